@@ -1,1 +1,97 @@
-//! Placeholder.
+//! Compiles `.proto` files in a build script: messages by prost, traits, servers and clients by
+//! tonic, and beside them farcall's services and stubs.
+//!
+//! It takes the place of `tonic-prost-build` with the same builder. The server trait stays tonic's
+//! own, so one `impl Greeter for MyGreeter` is served by farcall over every transport and by
+//! tonic's `Server`. No protoc is needed.
+//!
+//! ```toml
+//! [dependencies]
+//! farcall = "0.1"
+//! prost = "0.14"
+//! tonic = "0.14"        # tonic's generated modules name it
+//! tonic-prost = "0.14"
+//!
+//! [build-dependencies]
+//! rpc-codegen = "0.1"
+//! ```
+//!
+//! ```no_run
+//! // build.rs
+//! fn main() -> Result<(), rpc_codegen::CodegenError> {
+//!     rpc_codegen::configure()
+//!         .type_attribute("helloworld.HelloRequest", "#[derive(Eq, Hash)]")
+//!         .compile_protos(&["proto/helloworld.proto"], &["proto"])
+//! }
+//! ```
+//!
+//! ```ignore
+//! // main.rs
+//! mod helloworld {
+//!     include!(concat!(env!("OUT_DIR"), "/helloworld.rs"));
+//! }
+//! use helloworld::greeter_rpc::{GreeterService, GreeterStub};
+//! ```
+//!
+//! # What is generated
+//!
+//! For a service `pkg.Greeter`, after tonic's `greeter_client` and `greeter_server`, a module
+//! `greeter_rpc` with
+//! - `SERVICE`: its name and its methods' paths, kinds and idempotency;
+//! - `GreeterService<T>`: serves a `T: greeter_server::Greeter` (with `build_server`);
+//! - `GreeterStub<C>`: calls the methods through a channel (with `build_client`).
+//!
+//! # Names
+//!
+//! prost's and tonic's rules hold: a method `Type` is `r#type`. Names with which tonic's modules
+//! would not compile give way: a method that meets a function of tonic's client (`New`, `Connect`,
+//! ...) gets an underscore there, and `New` in our stub too; a service named like something that
+//! tonic's server module uses (`Option`, `Body`, ...) has its trait named `OptionRpc` in
+//! `option_rpc_server`. On the wire nothing changes.
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod compile;
+mod emit;
+mod error;
+mod generator;
+mod message_type;
+mod mod_cfg;
+mod names;
+mod package_dir;
+mod settings;
+
+use std::path::Path;
+
+pub use prost_types::FileDescriptorSet;
+
+pub use self::builder::Builder;
+pub use self::error::{CodegenError, ProtoLocation};
+pub use self::package_dir::package_dir;
+
+/// Starts with the default settings.
+#[must_use]
+pub fn configure() -> Builder {
+    Builder::new()
+}
+
+/// Compiles one `.proto` file, whose directory is where its imports are looked for.
+///
+/// # Errors
+///
+/// When the file does not parse or is missing, or when the output cannot be written.
+pub fn compile_protos(proto: impl AsRef<Path>) -> Result<(), CodegenError> {
+    let proto = proto.as_ref();
+    let dir = proto.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    configure().compile_protos(&[proto], &[dir])
+}
+
+/// Generates code from descriptors that something else has parsed.
+///
+/// # Errors
+///
+/// When the set contradicts itself, or when the output cannot be written.
+pub fn compile_fds(fds: FileDescriptorSet) -> Result<(), CodegenError> {
+    configure().compile_fds(fds)
+}

@@ -1,0 +1,71 @@
+//! The stub: one async function a method, over anything that can make calls.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::model::{MethodModel, ServiceModel};
+use crate::settings::RpcSettings;
+
+/// `GreeterStub<C>` and its methods.
+pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
+    let runtime = &settings.runtime;
+    let cfg = settings.client_cfg.of(&service.package);
+    let name = &service.stub;
+    let doc = format!(" Calls `{}` over farcall.", service.full_name);
+    let methods = service.methods.iter().enumerate();
+    let methods = methods.map(|(index, method)| stub_method(index, method, settings));
+    quote! {
+        #(#cfg)*
+        #[doc = #doc]
+        #[derive(Clone, Debug)]
+        pub struct #name<C = #runtime::Channel> {
+            caller: C,
+        }
+        #(#cfg)*
+        impl<C: #runtime::Caller> #name<C> {
+            /// Makes the calls through `caller`.
+            pub fn new(caller: C) -> Self {
+                Self { caller }
+            }
+
+            #(#methods)*
+        }
+    }
+}
+
+fn stub_method(index: usize, method: &MethodModel, settings: &RpcSettings) -> TokenStream {
+    let runtime = &settings.runtime;
+    let index = proc_macro2::Literal::usize_unsuffixed(index);
+    let (docs, name, kind) = (&method.docs, &method.stub_method, method.kind());
+    let deprecated = method.deprecated.then(|| quote!(#[deprecated]));
+    let (argument, conversion) = argument(method, settings);
+    let reply = reply(method, settings);
+    quote! {
+        #(#[doc = #docs])*
+        #deprecated
+        pub async fn #name(
+            &self,
+            request: #argument,
+        ) -> ::core::result::Result<#runtime::Response<#reply>, #runtime::Status> {
+            let request = #conversion(request);
+            #runtime::Caller::#kind(&self.caller, &SERVICE.methods[#index], request).await
+        }
+    }
+}
+
+/// The type of the argument and the function that makes a request of it.
+fn argument(method: &MethodModel, settings: &RpcSettings) -> (TokenStream, TokenStream) {
+    let (runtime, request) = (&settings.runtime, &method.request);
+    if method.client_streaming {
+        let argument = quote!(impl #runtime::IntoStreamingRequest<Message = #request>);
+        (argument, quote!(#runtime::IntoStreamingRequest::into_streaming_request))
+    } else {
+        let argument = quote!(impl #runtime::IntoRequest<#request>);
+        (argument, quote!(#runtime::IntoRequest::into_request))
+    }
+}
+
+fn reply(method: &MethodModel, settings: &RpcSettings) -> TokenStream {
+    let (runtime, response) = (&settings.runtime, &method.response);
+    if method.server_streaming { quote!(#runtime::Streaming<#response>) } else { response.clone() }
+}

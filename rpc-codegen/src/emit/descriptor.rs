@@ -1,0 +1,33 @@
+//! The static description of a service: names, kinds of call, idempotency.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::model::{MethodModel, ServiceModel};
+use crate::settings::RpcSettings;
+
+/// `SERVICE`, which the service and the stub index by the method's place in the `.proto` file.
+pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
+    let runtime = &settings.runtime;
+    let name = &service.full_name;
+    let methods = service.methods.iter().map(|method| method_descriptor(method, settings));
+    quote! {
+        /// Name and methods, in the order of the `.proto` file.
+        pub static SERVICE: #runtime::ServiceDescriptor = #runtime::ServiceDescriptor {
+            name: #name,
+            methods: &[#(#methods),*],
+        };
+    }
+}
+
+fn method_descriptor(method: &MethodModel, settings: &RpcSettings) -> TokenStream {
+    let runtime = &settings.runtime;
+    let (path, kind, idempotency) = (&method.path, method.kind_variant(), &method.idempotency);
+    quote! {
+        #runtime::MethodDescriptor {
+            path: #path,
+            kind: #runtime::CallKind::#kind,
+            idempotency: #runtime::Idempotency::#idempotency,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the emitters need to know about a service, worked out once.
+
+use proc_macro2::{Ident, TokenStream};
+use prost_types::method_options::IdempotencyLevel;
+use quote::{format_ident, quote};
+
+use crate::settings::RpcSettings;
+use crate::{message_type, names};
+
+/// One service.
+pub(crate) struct ServiceModel {
+    pub(crate) full_name: String,
+    pub(crate) package: String,
+    pub(crate) docs: Vec<String>,
+    pub(crate) module: Ident,
+    pub(crate) tonic_trait: TokenStream,
+    pub(crate) service: Ident,
+    pub(crate) stub: Ident,
+    pub(crate) methods: Vec<MethodModel>,
+}
+
+/// One method.
+pub(crate) struct MethodModel {
+    pub(crate) path: String,
+    pub(crate) docs: Vec<String>,
+    pub(crate) deprecated: bool,
+    pub(crate) client_streaming: bool,
+    pub(crate) server_streaming: bool,
+    /// The variant of the runtime's `Idempotency`.
+    pub(crate) idempotency: Ident,
+    pub(crate) trait_method: Ident,
+    pub(crate) stub_method: Ident,
+    pub(crate) request: TokenStream,
+    pub(crate) response: TokenStream,
+}
+
+impl ServiceModel {
+    /// Works out the names.
+    ///
+    /// # Errors
+    ///
+    /// When a message's path is not Rust.
+    pub(crate) fn new(
+        service: &prost_build::Service,
+        settings: &RpcSettings,
+    ) -> Result<Self, syn::Error> {
+        let dot = if service.package.is_empty() { "" } else { "." };
+        let full_name = format!("{}{dot}{}", service.package, service.proto_name);
+        let trait_name = names::tonic_server(&service.name);
+        let server_module = format_ident!("{}_server", names::tonic_snake_case(&trait_name));
+        let trait_name = format_ident!("{trait_name}");
+        let methods = service.methods.iter();
+        let methods = methods.map(|method| MethodModel::new(method, &full_name, settings));
+        Ok(Self {
+            package: service.package.clone(),
+            docs: docs(&full_name, &service.comments.leading, settings),
+            module: format_ident!("{}_rpc", names::tonic_snake_case(&service.name)),
+            tonic_trait: quote!(super::#server_module::#trait_name),
+            service: format_ident!("{}Service", service.name),
+            stub: format_ident!("{}Stub", service.name),
+            methods: methods.collect::<Result<_, _>>()?,
+            full_name,
+        })
+    }
+}
+
+impl MethodModel {
+    fn new(
+        method: &prost_build::Method,
+        service: &str,
+        settings: &RpcSettings,
+    ) -> Result<Self, syn::Error> {
+        let full_name = format!("{service}.{}", method.proto_name);
+        let message = |path: &str| message_type::from_service_module(path, &settings.proto_path);
+        Ok(Self {
+            path: format!("/{service}/{}", method.proto_name),
+            docs: docs(&full_name, &method.comments.leading, settings),
+            deprecated: method.options.deprecated(),
+            client_streaming: method.client_streaming,
+            server_streaming: method.server_streaming,
+            idempotency: idempotency(method.options.idempotency_level()),
+            trait_method: format_ident!("{}", method.name),
+            stub_method: format_ident!("{}", names::stub_method(&method.name)),
+            request: message(&method.input_type)?,
+            response: message(&method.output_type)?,
+        })
+    }
+
+    /// The function of the runtime's `ServerCall` and `Caller` for this kind of call.
+    pub(crate) fn kind(&self) -> Ident {
+        format_ident!(
+            "{}",
+            self.by_kind("unary", "client_streaming", "server_streaming", "streaming")
+        )
+    }
+
+    /// The variant of the runtime's `CallKind`.
+    pub(crate) fn kind_variant(&self) -> Ident {
+        format_ident!(
+            "{}",
+            self.by_kind("Unary", "ClientStreaming", "ServerStreaming", "Streaming")
+        )
+    }
+
+    fn by_kind<'a>(
+        &self,
+        unary: &'a str,
+        client: &'a str,
+        server: &'a str,
+        both: &'a str,
+    ) -> &'a str {
+        match (self.client_streaming, self.server_streaming) {
+            (false, false) => unary,
+            (true, false) => client,
+            (false, true) => server,
+            (true, true) => both,
+        }
+    }
+}
+
+fn idempotency(level: IdempotencyLevel) -> Ident {
+    let variant = match level {
+        IdempotencyLevel::IdempotencyUnknown => "Unknown",
+        IdempotencyLevel::NoSideEffects => "NoSideEffects",
+        IdempotencyLevel::Idempotent => "Idempotent",
+    };
+    format_ident!("{variant}")
+}
+
+/// The comment as doc lines that start with a space, as rustfmt would have them; none if disabled.
+fn docs(full_name: &str, comment: &[String], settings: &RpcSettings) -> Vec<String> {
+    if settings.disable_comments.contains(full_name) {
+        return Vec::new();
+    }
+    let spaced = |line: &String| {
+        let is_spaced = line.is_empty() || line.starts_with(' ');
+        format!("{}{line}", if is_spaced { "" } else { " " })
+    };
+    comment.iter().map(spaced).collect()
+}

@@ -1,0 +1,146 @@
+//! What can go wrong in a build script, said so that the reader knows which file or setting to
+//! mend.
+//!
+//! A build script's `main` prints its error with `{:?}`, so [`CodegenError`]'s `Debug` is the
+//! readable message with its causes and not a dump of fields.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Where in a `.proto` file something is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProtoLocation {
+    /// The file: its path where it was found in an include directory, else its import name.
+    pub file: PathBuf,
+    /// Line and column, both counted from 1, where the parser knows them.
+    pub line_column: Option<(usize, usize)>,
+}
+
+impl fmt::Display for ProtoLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        match self.line_column {
+            Some((line, column)) => write!(f, ":{line}:{column}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why code could not be generated.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum CodegenError {
+    /// A `.proto` file does not parse, or names something that is not defined or not found.
+    #[error("{at}: {message}")]
+    Proto {
+        /// Where.
+        at: ProtoLocation,
+        /// What the parser says about it.
+        message: String,
+    },
+
+    /// A file that was asked for is in none of the include directories.
+    #[error("{message}")]
+    Input {
+        /// Which file, and which directories were searched.
+        message: String,
+    },
+
+    /// The file descriptor set contradicts itself or lacks the files that it imports.
+    #[error("file descriptor set: {message} (a set must hold its imports too)")]
+    DescriptorSet {
+        /// What is wrong with it.
+        message: String,
+    },
+
+    /// A builder setting is not the piece of Rust that it has to be.
+    #[error("{knob}({value:?}) is not valid Rust: {source}")]
+    Setting {
+        /// The builder's method.
+        knob: &'static str,
+        /// What it was given.
+        value: String,
+        /// Why it does not parse.
+        source: syn::Error,
+    },
+
+    /// There is no directory to write to.
+    #[error("no output directory: OUT_DIR is not set (not a build script?), so call out_dir()")]
+    OutDir,
+
+    /// prost-build refused the descriptors or settings, or could not write its output.
+    #[error("generating code into {}: {source}", out_dir.display())]
+    Generate {
+        /// Where the output goes.
+        out_dir: PathBuf,
+        /// prost-build's reason.
+        source: io::Error,
+    },
+
+    /// A file could not be written.
+    #[error("writing {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+
+    /// `cargo metadata` could not be started.
+    #[error("starting `{command}`: {source}")]
+    CargoStart {
+        /// The command line.
+        command: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+
+    /// `cargo metadata` failed or printed something unexpected.
+    #[error("`{command}` failed: {message}")]
+    CargoMetadata {
+        /// The command line.
+        command: String,
+        /// What cargo said.
+        message: String,
+    },
+
+    /// The package is not among the dependencies of the package that asks for it.
+    #[error("{name} is not a dependency of {}", manifest.display())]
+    PackageNotFound {
+        /// The package that was looked for.
+        name: String,
+        /// The manifest whose dependencies were searched.
+        manifest: PathBuf,
+    },
+
+    /// The package has several versions among the dependencies.
+    #[error("{} depends on several versions of {name}: {}", manifest.display(), versions.join(", "))]
+    PackageAmbiguous {
+        /// The package that was looked for.
+        name: String,
+        /// The manifest whose dependencies were searched.
+        manifest: PathBuf,
+        /// The versions found.
+        versions: Vec<String>,
+    },
+}
+
+impl fmt::Debug for CodegenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_is_the_message_because_build_scripts_print_it() {
+        let at = ProtoLocation { file: "a.proto".into(), line_column: Some((3, 7)) };
+        let error = CodegenError::Proto { at, message: "name 'X' is not defined".into() };
+        assert_eq!(format!("{error:?}"), "a.proto:3:7: name 'X' is not defined");
+    }
+}

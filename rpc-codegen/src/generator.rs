@@ -1,0 +1,99 @@
+//! The hook in prost-build: tonic's text for a service, then ours.
+//!
+//! tonic's client and server come from two generators of tonic's, because the names that have to
+//! give way differ: a method `New` only disturbs the client, a service `Option` only the server.
+
+use prost_build::{Service, ServiceGenerator};
+
+use crate::emit::{self, ServiceModel};
+use crate::settings::RpcSettings;
+use crate::{message_type, names};
+
+/// Generates tonic's modules and appends the farcall module.
+pub(crate) struct Generator {
+    /// tonic's generator of clients, unless clients are not wanted.
+    pub(crate) client: Option<Box<dyn ServiceGenerator>>,
+    /// tonic's generator of servers, unless servers are not wanted.
+    pub(crate) server: Option<Box<dyn ServiceGenerator>>,
+    /// Whether tonic's clients get a `connect`.
+    pub(crate) has_connect: bool,
+    /// How our module should look, unless it is not wanted.
+    pub(crate) rpc: Option<RpcSettings>,
+}
+
+impl ServiceGenerator for Generator {
+    fn generate(&mut self, service: Service, buf: &mut String) {
+        let _allowed = ExtendedTypes::for_service(&service);
+        let module = self.rpc.as_ref().map(|settings| farcall_module(&service, settings));
+        match module.transpose() {
+            Ok(module) => {
+                self.generate_tonic(&service, buf);
+                buf.push_str(&module.unwrap_or_default());
+            }
+            // tonic would panic on the same type; rustc shows this to the user with its reason.
+            Err(error) => buf.push_str(&error.to_compile_error().to_string()),
+        }
+    }
+
+    fn finalize(&mut self, buf: &mut String) {
+        for tonic in [&mut self.client, &mut self.server].into_iter().flatten() {
+            tonic.finalize(buf);
+        }
+    }
+
+    fn finalize_package(&mut self, package: &str, buf: &mut String) {
+        for tonic in [&mut self.client, &mut self.server].into_iter().flatten() {
+            tonic.finalize_package(package, buf);
+        }
+    }
+}
+
+impl Generator {
+    fn generate_tonic(&mut self, service: &Service, buf: &mut String) {
+        if let Some(client) = &mut self.client {
+            let mut service = service.clone();
+            for method in &mut service.methods {
+                method.name = names::tonic_client_method(&method.name, self.has_connect);
+            }
+            client.generate(service, buf);
+        }
+        if let Some(server) = &mut self.server {
+            let mut service = service.clone();
+            service.name = names::tonic_server(&service.name);
+            server.generate(service, buf);
+        }
+    }
+}
+
+fn farcall_module(service: &Service, settings: &RpcSettings) -> Result<String, syn::Error> {
+    let model = ServiceModel::new(service, settings)?;
+    let file = syn::parse2(emit::module(&model, settings))?;
+    Ok(prettyplease::unparse(&file))
+}
+
+/// Lets tonic take `bool` and its like for message types while it lives.
+///
+/// prost maps `google.protobuf.BoolValue` to `bool`, of which tonic's ordinary rules make
+/// `super::bool`. tonic's switch for it works in one of its two ways of compiling and never for a
+/// bare generator, so the list behind the switch is set here.
+struct ExtendedTypes {
+    ordinary: Option<&'static [&'static str]>,
+}
+
+impl ExtendedTypes {
+    fn for_service(service: &Service) -> Self {
+        let mut types = service.methods.iter().flat_map(|m| [&m.input_type, &m.output_type]);
+        let ordinary = types.any(|name| message_type::is_primitive(name)).then(|| {
+            tonic_prost_build::NON_PATH_TYPE_ALLOWLIST.replace(message_type::TONIC_EXTENDED_TYPES)
+        });
+        Self { ordinary }
+    }
+}
+
+impl Drop for ExtendedTypes {
+    fn drop(&mut self) {
+        if let Some(ordinary) = self.ordinary {
+            tonic_prost_build::NON_PATH_TYPE_ALLOWLIST.set(ordinary);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The Rust path of a message as seen from inside a generated service module.
+//!
+//! prost gives a path that is right where the messages are; tonic's modules and ours sit one
+//! level deeper. Types that are no path into the generated tree stay as they are: absolute paths
+//! (well-known types, external types) and what prost maps the wrapper types to.
+
+use proc_macro2::TokenStream;
+
+/// What prost maps `google.protobuf.Empty` and the wrapper messages to, apart from absolute paths.
+const PRIMITIVES: &[&str] = &["()", "bool", "i32", "i64", "u32", "u64", "f32", "f64"];
+
+/// Whether tonic needs its extended list of non-path types for this one.
+///
+/// tonic compares the *end* of the name, so its extended list also takes a message `Foobool` for
+/// a primitive; it is therefore used for services that need it and for no other.
+pub(crate) fn is_primitive(prost_type: &str) -> bool {
+    PRIMITIVES.contains(&prost_type)
+}
+
+/// tonic's list of non-path types with the wrapper types' primitives in it.
+pub(crate) const TONIC_EXTENDED_TYPES: &[&str] = PRIMITIVES;
+
+/// The type's path from inside a service module; `proto_path` is the way out, usually `super`.
+///
+/// # Errors
+///
+/// When prost's type or `proto_path` is not Rust, as a strange `extern_path` can cause.
+pub(crate) fn from_service_module(
+    prost_type: &str,
+    proto_path: &str,
+) -> Result<TokenStream, syn::Error> {
+    let is_absolute = prost_type.starts_with("::") || prost_type.starts_with("crate::");
+    let path = if is_absolute || is_primitive(prost_type) {
+        prost_type.to_owned()
+    } else {
+        format!("{proto_path}::{prost_type}")
+    };
+    syn::parse_str::<syn::Type>(&path).map(|parsed| quote::quote!(#parsed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(prost_type: &str) -> String {
+        from_service_module(prost_type, "super").unwrap().to_string().replace(' ', "")
+    }
+
+    #[test]
+    fn generated_types_are_one_level_up() {
+        assert_eq!(path("HelloRequest"), "super::HelloRequest");
+        assert_eq!(path("super::other::Thing"), "super::super::other::Thing");
+        assert_eq!(path("outer::Inner"), "super::outer::Inner");
+        assert_eq!(path("Foobool"), "super::Foobool");
+    }
+
+    #[test]
+    fn types_from_elsewhere_stay() {
+        assert_eq!(path("()"), "()");
+        assert_eq!(path("bool"), "bool");
+        assert_eq!(path("::prost_types::Timestamp"), "::prost_types::Timestamp");
+        assert_eq!(path("::prost::alloc::vec::Vec<u8>"), "::prost::alloc::vec::Vec<u8>");
+        assert_eq!(path("crate::wkt::Any"), "crate::wkt::Any");
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        assert!(from_service_module("not rust", "super").is_err());
+    }
+}

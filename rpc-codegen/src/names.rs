@@ -1,0 +1,100 @@
+//! Rust names of services and methods: tonic's rules, and what to do where they collide.
+//!
+//! tonic names its modules `snake(Name)_client` and `snake(Name)_server` with a snake case of its
+//! own and puts methods beside its own inherent ones, so that a method `New` gives a client with
+//! two `new` and a service `Option` a trait that hides the `Option` its module uses: code that
+//! does not compile. Such a method gets an underscore, the way prost turns `self` into `self_`;
+//! such a trait becomes `OptionRpc`, since rustc warns about a module `option__server`.
+
+/// Inherent functions of every client that tonic generates.
+const TONIC_CLIENT_FUNCTIONS: &[&str] = &[
+    "new",
+    "with_origin",
+    "with_interceptor",
+    "send_compressed",
+    "accept_compressed",
+    "max_decoding_message_size",
+    "max_encoding_message_size",
+];
+
+/// Names that the text of tonic's server module uses without a path, so that a trait of that name
+/// in the module hides them.
+const TONIC_SERVER_NAMES: &[&str] = &[
+    "Arc",
+    "B",
+    "Body",
+    "Box",
+    "BoxFuture",
+    "BoxStream",
+    "Clone",
+    "CompressionEncoding",
+    "Context",
+    "Default",
+    "EnabledCompressionEncodings",
+    "InterceptedService",
+    "Into",
+    "Option",
+    "Poll",
+    "StdError",
+    "T",
+];
+
+/// The stem of tonic's server module, server and trait.
+pub(crate) fn tonic_server(service: &str) -> String {
+    let taken = TONIC_SERVER_NAMES.contains(&service);
+    format!("{service}{}", if taken { "Rpc" } else { "" })
+}
+
+/// The method's name in tonic's client.
+pub(crate) fn tonic_client_method(name: &str, has_connect: bool) -> String {
+    let taken = TONIC_CLIENT_FUNCTIONS.contains(&name) || (has_connect && name == "connect");
+    suffixed(name, taken)
+}
+
+/// The method's name in our stub, whose only inherent function is `new`.
+pub(crate) fn stub_method(name: &str) -> String {
+    suffixed(name, name == "new")
+}
+
+fn suffixed(name: &str, taken: bool) -> String {
+    format!("{name}{}", if taken { "_" } else { "" })
+}
+
+/// The snake case of tonic's module names: an underscore before every upper-case letter but the
+/// first, so that `ABCService` is `a_b_c_service`.
+///
+/// It differs from prost's (`abc_service`), and our module has to find tonic's beside it.
+pub(crate) fn tonic_snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for (index, letter) in name.char_indices() {
+        if index > 0 && letter.is_uppercase() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn module_names_follow_tonic_and_not_prost() {
+        assert_eq!(tonic_snake_case("ABCServiceX"), "a_b_c_service_x");
+        assert_eq!(tonic_snake_case("greeter"), "greeter");
+        assert_eq!(tonic_snake_case("V3Lock"), "v3_lock");
+    }
+
+    #[test]
+    fn only_colliding_names_change() {
+        assert_eq!(tonic_client_method("new", true), "new_");
+        assert_eq!(tonic_client_method("connect", true), "connect_");
+        assert_eq!(tonic_client_method("connect", false), "connect");
+        assert_eq!(stub_method("connect"), "connect");
+        assert_eq!(stub_method("new"), "new_");
+        assert_eq!(stub_method("r#type"), "r#type");
+        assert_eq!(tonic_server("Option"), "OptionRpc");
+        assert_eq!(tonic_server("Channel"), "Channel");
+    }
+}

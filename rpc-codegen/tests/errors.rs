@@ -1,0 +1,91 @@
+//! Errors name the file and line, or the setting, that has to be mended.
+
+#![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
+
+use std::path::{Path, PathBuf};
+
+use rpc_codegen::{Builder, CodegenError, FileDescriptorSet};
+
+fn broken() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protos/broken")
+}
+
+fn compile(builder: Builder, proto: &str) -> CodegenError {
+    let dir = tempfile::tempdir().unwrap();
+    let builder = builder.out_dir(dir.path()).emit_rerun_if_changed(false);
+    builder.compile_protos(&[broken().join(proto)], &[broken()]).unwrap_err()
+}
+
+/// The message with the directory of the broken files taken out.
+fn message(proto: &str) -> String {
+    let message = compile(rpc_codegen::configure(), proto).to_string();
+    message.replace(&broken().display().to_string(), "DIR")
+}
+
+#[test]
+fn a_missing_import_names_file_line_and_where_was_searched() {
+    let expected = "DIR/missing_import.proto:5:1: import 'absent.proto' not found \
+                    (include directories: DIR)";
+    assert_eq!(message("missing_import.proto"), expected);
+}
+
+#[test]
+fn a_syntax_error_names_file_and_line() {
+    let message = message("syntax.proto");
+    assert!(message.starts_with("DIR/syntax.proto:4:15: expected"), "{message}");
+}
+
+#[test]
+fn an_undefined_message_names_file_and_line() {
+    let message = message("undefined.proto");
+    assert!(message.starts_with("DIR/undefined.proto:4:10: name 'Nothing'"), "{message}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let message = message("nothing.proto");
+    assert!(message.contains("DIR/nothing.proto"), "{message}");
+}
+
+#[test]
+fn settings_that_are_not_rust_are_named_before_anything_is_generated() {
+    let cases = [
+        (rpc_codegen::configure().runtime_path("not a path"), "runtime_path(\"not a path\")"),
+        (rpc_codegen::configure().extern_path(".a", "::b::"), "extern_path(\"::b::\")"),
+        (rpc_codegen::configure().type_attribute(".", "derive(Hash)"), "type_attribute("),
+        (rpc_codegen::configure().server_mod_attribute("a", "#[cfg("), "server_mod_attribute("),
+        (rpc_codegen::configure().codec_path("1"), "codec_path(\"1\")"),
+    ];
+    for (builder, expected) in cases {
+        let message = compile(builder, "undefined.proto").to_string();
+        assert!(message.starts_with(expected), "{message}");
+    }
+}
+
+#[test]
+fn an_external_path_that_prost_refuses_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let builder = rpc_codegen::configure().out_dir(dir.path()).extern_path("no.dot", "::other");
+    let message = builder.compile_fds(FileDescriptorSet::default()).unwrap_err().to_string();
+    assert!(message.contains("no.dot") || message.contains("extern"), "{message}");
+}
+
+#[test]
+fn a_descriptor_set_without_its_imports_is_an_error_and_no_panic() {
+    let mut fds = protox::compile(["greeter.proto"], [broken().join("..")]).unwrap();
+    fds.file.retain(|file| file.name() == "greeter.proto");
+    let dir = tempfile::tempdir().unwrap();
+    let builder = rpc_codegen::configure().out_dir(dir.path());
+    let message = builder.compile_fds(fds).unwrap_err().to_string();
+    assert!(message.contains("google/protobuf/empty.proto"), "{message}");
+}
+
+#[test]
+fn an_output_directory_that_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let absent = dir.path().join("absent");
+    let protos = broken().join("..");
+    let builder = rpc_codegen::configure().out_dir(&absent).emit_rerun_if_changed(false);
+    let error = builder.compile_protos(&[protos.join("greeter.proto")], &[protos]).unwrap_err();
+    assert!(error.to_string().contains(&absent.display().to_string()), "{error}");
+}

@@ -1,0 +1,168 @@
+//! The text that is generated, held by snapshots; only what farcall adds, as the rest is tonic's.
+
+#![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rpc_codegen::Builder;
+
+fn protos() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protos")
+}
+
+/// What `builder` makes of a file of `tests/protos`: the text of one generated file.
+fn generate(builder: Builder, proto: &str, output: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let builder = builder.out_dir(dir.path()).emit_rerun_if_changed(false);
+    builder.compile_protos(&[protos().join(proto)], &[protos()]).unwrap();
+    fs::read_to_string(dir.path().join(output)).unwrap()
+}
+
+/// The farcall module of the greeter.
+fn farcall_module(builder: Builder) -> String {
+    let text = generate(builder, "greeter.proto", "sample.v1.rs");
+    let start = text.find("/// farcall glue for").unwrap();
+    text[start..].to_owned()
+}
+
+#[test]
+fn all_four_kinds_of_call() {
+    insta::assert_snapshot!(farcall_module(rpc_codegen::configure()));
+}
+
+#[test]
+fn arc_self_passes_the_arc() {
+    insta::assert_snapshot!(farcall_module(rpc_codegen::configure().use_arc_self(true)));
+}
+
+#[test]
+fn default_stubs_change_the_trait_and_not_our_text() {
+    let with = farcall_module(rpc_codegen::configure().generate_default_stubs(true));
+    assert_eq!(with, farcall_module(rpc_codegen::configure()));
+}
+
+#[test]
+fn client_only() {
+    insta::assert_snapshot!(farcall_module(rpc_codegen::configure().build_server(false)));
+}
+
+#[test]
+fn server_only() {
+    let builder = rpc_codegen::configure().build_client(false);
+    insta::assert_snapshot!(farcall_module(builder.runtime_path("::rpc_core::codegen")));
+}
+
+#[test]
+fn conditions_on_tonics_modules_are_repeated() {
+    let builder = rpc_codegen::configure()
+        .server_mod_attribute("sample.v1", "#[cfg(feature = \"server\")] #[allow(unused)]")
+        .client_mod_attribute("v1", "#[cfg(feature = \"client\")]");
+    insta::assert_snapshot!(farcall_module(builder));
+}
+
+#[test]
+fn comments_can_be_left_out() {
+    let paths = ["sample.v1.Greeter", "sample.v1.Greeter.SayHello"];
+    let text = farcall_module(rpc_codegen::configure().disable_comments(paths));
+    assert!(!text.contains("Greets people") && !text.contains("Says hello"), "{text}");
+    assert!(text.contains("Was replaced"), "{text}");
+}
+
+#[test]
+fn odd_names() {
+    let text = generate(rpc_codegen::configure(), "odd_names.proto", "odd.r#type.rs");
+    let start = text.find("/// farcall glue for `odd.type.Methods`").unwrap();
+    let end = text.find("/// farcall glue for `odd.type.Empty`").unwrap();
+    let end = text[..end].rfind("/// Generated client implementations.").unwrap();
+    insta::assert_snapshot!(&text[start..end]);
+}
+
+/// tonic's own builder over the same descriptors, which it compiles without protoc too.
+fn tonics_text(
+    configure: impl FnOnce(tonic_prost_build::Builder) -> tonic_prost_build::Builder,
+) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let fds = protox::compile([protos().join("greeter.proto")], [protos()]).unwrap();
+    let builder = tonic_prost_build::configure().type_attribute(".", "#[allow(clippy::all)]");
+    configure(builder.bytes(".").out_dir(dir.path())).compile_fds(fds).unwrap();
+    fs::read_to_string(dir.path().join("sample.v1.rs")).unwrap()
+}
+
+#[test]
+fn without_our_module_the_text_is_tonics_own() {
+    // Methods with wrapper types are where we mend what tonic leaves broken, hence the replacement.
+    let tonics = tonics_text(|builder| builder).replace("super::bool", "bool");
+    let ours = rpc_codegen::configure().build_rpc(false);
+    pretty_equal(&generate(ours, "greeter.proto", "sample.v1.rs"), &tonics);
+}
+
+#[test]
+fn every_knob_of_the_trait_reaches_tonic() {
+    let tonics = tonics_text(|builder| {
+        builder
+            .use_arc_self(true)
+            .generate_default_stubs(true)
+            .build_transport(false)
+            .server_attribute("sample.v1.Greeter", "#[doc(hidden)]")
+            .client_attribute("sample.v1.Greeter", "#[doc(alias = \"c\")]")
+            .trait_attribute("Greeter", "#[doc(alias = \"t\")]")
+            .server_mod_attribute("sample.v1", "#[cfg(unix)]")
+            .client_mod_attribute("sample.v1", "#[cfg(windows)]")
+            .message_attribute("HelloRequest", "#[derive(Eq)]")
+            .field_attribute("HelloRequest.name", "#[doc(alias = \"n\")]")
+            .btree_map(".")
+            .disable_comments(["sample.v1.Greeter.SayHello"])
+            .extern_path(".google.protobuf.Timestamp", "::other::Timestamp")
+            .codec_path("crate::Codec")
+    });
+    let ours = rpc_codegen::configure()
+        .build_rpc(false)
+        .use_arc_self(true)
+        .generate_default_stubs(true)
+        .build_transport(false)
+        .server_attribute("sample.v1.Greeter", "#[doc(hidden)]")
+        .client_attribute("sample.v1.Greeter", "#[doc(alias = \"c\")]")
+        .trait_attribute("Greeter", "#[doc(alias = \"t\")]")
+        .server_mod_attribute("sample.v1", "#[cfg(unix)]")
+        .client_mod_attribute("sample.v1", "#[cfg(windows)]")
+        .message_attribute("HelloRequest", "#[derive(Eq)]")
+        .field_attribute("HelloRequest.name", "#[doc(alias = \"n\")]")
+        .btree_map(".")
+        .disable_comments(["sample.v1.Greeter.SayHello"])
+        .extern_path(".google.protobuf.Timestamp", "::other::Timestamp")
+        .codec_path("crate::Codec");
+    let ours = generate(ours, "greeter.proto", "sample.v1.rs");
+    pretty_equal(&ours, &tonics.replace("super::bool", "bool"));
+}
+
+/// Compares line by line, so that a failure names the line and not two files of text.
+fn pretty_equal(ours: &str, tonics: &str) {
+    for (number, (ours, tonics)) in ours.lines().zip(tonics.lines()).enumerate() {
+        assert_eq!(ours, tonics, "line {}", number + 1);
+    }
+    assert_eq!(ours.lines().count(), tonics.lines().count());
+}
+
+#[test]
+fn bytes_fields_are_bytes_unless_told_otherwise() {
+    let text = |builder| generate(builder, "greeter.proto", "sample.v1.rs");
+    let (bytes, vec) = ("::prost::bytes::Bytes", "::prost::alloc::vec::Vec<u8>");
+    let default = text(rpc_codegen::configure());
+    assert!(default.contains(bytes) && !default.contains(vec));
+    let vecs = text(rpc_codegen::configure().bytes_as_vec());
+    assert!(!vecs.contains(bytes) && vecs.contains(vec));
+    let some = text(rpc_codegen::configure().bytes(".sample.v1.HelloReply.Part"));
+    assert!(some.contains(bytes) && some.contains(vec));
+}
+
+#[test]
+fn a_ready_descriptor_set_gives_the_same_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = dir.path().join("set.bin");
+    let builder = rpc_codegen::configure().file_descriptor_set_path(&set);
+    let from_protos = generate(builder, "greeter.proto", "sample.v1.rs");
+    let fds = prost::Message::decode(&*fs::read(&set).unwrap()).unwrap();
+    rpc_codegen::configure().out_dir(dir.path()).compile_fds(fds).unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join("sample.v1.rs")).unwrap(), from_protos);
+}
