@@ -1,1 +1,32 @@
-//! Placeholder.
+//! The farcall runtime: wire format, call protocol, transport trait, client and server.
+//!
+//! Three rings. [`wire`] and [`calls`] are pure: values in, values out, no socket, no clock, no
+//! task. [`transport`] is the seam: it moves opaque frames of any size with memory from the
+//! transport's own pool. [`client`], [`server`] and [`connect`] are the async drivers that join
+//! the two. No transport is named here, save the in-process one, which is nothing but a queue.
+#![forbid(unsafe_code)]
+
+pub mod calls;
+pub mod client;
+pub mod codegen;
+pub mod connect;
+mod deadline;
+mod descriptor;
+mod encode;
+pub mod inproc;
+mod limits;
+pub mod pool;
+mod refusal;
+pub mod server;
+mod trailers;
+pub mod transport;
+pub mod wire;
+
+pub use client::{Caller, Channel};
+pub use deadline::Deadline;
+pub use descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
+pub use limits::Limits;
+pub use server::{Server, Service};
+pub use trailers::Trailers;
+
+pub use tonic::{Code, Extensions, Request, Response, Status, Streaming, async_trait, metadata};

@@ -1,0 +1,85 @@
+//! The large messages on their way to us: which, and how many bytes in all.
+//!
+//! An announced message counts from its announcement until it has arrived, also when its call is
+//! given up meanwhile, since its memory is in use until then.
+
+use std::collections::HashMap;
+
+/// The budget of bytes being received on one connection.
+#[derive(Debug)]
+pub struct Receiving {
+    lens: HashMap<u64, u64>,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+/// A message that does not fit beside those already on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverBudget {
+    /// What is on its way already, in bytes.
+    pub bytes: u64,
+    /// The budget, in bytes.
+    pub bytes_max: u64,
+}
+
+impl Receiving {
+    /// A budget of `bytes_max`.
+    #[must_use]
+    pub fn new(bytes_max: u64) -> Self {
+        Self { lens: HashMap::new(), bytes: 0, bytes_max }
+    }
+
+    /// Counts an announced message of `len` bytes for call `id`.
+    ///
+    /// # Errors
+    ///
+    /// When it does not fit; it is then not counted. A message longer than the whole budget is
+    /// let through alone, since the limit on messages has admitted it.
+    pub fn announce(&mut self, id: u64, len: u64) -> Result<(), OverBudget> {
+        let fits = self.bytes.saturating_add(len) <= self.bytes_max || self.lens.is_empty();
+        if !fits || self.lens.contains_key(&id) {
+            return Err(OverBudget { bytes: self.bytes, bytes_max: self.bytes_max });
+        }
+        self.lens.insert(id, len);
+        self.bytes += len;
+        Ok(())
+    }
+
+    /// Stops counting the message of call `id`, if it was announced.
+    pub fn arrived(&mut self, id: u64) {
+        if let Some(len) = self.lens.remove(&id) {
+            self.bytes -= len;
+        }
+    }
+
+    /// The bytes on their way.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_arrived_makes_room() {
+        let mut receiving = Receiving::new(100);
+        receiving.announce(1, 60).unwrap();
+        assert_eq!(receiving.announce(2, 60), Err(OverBudget { bytes: 60, bytes_max: 100 }));
+        receiving.arrived(1);
+        receiving.arrived(1);
+        receiving.announce(2, 60).unwrap();
+        assert_eq!(receiving.bytes(), 60);
+    }
+
+    #[test]
+    fn a_message_over_the_whole_budget_travels_alone() {
+        let mut receiving = Receiving::new(100);
+        receiving.announce(1, 500).unwrap();
+        assert!(receiving.announce(2, 1).is_err());
+        receiving.arrived(1);
+        assert_eq!(receiving.bytes(), 0);
+    }
+}

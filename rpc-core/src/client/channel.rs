@@ -1,0 +1,246 @@
+//! The channel: a cheap handle that makes calls over one connection and renews it when it ends.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::Stream;
+use futures::future::BoxFuture;
+use prost::Message;
+use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{Caller, Connection, Outgoing, Reply};
+use crate::connect::{ConnectError, ConnectionInfo};
+use crate::deadline::take_grpc_timeout;
+use crate::wire::outcome::Outcome;
+use crate::{Deadline, MethodDescriptor, Trailers, refusal};
+
+/// Makes connections to one server.
+pub trait Connect: fmt::Debug + Send + Sync + 'static {
+    /// Makes a new connection.
+    ///
+    /// # Errors
+    ///
+    /// When none can be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is left behind.
+    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>>;
+}
+
+/// A cheap handle that makes calls; clones share one connection.
+///
+/// The connection is made at the first call, and made anew when it has ended: calls in flight
+/// then end with `UNAVAILABLE`, the next one connects. It is closed with the last clone.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    shared: Arc<Shared>,
+    timeout: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    connector: Box<dyn Connect>,
+    current: Mutex<Option<Arc<dyn Connection>>>,
+    /// Held while connecting, so that many callers make one connection.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = current {
+            connection.close();
+        }
+    }
+}
+
+impl Channel {
+    /// A channel that connects at its first call.
+    #[must_use]
+    pub fn new(connector: impl Connect) -> Self {
+        let shared = Shared {
+            connector: Box::new(connector),
+            current: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(()),
+        };
+        Self { shared: Arc::new(shared), timeout: None }
+    }
+
+    /// Connects now.
+    ///
+    /// # Errors
+    ///
+    /// When no connection can be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is left behind.
+    pub async fn connect(connector: impl Connect) -> Result<Self, ConnectError> {
+        let channel = Self::new(connector);
+        channel.shared.connection().await?;
+        Ok(channel)
+    }
+
+    /// The same channel with a timeout for calls that set none themselves.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// What the present connection says of itself; `None` when there is none.
+    #[must_use]
+    pub fn info(&self) -> Option<ConnectionInfo> {
+        self.shared.open().map(|connection| connection.info())
+    }
+
+    fn deadline<T>(&self, request: &mut Request<T>) -> Option<Deadline> {
+        let explicit = request.extensions().get::<Deadline>().copied();
+        let timeout = take_grpc_timeout(request.metadata_mut()).or(self.timeout);
+        let relative = timeout.map(|timeout| Deadline::after(Instant::now(), timeout));
+        explicit.into_iter().chain(relative).min()
+    }
+}
+
+impl Shared {
+    /// The present connection, if it has not ended.
+    fn open(&self) -> Option<Arc<dyn Connection>> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().filter(|connection| !connection.is_closed()).map(Arc::clone)
+    }
+
+    async fn connection(&self) -> Result<Arc<dyn Connection>, ConnectError> {
+        if let Some(connection) = self.open() {
+            return Ok(connection);
+        }
+        let _alone = self.connecting.lock().await;
+        if let Some(connection) = self.open() {
+            return Ok(connection);
+        }
+        let connection = self.connector.connect().await?;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    async fn call(&self, call: Outgoing<'_>) -> Result<Reply, Status> {
+        let connection = match self.open() {
+            Some(connection) => connection,
+            None => self.connection().await.map_err(unavailable)?,
+        };
+        let pending = match Arc::clone(&connection).try_start(call)? {
+            Some(pending) => pending,
+            None => connection.start(call).await?,
+        };
+        pending.await
+    }
+}
+
+impl Caller for Channel {
+    async fn unary<Req, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        mut request: Request<Req>,
+    ) -> Result<Response<Resp>, Status>
+    where
+        Req: Message + 'static,
+        Resp: Message + Default + 'static,
+    {
+        let deadline = self.deadline(&mut request);
+        let (metadata, _, message) = request.into_parts();
+        let call = Outgoing { method, metadata: &metadata, deadline, message: &message };
+        let reply = within(deadline, self.shared.call(call)).await?;
+        decode(reply)
+    }
+
+    async fn server_streaming<Req, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        _request: Request<Req>,
+    ) -> Result<Response<Streaming<Resp>>, Status>
+    where
+        Req: Message + 'static,
+        Resp: Message + Default + 'static,
+    {
+        Err(no_streams(method))
+    }
+
+    async fn client_streaming<S, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        _request: Request<S>,
+    ) -> Result<Response<Resp>, Status>
+    where
+        S: Stream<Item: Message> + Send + 'static,
+        Resp: Message + Default + 'static,
+    {
+        Err(no_streams(method))
+    }
+
+    async fn streaming<S, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        _request: Request<S>,
+    ) -> Result<Response<Streaming<Resp>>, Status>
+    where
+        S: Stream<Item: Message> + Send + 'static,
+        Resp: Message + Default + 'static,
+    {
+        Err(no_streams(method))
+    }
+}
+
+/// Runs a call until its deadline; dropping it there cancels it on the peer.
+async fn within<T>(
+    deadline: Option<Deadline>,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    match deadline {
+        None => call.await,
+        Some(Deadline(instant)) => tokio::time::timeout_at(instant, call)
+            .await
+            .unwrap_or_else(|_| Err(refusal::deadline_exceeded())),
+    }
+}
+
+fn decode<Resp: Message + Default>(reply: Reply) -> Result<Response<Resp>, Status> {
+    let undecodable = |what: &str, error: &dyn fmt::Display| {
+        Status::internal(format!("the response's {what} does not decode: {error}"))
+    };
+    if reply.code == 0 && reply.block.is_empty() {
+        let message = Resp::decode(reply.message).map_err(|e| undecodable("message", &e))?;
+        return Ok(Response::new(message));
+    }
+    let outcome = Outcome::decode(reply.code, reply.block).map_err(|e| undecodable("block", &e))?;
+    let trailers = outcome.result?;
+    let message = Resp::decode(reply.message).map_err(|e| undecodable("message", &e))?;
+    let mut metadata = outcome.metadata;
+    let mut extensions = tonic::Extensions::new();
+    if !trailers.is_empty() {
+        metadata = merge(metadata, trailers.clone());
+        extensions.insert(Trailers(trailers));
+    }
+    Ok(Response::from_parts(metadata, message, extensions))
+}
+
+/// Joins initial and trailing metadata as tonic's client does for a unary call.
+fn merge(initial: MetadataMap, trailing: MetadataMap) -> MetadataMap {
+    let mut headers = initial.into_headers();
+    headers.extend(trailing.into_headers());
+    MetadataMap::from_headers(headers)
+}
+
+fn unavailable(error: ConnectError) -> Status {
+    let mut status = Status::unavailable(error.to_string());
+    status.set_source(Arc::new(error));
+    status
+}
+
+fn no_streams(method: &MethodDescriptor) -> Status {
+    Status::unimplemented(format!("{}: streaming calls are not carried yet", method.path))
+}

@@ -1,0 +1,78 @@
+//! A connection as the channel sees it, its transport type forgotten.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use super::PendingReply;
+use crate::connect::ConnectionInfo;
+use crate::encode::Encode;
+use crate::transport::Addresses;
+use crate::wire::hello::Hello;
+use crate::{Deadline, Limits, MethodDescriptor};
+
+/// What a session is started with.
+#[derive(Debug)]
+pub struct ClientSetup {
+    /// What this side accepts.
+    pub limits: Limits,
+    /// What the server said.
+    pub peer: Hello,
+    /// The connection's two ends.
+    pub addresses: Addresses,
+    /// Why the connection did not move to a better path.
+    pub fallback: Option<String>,
+}
+
+/// A call to be started.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// The method.
+    pub method: &'static MethodDescriptor,
+    /// The request's metadata.
+    pub metadata: &'a MetadataMap,
+    /// When the call ends at the latest.
+    pub deadline: Option<Deadline>,
+    /// The request's message.
+    pub message: &'a dyn Encode,
+}
+
+/// The client's end of one connection.
+pub trait Connection: fmt::Debug + Send + Sync {
+    /// Starts a call if nothing has to be waited for; `None` when the caller has to wait with
+    /// [`Connection::start`].
+    ///
+    /// # Errors
+    ///
+    /// With the call's status when it cannot be started. It was not executed.
+    fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<PendingReply>, Status>;
+
+    /// Starts a call, once the peer's limit and the transport's memory allow.
+    ///
+    /// # Errors
+    ///
+    /// With the call's status when it cannot be started. It was not executed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled before it is ready, the call is not started.
+    fn start<'a>(
+        self: Arc<Self>,
+        call: Outgoing<'a>,
+    ) -> BoxFuture<'a, Result<PendingReply, Status>>;
+
+    /// Gives a call up. A call that has ended is left alone.
+    fn cancel(&self, id: u64);
+
+    /// Whether the connection has ended.
+    fn is_closed(&self) -> bool;
+
+    /// Ends the connection; calls in flight end with `UNAVAILABLE`.
+    fn close(&self);
+
+    /// What the connection says of itself.
+    fn info(&self) -> ConnectionInfo;
+}

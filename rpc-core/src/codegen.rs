@@ -1,0 +1,9 @@
+//! What generated code names; not meant to be used by hand.
+
+pub use std::sync::Arc;
+
+pub use tonic::{IntoRequest, IntoStreamingRequest, Request, Response, Status, Streaming};
+
+pub use crate::client::{Caller, Channel};
+pub use crate::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
+pub use crate::server::{HandlerFuture, ServerCall, Service};

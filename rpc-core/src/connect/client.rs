@@ -1,0 +1,186 @@
+//! The client's side of the handshake.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::handshake::{self, HandshakeError};
+use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade};
+use crate::Limits;
+use crate::client::{ClientSetup, Connection};
+use crate::wire::hello::{Hello, Offer, Verdict};
+
+/// How a client connects.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// What this side accepts.
+    pub limits: Limits,
+    /// Which better paths to try.
+    pub policy: UpgradePolicy,
+    /// The bound on the whole handshake, upgrade included.
+    ///
+    /// 10 s by default: gRPC's servers give a connection 20 s for less, and a lossy link may
+    /// stall a queue pair's first message for half a second a retry.
+    pub handshake_timeout: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            policy: UpgradePolicy::Never,
+            handshake_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Which better paths a client tries.
+#[derive(Debug, Clone, Default)]
+pub enum UpgradePolicy {
+    /// None: the bootstrap carries the connection.
+    #[default]
+    Never,
+    /// The first that both sides can, of these; otherwise the bootstrap, and the reason is kept.
+    Prefer(Vec<Arc<dyn Upgrade>>),
+    /// This one, or no connection.
+    Require(Arc<dyn Upgrade>),
+}
+
+impl UpgradePolicy {
+    fn upgrades(&self) -> &[Arc<dyn Upgrade>] {
+        match self {
+            Self::Never => &[],
+            Self::Prefer(upgrades) => upgrades,
+            Self::Require(upgrade) => std::slice::from_ref(upgrade),
+        }
+    }
+}
+
+/// An offer under way, with what is known of those that failed.
+#[derive(Default)]
+struct Offers {
+    pending: Vec<(&'static str, Box<dyn PendingOffer>)>,
+    failures: Vec<String>,
+}
+
+impl Offers {
+    fn fail(&mut self, name: &str, reason: impl std::fmt::Display) {
+        self.failures.push(format!("{name}: {reason}"));
+    }
+}
+
+/// Makes a connection of an open byte stream.
+///
+/// # Errors
+///
+/// When the handshake fails or takes too long, and when a required upgrade is not possible.
+///
+/// # Cancel safety
+///
+/// Cancelled, the stream is closed and what was prepared is torn down.
+pub async fn connect(
+    bootstrap: Box<dyn Bootstrap>,
+    config: &ClientConfig,
+) -> Result<Arc<dyn Connection>, ConnectError> {
+    let address = bootstrap.addresses().to_string();
+    let handshake = negotiate(bootstrap, config, &address);
+    match tokio::time::timeout(config.handshake_timeout, handshake).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let timeout_ms = config.handshake_timeout.as_millis();
+            Err(ConnectError::TimedOut { address, timeout_ms })
+        }
+    }
+}
+
+async fn negotiate(
+    mut bootstrap: Box<dyn Bootstrap>,
+    config: &ClientConfig,
+    address: &str,
+) -> Result<Arc<dyn Connection>, ConnectError> {
+    let failed = |error| handshake_failed(address, error);
+    let mut offers = prepare_offers(&config.policy, &*bootstrap);
+    let mut hello = Hello::new(&config.limits);
+    let offer = |(name, offer): &(&'static str, Box<dyn PendingOffer>)| Offer {
+        name: (*name).to_owned(),
+        blob: offer.blob().into(),
+    };
+    hello.offers = offers.pending.iter().map(offer).collect();
+    // A required upgrade that this host cannot offer needs no question to the peer.
+    check_required(config, &offers, address)?;
+    handshake::write(&mut *bootstrap, &hello).await.map_err(failed)?;
+    let mut answer: Hello = handshake::read(&mut *bootstrap, "Hello").await.map_err(failed)?;
+    for declined in std::mem::take(&mut answer.declined) {
+        offers.pending.retain(|(name, _)| *name != declined.name);
+        offers.fail(&declined.name, declined.reason);
+    }
+    let candidate = match answer.accepted.take() {
+        Some(accepted) => {
+            let proven = prove(&mut offers, &accepted).await;
+            let failure = proven.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            handshake::write(&mut *bootstrap, &Verdict { failure }).await.map_err(failed)?;
+            proven.map_err(|declined| offers.fail(&accepted.name, declined)).ok()
+        }
+        None => None,
+    };
+    if candidate.is_none() {
+        offers.pending.clear();
+        check_required(config, &offers, address)?;
+    }
+    let fallback = match (&candidate, offers.failures.is_empty()) {
+        (None, false) => Some(offers.failures.join("; ")),
+        _ => None,
+    };
+    let addresses = bootstrap.addresses();
+    let setup = ClientSetup { limits: config.limits, peer: answer, addresses, fallback };
+    let link = match candidate {
+        Some(candidate) => candidate.into_link(bootstrap),
+        None => bootstrap.into_link(),
+    };
+    Ok(link.open_client(setup))
+}
+
+fn prepare_offers(policy: &UpgradePolicy, bootstrap: &dyn Bootstrap) -> Offers {
+    let mut offers = Offers::default();
+    for upgrade in policy.upgrades() {
+        match upgrade.offer(&bootstrap.addresses()) {
+            Ok(offer) => offers.pending.push((upgrade.name(), offer)),
+            Err(declined) => offers.fail(upgrade.name(), format_args!("this host: {declined}")),
+        }
+    }
+    offers
+}
+
+async fn prove(offers: &mut Offers, accepted: &Offer) -> Result<Box<dyn Candidate>, Declined> {
+    let named = offers.pending.iter().position(|(name, _)| *name == accepted.name);
+    let index = named.ok_or_else(|| Declined::new("the peer accepts what was not offered"))?;
+    let (_, offer) = offers.pending.swap_remove(index);
+    let mut candidate = offer.connect(&accepted.blob)?;
+    candidate.prove().await?;
+    Ok(candidate)
+}
+
+fn check_required(
+    config: &ClientConfig,
+    offers: &Offers,
+    address: &str,
+) -> Result<(), ConnectError> {
+    match &config.policy {
+        UpgradePolicy::Require(upgrade) if offers.pending.is_empty() => {
+            let mut reason = offers.failures.join("; ");
+            if reason.is_empty() {
+                reason.push_str("the peer does not know it");
+            }
+            let address = address.to_owned();
+            Err(ConnectError::UpgradeRequired { address, upgrade: upgrade.name(), reason })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
+    let address = address.to_owned();
+    match error {
+        HandshakeError::Io(source) => ConnectError::Handshake { address, source },
+        HandshakeError::Protocol(source) => ConnectError::Protocol { address, source },
+    }
+}

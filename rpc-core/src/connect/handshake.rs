@@ -1,0 +1,40 @@
+//! Handshake messages on a byte stream: one at a time, bounded in length, never read beyond.
+
+use std::io;
+
+use prost::Message;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::wire::ProtocolError;
+use crate::wire::hello::{self, PREFIX_LEN};
+
+/// What can go wrong with one handshake message.
+#[derive(Debug, Error)]
+pub(super) enum HandshakeError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+}
+
+/// Reads one message; `what` names it in errors.
+pub(super) async fn read<M: Message + Default>(
+    stream: &mut (impl AsyncRead + Unpin + ?Sized),
+    what: &'static str,
+) -> Result<M, HandshakeError> {
+    let mut prefix = [0; PREFIX_LEN];
+    stream.read_exact(&mut prefix).await?;
+    let mut body = vec![0; hello::decode_prefix(&prefix)?];
+    stream.read_exact(&mut body).await?;
+    Ok(hello::decode_body(what, &body)?)
+}
+
+/// Writes one message.
+pub(super) async fn write(
+    stream: &mut (impl AsyncWrite + Unpin + ?Sized),
+    message: &impl Message,
+) -> Result<(), HandshakeError> {
+    stream.write_all(&hello::encode(message)?).await?;
+    Ok(stream.flush().await?)
+}

@@ -1,0 +1,37 @@
+//! Links whose transport type is forgotten, so that a server can hold many kinds.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::client::{ClientSetup, Connection, Session};
+use crate::server::{ServerConnection, ServerSession, ServerSetup};
+use crate::transport::{Addresses, Transport};
+
+/// A byte stream on which a connection starts, and which can carry it.
+pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// The stream's two ends.
+    fn addresses(&self) -> Addresses;
+
+    /// Turns the stream, after the handshake, into the transport that it is without an upgrade.
+    fn into_link(self: Box<Self>) -> Box<dyn Link>;
+}
+
+/// A transport of any type, ready to be started in either role.
+pub trait Link: Send {
+    /// Starts the client's role.
+    fn open_client(self: Box<Self>, setup: ClientSetup) -> Arc<dyn Connection>;
+
+    /// Starts the server's role.
+    fn open_server(self: Box<Self>, setup: ServerSetup) -> Arc<dyn ServerConnection>;
+}
+
+impl<T: Transport> Link for T {
+    fn open_client(self: Box<Self>, setup: ClientSetup) -> Arc<dyn Connection> {
+        Session::start(*self, setup)
+    }
+
+    fn open_server(self: Box<Self>, setup: ServerSetup) -> Arc<dyn ServerConnection> {
+        ServerSession::start(*self, setup)
+    }
+}

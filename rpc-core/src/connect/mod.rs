@@ -1,0 +1,43 @@
+//! From a byte stream to a connection: the handshake, and the upgrade to a better path.
+//!
+//! Every connection starts on a [`Bootstrap`], a byte stream that also *is* a transport. The
+//! client says Hello and offers upgrades; the server answers and accepts at most one; the client
+//! tries the new path and says its verdict. The verdict, which travels in order on the bootstrap,
+//! is the one place where the path is decided, for both sides at once:
+//!
+//! ```text
+//!   Bootstrap ── declined, or no offer ──> transport of the bootstrap (the reason is kept)
+//!       │ accepted
+//!   Proving ──── verdict: failed ────────> transport of the bootstrap (the reason is kept)
+//!       │ verdict: good
+//!       └──────────────────────────────> upgraded transport, which keeps the bootstrap
+//! ```
+
+mod client;
+mod error;
+mod handshake;
+mod link;
+mod server;
+mod upgrade;
+
+pub use client::{ClientConfig, UpgradePolicy, connect};
+pub use error::ConnectError;
+pub use link::{Bootstrap, Link};
+pub use server::{Accepted, ServerHandshake, accept};
+pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};
+
+use crate::transport::{Addresses, TransportStats};
+
+/// What a connection says of itself.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConnectionInfo {
+    /// The transport that carries its calls, for example `tcp` or `rdma`.
+    pub transport: &'static str,
+    /// Its two ends.
+    pub addresses: Addresses,
+    /// Why it did not move to a better path, when one was tried.
+    pub fallback: Option<String>,
+    /// What its transport has counted.
+    pub stats: TransportStats,
+}

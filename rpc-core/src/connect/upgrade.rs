@@ -1,0 +1,74 @@
+//! A way from the bootstrap to a better path.
+
+use futures::future::BoxFuture;
+use thiserror::Error;
+
+use super::{Bootstrap, Link};
+use crate::transport::Addresses;
+
+/// A kind of better path, for example RDMA between the hosts that a TCP stream joins.
+pub trait Upgrade: std::fmt::Debug + Send + Sync + 'static {
+    /// Its name in the handshake, the same on both sides.
+    fn name(&self) -> &'static str;
+
+    /// Prepares the client's end of a path beside a bootstrap.
+    ///
+    /// # Errors
+    ///
+    /// With the reason when this host cannot offer it.
+    fn offer(&self, addresses: &Addresses) -> Result<Box<dyn PendingOffer>, Declined>;
+
+    /// Prepares the server's end for a client's offer, up to the point where a first message can
+    /// be received, and gives the blob of the answer with it.
+    ///
+    /// # Errors
+    ///
+    /// With the reason, which the client is told, when the path cannot be had.
+    fn accept(
+        &self,
+        addresses: &Addresses,
+        offer: &[u8],
+    ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined>;
+}
+
+/// The client's end of a path that is offered and not yet answered. Dropped, it is torn down.
+pub trait PendingOffer: Send {
+    /// What the peer has to be told.
+    fn blob(&self) -> Vec<u8>;
+
+    /// Joins the two ends.
+    ///
+    /// # Errors
+    ///
+    /// With the reason when the answer makes no sense or the device refuses.
+    fn connect(self: Box<Self>, answer: &[u8]) -> Result<Box<dyn Candidate>, Declined>;
+}
+
+/// A path that is joined and not yet trusted. Dropped, it is torn down.
+pub trait Candidate: Send {
+    /// Proves the path from the client's end, with a message each way. The server's end answers
+    /// by itself from the moment when it exists.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, the path counts as not proven.
+    fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>>;
+
+    /// The link over the path. It keeps the bootstrap: when that ends, so does the link.
+    fn into_link(self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Link>;
+}
+
+/// Why a path cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{reason}")]
+pub struct Declined {
+    /// The reason, for people.
+    pub reason: String,
+}
+
+impl Declined {
+    /// Declines for `reason`.
+    pub fn new(reason: impl ToString) -> Self {
+        Self { reason: reason.to_string() }
+    }
+}

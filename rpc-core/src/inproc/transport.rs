@@ -1,0 +1,154 @@
+//! Frames between two sessions of one process, by ownership.
+//!
+//! The queues need no bound of their own: a client has at most the server's `calls_max` requests
+//! and as many cancels under way, the server at most as many responses.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio_util::sync::CancellationToken;
+
+use crate::pool::{Pool, PoolBuffer};
+use crate::transport::{
+    Admission, CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
+};
+use crate::wire::HEADER_LEN;
+
+/// Frames from this length on are announced before they are delivered, as on any transport.
+const LARGE_LEN: usize = 64 << 10;
+
+/// The most unused memory that one connection keeps: one frame of the largest class in use by
+/// the examples, each way.
+const KEPT_BYTES_MAX: usize = 128 << 20;
+
+/// One end of an in-process link.
+pub(super) struct InprocTransport {
+    outgoing: UnboundedSender<Bytes>,
+    incoming: Mutex<Option<UnboundedReceiver<Bytes>>>,
+    pool: Pool,
+    shared: Arc<Shared>,
+}
+
+/// What the receiving task shares with the transport.
+#[derive(Default)]
+struct Shared {
+    counters: Counters,
+    close: CancellationToken,
+}
+
+impl InprocTransport {
+    /// Two joined ends.
+    pub(super) fn pair() -> (Self, Self) {
+        let (to_right, from_left) = mpsc::unbounded_channel();
+        let (to_left, from_right) = mpsc::unbounded_channel();
+        let pool = Pool::new(KEPT_BYTES_MAX);
+        (Self::new(to_right, from_right, pool.clone()), Self::new(to_left, from_left, pool))
+    }
+
+    fn new(
+        outgoing: UnboundedSender<Bytes>,
+        incoming: UnboundedReceiver<Bytes>,
+        pool: Pool,
+    ) -> Self {
+        let incoming = Mutex::new(Some(incoming));
+        Self { outgoing, incoming, pool, shared: Arc::default() }
+    }
+
+    fn push(&self, frame: Bytes) -> Result<(), TransportError> {
+        let closed = |reason| TransportError::Closed { reason };
+        if self.shared.close.is_cancelled() {
+            return Err(closed(CloseReason::Local));
+        }
+        let counters = &self.shared.counters;
+        let counter =
+            if frame.len() < LARGE_LEN { &counters.small_sent } else { &counters.large_sent };
+        counter.add(1);
+        self.outgoing.send(frame).map_err(|_| closed(CloseReason::Peer))
+    }
+}
+
+impl Transport for InprocTransport {
+    type Buffer = PoolBuffer;
+
+    fn name(&self) -> &'static str {
+        "inproc"
+    }
+
+    fn start(&self, handler: Arc<dyn Handler>) {
+        let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(incoming) = incoming {
+            tokio::spawn(receive(incoming, handler, Arc::clone(&self.shared)));
+        }
+    }
+
+    fn try_reserve(&self, len: usize) -> Result<Option<PoolBuffer>, TransportError> {
+        Ok(Some(self.pool.take(len)))
+    }
+
+    async fn reserve(&self, len: usize) -> Result<PoolBuffer, TransportError> {
+        Ok(self.pool.take(len))
+    }
+
+    fn send(&self, frame: PoolBuffer) -> Result<(), TransportError> {
+        self.push(frame.freeze())
+    }
+
+    fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {
+        self.push(Bytes::copy_from_slice(&header))
+    }
+
+    fn close(&self) {
+        self.shared.close.cancel();
+    }
+
+    fn stats(&self) -> TransportStats {
+        self.shared.counters.snapshot()
+    }
+}
+
+impl fmt::Debug for InprocTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InprocTransport").finish_non_exhaustive()
+    }
+}
+
+async fn receive(
+    mut incoming: UnboundedReceiver<Bytes>,
+    handler: Arc<dyn Handler>,
+    shared: Arc<Shared>,
+) {
+    let reason = loop {
+        let frame = tokio::select! {
+            biased;
+            () = shared.close.cancelled() => break CloseReason::Local,
+            frame = incoming.recv() => frame,
+        };
+        let Some(frame) = frame else { break CloseReason::Peer };
+        if let Err(error) = deliver(frame, &*handler, &shared.counters) {
+            break error.into();
+        }
+    };
+    // The peer's sends fail from here on, and this side's too.
+    shared.close.cancel();
+    drop(incoming);
+    handler.handle_closed(reason);
+}
+
+fn deliver(
+    frame: Bytes,
+    handler: &dyn Handler,
+    counters: &Counters,
+) -> Result<(), crate::wire::ProtocolError> {
+    if frame.len() < LARGE_LEN {
+        counters.small_received.add(1);
+        return handler.handle_frame(frame);
+    }
+    counters.large_received.add(1);
+    let Some(prefix) = frame.first_chunk() else { return handler.handle_frame(frame) };
+    match handler.handle_announced(prefix, frame.len() as u64)? {
+        Admission::Accept { .. } => handler.handle_frame(frame),
+        Admission::Refuse => Ok(()),
+    }
+}

@@ -1,0 +1,72 @@
+//! The statuses with which the runtime itself ends calls. Each names the limit and its knob.
+
+use tonic::Status;
+
+use crate::Limits;
+use crate::calls::receiving::OverBudget;
+use crate::transport::CloseReason;
+use crate::wire::FrameHeader;
+
+/// Checks a message's length against the limits of the side that `whose` names.
+pub(crate) fn check_message(
+    what: &str,
+    len: u64,
+    whose: &str,
+    limits: &Limits,
+) -> Result<(), Status> {
+    let max = limits.message_len_max;
+    if len <= max {
+        return Ok(());
+    }
+    Err(Status::resource_exhausted(format!(
+        "the {what}'s message of {len} bytes is over the {whose} limit of {max} \
+         (limits.message_len_max)"
+    )))
+}
+
+/// Checks the length of metadata, and gives it as the header holds it.
+pub(crate) fn check_metadata(
+    what: &str,
+    len: usize,
+    whose: &str,
+    limits: &Limits,
+) -> Result<u32, Status> {
+    let max = limits.metadata_len_max;
+    match u32::try_from(len) {
+        Ok(len) if len <= max => Ok(len),
+        _ => Err(Status::resource_exhausted(format!(
+            "the {what}'s metadata of {len} bytes is over the {whose} limit of {max} \
+             (limits.metadata_len_max)"
+        ))),
+    }
+}
+
+/// Checks what a frame's header says against our own limits.
+pub(crate) fn check_incoming(
+    what: &str,
+    header: &FrameHeader,
+    whose: &str,
+    limits: &Limits,
+) -> Result<(), Status> {
+    check_message(what, header.message_len, whose, limits)?;
+    check_metadata(what, header.metadata_len as usize, whose, limits).map(drop)
+}
+
+/// A large message that does not fit beside those already on their way.
+pub(crate) fn over_budget(what: &str, len: u64, whose: &str, over: OverBudget) -> Status {
+    let OverBudget { bytes, bytes_max } = over;
+    Status::resource_exhausted(format!(
+        "the {what} of {len} bytes does not fit beside the {bytes} bytes on their way: the \
+         {whose} limit is {bytes_max} (limits.receiving_bytes_max)"
+    ))
+}
+
+/// A call on a connection that has ended.
+pub(crate) fn closed(reason: &CloseReason) -> Status {
+    Status::unavailable(format!("the connection is closed: {reason}"))
+}
+
+/// A call whose deadline has passed.
+pub(crate) fn deadline_exceeded() -> Status {
+    Status::deadline_exceeded("the call's deadline has passed")
+}

@@ -1,0 +1,160 @@
+//! What a server is made of.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::router::Router;
+use super::run::{self, Connections};
+use super::{Listen, Service};
+use crate::Limits;
+use crate::connect::{ConnectionInfo, ServerHandshake, Upgrade};
+
+/// A set of services and the rules under which they are served.
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) router: Arc<Router>,
+    pub(super) handshake: ServerHandshake,
+    pub(super) handshake_timeout: Duration,
+    pub(super) drain_timeout: Duration,
+    pub(super) connections_max: usize,
+    pub(super) connections: Connections,
+}
+
+impl Server {
+    /// A builder with default rules and no services.
+    #[must_use]
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// Serves the connections of `listener` for ever.
+    ///
+    /// # Errors
+    ///
+    /// When the listener can never accept again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, no connection is accepted any more; those that are open are closed at once.
+    pub async fn serve(&self, listener: impl Listen) -> io::Result<()> {
+        self.serve_until(listener, std::future::pending()).await
+    }
+
+    /// Serves the connections of `listener` until `shutdown` is ready; then refuses new calls,
+    /// gives those in flight the builder's drain timeout, and closes.
+    ///
+    /// # Errors
+    ///
+    /// When the listener can never accept again.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Server::serve`].
+    pub async fn serve_until(
+        &self,
+        listener: impl Listen,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> io::Result<()> {
+        run::serve(Arc::clone(&self.shared), listener, shutdown).await
+    }
+
+    /// What every open connection says of itself.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
+        self.shared.connections.infos()
+    }
+}
+
+/// Builds a [`Server`].
+#[derive(Debug)]
+pub struct ServerBuilder {
+    router: Router,
+    limits: Limits,
+    upgrades: Vec<Arc<dyn Upgrade>>,
+    handshake_timeout: Duration,
+    drain_timeout: Duration,
+    connections_max: usize,
+}
+
+impl Default for ServerBuilder {
+    fn default() -> Self {
+        Self {
+            router: Router::default(),
+            limits: Limits::default(),
+            upgrades: Vec::new(),
+            handshake_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(30),
+            connections_max: 10_000,
+        }
+    }
+}
+
+impl ServerBuilder {
+    /// Adds a service.
+    #[must_use]
+    pub fn add_service(mut self, service: impl Service) -> Self {
+        self.router.add(Arc::new(service));
+        self
+    }
+
+    /// What is accepted of every client.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Adds a better path that clients may ask for.
+    #[must_use]
+    pub fn upgrade(mut self, upgrade: Arc<dyn Upgrade>) -> Self {
+        self.upgrades.push(upgrade);
+        self
+    }
+
+    /// The bound on a client's handshake; 10 s by default.
+    #[must_use]
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
+    }
+
+    /// How long calls in flight may take when the server shuts down; 30 s by default.
+    #[must_use]
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain_timeout = timeout;
+        self
+    }
+
+    /// The most connections at a time, those in their handshake included; 10,000 by default,
+    /// below the usual limit of open descriptors of a service manager (16,384).
+    #[must_use]
+    pub fn connections_max(mut self, count: usize) -> Self {
+        self.connections_max = count;
+        self
+    }
+
+    /// The finished server.
+    #[must_use]
+    pub fn build(self) -> Server {
+        let handshake = ServerHandshake {
+            limits: self.limits,
+            methods: self.router.paths(),
+            upgrades: self.upgrades,
+        };
+        let shared = Shared {
+            router: Arc::new(self.router),
+            handshake,
+            handshake_timeout: self.handshake_timeout,
+            drain_timeout: self.drain_timeout,
+            connections_max: self.connections_max,
+            connections: Connections::default(),
+        };
+        Server { shared: Arc::new(shared) }
+    }
+}

@@ -1,0 +1,42 @@
+//! From a method's id, as the Hello gave it, to the service that has it.
+
+use std::sync::Arc;
+
+use super::Service;
+
+/// The services of a server.
+#[derive(Default)]
+pub(crate) struct Router {
+    services: Vec<Arc<dyn Service>>,
+    /// For each method id, the service's and the method's index.
+    routes: Vec<(usize, usize)>,
+}
+
+impl Router {
+    /// Adds a service; its methods get the next ids.
+    pub(crate) fn add(&mut self, service: Arc<dyn Service>) {
+        let index = self.services.len();
+        let methods = 0..service.descriptor().methods.len();
+        self.routes.extend(methods.map(|method| (index, method)));
+        self.services.push(service);
+    }
+
+    /// The paths of all methods, by id.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let methods = self.services.iter().flat_map(|service| service.descriptor().methods);
+        methods.map(|method| method.path.to_owned()).collect()
+    }
+
+    /// The service of a method id, and the method's index in it.
+    pub(crate) fn route(&self, id: u16) -> Option<(&dyn Service, usize)> {
+        let (service, method) = *self.routes.get(usize::from(id))?;
+        Some((&*self.services[service], method))
+    }
+}
+
+impl std::fmt::Debug for Router {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.services.iter().map(|service| service.descriptor().name);
+        f.debug_list().entries(names).finish()
+    }
+}

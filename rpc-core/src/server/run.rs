@@ -1,0 +1,157 @@
+//! The accept loop, and the life of each connection.
+
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use slab::Slab;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::builder::Shared;
+use super::{Listen, ServerConnection, ServerSetup};
+use crate::connect::{Accepted, Bootstrap, ConnectionInfo, accept};
+
+/// The pause after an accept that failed, for example for want of descriptors: long enough not
+/// to spin, short enough not to be noticed once descriptors are free again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The open connections of a server.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    open: Mutex<Slab<Arc<dyn ServerConnection>>>,
+}
+
+impl Connections {
+    fn lock(&self) -> MutexGuard<'_, Slab<Arc<dyn ServerConnection>>> {
+        // A slab is consistent between any two statements.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn infos(&self) -> Vec<ConnectionInfo> {
+        self.lock().iter().map(|(_, connection)| connection.info()).collect()
+    }
+}
+
+/// An entry in the list of connections; dropped, the connection is closed and the entry goes.
+struct Registered<'a> {
+    connections: &'a Connections,
+    key: usize,
+    connection: Arc<dyn ServerConnection>,
+}
+
+impl<'a> Registered<'a> {
+    fn new(connections: &'a Connections, connection: Arc<dyn ServerConnection>) -> Self {
+        let key = connections.lock().insert(Arc::clone(&connection));
+        Self { connections, key, connection }
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.connection.close();
+        self.connections.lock().remove(self.key);
+    }
+}
+
+/// Accepts until `shutdown`, then drains.
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    mut listener: impl Listen,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let tasks = TaskTracker::new();
+    // Dropped with this future, so that cancelling it closes every connection.
+    let stop = CancellationToken::new();
+    let abort = stop.clone().drop_guard();
+    let drain = CancellationToken::new();
+    let slots = Arc::new(Semaphore::new(shared.connections_max.min(Semaphore::MAX_PERMITS)));
+    let mut shutdown = pin!(shutdown);
+    let result = loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break Ok(()),
+            accepted = next(&mut listener, &slots) => accepted,
+        };
+        match accepted {
+            Ok((bootstrap, slot)) => {
+                let life = live(Arc::clone(&shared), bootstrap, drain.clone());
+                let stop = stop.clone();
+                tasks.spawn(async move {
+                    tokio::select! {
+                        () = stop.cancelled() => {}
+                        () = life => {}
+                    }
+                    drop(slot);
+                });
+            }
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    };
+    drop(listener);
+    drain.cancel();
+    tasks.close();
+    tasks.wait().await;
+    drop(abort);
+    result
+}
+
+async fn next(
+    listener: &mut impl Listen,
+    slots: &Arc<Semaphore>,
+) -> io::Result<(Box<dyn Bootstrap>, OwnedSemaphorePermit)> {
+    // Past the limit, clients wait in the operating system's backlog.
+    let slot = Arc::clone(slots).acquire_owned().await;
+    let slot = slot.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+    Ok((listener.accept().await?, slot))
+}
+
+/// One connection, from its handshake to its end.
+async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: CancellationToken) {
+    let addresses = bootstrap.addresses();
+    let handshake = accept(bootstrap, &shared.handshake);
+    let accepted = match tokio::time::timeout(shared.handshake_timeout, handshake).await {
+        Ok(Ok(accepted)) => accepted,
+        Ok(Err(error)) => {
+            tracing::warn!(%addresses, %error, "refused a connection in its handshake");
+            return;
+        }
+        Err(_) => {
+            let timeout = shared.handshake_timeout;
+            tracing::warn!(%addresses, ?timeout, "refused a connection: no handshake in time");
+            return;
+        }
+    };
+    let Accepted { link, hello, fallback } = accepted;
+    if let Some(reason) = &fallback {
+        tracing::warn!(%addresses, %reason, "accepted without the better path");
+    }
+    let setup = ServerSetup {
+        limits: shared.handshake.limits,
+        peer_limits: hello.limits(),
+        addresses,
+        fallback,
+        router: Arc::clone(&shared.router),
+    };
+    let registered = Registered::new(&shared.connections, link.open_server(setup));
+    let connection = &registered.connection;
+    tokio::select! {
+        () = connection.closed() => return,
+        () = drain.cancelled() => {}
+    }
+    tokio::select! {
+        () = connection.closed() => {}
+        () = connection.drained() => {}
+        () = tokio::time::sleep(shared.drain_timeout) => {
+            tracing::warn!(addresses = %connection.info().addresses, "closed with calls in flight");
+        }
+    }
+    // Closing flushes the last answers; the link says when it is done.
+    connection.close();
+    connection.closed().await;
+}

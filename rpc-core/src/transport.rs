@@ -1,0 +1,249 @@
+//! The seam between the runtime and what moves bytes.
+//!
+//! A transport moves opaque *frames* of any size to one peer and back. Memory for a frame comes
+//! from the transport's own pool ([`Transport::reserve`]), so that a message is encoded in place,
+//! in the caller's task, where the device can read it. Back-pressure acts there, in two places:
+//! the pool (memory) and readiness (credits, or room in the queue).
+//!
+//! What arrives is pushed into a [`Handler`] from the transport's own task, so that no second
+//! task has to be woken to look at it. A small frame comes whole. A large one is announced first,
+//! by its header alone, so that the runtime can refuse it before memory or bandwidth is spent.
+//!
+//! How a frame travels (whole or in pieces, sent or pulled) is the transport's business and is
+//! deliberately not visible here.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::Deadline;
+use crate::wire::{HEADER_LEN, ProtocolError};
+
+/// One link to one peer, as the runtime sees it. Methods may be called from any task.
+///
+/// Frames of less than about a slot keep their order; a large frame may be overtaken.
+pub trait Transport: fmt::Debug + Send + Sync + 'static {
+    /// Memory for one frame. Dropped unsent, it goes back to the pool.
+    type Buffer: AsMut<[u8]> + Send + 'static;
+
+    /// The transport's name, as addresses and logs spell it.
+    fn name(&self) -> &'static str;
+
+    /// Starts receiving into `handler`. Called once, inside a tokio runtime.
+    fn start(&self, handler: Arc<dyn Handler>);
+
+    /// Memory for a frame of exactly `len` bytes if it is there at once; `None` when the caller
+    /// has to wait with [`Transport::reserve`]. The contents are unspecified.
+    ///
+    /// # Errors
+    ///
+    /// When the transport is closed, or can never have that much memory.
+    fn try_reserve(&self, len: usize) -> Result<Option<Self::Buffer>, TransportError>;
+
+    /// Memory for a frame of exactly `len` bytes, once there is room for it.
+    ///
+    /// # Errors
+    ///
+    /// When the transport is closed, or can never have that much memory.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling loses nothing but the place in the queue.
+    fn reserve(
+        &self,
+        len: usize,
+    ) -> impl Future<Output = Result<Self::Buffer, TransportError>> + Send;
+
+    /// Sends a frame, and owns its memory until the peer and the device are done with it.
+    ///
+    /// # Errors
+    ///
+    /// When the transport is closed; the frame is not sent.
+    fn send(&self, frame: Self::Buffer) -> Result<(), TransportError>;
+
+    /// Sends a frame that is a header alone, from memory set aside for that, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// When the transport is closed; the frame is not sent.
+    fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError>;
+
+    /// Ends the link: what was sent is flushed within a bound of time, then the handler hears
+    /// [`Handler::handle_closed`]. Closing twice is closing once.
+    fn close(&self);
+
+    /// What the transport has counted so far.
+    fn stats(&self) -> TransportStats;
+}
+
+/// Where a transport delivers. Calls for one transport never overlap.
+pub trait Handler: fmt::Debug + Send + Sync + 'static {
+    /// Looks at the first bytes of a large frame of `len` bytes before it is received.
+    ///
+    /// # Errors
+    ///
+    /// When the peer violates the protocol: the transport closes the link.
+    fn handle_announced(
+        &self,
+        prefix: &[u8; HEADER_LEN],
+        len: u64,
+    ) -> Result<Admission, ProtocolError>;
+
+    /// Takes a frame that has arrived whole.
+    ///
+    /// # Errors
+    ///
+    /// When the peer violates the protocol: the transport closes the link.
+    fn handle_frame(&self, frame: Bytes) -> Result<(), ProtocolError>;
+
+    /// Takes note that the link has ended. Called once, last.
+    fn handle_closed(&self, reason: CloseReason);
+}
+
+/// What to do with an announced frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Receive it, unless the deadline passes before the transport begins.
+    Accept {
+        /// When receiving is pointless.
+        deadline: Option<Deadline>,
+    },
+    /// Tell the sender that it will not be received; it is not delivered.
+    Refuse,
+}
+
+/// Why a frame cannot be sent.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// The link has ended.
+    #[error("the connection is closed: {reason}")]
+    Closed {
+        /// Why.
+        reason: CloseReason,
+    },
+    /// The frame needs more memory than the pool may ever have.
+    #[error("{len} bytes do not fit the {pool} of {max} bytes ({knob})")]
+    OverPool {
+        /// The frame's length in bytes.
+        len: u64,
+        /// Which pool.
+        pool: &'static str,
+        /// The pool's limit in bytes.
+        max: u64,
+        /// The setting that raises the limit.
+        knob: &'static str,
+    },
+    /// The operating system grants no more memory for the pool.
+    #[error("no memory for {len} bytes: {detail}")]
+    Memory {
+        /// The frame's length in bytes.
+        len: u64,
+        /// The limit that was met and how to raise it.
+        detail: String,
+    },
+}
+
+/// Why a link ended.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// We closed it.
+    #[error("closed on this side")]
+    Local,
+    /// The peer closed it in order.
+    #[error("closed by the peer")]
+    Peer,
+    /// The peer violated the protocol.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The link failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The two ends of a link, where they have addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Addresses {
+    /// This end.
+    pub local: Option<SocketAddr>,
+    /// The peer's end.
+    pub peer: Option<SocketAddr>,
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.local, self.peer) {
+            (Some(local), Some(peer)) => write!(f, "{local} <-> {peer}"),
+            (None, Some(peer)) => write!(f, "{peer}"),
+            (Some(local), None) => write!(f, "{local}"),
+            (None, None) => f.write_str("in process"),
+        }
+    }
+}
+
+/// What a transport has counted since it started. Frames of this side, both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TransportStats {
+    /// Frames sent whole.
+    pub small_sent: u64,
+    /// Frames sent in pieces or offered to be pulled.
+    pub large_sent: u64,
+    /// Frames received whole.
+    pub small_received: u64,
+    /// Frames received in pieces or pulled.
+    pub large_received: u64,
+    /// Bytes of frames that this side copied from one buffer to another, encoding not counted.
+    pub copied_bytes: u64,
+}
+
+/// The live counters behind [`TransportStats`]; an event is one relaxed addition.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// See [`TransportStats::small_sent`].
+    pub small_sent: Counter,
+    /// See [`TransportStats::large_sent`].
+    pub large_sent: Counter,
+    /// See [`TransportStats::small_received`].
+    pub small_received: Counter,
+    /// See [`TransportStats::large_received`].
+    pub large_received: Counter,
+    /// See [`TransportStats::copied_bytes`].
+    pub copied_bytes: Counter,
+}
+
+impl Counters {
+    /// The counts at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> TransportStats {
+        TransportStats {
+            small_sent: self.small_sent.value(),
+            large_sent: self.large_sent.value(),
+            small_received: self.small_received.value(),
+            large_received: self.large_received.value(),
+            copied_bytes: self.copied_bytes.value(),
+        }
+    }
+}
+
+/// A count that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Counts `n` more.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The count.
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,86 @@
+//! What a peer can send that is not the protocol. Each costs the peer its connection.
+
+use thiserror::Error;
+
+/// A violation of the wire format or of the call protocol by the peer.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// The connection does not open with farcall's magic.
+    #[error("the peer does not speak farcall: its first bytes are {found:02x?}")]
+    Magic {
+        /// The bytes where the magic was expected.
+        found: [u8; 8],
+    },
+    /// No version of the protocol is spoken by both sides.
+    #[error(
+        "no common protocol version: the peer speaks {peer_min} to {peer_max}, \
+         we speak {our_min} to {our_max}"
+    )]
+    Version {
+        /// The oldest version that the peer speaks.
+        peer_min: u16,
+        /// The newest version that the peer speaks.
+        peer_max: u16,
+        /// The oldest version that we speak.
+        our_min: u16,
+        /// The newest version that we speak.
+        our_max: u16,
+    },
+    /// Something is longer than its limit.
+    #[error("{what} of {len} bytes is over the limit of {max}")]
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// Its length in bytes.
+        len: u64,
+        /// The limit in bytes.
+        max: u64,
+    },
+    /// Something is shorter than its parts need.
+    #[error("{what} is cut short: {len} bytes where {needed} are needed")]
+    Truncated {
+        /// What is cut short.
+        what: &'static str,
+        /// Its length in bytes.
+        len: u64,
+        /// The length that its parts need.
+        needed: u64,
+    },
+    /// A field holds a value that means nothing.
+    #[error("{what} holds {value}, which means nothing")]
+    Invalid {
+        /// The field.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// A protobuf-encoded part of the handshake does not decode.
+    #[error("{what} does not decode: {detail}")]
+    Undecodable {
+        /// The part.
+        what: &'static str,
+        /// The decoder's words.
+        detail: String,
+    },
+    /// A frame of a kind that the peer's role may not send.
+    #[error("a {role} may not send a {kind:?} frame")]
+    UnexpectedFrame {
+        /// The kind of the frame.
+        kind: super::FrameKind,
+        /// The peer's role, `client` or `server`.
+        role: &'static str,
+    },
+    /// A request whose call id is already in use.
+    #[error("call {id:#x} was started twice")]
+    DuplicateCall {
+        /// The id.
+        id: u64,
+    },
+    /// More calls in flight than the Hello allowed.
+    #[error("the peer started more than the {max} calls allowed (limits.calls_max)")]
+    TooManyCalls {
+        /// The limit.
+        max: u32,
+    },
+}

@@ -1,0 +1,155 @@
+//! Metadata as bytes: a sequence of entries, each `name_len: u16, value_len: u32, name, value`.
+//!
+//! Values of `-bin` keys travel raw; tonic's `MetadataMap` holds them base64-encoded, so both ends
+//! convert. The keys that HTTP/2 gRPC keeps to itself never cross.
+
+use bytes::Bytes;
+use tonic::metadata::{
+    AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, BinaryMetadataValue, KeyAndValueRef,
+    MetadataMap,
+};
+
+use super::ProtocolError;
+
+const ENTRY_LEN: usize = 6;
+
+/// Keys that belong to gRPC over HTTP/2 itself and mean nothing here.
+const RESERVED: [&str; 6] =
+    ["te", "content-type", "grpc-message", "grpc-message-type", "grpc-status", "grpc-timeout"];
+
+/// Appends `metadata` to `out`. Nothing is appended for empty metadata.
+///
+/// # Errors
+///
+/// When an entry's value is longer than its length field can say.
+pub fn encode(metadata: &MetadataMap, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    for entry in metadata.iter() {
+        match entry {
+            KeyAndValueRef::Ascii(key, _) if RESERVED.contains(&key.as_str()) => {}
+            KeyAndValueRef::Ascii(key, value) => {
+                encode_entry(key.as_str(), value.as_encoded_bytes(), out)?;
+            }
+            // A value that is not base64 cannot have been made by a `MetadataMap` of binary keys.
+            KeyAndValueRef::Binary(key, value) => {
+                encode_entry(key.as_str(), &value.to_bytes().unwrap_or_default(), out)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn encode_entry(name: &str, value: &[u8], out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    let name_len = u16::try_from(name.len()).map_err(|_| ProtocolError::TooLong {
+        what: "metadata key",
+        len: name.len() as u64,
+        max: u16::MAX.into(),
+    })?;
+    let value_len = u32::try_from(value.len()).map_err(|_| ProtocolError::TooLong {
+        what: "metadata value",
+        len: value.len() as u64,
+        max: u32::MAX.into(),
+    })?;
+    out.extend_from_slice(&name_len.to_le_bytes());
+    out.extend_from_slice(&value_len.to_le_bytes());
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(value);
+    Ok(())
+}
+
+/// Reads metadata from `block`, which it must fill. Values of ASCII keys alias `block`.
+///
+/// # Errors
+///
+/// When an entry is cut short, and when a key or a value is not one that gRPC allows.
+pub fn decode(mut block: Bytes) -> Result<MetadataMap, ProtocolError> {
+    let mut metadata = MetadataMap::new();
+    while !block.is_empty() {
+        let (name, value) = split_entry(&mut block)?;
+        let invalid = |what| ProtocolError::Invalid { what, value: name.len() as u64 };
+        if name.ends_with(b"-bin") {
+            let key = BinaryMetadataKey::from_bytes(&name)
+                .map_err(|_| invalid("binary metadata key of that length"))?;
+            metadata.append_bin(key, BinaryMetadataValue::from_bytes(&value));
+        } else {
+            let key = AsciiMetadataKey::from_bytes(&name)
+                .map_err(|_| invalid("metadata key of that length"))?;
+            let value = AsciiMetadataValue::try_from(value)
+                .map_err(|_| invalid("metadata value under a key of that length"))?;
+            metadata.append(key, value);
+        }
+    }
+    Ok(metadata)
+}
+
+fn split_entry(block: &mut Bytes) -> Result<(Bytes, Bytes), ProtocolError> {
+    let truncated = |len: usize, needed: usize| ProtocolError::Truncated {
+        what: "metadata entry",
+        len: len as u64,
+        needed: needed as u64,
+    };
+    let Some((prefix, _)) = block.split_first_chunk::<ENTRY_LEN>() else {
+        return Err(truncated(block.len(), ENTRY_LEN));
+    };
+    let [n0, n1, v0, v1, v2, v3] = *prefix;
+    let name_len = usize::from(u16::from_le_bytes([n0, n1]));
+    let value_len = u32::from_le_bytes([v0, v1, v2, v3]) as usize;
+    let needed = ENTRY_LEN + name_len + value_len;
+    if block.len() < needed {
+        return Err(truncated(block.len(), needed));
+    }
+    let mut entry = block.split_to(needed);
+    let mut name_value = entry.split_off(ENTRY_LEN);
+    let value = name_value.split_off(name_len);
+    Ok((name_value, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn round_trip(metadata: &MetadataMap) -> MetadataMap {
+        let mut block = Vec::new();
+        encode(metadata, &mut block).unwrap();
+        decode(block.into()).unwrap()
+    }
+
+    #[test]
+    fn ascii_binary_and_repeated_entries_survive() {
+        let mut metadata = MetadataMap::new();
+        metadata.insert("x-request", "abc".parse().unwrap());
+        metadata.append("x-request", "def".parse().unwrap());
+        let raw = [0, 255, 10, 13, 0];
+        metadata.insert_bin("trace-bin", BinaryMetadataValue::from_bytes(&raw));
+        let back = round_trip(&metadata);
+        let values: Vec<_> = back.get_all("x-request").iter().collect();
+        assert_eq!(values, ["abc", "def"]);
+        assert_eq!(back.get_bin("trace-bin").unwrap().to_bytes().unwrap()[..], raw);
+        assert_eq!(back.len(), 3);
+    }
+
+    #[test]
+    fn reserved_keys_do_not_cross() {
+        let mut metadata = MetadataMap::new();
+        metadata.insert("grpc-timeout", "1S".parse().unwrap());
+        metadata.insert("te", "trailers".parse().unwrap());
+        assert!(round_trip(&metadata).is_empty());
+    }
+
+    #[test]
+    fn binary_values_travel_raw() {
+        let mut metadata = MetadataMap::new();
+        metadata.insert_bin("a-bin", BinaryMetadataValue::from_bytes(&[7; 100]));
+        let mut block = Vec::new();
+        encode(&metadata, &mut block).unwrap();
+        assert_eq!(block.len(), ENTRY_LEN + 5 + 100);
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(bytes.into());
+        }
+    }
+}

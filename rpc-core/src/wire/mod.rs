@@ -1,0 +1,21 @@
+//! The wire format, as values: nothing here reads a socket, a clock or a message's payload.
+//!
+//! A connection opens with a [`hello`] each way. After it, everything is a *frame*:
+//!
+//! | part | length | what |
+//! |---|---|---|
+//! | [`header`] | 32 | fixed, little-endian |
+//! | block | `metadata_len` | [`metadata`] of a request, [`outcome`] of a response; absent when empty |
+//! | message | `message_len` | the protobuf encoding |
+//!
+//! A unary call is one frame each way. How a frame travels (whole, in pieces, pulled by READ) is
+//! its transport's business.
+
+mod error;
+pub mod header;
+pub mod hello;
+pub mod metadata;
+pub mod outcome;
+
+pub use error::ProtocolError;
+pub use header::{FrameHeader, FrameKind, HEADER_LEN};
