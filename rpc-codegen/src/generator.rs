@@ -22,8 +22,11 @@ pub(crate) struct Generator {
 }
 
 impl ServiceGenerator for Generator {
-    fn generate(&mut self, service: Service, buf: &mut String) {
-        let _allowed = ExtendedTypes::for_service(&service);
+    fn generate(&mut self, mut service: Service, buf: &mut String) {
+        for method in &mut service.methods {
+            message_type::make_absolute(&mut method.input_type);
+            message_type::make_absolute(&mut method.output_type);
+        }
         let module = self.rpc.as_ref().map(|settings| farcall_module(&service, settings));
         match module.transpose() {
             Ok(module) => {
@@ -69,31 +72,4 @@ fn farcall_module(service: &Service, settings: &RpcSettings) -> Result<String, s
     let model = ServiceModel::new(service, settings)?;
     let file = syn::parse2(emit::module(&model, settings))?;
     Ok(prettyplease::unparse(&file))
-}
-
-/// Lets tonic take `bool` and its like for message types while it lives.
-///
-/// prost maps `google.protobuf.BoolValue` to `bool`, of which tonic's ordinary rules make
-/// `super::bool`. tonic's switch for it works in one of its two ways of compiling and never for a
-/// bare generator, so the list behind the switch is set here.
-struct ExtendedTypes {
-    ordinary: Option<&'static [&'static str]>,
-}
-
-impl ExtendedTypes {
-    fn for_service(service: &Service) -> Self {
-        let mut types = service.methods.iter().flat_map(|m| [&m.input_type, &m.output_type]);
-        let ordinary = types.any(|name| message_type::is_primitive(name)).then(|| {
-            tonic_prost_build::NON_PATH_TYPE_ALLOWLIST.replace(message_type::TONIC_EXTENDED_TYPES)
-        });
-        Self { ordinary }
-    }
-}
-
-impl Drop for ExtendedTypes {
-    fn drop(&mut self) {
-        if let Some(ordinary) = self.ordinary {
-            tonic_prost_build::NON_PATH_TYPE_ALLOWLIST.set(ordinary);
-        }
-    }
 }

@@ -2,23 +2,23 @@
 //!
 //! prost gives a path that is right where the messages are; tonic's modules and ours sit one
 //! level deeper. Types that are no path into the generated tree stay as they are: absolute paths
-//! (well-known types, external types) and what prost maps the wrapper types to.
+//! (well-known types, external types) and `()`, which stands for `google.protobuf.Empty`.
 
 use proc_macro2::TokenStream;
 
-/// What prost maps `google.protobuf.Empty` and the wrapper messages to, apart from absolute paths.
-const PRIMITIVES: &[&str] = &["()", "bool", "i32", "i64", "u32", "u64", "f32", "f64"];
+/// What prost maps the wrapper messages to, apart from absolute paths.
+const PRIMITIVES: &[&str] = &["bool", "i32", "i64", "u32", "u64", "f32", "f64"];
 
-/// Whether tonic needs its extended list of non-path types for this one.
+/// Gives a primitive its absolute path.
 ///
-/// tonic compares the *end* of the name, so its extended list also takes a message `Foobool` for
-/// a primitive; it is therefore used for services that need it and for no other.
-pub(crate) fn is_primitive(prost_type: &str) -> bool {
-    PRIMITIVES.contains(&prost_type)
+/// prost maps `google.protobuf.BoolValue` to `bool`, of which tonic makes `super::bool`. tonic's
+/// switch against that goes by the *end* of the name, so that a message `Foobool` loses its path
+/// instead; an absolute path is left alone by all of tonic's rules.
+pub(crate) fn make_absolute(prost_type: &mut String) {
+    if PRIMITIVES.contains(&prost_type.as_str()) {
+        prost_type.insert_str(0, "::core::primitive::");
+    }
 }
-
-/// tonic's list of non-path types with the wrapper types' primitives in it.
-pub(crate) const TONIC_EXTENDED_TYPES: &[&str] = PRIMITIVES;
 
 /// The type's path from inside a service module; `proto_path` is the way out, usually `super`.
 ///
@@ -30,7 +30,7 @@ pub(crate) fn from_service_module(
     proto_path: &str,
 ) -> Result<TokenStream, syn::Error> {
     let is_absolute = prost_type.starts_with("::") || prost_type.starts_with("crate::");
-    let path = if is_absolute || is_primitive(prost_type) {
+    let path = if is_absolute || prost_type == "()" {
         prost_type.to_owned()
     } else {
         format!("{proto_path}::{prost_type}")
@@ -57,10 +57,21 @@ mod tests {
     #[test]
     fn types_from_elsewhere_stay() {
         assert_eq!(path("()"), "()");
-        assert_eq!(path("bool"), "bool");
         assert_eq!(path("::prost_types::Timestamp"), "::prost_types::Timestamp");
         assert_eq!(path("::prost::alloc::vec::Vec<u8>"), "::prost::alloc::vec::Vec<u8>");
         assert_eq!(path("crate::wkt::Any"), "crate::wkt::Any");
+    }
+
+    #[test]
+    fn primitives_get_a_path_that_tonic_leaves_alone() {
+        let absolute = |name: &str| {
+            let mut name = name.to_owned();
+            make_absolute(&mut name);
+            name
+        };
+        assert_eq!(absolute("bool"), "::core::primitive::bool");
+        assert_eq!(absolute("Foobool"), "Foobool");
+        assert_eq!(absolute("()"), "()");
     }
 
     #[test]

@@ -1,0 +1,85 @@
+//! Compiles `.proto` files that others have written, and the samples of the golden tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rpc_codegen::{Builder, CodegenError};
+
+fn main() -> Result<(), CodegenError> {
+    let out_dir = std::env::var_os("OUT_DIR").map(PathBuf::from).ok_or(CodegenError::OutDir)?;
+    published(&out_dir)?;
+    samples(&out_dir)
+}
+
+/// Services that run in production elsewhere, from the crates that carry their `.proto` files.
+fn published(out_dir: &Path) -> Result<(), CodegenError> {
+    let compile = |group: &str, package: &str, root: &str, protos: &[&str]| {
+        let root = rpc_codegen::package_dir(package)?.join(root);
+        compile(configure(), &out_dir.join(group), &root, protos)
+    };
+    compile(
+        "etcd",
+        "etcd-client",
+        "proto",
+        &[
+            "etcd/api/etcdserverpb/rpc.proto",
+            "etcd/server/etcdserver/api/v3lock/v3lockpb/v3lock.proto",
+            "etcd/server/etcdserver/api/v3election/v3electionpb/v3election.proto",
+        ],
+    )?;
+    compile(
+        "otlp",
+        "opentelemetry-proto",
+        "src/proto/opentelemetry-proto",
+        &[
+            "opentelemetry/proto/collector/trace/v1/trace_service.proto",
+            "opentelemetry/proto/collector/metrics/v1/metrics_service.proto",
+            "opentelemetry/proto/collector/logs/v1/logs_service.proto",
+            "opentelemetry/proto/collector/profiles/v1development/profiles_service.proto",
+        ],
+    )?;
+    compile("health", "tonic-health", "proto", &["health.proto"])?;
+    let reflection = ["reflection_v1.proto", "reflection_v1alpha.proto"];
+    compile("reflection", "tonic-reflection", "proto", &reflection)?;
+    let interop = ["grpc/testing/test.proto", "grpc/testing/services.proto"];
+    compile("interop", "grpcio-proto", "proto", &interop)
+}
+
+/// The samples under every setting that changes the text, so that rustc sees the golden texts.
+fn samples(out_dir: &Path) -> Result<(), CodegenError> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/protos");
+    let sample = |name: &str, builder: Builder| {
+        compile(builder, &out_dir.join(name), &root, &["greeter.proto", "no_package.proto"])
+    };
+    sample("plain", configure())?;
+    sample("arc_self", configure().use_arc_self(true))?;
+    sample("default_stubs", configure().generate_default_stubs(true))?;
+    let both = configure().use_arc_self(true).generate_default_stubs(true);
+    sample("arc_self_default_stubs", both)?;
+    sample("client_only", configure().build_server(false))?;
+    sample("server_only", configure().build_client(false))?;
+    sample("well_known", configure().compile_well_known_types(true))?;
+    let conditional = configure()
+        .server_mod_attribute(".", "#[cfg(feature = \"sample-server\")]")
+        .client_mod_attribute(".", "#[cfg(feature = \"sample-client\")]");
+    sample("conditional", conditional)?;
+    compile(configure(), &out_dir.join("odd_names"), &root, &["odd_names.proto"])
+}
+
+fn configure() -> Builder {
+    rpc_codegen::configure().runtime_path("::rpc_core::codegen")
+}
+
+/// Compiles `protos` below `root` into `out_dir`, with a `mod.rs` that includes them.
+fn compile(
+    builder: Builder,
+    out_dir: &Path,
+    root: &Path,
+    protos: &[&str],
+) -> Result<(), CodegenError> {
+    fs::create_dir_all(out_dir)
+        .map_err(|source| CodegenError::Write { path: out_dir.to_owned(), source })?;
+    let protos: Vec<PathBuf> = protos.iter().map(|proto| root.join(proto)).collect();
+    let builder = builder.out_dir(out_dir).include_file("mod.rs");
+    builder.compile_protos(&protos, &[root.to_owned()])
+}

@@ -1,0 +1,53 @@
+//! Generated code of services that run in production elsewhere, and of the golden tests' samples.
+//!
+//! That it compiles, tonic's modules and ours, is the test; `tests/` looks at some descriptors and
+//! makes calls. Nothing here is written by hand, and nobody depends on it.
+
+#![forbid(unsafe_code)]
+
+/// Declares one module for each group of files that the build script made.
+macro_rules! generated {
+    ($($(#[$doc:meta])* $group:ident)*) => {$(
+        $(#[$doc])*
+        #[allow(
+            missing_docs,
+            rustdoc::all,
+            clippy::all,
+            reason = "generated from comments and names that are not ours"
+        )]
+        pub mod $group {
+            include!(concat!(env!("OUT_DIR"), "/", stringify!($group), "/mod.rs"));
+        }
+    )*};
+}
+
+generated! {
+    /// etcd's key-value store, watches, leases, cluster, maintenance, auth, locks, elections.
+    etcd
+    /// OpenTelemetry's collectors of traces, metrics, logs and profiles.
+    otlp
+    /// gRPC's health checks.
+    health
+    /// gRPC's server reflection, both versions.
+    reflection
+    /// gRPC's interoperability tests and benchmarks.
+    interop
+    /// Names that collide with everything.
+    odd_names
+    /// The samples as they come.
+    plain
+    /// The samples with `use_arc_self`.
+    arc_self
+    /// The samples with `generate_default_stubs`.
+    default_stubs
+    /// The samples with both.
+    arc_self_default_stubs
+    /// The samples without servers.
+    client_only
+    /// The samples without clients.
+    server_only
+    /// The samples with `google.protobuf` compiled too.
+    well_known
+    /// The samples with modules that depend on features.
+    conditional
+}
