@@ -1,1 +1,33 @@
-//! Placeholder.
+//! RPC for Rust over RDMA, TCP or in process, with tonic's service traits.
+//!
+//! A service is an `impl` of the trait that tonic generates; [`Server`] serves it over whatever
+//! [`bind`] is told to listen on, and a generated stub calls it through the [`Channel`] that
+//! [`connect`] makes. Where calls travel is the address's business:
+//!
+//! | address | path |
+//! |---|---|
+//! | `auto://host:port` | RDMA when both sides can, otherwise TCP, with the reason logged and kept |
+//! | `rdma://host:port` | RDMA, or a clear error |
+//! | `tcp://host:port` | TCP |
+//! | `inproc://name` | queues inside the process |
+#![forbid(unsafe_code)]
+
+mod address;
+mod config;
+mod connect;
+mod endpoint;
+
+pub use address::{Address, AddressError};
+pub use config::Config;
+pub use connect::{channel, connect, connect_with};
+pub use endpoint::{BindError, Endpoint, bind, bind_with};
+
+pub use rpc_core::connect::{ConnectError, ConnectionInfo};
+pub use rpc_core::transport::TransportStats;
+pub use rpc_core::{
+    CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Limits, MethodDescriptor,
+    Request, Response, Server, Service, ServiceDescriptor, Status, Streaming, Trailers,
+    async_trait, codegen, metadata,
+};
+#[cfg(feature = "rdma")]
+pub use rpc_transport_rdma::RdmaConfig;

@@ -193,17 +193,14 @@ mod tests {
             let mut attached = 0;
             let mut back = 0;
             for (step, id) in steps {
-                match step {
-                    0 => { let _ = calls.announce(id); }
-                    1 => {
-                        if calls.start(id) == Ok(Start::Run) && calls.attach(id, ()).is_none() {
-                            attached += 1;
-                        }
-                    }
-                    2 => if calls.finish(id) { back += 1 },
-                    3 => if calls.cancel(id).is_some() { back += 1 },
-                    _ => {}
-                }
+                let started = step == 1 && calls.start(id) == Ok(Start::Run);
+                attached += usize::from(started && calls.attach(id, ()).is_none());
+                back += match step {
+                    0 => calls.announce(id).map_or(0, |()| 0),
+                    2 => usize::from(calls.finish(id)),
+                    3 => usize::from(calls.cancel(id).is_some()),
+                    _ => 0,
+                };
                 prop_assert!(calls.in_flight_count() <= 8);
             }
             back += calls.close().len();

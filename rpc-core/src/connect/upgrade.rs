@@ -68,7 +68,7 @@ pub struct Declined {
 
 impl Declined {
     /// Declines for `reason`.
-    pub fn new(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string() }
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into() }
     }
 }

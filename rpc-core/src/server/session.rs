@@ -20,6 +20,7 @@ use super::{HandlerFuture, ServerCall, ServerConnection, ServerSetup};
 use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
+use crate::encode::Encode;
 use crate::transport::{Addresses, Admission, CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 use crate::{Deadline, Limits, refusal};
@@ -147,7 +148,7 @@ impl<T: Transport> ServerSession<T> {
         header.selector = answer.code;
         // Both lengths were checked against the client's limits when the answer was made.
         header.metadata_len = u32::try_from(answer.block.len()).unwrap_or(u32::MAX);
-        header.message_len = answer.message.map_or(0, |message| message.len() as u64);
+        header.message_len = answer.message.map_or(0, Encode::len) as u64;
         let (head, message) = buffer.as_mut().split_at_mut(HEADER_LEN + answer.block.len());
         head[..HEADER_LEN].copy_from_slice(&header.to_bytes());
         head[HEADER_LEN..].copy_from_slice(&answer.block);
@@ -192,7 +193,7 @@ impl<T: Transport> ServerSession<T> {
 }
 
 fn frame_len(answer: &Answer<'_>) -> usize {
-    HEADER_LEN + answer.block.len() + answer.message.map_or(0, |message| message.len())
+    HEADER_LEN + answer.block.len() + answer.message.map_or(0, Encode::len)
 }
 
 impl<T: Transport> Replies for ServerSession<T> {

@@ -1,0 +1,115 @@
+//! How to connect and to serve, apart from the address.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rpc_core::Limits;
+use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
+
+/// The rules for connections, on either side. Clones share the RDMA devices that are in use.
+#[derive(Debug, Clone)]
+pub struct Config {
+    limits: Limits,
+    handshake_timeout: Duration,
+    #[cfg(feature = "rdma")]
+    rdma: rpc_transport_rdma::RdmaConfig,
+    upgrade: Arc<OnceLock<Arc<dyn Upgrade>>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let client = ClientConfig::default();
+        Self {
+            limits: client.limits,
+            handshake_timeout: client.handshake_timeout,
+            #[cfg(feature = "rdma")]
+            rdma: rpc_transport_rdma::RdmaConfig::default(),
+            upgrade: Arc::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The same rules with these limits on what this side accepts.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The same rules with this bound on a handshake; 10 s by default.
+    #[must_use]
+    pub fn with_handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
+        self
+    }
+
+    /// The same rules with this configuration of RDMA. Devices are not shared with the original.
+    #[cfg(feature = "rdma")]
+    #[must_use]
+    pub fn with_rdma(mut self, rdma: rpc_transport_rdma::RdmaConfig) -> Self {
+        self.rdma = rdma;
+        self.upgrade = Arc::default();
+        self
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(crate) fn handshake_timeout(&self) -> Duration {
+        self.handshake_timeout
+    }
+
+    /// The way to RDMA; made once for all clones.
+    pub(crate) fn rdma(&self) -> Arc<dyn Upgrade> {
+        Arc::clone(self.upgrade.get_or_init(|| self.make_upgrade()))
+    }
+
+    #[cfg(feature = "rdma")]
+    fn make_upgrade(&self) -> Arc<dyn Upgrade> {
+        Arc::new(rpc_transport_rdma::RdmaUpgrade::new(self.rdma.clone()))
+    }
+
+    #[cfg(not(feature = "rdma"))]
+    fn make_upgrade(&self) -> Arc<dyn Upgrade> {
+        Arc::new(not_built_in::NotBuiltIn)
+    }
+
+    pub(crate) fn client(&self, policy: UpgradePolicy) -> ClientConfig {
+        ClientConfig { limits: self.limits, policy, handshake_timeout: self.handshake_timeout }
+    }
+}
+
+#[cfg(not(feature = "rdma"))]
+mod not_built_in {
+    //! RDMA where it is not built in: asked for, it says so.
+
+    use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade};
+    use rpc_core::transport::Addresses;
+
+    #[derive(Debug)]
+    pub(super) struct NotBuiltIn;
+
+    fn declined() -> Declined {
+        Declined::new("farcall is built without its feature `rdma`")
+    }
+
+    impl Upgrade for NotBuiltIn {
+        fn name(&self) -> &'static str {
+            "rdma"
+        }
+
+        fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
+            Err(declined())
+        }
+
+        fn accept(
+            &self,
+            _: &Addresses,
+            _: &[u8],
+        ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
+            Err(declined())
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! From an address to a channel.
+
+use rpc_core::Channel;
+use rpc_core::connect::{ConnectError, UpgradePolicy};
+use rpc_core::inproc::InprocConnector;
+use rpc_transport_tcp::TcpConnector;
+
+use crate::{Address, AddressError, Config};
+
+/// Connects to `address` under the default rules.
+///
+/// # Errors
+///
+/// When the address means nothing, nobody answers, the handshake fails, or RDMA is required and
+/// not possible.
+///
+/// # Cancel safety
+///
+/// Cancelled, nothing is left behind.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), farcall::ConnectError> {
+/// let channel = farcall::connect("auto://10.0.0.1:7000").await?;
+/// if let Some(reason) = channel.info().and_then(|info| info.fallback) {
+///     eprintln!("not on RDMA: {reason}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub async fn connect(address: &str) -> Result<Channel, ConnectError> {
+    connect_with(address, &Config::default()).await
+}
+
+/// Connects to `address` under the rules of `config`.
+///
+/// # Errors
+///
+/// As [`connect`].
+///
+/// # Cancel safety
+///
+/// As [`connect`].
+pub async fn connect_with(address: &str, config: &Config) -> Result<Channel, ConnectError> {
+    let parsed = address.parse().map_err(|error: AddressError| ConnectError::Address {
+        address: address.to_owned(),
+        reason: error.to_string(),
+    })?;
+    match parsed {
+        Address::Inproc(name) => Channel::connect(inproc(name, config)).await,
+        other => Channel::connect(tcp(other, config)).await,
+    }
+}
+
+/// A channel that connects to `address` at its first call.
+#[must_use]
+pub fn channel(address: Address, config: &Config) -> Channel {
+    match address {
+        Address::Inproc(name) => Channel::new(inproc(name, config)),
+        other => Channel::new(tcp(other, config)),
+    }
+}
+
+fn inproc(name: String, config: &Config) -> InprocConnector {
+    InprocConnector::new(name, config.client(UpgradePolicy::Never))
+}
+
+fn tcp(address: Address, config: &Config) -> TcpConnector {
+    let (authority, policy) = match address {
+        Address::Auto(authority) => (authority, UpgradePolicy::Prefer(vec![config.rdma()])),
+        Address::Rdma(authority) => (authority, UpgradePolicy::Require(config.rdma())),
+        Address::Tcp(authority) | Address::Inproc(authority) => (authority, UpgradePolicy::Never),
+    };
+    TcpConnector::new(authority, config.client(policy))
+}

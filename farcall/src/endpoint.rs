@@ -1,0 +1,128 @@
+//! From an address to a place where connections come in.
+
+use std::io;
+
+use futures::future::BoxFuture;
+use rpc_core::connect::Bootstrap;
+use rpc_core::inproc::InprocListener;
+use rpc_core::server::{Listen, ServerBuilder};
+use rpc_transport_tcp::TcpListener;
+use thiserror::Error;
+
+use crate::{Address, AddressError, Config};
+
+/// An address that cannot be listened on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The text is not an address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The operating system refuses the address.
+    #[error("cannot listen on {address}: {source}")]
+    Refused {
+        /// The address.
+        address: Address,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}
+
+/// A place where connections come in.
+#[derive(Debug)]
+pub struct Endpoint {
+    address: Address,
+    config: Config,
+    listener: Listener,
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Inproc(InprocListener),
+}
+
+/// Listens on `address` under the default rules.
+///
+/// # Errors
+///
+/// When the address means nothing or the operating system refuses it.
+///
+/// # Cancel safety
+///
+/// Cancelled, nothing is left behind.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
+/// let endpoint = farcall::bind("auto://0.0.0.0:7000").await?;
+/// let server = endpoint.configure(farcall::Server::builder().add_service(service)).build();
+/// server.serve(endpoint).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn bind(address: &str) -> Result<Endpoint, BindError> {
+    bind_with(address, &Config::default()).await
+}
+
+/// Listens on `address` under the rules of `config`.
+///
+/// # Errors
+///
+/// As [`bind`].
+///
+/// # Cancel safety
+///
+/// As [`bind`].
+pub async fn bind_with(address: &str, config: &Config) -> Result<Endpoint, BindError> {
+    let address: Address = address.parse()?;
+    let listened = listen(&address).await;
+    match listened {
+        Ok((address, listener)) => Ok(Endpoint { address, config: config.clone(), listener }),
+        Err(source) => Err(BindError::Refused { address, source }),
+    }
+}
+
+async fn listen(address: &Address) -> io::Result<(Address, Listener)> {
+    match address {
+        Address::Inproc(name) => {
+            let listener = InprocListener::bind(name.clone())?;
+            Ok((address.clone(), Listener::Inproc(listener)))
+        }
+        Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
+            let listener = TcpListener::bind(authority.as_str()).await?;
+            let local = listener.local_addr()?.to_string();
+            Ok((address.with_authority(local), Listener::Tcp(listener)))
+        }
+    }
+}
+
+impl Endpoint {
+    /// The address listened on, with the port that was taken.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Gives a server the rules under which this endpoint was bound, and the paths that its
+    /// address allows.
+    #[must_use]
+    pub fn configure(&self, builder: ServerBuilder) -> ServerBuilder {
+        let builder =
+            builder.limits(self.config.limits()).handshake_timeout(self.config.handshake_timeout());
+        match self.address {
+            Address::Auto(_) | Address::Rdma(_) => builder.upgrade(self.config.rdma()),
+            Address::Tcp(_) | Address::Inproc(_) => builder,
+        }
+    }
+}
+
+impl Listen for Endpoint {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+        match &mut self.listener {
+            Listener::Tcp(listener) => listener.accept(),
+            Listener::Inproc(listener) => listener.accept(),
+        }
+    }
+}

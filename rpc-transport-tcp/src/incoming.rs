@@ -1,0 +1,378 @@
+//! What has been read, put together into frames.
+//!
+//! Free of I/O: a reader asks where to read to ([`Incoming::spare`]), says how much it read, and
+//! takes events until there are none. A piece of a large frame is read straight into the frame's
+//! final memory; only what came along with an earlier read is copied there.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use rpc_core::pool::{Pool, PoolBuffer};
+use rpc_core::transport::Admission;
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+
+use crate::record::{
+    FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX, WHOLE_LEN_MAX,
+};
+
+/// The buffer takes the longest record that has to be whole before it is looked at.
+const BUFFER_LEN: usize = RECORD_HEADER_LEN + WHOLE_LEN_MAX;
+
+/// What there is to do.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A large frame begins: [`Incoming::admit`] has to be called next.
+    Announced { prefix: [u8; HEADER_LEN], len: u64 },
+    /// A frame is whole.
+    Frame { frame: Bytes, large: bool },
+}
+
+/// A large frame on its way.
+#[derive(Debug)]
+enum Transfer {
+    Receiving { memory: PoolBuffer, at: usize },
+    Discarding { left: u64 },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Header,
+    /// The large frame of this transfer awaits admission; the piece's length stands with it.
+    Admission {
+        transfer: u32,
+        piece_len: usize,
+        len: u64,
+    },
+    Piece {
+        transfer: u32,
+        left: usize,
+    },
+}
+
+/// Frames in the making.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pool: Pool,
+    buffer: Option<PoolBuffer>,
+    start: usize,
+    end: usize,
+    state: State,
+    transfers: HashMap<u32, Transfer>,
+    copied_bytes: u64,
+}
+
+impl Incoming {
+    pub(crate) fn new(pool: Pool) -> Self {
+        Self {
+            pool,
+            buffer: None,
+            start: 0,
+            end: 0,
+            state: State::Header,
+            transfers: HashMap::new(),
+            copied_bytes: 0,
+        }
+    }
+
+    /// Where to read to, in order: the final memory of a piece under way, if any, and the buffer.
+    pub(crate) fn spare(&mut self) -> [&mut [u8]; 2] {
+        let direct: &mut [u8] = match self.state {
+            State::Piece { transfer, left } => match self.transfers.get_mut(&transfer) {
+                Some(Transfer::Receiving { memory, at }) => {
+                    let end = (*at + left).min(memory.len());
+                    &mut memory[*at..end]
+                }
+                _ => &mut [],
+            },
+            _ => &mut [],
+        };
+        let buffer = self.buffer.get_or_insert_with(|| self.pool.take(BUFFER_LEN));
+        if self.start > 0 {
+            buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        [direct, &mut buffer[self.end..]]
+    }
+
+    /// Takes note that `len` bytes were read into the spare memory.
+    pub(crate) fn filled(&mut self, mut len: usize) {
+        if let State::Piece { transfer, left } = &mut self.state
+            && let Some(Transfer::Receiving { at, .. }) = self.transfers.get_mut(transfer)
+        {
+            let direct = len.min(*left);
+            *at += direct;
+            *left -= direct;
+            len -= direct;
+        }
+        self.end += len;
+    }
+
+    /// Gives the buffer back while nothing is in it, so that an idle connection holds none.
+    pub(crate) fn rest(&mut self) {
+        if self.start == self.end {
+            self.buffer = None;
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Whether the stream may end here.
+    pub(crate) fn is_between_frames(&self) -> bool {
+        matches!(self.state, State::Header) && self.start == self.end && self.transfers.is_empty()
+    }
+
+    /// The bytes that were copied since this was asked last.
+    pub(crate) fn take_copied_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.copied_bytes)
+    }
+
+    /// The next event; `None` when more has to be read.
+    ///
+    /// # Errors
+    ///
+    /// When the peer violates the record format.
+    pub(crate) fn next(&mut self) -> Result<Option<Event>, ProtocolError> {
+        loop {
+            match self.state {
+                State::Admission { .. } => return Ok(None),
+                State::Piece { transfer, left } => {
+                    let left = left - self.copy_piece(transfer, left);
+                    self.state = State::Piece { transfer, left };
+                    if left > 0 {
+                        return Ok(None);
+                    }
+                    self.state = State::Header;
+                    if let Some(event) = self.finish(transfer) {
+                        return Ok(Some(event));
+                    }
+                }
+                State::Header => {
+                    let Some(header) = self.peek::<RECORD_HEADER_LEN>(0) else { return Ok(None) };
+                    let header = RecordHeader::parse(&header)?;
+                    let event = match header.kind {
+                        RecordKind::Whole => self.whole(header),
+                        RecordKind::First => self.first(header)?,
+                        RecordKind::Next => {
+                            self.next_piece(header)?;
+                            continue;
+                        }
+                    };
+                    return Ok(event);
+                }
+            }
+        }
+    }
+
+    /// Says what to do with the frame that was announced last.
+    pub(crate) fn admit(&mut self, admission: Admission) {
+        let State::Admission { transfer, piece_len, len } = self.state else { return };
+        // An admitted length has passed the limits; one that memory cannot index never does.
+        let entry = match (admission, usize::try_from(len)) {
+            (Admission::Accept { .. }, Ok(len)) => {
+                Transfer::Receiving { memory: self.pool.take(len), at: 0 }
+            }
+            _ => Transfer::Discarding { left: len },
+        };
+        self.transfers.insert(transfer, entry);
+        self.state = State::Piece { transfer, left: piece_len };
+    }
+
+    fn whole(&mut self, header: RecordHeader) -> Option<Event> {
+        if self.buffered().len() < RECORD_HEADER_LEN + header.len {
+            return None;
+        }
+        self.start += RECORD_HEADER_LEN;
+        let mut frame = self.pool.take(header.len);
+        frame.copy_from_slice(&self.buffered()[..header.len]);
+        self.start += header.len;
+        self.copied_bytes += header.len as u64;
+        Some(Event::Frame { frame: frame.freeze(), large: false })
+    }
+
+    fn first(&mut self, header: RecordHeader) -> Result<Option<Event>, ProtocolError> {
+        let Some(len) = self.peek::<FRAME_LEN_LEN>(RECORD_HEADER_LEN) else { return Ok(None) };
+        let Some(prefix) = self.peek::<HEADER_LEN>(RECORD_HEADER_LEN + FRAME_LEN_LEN) else {
+            return Ok(None);
+        };
+        let len = u64::from_le_bytes(len);
+        let piece_len = header.len - FRAME_LEN_LEN;
+        check_piece(len, piece_len)?;
+        if self.transfers.contains_key(&header.transfer) || self.transfers.len() >= TRANSFERS_MAX {
+            let value = header.transfer.into();
+            return Err(ProtocolError::Invalid { what: "transfer of a first piece", value });
+        }
+        self.start += RECORD_HEADER_LEN + FRAME_LEN_LEN;
+        self.state = State::Admission { transfer: header.transfer, piece_len, len };
+        Ok(Some(Event::Announced { prefix, len }))
+    }
+
+    fn next_piece(&mut self, header: RecordHeader) -> Result<(), ProtocolError> {
+        let left = match self.transfers.get(&header.transfer) {
+            Some(Transfer::Receiving { memory, at }) => (memory.len() - at) as u64,
+            Some(Transfer::Discarding { left }) => *left,
+            None => {
+                let value = header.transfer.into();
+                return Err(ProtocolError::Invalid { what: "transfer of a next piece", value });
+            }
+        };
+        check_piece(left, header.len)?;
+        self.start += RECORD_HEADER_LEN;
+        self.state = State::Piece { transfer: header.transfer, left: header.len };
+        Ok(())
+    }
+
+    /// Moves what is buffered of a piece to its frame, and says how much that was.
+    fn copy_piece(&mut self, transfer: u32, left: usize) -> usize {
+        let len = left.min(self.end - self.start);
+        let from = self.start..self.start + len;
+        match (self.transfers.get_mut(&transfer), &self.buffer) {
+            (Some(Transfer::Receiving { memory, at }), Some(buffer)) => {
+                memory[*at..*at + len].copy_from_slice(&buffer[from]);
+                *at += len;
+                self.copied_bytes += len as u64;
+            }
+            (Some(Transfer::Discarding { left }), _) => *left -= len as u64,
+            _ => {}
+        }
+        self.start += len;
+        len
+    }
+
+    /// Ends a transfer of which the last piece is there.
+    fn finish(&mut self, transfer: u32) -> Option<Event> {
+        let is_whole = match self.transfers.get(&transfer)? {
+            Transfer::Receiving { memory, at } => *at == memory.len(),
+            Transfer::Discarding { left } => *left == 0,
+        };
+        if !is_whole {
+            return None;
+        }
+        match self.transfers.remove(&transfer)? {
+            Transfer::Receiving { memory, .. } => {
+                Some(Event::Frame { frame: memory.freeze(), large: true })
+            }
+            Transfer::Discarding { .. } => None,
+        }
+    }
+
+    fn buffered(&self) -> &[u8] {
+        self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.start..self.end])
+    }
+
+    fn peek<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        self.buffered().get(at..)?.first_chunk().copied()
+    }
+}
+
+fn check_piece(left: u64, piece_len: usize) -> Result<(), ProtocolError> {
+    let len = piece_len as u64;
+    if len > left {
+        return Err(ProtocolError::TooLong { what: "piece of a frame", len, max: left });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Feeds `bytes` in steps and collects the frames; every frame is admitted by `accept`.
+    fn feed(bytes: &[u8], step: usize, accept: bool) -> Result<Vec<Bytes>, ProtocolError> {
+        let mut incoming = Incoming::new(Pool::new(0));
+        let mut frames = Vec::new();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let mut len = 0;
+            for spare in incoming.spare() {
+                let take = spare.len().min(rest.len()).min(step - len);
+                spare[..take].copy_from_slice(&rest[..take]);
+                rest = &rest[take..];
+                len += take;
+            }
+            incoming.filled(len);
+            while let Some(event) = incoming.next()? {
+                match event {
+                    Event::Announced { .. } if accept => {
+                        incoming.admit(Admission::Accept { deadline: None });
+                    }
+                    Event::Announced { .. } => incoming.admit(Admission::Refuse),
+                    Event::Frame { frame, .. } => frames.push(frame),
+                }
+            }
+            incoming.rest();
+        }
+        assert!(incoming.is_between_frames());
+        Ok(frames)
+    }
+
+    fn record(kind: RecordKind, transfer: u32, frame_len: Option<u64>, body: &[u8]) -> Vec<u8> {
+        let len = body.len() + frame_len.map_or(0, |_| FRAME_LEN_LEN);
+        let mut out = RecordHeader { kind, len, transfer }.to_bytes().to_vec();
+        out.extend(frame_len.iter().flat_map(|len| len.to_le_bytes()));
+        out.extend_from_slice(body);
+        out
+    }
+
+    fn interleaved() -> Vec<u8> {
+        [
+            record(RecordKind::First, 1, Some(100_000), &[1; 60_000]),
+            record(RecordKind::Whole, 0, None, &[2; 40]),
+            record(RecordKind::First, 2, Some(70_000), &[3; 50_000]),
+            record(RecordKind::Next, 1, None, &[1; 40_000]),
+            record(RecordKind::Next, 2, None, &[3; 20_000]),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn interleaved_frames_come_apart_whatever_a_read_brings() {
+        for step in [1, 11, 4096, 65_000, 1 << 20] {
+            let frames = feed(&interleaved(), step, true).unwrap();
+            let firsts: Vec<_> = frames.iter().map(|frame| (frame[0], frame.len())).collect();
+            assert_eq!(firsts, [(2, 40), (1, 100_000), (3, 70_000)], "step {step}");
+            assert!(frames.iter().all(|frame| frame.iter().all(|byte| *byte == frame[0])));
+        }
+    }
+
+    #[test]
+    fn a_refused_frame_is_thrown_away_and_nothing_else() {
+        for step in [1, 1000, 1 << 20] {
+            let frames = feed(&interleaved(), step, false).unwrap();
+            assert_eq!(frames.len(), 1);
+        }
+    }
+
+    #[test]
+    fn pieces_that_do_not_fit_their_frame_are_violations() {
+        let too_much = record(RecordKind::First, 1, Some(50), &[1; 60]);
+        assert!(matches!(feed(&too_much, 1000, true), Err(ProtocolError::TooLong { .. })));
+        let unknown = record(RecordKind::Next, 9, None, &[1; 60]);
+        assert!(matches!(feed(&unknown, 1000, true), Err(ProtocolError::Invalid { .. })));
+        let first = record(RecordKind::First, 1, Some(100), &[1; 60]);
+        let twice = [first.clone(), first].concat();
+        assert!(matches!(feed(&twice, 1000, true), Err(ProtocolError::Invalid { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(
+            bytes in prop::collection::vec(any::<u8>(), 0..600),
+            kind in 1u8..4,
+        ) {
+            let mut bytes = bytes;
+            if let Some(first) = bytes.first_mut() { *first = kind; }
+            let mut incoming = Incoming::new(Pool::new(0));
+            incoming.spare()[1][..bytes.len()].copy_from_slice(&bytes);
+            incoming.filled(bytes.len());
+            while let Ok(Some(event)) = incoming.next() {
+                if let Event::Announced { len, .. } = event {
+                    let accept = Admission::Accept { deadline: None };
+                    incoming.admit(if len < 1 << 20 { accept } else { Admission::Refuse });
+                }
+            }
+        }
+    }
+}
