@@ -52,7 +52,7 @@ impl FromStr for Address {
         match authority.port_u16() {
             Some(_) if !authority.as_str().contains('@') => Ok(make(authority.to_string())),
             Some(_) => Err(error("it names a user")),
-            None => Err(error("it has no port")),
+            None => Err(error("it has no port between 0 and 65535")),
         }
     }
 }
@@ -99,7 +99,7 @@ mod tests {
             ("host:1", "no scheme"),
             ("udp://host:1", "scheme is none of"),
             ("tcp://host", "no port"),
-            ("tcp://host:99999", "not host:port"),
+            ("tcp://host:99999", "no port"),
             ("tcp://a b:1", "not host:port"),
             ("tcp://me@host:1", "names a user"),
             ("inproc://", "needs a name"),

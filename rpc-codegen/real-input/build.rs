@@ -63,7 +63,12 @@ fn samples(out_dir: &Path) -> Result<(), CodegenError> {
         .server_mod_attribute(".", "#[cfg(feature = \"sample-server\")]")
         .client_mod_attribute(".", "#[cfg(feature = \"sample-client\")]");
     sample("conditional", conditional)?;
-    compile(configure(), &out_dir.join("odd_names"), &root, &["odd_names.proto"])
+    let odd_names = |name: &str, builder: Builder| {
+        compile(builder, &out_dir.join(name), &root, &["odd_names.proto"])
+    };
+    odd_names("odd_names", configure())?;
+    // Only default stubs make tonic's modules use the name `BoxStream`.
+    odd_names("odd_names_default_stubs", configure().generate_default_stubs(true))
 }
 
 fn configure() -> Builder {

@@ -116,7 +116,7 @@ pub enum CodegenError {
     },
 
     /// The package has several versions among the dependencies.
-    #[error("{} depends on several versions of {name}: {}", manifest.display(), versions.join(", "))]
+    #[error("{} depends on {name} in several versions: {}", manifest.display(), versions.join(", "))]
     PackageAmbiguous {
         /// The package that was looked for.
         name: String,

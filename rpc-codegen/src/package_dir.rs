@@ -20,8 +20,9 @@ use crate::error::CodegenError;
 /// run the script again when `Cargo.lock` changes.
 ///
 /// ```no_run
-/// let etcd = rpc_codegen::package_dir("etcd-client")?.join("proto");
-/// rpc_codegen::configure().compile_protos(&[etcd.join("etcd/api/etcdserverpb/rpc.proto")], &[etcd])?;
+/// let root = rpc_codegen::package_dir("etcd-client")?.join("proto");
+/// let proto = root.join("etcd/api/etcdserverpb/rpc.proto");
+/// rpc_codegen::configure().compile_protos(&[proto], &[root])?;
 /// # Ok::<(), rpc_codegen::CodegenError>(())
 /// ```
 ///
@@ -149,7 +150,7 @@ mod tests {
         let absent = find(&sample(), "nothing", manifest).unwrap_err().to_string();
         assert_eq!(absent, "nothing is not a dependency of /crates/me-1.0.0/Cargo.toml");
         let twice = find(&sample(), "twice", manifest).unwrap_err().to_string();
-        assert!(twice.contains("several versions of twice: 1.0.0, 2.0.0"), "{twice}");
+        assert!(twice.contains("twice in several versions: 1.0.0, 2.0.0"), "{twice}");
     }
 
     #[test]

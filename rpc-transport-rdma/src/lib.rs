@@ -1,1 +1,16 @@
-//! Placeholder.
+//! farcall over RDMA: small messages by SEND into a shared receive queue, large ones by READ.
+//!
+//! Three rings, from the inside out: [`verbs`] and [`memory`] hold every line of `unsafe` and the
+//! numbered claims it rests on; [`device`] decides which port and GID to use and is safe code like
+//! everything else. What drives connections is above both and only moves owned buffers into and
+//! out of queues.
+//!
+//! Deliberately not here: the call protocol and the TCP bootstrap, which belong to other crates.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+#[forbid(unsafe_code)]
+pub mod device;
+pub mod memory;
+mod sys;
+pub mod verbs;

@@ -2,17 +2,27 @@
 //! installs them.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod bounded;
+mod cargo;
+mod check;
+mod demo;
 mod interrupt;
 mod kernel;
+mod rdma_device;
+mod rdma_place;
+mod rdma_programs;
 mod setup;
 mod vm;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum as _};
 
+use check::Step;
+use kernel::Series;
 use setup::Purpose;
 use vm::VmOptions;
 
@@ -27,8 +37,32 @@ struct Arguments {
 enum Task {
     /// Install what building, checking and the virtual machine need.
     Setup,
+    /// Run the checks of the workspace, with what they need installed first.
+    Test {
+        /// Run this step only. May be repeated.
+        #[arg(long, value_enum)]
+        only: Vec<Step>,
+        /// Show the steps instead of running them.
+        #[arg(long)]
+        list: bool,
+        /// The kernel of the virtual machine.
+        #[arg(long, value_enum, default_value_t = Series::V6_1)]
+        kernel: Series,
+    },
+    /// Run the key-value demo over every transport.
+    Demo {
+        /// The kernel of the virtual machine.
+        #[arg(long, value_enum, default_value_t = Series::V6_1)]
+        kernel: Series,
+    },
     /// Run a command in the Soft-RoCE virtual machine; its exit status becomes ours (124: time is over, 125: none).
     Vm(VmOptions),
+    /// Run the jobs of a file. This is what runs in the virtual machine.
+    #[command(hide = true)]
+    Batch {
+        /// The file.
+        file: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -47,8 +81,20 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Setup => {
             setup::ensure(&[Purpose::Build, Purpose::Checks, Purpose::Vm])?;
             eprintln!("xtask: everything is there");
-            Ok(ExitCode::SUCCESS)
         }
-        Task::Vm(options) => Ok(ExitCode::from(vm::run(&options)?.exit_code())),
+        Task::Test { only, list, kernel } => {
+            let steps = Step::value_variants();
+            let wanted = |step: &Step| only.is_empty() || only.contains(step);
+            let steps: Vec<Step> = steps.iter().copied().filter(wanted).collect();
+            if list {
+                check::list(&steps);
+            } else {
+                check::run(&steps, kernel)?;
+            }
+        }
+        Task::Demo { kernel } => demo::run(kernel)?,
+        Task::Vm(options) => return Ok(ExitCode::from(vm::run(&options)?.exit_code())),
+        Task::Batch { file } => batch::run_file(&file)?,
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -34,6 +34,8 @@ generated! {
     interop
     /// Names that collide with everything.
     odd_names
+    /// The same names with `generate_default_stubs`.
+    odd_names_default_stubs
     /// The samples as they come.
     plain
     /// The samples with `use_arc_self`.

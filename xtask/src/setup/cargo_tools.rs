@@ -35,7 +35,7 @@ pub(crate) fn ensure() -> Result<()> {
 }
 
 /// The version of the installed `cargo-deny`, if there is one.
-pub(crate) fn cargo_deny_version() -> Option<String> {
+fn cargo_deny_version() -> Option<String> {
     let mut command = Command::new("cargo");
     command.args(["deny", "--version"]).stderr(std::process::Stdio::null());
     let printed = bounded::output(&mut command, PROBE_LIMIT).ok()?;

@@ -10,7 +10,6 @@ pub(crate) mod program;
 
 use anyhow::{Result, bail};
 
-pub(crate) use cargo_tools::cargo_deny_version;
 pub(crate) use libclang::{VARIABLE as LIBCLANG_VARIABLE, ensure as ensure_libclang};
 pub(crate) use needs::Purpose;
 
