@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic;
 use prost::Message;
 use prost_types::FileDescriptorSet;
-use protox::prost_reflect::DescriptorPool;
 
 use crate::builder::Builder;
+use crate::descriptor_set;
 use crate::error::{CodegenError, ProtoLocation};
 
 impl Builder {
@@ -48,10 +48,8 @@ impl Builder {
     /// When the set contradicts itself, when a setting is wrong, when the output cannot be written.
     pub fn compile_fds(mut self, fds: FileDescriptorSet) -> Result<(), CodegenError> {
         self.seal()?;
-        // prost-build panics on descriptors that lack a name or refer to nothing.
-        DescriptorPool::from_file_descriptor_set(fds.clone())
-            .map_err(|error| CodegenError::DescriptorSet { message: format!("{error:?}") })?;
         let encoded = fds.encode_to_vec();
+        let fds = descriptor_set::resolve(fds)?;
         self.generate(fds, || encoded)
     }
 

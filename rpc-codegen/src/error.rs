@@ -49,7 +49,7 @@ pub enum CodegenError {
     },
 
     /// The file descriptor set contradicts itself or lacks the files that it imports.
-    #[error("file descriptor set: {message} (a set must hold its imports too)")]
+    #[error("file descriptor set: {message}")]
     DescriptorSet {
         /// What is wrong with it.
         message: String,
@@ -116,7 +116,7 @@ pub enum CodegenError {
     },
 
     /// The package has several versions among the dependencies.
-    #[error("{} depends on {name} in several versions: {}", manifest.display(), versions.join(", "))]
+    #[error("{} depends on {name} in versions {}", manifest.display(), versions.join(", "))]
     PackageAmbiguous {
         /// The package that was looked for.
         name: String,

@@ -53,6 +53,7 @@
 
 mod builder;
 mod compile;
+mod descriptor_set;
 mod emit;
 mod error;
 mod generator;

@@ -150,7 +150,7 @@ mod tests {
         let absent = find(&sample(), "nothing", manifest).unwrap_err().to_string();
         assert_eq!(absent, "nothing is not a dependency of /crates/me-1.0.0/Cargo.toml");
         let twice = find(&sample(), "twice", manifest).unwrap_err().to_string();
-        assert!(twice.contains("twice in several versions: 1.0.0, 2.0.0"), "{twice}");
+        assert!(twice.contains("twice in versions 1.0.0, 2.0.0"), "{twice}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use prost_types::{FileDescriptorProto, MethodDescriptorProto, ServiceDescriptorProto};
 use rpc_codegen::{Builder, CodegenError, FileDescriptorSet};
 
 fn broken() -> PathBuf {
@@ -78,6 +79,44 @@ fn a_descriptor_set_without_its_imports_is_an_error_and_no_panic() {
     let builder = rpc_codegen::configure().out_dir(dir.path());
     let message = builder.compile_fds(fds).unwrap_err().to_string();
     assert!(message.contains("google/protobuf/empty.proto"), "{message}");
+}
+
+#[test]
+fn descriptors_with_holes_are_an_error_and_no_panic() {
+    let method = MethodDescriptorProto { name: Some("Do".to_owned()), ..Default::default() };
+    let holes = [
+        ServiceDescriptorProto::default(),
+        ServiceDescriptorProto {
+            name: Some("Half".to_owned()),
+            method: vec![method],
+            options: None,
+        },
+        ServiceDescriptorProto {
+            name: Some("Nameless".to_owned()),
+            method: vec![MethodDescriptorProto::default()],
+            options: None,
+        },
+    ];
+    for service in holes {
+        let dir = tempfile::tempdir().unwrap();
+        let file = FileDescriptorProto {
+            name: Some("a.proto".to_owned()),
+            service: vec![service],
+            ..Default::default()
+        };
+        let fds = FileDescriptorSet { file: vec![file] };
+        let error = rpc_codegen::configure().out_dir(dir.path()).compile_fds(fds).unwrap_err();
+        assert!(matches!(error, CodegenError::DescriptorSet { .. }), "{error}");
+    }
+}
+
+#[test]
+fn relative_type_names_in_a_descriptor_set_are_resolved() {
+    let mut fds = protox::compile(["no_package.proto"], [broken().join("..")]).unwrap();
+    fds.file[0].service[0].method[0].input_type = Some("Ping".to_owned());
+    let dir = tempfile::tempdir().unwrap();
+    rpc_codegen::configure().out_dir(dir.path()).compile_fds(fds).unwrap();
+    assert!(dir.path().join("_.rs").is_file());
 }
 
 #[test]
