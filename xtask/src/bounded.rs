@@ -1,5 +1,6 @@
-//! Running a command within a bound on its time: its whole process group is killed when the bound expires, when the
-//! value is dropped, or when this program is interrupted. Nothing in xtask starts a process in another way.
+//! Running a command within a bound on its time: its whole process group is killed when the bound
+//! expires, when the value is dropped, or when this program is interrupted. Nothing in xtask starts
+//! a process in another way.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -13,7 +14,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use crate::interrupt::{self, Group};
 
-/// How long a killed process may take to be reaped. A process in an uninterruptible system call can outlive its kill.
+/// How long a killed process may take to be reaped. A process in an uninterruptible system call can
+/// outlive its kill.
 const REAP_LIMIT: Duration = Duration::from_secs(10);
 
 /// How a bounded command ended.

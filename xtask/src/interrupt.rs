@@ -1,8 +1,8 @@
-//! What an interrupt (Ctrl-C, a terminated or closed session) does: it kills every process group that this program
-//! has started, and lets the ordinary path of errors and drops clean up.
+//! What an interrupt (Ctrl-C, a terminated or closed session) does: it kills every process group
+//! that this program has started, and lets the ordinary path of errors and drops clean up.
 //!
-//! The children run in process groups of their own, so that a bound can end a whole tree. The price is that a
-//! terminal's Ctrl-C reaches this program only; this module pays it.
+//! The children run in process groups of their own, so that a bound can end a whole tree. The price
+//! is that a terminal's Ctrl-C reaches this program only; this module pays it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -57,7 +57,8 @@ impl Group {
     pub(crate) fn new(leader: i32) -> Self {
         groups().insert(leader);
         let group = Self { leader };
-        // A signal that came between the start of the process and the line above has not seen the group.
+        // A signal that came between the start of the process and the line above has not seen the
+        // group.
         if requested() {
             group.kill();
         }

@@ -1,5 +1,5 @@
-//! `cargo xtask`: what this workspace needs beyond cargo. It builds without any system library, because it is what
-//! installs them.
+//! `cargo xtask`: what this workspace needs beyond cargo. It builds without any system library,
+//! because it is what installs them.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -55,7 +55,8 @@ enum Task {
         #[arg(long, value_enum, default_value_t = Series::V6_1)]
         kernel: Series,
     },
-    /// Run a command in the Soft-RoCE virtual machine; its exit status becomes ours (124: time is over, 125: none).
+    /// Run a command in the Soft-RoCE virtual machine; its exit status becomes ours (124: time is
+    /// over, 125: none).
     Vm(VmOptions),
     /// Run the jobs of a file. This is what runs in the virtual machine.
     #[command(hide = true)]

@@ -1,5 +1,6 @@
-//! Fetching a kernel package from Debian's archive: with the machine's own package lists when they have one,
-//! otherwise with private ones for the suite that has it. Neither changes the machine's configuration.
+//! Fetching a kernel package from Debian's archive: with the machine's own package lists when they
+//! have one, otherwise with private ones for the suite that has it. Neither changes the machine's
+//! configuration.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,8 +65,8 @@ impl AptOptions {
         let is_debian = os_release("ID")? == "debian";
         let Some(source) = DebianSource::configured(&codename).filter(|_| is_debian) else {
             bail!(
-                "kernel {series} comes from Debian's suite {}, and no source of Debian packages is configured on \
-                 this machine: add one to /etc/apt, or run this in a Debian 12 container",
+                "kernel {series} comes from Debian's suite {}, and this machine has no source of \
+                 Debian packages: add one to /etc/apt, or run this in a Debian 12 container",
                 series.suite()
             );
         };

@@ -1,7 +1,8 @@
-//! The package sources that this machine is configured with, read to derive one for another suite of Debian.
+//! The package sources that this machine is configured with, read to derive one for another suite
+//! of Debian.
 //!
-//! Kernels come from a suite that the machine may not list. Its host is never guessed: whatever mirror or proxy the
-//! machine uses for its own suite is asked for the other one.
+//! Kernels come from a suite that the machine may not list. Its host is never guessed: whatever
+//! mirror or proxy the machine uses for its own suite is asked for the other one.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,8 @@ pub(super) struct DebianSource {
 }
 
 impl DebianSource {
-    /// The source of the release called `codename` among those that this machine is configured with.
+    /// The source of the release called `codename` among those that this machine is configured
+    /// with.
     pub(super) fn configured(codename: &str) -> Option<Self> {
         let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
         for entry in std::fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten() {
@@ -81,7 +83,8 @@ fn in_stanza(lines: &[&str]) -> Vec<DebianSource> {
     let uri = field("URIs").and_then(|uris| uris.split_whitespace().next());
     let (true, true, Some(uri)) = (is_binary, is_enabled, uri) else { return Vec::new() };
     let option = |name: &str| field(name).map(|value| format!("{}={value}", name.to_lowercase()));
-    // A key that stands in the stanza itself cannot be repeated in a line; the machine's key ring serves then.
+    // A key that stands in the stanza itself cannot be repeated in a line; the machine's key ring
+    // serves then.
     let options: Vec<String> = ["Signed-By", "Trusted"]
         .into_iter()
         .filter_map(option)
@@ -111,13 +114,15 @@ mod tests {
         assert_eq!(sources.len(), 1);
         assert_eq!(
             sources[0].line_for("bookworm-backports"),
-            "deb [signed-by=/key.gpg arch=amd64] http://mirror.test/debian bookworm-backports main\n"
+            "deb [signed-by=/key.gpg arch=amd64] http://mirror.test/debian bookworm-backports \
+             main\n"
         );
     }
 
     #[test]
     fn stanzas_give_a_source_for_each_suite() {
-        let text = "Types: deb\n# a comment\nURIs: http://mirror.test/debian\nSuites: bookworm bookworm-updates\n\
+        let text = "Types: deb\n# a comment\nURIs: http://mirror.test/debian\n\
+                    Suites: bookworm bookworm-updates\n\
                     Components: main\nSigned-By: /key.gpg\n\n\
                     Types: deb-src\nURIs: http://mirror.test/source\nSuites: trixie\n\n\
                     Enabled: no\nTypes: deb\nURIs: http://mirror.test/off\nSuites: sid\n";

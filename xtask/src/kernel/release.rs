@@ -23,8 +23,8 @@ impl Series {
         }
     }
 
-    /// The beginning of its packages' names. The `unsigned` packages are whole; the signed ones hold only signatures
-    /// in some releases.
+    /// The beginning of its packages' names. The `unsigned` packages are whole; the signed ones
+    /// hold only signatures in some releases.
     pub(super) fn package_prefix(self) -> &'static str {
         match self {
             Self::V6_1 => "linux-image-6.1.",
@@ -37,8 +37,8 @@ impl Series {
         release.starts_with(&self.package_prefix()["linux-image-".len()..])
     }
 
-    /// The newest package of the series among `names`. Cloud kernels have no InfiniBand and realtime ones another
-    /// scheduler; neither ends like a plain one.
+    /// The newest package of the series among `names`. Cloud kernels have no InfiniBand and
+    /// realtime ones another scheduler; neither ends like a plain one.
     pub(super) fn newest_package<'a>(
         self,
         names: impl IntoIterator<Item = &'a str>,

@@ -1,4 +1,5 @@
-//! A kernel in the cache: its image, its modules, and the check that it can do what the virtual machine needs.
+//! A kernel in the cache: its image, its modules, and the check that it can do what the virtual
+//! machine needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,8 +56,8 @@ impl Kernel {
         self.root.join("boot").join(format!("vmlinuz-{}", self.release))
     }
 
-    /// The files of `names` and all that they depend on, in the order in which they are to be loaded. A module that
-    /// is built in has no file.
+    /// The files of `names` and all that they depend on, in the order in which they are to be
+    /// loaded. A module that is built in has no file.
     ///
     /// # Errors
     ///
@@ -102,8 +103,8 @@ pub(crate) fn cache_folder() -> Result<PathBuf> {
     Ok(cache.join("farcall-vm"))
 }
 
-/// Unpacks a package beside its final place and moves it there whole, so that a run beside this one, or one that was
-/// interrupted, never leaves half a kernel.
+/// Unpacks a package beside its final place and moves it there whole, so that a run beside this
+/// one, or one that was interrupted, never leaves half a kernel.
 fn fetch(series: Series, cache: &Path) -> Result<()> {
     let work = tempfile::Builder::new().prefix("fetch-").tempdir_in(cache)?;
     let package = archive::download(series, work.path())?;

@@ -18,13 +18,14 @@ const PROBE_LIMIT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 ///
-/// When there is no `apt-get` or no privilege, with the command to run by hand; or when `apt-get` fails.
+/// When there is no `apt-get` or no privilege, with the command to run by hand; or when `apt-get`
+/// fails.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");
     if program::find("apt-get").is_none() {
         bail!(
-            "this machine has no apt-get: install what Debian calls `{names}` with its package manager, then run \
-             the command again"
+            "this machine has no apt-get: install what Debian calls `{names}` with its package \
+             manager, then run the command again"
         );
     }
     let Some(privileged) = Privilege::of_this_process() else {

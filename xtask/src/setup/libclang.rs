@@ -1,7 +1,8 @@
 //! Finding a libclang that rdma-sys can use.
 //!
-//! rdma-sys generates its bindings with bindgen 0.59, which panics on the syntax trees of libclang 16 and later. A
-//! machine's default may be newer, so one that works is looked for and named to every build.
+//! rdma-sys generates its bindings with bindgen 0.59, which panics on the syntax trees of libclang
+//! 16 and later. A machine's default may be newer, so one that works is looked for and named to
+//! every build.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +21,8 @@ const NEWEST: u32 = 15;
 const PACKAGES: [&str; 2] = ["libclang-14-dev", "libclang-15-dev"];
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Where a usable libclang is, installing one if need be. The user's own choice in the environment is respected.
+/// Where a usable libclang is, installing one if need be. The user's own choice in the environment
+/// is respected.
 ///
 /// # Errors
 ///
@@ -37,8 +39,9 @@ pub(crate) fn ensure() -> Result<PathBuf> {
     );
     let Some(package) = PACKAGES.into_iter().find(|package| apt::knows(package)) else {
         bail!(
-            "rdma-sys needs a libclang up to version {NEWEST}, and neither this machine nor its package archive has \
-             one: install one (Debian calls it {}) and set {VARIABLE} to the folder of its libclang.so",
+            "rdma-sys needs a libclang up to version {NEWEST}, and neither this machine nor its \
+             package archive has one: install one (Debian calls it {}) and set {VARIABLE} to the \
+             folder of its libclang.so",
             PACKAGES[0]
         );
     };
@@ -50,12 +53,12 @@ pub(crate) fn ensure() -> Result<PathBuf> {
 }
 
 fn find() -> Option<PathBuf> {
+    if program::find("apt-get").is_some() {
+        // Here a library outside of these folders may be without its headers.
+        return newest_usable(in_llvm_folders(Path::new("/usr/lib")).into_iter());
+    }
     let cache = bounded::output(program::command("ldconfig").arg("-p"), PROBE_LIMIT);
-    newest_usable(
-        in_llvm_folders(Path::new("/usr/lib"))
-            .into_iter()
-            .chain(in_linker_cache(&cache.unwrap_or_default())),
-    )
+    newest_usable(in_linker_cache(&cache.unwrap_or_default()).into_iter())
 }
 
 fn newest_usable(found: impl Iterator<Item = (u32, PathBuf)>) -> Option<PathBuf> {
@@ -65,8 +68,8 @@ fn newest_usable(found: impl Iterator<Item = (u32, PathBuf)>) -> Option<PathBuf>
         .map(|(_, path)| path)
 }
 
-/// The folders `llvm-N/lib` of Debian that hold a libclang together with its own headers, without which `stddef.h`
-/// is not found.
+/// The folders `llvm-N/lib` of Debian that hold a libclang together with its own headers, without
+/// which `stddef.h` is not found.
 fn in_llvm_folders(root: &Path) -> Vec<(u32, PathBuf)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
@@ -95,7 +98,8 @@ fn has_library(folder: &Path) -> bool {
     })
 }
 
-/// The libraries `libclang-N.so...` and `libclang.so.N` of the linker's cache, as `ldconfig -p` prints it.
+/// The libraries `libclang-N.so...` and `libclang.so.N` of the linker's cache, as `ldconfig -p`
+/// prints it.
 fn in_linker_cache(printed: &str) -> Vec<(u32, PathBuf)> {
     let mut found = Vec::new();
     for line in printed.lines() {

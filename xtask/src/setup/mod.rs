@@ -1,6 +1,7 @@
 //! `cargo xtask setup`: makes the machine able to build, check and run farcall.
 //!
-//! Every other command calls [`ensure`] for what it needs, so that a bare machine works without this command.
+//! Every other command calls [`ensure`] for what it needs, so that a bare machine works without
+//! this command.
 
 mod apt;
 mod cargo_tools;

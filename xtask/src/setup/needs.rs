@@ -1,7 +1,7 @@
 //! What farcall needs of the machine, why, and how to see whether it is there.
 //!
-//! The table names Debian's packages; the probes look for what is in them, so that a machine of another kind that
-//! has the same programs is left alone. How to install stands in `apt`.
+//! The table names Debian's packages; the probes look for what is in them, so that a machine of
+//! another kind that has the same programs is left alone. How to install stands in `apt`.
 
 use std::fmt;
 use std::path::Path;
@@ -45,25 +45,39 @@ pub(crate) enum Probe {
 use Probe::{Exists, Program, StaticBusybox};
 use Purpose::{Build, Vm};
 
-#[rustfmt::skip]
 const NEEDS: &[Need] = &[
     need(Build, "gcc", Program("cc"), "the linker that rustc calls"),
     need(Build, "binutils", Program("ld"), "the linker that cc calls"),
-    need(Build, "pkg-config", Program("pkg-config"), "rdma-sys finds the verbs libraries with it"),
-    need(Build, "libibverbs-dev", Exists("/usr/include/infiniband/verbs.h"), "rdma-sys generates its bindings from it"),
-    need(Build, "librdmacm-dev", Exists("/usr/include/rdma/rdma_cma.h"), "rdma-sys generates its bindings from it"),
+    need(Build, "pkg-config", Program("pkg-config"), "rdma-sys finds the libraries with it"),
+    need(
+        Build,
+        "libibverbs-dev",
+        Exists("/usr/include/infiniband/verbs.h"),
+        "rdma-sys makes its bindings of it",
+    ),
+    need(
+        Build,
+        "librdmacm-dev",
+        Exists("/usr/include/rdma/rdma_cma.h"),
+        "rdma-sys makes its bindings of it",
+    ),
     need(Vm, "qemu-system-x86", Program("qemu-system-x86_64"), "the virtual machine"),
     need(Vm, "busybox-static", StaticBusybox, "the first programs in the virtual machine"),
-    need(Vm, "kmod", Program("modprobe"), "finds the kernel modules that the virtual machine loads"),
+    need(Vm, "kmod", Program("modprobe"), "finds the modules of the guest's kernel"),
     need(Vm, "cpio", Program("cpio"), "packs the initramfs"),
     need(Vm, "gzip", Program("gzip"), "packs the initramfs"),
     need(Vm, "xz-utils", Program("xz"), "unpacks the modules of newer kernels"),
     need(Vm, "iproute2", Program("rdma"), "makes the Soft-RoCE devices"),
-    need(Vm, "rdma-core", Exists("/etc/rdma/modules"), "device naming and module lists of the RDMA stack"),
-    need(Vm, "ibverbs-providers", Exists("/etc/libibverbs.d/rxe.driver"), "the user-space half of the Soft-RoCE driver"),
+    need(Vm, "rdma-core", Exists("/etc/rdma/modules"), "names and modules of RDMA devices"),
+    need(
+        Vm,
+        "ibverbs-providers",
+        Exists("/etc/libibverbs.d/rxe.driver"),
+        "the driver of Soft-RoCE",
+    ),
     need(Vm, "ibverbs-utils", Program("ibv_devices"), "shows devices"),
     need(Vm, "rdmacm-utils", Program("rping"), "an independent check of the devices"),
-    need(Vm, "perftest", Program("ib_send_lat"), "the figures that farcall is compared with"),
+    need(Vm, "perftest", Program("ib_send_lat"), "what farcall is measured against"),
 ];
 
 const fn need(purpose: Purpose, package: &'static str, probe: Probe, reason: &'static str) -> Need {
@@ -95,7 +109,8 @@ impl fmt::Display for Probe {
     }
 }
 
-/// Whether an executable names no interpreter. The name stands in the file's first page, behind its headers.
+/// Whether an executable names no interpreter. The name stands in the file's first page, behind its
+/// headers.
 fn is_static(file: &Path) -> bool {
     const INTERPRETER: &[u8] = b"/ld-";
     std::fs::read(file).is_ok_and(|bytes| {

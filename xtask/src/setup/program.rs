@@ -1,4 +1,5 @@
-//! Finding programs: on the path, or among the administrator's programs, which an ordinary user's path lacks.
+//! Finding programs: on the path, or among the administrator's programs, which an ordinary user's
+//! path lacks.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +13,8 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// A command that runs the program `name`. One that is nowhere fails when it is started, by its name.
+/// A command that runs the program `name`. One that is nowhere fails when it is started, by its
+/// name.
 pub(crate) fn command(name: &str) -> Command {
     find(name).map_or_else(|| Command::new(name), Command::new)
 }

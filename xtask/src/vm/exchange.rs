@@ -1,6 +1,7 @@
 //! The folder through which host and guest talk: the command goes in, the exit status comes out.
 //!
-//! Words are kept apart by NUL bytes, so that nothing needs quoting. The command's output does not go this way.
+//! Words are kept apart by NUL bytes, so that nothing needs quoting. The command's output does not
+//! go this way.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -1,4 +1,5 @@
-//! The guest's first file system: a static busybox, `init.sh` and the kernel modules, packed once for each content.
+//! The guest's first file system: a static busybox, `init.sh` and the kernel modules, packed once
+//! for each content.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -16,9 +17,10 @@ use crate::setup::program;
 
 const INIT: &str = include_str!("init.sh");
 
-/// What the guest loads; the order of what they depend on is modprobe's. Without a crc32 module `rdma_rxe` refuses to
-/// make a device, with "No such file or directory"; the generic one, because the emulated processor lacks the
-/// instructions of the faster one. The `sch_*` ones and `dummy` are for faults on the network.
+/// What the guest loads; the order of what they depend on is modprobe's. Without a crc32 module
+/// `rdma_rxe` refuses to make a device, with "No such file or directory"; the generic one, because
+/// the emulated processor lacks the instructions of the faster one. The `sch_*` ones and `dummy`
+/// are for faults on the network.
 const MODULES: &[&str] = &[
     "crc32_generic",
     "crc32c_generic",

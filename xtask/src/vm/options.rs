@@ -9,7 +9,8 @@ use crate::kernel::Series;
 /// Arguments of `cargo xtask vm`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct VmOptions {
-    /// One host with two RDMA devices (10.0.0.1 and 10.0.1.1), or two hosts with one each (10.0.2.1 and 10.0.2.2).
+    /// One host with two RDMA devices (10.0.0.1 and 10.0.1.1), or two hosts with one each (10.0.2.1
+    /// and 10.0.2.2).
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) hosts: u8,
     /// Processors of each host. One makes programs that spin wait for the scheduler's tick.
@@ -24,18 +25,19 @@ pub(crate) struct VmOptions {
     /// The guest's kernel.
     #[arg(long, value_enum, default_value_t = Series::V6_1)]
     pub(crate) kernel: Series,
-    /// How the guest's instructions run. Emulation is the default: it works everywhere, and nothing tells beforehand
-    /// whether a `/dev/kvm` that is there also works.
+    /// How the guest's instructions run. Emulation is the default: it works everywhere, and nothing
+    /// tells beforehand whether a `/dev/kvm` that is there also works.
     #[arg(long, value_enum, default_value_t = Acceleration::Tcg)]
     pub(crate) accel: Acceleration,
     /// Let time count instructions, on one processor: slow, but figures repeat.
     #[arg(long)]
     pub(crate) icount: bool,
-    /// A variable of this environment that the command sees too. May be repeated. PATH and HOME always are.
+    /// A variable of this environment that the command sees too. May be repeated. PATH and HOME
+    /// always are.
     #[arg(long, value_name = "NAME")]
     pub(crate) env: Vec<String>,
-    /// A folder of this host that the command can write to, as the folder that FARCALL_VM_SHARE names. Without it,
-    /// that folder is removed at the end.
+    /// A folder of this host that the command can write to, as the folder that FARCALL_VM_SHARE
+    /// names. Without it, that folder is removed at the end.
     #[arg(long, value_name = "DIR")]
     pub(crate) share: Option<PathBuf>,
     /// The command and its arguments.

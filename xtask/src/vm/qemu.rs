@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result};
 use super::options::{Acceleration, VmOptions};
 use crate::setup::program;
 
-/// Features whose emulation costs more than they bring, measured: without them large transfers run more than twice as
-/// fast. `pclmulqdq` must be kept from kernel 7.2 on.
+/// Features whose emulation costs more than they bring, measured: without them large transfers run
+/// more than twice as fast. `pclmulqdq` must be kept from kernel 7.2 on.
 const EMULATED_CPU: &str = "max,-erms,-fsrm,-la57,-pclmulqdq,-smap,-smep,-pku";
 
 /// Mitigations and the search for a good clock cost time and are of no use here.
@@ -21,7 +21,8 @@ const KERNEL_ARGUMENTS: &str =
 /// How much longer than the host's bound the guest lives when nobody kills it.
 const ORPHAN_GRACE_SECONDS: u64 = 60;
 
-/// The link between two hosts: datagrams on loopback, which is a hundred times faster than qemu's stream.
+/// The link between two hosts: datagrams on loopback, which is a hundred times faster than qemu's
+/// stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
     ports: [u16; 2],

@@ -1,9 +1,11 @@
-//! Bringing a guest's output to this program's own, live, with a mark for each host when there are two.
+//! Bringing a guest's output to this program's own, live, with a mark for each host when there are
+//! two.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::thread::{self, JoinHandle};
 
-/// Copies `from` to `to` until its end, in a thread. With a mark, it copies whole lines and puts the mark before each.
+/// Copies `from` to `to` until its end, in a thread. With a mark, it copies whole lines and puts
+/// the mark before each.
 pub(super) fn spawn(
     from: impl Read + Send + 'static,
     to: impl Write + Send + 'static,

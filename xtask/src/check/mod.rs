@@ -1,0 +1,10 @@
+//! `cargo xtask test`: every check of the workspace, each within a bound, with a table at the end.
+//!
+//! `step` names the steps, `steps` runs them, `summary` shows how they went.
+
+mod step;
+mod steps;
+mod summary;
+
+pub(crate) use step::Step;
+pub(crate) use steps::{list, run};

@@ -1,0 +1,92 @@
+//! The steps by name, in the order in which they run: what fails soonest comes first.
+
+use std::fmt;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::setup::Purpose;
+
+/// One step of `cargo xtask test`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Step {
+    /// Formatting.
+    Fmt,
+    /// Licences, banned crates and sources.
+    Deny,
+    /// Lints, with warnings as errors.
+    Clippy,
+    /// Documentation, with warnings as errors.
+    Doc,
+    /// All tests that need no RDMA device, documentation's examples and `tidy` among them.
+    Unit,
+    /// Builds what the following steps run.
+    BuildVm,
+    /// Tests of the verbs and of the RDMA transport, on RDMA devices.
+    VmVerbs,
+    /// The suite of behaviours over RDMA, on RDMA devices.
+    VmSuite,
+    /// The demo, on RDMA devices.
+    VmDemo,
+}
+
+impl Step {
+    /// What must be set up for it. The places with RDMA devices have needs of their own.
+    pub(super) fn purposes(self) -> &'static [Purpose] {
+        match self {
+            Self::Fmt | Self::Deny => &[Purpose::Checks],
+            Self::Clippy => &[Purpose::Checks, Purpose::Build],
+            Self::Doc | Self::BuildVm => &[Purpose::Build],
+            // The tests of xtask pack an initramfs.
+            Self::Unit | Self::VmVerbs | Self::VmSuite | Self::VmDemo => {
+                &[Purpose::Build, Purpose::Vm]
+            }
+        }
+    }
+
+    /// Whether it runs programs on RDMA devices.
+    pub(super) fn needs_devices(self) -> bool {
+        matches!(self, Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo)
+    }
+
+    /// The bound on each cargo command of the step: several times what it takes from nothing on two
+    /// cores.
+    pub(super) fn limit(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Fmt => 60,
+            Self::Deny => 300,
+            Self::Clippy | Self::Doc => 1200,
+            Self::Unit => 1800,
+            Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo => {
+                crate::rdma_programs::BUILD_LIMIT.as_secs()
+            }
+        })
+    }
+
+    /// What it is for, in a line.
+    pub(super) fn description(self) -> String {
+        let value = self.to_possible_value();
+        value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        f.pad(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_has_a_name_and_a_description() {
+        for &step in Step::value_variants() {
+            assert!(!step.to_string().is_empty());
+            assert!(!step.description().is_empty(), "{step}");
+        }
+        assert_eq!(Step::BuildVm.to_string(), "build-vm");
+    }
+}

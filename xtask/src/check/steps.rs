@@ -1,0 +1,157 @@
+//! Running the steps.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use super::step::Step;
+use super::summary::{Outcome, Summary};
+use crate::batch::Job;
+use crate::bounded::{self, command_line};
+use crate::cargo::Cargo;
+use crate::interrupt;
+use crate::kernel::Series;
+use crate::rdma_place::RdmaPlace;
+use crate::rdma_programs::{self, RdmaProgram};
+use crate::setup;
+
+/// Sets up what `steps` need and runs them, all of them also after one has failed.
+///
+/// # Errors
+///
+/// When the set-up fails, or a step does; each failure has been shown by then.
+pub(crate) fn run(steps: &[Step], kernel: Series) -> Result<()> {
+    let place = RdmaPlace::find(kernel);
+    let mut purposes: Vec<_> = steps.iter().flat_map(|step| step.purposes()).copied().collect();
+    if steps.iter().any(|step| step.needs_devices()) {
+        place.announce();
+        purposes.extend(place.purposes());
+    }
+    setup::ensure(&purposes)?;
+    let mut runner = Runner { cargo: Cargo::new()?, place, built: HashMap::new() };
+    let mut summary = Summary::default();
+    for &step in steps {
+        println!("=== {step}: {}", step.description());
+        let started = Instant::now();
+        let outcome =
+            runner.run(step).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+        if let Outcome::Failed(reason) = &outcome {
+            println!("=== {step} FAILED: {reason}");
+        }
+        summary.add(step, started.elapsed(), outcome);
+        if interrupt::requested() {
+            break;
+        }
+    }
+    println!("\n{summary}");
+    match summary.failed_count() {
+        0 => Ok(()),
+        1 => bail!("a step failed"),
+        count => bail!("{count} steps failed"),
+    }
+}
+
+/// Prints the steps and what each is for.
+pub(crate) fn list(steps: &[Step]) {
+    for step in steps {
+        println!("{step:<10} {}", step.description());
+    }
+}
+
+struct Runner {
+    cargo: Cargo,
+    place: RdmaPlace,
+    /// The jobs of a step, once its programs are built.
+    built: HashMap<&'static str, Vec<Job>>,
+}
+
+impl Runner {
+    fn run(&mut self, step: Step) -> Result<Outcome> {
+        match step {
+            Step::Fmt => self.cargo(step, &["fmt", "--all", "--check"], &[]),
+            Step::Deny => self.deny(step),
+            Step::Clippy => {
+                let lints = ["--", "-D", "warnings"];
+                self.cargo(step, &[&["clippy", "--all-targets"], WORKSPACE, &lints].concat(), &[])
+            }
+            Step::Doc => {
+                let arguments = [&["doc", "--no-deps"], WORKSPACE].concat();
+                self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
+            }
+            Step::Unit => self.cargo(step, &[&["test"], WORKSPACE].concat(), &[]),
+            Step::BuildVm => self.build_all(),
+            Step::VmVerbs => self.on_devices("verbs", rdma_programs::VERBS),
+            Step::VmSuite => self.on_devices("suite", rdma_programs::SUITE),
+            Step::VmDemo => self.on_devices("demo", rdma_programs::DEMO),
+        }
+    }
+
+    fn cargo(&self, step: Step, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Outcome> {
+        let mut command = self.cargo.command(arguments);
+        command.envs(variables.iter().copied());
+        println!("{}", command_line(&command));
+        bounded::run(&mut command, step.limit())?;
+        Ok(Outcome::Passed(None))
+    }
+
+    fn deny(&self, step: Step) -> Result<Outcome> {
+        self.cargo(step, &["deny", "check", "licenses", "bans", "sources"], &[])?;
+        if !has_advisories() {
+            // Fetching them would make the outcome depend on the day and on a host that may be out
+            // of reach.
+            let remark = "advisories skipped: no database fetched by cargo-deny on this machine";
+            return Ok(Outcome::Passed(Some(remark.into())));
+        }
+        self.cargo(step, &["deny", "--offline", "check", "advisories"], &[])
+    }
+
+    fn build_all(&mut self) -> Result<Outcome> {
+        let tables = [
+            ("verbs", rdma_programs::VERBS),
+            ("suite", rdma_programs::SUITE),
+            ("demo", rdma_programs::DEMO),
+        ];
+        let mut count = 0;
+        for (name, programs) in tables {
+            count += self.jobs(name, programs)?.len();
+        }
+        Ok(Outcome::Passed(Some(format!("{count} programs"))))
+    }
+
+    fn on_devices(&mut self, name: &'static str, programs: &[RdmaProgram]) -> Result<Outcome> {
+        if programs.is_empty() {
+            return Ok(Outcome::Skipped(
+                "the table of RDMA programs has none for this step".into(),
+            ));
+        }
+        let jobs = self.jobs(name, programs)?.to_vec();
+        self.place.run(&jobs)?;
+        Ok(Outcome::Passed(None))
+    }
+
+    /// The jobs of a step, built at the first call.
+    fn jobs(&mut self, name: &'static str, programs: &[RdmaProgram]) -> Result<&[Job]> {
+        if !self.built.contains_key(name) {
+            let addresses = self.place.addresses();
+            let mut jobs = Vec::new();
+            for program in programs {
+                jobs.extend(program.build(&self.cargo, &addresses)?);
+            }
+            self.built.insert(name, jobs);
+        }
+        Ok(&self.built[name])
+    }
+}
+
+const WORKSPACE: &[&str] = &["--workspace", "--all-features"];
+
+/// Whether cargo-deny has a database of vulnerable crates on this machine.
+fn has_advisories() -> bool {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
+    // A failed attempt leaves a lock file alone.
+    std::fs::read_dir(cargo.join("advisory-dbs"))
+        .is_ok_and(|entries| entries.flatten().any(|entry| entry.path().is_dir()))
+}

@@ -1,0 +1,135 @@
+//! What runs on RDMA devices: the table of programs, and how they are built into jobs.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::batch::Job;
+use crate::cargo::{Cargo, Executable};
+
+/// A build of the whole RDMA crate and what stands above it, from nothing, on a slow machine.
+pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+
+/// The tests of the verbs and of the RDMA transport.
+pub(crate) const VERBS: &[RdmaProgram] = &[RdmaProgram {
+    package: "rpc-transport-rdma",
+    target: Target::AllTests,
+    features: &[],
+    arguments: &[],
+    limit_seconds: 300,
+}];
+
+/// The suite of behaviours that every transport must show, over RDMA.
+pub(crate) const SUITE: &[RdmaProgram] = &[];
+
+/// The demo, as one of the checks.
+pub(crate) const DEMO: &[RdmaProgram] = &[];
+
+/// One entry of the table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RdmaProgram {
+    /// The package that holds it.
+    pub(crate) package: &'static str,
+    /// What of the package is run.
+    pub(crate) target: Target,
+    /// The package's features to build it with.
+    pub(crate) features: &'static [&'static str],
+    /// Its arguments. `{addresses}` becomes the devices' addresses, with a comma between.
+    pub(crate) arguments: &'static [&'static str],
+    /// After how many seconds each of its executables is killed.
+    pub(crate) limit_seconds: u64,
+}
+
+/// What of a package is run.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the table does not need every kind at every time")
+)]
+pub(crate) enum Target {
+    /// All its unit and integration tests.
+    AllTests,
+    /// One integration test.
+    Test(&'static str),
+    /// One program, optimised.
+    Bin(&'static str),
+}
+
+impl RdmaProgram {
+    /// Builds it and returns a job for each of its executables.
+    ///
+    /// # Errors
+    ///
+    /// When the build fails, or gives nothing to run.
+    pub(crate) fn build(&self, cargo: &Cargo, addresses: &[String; 2]) -> Result<Vec<Job>> {
+        let arguments = self.cargo_arguments();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let executables = cargo.executables(&arguments, BUILD_LIMIT)?;
+        if executables.is_empty() {
+            bail!("`cargo {}` built nothing that can be run", arguments.join(" "));
+        }
+        Ok(executables.into_iter().map(|executable| self.job(executable, addresses)).collect())
+    }
+
+    fn cargo_arguments(&self) -> Vec<String> {
+        let target: &[&str] = match self.target {
+            Target::AllTests => &["test", "--no-run", "--tests"],
+            Target::Test(name) => &["test", "--no-run", "--test", name],
+            Target::Bin(name) => &["build", "--release", "--bin", name],
+        };
+        let mut arguments: Vec<String> = target.iter().map(|&word| word.to_owned()).collect();
+        arguments.extend(["--package".to_owned(), self.package.to_owned()]);
+        if !self.features.is_empty() {
+            arguments.extend(["--features".to_owned(), self.features.join(",")]);
+        }
+        arguments
+    }
+
+    fn job(&self, executable: Executable, addresses: &[String; 2]) -> Job {
+        let fill = |argument: &&str| argument.replace("{addresses}", &addresses.join(","));
+        Job {
+            name: format!("{} {}", self.package, executable.name),
+            program: executable.path,
+            arguments: self.arguments.iter().map(fill).collect(),
+            directory: executable.package,
+            limit_seconds: self.limit_seconds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAM: RdmaProgram = RdmaProgram {
+        package: "p",
+        target: Target::Test("suite"),
+        features: &["a", "b"],
+        arguments: &["--rdma", "{addresses}"],
+        limit_seconds: 60,
+    };
+
+    #[test]
+    fn the_target_becomes_cargos_arguments() {
+        let line = |target| RdmaProgram { target, ..PROGRAM }.cargo_arguments().join(" ");
+        assert_eq!(
+            line(Target::Test("suite")),
+            "test --no-run --test suite --package p --features a,b"
+        );
+        assert_eq!(
+            line(Target::Bin("demo")),
+            "build --release --bin demo --package p --features a,b"
+        );
+        let all = RdmaProgram { target: Target::AllTests, features: &[], ..PROGRAM };
+        assert_eq!(all.cargo_arguments().join(" "), "test --no-run --tests --package p");
+    }
+
+    #[test]
+    fn addresses_are_filled_in() {
+        let executable =
+            Executable { name: "suite".into(), path: "/t/suite".into(), package: "/w/p".into() };
+        let job = PROGRAM.job(executable, &["10.0.0.1".into(), "10.0.1.1".into()]);
+        assert_eq!(job.arguments, ["--rdma", "10.0.0.1,10.0.1.1"]);
+        assert_eq!(job.name, "p suite");
+    }
+}

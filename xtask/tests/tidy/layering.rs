@@ -1,0 +1,97 @@
+//! Which crate may depend on which of the workspace.
+//!
+//! Dependencies of tests are free: a test may bring any two crates together.
+
+use crate::fault::Fault;
+use crate::workspace::Package;
+
+/// The libraries, each with those that it may depend on.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("rpc-core", &[]),
+    ("rpc-codegen", &[]),
+    ("rpc-transport-tcp", &["rpc-core"]),
+    ("rpc-transport-rdma", &["rpc-core"]),
+    ("farcall", &["rpc-core", "rpc-transport-tcp", "rpc-transport-rdma"]),
+    ("xtask", &[]),
+];
+
+/// Crates on which nobody depends, and which may therefore depend on any library.
+const APPLICATIONS: &[&str] = &["farcall-benches", "farcall-examples", "rpc-codegen-real-input"];
+
+/// The faults of `packages`.
+pub(crate) fn check(packages: &[Package]) -> Vec<Fault> {
+    packages.iter().flat_map(check_package).collect()
+}
+
+fn check_package(package: &Package) -> Vec<Fault> {
+    let manifest = package.manifest_path.display().to_string();
+    let layer = LAYERS.iter().find(|(name, _)| *name == package.name);
+    let is_application = APPLICATIONS.contains(&package.name.as_str());
+    if layer.is_none() && !is_application {
+        let what = format!("{} has no place in the layers (see xtask/tests/tidy)", package.name);
+        return vec![Fault::new(&manifest, 1, what)];
+    }
+    let is_ours =
+        |name: &str| LAYERS.iter().any(|(layer, _)| *layer == name) || APPLICATIONS.contains(&name);
+    let may_use = |name: &str| match layer {
+        Some((_, allowed)) => allowed.contains(&name),
+        None => !APPLICATIONS.contains(&name),
+    };
+    package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.kind.as_deref() != Some("dev"))
+        .filter(|dependency| is_ours(&dependency.name) && !may_use(&dependency.name))
+        .map(|dependency| {
+            let what = format!("{} may not depend on {}", package.name, dependency.name);
+            Fault::new(&manifest, 1, what)
+        })
+        .collect()
+}
+
+mod tests {
+    use super::*;
+    use crate::workspace::Dependency;
+
+    fn faults(name: &str, dependency: &str, kind: Option<&str>) -> Vec<String> {
+        let package = Package {
+            name: name.into(),
+            manifest_path: "Cargo.toml".into(),
+            dependencies: vec![Dependency {
+                name: dependency.into(),
+                kind: kind.map(str::to_owned),
+            }],
+            targets: Vec::new(),
+        };
+        check(&[package]).into_iter().map(|fault| fault.what).collect()
+    }
+
+    #[test]
+    fn dependencies_point_one_way() {
+        assert!(faults("farcall", "rpc-transport-tcp", None).is_empty());
+        assert!(faults("rpc-core", "bytes", None).is_empty());
+        for (upper, lower) in [
+            ("rpc-core", "rpc-transport-tcp"),
+            ("rpc-transport-tcp", "rpc-transport-rdma"),
+            ("rpc-transport-rdma", "farcall"),
+            ("rpc-codegen", "rpc-core"),
+            ("farcall", "farcall-examples"),
+        ] {
+            let expected = format!("{upper} may not depend on {lower}");
+            assert_eq!(faults(upper, lower, None), [expected.as_str()]);
+            assert_eq!(faults(upper, lower, Some("build")), [expected]);
+            assert!(faults(upper, lower, Some("dev")).is_empty());
+        }
+    }
+
+    #[test]
+    fn applications_use_libraries_but_not_each_other() {
+        assert!(faults("farcall-examples", "farcall", None).is_empty());
+        assert_eq!(faults("farcall-benches", "farcall-examples", None).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_without_a_place_is_noticed() {
+        assert_eq!(faults("rpc-new", "bytes", None).len(), 1);
+    }
+}

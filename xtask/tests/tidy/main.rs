@@ -1,0 +1,66 @@
+//! What of the style and the architecture a machine can hold, as an ordinary test.
+//!
+//! Each rule is a function from text to faults, tested in its own file on snippets that break it,
+//! so that a rule which finds nothing is known to be able to. This file applies them to the
+//! workspace.
+
+mod fault;
+mod layering;
+mod machine_paths;
+mod pure_modules;
+mod shape;
+mod source;
+mod unsafe_places;
+mod workspace;
+
+use fault::{Fault, assert_none};
+use source::Source;
+use workspace::Workspace;
+
+/// Applies `rule` to every Rust file of the workspace.
+fn check_sources(rule: impl Fn(&Source) -> Vec<Fault>) {
+    let workspace = Workspace::load();
+    let sources = workspace.sources();
+    assert!(sources.len() > 50, "only {} Rust files were found", sources.len());
+    assert_none(sources.iter().flat_map(rule));
+}
+
+#[test]
+fn crates_depend_only_on_those_below_them() {
+    assert_none(layering::check(&Workspace::load().packages));
+}
+
+#[test]
+fn unsafe_code_stands_only_where_it_may() {
+    check_sources(unsafe_places::check);
+}
+
+#[test]
+fn every_crate_but_the_rdma_one_forbids_unsafe_code() {
+    let workspace = Workspace::load();
+    let roots = workspace.crate_roots();
+    assert!(roots.len() >= workspace.packages.len(), "only {} crate roots", roots.len());
+    assert_none(roots.iter().flat_map(unsafe_places::check_root));
+}
+
+#[test]
+fn pure_modules_know_no_io_and_no_clock() {
+    check_sources(pure_modules::check);
+}
+
+#[test]
+fn the_list_of_pure_modules_names_what_exists() {
+    assert_none(pure_modules::check_list(&Workspace::load().root));
+}
+
+#[test]
+fn files_and_functions_have_the_shape_of_the_style() {
+    check_sources(shape::check);
+}
+
+#[test]
+fn no_file_knows_the_machine_it_was_written_on() {
+    let workspace = Workspace::load();
+    let files = workspace.text_files();
+    assert_none(files.iter().flat_map(|(path, text)| machine_paths::check(path, text)));
+}
