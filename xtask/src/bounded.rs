@@ -83,7 +83,7 @@ impl Running {
             Err(RecvTimeoutError::Disconnected) => bail!("the wait for `{}` was lost", self.line),
         };
         if interrupt::requested() {
-            bail!("interrupted while `{}` was running", self.line);
+            bail!("interrupted");
         }
         Ok(end)
     }

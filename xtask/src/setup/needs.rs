@@ -47,6 +47,12 @@ use Purpose::{Build, Vm};
 
 const NEEDS: &[Need] = &[
     need(Build, "gcc", Program("cc"), "the linker that rustc calls"),
+    need(
+        Build,
+        "libc6-dev",
+        Exists("/usr/include/stdio.h"),
+        "what the linker and bindgen look for",
+    ),
     need(Build, "binutils", Program("ld"), "the linker that cc calls"),
     need(Build, "pkg-config", Program("pkg-config"), "rdma-sys finds the libraries with it"),
     need(
