@@ -1,0 +1,128 @@
+//! What the two ends of a path tell each other in the handshake on the bootstrap.
+
+use prost::Message;
+use rpc_core::connect::Declined;
+
+use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
+
+/// The version of the messages on the path. Different versions do not understand each other.
+const VERSION: u32 = 1;
+
+/// One end of a path: its queue pair, and what may be sent to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Blob {
+    pub(crate) endpoint: Endpoint,
+    /// What every message to this end has to carry.
+    pub(crate) epoch: u32,
+    /// How many messages may be sent before the first grant.
+    pub(crate) grant: u32,
+    /// The longest message that this end's slots take.
+    pub(crate) slot_len: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct RawBlob {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+    #[prost(uint32, tag = "2")]
+    queue_pair_number: u32,
+    #[prost(uint32, tag = "3")]
+    packet_sequence_number: u32,
+    #[prost(bytes = "vec", tag = "4")]
+    gid: Vec<u8>,
+    #[prost(uint32, tag = "5")]
+    lid: u32,
+    #[prost(uint32, tag = "6")]
+    mtu: u32,
+    #[prost(uint32, tag = "7")]
+    reads_max: u32,
+    #[prost(bool, tag = "8")]
+    is_infiniband: bool,
+    #[prost(uint32, tag = "9")]
+    epoch: u32,
+    #[prost(uint32, tag = "10")]
+    grant: u32,
+    #[prost(uint32, tag = "11")]
+    slot_len: u32,
+}
+
+impl Blob {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let endpoint = &self.endpoint;
+        let raw = RawBlob {
+            version: VERSION,
+            queue_pair_number: endpoint.queue_pair_number,
+            packet_sequence_number: endpoint.packet_sequence_number,
+            gid: endpoint.gid.0.to_vec(),
+            lid: endpoint.lid.into(),
+            mtu: endpoint.mtu.bytes().into(),
+            reads_max: endpoint.reads_max.into(),
+            is_infiniband: endpoint.link_layer == LinkLayer::InfiniBand,
+            epoch: self.epoch,
+            grant: self.grant,
+            slot_len: self.slot_len,
+        };
+        raw.encode_to_vec()
+    }
+
+    /// Reads the peer's blob. What its values mean for a queue pair is checked when that connects.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Declined> {
+        let raw = RawBlob::decode(bytes)
+            .map_err(|error| Declined::new(format!("the peer's blob does not decode: {error}")))?;
+        if raw.version != VERSION {
+            let version = raw.version;
+            return Err(Declined::new(format!(
+                "the peer's RDMA path has version {version}, ours {VERSION}"
+            )));
+        }
+        let invalid = |field: &str| {
+            Declined::new(format!("the peer's blob has an impossible {field}"))
+        };
+        let mtu = u16::try_from(raw.mtu).ok().and_then(Mtu::from_bytes);
+        let endpoint = Endpoint {
+            queue_pair_number: raw.queue_pair_number,
+            packet_sequence_number: raw.packet_sequence_number,
+            gid: Gid(raw.gid.try_into().map_err(|_| invalid("GID"))?),
+            lid: u16::try_from(raw.lid).map_err(|_| invalid("LID"))?,
+            mtu: mtu.ok_or_else(|| invalid("MTU"))?,
+            reads_max: u8::try_from(raw.reads_max).map_err(|_| invalid("number of READs"))?,
+            link_layer: if raw.is_infiniband {
+                LinkLayer::InfiniBand
+            } else {
+                LinkLayer::Ethernet
+            },
+        };
+        Ok(Self { endpoint, epoch: raw.epoch, grant: raw.grant, slot_len: raw.slot_len })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_blob_survives_and_another_version_is_declined() {
+        let endpoint = Endpoint {
+            queue_pair_number: 17,
+            packet_sequence_number: 5,
+            gid: Gid([3; 16]),
+            lid: 9,
+            mtu: Mtu::B4096,
+            reads_max: 16,
+            link_layer: LinkLayer::Ethernet,
+        };
+        let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352 };
+        assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
+        let other = RawBlob { version: 2, ..RawBlob::default() }.encode_to_vec();
+        assert!(Blob::decode(&other).unwrap_err().reason.contains("version 2"));
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = Blob::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! How RDMA is used, each number with the reason for its default.
+
+use std::time::Duration;
+
+use crate::verbs::ConnectOptions;
+
+/// The configuration of the RDMA transport. One lane has one of each queue below.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RdmaConfig {
+    /// The device to use, for example `mlx5_0`; by default the one that has the connection's
+    /// local address.
+    pub device: Option<String>,
+    /// Receive slots shared by all connections of a lane: 1,024 by default. With slots of
+    /// 4,352 bytes that is 4.3 MiB, which together with the send slots stays below Debian's
+    /// default limit of 8 MiB of locked memory.
+    pub receive_slots: u16,
+    /// The length of a slot, both ways: 4,352 bytes by default, a page of payload and 256 bytes
+    /// for headers and metadata. A longer frame is offered to be read.
+    pub slot_len: u32,
+    /// Send slots shared by all connections of a lane: 256 by default, 1.1 MiB.
+    pub send_slots: u32,
+    /// The most receive slots promised to one connection: 32 by default. Connections that come
+    /// later get fewer, down to 4, so that about 76 fit one lane's 1,024 slots.
+    pub credits_max: u32,
+    /// Requests in flight on one queue pair: 128 by default.
+    pub send_depth: u32,
+    /// Connections on one lane at most: 128 by default. It sizes the completion queue, which
+    /// must never overrun: slots + connections x (send depth + 1).
+    pub connections_max: u32,
+    /// Registered memory for large frames being sent, in bytes: 512 MiB by default.
+    pub source_bytes_max: u64,
+    /// Registered memory for large frames being received, in bytes: 512 MiB by default.
+    pub sink_bytes_max: u64,
+    /// The longest READ: 1 MiB by default, as long as several are outstanding.
+    pub read_len_max: u32,
+    /// READs outstanding on one connection at most: 16 by default. The peer may allow fewer.
+    pub reads_max: u8,
+    /// How long to poll after the last completion before sleeping: 20 us by default, about what
+    /// an interrupt and a wake-up cost. Zero never polls longer than there is work.
+    pub spin: Duration,
+    /// How long a queue pair waits and retries.
+    pub connect: ConnectOptions,
+    /// How long a closing connection may take to finish what it was given: 5 s by default.
+    pub close_timeout: Duration,
+}
+
+impl Default for RdmaConfig {
+    fn default() -> Self {
+        Self {
+            device: None,
+            receive_slots: 1024,
+            slot_len: 4352,
+            send_slots: 256,
+            credits_max: 32,
+            send_depth: 128,
+            connections_max: 128,
+            source_bytes_max: 512 << 20,
+            sink_bytes_max: 512 << 20,
+            read_len_max: 1 << 20,
+            reads_max: 16,
+            spin: Duration::from_micros(20),
+            connect: ConnectOptions::default(),
+            close_timeout: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A whole registered region on loan from a pool.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::size_class::SizeClass;
+use super::{Access, Region, RegionPool};
+use crate::verbs::{RawSegment, RemoteMemory};
+
+/// A large registered buffer; back in its pool when dropped.
+pub struct LargeBuffer {
+    pool: Arc<RegionPool>,
+    /// Taken by `drop` only.
+    region: Option<Region>,
+    class: SizeClass,
+    len: usize,
+}
+
+impl LargeBuffer {
+    pub(super) fn new(pool: Arc<RegionPool>, region: Region, class: SizeClass, len: usize) -> Self {
+        debug_assert!(len <= class.bytes() && class.bytes() <= region.len());
+        Self { pool, region: Some(region), class, len }
+    }
+
+    /// Length that it could have: the bytes of its size class.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.class.bytes()
+    }
+
+    /// Shortens it to `len` bytes; does nothing if it is no longer than that.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// What the device may do with it.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.pool.access()
+    }
+
+    /// The buffer as a peer names it. Of use for a [`Access::Source`] only.
+    #[must_use]
+    pub fn remote(&self) -> RemoteMemory {
+        self.region().remote()
+    }
+
+    /// Turns it into shared bytes; it is back in its pool when the last of them is dropped.
+    #[must_use]
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+
+    /// A part of it as a work request names it.
+    ///
+    /// # Panics
+    ///
+    /// If the part is not within the region.
+    pub(super) fn segment(&self, offset: usize, len: u32) -> RawSegment {
+        self.region().segment(offset, len)
+    }
+
+    fn region(&self) -> &Region {
+        self.region.as_ref().expect("only drop takes the region")
+    }
+
+    fn span(&self) -> NonNull<[u8]> {
+        self.region().span(0, self.len)
+    }
+}
+
+impl Deref for LargeBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: M1, M3, M4: the span is initialised, only this value owns it, and no device
+        // writes to it; the borrow of `self` keeps the region.
+        unsafe { self.span().as_ref() }
+    }
+}
+
+impl DerefMut for LargeBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: M1, M3, M4: as above, and the borrow is exclusive.
+        unsafe { self.span().as_mut() }
+    }
+}
+
+impl AsRef<[u8]> for LargeBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for LargeBuffer {
+    fn drop(&mut self) {
+        if let Some(region) = self.region.take() {
+            self.pool.put_back(region, self.class);
+        }
+    }
+}
+
+impl fmt::Debug for LargeBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LargeBuffer of {} bytes ({:?})", self.len, self.access())
+    }
+}

@@ -1,0 +1,48 @@
+//! Registered memory: who owns which bytes, and when the CPU may look at them.
+//!
+//! A [`Mapping`] is anonymous memory of our own; a [`Region`] is a mapping that a device knows.
+//! A [`SlotPool`] cuts one region into equal slots for small messages, a [`RegionPool`] hands out
+//! whole regions for large ones. Moving is the typestate: a [`Slot`] or [`LargeBuffer`] gives
+//! slices while somebody owns it; posted, it has been moved into a queue and gives none.
+//!
+//! Deliberately not here: posting, and any decision about what is sent from where.
+//!
+//! # Claims
+//!
+//! - **M1 (mapping).** A [`Mapping`] alone owns its pages: `len` bytes from a page-aligned `base`,
+//!   readable, writable and zeroed at first, until it is dropped. Every byte is therefore
+//!   initialised at any time, whatever a device has written since.
+//! - **M2 (bounds).** [`Region::span`] asserts that a span lies within the mapping.
+//! - **M3 (one owner).** A span belongs to one value at a time. Slot `i` of a pool begins at
+//!   `i * stride` with `stride >= slot_len`, so slots are disjoint; an index is in the free list
+//!   or in one [`Slot`], never in two places. A pooled region is in a free list or in one
+//!   [`LargeBuffer`]. A [`Sink`] has no way to its bytes but giving the buffer back.
+//! - **M4 (no device writes into owned memory).** A device writes only on behalf of a posted
+//!   receive or READ: remote writes are never granted ([`Access`] has no such value) and receives
+//!   write only into the region of their own queue, which hands out no slots. READs write into
+//!   buffers that were moved into a queue pair inside a [`Sink`]. So while a `Slot` or a
+//!   `LargeBuffer` can be dereferenced, no device writes to it. A *peer* may read a source region
+//!   at any time; reading changes nothing that this process could observe.
+//! - **M5 (order).** A region is deregistered before it is unmapped, and leaked if it cannot be
+//!   ([`RawMemoryRegion`](crate::verbs::RawMemoryRegion)'s contract).
+//! - **M6 (fork).** Mappings are not inherited by child processes, so a fork never makes the
+//!   kernel move a pinned page away from under the device; libibverbs protects its own memory.
+
+mod large_buffer;
+mod lock_limit;
+mod mapping;
+mod region;
+mod region_pool;
+mod sink;
+#[forbid(unsafe_code)]
+mod size_class;
+mod slot_pool;
+
+pub use large_buffer::LargeBuffer;
+pub use mapping::Mapping;
+pub use region::{Access, Region};
+pub use region_pool::{PoolError, RegionPool};
+pub use sink::Sink;
+pub use slot_pool::{Slot, SlotPool};
+
+pub(crate) use lock_limit::lock_limit_bytes;

@@ -1,0 +1,106 @@
+//! A mapping that a device knows under its keys.
+
+use std::ptr::NonNull;
+
+use super::Mapping;
+use crate::verbs::{
+    Device, LocalKey, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory, VerbsError,
+};
+
+/// What a device may do with a region. Remote writing is deliberately not among the choices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// The peer may read it; the device never writes to it. For messages that are offered.
+    Source,
+    /// Our own READs write to it; no peer can reach it. For messages that are fetched.
+    Sink,
+    /// Our own receives write to it, or it is only sent from; no peer can reach it.
+    Eager,
+}
+
+/// Registered memory: registered once, deregistered and unmapped when dropped.
+#[derive(Debug)]
+pub struct Region {
+    raw: Box<dyn RawMemoryRegion>,
+    base: NonNull<u8>,
+    address: u64,
+    len: usize,
+    local_key: LocalKey,
+}
+
+// SAFETY: M1, M5: `base` points into the mapping that `raw` keeps, and both `Mapping` and
+// `RawMemoryRegion` may be sent and shared; the pointer is dereferenced only by a span's owner (M3).
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps at least `len` bytes and registers them.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::MemoryLock`] when they cannot be pinned, or what the system said.
+    pub fn new(device: &Device, len: usize, access: Access) -> Result<Self, VerbsError> {
+        let mapping = Mapping::new(len).map_err(|error| VerbsError::system("map memory", error))?;
+        let raw = device.raw().register(mapping, access)?;
+        let mapping = raw.mapping();
+        let (base, address, len) = (mapping.base(), mapping.address(), mapping.len());
+        let local_key = raw.local_key();
+        Ok(Self { raw, base, address, len, local_key })
+    }
+
+    /// Length in bytes, a whole number of pages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes, which is never.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The key for the peer. It opens nothing unless the region is a [`Access::Source`].
+    #[must_use]
+    pub fn remote_key(&self) -> RemoteKey {
+        self.raw.remote_key()
+    }
+
+    /// The region as its peer names it.
+    #[must_use]
+    pub fn remote(&self) -> RemoteMemory {
+        RemoteMemory { address: self.address, key: self.remote_key() }
+    }
+
+    /// The bytes of a span as a pointer. Whoever dereferences it must own the span (M3).
+    ///
+    /// # Panics
+    ///
+    /// If the span is not within the region.
+    pub(crate) fn span(&self, offset: usize, len: usize) -> NonNull<[u8]> {
+        self.assert_within(offset, len);
+        // SAFETY: M1, M2: the offset is within the mapping that `base` reaches all of.
+        let start = unsafe { self.base.add(offset) };
+        NonNull::slice_from_raw_parts(start, len)
+    }
+
+    /// The bytes of a span as a work request names them.
+    ///
+    /// # Panics
+    ///
+    /// If the span is not within the region.
+    pub(crate) fn segment(&self, offset: usize, len: u32) -> RawSegment {
+        self.assert_within(offset, len as usize);
+        RawSegment { address: self.address + offset as u64, len, key: self.local_key }
+    }
+
+    fn assert_within(&self, offset: usize, len: usize) {
+        let end = offset.checked_add(len);
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "a span of {len} bytes at {offset} in a region of {}",
+            self.len
+        );
+    }
+}

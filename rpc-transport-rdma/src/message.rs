@@ -1,0 +1,282 @@
+//! What travels by SEND between two ends of an RDMA path.
+//!
+//! Every message begins with a header and piggy-backs the credit that its sender grants:
+//!
+//! | offset | size | field |
+//! |--:|--:|---|
+//! | 0 | 1 | kind: 1 frame, 2 offer, 3 release, 4 grant, 5 probe, 6 probe answer |
+//! | 1 | 1 | outcome of a release: 0 read, 1 refused; else zero |
+//! | 2 | 2 | zero |
+//! | 4 | 4 | epoch, which the receiver chose for this path |
+//! | 8 | 4 | grant: how many messages the sender of this may be sent in all, modulo 2^32 |
+//! | 12 | 4 | transfer of an offer or a release; else zero |
+//!
+//! A frame follows its header. After the header of an offer come `frame_len: u64`,
+//! `segment_count: u32`, four zero bytes, the first 32 bytes of the frame, and for each segment
+//! `address: u64, len: u64, rkey: u32` and four zero bytes. Pure values: nothing is sent here.
+
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::verbs::{RemoteKey, RemoteMemory};
+
+/// The length of a message's header in bytes.
+pub(crate) const MESSAGE_HEADER_LEN: usize = 16;
+
+/// The most segments of one offer: the parts of a message that prost writes for a handful of
+/// large `bytes` fields.
+pub(crate) const SEGMENTS_MAX: usize = 16;
+
+/// The longest message that is not a frame: an offer with all its segments.
+pub(crate) const OFFER_LEN_MAX: usize =
+    MESSAGE_HEADER_LEN + size_of::<RawOffer>() + SEGMENTS_MAX * size_of::<RawSegment>();
+
+const _: () = assert!(size_of::<RawHeader>() == MESSAGE_HEADER_LEN);
+const _: () = assert!(size_of::<RawOffer>() == 16 + HEADER_LEN);
+const _: () = assert!(size_of::<RawSegment>() == 24);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawHeader {
+    kind: u8,
+    outcome: u8,
+    zero: [u8; 2],
+    epoch: U32,
+    grant: U32,
+    transfer: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawOffer {
+    frame_len: U64,
+    segment_count: U32,
+    zero: [u8; 4],
+    prefix: [u8; HEADER_LEN],
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawSegment {
+    address: U64,
+    len: U64,
+    rkey: U32,
+    zero: [u8; 4],
+}
+
+/// The header of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MessageHeader {
+    pub(crate) kind: MessageKind,
+    pub(crate) epoch: u32,
+    pub(crate) grant: u32,
+}
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MessageKind {
+    /// A whole frame follows.
+    Frame,
+    /// An offer follows: the frame lies in the sender's memory.
+    Offer { transfer: u32 },
+    /// The receiver is done with an offer.
+    Release { transfer: u32, outcome: Released },
+    /// Nothing but the grant.
+    Grant,
+    /// Asks for an answer, to prove the path.
+    Probe,
+    /// Answers a probe.
+    ProbeAnswer,
+}
+
+/// How an offer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// Everything was read.
+    Read,
+    /// Nothing was read.
+    Refused,
+}
+
+impl MessageHeader {
+    pub(crate) fn to_bytes(self) -> [u8; MESSAGE_HEADER_LEN] {
+        let (kind, outcome, transfer) = match self.kind {
+            MessageKind::Frame => (1, 0, 0),
+            MessageKind::Offer { transfer } => (2, 0, transfer),
+            MessageKind::Release { transfer, outcome: Released::Read } => (3, 0, transfer),
+            MessageKind::Release { transfer, outcome: Released::Refused } => (3, 1, transfer),
+            MessageKind::Grant => (4, 0, 0),
+            MessageKind::Probe => (5, 0, 0),
+            MessageKind::ProbeAnswer => (6, 0, 0),
+        };
+        let (epoch, grant) = (self.epoch.into(), self.grant.into());
+        let transfer = transfer.into();
+        zerocopy::transmute!(RawHeader { kind, outcome, zero: [0; 2], epoch, grant, transfer })
+    }
+
+    /// Reads the header, and gives what follows it.
+    pub(crate) fn parse(message: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
+        let (raw, rest) = RawHeader::read_from_prefix(message)
+            .map_err(|_| truncated("RDMA message", message.len(), MESSAGE_HEADER_LEN))?;
+        let transfer = raw.transfer.get();
+        let kind = match (raw.kind, raw.outcome) {
+            (1, 0) => MessageKind::Frame,
+            (2, 0) => MessageKind::Offer { transfer },
+            (3, 0) => MessageKind::Release { transfer, outcome: Released::Read },
+            (3, 1) => MessageKind::Release { transfer, outcome: Released::Refused },
+            (4, 0) => MessageKind::Grant,
+            (5, 0) => MessageKind::Probe,
+            (6, 0) => MessageKind::ProbeAnswer,
+            (kind, outcome) => {
+                let value = u64::from(kind) | u64::from(outcome) << 8;
+                return Err(ProtocolError::Invalid { what: "kind of an RDMA message", value });
+            }
+        };
+        Ok((Self { kind, epoch: raw.epoch.get(), grant: raw.grant.get() }, rest))
+    }
+}
+
+/// A frame that lies in the sender's memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) frame_len: u64,
+    pub(crate) prefix: [u8; HEADER_LEN],
+    pub(crate) segments: Vec<OfferedSegment>,
+}
+
+/// A part of an offered frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OfferedSegment {
+    pub(crate) memory: RemoteMemory,
+    pub(crate) len: u64,
+}
+
+impl Offer {
+    /// Writes the offer behind a message's header; returns the length written.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is too short; [`OFFER_LEN_MAX`] less the header always fits.
+    pub(crate) fn write(&self, out: &mut [u8]) -> usize {
+        let segment_count = u32::try_from(self.segments.len()).unwrap_or(u32::MAX).into();
+        let (frame_len, prefix) = (self.frame_len.into(), self.prefix);
+        let raw = RawOffer { frame_len, segment_count, zero: [0; 4], prefix };
+        let (head, mut rest) = out.split_at_mut(size_of::<RawOffer>());
+        head.copy_from_slice(raw.as_bytes());
+        for segment in &self.segments {
+            let raw = RawSegment {
+                address: segment.memory.address.into(),
+                len: segment.len.into(),
+                rkey: segment.memory.key.0.into(),
+                zero: [0; 4],
+            };
+            let (entry, after) = rest.split_at_mut(size_of::<RawSegment>());
+            entry.copy_from_slice(raw.as_bytes());
+            rest = after;
+        }
+        size_of::<RawOffer>() + self.segments.len() * size_of::<RawSegment>()
+    }
+
+    /// Reads what follows the header of an offer, and checks that the segments are the frame.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, ProtocolError> {
+        let cut = |needed| truncated("offer", body.len(), needed);
+        let (raw, rest) =
+            RawOffer::read_from_prefix(body).map_err(|_| cut(size_of::<RawOffer>()))?;
+        let count = raw.segment_count.get() as usize;
+        if count == 0 || count > SEGMENTS_MAX {
+            let value = count as u64;
+            return Err(ProtocolError::Invalid { what: "segment count of an offer", value });
+        }
+        let (raw_segments, after) = <[RawSegment]>::ref_from_prefix_with_elems(rest, count)
+            .map_err(|_| cut(size_of::<RawOffer>() + count * size_of::<RawSegment>()))?;
+        if !after.is_empty() {
+            let (len, max) = (body.len() as u64, (body.len() - after.len()) as u64);
+            return Err(ProtocolError::TooLong { what: "offer", len, max });
+        }
+        let segments: Vec<_> = raw_segments.iter().map(OfferedSegment::from_raw).collect();
+        let frame_len = raw.frame_len.get();
+        let sum = segments.iter().try_fold(0u64, |sum, segment| sum.checked_add(segment.len));
+        if sum != Some(frame_len) || segments.iter().any(|segment| segment.len == 0) {
+            let what = "length of an offer's segments";
+            return Err(ProtocolError::Invalid { what, value: sum.unwrap_or(u64::MAX) });
+        }
+        Ok(Self { frame_len, prefix: raw.prefix, segments })
+    }
+}
+
+impl OfferedSegment {
+    fn from_raw(raw: &RawSegment) -> Self {
+        let memory = RemoteMemory { address: raw.address.get(), key: RemoteKey(raw.rkey.get()) };
+        Self { memory, len: raw.len.get() }
+    }
+}
+
+fn truncated(what: &'static str, len: usize, needed: usize) -> ProtocolError {
+    ProtocolError::Truncated { what, len: len as u64, needed: needed as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn segment(address: u64, len: u64) -> OfferedSegment {
+        OfferedSegment { memory: RemoteMemory { address, key: RemoteKey(7) }, len }
+    }
+
+    #[test]
+    fn every_kind_survives() {
+        for kind in [
+            MessageKind::Frame,
+            MessageKind::Offer { transfer: 3 },
+            MessageKind::Release { transfer: 4, outcome: Released::Read },
+            MessageKind::Release { transfer: 5, outcome: Released::Refused },
+            MessageKind::Grant,
+            MessageKind::Probe,
+            MessageKind::ProbeAnswer,
+        ] {
+            let header = MessageHeader { kind, epoch: 1, grant: 2 };
+            let mut bytes = header.to_bytes().to_vec();
+            bytes.push(9);
+            assert_eq!(MessageHeader::parse(&bytes), Ok((header, &[9][..])));
+        }
+    }
+
+    #[test]
+    fn an_offer_survives() {
+        let segments = vec![segment(1, 10), segment(1 << 40, 1 << 33)];
+        let frame_len = 10 + (1 << 33);
+        let offer = Offer { frame_len, prefix: [5; HEADER_LEN], segments };
+        let mut bytes = [0; OFFER_LEN_MAX];
+        let len = offer.write(&mut bytes);
+        assert_eq!(Offer::parse(&bytes[..len]), Ok(offer));
+        assert!(Offer::parse(&bytes[..len - 1]).is_err());
+        assert!(Offer::parse(&bytes[..=len]).is_err());
+    }
+
+    #[test]
+    fn segments_that_are_not_the_frame_are_refused() {
+        for segments in [
+            vec![segment(1, 9)],
+            vec![segment(1, 10), segment(2, 0)],
+            vec![segment(1, u64::MAX), segment(2, 11)],
+            vec![],
+            vec![segment(1, 1); SEGMENTS_MAX + 1],
+        ] {
+            let offer = Offer { frame_len: 10, prefix: [0; HEADER_LEN], segments };
+            let mut bytes = [0; OFFER_LEN_MAX + 24];
+            let len = offer.write(&mut bytes);
+            assert!(Offer::parse(&bytes[..len]).is_err(), "{offer:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..OFFER_LEN_MAX)) {
+            let _ = MessageHeader::parse(&bytes);
+            let _ = Offer::parse(&bytes);
+        }
+    }
+}

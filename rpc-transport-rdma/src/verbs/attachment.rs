@@ -1,0 +1,62 @@
+//! What ties queue pairs to a completion queue and a shared receive queue.
+//!
+//! Here because those two belong to one task that polls them, while queue pairs are made wherever
+//! a connection is negotiated. It keeps both alive, so that a queue pair never outlives them.
+
+use std::sync::Arc;
+
+use super::completion_queue::SharedCompletionQueue;
+use super::{CompletionQueue, Device, RawSharedReceiveQueue, VerbsError};
+
+/// Lets new queue pairs complete into a completion queue and receive from a shared receive queue.
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    device: Device,
+    completion_queue: Arc<SharedCompletionQueue>,
+    shared_receive_queue: Arc<dyn RawSharedReceiveQueue>,
+    receive_count: u32,
+}
+
+impl Attachment {
+    /// Claims the completions of `receive_count` receives.
+    pub(super) fn new(
+        completion_queue: &CompletionQueue,
+        shared_receive_queue: &Arc<dyn RawSharedReceiveQueue>,
+        receive_count: u32,
+    ) -> Result<Self, VerbsError> {
+        let shared = completion_queue.shared();
+        shared.budget.claim(receive_count)?;
+        let inner = Inner {
+            device: completion_queue.device().clone(),
+            completion_queue: Arc::clone(shared),
+            shared_receive_queue: Arc::clone(shared_receive_queue),
+            receive_count,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The device of both queues.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    pub(super) fn completion_queue(&self) -> &SharedCompletionQueue {
+        &self.inner.completion_queue
+    }
+
+    pub(super) fn shared_receive_queue(&self) -> &Arc<dyn RawSharedReceiveQueue> {
+        &self.inner.shared_receive_queue
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.completion_queue.budget.retire(self.receive_count);
+    }
+}

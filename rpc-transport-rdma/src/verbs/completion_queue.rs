@@ -1,0 +1,133 @@
+//! A completion queue and its event channel, owned by the one task that polls it.
+//!
+//! The order that loses no completion: poll until nothing comes, [`arm`](CompletionQueue::arm),
+//! poll once more until nothing comes, then [`wait`](CompletionQueue::wait). A wake-up may be
+//! spurious; that the queue is empty after one is no error.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::completion_budget::CompletionBudget;
+use super::{Completion, Device, RawCompletion, RawCompletionQueue, VerbsError};
+
+/// Completions taken from the device in one call.
+const BATCH: usize = 32;
+
+/// What queues share with the completion queue that they complete into.
+#[derive(Debug)]
+pub(super) struct SharedCompletionQueue {
+    pub(super) raw: Arc<dyn RawCompletionQueue>,
+    pub(super) budget: CompletionBudget,
+}
+
+/// Where the work of queues completes.
+pub struct CompletionQueue {
+    shared: Arc<SharedCompletionQueue>,
+    device: Device,
+    batch: [RawCompletion; BATCH],
+}
+
+impl CompletionQueue {
+    /// Makes a completion queue with room for at least `capacity` completions. It must hold those
+    /// of all its queues at once: the shared receive queue's slots and, for each queue pair, its
+    /// send depth and one more.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::LimitExceeded`] when the device has no such queues, or what the system said.
+    pub fn new(device: &Device, capacity: u32) -> Result<Self, VerbsError> {
+        let max = device.attributes().completions_max;
+        if capacity > max {
+            let what = "completion queue capacity";
+            return Err(VerbsError::LimitExceeded {
+                what,
+                asked: capacity.into(),
+                max: max.into(),
+            });
+        }
+        let raw = device.raw().create_completion_queue(capacity)?;
+        let budget = CompletionBudget::new(raw.capacity());
+        Ok(Self {
+            shared: Arc::new(SharedCompletionQueue { raw, budget }),
+            device: device.clone(),
+            batch: [RawCompletion::default(); BATCH],
+        })
+    }
+
+    /// Appends at most 32 completions to `out` and returns how many; 0 means there are none now.
+    ///
+    /// # Errors
+    ///
+    /// What the system said. The queue and everything that completes into it are then lost.
+    pub fn poll(&mut self, out: &mut Vec<Completion>) -> Result<usize, VerbsError> {
+        let retired = self.shared.budget.retired();
+        let count = self.shared.raw.poll(&mut self.batch)?.min(BATCH);
+        out.extend(self.batch[..count].iter().map(Completion::from_raw));
+        if count < BATCH && retired > 0 {
+            self.shared.budget.free(retired);
+        }
+        Ok(count)
+    }
+
+    /// Asks for one event when the next completion arrives.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    pub fn arm(&self) -> Result<(), VerbsError> {
+        self.shared.raw.arm()
+    }
+
+    /// Polls for an event since the queue was armed. Takes all events that are there.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoRuntime`] outside a tokio runtime, or what the system said.
+    ///
+    /// # Panics
+    ///
+    /// If the tokio runtime was built without I/O.
+    pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<(), VerbsError>> {
+        self.shared.raw.poll_event(context)
+    }
+
+    /// Waits for an event since the queue was armed. The first wait ties the queue to the tokio
+    /// runtime that it runs in.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoRuntime`] outside a tokio runtime, or what the system said.
+    ///
+    /// # Panics
+    ///
+    /// If the tokio runtime was built without I/O.
+    ///
+    /// # Cancel safety
+    ///
+    /// An event is taken only when the future is ready, so dropping it loses none.
+    pub async fn wait(&mut self) -> Result<(), VerbsError> {
+        poll_fn(|context| self.poll_event(context)).await
+    }
+
+    /// How many completions it can hold.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.shared.raw.capacity()
+    }
+
+    pub(super) fn shared(&self) -> &Arc<SharedCompletionQueue> {
+        &self.shared
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! A cheap, safe handle to an open device.
+
+use std::sync::Arc;
+
+use super::{
+    AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, Provider, RawDevice, VerbsError,
+};
+
+/// An open device. Clones share it; it closes when everything made from it is gone.
+#[derive(Debug, Clone)]
+pub struct Device {
+    raw: Arc<dyn RawDevice>,
+}
+
+impl Device {
+    /// Opens the device of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoSuchDevice`], or what the system said.
+    pub fn open(provider: &dyn Provider, name: &str) -> Result<Self, VerbsError> {
+        Ok(Self { raw: provider.open(name)? })
+    }
+
+    /// The name it was opened by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.raw.name()
+    }
+
+    /// Its limits.
+    #[must_use]
+    pub fn attributes(&self) -> DeviceAttributes {
+        self.raw.attributes()
+    }
+
+    /// Asks for the attributes of a port; ports count from 1.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    pub fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
+        self.raw.port(number)
+    }
+
+    /// Reads the valid entries of the GID tables of all ports.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    pub fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
+        self.raw.gid_table()
+    }
+
+    /// Takes the next asynchronous event, without waiting for one.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    pub fn poll_async_event(&self) -> Result<Option<AsyncEvent>, VerbsError> {
+        self.raw.poll_async_event()
+    }
+
+    #[cfg(test)]
+    pub(super) fn from_raw(raw: Arc<dyn RawDevice>) -> Self {
+        Self { raw }
+    }
+
+    pub(crate) fn raw(&self) -> &Arc<dyn RawDevice> {
+        &self.raw
+    }
+
+    /// Whether both handles are to the same opening of a device.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.raw, &other.raw)
+    }
+}

@@ -1,0 +1,241 @@
+//! A completion queue with a completion channel of its own.
+
+use std::io;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context as TaskContext, Poll, ready};
+
+use rdma_sys::{ibv_comp_channel, ibv_cq, ibv_wc};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+
+use super::context::{Context, set_non_blocking};
+use crate::sys::{check_errno, check_pointer};
+use crate::verbs::{RawCompletion, RawCompletionQueue, VerbsError};
+
+/// Events are acknowledged in batches, because each acknowledgement takes a mutex.
+const ACKNOWLEDGE_EVERY: u32 = 64;
+
+/// Completions taken in one call.
+const BATCH: usize = 32;
+
+/// A completion channel; destroyed when dropped.
+#[derive(Debug)]
+struct Channel {
+    pointer: NonNull<ibv_comp_channel>,
+    /// Kept for the order of destruction only.
+    _context: Arc<Context>,
+}
+
+impl Channel {
+    fn new(context: &Arc<Context>) -> Result<Self, VerbsError> {
+        let failed = |error| VerbsError::system("create a completion channel", error);
+        // SAFETY: V1: the context is open.
+        let pointer = unsafe { rdma_sys::ibv_create_comp_channel(context.pointer().as_ptr()) };
+        let pointer = check_pointer(pointer).map_err(failed)?;
+        let channel = Self { pointer, _context: Arc::clone(context) };
+        set_non_blocking(channel.descriptor())?;
+        Ok(channel)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: V1: the channel exists as long as `self`.
+        let descriptor = unsafe { self.pointer.as_ref() }.fd;
+        // SAFETY: the descriptor is the channel's own and open as long as the channel is.
+        unsafe { BorrowedFd::borrow_raw(descriptor) }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: V1: its completion queue held it and is gone.
+        let code = unsafe { rdma_sys::ibv_destroy_comp_channel(self.pointer.as_ptr()) };
+        if let Err(error) = check_errno(code) {
+            tracing::error!(%error, "cannot destroy a completion channel");
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct IbvCompletionQueue {
+    pointer: NonNull<ibv_cq>,
+    capacity: u32,
+    /// Events taken from the channel and not acknowledged yet.
+    unacknowledged: AtomicU32,
+    /// A duplicate of the channel's descriptor, tied to a runtime by the first wait.
+    readiness: OnceLock<AsyncFd<OwnedFd>>,
+    /// Dropped only after the queue was destroyed.
+    channel: ManuallyDrop<Channel>,
+}
+
+// SAFETY: S4: libibverbs locks the queue and the channel itself; the pointers never change and the
+// rest is made for sharing.
+unsafe impl Send for IbvCompletionQueue {}
+// SAFETY: as above.
+unsafe impl Sync for IbvCompletionQueue {}
+
+impl IbvCompletionQueue {
+    pub(super) fn new(context: &Arc<Context>, capacity: u32) -> Result<Self, VerbsError> {
+        let channel = Channel::new(context)?;
+        let entries = i32::try_from(capacity).unwrap_or(i32::MAX);
+        // SAFETY: V1: the context and its channel exist.
+        let pointer = unsafe {
+            let (context, channel) = (context.pointer().as_ptr(), channel.pointer.as_ptr());
+            rdma_sys::ibv_create_cq(context, entries, null_mut(), channel, 0)
+        };
+        let pointer = check_pointer(pointer)
+            .map_err(|error| VerbsError::system("create a completion queue", error))?;
+        // SAFETY: V1: just created.
+        let granted = unsafe { pointer.as_ref() }.cqe;
+        Ok(Self {
+            pointer,
+            capacity: u32::try_from(granted).unwrap_or(capacity),
+            unacknowledged: AtomicU32::new(0),
+            readiness: OnceLock::new(),
+            channel: ManuallyDrop::new(channel),
+        })
+    }
+
+    pub(super) fn pointer(&self) -> NonNull<ibv_cq> {
+        self.pointer
+    }
+
+    /// The descriptor as tokio watches it; made when first needed, because it ties the queue to
+    /// the runtime that runs the caller.
+    fn readiness(&self) -> Result<&AsyncFd<OwnedFd>, VerbsError> {
+        if let Some(readiness) = self.readiness.get() {
+            return Ok(readiness);
+        }
+        if Handle::try_current().is_err() {
+            return Err(VerbsError::NoRuntime);
+        }
+        let failed = |error| VerbsError::system("watch a completion channel", error);
+        let descriptor = self.channel.descriptor().try_clone_to_owned().map_err(failed)?;
+        // SAFETY: an `OwnedFd` is open and stays the same descriptor until it is dropped, which the
+        // `AsyncFd` that owns it does last.
+        let readiness = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
+        let readiness = readiness.map_err(|error| failed(error.into()))?;
+        Ok(self.readiness.get_or_init(|| readiness))
+    }
+
+    /// Takes all events from the channel and returns how many. To leave one would lose the
+    /// wake-up for it, because tokio watches the descriptor for edges.
+    fn take_events(&self) -> Result<u32, VerbsError> {
+        let mut count = 0;
+        loop {
+            let (mut queue, mut tag) = (null_mut(), null_mut());
+            // SAFETY: V1: the channel exists and does not block; the out parameters are live.
+            let code = unsafe {
+                let channel = self.channel.pointer.as_ptr();
+                rdma_sys::ibv_get_cq_event(channel, &raw mut queue, &raw mut tag)
+            };
+            if code == 0 {
+                count += 1;
+                self.count_event();
+                continue;
+            }
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock => Ok(count),
+                io::ErrorKind::Interrupted => continue,
+                _ => Err(VerbsError::system("read a completion event", error)),
+            };
+        }
+    }
+
+    fn count_event(&self) {
+        if self.unacknowledged.fetch_add(1, Ordering::Relaxed) + 1 >= ACKNOWLEDGE_EVERY {
+            self.acknowledge();
+        }
+    }
+
+    fn acknowledge(&self) {
+        let count = self.unacknowledged.swap(0, Ordering::Relaxed);
+        if count > 0 {
+            // SAFETY: V1: the queue exists; this many events of it, the only queue of its channel,
+            // were taken and not acknowledged, for the swap gives each to one caller.
+            unsafe { rdma_sys::ibv_ack_cq_events(self.pointer.as_ptr(), count) };
+        }
+    }
+}
+
+// SAFETY: libibverbs takes each completion off the queue under its lock, after the device has
+// written it, and the device writes it after it is done with the memory (V3). Reading it comes with
+// the barrier that makes the device's writes visible.
+unsafe impl RawCompletionQueue for IbvCompletionQueue {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    fn poll(&self, out: &mut [RawCompletion]) -> Result<usize, VerbsError> {
+        // Zeroed, because a provider may leave fields of a completion unwritten.
+        let mut batch = [const { MaybeUninit::<ibv_wc>::zeroed() }; BATCH];
+        let asked = out.len().min(BATCH);
+        let entries = i32::try_from(asked).unwrap_or(0);
+        // SAFETY: V1: the queue exists; the array has room for at least `entries`.
+        let count = unsafe {
+            rdma_sys::ibv_poll_cq(self.pointer.as_ptr(), entries, batch.as_mut_ptr().cast())
+        };
+        let Ok(count) = usize::try_from(count) else {
+            let error = io::Error::from_raw_os_error(count.saturating_abs());
+            return Err(VerbsError::system("poll a completion queue", error));
+        };
+        let count = count.min(asked);
+        for (entry, raw) in batch.iter().zip(out.iter_mut()).take(count) {
+            // SAFETY: S1, S2: zeroed bytes are a valid value and the call wrote integers over them.
+            *raw = completion(unsafe { entry.assume_init_ref() });
+        }
+        Ok(count)
+    }
+
+    fn arm(&self) -> Result<(), VerbsError> {
+        // SAFETY: V1: the queue exists.
+        let code = unsafe { rdma_sys::ibv_req_notify_cq(self.pointer.as_ptr(), 0) };
+        check_errno(code).map_err(|error| VerbsError::system("arm a completion queue", error))
+    }
+
+    fn poll_event(&self, context: &mut TaskContext<'_>) -> Poll<Result<(), VerbsError>> {
+        let readiness = self.readiness()?;
+        loop {
+            let mut guard = ready!(readiness.poll_read_ready(context))
+                .map_err(|error| VerbsError::system("wait for a completion event", error))?;
+            let count = self.take_events()?;
+            // Only now: nothing is left, and an event since then makes the descriptor ready anew.
+            guard.clear_ready();
+            if count > 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+fn completion(entry: &ibv_wc) -> RawCompletion {
+    RawCompletion {
+        work_id: entry.wr_id,
+        status: entry.status,
+        opcode: entry.opcode,
+        vendor_error: entry.vendor_err,
+        byte_len: entry.byte_len,
+        queue_pair_number: entry.qp_num,
+    }
+}
+
+impl Drop for IbvCompletionQueue {
+    fn drop(&mut self) {
+        // Leaves the runtime's poller before the channel's descriptor is closed.
+        drop(self.readiness.take());
+        // Destroying waits until all events are acknowledged.
+        self.acknowledge();
+        // SAFETY: V1: its queue pairs held it and are gone.
+        let freed = check_errno(unsafe { rdma_sys::ibv_destroy_cq(self.pointer.as_ptr()) });
+        match freed {
+            // SAFETY: V1: its queue is gone, and `drop` runs once.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.channel) },
+            Err(error) => tracing::error!(%error, "cannot destroy a completion queue"),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! An open device context and its protection domain.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use rdma_sys::{ibv_context, ibv_device, ibv_pd};
+
+use crate::sys::{check_errno, check_pointer};
+use crate::verbs::VerbsError;
+
+/// An open device; closed when dropped.
+#[derive(Debug)]
+pub(super) struct Context {
+    pointer: NonNull<ibv_context>,
+}
+
+// SAFETY: S4: libibverbs locks its objects itself, and the pointer never changes.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Opens a device and makes its async event descriptor non-blocking.
+    ///
+    /// # Safety
+    ///
+    /// The device is of a device list that is not freed yet.
+    pub(super) unsafe fn open(device: NonNull<ibv_device>) -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: the caller's promise.
+        let pointer = check_pointer(unsafe { rdma_sys::ibv_open_device(device.as_ptr()) });
+        let pointer = pointer.map_err(|error| VerbsError::system("open the device", error))?;
+        let context = Self { pointer };
+        // SAFETY: V1: the context is open.
+        let descriptor = unsafe { pointer.as_ref() }.async_fd;
+        // SAFETY: the descriptor is the open context's own and outlives the borrow.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        set_non_blocking(descriptor)?;
+        Ok(Arc::new(context))
+    }
+
+    pub(super) fn pointer(&self) -> NonNull<ibv_context> {
+        self.pointer
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: V1: everything made from the context held an `Arc` of it and is gone.
+        let closed = check_errno(unsafe { rdma_sys::ibv_close_device(self.pointer.as_ptr()) });
+        if let Err(error) = closed {
+            tracing::error!(%error, "cannot close an RDMA device");
+        }
+    }
+}
+
+/// A protection domain; deallocated when dropped.
+#[derive(Debug)]
+pub(super) struct ProtectionDomain {
+    pointer: NonNull<ibv_pd>,
+    context: Arc<Context>,
+}
+
+// SAFETY: S4, as for the context.
+unsafe impl Send for ProtectionDomain {}
+// SAFETY: as above.
+unsafe impl Sync for ProtectionDomain {}
+
+impl ProtectionDomain {
+    pub(super) fn new(context: Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: V1: the context is open.
+        let pointer = unsafe { rdma_sys::ibv_alloc_pd(context.pointer().as_ptr()) };
+        let pointer = check_pointer(pointer)
+            .map_err(|error| VerbsError::system("allocate a protection domain", error))?;
+        Ok(Arc::new(Self { pointer, context }))
+    }
+
+    pub(super) fn pointer(&self) -> NonNull<ibv_pd> {
+        self.pointer
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: V1: everything made from the domain held an `Arc` of it and is gone.
+        let freed = check_errno(unsafe { rdma_sys::ibv_dealloc_pd(self.pointer.as_ptr()) });
+        if let Err(error) = freed {
+            tracing::error!(%error, "cannot deallocate a protection domain");
+        }
+    }
+}
+
+/// Makes reads of a descriptor return at once when there is nothing to read.
+pub(super) fn set_non_blocking(descriptor: BorrowedFd<'_>) -> Result<(), VerbsError> {
+    let failed = |errno: nix::Error| {
+        VerbsError::system("make an event descriptor non-blocking", errno.into())
+    };
+    let flags = fcntl(descriptor, FcntlArg::F_GETFL).map_err(failed)?;
+    let flags = OFlag::from_bits_retain(flags) | OFlag::O_NONBLOCK;
+    fcntl(descriptor, FcntlArg::F_SETFL(flags)).map_err(failed)?;
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! A registered mapping.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{ibv_access_flags, ibv_mr};
+
+use super::context::ProtectionDomain;
+use crate::memory::{Access, Mapping, lock_limit_bytes};
+use crate::sys::{check_errno, check_pointer};
+use crate::verbs::{LocalKey, RawMemoryRegion, RemoteKey, VerbsError};
+
+#[derive(Debug)]
+pub(super) struct IbvMemoryRegion {
+    pointer: NonNull<ibv_mr>,
+    local_key: LocalKey,
+    remote_key: RemoteKey,
+    /// Dropped only after deregistration.
+    mapping: ManuallyDrop<Mapping>,
+    domain: ManuallyDrop<Arc<ProtectionDomain>>,
+}
+
+// SAFETY: S4; what was registered never changes, and the pointer is used by `drop` only.
+unsafe impl Send for IbvMemoryRegion {}
+// SAFETY: as above.
+unsafe impl Sync for IbvMemoryRegion {}
+
+impl IbvMemoryRegion {
+    pub(super) fn new(
+        domain: &Arc<ProtectionDomain>,
+        mapping: Mapping,
+        access: Access,
+    ) -> Result<Self, VerbsError> {
+        let flags = match access {
+            Access::Source => ibv_access_flags::IBV_ACCESS_REMOTE_READ,
+            Access::Sink | Access::Eager => ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
+        };
+        let len = mapping.len();
+        let base = mapping.base().as_ptr().cast();
+        // SAFETY: V1: the domain is allocated. M1: the range is the mapping, which stays until
+        // the region is deregistered.
+        let pointer = unsafe {
+            rdma_sys::ibv_reg_mr(domain.pointer().as_ptr(), base, len, flags.0.cast_signed())
+        };
+        let pointer = check_pointer(pointer)
+            .map_err(|error| VerbsError::registration(error, len, lock_limit_bytes()))?;
+        // SAFETY: V1: just registered.
+        let region = unsafe { pointer.as_ref() };
+        Ok(Self {
+            local_key: LocalKey(region.lkey),
+            remote_key: RemoteKey(region.rkey),
+            pointer,
+            mapping: ManuallyDrop::new(mapping),
+            domain: ManuallyDrop::new(Arc::clone(domain)),
+        })
+    }
+}
+
+// SAFETY: M5: the mapping is in the value and dropped only after deregistration succeeded.
+unsafe impl RawMemoryRegion for IbvMemoryRegion {
+    fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    fn local_key(&self) -> LocalKey {
+        self.local_key
+    }
+
+    fn remote_key(&self) -> RemoteKey {
+        self.remote_key
+    }
+}
+
+impl Drop for IbvMemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: V1: the one place that deregisters.
+        let freed = check_errno(unsafe { rdma_sys::ibv_dereg_mr(self.pointer.as_ptr()) });
+        if let Err(error) = freed {
+            let len = self.mapping.len();
+            tracing::error!(%error, len, "cannot deregister memory; it is leaked");
+            return;
+        }
+        // SAFETY: M5: the device has forgotten the memory, and `drop` runs once.
+        unsafe { ManuallyDrop::drop(&mut self.mapping) };
+        // SAFETY: V1: this child of the domain is gone, and `drop` runs once.
+        unsafe { ManuallyDrop::drop(&mut self.domain) };
+    }
+}

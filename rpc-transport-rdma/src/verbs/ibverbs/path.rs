@@ -1,0 +1,104 @@
+//! The attributes that take a queue pair from one state to the next.
+//!
+//! Pure: it builds structures and masks, as ibv_modify_qp(3) lists them for a reliable connection.
+
+use std::mem::MaybeUninit;
+
+use rdma_sys::{ibv_access_flags, ibv_gid, ibv_mtu, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state};
+
+use crate::verbs::{LinkLayer, Mtu, PathAttributes};
+
+/// Routers between the ends at most: RoCE v2 is IP, and 64 is IP's customary limit.
+const HOP_LIMIT: u8 = 64;
+
+/// A transition: what to set, and which of it counts.
+pub(super) struct Transition {
+    pub(super) attributes: ibv_qp_attr,
+    pub(super) mask: i32,
+}
+
+impl Transition {
+    fn to(state: u32) -> Self {
+        // SAFETY: S2: all-zero bytes are a valid value.
+        let mut attributes: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+        attributes.qp_state = state;
+        Self { attributes, mask: 0 }.with(ibv_qp_attr_mask::IBV_QP_STATE)
+    }
+
+    fn with(mut self, field: ibv_qp_attr_mask) -> Self {
+        self.mask |= field.0.cast_signed();
+        self
+    }
+}
+
+/// RESET to INIT: the port, and that the peer may read. It may never write.
+pub(super) fn to_init(port: u8) -> Transition {
+    let mut transition = Transition::to(ibv_qp_state::IBV_QPS_INIT);
+    transition.attributes.port_num = port;
+    transition.attributes.pkey_index = 0;
+    transition.attributes.qp_access_flags = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
+    transition
+        .with(ibv_qp_attr_mask::IBV_QP_PORT)
+        .with(ibv_qp_attr_mask::IBV_QP_PKEY_INDEX)
+        .with(ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS)
+}
+
+/// INIT to RTR: the peer, the path to it, and what it may ask of us.
+pub(super) fn to_ready_to_receive(path: &PathAttributes) -> Transition {
+    let mut transition = Transition::to(ibv_qp_state::IBV_QPS_RTR);
+    let attributes = &mut transition.attributes;
+    attributes.path_mtu = mtu_number(path.agreement.mtu);
+    attributes.dest_qp_num = path.remote.queue_pair_number;
+    attributes.rq_psn = path.remote.packet_sequence_number;
+    attributes.max_dest_rd_atomic = path.agreement.reads_max;
+    attributes.min_rnr_timer = path.options.rnr_timer;
+    attributes.ah_attr.port_num = path.port;
+    match path.remote.link_layer {
+        LinkLayer::InfiniBand => attributes.ah_attr.dlid = path.remote.lid,
+        LinkLayer::Ethernet => {
+            attributes.ah_attr.is_global = 1;
+            attributes.ah_attr.grh.dgid = ibv_gid { raw: path.remote.gid.0 };
+            attributes.ah_attr.grh.sgid_index = path.gid_index;
+            attributes.ah_attr.grh.hop_limit = HOP_LIMIT;
+        }
+    }
+    transition
+        .with(ibv_qp_attr_mask::IBV_QP_AV)
+        .with(ibv_qp_attr_mask::IBV_QP_PATH_MTU)
+        .with(ibv_qp_attr_mask::IBV_QP_DEST_QPN)
+        .with(ibv_qp_attr_mask::IBV_QP_RQ_PSN)
+        .with(ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC)
+        .with(ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER)
+}
+
+/// RTR to RTS: how we wait and retry, and what we may ask of the peer.
+pub(super) fn to_ready_to_send(path: &PathAttributes) -> Transition {
+    let mut transition = Transition::to(ibv_qp_state::IBV_QPS_RTS);
+    let attributes = &mut transition.attributes;
+    attributes.sq_psn = path.packet_sequence_number;
+    attributes.max_rd_atomic = path.agreement.reads_max;
+    attributes.timeout = path.options.timeout;
+    attributes.retry_cnt = path.options.retry_count;
+    attributes.rnr_retry = path.options.rnr_retry;
+    transition
+        .with(ibv_qp_attr_mask::IBV_QP_SQ_PSN)
+        .with(ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC)
+        .with(ibv_qp_attr_mask::IBV_QP_TIMEOUT)
+        .with(ibv_qp_attr_mask::IBV_QP_RETRY_CNT)
+        .with(ibv_qp_attr_mask::IBV_QP_RNR_RETRY)
+}
+
+/// Any state to ERROR.
+pub(super) fn to_error() -> Transition {
+    Transition::to(ibv_qp_state::IBV_QPS_ERR)
+}
+
+fn mtu_number(mtu: Mtu) -> u32 {
+    match mtu {
+        Mtu::B256 => ibv_mtu::IBV_MTU_256,
+        Mtu::B512 => ibv_mtu::IBV_MTU_512,
+        Mtu::B1024 => ibv_mtu::IBV_MTU_1024,
+        Mtu::B2048 => ibv_mtu::IBV_MTU_2048,
+        Mtu::B4096 => ibv_mtu::IBV_MTU_4096,
+    }
+}

@@ -1,0 +1,38 @@
+//! Keys of memory regions as newtypes, and an address together with the key that opens it.
+//!
+//! Here because an lkey and an rkey are both `u32` in verbs and a mix-up would compile.
+
+use std::fmt;
+
+/// The lkey of a memory region: lets this process's own work requests use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LocalKey(pub u32);
+
+/// The rkey of a memory region: lets the peer's READs use it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteKey(pub u32);
+
+impl fmt::Debug for RemoteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A key is a capability, so it is kept out of logs.
+        f.write_str("RemoteKey(..)")
+    }
+}
+
+/// Memory in the peer (or, seen from there, here): where it begins and the key that opens it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteMemory {
+    /// Virtual address in the process that registered the memory.
+    pub address: u64,
+    /// Key of the region.
+    pub key: RemoteKey,
+}
+
+impl RemoteMemory {
+    /// The same memory from `by` bytes on, or `None` when the address would overflow.
+    #[must_use]
+    pub fn offset(self, by: u64) -> Option<Self> {
+        let address = self.address.checked_add(by)?;
+        Some(Self { address, ..self })
+    }
+}

@@ -1,0 +1,363 @@
+//! A device for unit tests that does only what a test tells it to.
+//!
+//! It keeps what was posted and writes to posted memory when the test delivers a message, so that
+//! Miri sees device writes where a device would make them. Not a simulation: it has no behaviour.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
+
+use super::*;
+use crate::memory::{Access, Mapping, Region};
+
+/// The test's handle to a mock device.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MockDevice(Arc<Mutex<MockState>>);
+
+#[derive(Debug, Default)]
+struct MockState {
+    regions: Vec<(LocalKey, Memory)>,
+    registrations: u32,
+    registered_bytes_max: Option<usize>,
+    completions: VecDeque<RawCompletion>,
+    receives: Vec<RawReceive>,
+    receive_calls: usize,
+    refuse_receives_after: Option<usize>,
+    sends: Vec<RawSend>,
+    send_calls: usize,
+    refuse_sends: Option<PartialPost>,
+    errors_set: usize,
+    queue_pairs: u32,
+    destroyed: usize,
+    destroy_fails: bool,
+}
+
+/// Where a region lies.
+#[derive(Debug, Clone, Copy)]
+struct Memory {
+    base: NonNull<u8>,
+    address: u64,
+    len: usize,
+}
+
+// SAFETY: the pointer is used under the state's lock, by tests that own what they deliver to.
+unsafe impl Send for Memory {}
+
+impl MockDevice {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        Device::from_raw(Arc::new(self.clone()))
+    }
+
+    pub(crate) fn port(&self, device: &Device) -> Port {
+        let attributes = device.port(1).unwrap();
+        Port { device: device.clone(), number: 1, gid_index: 0, gid: Gid::default(), attributes }
+    }
+
+    fn state(&self) -> MutexGuard<'_, MockState> {
+        self.0.lock().unwrap()
+    }
+
+    pub(crate) fn registrations(&self) -> u32 {
+        self.state().registrations
+    }
+
+    pub(crate) fn registered_bytes(&self) -> usize {
+        self.state().registered_bytes()
+    }
+
+    pub(crate) fn limit_registered_bytes(&self, max: usize) {
+        self.state().registered_bytes_max = Some(max);
+    }
+
+    pub(crate) fn posted_receives(&self) -> usize {
+        self.state().receives.len()
+    }
+
+    pub(crate) fn receive_calls(&self) -> usize {
+        self.state().receive_calls
+    }
+
+    pub(crate) fn refuse_receives_after(&self, accepted: usize) {
+        self.state().refuse_receives_after = Some(accepted);
+    }
+
+    /// All send requests that were accepted.
+    pub(crate) fn sends(&self) -> Vec<RawSend> {
+        self.state().sends.clone()
+    }
+
+    pub(crate) fn send_calls(&self) -> usize {
+        self.state().send_calls
+    }
+
+    /// Makes the next post of sends end early.
+    pub(crate) fn refuse_sends(&self, accepted: usize, errno: i32) {
+        self.state().refuse_sends = Some(PartialPost { accepted, errno });
+    }
+
+    pub(crate) fn fail_destroying(&self) {
+        self.state().destroy_fails = true;
+    }
+
+    pub(crate) fn destroyed(&self) -> usize {
+        self.state().destroyed
+    }
+
+    pub(crate) fn errors_set(&self) -> usize {
+        self.state().errors_set
+    }
+
+    /// Puts a completion into the queue.
+    pub(crate) fn complete(&self, completion: RawCompletion) {
+        self.state().completions.push_back(completion);
+    }
+
+    /// Consumes the receive at `index` of those posted; returns a successful completion for it.
+    pub(crate) fn take_receive(&self, index: usize, queue_pair_number: u32) -> RawCompletion {
+        let receive = self.state().receives.remove(index);
+        let (work_id, opcode) = (receive.work_id, 128);
+        RawCompletion { work_id, opcode, queue_pair_number, ..Default::default() }
+    }
+
+    /// Writes a message into the receive at `index` and completes it.
+    pub(crate) fn deliver(&self, index: usize, message: &[u8], number: u32) -> RawCompletion {
+        let segment = self.state().receives[index].segment;
+        self.write(segment, message);
+        let byte_len = u32::try_from(message.len()).unwrap();
+        let raw = RawCompletion { byte_len, ..self.take_receive(index, number) };
+        self.complete(raw);
+        raw
+    }
+
+    /// Writes to posted memory as a device does.
+    pub(crate) fn write(&self, segment: RawSegment, bytes: &[u8]) {
+        assert!(bytes.len() <= segment.len as usize);
+        let state = self.state();
+        let (_, memory) = state.regions.iter().find(|(key, _)| *key == segment.key).unwrap();
+        let offset = usize::try_from(segment.address - memory.address).unwrap();
+        assert!(offset + segment.len as usize <= memory.len);
+        // SAFETY: the range was checked above.
+        let to = unsafe { memory.base.as_ptr().add(offset) };
+        // SAFETY: the region is registered, so it is mapped, and the segment is posted, so nobody
+        // else touches it.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+}
+
+impl MockState {
+    fn registered_bytes(&self) -> usize {
+        self.regions.iter().map(|(_, memory)| memory.len).sum()
+    }
+}
+
+// SAFETY: it writes to memory only when a test delivers to a posted request.
+unsafe impl RawDevice for MockDevice {
+    fn name(&self) -> &str {
+        "mock"
+    }
+
+    fn attributes(&self) -> DeviceAttributes {
+        DeviceAttributes {
+            port_count: 1,
+            queue_pairs_max: 100,
+            send_depth_max: 1000,
+            completions_max: 10_000,
+            shared_receives_max: 1000,
+            reads_in_max: 8,
+            reads_out_max: 4,
+        }
+    }
+
+    fn port(&self, _number: u8) -> Result<PortAttributes, VerbsError> {
+        Ok(PortAttributes {
+            state: PortState::Active,
+            active_mtu: Mtu::B4096,
+            message_len_max: 1 << 23,
+            lid: 0,
+            link_layer: LinkLayer::Ethernet,
+        })
+    }
+
+    fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
+        Ok(Vec::new())
+    }
+
+    fn poll_async_event(&self) -> Result<Option<AsyncEvent>, VerbsError> {
+        Ok(None)
+    }
+
+    fn register(
+        &self,
+        mapping: Mapping,
+        _access: Access,
+    ) -> Result<Box<dyn RawMemoryRegion>, VerbsError> {
+        let mut state = self.state();
+        let len = mapping.len();
+        let max = state.registered_bytes_max.unwrap_or(usize::MAX);
+        if state.registered_bytes() + len > max {
+            let source = std::io::Error::from_raw_os_error(libc::ENOMEM);
+            return Err(VerbsError::registration(source, len, Some(max as u64)));
+        }
+        state.registrations += 1;
+        let key = state.registrations;
+        let memory = Memory { base: mapping.base(), address: mapping.address(), len };
+        state.regions.push((LocalKey(key), memory));
+        Ok(Box::new(MockRegion { mapping, key, device: self.clone() }))
+    }
+
+    fn create_completion_queue(
+        &self,
+        capacity: u32,
+    ) -> Result<Arc<dyn RawCompletionQueue>, VerbsError> {
+        Ok(Arc::new(MockCompletionQueue { device: self.clone(), capacity }))
+    }
+
+    fn create_shared_receive_queue(
+        &self,
+        _depth: u32,
+        memory: Arc<Region>,
+    ) -> Result<Arc<dyn RawSharedReceiveQueue>, VerbsError> {
+        Ok(Arc::new(MockSharedReceiveQueue { device: self.clone(), _memory: memory }))
+    }
+
+    fn create_queue_pair(
+        &self,
+        request: &QueuePairRequest<'_>,
+    ) -> Result<Box<dyn RawQueuePair>, VerbsError> {
+        self.state().queue_pairs += 1;
+        let number = self.state().queue_pairs;
+        let keep = Arc::clone(request.shared_receive_queue);
+        Ok(Box::new(MockQueuePair { device: self.clone(), number, _keep: keep }))
+    }
+}
+
+#[derive(Debug)]
+struct MockRegion {
+    mapping: Mapping,
+    key: u32,
+    device: MockDevice,
+}
+
+// SAFETY: the mapping is dropped with this value, after `drop` took it off the device's list.
+unsafe impl RawMemoryRegion for MockRegion {
+    fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    fn local_key(&self) -> LocalKey {
+        LocalKey(self.key)
+    }
+
+    fn remote_key(&self) -> RemoteKey {
+        RemoteKey(self.key)
+    }
+}
+
+impl Drop for MockRegion {
+    fn drop(&mut self) {
+        self.device.state().regions.retain(|(key, _)| key.0 != self.key);
+    }
+}
+
+#[derive(Debug)]
+struct MockCompletionQueue {
+    device: MockDevice,
+    capacity: u32,
+}
+
+// SAFETY: it reports what the test says; the tests of duplicates lie on purpose and read nothing.
+unsafe impl RawCompletionQueue for MockCompletionQueue {
+    fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    fn poll(&self, out: &mut [RawCompletion]) -> Result<usize, VerbsError> {
+        let mut state = self.device.state();
+        let count = state.completions.len().min(out.len());
+        for (to, from) in out.iter_mut().zip(state.completions.drain(..count)) {
+            *to = from;
+        }
+        Ok(count)
+    }
+
+    fn arm(&self) -> Result<(), VerbsError> {
+        Ok(())
+    }
+
+    fn poll_event(&self, _context: &mut Context<'_>) -> Poll<Result<(), VerbsError>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[derive(Debug)]
+struct MockSharedReceiveQueue {
+    device: MockDevice,
+    _memory: Arc<Region>,
+}
+
+// SAFETY: it keeps the memory.
+unsafe impl RawSharedReceiveQueue for MockSharedReceiveQueue {
+    unsafe fn post_receive(&self, requests: &[RawReceive]) -> Result<(), PartialPost> {
+        let mut state = self.device.state();
+        state.receive_calls += 1;
+        let accepted = state.refuse_receives_after.take().unwrap_or(requests.len());
+        state.receives.extend(&requests[..accepted]);
+        if accepted == requests.len() {
+            return Ok(());
+        }
+        Err(PartialPost { accepted, errno: libc::EIO })
+    }
+}
+
+#[derive(Debug)]
+struct MockQueuePair {
+    device: MockDevice,
+    number: u32,
+    _keep: Arc<dyn RawSharedReceiveQueue>,
+}
+
+// SAFETY: it only records, and the tests complete in order.
+unsafe impl RawQueuePair for MockQueuePair {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn inline_max(&self) -> u32 {
+        16
+    }
+
+    fn connect(&mut self, _path: &PathAttributes) -> Result<(), VerbsError> {
+        Ok(())
+    }
+
+    fn set_error(&mut self) -> Result<(), VerbsError> {
+        self.device.state().errors_set += 1;
+        Ok(())
+    }
+
+    unsafe fn post_send(&mut self, requests: &[RawSend]) -> Result<(), PartialPost> {
+        let mut state = self.device.state();
+        state.send_calls += 1;
+        let Some(partial) = state.refuse_sends.take() else {
+            state.sends.extend(requests);
+            return Ok(());
+        };
+        state.sends.extend(requests.iter().take(partial.accepted));
+        Err(partial)
+    }
+
+    fn destroy(self: Box<Self>) -> Result<(), VerbsError> {
+        if self.device.state().destroy_fails {
+            std::mem::forget(self);
+            let source = std::io::Error::from_raw_os_error(libc::EIO);
+            return Err(VerbsError::system("destroy a queue pair", source));
+        }
+        self.device.state().destroyed += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Verbs objects that own what their device uses.
+//!
+//! [`Provider`] and the `Raw*` traits are the seam; [`Ibverbs`] is the implementation over
+//! libibverbs. Above it stand [`CompletionQueue`], [`SharedReceiveQueue`] and [`QueuePair`], which
+//! are safe: buffers are moved into them and come back with completions.
+//!
+//! Deliberately not here: tasks, credits, message formats, and the choice of a device.
+//!
+//! # Claims
+//!
+//! - **V1 (objects).** A raw object's pointers are valid until it is destroyed, which its owner
+//!   does once, and it keeps its parents by `Arc`: queue pair, shared receive queue, completion
+//!   queue, channel, memory region, protection domain, context, in that order. An object that
+//!   cannot be destroyed is leaked together with its parents.
+//! - **V2 (posted memory has one owner).** What is posted was moved into the queue before the
+//!   device hears of it, and the queue has no way to its bytes. It names memory only by segments
+//!   that were checked against the slot or sink that goes with it.
+//! - **V3 (send queues complete in order).** A completion of a request means that the device is
+//!   done with it and everything posted before it to that queue. Successful READs have landed.
+//! - **V4 (partial posts).** After a post that ended early, requests before the refused one are in
+//!   flight. If the device does not say which it refused, all are taken to be.
+//! - **V5 (destruction).** Moving a queue pair to the error state is no barrier. Its memory is free
+//!   after the completion of the last request, or after `destroy` succeeded: then the device has
+//!   forgotten the queue pair and with it every request, and completions that were queued before
+//!   find nobody, because they carry no pointer but a serial that is never used again. If `destroy`
+//!   failed, the memory is leaked.
+//! - **V6 (receive slots).** The receive memory is kept by the raw shared receive queue until that
+//!   is destroyed. A slot is read only between its completion and its next post, and both need
+//!   `&mut` of the queue that owns the slot table.
+//! - **V7 (completions are permissions).** A [`Completion`] is made only from what a provider
+//!   reported, is never copied and is consumed by handling it. One that names no work in flight of
+//!   this very queue (by serial, position and queue pair number) is an error and frees nothing.
+
+#[forbid(unsafe_code)]
+mod async_event;
+#[forbid(unsafe_code)]
+mod attachment;
+#[forbid(unsafe_code)]
+mod attributes;
+#[forbid(unsafe_code)]
+mod completion;
+#[forbid(unsafe_code)]
+mod completion_budget;
+#[forbid(unsafe_code)]
+mod completion_queue;
+#[forbid(unsafe_code)]
+mod device;
+#[forbid(unsafe_code)]
+mod endpoint;
+#[forbid(unsafe_code)]
+mod error;
+#[forbid(unsafe_code)]
+mod gid;
+mod ibverbs;
+#[forbid(unsafe_code)]
+mod in_flight;
+#[forbid(unsafe_code)]
+mod keys;
+#[cfg(test)]
+pub(crate) mod mock;
+#[forbid(unsafe_code)]
+mod port;
+mod provider;
+mod queue_pair;
+mod shared_receive_queue;
+#[forbid(unsafe_code)]
+mod slot_table;
+#[forbid(unsafe_code)]
+mod work;
+#[forbid(unsafe_code)]
+mod work_id;
+
+pub use async_event::{AsyncEvent, AsyncEventKind};
+pub use attachment::Attachment;
+pub use attributes::{DeviceAttributes, DeviceInfo, LinkLayer, Mtu, PortAttributes, PortState};
+pub use completion::{Completion, CompletionError, RawCompletion, WorkStatus};
+pub use completion_queue::CompletionQueue;
+pub use device::Device;
+pub use endpoint::{Agreement, ConnectError, ConnectOptions, Endpoint, PathAttributes};
+pub use error::VerbsError;
+pub use gid::{Gid, GidEntry, GidKind};
+pub use ibverbs::Ibverbs;
+pub use keys::{LocalKey, RemoteKey, RemoteMemory};
+pub use port::Port;
+pub use provider::{
+    PartialPost, Provider, QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion,
+    RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend, RawSharedReceiveQueue,
+};
+pub use queue_pair::{PostError, QueuePair, QueuePairConfig, UnknownCompletion};
+pub use shared_receive_queue::{ReceiveError, SharedReceiveQueue, SharedReceiveQueueConfig};
+pub use work::{Done, Work};
+pub use work_id::{WorkId, WorkKind};

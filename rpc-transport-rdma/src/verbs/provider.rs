@@ -1,0 +1,310 @@
+//! The seam under which a verbs implementation stands (design decision D20).
+//!
+//! The traits are object safe and `unsafe` to implement: the safe queues above give buffers back
+//! because a provider said that it is done with them. One implementation is `ibverbs`; a simulated
+//! device can be another, for it hands out keys itself, sees the memory as [`Mapping`]s and wakes
+//! whoever waits for events through a plain [`Context`].
+//!
+//! Deliberately not here: any accounting of what is in flight. A provider may trust that the queues
+//! above respect its limits, and the queues trust it only with what the traits' contracts say.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::{
+    AsyncEvent, DeviceAttributes, DeviceInfo, GidEntry, LocalKey, PathAttributes, PortAttributes,
+    RawCompletion, RemoteKey, RemoteMemory, VerbsError,
+};
+use crate::memory::{Access, Mapping, Region};
+
+/// A source of RDMA devices.
+///
+/// # Safety
+///
+/// Every object that comes from it, directly or not, keeps the contract of its trait.
+pub unsafe trait Provider: Debug + Send + Sync {
+    /// Lists the devices there are.
+    ///
+    /// # Errors
+    ///
+    /// What the system said when they cannot be listed.
+    fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError>;
+
+    /// Opens the device of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoSuchDevice`], or what the system said.
+    fn open(&self, name: &str) -> Result<Arc<dyn RawDevice>, VerbsError>;
+}
+
+/// An open device with one protection domain. Everything made from it keeps it open.
+///
+/// # Safety
+///
+/// The implementation's objects keep their traits' contracts. The device writes to memory that was
+/// registered through it only as part of a posted receive or READ, and not at all on behalf of a
+/// peer: no registration grants remote writes.
+pub unsafe trait RawDevice: Any + Debug + Send + Sync {
+    /// The name it was opened by.
+    fn name(&self) -> &str;
+
+    /// Its limits.
+    fn attributes(&self) -> DeviceAttributes;
+
+    /// Asks for the attributes of a port; ports count from 1.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    fn port(&self, number: u8) -> Result<PortAttributes, VerbsError>;
+
+    /// Reads the valid entries of the GID tables of all ports.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError>;
+
+    /// Takes the next asynchronous event, without waiting for one.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    fn poll_async_event(&self) -> Result<Option<AsyncEvent>, VerbsError>;
+
+    /// Registers memory. It stays registered, and mapped, until the returned object is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::MemoryLock`] when it cannot be pinned, or what the system said.
+    fn register(
+        &self,
+        mapping: Mapping,
+        access: Access,
+    ) -> Result<Box<dyn RawMemoryRegion>, VerbsError>;
+
+    /// Makes a completion queue with at least `capacity` entries and its event channel.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    fn create_completion_queue(
+        &self,
+        capacity: u32,
+    ) -> Result<Arc<dyn RawCompletionQueue>, VerbsError>;
+
+    /// Makes a shared receive queue of `depth` receives that will write into `memory`, which it
+    /// keeps until it has been destroyed.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    fn create_shared_receive_queue(
+        &self,
+        depth: u32,
+        memory: Arc<Region>,
+    ) -> Result<Arc<dyn RawSharedReceiveQueue>, VerbsError>;
+
+    /// Makes a reliable connected queue pair in the INIT state that lets its peer read.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::ForeignObject`] when a queue is another device's, or what the system said.
+    fn create_queue_pair(
+        &self,
+        request: &QueuePairRequest<'_>,
+    ) -> Result<Box<dyn RawQueuePair>, VerbsError>;
+}
+
+/// What a queue pair is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuePairRequest<'a> {
+    /// The port it will use.
+    pub port: u8,
+    /// Where its sends and receives complete.
+    pub completion_queue: &'a Arc<dyn RawCompletionQueue>,
+    /// Where its receives come from.
+    pub shared_receive_queue: &'a Arc<dyn RawSharedReceiveQueue>,
+    /// Work requests that its send queue must hold.
+    pub send_depth: u32,
+    /// Bytes that it should be able to send inline.
+    pub inline_max: u32,
+}
+
+/// A registered region of memory, registered until it is dropped.
+///
+/// # Safety
+///
+/// [`mapping`](Self::mapping) is always the one mapping that was registered, and it is not
+/// unmapped before the device has forgotten the registration: if that fails it is leaked.
+pub unsafe trait RawMemoryRegion: Debug + Send + Sync {
+    /// The memory.
+    fn mapping(&self) -> &Mapping;
+
+    /// The key for work requests of this process.
+    fn local_key(&self) -> LocalKey;
+
+    /// The key for the peer. It opens nothing unless [`Access::Source`] was asked for.
+    fn remote_key(&self) -> RemoteKey;
+}
+
+/// A completion queue with its event channel, destroyed when it is dropped.
+///
+/// # Safety
+///
+/// Each completion is reported once, and not before the device has stopped touching the memory of
+/// its work request and, on its send queue, of everything posted before it. What the device wrote
+/// is visible to the thread that polled the completion.
+pub unsafe trait RawCompletionQueue: Any + Debug + Send + Sync {
+    /// How many completions it can hold.
+    fn capacity(&self) -> u32;
+
+    /// Takes completions into `out` and returns how many.
+    ///
+    /// # Errors
+    ///
+    /// What the system said; the queue is then of no use any more.
+    fn poll(&self, out: &mut [RawCompletion]) -> Result<usize, VerbsError>;
+
+    /// Asks for one event when the next completion arrives.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    fn arm(&self) -> Result<(), VerbsError>;
+
+    /// Takes all pending events; if there are none, arranges for a wake-up when one arrives.
+    /// One task waits at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::NoRuntime`] where the implementation needs one, or what the system said.
+    fn poll_event(&self, context: &mut Context<'_>) -> Poll<Result<(), VerbsError>>;
+}
+
+/// A shared receive queue, destroyed when its last owner drops it.
+///
+/// # Safety
+///
+/// The memory given at creation is kept until the device has forgotten the queue; if destroying it
+/// fails, the memory is leaked. Queue pairs made with it keep it.
+pub unsafe trait RawSharedReceiveQueue: Any + Debug + Send + Sync {
+    /// Posts receives in order with one call into the provider.
+    ///
+    /// # Safety
+    ///
+    /// Each segment lies in the memory given at creation, and nothing else reads or writes it
+    /// until its completion has been polled.
+    ///
+    /// # Errors
+    ///
+    /// [`PartialPost`] when the device did not take all of them.
+    unsafe fn post_receive(&self, requests: &[RawReceive]) -> Result<(), PartialPost>;
+}
+
+/// A reliable connected queue pair.
+///
+/// # Safety
+///
+/// The send queue works, completes and reports its requests in the order of posting. The queues
+/// it was made with are kept until the device has forgotten it.
+pub unsafe trait RawQueuePair: Debug + Send {
+    /// Its number.
+    fn number(&self) -> u32;
+
+    /// How many bytes it can send inline.
+    fn inline_max(&self) -> u32;
+
+    /// Moves it from INIT through RTR to RTS.
+    ///
+    /// # Errors
+    ///
+    /// What the system said; the queue pair is then fit for nothing but destruction.
+    fn connect(&mut self, path: &PathAttributes) -> Result<(), VerbsError>;
+
+    /// Moves it to the error state, from any state. What is in flight is flushed, later.
+    ///
+    /// # Errors
+    ///
+    /// What the system said.
+    fn set_error(&mut self) -> Result<(), VerbsError>;
+
+    /// Posts requests in order with one call into the device.
+    ///
+    /// # Safety
+    ///
+    /// Each segment lies in a live registration of the same device. Until the request's completion
+    /// or a later one of this queue has been polled, or [`destroy`](Self::destroy) has succeeded,
+    /// the memory stays mapped and registered, nothing writes to it, and nothing reads it either
+    /// if the request is a READ.
+    ///
+    /// # Errors
+    ///
+    /// [`PartialPost`] when the device did not take all of them.
+    unsafe fn post_send(&mut self, requests: &[RawSend]) -> Result<(), PartialPost>;
+
+    /// Destroys it. Once this has succeeded the device touches none of its posted memory again,
+    /// even where no completion was polled.
+    ///
+    /// # Errors
+    ///
+    /// What the system said. The device may then still use everything that was posted, and the
+    /// implementation has leaked the queue pair with the queues that it was made with.
+    fn destroy(self: Box<Self>) -> Result<(), VerbsError>;
+}
+
+/// Bytes of registered memory of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawSegment {
+    /// Address of the first byte.
+    pub address: u64,
+    /// Number of bytes.
+    pub len: u32,
+    /// Key of the region.
+    pub key: LocalKey,
+}
+
+/// What a send request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RawOperation {
+    /// Sends the segment as a message.
+    Send,
+    /// Reads the peer's memory into the segment.
+    Read(RemoteMemory),
+}
+
+/// A request for a send queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawSend {
+    /// Identity for the completion.
+    pub work_id: u64,
+    /// What to do.
+    pub operation: RawOperation,
+    /// The local bytes; `None` for a message without any.
+    pub segment: Option<RawSegment>,
+    /// Whether its success is reported; failure always is.
+    pub signaled: bool,
+    /// Whether the bytes are copied when posting.
+    pub inline: bool,
+}
+
+/// A request for a receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawReceive {
+    /// Identity for the completion.
+    pub work_id: u64,
+    /// Where the message goes.
+    pub segment: RawSegment,
+}
+
+/// A post of several requests that ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartialPost {
+    /// How many, from the front, are or may be in flight. If the device does not say, it is all.
+    pub accepted: usize,
+    /// Why the next was not taken, as a system error number.
+    pub errno: i32,
+}

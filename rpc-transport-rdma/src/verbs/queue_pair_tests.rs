@@ -1,0 +1,335 @@
+//! Queue pairs over the mock device: what goes in comes back, once, in order.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::memory::{Access, LargeBuffer, RegionPool, Sink, SlotPool};
+use crate::verbs::mock::MockDevice;
+use crate::verbs::{
+    CompletionQueue, RawCompletion, RemoteKey, RemoteMemory, SharedReceiveQueue,
+    SharedReceiveQueueConfig,
+};
+
+/// A connected queue pair of depth 4 and all that it needs.
+struct Fixture {
+    mock: MockDevice,
+    completions: CompletionQueue,
+    attachment: Attachment,
+    port: Port,
+    slots: Arc<SlotPool>,
+    sinks: Arc<RegionPool>,
+    queue_pair: QueuePair,
+}
+
+const SLOTS: u32 = 16;
+
+impl Fixture {
+    fn new() -> Self {
+        let mock = MockDevice::new();
+        let device = mock.device();
+        let completions = CompletionQueue::new(&device, 64).unwrap();
+        let config = SharedReceiveQueueConfig { slot_count: 2, slot_len: 64, tag: 1 };
+        let receives = SharedReceiveQueue::new(&completions, &config).unwrap();
+        let attachment = receives.attachment();
+        let port = mock.port(&device);
+        let queue_pair = connected(&attachment, &port);
+        Self {
+            completions,
+            attachment,
+            port,
+            slots: SlotPool::new(&device, SLOTS, 64).unwrap(),
+            sinks: RegionPool::new(&device, Access::Sink, 1 << 20),
+            queue_pair,
+            mock,
+        }
+    }
+
+    fn send(&self, text: &str) -> Work {
+        let mut slot = self.slots.try_take().unwrap();
+        slot[..text.len()].copy_from_slice(text.as_bytes());
+        Work::Send { slot, len: u32::try_from(text.len()).unwrap() }
+    }
+
+    fn sends(&self, count: usize) -> VecDeque<Work> {
+        (0..count).map(|i| self.send(&i.to_string())).collect()
+    }
+
+    /// Completes the accepted request at `index` with a status and handles it.
+    fn complete(&mut self, index: usize, status: u32) -> Vec<Done> {
+        let raw = self.raw_completion(index, status);
+        self.mock.complete(raw);
+        let mut done = Vec::new();
+        let completion = self.poll();
+        self.queue_pair.handle_completion(completion, &mut done).unwrap();
+        done
+    }
+
+    fn raw_completion(&self, index: usize, status: u32) -> RawCompletion {
+        let work_id = self.mock.sends()[index].work_id;
+        let queue_pair_number = self.queue_pair.number();
+        RawCompletion { work_id, status, queue_pair_number, ..Default::default() }
+    }
+
+    fn poll(&mut self) -> Completion {
+        let mut out = Vec::new();
+        assert_eq!(self.completions.poll(&mut out).unwrap(), 1);
+        out.remove(0)
+    }
+}
+
+fn connected(attachment: &Attachment, port: &Port) -> QueuePair {
+    let config = QueuePairConfig { send_depth: 4, tag: 7, ..Default::default() };
+    let mut queue_pair = QueuePair::new(attachment, port, &config).unwrap();
+    let remote = queue_pair.endpoint();
+    let agreement = queue_pair.connect(&remote, &ConnectOptions::default()).unwrap();
+    assert_eq!(agreement.reads_max, 4, "the least of 16, 8 and 4");
+    queue_pair
+}
+
+fn texts(done: &[Done]) -> Vec<String> {
+    let text = |done: &Done| match &done.work {
+        Work::Send { slot, len } => String::from_utf8_lossy(&slot[..*len as usize]).into_owned(),
+        Work::Read { offset, .. } => format!("read at {offset}"),
+    };
+    done.iter().map(text).collect()
+}
+
+#[test]
+fn a_batch_is_one_post_and_one_completion() {
+    let mut fixture = Fixture::new();
+    let mut batch = fixture.sends(3);
+    assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 3);
+    let sends = fixture.mock.sends();
+    assert_eq!(fixture.mock.send_calls(), 1);
+    assert_eq!(sends.iter().map(|it| it.signaled).collect::<Vec<_>>(), [false, false, true]);
+    let done = fixture.complete(2, 0);
+    assert_eq!(texts(&done), ["0", "1", "2"]);
+    assert!(done.iter().all(|done| done.outcome.is_ok()));
+    drop(done);
+    assert_eq!(fixture.slots.available(), SLOTS as usize);
+}
+
+#[test]
+fn what_does_not_fit_waits_in_the_batch() {
+    let mut fixture = Fixture::new();
+    let mut batch = fixture.sends(6);
+    assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 4);
+    assert_eq!((batch.len(), fixture.queue_pair.room()), (2, 0));
+    assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 0);
+    assert_eq!(fixture.complete(3, 0).len(), 4);
+    assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 2);
+    assert_eq!(texts(&fixture.complete(5, 0)), ["4", "5"]);
+}
+
+#[test]
+fn short_messages_are_inline_and_long_ones_are_not() {
+    let mut fixture = Fixture::new();
+    let long = "x".repeat(17);
+    let mut batch: VecDeque<_> = ["", "short", &long].map(|text| fixture.send(text)).into();
+    fixture.queue_pair.post(&mut batch).unwrap();
+    let sends = fixture.mock.sends();
+    assert_eq!(sends[0].segment, None);
+    assert_eq!(sends.iter().map(|it| it.inline).collect::<Vec<_>>(), [false, true, false]);
+}
+
+#[test]
+fn reads_share_a_sink_and_the_last_gives_it_back() {
+    let mut fixture = Fixture::new();
+    let sink = Arc::new(Sink::new(fixture.sinks.try_take(20).unwrap()));
+    let remote = RemoteMemory { address: 0x1000, key: RemoteKey(9) };
+    let read = |offset: usize| Work::Read {
+        sink: Arc::clone(&sink),
+        offset,
+        len: 10,
+        remote: remote.offset(offset as u64).unwrap(),
+    };
+    let mut batch = VecDeque::from([read(0), read(10)]);
+    drop(sink);
+    fixture.queue_pair.post(&mut batch).unwrap();
+    for (request, fill) in fixture.mock.sends().iter().zip([b'a', b'b']) {
+        fixture.mock.write(request.segment.unwrap(), &[fill; 10]);
+    }
+    let sinks = fixture.complete(1, 0).into_iter().map(|done| match done.work {
+        Work::Read { sink, .. } => sink,
+        Work::Send { .. } => panic!("not a READ"),
+    });
+    let buffers: Vec<LargeBuffer> =
+        sinks.filter_map(Arc::into_inner).map(Sink::into_buffer).collect();
+    assert_eq!(buffers.len(), 1);
+    assert_eq!(&buffers[0][..], b"aaaaaaaaaabbbbbbbbbb");
+}
+
+#[test]
+fn a_partial_post_keeps_what_was_accepted_and_gives_back_the_rest() {
+    let mut fixture = Fixture::new();
+    let mut batch = fixture.sends(3);
+    fixture.mock.refuse_sends(1, libc::EIO);
+    let error = fixture.queue_pair.post(&mut batch).unwrap_err();
+    assert!(matches!(error, PostError::Device { accepted: 1, .. }));
+    assert_eq!((fixture.queue_pair.in_flight_len(), batch.len()), (1, 2));
+    let Some(Work::Send { slot, .. }) = batch.front() else { panic!("no send") };
+    assert_eq!(slot[0], b'1', "the rest is in its old order");
+    assert!(matches!(fixture.queue_pair.post(&mut batch), Err(PostError::NotReady)));
+    fixture.queue_pair.halt().unwrap();
+    assert_eq!(texts(&fixture.complete(1, 5)), ["0"]);
+    assert!(fixture.queue_pair.is_drained());
+}
+
+#[test]
+fn a_full_device_queue_is_back_pressure_while_a_completion_will_come() {
+    let mut fixture = Fixture::new();
+    fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
+    let mut batch = fixture.sends(3);
+    fixture.mock.refuse_sends(2, libc::ENOMEM);
+    assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 2);
+    assert_eq!((batch.len(), fixture.queue_pair.in_flight_len()), (1, 3));
+    assert_eq!(fixture.complete(0, 0).len(), 1);
+    assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 1);
+    assert_eq!(fixture.complete(3, 0).len(), 3);
+}
+
+#[test]
+fn a_full_device_queue_that_nothing_will_empty_is_an_error() {
+    let mut fixture = Fixture::new();
+    fixture.mock.refuse_sends(1, libc::ENOMEM);
+    let error = fixture.queue_pair.post(&mut fixture.sends(2)).unwrap_err();
+    assert!(matches!(error, PostError::Device { accepted: 1, .. }));
+}
+
+#[test]
+fn an_error_gives_back_everything_as_its_completions_come() {
+    let mut fixture = Fixture::new();
+    fixture.queue_pair.post(&mut fixture.sends(4)).unwrap();
+    let done = fixture.complete(1, 10);
+    assert_eq!(done[0].outcome.unwrap_err().status, WorkStatus::Flushed);
+    assert_eq!(done[1].outcome.unwrap_err().status, WorkStatus::RemoteAccess);
+    assert!(!fixture.queue_pair.is_ready());
+    assert_eq!(fixture.complete(3, 5).len(), 2);
+    assert_eq!(fixture.queue_pair.in_flight_len(), 0);
+    drop(done);
+    assert_eq!(fixture.slots.available(), SLOTS as usize);
+}
+
+#[test]
+fn the_marker_finds_room_behind_a_full_queue_and_drains_it() {
+    let mut fixture = Fixture::new();
+    fixture.queue_pair.post(&mut fixture.sends(4)).unwrap();
+    fixture.queue_pair.halt().unwrap();
+    fixture.queue_pair.halt().unwrap();
+    assert_eq!((fixture.mock.errors_set(), fixture.mock.sends().len()), (1, 5));
+    assert!(!fixture.queue_pair.is_drained());
+    let done = fixture.complete(4, 5);
+    assert_eq!(done.len(), 4, "the marker is nobody's work");
+    assert!(done.iter().all(|done| done.outcome.unwrap_err().is_flush()));
+    assert!(fixture.queue_pair.is_drained());
+}
+
+#[test]
+fn a_halt_that_failed_can_be_tried_again() {
+    let mut fixture = Fixture::new();
+    fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
+    fixture.mock.refuse_sends(0, libc::ENOMEM);
+    assert!(fixture.queue_pair.halt().is_err());
+    assert_eq!(fixture.queue_pair.in_flight_len(), 1);
+    fixture.queue_pair.halt().unwrap();
+    assert_eq!(fixture.complete(1, 5).len(), 1);
+    assert!(fixture.queue_pair.is_drained());
+}
+
+#[test]
+fn a_completion_of_an_older_queue_pair_with_the_same_tag_frees_nothing() {
+    let mut fixture = Fixture::new();
+    fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
+    let stale = fixture.raw_completion(0, 0);
+    fixture.queue_pair = connected(&fixture.attachment, &fixture.port);
+    fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
+    let number = fixture.queue_pair.number();
+    fixture.mock.complete(RawCompletion { queue_pair_number: number, ..stale });
+    let completion = fixture.poll();
+    let mut done = Vec::new();
+    assert!(fixture.queue_pair.handle_completion(completion, &mut done).is_err());
+    assert!(done.is_empty() && fixture.queue_pair.in_flight_len() == 1);
+}
+
+#[test]
+fn a_completion_that_comes_twice_frees_nothing() {
+    let mut fixture = Fixture::new();
+    fixture.queue_pair.post(&mut fixture.sends(1)).unwrap();
+    assert_eq!(fixture.complete(0, 0).len(), 1);
+    fixture.mock.complete(fixture.raw_completion(0, 0));
+    let completion = fixture.poll();
+    assert!(fixture.queue_pair.handle_completion(completion, &mut Vec::new()).is_err());
+}
+
+#[test]
+fn dropped_undrained_it_is_destroyed_before_its_buffers_are_free() {
+    let mut fixture = Fixture::new();
+    fixture.queue_pair.post(&mut fixture.sends(3)).unwrap();
+    let Fixture { queue_pair, mock, slots, .. } = fixture;
+    drop(queue_pair);
+    assert_eq!((mock.errors_set(), mock.destroyed()), (1, 1));
+    assert_eq!(slots.available(), SLOTS as usize);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "leaks on purpose")]
+fn if_it_cannot_be_destroyed_its_buffers_are_leaked() {
+    let mut fixture = Fixture::new();
+    fixture.queue_pair.post(&mut fixture.sends(3)).unwrap();
+    let Fixture { queue_pair, mock, slots, .. } = fixture;
+    mock.fail_destroying();
+    drop(queue_pair);
+    assert_eq!(slots.available(), SLOTS as usize - 3);
+}
+
+#[test]
+fn never_connected_it_is_drained_at_once() {
+    let fixture = Fixture::new();
+    let config = QueuePairConfig { send_depth: 4, ..Default::default() };
+    let mut queue_pair = QueuePair::new(&fixture.attachment, &fixture.port, &config).unwrap();
+    let mut batch = fixture.sends(1);
+    assert!(matches!(queue_pair.post(&mut batch), Err(PostError::NotReady)));
+    assert_eq!(batch.len(), 1);
+    queue_pair.halt().unwrap();
+    assert!(queue_pair.is_drained());
+}
+
+#[test]
+fn work_that_cannot_be_is_refused_before_anything_is_posted() {
+    let mut fixture = Fixture::new();
+    let sink = Arc::new(Sink::new(fixture.sinks.try_take(20).unwrap()));
+    let remote = RemoteMemory { address: 0, key: RemoteKey(0) };
+    for (offset, len) in [(0, 21), (20, 1), (usize::MAX, 2), (0, 0)] {
+        let read = Work::Read { sink: Arc::clone(&sink), offset, len, remote };
+        let mut batch = VecDeque::from([fixture.send("fine"), read]);
+        let error = fixture.queue_pair.post(&mut batch).unwrap_err();
+        assert!(matches!(error, PostError::Invalid { index: 1, .. }), "{error}");
+        assert_eq!((batch.len(), fixture.mock.send_calls()), (2, 0));
+    }
+    let slot = fixture.slots.try_take().unwrap();
+    let mut batch = VecDeque::from([Work::Send { slot, len: 65 }]);
+    assert!(matches!(fixture.queue_pair.post(&mut batch), Err(PostError::Invalid { .. })));
+}
+
+#[test]
+fn a_queue_pair_whose_completions_do_not_fit_is_refused_until_others_are_gone() {
+    let mut fixture = Fixture::new();
+    let config = QueuePairConfig { send_depth: 60, ..Default::default() };
+    let error = QueuePair::new(&fixture.attachment, &fixture.port, &config).unwrap_err();
+    assert!(matches!(error, VerbsError::CompletionQueueFull { asked: 61, free: 57, .. }));
+    let config = QueuePairConfig { send_depth: 56, ..config };
+    drop(QueuePair::new(&fixture.attachment, &fixture.port, &config).unwrap());
+    assert!(QueuePair::new(&fixture.attachment, &fixture.port, &config).is_err());
+    assert_eq!(fixture.completions.poll(&mut Vec::new()).unwrap(), 0);
+    QueuePair::new(&fixture.attachment, &fixture.port, &config).unwrap();
+}
+
+#[test]
+fn the_largest_and_the_least_depth_are_checked() {
+    let fixture = Fixture::new();
+    for send_depth in [0, 1000, u32::MAX] {
+        let config = QueuePairConfig { send_depth, ..Default::default() };
+        let error = QueuePair::new(&fixture.attachment, &fixture.port, &config).unwrap_err();
+        assert!(matches!(error, VerbsError::LimitExceeded { what: "send depth", .. }));
+    }
+}

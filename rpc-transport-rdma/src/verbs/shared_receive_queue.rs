@@ -1,0 +1,318 @@
+//! A shared receive queue with the slots that messages arrive in.
+//!
+//! Receive memory is a matter of slots and not of connections. A message is looked at in place
+//! while its slot is idle, and the slot goes back to the device in the next
+//! [`repost`](SharedReceiveQueue::repost): no handler ever holds one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::slot_table::SlotTable;
+use super::work_id::QueueIdentity;
+use super::{
+    Attachment, Completion, CompletionError, CompletionQueue, Device, RawReceive,
+    RawSharedReceiveQueue, VerbsError, WorkId, WorkKind,
+};
+use crate::memory::{Access, Region};
+
+/// The opcode of a plain received message, `IBV_WC_RECV`.
+const OPCODE_RECEIVE: u32 = 128;
+
+/// Size of a shared receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedReceiveQueueConfig {
+    /// Number of slots; at most [`WorkId::POSITIONS`].
+    pub slot_count: u16,
+    /// Length of a slot in bytes: the longest message that can be received.
+    pub slot_len: u32,
+    /// Tag of its completions, at most [`WorkId::TAG_MAX`].
+    pub tag: u32,
+}
+
+/// Where the messages of many queue pairs arrive.
+pub struct SharedReceiveQueue {
+    raw: Arc<dyn RawSharedReceiveQueue>,
+    attachment: Attachment,
+    region: Arc<Region>,
+    identity: QueueIdentity,
+    slots: SlotTable,
+    slot_len: u32,
+    batch: Vec<u16>,
+    requests: Vec<RawReceive>,
+}
+
+/// Why a completion gave no message.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// The receive failed; its slot will be posted again.
+    #[error(transparent)]
+    Failed(#[from] CompletionError),
+    /// The completion is not of a receive that this queue has posted.
+    #[error("a completion of {0:?}, which this shared receive queue has not posted")]
+    Unknown(WorkId),
+    /// The device reports something else than a message that fits its slot.
+    #[error("an unexpected completion: opcode {opcode}, {byte_len} bytes in a slot of {slot_len}")]
+    Unexpected {
+        /// The operation as verbs numbers it.
+        opcode: u32,
+        /// Bytes that were received, says the device.
+        byte_len: u32,
+        /// Length of the slot.
+        slot_len: u32,
+    },
+}
+
+impl SharedReceiveQueue {
+    /// Makes a shared receive queue with its own memory and posts all its slots.
+    ///
+    /// # Errors
+    ///
+    /// [`VerbsError::LimitExceeded`] for more slots than the device or a work id can count,
+    /// [`VerbsError::CompletionQueueFull`], [`VerbsError::MemoryLock`], or what the system said.
+    pub fn new(
+        completion_queue: &CompletionQueue,
+        config: &SharedReceiveQueueConfig,
+    ) -> Result<Self, VerbsError> {
+        let device = completion_queue.device();
+        let identity = check(device, config)?;
+        let slot_count = config.slot_count;
+        let len = config.slot_len as usize * usize::from(slot_count);
+        let region = Arc::new(Region::new(device, len, Access::Eager)?);
+        let depth = u32::from(slot_count);
+        let raw = device.raw().create_shared_receive_queue(depth, Arc::clone(&region))?;
+        let mut queue = Self {
+            attachment: Attachment::new(completion_queue, &raw, depth)?,
+            raw,
+            region,
+            identity,
+            slots: SlotTable::new(slot_count),
+            slot_len: config.slot_len,
+            batch: Vec::with_capacity(usize::from(slot_count)),
+            requests: Vec::with_capacity(usize::from(slot_count)),
+        };
+        queue.repost()?;
+        Ok(queue)
+    }
+
+    /// What new queue pairs need to receive here; cheap to clone and to send to other tasks.
+    #[must_use]
+    pub fn attachment(&self) -> Attachment {
+        self.attachment.clone()
+    }
+
+    /// Shows the message of a completed receive to `read`. Its slot is idle from here on and goes
+    /// back to the device with the next [`repost`](Self::repost), whatever `read` does.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::Failed`] for a failed receive, whose slot is idle too; the others mean that
+    /// the completion was given to the wrong queue or that the device is broken.
+    pub fn receive<R>(
+        &mut self,
+        completion: Completion,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, ReceiveError> {
+        let (work_id, _, outcome) = completion.into_parts();
+        let is_ours = work_id.kind() == WorkKind::Receive && self.identity.owns(work_id);
+        if !is_ours || !self.slots.complete(work_id.position()) {
+            return Err(ReceiveError::Unknown(work_id));
+        }
+        let success = outcome?;
+        let (opcode, byte_len, slot_len) = (success.opcode, success.byte_len, self.slot_len);
+        if opcode != OPCODE_RECEIVE || byte_len > slot_len {
+            return Err(ReceiveError::Unexpected { opcode, byte_len, slot_len });
+        }
+        let offset = self.offset(work_id.position());
+        let span = self.region.span(offset, byte_len as usize);
+        // SAFETY: V6: the slot was posted and its completion has been polled, so the device is
+        // done with it, and it is not posted again while `self` is borrowed here. M1: its bytes
+        // are initialised. The region lives as long as `self`.
+        Ok(read(unsafe { span.as_ref() }))
+    }
+
+    /// Posts all idle slots with one call into the device and returns how many. Slots that the
+    /// device did not take stay idle for the next time.
+    ///
+    /// # Errors
+    ///
+    /// What the system said when the device took fewer than all.
+    pub fn repost(&mut self) -> Result<usize, VerbsError> {
+        if self.slots.idle_count() == 0 {
+            return Ok(0);
+        }
+        self.batch.clear();
+        self.slots.post_idle(&mut self.batch);
+        self.requests.clear();
+        for slot in &self.batch {
+            let offset = usize::from(*slot) * self.slot_len as usize;
+            self.requests.push(RawReceive {
+                work_id: self.identity.work_id(WorkKind::Receive, *slot).to_u64(),
+                segment: self.region.segment(offset, self.slot_len),
+            });
+        }
+        // SAFETY: V6: the segments are slots of the region that the raw queue keeps; they were
+        // idle, are marked as posted, and `receive` reads none before its completion.
+        let Err(partial) = (unsafe { self.raw.post_receive(&self.requests) }) else {
+            return Ok(self.batch.len());
+        };
+        for slot in self.batch.iter().skip(partial.accepted) {
+            let was_posted = self.slots.complete(*slot);
+            debug_assert!(was_posted, "the slot was marked above");
+        }
+        let source = std::io::Error::from_raw_os_error(partial.errno);
+        Err(VerbsError::system("post receives", source))
+    }
+
+    /// Number of slots that wait for [`repost`](Self::repost).
+    #[must_use]
+    pub fn idle_count(&self) -> usize {
+        self.slots.idle_count()
+    }
+
+    /// Length of a slot in bytes.
+    #[must_use]
+    pub fn slot_len(&self) -> u32 {
+        self.slot_len
+    }
+
+    /// Bytes of memory that it receives into, whatever the number of queue pairs.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.region.len()
+    }
+
+    fn offset(&self, slot: u16) -> usize {
+        usize::from(slot) * self.slot_len as usize
+    }
+}
+
+/// Checks a configuration against the device and the format of work ids.
+fn check(device: &Device, config: &SharedReceiveQueueConfig) -> Result<QueueIdentity, VerbsError> {
+    let max = device.attributes().shared_receives_max.min(WorkId::POSITIONS.into());
+    let asked = u32::from(config.slot_count);
+    if asked > max {
+        let what = "number of receive slots";
+        return Err(VerbsError::LimitExceeded { what, asked: asked.into(), max: max.into() });
+    }
+    QueueIdentity::new(config.tag)
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveQueue")
+            .field("raw", &self.raw)
+            .field("slot_len", &self.slot_len)
+            .field("idle_count", &self.idle_count())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::RawCompletion;
+    use crate::verbs::mock::MockDevice;
+
+    fn queue(mock: &MockDevice) -> (CompletionQueue, SharedReceiveQueue) {
+        let completion_queue = CompletionQueue::new(&mock.device(), 64).unwrap();
+        let config = SharedReceiveQueueConfig { slot_count: 4, slot_len: 64, tag: 3 };
+        let queue = SharedReceiveQueue::new(&completion_queue, &config).unwrap();
+        (completion_queue, queue)
+    }
+
+    fn next(completion_queue: &mut CompletionQueue) -> Completion {
+        let mut out = Vec::new();
+        assert_eq!(completion_queue.poll(&mut out).unwrap(), 1);
+        out.remove(0)
+    }
+
+    #[test]
+    fn messages_arrive_out_of_order_and_their_slots_are_reposted_together() {
+        let mock = MockDevice::new();
+        let (mut completions, mut queue) = queue(&mock);
+        assert_eq!(mock.posted_receives(), 4);
+        for (slot, text) in [(2, "two"), (0, "zero")] {
+            mock.deliver(slot, text.as_bytes(), 9);
+            let completion = next(&mut completions);
+            assert_eq!((completion.tag(), completion.queue_pair_number()), (3, 9));
+            let read = queue.receive(completion, <[u8]>::to_vec).unwrap();
+            assert_eq!(read, text.as_bytes());
+        }
+        assert_eq!((queue.idle_count(), queue.repost().unwrap()), (2, 2));
+        assert_eq!(mock.receive_calls(), 2, "one call for all slots, one for both");
+        assert_eq!(queue.repost().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_completion_that_comes_twice_or_for_another_queue_is_refused() {
+        let mock = MockDevice::new();
+        let (mut completions, mut queue) = queue(&mock);
+        let raw = mock.deliver(1, b"once", 9);
+        mock.complete(raw);
+        let mut out = Vec::new();
+        completions.poll(&mut out).unwrap();
+        let twice = out.pop().unwrap();
+        queue.receive(out.pop().unwrap(), |_| ()).unwrap();
+        assert!(matches!(queue.receive(twice, |_| ()), Err(ReceiveError::Unknown(_))));
+        let other = QueueIdentity::new(3).unwrap().work_id(WorkKind::Receive, 0);
+        mock.complete(RawCompletion { work_id: other.to_u64(), ..raw });
+        let result = queue.receive(next(&mut completions), |_| ());
+        assert!(matches!(result, Err(ReceiveError::Unknown(id)) if id == other));
+    }
+
+    #[test]
+    fn a_failed_receive_and_an_impossible_length_give_the_slot_back() {
+        let mock = MockDevice::new();
+        let (mut completions, mut queue) = queue(&mock);
+        let raw = mock.take_receive(0, 9);
+        mock.complete(RawCompletion { status: 5, ..raw });
+        let error = queue.receive(next(&mut completions), |_| ()).unwrap_err();
+        assert!(matches!(error, ReceiveError::Failed(error) if error.is_flush()));
+        let raw = mock.take_receive(0, 9);
+        mock.complete(RawCompletion { byte_len: 65, ..raw });
+        let error = queue.receive(next(&mut completions), |_| ()).unwrap_err();
+        assert!(matches!(error, ReceiveError::Unexpected { byte_len: 65, .. }));
+        assert_eq!(queue.repost().unwrap(), 2);
+    }
+
+    #[test]
+    fn a_panic_while_reading_does_not_lose_the_slot() {
+        let mock = MockDevice::new();
+        let (mut completions, mut queue) = queue(&mock);
+        mock.deliver(0, b"boom", 9);
+        let completion = next(&mut completions);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ = queue.receive(completion, |_| panic!("while reading"));
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(queue.repost().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_partial_repost_keeps_the_rest_for_the_next_time() {
+        let mock = MockDevice::new();
+        let (mut completions, mut queue) = queue(&mock);
+        for _ in 0..3 {
+            mock.deliver(0, b"x", 9);
+            queue.receive(next(&mut completions), |_| ()).unwrap();
+        }
+        mock.refuse_receives_after(1);
+        assert!(queue.repost().is_err());
+        assert_eq!(queue.idle_count(), 2);
+        assert_eq!(queue.repost().unwrap(), 2);
+        assert_eq!(mock.posted_receives(), 4);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mock = MockDevice::new();
+        let completions = CompletionQueue::new(&mock.device(), 8).unwrap();
+        let config = SharedReceiveQueueConfig { slot_count: 9, slot_len: 64, tag: 0 };
+        let error = SharedReceiveQueue::new(&completions, &config).unwrap_err();
+        assert!(matches!(error, VerbsError::CompletionQueueFull { asked: 9, free: 8, .. }));
+        let config = SharedReceiveQueueConfig { slot_count: 4, tag: u32::MAX, ..config };
+        let error = SharedReceiveQueue::new(&completions, &config).unwrap_err();
+        assert!(matches!(error, VerbsError::LimitExceeded { what: "tag", .. }));
+    }
+}

@@ -1,0 +1,105 @@
+//! Waiting for completions instead of polling for them.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+
+use rpc_transport_rdma::verbs::VerbsError;
+
+use crate::rig::{End, WAIT_MAX, connected, drive_until, pattern, ports, routes};
+
+/// Handles completions, sleeping when there are none, until `count` messages have come.
+async fn receive(end: &mut End, count: usize) {
+    while end.messages.len() < count {
+        while end.drive() > 0 {}
+        if end.messages.len() >= count {
+            return;
+        }
+        end.completions.arm().unwrap();
+        if end.drive() == 0 {
+            end.completions.wait().await.unwrap();
+        }
+    }
+}
+
+const ROUNDS: usize = 300;
+
+async fn ping_pong(mut end: End, begins: bool) {
+    for round in 0..ROUNDS {
+        if begins {
+            let batch = VecDeque::from([end.send(&pattern(64, round))]);
+            end.post_all(batch);
+        }
+        receive(&mut end, round + 1).await;
+        assert_eq!(end.messages[round], pattern(64, round));
+        if !begins {
+            let batch = VecDeque::from([end.send(&pattern(64, round))]);
+            end.post_all(batch);
+        }
+        end.done.clear();
+    }
+}
+
+#[tokio::test]
+async fn round_trips_by_events_on_one_thread() {
+    for route in routes() {
+        let [first, second] = connected(&route);
+        let both = async { tokio::join!(ping_pong(first, true), ping_pong(second, false)) };
+        tokio::time::timeout(WAIT_MAX, both).await.expect("no wake-up is lost");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn round_trips_by_events_on_two_threads() {
+    for route in routes() {
+        let [first, second] = connected(&route);
+        let second = tokio::spawn(ping_pong(second, false));
+        let first = tokio::spawn(ping_pong(first, true));
+        let both = async { (first.await.unwrap(), second.await.unwrap()) };
+        tokio::time::timeout(WAIT_MAX, both).await.expect("no wake-up is lost");
+    }
+}
+
+#[tokio::test]
+async fn an_event_before_the_wait_is_not_lost() {
+    for route in routes() {
+        let mut ends = connected(&route);
+        for round in 1..=100 {
+            ends[1].completions.arm().unwrap();
+            let batch = VecDeque::from([ends[0].send(b"before")]);
+            ends[0].post_all(batch);
+            // The sender's completion says that the message has arrived and made its event.
+            drive_sender_until_done(&mut ends[0]).await;
+            let waiting = ends[1].completions.wait();
+            tokio::time::timeout(WAIT_MAX, waiting).await.expect("the event is there").unwrap();
+            drive_until(&mut ends, |ends| ends[1].messages.len() == round).await;
+        }
+    }
+}
+
+async fn drive_sender_until_done(end: &mut End) {
+    let sending = async {
+        while end.done.is_empty() {
+            if end.drive() == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    tokio::time::timeout(WAIT_MAX, sending).await.expect("the send completes");
+    end.done.clear();
+}
+
+#[test]
+fn waiting_outside_a_runtime_is_an_error() {
+    let Some(route) = ports() else { return };
+    let [mut end, _] = connected(&route);
+    let poll = end.completions.poll_event(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(poll, Poll::Ready(Err(VerbsError::NoRuntime))), "{poll:?}");
+}
+
+#[test]
+fn a_device_without_events_says_so_at_once() {
+    let Some([port, _]) = ports() else { return };
+    while let Some(event) = port.device.poll_async_event().unwrap() {
+        println!("an event of another test: {event:?}");
+    }
+}
