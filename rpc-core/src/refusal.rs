@@ -4,7 +4,7 @@ use tonic::Status;
 
 use crate::Limits;
 use crate::calls::receiving::OverBudget;
-use crate::transport::CloseReason;
+use crate::transport::{CloseReason, Withheld};
 use crate::wire::FrameHeader;
 
 /// Checks a message's length against the limits of the side that `whose` names.
@@ -69,4 +69,12 @@ pub(crate) fn closed(reason: &CloseReason) -> Status {
 /// A call whose deadline has passed.
 pub(crate) fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("the call's deadline has passed")
+}
+
+/// A call whose large message was admitted and then not received.
+pub(crate) fn withheld(reason: Withheld) -> Status {
+    match reason {
+        Withheld::Expired => deadline_exceeded(),
+        Withheld::NoMemory(words) => Status::resource_exhausted(words),
+    }
 }

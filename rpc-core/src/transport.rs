@@ -101,6 +101,17 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     /// When the peer violates the protocol: the transport closes the link.
     fn handle_frame(&self, frame: Bytes) -> Result<(), ProtocolError>;
 
+    /// Takes note that an admitted frame, of which `prefix` are the first bytes, will not come.
+    ///
+    /// # Errors
+    ///
+    /// When the peer violates the protocol: the transport closes the link.
+    fn handle_withheld(
+        &self,
+        prefix: &[u8; HEADER_LEN],
+        reason: Withheld,
+    ) -> Result<(), ProtocolError>;
+
     /// Takes note that the link has ended. Called once, last.
     fn handle_closed(&self, reason: CloseReason);
 }
@@ -108,13 +119,23 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
 /// What to do with an announced frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Receive it, unless the deadline passes before the transport begins.
+    /// Receive it, unless the deadline passes before the transport begins: then
+    /// [`Handler::handle_withheld`] is called instead of [`Handler::handle_frame`].
     Accept {
         /// When receiving is pointless.
         deadline: Option<Deadline>,
     },
     /// Tell the sender that it will not be received; it is not delivered.
     Refuse,
+}
+
+/// Why an admitted frame was not received. The link lives on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Withheld {
+    /// Its deadline had passed when the transport was to begin with it.
+    Expired,
+    /// There can be no memory for it; the words name the limit and how to raise it.
+    NoMemory(String),
 }
 
 /// Why a frame cannot be sent.

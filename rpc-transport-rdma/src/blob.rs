@@ -75,9 +75,8 @@ impl Blob {
                 "the peer's RDMA path has version {version}, ours {VERSION}"
             )));
         }
-        let invalid = |field: &str| {
-            Declined::new(format!("the peer's blob has an impossible {field}"))
-        };
+        let invalid =
+            |field: &str| Declined::new(format!("the peer's blob has an impossible {field}"));
         let mtu = u16::try_from(raw.mtu).ok().and_then(Mtu::from_bytes);
         let endpoint = Endpoint {
             queue_pair_number: raw.queue_pair_number,
@@ -86,11 +85,7 @@ impl Blob {
             lid: u16::try_from(raw.lid).map_err(|_| invalid("LID"))?,
             mtu: mtu.ok_or_else(|| invalid("MTU"))?,
             reads_max: u8::try_from(raw.reads_max).map_err(|_| invalid("number of READs"))?,
-            link_layer: if raw.is_infiniband {
-                LinkLayer::InfiniBand
-            } else {
-                LinkLayer::Ethernet
-            },
+            link_layer: if raw.is_infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet },
         };
         Ok(Self { endpoint, epoch: raw.epoch, grant: raw.grant, slot_len: raw.slot_len })
     }

@@ -54,13 +54,6 @@ impl Credits {
         self.try_take_within(RESERVE)
     }
 
-    /// How many messages may be sent now.
-    #[must_use]
-    pub(crate) fn available(&self) -> u32 {
-        // Negative while the reserve is in use.
-        self.granted.wrapping_sub(self.sent).cast_signed().max(0).cast_unsigned()
-    }
-
     /// Takes a grant that came with a message.
     ///
     /// # Errors
@@ -120,6 +113,14 @@ mod tests {
 
     use super::*;
 
+    impl Credits {
+        /// How many messages may be sent now.
+        fn available(&self) -> u32 {
+            // Negative while the reserve is in use.
+            self.granted.wrapping_sub(self.sent).cast_signed().max(0).cast_unsigned()
+        }
+    }
+
     #[test]
     fn a_window_is_used_up_and_renewed() {
         let mut credits = Credits::new(4, 2);
@@ -165,7 +166,8 @@ mod tests {
                 let grant = credits.announce();
                 self.on_the_way[1 - from].push_back(grant);
                 // The receive queue has a slot for each of them.
-                assert!(self.on_the_way[1 - from].len() as u32 <= self.window + RESERVE);
+                let slots = (self.window + RESERVE) as usize;
+                assert!(self.on_the_way[1 - from].len() <= slots);
             }
             may
         }

@@ -10,7 +10,30 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[forbid(unsafe_code)]
+mod blob;
+#[forbid(unsafe_code)]
+mod config;
+#[forbid(unsafe_code)]
+mod connection;
+#[forbid(unsafe_code)]
+mod credits;
+#[forbid(unsafe_code)]
 pub mod device;
+#[forbid(unsafe_code)]
+mod lane;
 pub mod memory;
+#[forbid(unsafe_code)]
+mod message;
+#[forbid(unsafe_code)]
+mod path;
+#[forbid(unsafe_code)]
+mod puller;
 mod sys;
+#[forbid(unsafe_code)]
+mod transport;
+#[forbid(unsafe_code)]
+mod upgrade;
 pub mod verbs;
+
+pub use config::RdmaConfig;
+pub use upgrade::{LaneInfo, RdmaUpgrade};

@@ -21,7 +21,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::credits::{Credits, RESERVE};
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
-use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, OfferedSegment, Released};
+use crate::message::{
+    MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, OfferedSegment, Released,
+};
 use crate::puller::Puller;
 use crate::verbs::{Completion, Done, QueuePair, Work};
 
@@ -209,17 +211,21 @@ impl Path {
                 None
             }
         };
-        if let (Phase::Proving(early), Some(arrival)) = (&mut self.phase, &arrival) {
-            // Counted when the path opens; until then the peer lives on its first window.
-            if early.len() as u32 >= self.rules.window + RESERVE {
-                let value = early.len() as u64;
-                return Err(ProtocolError::Invalid { what: "messages before the path is open", value });
-            }
-            let _ = arrival;
-        } else {
+        let Some(arrival) = arrival else {
             self.credits.handle_message()?;
+            return Ok(None);
+        };
+        let Phase::Proving(early) = &mut self.phase else {
+            self.credits.handle_message()?;
+            return Ok(Some(arrival));
+        };
+        // Counted when the path opens; until then the peer lives on its first window.
+        if early.len() >= (self.rules.window + RESERVE) as usize {
+            let value = early.len() as u64;
+            return Err(ProtocolError::Invalid { what: "messages before the path opens", value });
         }
-        Ok(arrival)
+        early.push(arrival);
+        Ok(None)
     }
 
     fn handle_control(&mut self, kind: MessageKind) -> Result<(), ProtocolError> {

@@ -179,9 +179,9 @@ mod tests {
             chunk_len in 1u32..20,
         ) {
             let mut puller = Puller::new(reads_max, chunk_len);
-            for (number, segments) in lens.iter().enumerate() {
+            for (number, segments) in (0u32..).zip(&lens) {
                 let segments = segments.iter().map(|len| segment(0, *len)).collect();
-                puller.begin(number as u32, segments, number).unwrap();
+                puller.begin(number, segments, number as usize).unwrap();
             }
             let mut next = vec![0; lens.len()];
             let mut ended = 0;

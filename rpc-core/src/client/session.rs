@@ -20,7 +20,9 @@ use crate::calls::client::Calls;
 use crate::calls::receiving::Receiving;
 use crate::connect::ConnectionInfo;
 use crate::refusal;
-use crate::transport::{Addresses, Admission, CloseReason, Handler, Transport, TransportError};
+use crate::transport::{
+    Addresses, Admission, CloseReason, Handler, Transport, TransportError, Withheld,
+};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError, metadata};
 
 /// The client's end of a connection over `T`.
@@ -254,6 +256,20 @@ impl<T: Transport> Handler for Session<T> {
             }
         };
         answer(Some(sender), reply);
+        Ok(())
+    }
+
+    fn handle_withheld(
+        &self,
+        prefix: &[u8; HEADER_LEN],
+        reason: Withheld,
+    ) -> Result<(), ProtocolError> {
+        let header = FrameHeader::parse(prefix)?;
+        let mut state = self.state();
+        state.receiving.arrived(header.call);
+        let sender = state.calls.finish(header.call);
+        drop(state);
+        answer(sender, Err(refusal::withheld(reason)));
         Ok(())
     }
 

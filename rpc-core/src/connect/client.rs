@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handshake::{self, HandshakeError};
-use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade};
+use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade, upgrade};
 use crate::Limits;
 use crate::client::{ClientSetup, Connection};
+use crate::transport::Addresses;
 use crate::wire::hello::{Hello, Offer, Verdict};
 
 /// How a client connects.
@@ -98,7 +99,7 @@ async fn negotiate(
     address: &str,
 ) -> Result<Arc<dyn Connection>, ConnectError> {
     let failed = |error| handshake_failed(address, error);
-    let mut offers = prepare_offers(&config.policy, &*bootstrap);
+    let mut offers = prepare_offers(&config.policy, &bootstrap.addresses()).await;
     let mut hello = Hello::new(&config.limits);
     let offer = |(name, offer): &(&'static str, Box<dyn PendingOffer>)| Offer {
         name: (*name).to_owned(),
@@ -139,10 +140,11 @@ async fn negotiate(
     Ok(link.open_client(setup))
 }
 
-fn prepare_offers(policy: &UpgradePolicy, bootstrap: &dyn Bootstrap) -> Offers {
+async fn prepare_offers(policy: &UpgradePolicy, addresses: &Addresses) -> Offers {
     let mut offers = Offers::default();
     for upgrade in policy.upgrades() {
-        match upgrade.offer(&bootstrap.addresses()) {
+        let (this, addresses) = (Arc::clone(upgrade), addresses.clone());
+        match upgrade::blocking(move || this.offer(&addresses)).await {
             Ok(offer) => offers.pending.push((upgrade.name(), offer)),
             Err(declined) => offers.fail(upgrade.name(), format_args!("this host: {declined}")),
         }
@@ -154,7 +156,8 @@ async fn prove(offers: &mut Offers, accepted: &Offer) -> Result<Box<dyn Candidat
     let named = offers.pending.iter().position(|(name, _)| *name == accepted.name);
     let index = named.ok_or_else(|| Declined::new("the peer accepts what was not offered"))?;
     let (_, offer) = offers.pending.swap_remove(index);
-    let mut candidate = offer.connect(&accepted.blob)?;
+    let blob = accepted.blob.clone();
+    let mut candidate = upgrade::blocking(move || offer.connect(&blob)).await?;
     candidate.prove().await?;
     Ok(candidate)
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::handshake::{self, HandshakeError};
-use super::{Bootstrap, Candidate, Link, Upgrade};
+use super::{Bootstrap, Candidate, Link, Upgrade, upgrade};
 use crate::Limits;
+use crate::transport::Addresses;
 use crate::wire::hello::{Declined as DeclinedOffer, Hello, Offer, Verdict};
 
 /// What a server says and accepts in a handshake.
@@ -51,7 +52,8 @@ pub async fn accept(
     let hello: Hello = handshake::read(&mut *bootstrap, "Hello").await.map_err(words)?;
     let mut answer = Hello::new(&server.limits);
     answer.methods.clone_from(&server.methods);
-    let candidate = choose(&hello, server, &*bootstrap, &mut answer);
+    let addresses = bootstrap.addresses();
+    let candidate = choose(&hello, server, &addresses, &mut answer).await;
     handshake::write(&mut *bootstrap, &answer).await.map_err(words)?;
     let mut failures: Vec<String> =
         answer.declined.iter().map(|d| format!("{}: {}", d.name, d.reason)).collect();
@@ -79,24 +81,28 @@ pub async fn accept(
 }
 
 /// Accepts the first offer that can be had, and notes in `answer` why those before it cannot.
-fn choose(
+async fn choose(
     hello: &Hello,
     server: &ServerHandshake,
-    bootstrap: &dyn Bootstrap,
+    addresses: &Addresses,
     answer: &mut Hello,
 ) -> Option<(&'static str, Box<dyn Candidate>)> {
     for offer in &hello.offers {
         let known = server.upgrades.iter().find(|upgrade| upgrade.name() == offer.name);
         let reason = match known {
             None => "the server has it not switched on".to_owned(),
-            Some(upgrade) => match upgrade.accept(&bootstrap.addresses(), &offer.blob) {
-                Ok((blob, candidate)) => {
-                    let blob = blob.into();
-                    answer.accepted = Some(Offer { name: offer.name.clone(), blob });
-                    return Some((upgrade.name(), candidate));
+            Some(upgrade) => {
+                let (this, addresses) = (Arc::clone(upgrade), addresses.clone());
+                let blob = offer.blob.clone();
+                match upgrade::blocking(move || this.accept(&addresses, &blob)).await {
+                    Ok((blob, candidate)) => {
+                        let blob = blob.into();
+                        answer.accepted = Some(Offer { name: offer.name.clone(), blob });
+                        return Some((upgrade.name(), candidate));
+                    }
+                    Err(declined) => declined.reason,
                 }
-                Err(declined) => declined.reason,
-            },
+            }
         };
         answer.declined.push(DeclinedOffer { name: offer.name.clone(), reason });
     }

@@ -7,6 +7,8 @@ use super::{Bootstrap, Link};
 use crate::transport::Addresses;
 
 /// A kind of better path, for example RDMA between the hosts that a TCP stream joins.
+///
+/// Its methods, and [`PendingOffer::connect`], may block: they are called on a thread for that.
 pub trait Upgrade: std::fmt::Debug + Send + Sync + 'static {
     /// Its name in the handshake, the same on both sides.
     fn name(&self) -> &'static str;
@@ -56,6 +58,15 @@ pub trait Candidate: Send {
 
     /// The link over the path. It keeps the bootstrap: when that ends, so does the link.
     fn into_link(self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Link>;
+}
+
+/// Runs a step of an upgrade where it may block: devices are opened, memory is registered and
+/// addresses are resolved by system calls.
+pub(super) async fn blocking<T: Send + 'static>(
+    step: impl FnOnce() -> Result<T, Declined> + Send + 'static,
+) -> Result<T, Declined> {
+    let joined = tokio::task::spawn_blocking(step).await;
+    joined.unwrap_or_else(|_| Err(Declined::new("preparing the path panicked")))
 }
 
 /// Why a path cannot be had.

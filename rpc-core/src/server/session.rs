@@ -21,7 +21,9 @@ use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
-use crate::transport::{Addresses, Admission, CloseReason, Handler, Transport, TransportError};
+use crate::transport::{
+    Addresses, Admission, CloseReason, Handler, Transport, TransportError, Withheld,
+};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 use crate::{Deadline, Limits, refusal};
 
@@ -268,6 +270,17 @@ impl<T: Transport> Handler for ServerSession<T> {
             }
             kind @ FrameKind::Response => Err(unexpected(kind)),
         }
+    }
+
+    fn handle_withheld(
+        &self,
+        prefix: &[u8; HEADER_LEN],
+        reason: Withheld,
+    ) -> Result<(), ProtocolError> {
+        let header = FrameHeader::parse(prefix)?;
+        self.state().receiving.arrived(header.call);
+        let Some(this) = self.this.upgrade() else { return Ok(()) };
+        self.refuse(this, header.call, refusal::withheld(reason))
     }
 
     fn handle_closed(&self, reason: CloseReason) {

@@ -12,7 +12,7 @@
 //! - **M1 (mapping).** A [`Mapping`] alone owns its pages: `len` bytes from a page-aligned `base`,
 //!   readable, writable and zeroed at first, until it is dropped. Every byte is therefore
 //!   initialised at any time, whatever a device has written since.
-//! - **M2 (bounds).** [`Region::span`] asserts that a span lies within the mapping.
+//! - **M2 (bounds).** `Region::span` asserts that a span lies within the mapping.
 //! - **M3 (one owner).** A span belongs to one value at a time. Slot `i` of a pool begins at
 //!   `i * stride` with `stride >= slot_len`, so slots are disjoint; an index is in the free list
 //!   or in one [`Slot`], never in two places. A pooled region is in a free list or in one

@@ -3,6 +3,10 @@
 //! Receive memory is a matter of slots and not of connections. A message is looked at in place
 //! while its slot is idle, and the slot goes back to the device in the next
 //! [`repost`](SharedReceiveQueue::repost): no handler ever holds one.
+//!
+//! A receive names the queue pair that it came by only by number, and numbers are used again:
+//! receives of a queue pair that is gone may still be polled, and their slots come back all the
+//! same.
 
 use std::fmt;
 use std::sync::Arc;

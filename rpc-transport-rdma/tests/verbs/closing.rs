@@ -111,6 +111,38 @@ async fn a_peer_that_is_gone_is_noticed() {
 }
 
 #[tokio::test]
+async fn connections_that_die_in_the_middle_of_messages_cost_no_receive_slots() {
+    const SLOTS: usize = 20;
+    let Some(route) = ports() else { return };
+    let sizes = Sizes { receive_slots: SLOTS as u16, ..Default::default() };
+    let mut ends = connected_with(&route, sizes, &ConnectOptions::default());
+    for round in 0..40 {
+        // Two packets each, so that many a message is cut in the middle.
+        let batch: VecDeque<_> = (0..30).map(|i| ends[0].send(&pattern(4352, i))).collect();
+        ends[0].post_all(batch);
+        for _ in 0..round {
+            ends[1].drive();
+        }
+        for i in [1, 0] {
+            let config = QueuePairConfig { send_depth: 32, tag: 7, ..Default::default() };
+            let attachment = ends[i].receives.attachment();
+            if round % 2 == 0 {
+                ends[i].queue_pair.halt().unwrap();
+                drive_until(&mut ends, |ends| ends[i].queue_pair.is_drained()).await;
+            }
+            ends[i].queue_pair = QueuePair::new(&attachment, &route[i], &config).unwrap();
+        }
+        while ends[1].drive() > 0 {}
+        ends[0].done.clear();
+        connect(&mut ends, &ConnectOptions::default());
+    }
+    ends[1].reposts = false;
+    ends[1].messages.clear();
+    fill(&mut ends[0], SLOTS);
+    drive_until(&mut ends, |ends| ends[1].messages.len() == SLOTS).await;
+}
+
+#[tokio::test]
 async fn many_connections_come_and_go_on_one_lane() {
     let Some(route) = ports() else { return };
     let mut ends = connected(&route);

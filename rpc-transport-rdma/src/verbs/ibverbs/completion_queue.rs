@@ -1,5 +1,6 @@
 //! A completion queue with a completion channel of its own.
 
+use std::any::Any;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -27,8 +28,7 @@ const BATCH: usize = 32;
 #[derive(Debug)]
 struct Channel {
     pointer: NonNull<ibv_comp_channel>,
-    /// Kept for the order of destruction only.
-    _context: Arc<Context>,
+    context: Arc<Context>,
 }
 
 impl Channel {
@@ -37,7 +37,7 @@ impl Channel {
         // SAFETY: V1: the context is open.
         let pointer = unsafe { rdma_sys::ibv_create_comp_channel(context.pointer().as_ptr()) };
         let pointer = check_pointer(pointer).map_err(failed)?;
-        let channel = Self { pointer, _context: Arc::clone(context) };
+        let channel = Self { pointer, context: Arc::clone(context) };
         set_non_blocking(channel.descriptor())?;
         Ok(channel)
     }
@@ -98,6 +98,17 @@ impl IbvCompletionQueue {
             readiness: OnceLock::new(),
             channel: ManuallyDrop::new(channel),
         })
+    }
+
+    /// The queue behind a trait object, if it is of this provider and opening of a device.
+    pub(super) fn of(
+        queue: &Arc<dyn RawCompletionQueue>,
+        context: &Arc<Context>,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let any: Arc<dyn Any + Send + Sync> = Arc::<dyn RawCompletionQueue>::clone(queue);
+        let queue = any.downcast::<Self>().ok();
+        let queue = queue.filter(|queue| Arc::ptr_eq(&queue.channel.context, context));
+        queue.ok_or(VerbsError::ForeignObject { what: "the completion queue" })
     }
 
     pub(super) fn pointer(&self) -> NonNull<ibv_cq> {

@@ -20,7 +20,7 @@ use crate::verbs::{
 /// GID table entries read at most: the kernel takes no more than 64 KiB of them in one call.
 const GIDS_MAX: usize = u16::MAX as usize / size_of::<RawGidEntry>();
 
-/// `IBV_LINK_LAYER_ETHERNET`, a macro's worth that the bindings lack as a constant.
+/// `IBV_LINK_LAYER_ETHERNET`, of an enumeration without a name that the bindings leave out.
 const LINK_LAYER_ETHERNET: u8 = 2;
 
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! A reliable connected queue pair.
 
-use std::any::Any;
 use std::fmt;
 use std::io;
 use std::mem::{self, ManuallyDrop, MaybeUninit};
@@ -18,8 +17,7 @@ use super::path::{self, Transition};
 use super::shared_receive_queue::{IbvSharedReceiveQueue, scatter_entry};
 use crate::sys::{check_errno, check_pointer};
 use crate::verbs::{
-    PartialPost, PathAttributes, QueuePairRequest, RawCompletionQueue, RawOperation, RawQueuePair,
-    RawSend, VerbsError,
+    PartialPost, PathAttributes, QueuePairRequest, RawOperation, RawQueuePair, RawSend, VerbsError,
 };
 
 pub(super) struct IbvQueuePair {
@@ -50,11 +48,7 @@ impl IbvQueuePair {
         domain: &Arc<ProtectionDomain>,
         request: &QueuePairRequest<'_>,
     ) -> Result<Self, VerbsError> {
-        let any: Arc<dyn Any + Send + Sync> =
-            Arc::<dyn RawCompletionQueue>::clone(request.completion_queue);
-        let completion_queue = any
-            .downcast::<IbvCompletionQueue>()
-            .map_err(|_| VerbsError::ForeignObject { what: "the completion queue" })?;
+        let completion_queue = IbvCompletionQueue::of(request.completion_queue, domain.context())?;
         let shared_receive_queue = IbvSharedReceiveQueue::of(request.shared_receive_queue, domain)?;
         let domain = Arc::clone(domain);
         let parents = Parents { shared_receive_queue, completion_queue, domain };
@@ -157,8 +151,8 @@ fn send_entry(request: &RawSend, segment: &mut ibv_sge) -> ibv_send_wr {
     entry
 }
 
-// SAFETY: V3, V5: a reliable connection's send queue works in order (InfiniBand specification,
-// 10.8.3), and `ibv_destroy_qp` returns after the kernel or the device has torn the queue pair
+// SAFETY: V3, V5: a reliable connection's send queue works and completes in order, as InfiniBand
+// demands, and `ibv_destroy_qp` returns after the kernel or the device has torn the queue pair
 // down. The parents are kept until then.
 unsafe impl RawQueuePair for IbvQueuePair {
     fn number(&self) -> u32 {

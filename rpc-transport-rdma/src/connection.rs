@@ -1,0 +1,448 @@
+//! One RDMA connection: its path under a lock, and what happens when the lock is released.
+//!
+//! Senders push and post in their own task. Everything that arrives is handled by the lane's task
+//! alone, so that calls of the [`Handler`] never overlap.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rpc_core::Deadline;
+use rpc_core::transport::{Admission, CloseReason, Counters, Handler, TransportError, Withheld};
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::lane::{Kick, LaneShared};
+use crate::memory::{LargeBuffer, PoolError};
+use crate::message::{Offer, Released};
+use crate::path::{Arrival, Outgoing, Path, Phase};
+use crate::verbs::Completion;
+
+/// Transfers up to this length get their memory in the lane's task; registering that much takes
+/// less than the hop to another task and back. More may take milliseconds, which a lane has not.
+const PULL_IN_PLACE_LEN_MAX: usize = 256 << 10;
+
+/// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
+/// at most a quarter of a lane's default 256.
+pub(crate) const SLOTS_MAX: usize = 64;
+
+/// One connection of a lane.
+pub(crate) struct Connection {
+    pub(crate) tag: u32,
+    pub(crate) lane: Arc<LaneShared>,
+    pub(crate) counters: Counters,
+    pub(crate) frames: Arc<Semaphore>,
+    /// The longest frame that travels whole.
+    pub(crate) frame_len_max: usize,
+    /// The receive slots that the lane promised to this connection, the reserve included.
+    pub(crate) promised_slots: u32,
+    /// Set when the peer answered our probe.
+    pub(crate) proven: CancellationToken,
+    /// Set when the connection has begun to end, so that nobody waits for memory any more.
+    pub(crate) ending: CancellationToken,
+    /// Set when the queue pair is gone.
+    pub(crate) ended: CancellationToken,
+    /// Taken when the connection ends, because the handler owns the transport that owns this.
+    handler: Mutex<Option<Arc<dyn Handler>>>,
+    path: Mutex<State>,
+    close_timeout: Duration,
+}
+
+enum State {
+    Alive(Box<Path>),
+    Ended(CloseReason),
+}
+
+impl Connection {
+    pub(crate) fn new(
+        tag: u32,
+        lane: Arc<LaneShared>,
+        path: Path,
+        limits: ConnectionLimits,
+    ) -> Self {
+        Self {
+            tag,
+            close_timeout: lane.config.close_timeout,
+            lane,
+            counters: Counters::default(),
+            frames: Arc::new(Semaphore::new(SLOTS_MAX)),
+            frame_len_max: limits.frame_len_max,
+            promised_slots: limits.promised_slots,
+            proven: CancellationToken::new(),
+            ending: CancellationToken::new(),
+            ended: CancellationToken::new(),
+            handler: Mutex::new(None),
+            path: Mutex::new(State::Alive(Box::new(path))),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change to a path is complete before anything that could panic.
+        self.path.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the path and posts what became possible. A path that fails is halted.
+    fn with_path<R>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Path) -> Result<R, CloseReason>,
+    ) -> Result<R, TransportError> {
+        let mut state = self.state();
+        let path = match &mut *state {
+            State::Alive(path) => path,
+            State::Ended(reason) => {
+                return Err(TransportError::Closed { reason: reason.clone() });
+            }
+        };
+        if let Phase::Halting(reason) = &path.phase {
+            return Err(TransportError::Closed { reason: reason.clone() });
+        }
+        let result = change(path).and_then(|value| {
+            path.flush(&self.counters)?;
+            Ok(value)
+        });
+        let is_done = matches!(path.phase, Phase::Closing) && path.is_idle() && !path.is_corked;
+        let reason = match &result {
+            Err(reason) => Some(reason.clone()),
+            Ok(_) if is_done => Some(CloseReason::Local),
+            Ok(_) => None,
+        };
+        if let Some(reason) = reason {
+            self.halt(path, reason);
+        }
+        drop(state);
+        result.map_err(|reason| TransportError::Closed { reason })
+    }
+
+    /// Stops the path, and sees to it that it ends within bounds.
+    fn halt(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
+        path.halt(reason);
+        self.ending.cancel();
+        self.frames.close();
+        // A queue pair that had nothing in flight is drained at once, or cannot be halted.
+        let this = Arc::clone(self);
+        self.lane.runtime.spawn(async move {
+            let drained = tokio::time::timeout(this.close_timeout, this.ended.cancelled()).await;
+            if drained.is_err() {
+                tracing::warn!(connection = ?this, "a queue pair does not drain: destroying it");
+                this.lane.kick(Kick::End(this.tag));
+            }
+        });
+        self.lane.kick(Kick::Check(self.tag));
+    }
+
+    /// Sends a frame or offers one.
+    pub(crate) fn send(self: &Arc<Self>, outgoing: Outgoing) -> Result<(), TransportError> {
+        self.with_path(|path| match &path.phase {
+            Phase::Open => {
+                path.push(outgoing);
+                Ok(true)
+            }
+            _ => Ok(false),
+        })
+        .and_then(closed_unless)
+    }
+
+    pub(crate) fn send_control(
+        self: &Arc<Self>,
+        header: [u8; HEADER_LEN],
+    ) -> Result<(), TransportError> {
+        self.with_path(|path| {
+            let may = path.is_open();
+            if may {
+                path.push_control_frame(header);
+            }
+            Ok(may)
+        })
+        .and_then(closed_unless)
+    }
+
+    /// Asks the peer to answer, to prove the path.
+    pub(crate) fn probe(self: &Arc<Self>) -> Result<(), TransportError> {
+        self.with_path(|path| {
+            path.push_probe();
+            Ok(())
+        })
+    }
+
+    /// Begins to deliver to `handler`; what came before is delivered by the lane's task.
+    pub(crate) fn start(&self, handler: Arc<dyn Handler>) {
+        *self.handler_slot() = Some(handler);
+        self.lane.kick(Kick::Open(self.tag));
+    }
+
+    fn handler_slot(&self) -> MutexGuard<'_, Option<Arc<dyn Handler>>> {
+        // An `Option` is whole at any time.
+        self.handler.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handler(&self) -> Option<Arc<dyn Handler>> {
+        self.handler_slot().clone()
+    }
+
+    /// Ends in order: everything that was sent goes out first, within bounds.
+    pub(crate) fn close(self: &Arc<Self>) {
+        let closing = self.with_path(|path| {
+            if path.is_open() {
+                path.phase = Phase::Closing;
+            }
+            Ok(())
+        });
+        if closing.is_ok() {
+            let this = Arc::clone(self);
+            self.lane.runtime.spawn(async move {
+                let flushed = this.ending.cancelled();
+                if tokio::time::timeout(this.close_timeout, flushed).await.is_err() {
+                    this.fail(CloseReason::Local);
+                }
+            });
+        }
+    }
+
+    /// Ends at once.
+    pub(crate) fn fail(self: &Arc<Self>, reason: CloseReason) {
+        // A path that has ended needs no end.
+        let _ = self.with_path(|_| Err::<(), _>(reason));
+    }
+
+    /// Why nothing can be sent any more.
+    pub(crate) fn closed(&self) -> TransportError {
+        let reason = match &*self.state() {
+            State::Ended(reason) => reason.clone(),
+            State::Alive(path) => match &path.phase {
+                Phase::Halting(reason) => reason.clone(),
+                _ => CloseReason::Local,
+            },
+        };
+        TransportError::Closed { reason }
+    }
+
+    /// Holds back posting until [`Connection::uncork`], for the lane's task.
+    pub(crate) fn cork(&self) {
+        if let State::Alive(path) = &mut *self.state() {
+            path.is_corked = true;
+        }
+    }
+
+    /// Posts everything that was held back.
+    pub(crate) fn uncork(self: &Arc<Self>) {
+        if let State::Alive(path) = &mut *self.state() {
+            path.is_corked = false;
+        }
+        // A path that has failed posts nothing, and has said why already.
+        let _ = self.with_path(|_| Ok(()));
+    }
+
+    /// Delivers what came before the path was open. For the lane's task.
+    pub(crate) fn open(self: &Arc<Self>) {
+        let early = self.with_path(|path| Ok(path.open()?));
+        self.deliver(early.unwrap_or_default());
+    }
+
+    /// Takes a message of the peer. For the lane's task.
+    pub(crate) fn handle_message(self: &Arc<Self>, message: &[u8]) {
+        let arrival = {
+            let mut state = self.state();
+            let State::Alive(path) = &mut *state else { return };
+            let result = path.handle_message(message, &self.counters);
+            if path.is_proven && !self.proven.is_cancelled() {
+                self.proven.cancel();
+            }
+            match result {
+                Ok(arrival) => arrival,
+                Err(error) => {
+                    self.halt_unless_halting(path, error.into());
+                    return;
+                }
+            }
+        };
+        self.deliver(arrival);
+    }
+
+    /// Takes a receive that failed or makes no sense. For the lane's task.
+    pub(crate) fn handle_bad_receive(self: &Arc<Self>, words: String) {
+        self.fail(CloseReason::Failed(words));
+    }
+
+    /// Takes a completion of the queue pair. For the lane's task.
+    pub(crate) fn handle_completion(self: &Arc<Self>, completion: Completion) {
+        let mut arrivals = Vec::new();
+        {
+            let mut state = self.state();
+            let State::Alive(path) = &mut *state else { return };
+            if let Err(reason) = path.handle_completion(completion, &mut arrivals) {
+                self.halt_unless_halting(path, reason);
+            }
+        }
+        self.deliver(arrivals);
+    }
+
+    fn halt_unless_halting(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
+        if !matches!(path.phase, Phase::Halting(_)) {
+            self.halt(path, reason);
+        }
+    }
+
+    fn deliver(self: &Arc<Self>, arrivals: impl IntoIterator<Item = Arrival>) {
+        let Some(handler) = self.handler() else { return };
+        for arrival in arrivals {
+            let result = match arrival {
+                Arrival::Small(frame) => handler.handle_frame(frame),
+                Arrival::Large(frame) => {
+                    self.counters.large_received.add(1);
+                    handler.handle_frame(frame)
+                }
+                Arrival::Offered { transfer, offer } => {
+                    self.handle_offer(&*handler, transfer, offer)
+                }
+            };
+            if let Err(error) = result {
+                return self.fail(error.into());
+            }
+        }
+    }
+
+    fn handle_offer(
+        self: &Arc<Self>,
+        handler: &dyn Handler,
+        transfer: u32,
+        offer: Offer,
+    ) -> Result<(), ProtocolError> {
+        let admission = handler.handle_announced(&offer.prefix, offer.frame_len)?;
+        let Admission::Accept { deadline } = admission else {
+            self.release(transfer);
+            return Ok(());
+        };
+        let len = usize::try_from(offer.frame_len).ok();
+        if let Some(len) = len.filter(|len| *len <= PULL_IN_PLACE_LEN_MAX) {
+            match self.lane.sinks.try_take(len) {
+                Ok(sink) => {
+                    self.pull(transfer, offer, sink);
+                    return Ok(());
+                }
+                Err(PoolError::Exhausted { .. }) => {}
+                Err(error) => return self.withhold(handler, transfer, &offer, &error),
+            }
+        }
+        self.lane.runtime.spawn(Arc::clone(self).pull_later(transfer, offer, deadline));
+        Ok(())
+    }
+
+    /// Waits for memory and then pulls. The lane's task delivers the outcome, whatever it is.
+    async fn pull_later(self: Arc<Self>, transfer: u32, offer: Offer, deadline: Option<Deadline>) {
+        let len = usize::try_from(offer.frame_len).unwrap_or(usize::MAX);
+        let sink = tokio::select! {
+            () = self.ending.cancelled() => return,
+            sink = self.lane.sinks.take(len) => sink,
+        };
+        // Last look at the deadline before the first READ; a READ is never posted for nothing.
+        let is_late = deadline.is_some_and(|deadline| deadline.has_passed(Instant::now()));
+        let reason = match sink {
+            Ok(sink) if !is_late => return self.pull(transfer, offer, sink),
+            Ok(_) => Withheld::Expired,
+            Err(error) => no_memory(&error),
+        };
+        self.release(transfer);
+        self.lane.kick(Kick::Withheld(self.tag, offer.prefix, reason));
+    }
+
+    fn withhold(
+        self: &Arc<Self>,
+        handler: &dyn Handler,
+        transfer: u32,
+        offer: &Offer,
+        error: &PoolError,
+    ) -> Result<(), ProtocolError> {
+        self.release(transfer);
+        handler.handle_withheld(&offer.prefix, no_memory(error))
+    }
+
+    /// Tells the handler of a frame that will not come. For the lane's task.
+    pub(crate) fn handle_withheld(self: &Arc<Self>, prefix: &[u8; HEADER_LEN], reason: Withheld) {
+        let Some(handler) = self.handler() else { return };
+        if let Err(error) = handler.handle_withheld(prefix, reason) {
+            self.fail(error.into());
+        }
+    }
+
+    fn pull(self: &Arc<Self>, transfer: u32, offer: Offer, sink: LargeBuffer) {
+        // A path that has ended meanwhile takes its memory back by dropping it.
+        let _ = self.with_path(|path| Ok(path.pull(transfer, offer.segments, sink)?));
+    }
+
+    fn release(self: &Arc<Self>, transfer: u32) {
+        let _ = self.with_path(|path| {
+            path.push_release(transfer, Released::Refused);
+            Ok(())
+        });
+    }
+
+    /// Whether the queue pair is halted and nothing is in flight. For the lane's task.
+    pub(crate) fn is_drained(&self) -> bool {
+        match &*self.state() {
+            State::Alive(path) => path.queue_pair.is_drained(),
+            State::Ended(_) => false,
+        }
+    }
+
+    /// Destroys the queue pair and tells the handler. For the lane's task, once.
+    pub(crate) fn end(self: &Arc<Self>) {
+        let (path, reason) = {
+            let mut state = self.state();
+            let reason = match &*state {
+                State::Ended(_) => return,
+                State::Alive(path) => match &path.phase {
+                    Phase::Halting(reason) => reason.clone(),
+                    _ => CloseReason::Failed("the RDMA lane has ended".into()),
+                },
+            };
+            match std::mem::replace(&mut *state, State::Ended(reason.clone())) {
+                State::Alive(path) => (path, reason),
+                State::Ended(_) => return,
+            }
+        };
+        self.ending.cancel();
+        self.frames.close();
+        // Destroying is a system call that may wait for the device.
+        let ended = self.ended.clone().drop_guard();
+        self.lane.runtime.spawn_blocking(move || {
+            path.destroy();
+            drop(ended);
+        });
+        let handler = self.handler_slot().take();
+        if let Some(handler) = handler {
+            handler.handle_closed(reason);
+        }
+    }
+}
+
+/// What a connection is made with, besides its path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionLimits {
+    pub(crate) frame_len_max: usize,
+    pub(crate) promised_slots: u32,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Connection");
+        match &*self.state() {
+            State::Alive(path) => debug.field("path", path),
+            State::Ended(reason) => debug.field("ended", reason),
+        };
+        debug.field("tag", &self.tag).finish_non_exhaustive()
+    }
+}
+
+fn closed_unless(may: bool) -> Result<(), TransportError> {
+    if may { Ok(()) } else { Err(TransportError::Closed { reason: CloseReason::Local }) }
+}
+
+fn no_memory(error: &PoolError) -> Withheld {
+    let knob = match error {
+        PoolError::TooLarge { .. } | PoolError::Exhausted { .. } => " (rdma.sink_bytes_max)",
+        PoolError::Register(_) => "",
+    };
+    Withheld::NoMemory(format!("{error}{knob}"))
+}

@@ -1,0 +1,384 @@
+//! A lane: one completion queue, one shared receive queue, one task, many connections.
+//!
+//! The task polls while there is work and for a little after, then arms the queue, polls once
+//! more, and sleeps on the completion channel. It copies each message out of its slot and posts
+//! the slot again before anything else can wait for it, so that a slow handler never holds one.
+//! Requests from other tasks that only this one may serve come as a [`Kick`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rpc_core::transport::Withheld;
+use rpc_core::wire::HEADER_LEN;
+use slab::Slab;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::RdmaConfig;
+use crate::connection::Connection;
+use crate::credits::{RESERVE, WINDOW_MIN};
+use crate::memory::{Access, RegionPool, SlotPool};
+use crate::verbs::{
+    Attachment, Completion, CompletionQueue, Device, ReceiveError, SharedReceiveQueue,
+    SharedReceiveQueueConfig, VerbsError, WorkKind,
+};
+
+/// A connection is promised at most this share of the slots that are left, so that each one leaves
+/// some for those to come: with 1,024 slots the first gets 32, and 76 fit.
+const SHARE: u32 = 32;
+
+/// How often the queue is polled in a row before other tasks of the thread get their turn.
+const POLLS_PER_TURN: usize = 64;
+
+/// A lane, as long as somebody uses it.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) shared: Arc<LaneShared>,
+    _stop: DropGuard,
+}
+
+/// What connections and the lane's task share.
+pub(crate) struct LaneShared {
+    pub(crate) config: RdmaConfig,
+    /// Where the lane's task runs. Connections are closed from anywhere, a destructor included.
+    pub(crate) runtime: Handle,
+    pub(crate) attachment: Attachment,
+    pub(crate) send_slots: Arc<SlotPool>,
+    pub(crate) sources: Arc<RegionPool>,
+    pub(crate) sinks: Arc<RegionPool>,
+    /// Bytes of memory that messages are received into, whatever the number of connections.
+    pub(crate) receive_bytes: usize,
+    table: Mutex<Table>,
+    kicks: Mutex<Vec<Kick>>,
+    kicked: Notify,
+}
+
+/// The connections of a lane.
+#[derive(Default)]
+struct Table {
+    by_tag: Slab<Option<Arc<Connection>>>,
+    tag_by_number: HashMap<u32, u32>,
+    promised_slots: u32,
+    is_dead: bool,
+}
+
+/// Something for the lane's task to do for the connection with a tag.
+#[derive(Debug)]
+pub(crate) enum Kick {
+    /// Deliver what came before the handler was there.
+    Open(u32),
+    /// See whether the connection has ended.
+    Check(u32),
+    /// End the connection although its queue pair does not drain.
+    End(u32),
+    /// Tell the handler of a frame that will not come.
+    Withheld(u32, [u8; HEADER_LEN], Withheld),
+}
+
+/// A place among a lane's connections; dropped unused, it is free again.
+pub(crate) struct Place {
+    lane: Arc<LaneShared>,
+    pub(crate) tag: u32,
+    pub(crate) window: u32,
+    is_used: bool,
+}
+
+impl Lane {
+    /// Makes a lane on a device, and starts its task in the current tokio runtime.
+    pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
+        let slots = u32::from(config.receive_slots);
+        let wanted = slots + config.connections_max * (config.send_depth + 1);
+        let capacity = wanted.min(device.attributes().completions_max);
+        let completions = CompletionQueue::new(device, capacity)?;
+        let receives = SharedReceiveQueue::new(
+            &completions,
+            &SharedReceiveQueueConfig {
+                slot_count: config.receive_slots,
+                slot_len: config.slot_len,
+                tag: 0,
+            },
+        )?;
+        let shared = Arc::new(LaneShared {
+            config: config.clone(),
+            runtime: Handle::current(),
+            attachment: receives.attachment(),
+            send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
+            sources: RegionPool::new(device, Access::Source, config.source_bytes_max),
+            sinks: RegionPool::new(device, Access::Sink, config.sink_bytes_max),
+            receive_bytes: receives.memory_bytes(),
+            table: Mutex::default(),
+            kicks: Mutex::default(),
+            kicked: Notify::new(),
+        });
+        let stop = CancellationToken::new();
+        let driver = Driver {
+            shared: Arc::clone(&shared),
+            completions,
+            receives,
+            batch: Vec::new(),
+            corked: Vec::new(),
+        };
+        tokio::spawn(driver.run(stop.clone()));
+        Ok(Self { shared, _stop: stop.drop_guard() })
+    }
+}
+
+impl LaneShared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Every change to the table is complete before anything that could panic.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place and promises it receive slots.
+    ///
+    /// # Errors
+    ///
+    /// In words, when there are no slots left to promise or the lane has ended.
+    pub(crate) fn take_place(self: &Arc<Self>) -> Result<Place, String> {
+        let mut table = self.table();
+        if table.is_dead {
+            return Err("the RDMA lane has ended; see the log for the reason".into());
+        }
+        let slots = u32::from(self.config.receive_slots);
+        let left = slots - table.promised_slots;
+        let window = (left / SHARE).min(self.config.credits_max).max(WINDOW_MIN);
+        let promise = window + RESERVE;
+        let count = table.by_tag.len();
+        if promise > left || count >= self.config.connections_max as usize {
+            return Err(format!(
+                "the lane is full: {count} connections of at most {} (rdma.connections_max), and \
+                 {left} of {slots} receive slots left to promise (rdma.receive_slots)",
+                self.config.connections_max,
+            ));
+        }
+        table.promised_slots += promise;
+        let key = table.by_tag.insert(None);
+        // At most `connections_max` places are taken.
+        let tag = u32::try_from(key).unwrap_or(u32::MAX);
+        Ok(Place { lane: Arc::clone(self), tag, window, is_used: false })
+    }
+
+    /// Puts a connection into its place, so that its messages and completions find it.
+    pub(crate) fn register(&self, mut place: Place, connection: &Arc<Connection>, number: u32) {
+        place.is_used = true;
+        let mut table = self.table();
+        table.by_tag[place.tag as usize] = Some(Arc::clone(connection));
+        table.tag_by_number.insert(number, place.tag);
+    }
+
+    fn remove(&self, tag: u32, promised_slots: u32) {
+        let mut table = self.table();
+        table.tag_by_number.retain(|_, other| *other != tag);
+        table.by_tag.try_remove(tag as usize);
+        table.promised_slots -= promised_slots;
+    }
+
+    /// Whether its task has ended.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.table().is_dead
+    }
+
+    /// How many connections the lane has.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.table().by_tag.len()
+    }
+
+    fn by_tag(&self, tag: u32) -> Option<Arc<Connection>> {
+        self.table().by_tag.get(tag as usize)?.clone()
+    }
+
+    fn by_number(&self, number: u32) -> Option<Arc<Connection>> {
+        let table = self.table();
+        let tag = *table.tag_by_number.get(&number)?;
+        table.by_tag.get(tag as usize)?.clone()
+    }
+
+    pub(crate) fn kick(&self, kick: Kick) {
+        self.kicks.lock().unwrap_or_else(PoisonError::into_inner).push(kick);
+        self.kicked.notify_one();
+    }
+
+    fn take_kicks(&self) -> Vec<Kick> {
+        std::mem::take(&mut *self.kicks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Place {
+    /// The receive slots promised, the reserve included.
+    pub(crate) fn promised_slots(&self) -> u32 {
+        self.window + RESERVE
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.lane.remove(self.tag, self.promised_slots());
+        }
+    }
+}
+
+impl fmt::Debug for LaneShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaneShared")
+            .field("device", &self.attachment.device().name())
+            .field("connections", &self.connection_count())
+            .field("receive_bytes", &self.receive_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The lane's task.
+struct Driver {
+    shared: Arc<LaneShared>,
+    completions: CompletionQueue,
+    receives: SharedReceiveQueue,
+    batch: Vec<Completion>,
+    corked: Vec<Arc<Connection>>,
+}
+
+impl Driver {
+    async fn run(mut self, stop: CancellationToken) {
+        let result = tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            result = self.drive() => result,
+        };
+        if let Err(error) = result {
+            let device = self.shared.attachment.device().name();
+            tracing::error!(%error, device, "an RDMA lane has failed");
+        }
+    }
+
+    async fn drive(&mut self) -> Result<(), VerbsError> {
+        loop {
+            self.spin().await?;
+            self.completions.arm()?;
+            // What completed between the last poll and arming makes no event.
+            if self.turn()? {
+                continue;
+            }
+            tokio::select! {
+                result = self.completions.wait() => result?,
+                () = self.shared.kicked.notified() => {}
+            }
+        }
+    }
+
+    /// Works while there is work, and a little longer.
+    async fn spin(&mut self) -> Result<(), VerbsError> {
+        let mut last_work = Instant::now();
+        loop {
+            for _ in 0..POLLS_PER_TURN {
+                if self.turn()? {
+                    last_work = Instant::now();
+                    break;
+                }
+                if last_work.elapsed() >= self.shared.config.spin {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            // Those whom the work has woken run now, on this thread too.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Handles what there is; false when there was nothing.
+    fn turn(&mut self) -> Result<bool, VerbsError> {
+        let kicks = self.shared.take_kicks();
+        let is_kicked = !kicks.is_empty();
+        for kick in kicks {
+            self.serve(kick);
+        }
+        let count = self.completions.poll(&mut self.batch)?;
+        if count > 0 {
+            let mut batch = std::mem::take(&mut self.batch);
+            for completion in batch.drain(..) {
+                self.dispatch(completion);
+            }
+            self.batch = batch;
+        }
+        // Slots go back before grants for them go out.
+        let reposted = self.receives.repost();
+        for connection in std::mem::take(&mut self.corked) {
+            connection.uncork();
+            self.end_if_drained(&connection);
+        }
+        reposted?;
+        Ok(count > 0 || is_kicked)
+    }
+
+    fn serve(&mut self, kick: Kick) {
+        let (Kick::Open(tag) | Kick::Check(tag) | Kick::End(tag) | Kick::Withheld(tag, ..)) = kick;
+        let Some(connection) = self.shared.by_tag(tag) else { return };
+        match kick {
+            Kick::Open(_) => connection.open(),
+            Kick::Check(_) => {}
+            Kick::End(_) => return self.end(&connection),
+            Kick::Withheld(_, prefix, reason) => connection.handle_withheld(&prefix, reason),
+        }
+        self.end_if_drained(&connection);
+    }
+
+    fn dispatch(&mut self, completion: Completion) {
+        let number = completion.queue_pair_number();
+        if completion.kind() != WorkKind::Receive {
+            if let Some(connection) = self.shared.by_tag(completion.tag()) {
+                self.cork(&connection);
+                connection.handle_completion(completion);
+            }
+            return;
+        }
+        // Messages of a queue pair that is gone still arrive; their slots go back like any.
+        let connection = self.shared.by_number(number);
+        if let Some(connection) = &connection {
+            self.cork(connection);
+        }
+        let received = self.receives.receive(completion, |message| {
+            if let Some(connection) = &connection {
+                connection.handle_message(message);
+            }
+        });
+        match (received, connection) {
+            (Err(ReceiveError::Failed(error)), _) if error.is_flush() => {}
+            (Err(error), Some(connection)) => connection.handle_bad_receive(error.to_string()),
+            (Err(error), None) => tracing::debug!(%error, number, "ignored a receive"),
+            (Ok(()), _) => {}
+        }
+    }
+
+    fn cork(&mut self, connection: &Arc<Connection>) {
+        if !self.corked.iter().any(|other| other.tag == connection.tag) {
+            connection.cork();
+            self.corked.push(Arc::clone(connection));
+        }
+    }
+
+    fn end_if_drained(&self, connection: &Arc<Connection>) {
+        if connection.is_drained() {
+            self.end(connection);
+        }
+    }
+
+    fn end(&self, connection: &Arc<Connection>) {
+        connection.end();
+        self.shared.remove(connection.tag, connection.promised_slots);
+    }
+}
+
+/// Also when the runtime goes away: nobody will handle the connections' completions any more.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let connections: Vec<_> = {
+            let mut table = self.shared.table();
+            table.is_dead = true;
+            table.by_tag.iter().filter_map(|(_, connection)| connection.clone()).collect()
+        };
+        for connection in connections {
+            self.end(&connection);
+        }
+    }
+}

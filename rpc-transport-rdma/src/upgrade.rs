@@ -1,0 +1,265 @@
+//! RDMA as an upgrade of a connection that starts on another path.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
+use rpc_core::transport::{Addresses, CloseReason};
+
+use crate::RdmaConfig;
+use crate::blob::Blob;
+use crate::connection::{Connection, ConnectionLimits};
+use crate::credits::Credits;
+use crate::device::{PortQuery, find_port};
+use crate::lane::{Lane, Place};
+use crate::memory::SlotPool;
+use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
+use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
+use crate::puller::Puller;
+use crate::transport::RdmaTransport;
+use crate::verbs::{Ibverbs, Port, Provider, QueuePair, QueuePairConfig};
+
+/// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
+/// gives up after about half a second, twice that on a device that stretches its timeouts.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Control slots of a connection: the window of a default connection's releases and cancels, half
+/// of it in flight and half being filled, in one page of memory.
+const CONTROL_SLOTS: u32 = 32;
+
+/// The way to RDMA. One of these holds the lanes of every device that is in use.
+pub struct RdmaUpgrade {
+    provider: Box<dyn Provider>,
+    config: RdmaConfig,
+    lanes: Mutex<HashMap<String, Arc<Lane>>>,
+}
+
+impl RdmaUpgrade {
+    /// The way to the RDMA devices of this host. Nothing is opened before it is needed.
+    #[must_use]
+    pub fn new(config: RdmaConfig) -> Self {
+        Self::with_provider(Box::new(Ibverbs::new()), config)
+    }
+
+    /// The way to the devices of another provider of verbs.
+    #[must_use]
+    pub fn with_provider(provider: Box<dyn Provider>, config: RdmaConfig) -> Self {
+        Self { provider, config, lanes: Mutex::default() }
+    }
+
+    /// What each lane in use has: its device, its connections, and the memory that all of them
+    /// receive into.
+    #[must_use]
+    pub fn lanes(&self) -> Vec<LaneInfo> {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let infos = lanes.iter().map(|(device, lane)| LaneInfo {
+            device: device.clone(),
+            connection_count: lane.shared.connection_count(),
+            receive_bytes: lane.shared.receive_bytes,
+        });
+        infos.collect()
+    }
+
+    fn port(&self, local: Option<IpAddr>) -> Result<Port, Declined> {
+        let address = local.ok_or_else(|| Declined::new("the connection has no IP address"))?;
+        let query = PortQuery { address, device: self.config.device.as_deref() };
+        find_port(&*self.provider, query).map_err(|error| Declined::new(error.to_string()))
+    }
+
+    /// The lane of a device; made at the first connection, and anew when its task has ended.
+    fn lane(&self, port: &Port) -> Result<Arc<Lane>, Declined> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = port.device.name();
+        if let Some(lane) = lanes.get(name).filter(|lane| !lane.shared.is_dead()) {
+            return Ok(Arc::clone(lane));
+        }
+        let lane = Lane::start(&port.device, &self.config).map_err(|error| declined(&error))?;
+        let lane = Arc::new(lane);
+        lanes.insert(name.to_owned(), Arc::clone(&lane));
+        Ok(lane)
+    }
+
+    fn prepare(&self, addresses: &Addresses) -> Result<Prepared, Declined> {
+        let port = self.port(addresses.local.map(|address| address.ip()))?;
+        let lane = self.lane(&port)?;
+        // Keys and queues of one opening of a device mean nothing to another.
+        let port = Port { device: lane.shared.attachment.device().clone(), ..port };
+        let place = lane.shared.take_place().map_err(Declined::new)?;
+        let config = QueuePairConfig {
+            send_depth: self.config.send_depth,
+            reads_max: self.config.reads_max,
+            tag: place.tag,
+            ..QueuePairConfig::default()
+        };
+        let queue_pair = QueuePair::new(&lane.shared.attachment, &port, &config);
+        let queue_pair = queue_pair.map_err(|error| declined(&error))?;
+        // A new hasher is seeded at random, which is all that an epoch has to be.
+        #[allow(clippy::cast_possible_truncation)]
+        let epoch = RandomState::new().build_hasher().finish() as u32;
+        Ok(Prepared { lane, place, queue_pair, epoch })
+    }
+}
+
+impl fmt::Debug for RdmaUpgrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RdmaUpgrade").field("lanes", &self.lanes()).finish_non_exhaustive()
+    }
+}
+
+/// What a lane says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaneInfo {
+    /// The device.
+    pub device: String,
+    /// How many connections it has.
+    pub connection_count: usize,
+    /// Bytes of memory that messages are received into, for all connections together.
+    pub receive_bytes: usize,
+}
+
+/// One end of a path that knows nothing of the other yet.
+struct Prepared {
+    lane: Arc<Lane>,
+    place: Place,
+    queue_pair: QueuePair,
+    epoch: u32,
+}
+
+impl Prepared {
+    fn blob(&self) -> Blob {
+        Blob {
+            endpoint: self.queue_pair.endpoint(),
+            epoch: self.epoch,
+            grant: self.place.window,
+            slot_len: self.lane.shared.config.slot_len,
+        }
+    }
+
+    /// Joins the end with its peer's, and registers it with its lane.
+    fn join(mut self, peer: &Blob) -> Result<Joined, Declined> {
+        let config = &self.lane.shared.config;
+        let agreement = self.queue_pair.connect(&peer.endpoint, &config.connect);
+        let agreement = agreement.map_err(|error| declined(&error))?;
+        let slot_len = config.slot_len.min(peer.slot_len);
+        if (slot_len as usize) < OFFER_LEN_MAX {
+            return Err(Declined::new(format!(
+                "slots of {slot_len} bytes are too short: an offer takes {OFFER_LEN_MAX}"
+            )));
+        }
+        let device = self.lane.shared.attachment.device();
+        let control = SlotPool::new(device, CONTROL_SLOTS, CONTROL_SLOT_LEN);
+        let control = control.map_err(|error| declined(&error))?;
+        let rules =
+            Rules { our_epoch: self.epoch, peer_epoch: peer.epoch, window: self.place.window };
+        let chunk_len = config.read_len_max.min(self.queue_pair.message_len_max()).max(1);
+        let puller = Puller::new(agreement.reads_max, chunk_len);
+        let credits = Credits::new(self.place.window, peer.grant);
+        let number = self.queue_pair.number();
+        let limits = ConnectionLimits {
+            frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN,
+            promised_slots: self.place.promised_slots(),
+        };
+        let path = Path::new(self.queue_pair, rules, credits, control, puller);
+        let shared = Arc::clone(&self.lane.shared);
+        let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);
+        let connection = Arc::new(connection);
+        shared.register(self.place, &connection, number);
+        Ok(Joined { connection: Some(connection), lane: self.lane })
+    }
+}
+
+/// A path whose ends are joined. Dropped before it is a link, it is torn down.
+struct Joined {
+    connection: Option<Arc<Connection>>,
+    lane: Arc<Lane>,
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            connection.fail(CloseReason::Local);
+        }
+    }
+}
+
+/// An offer that waits for the peer's answer.
+struct Offering(Prepared);
+
+impl PendingOffer for Offering {
+    fn blob(&self) -> Vec<u8> {
+        self.0.blob().encode()
+    }
+
+    fn connect(self: Box<Self>, answer: &[u8]) -> Result<Box<dyn Candidate>, Declined> {
+        Ok(Box::new(self.0.join(&Blob::decode(answer)?)?))
+    }
+}
+
+impl Candidate for Joined {
+    fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>> {
+        Box::pin(async {
+            let Some(connection) = &self.connection else {
+                return Err(Declined::new("the path is in use"));
+            };
+            let failed = |error: &dyn fmt::Display| {
+                Declined::new(format!("the path could not be proven: {error}"))
+            };
+            connection.probe().map_err(|error| failed(&error))?;
+            tokio::select! {
+                () = connection.proven.cancelled() => Ok(()),
+                () = connection.ending.cancelled() => Err(failed(&connection.closed())),
+                () = tokio::time::sleep(PROOF_TIMEOUT) => {
+                    let ms = PROOF_TIMEOUT.as_millis();
+                    Err(failed(&format_args!("no answer to a probe within {ms} ms")))
+                }
+            }
+        })
+    }
+
+    fn into_link(mut self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Link> {
+        match self.connection.take() {
+            Some(connection) => {
+                Box::new(RdmaTransport::new(connection, bootstrap, Arc::clone(&self.lane)))
+            }
+            None => bootstrap.into_link(),
+        }
+    }
+}
+
+impl Upgrade for RdmaUpgrade {
+    fn name(&self) -> &'static str {
+        "rdma"
+    }
+
+    fn offer(&self, addresses: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
+        Ok(Box::new(Offering(self.prepare(addresses)?)))
+    }
+
+    fn accept(
+        &self,
+        addresses: &Addresses,
+        offer: &[u8],
+    ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
+        let peer = Blob::decode(offer)?;
+        let prepared = self.prepare(addresses)?;
+        let answer = prepared.blob().encode();
+        Ok((answer, Box::new(prepared.join(&peer)?)))
+    }
+}
+
+/// An error with its causes, in one line.
+fn declined(error: &dyn std::error::Error) -> Declined {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    Declined::new(words)
+}
