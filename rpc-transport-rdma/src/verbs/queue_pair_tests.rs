@@ -333,3 +333,18 @@ fn the_largest_and_the_least_depth_are_checked() {
         assert!(matches!(error, VerbsError::LimitExceeded { what: "send depth", .. }));
     }
 }
+
+#[test]
+fn queues_move_between_threads_and_what_makes_them_is_shared() {
+    fn is_send<T: Send>() {}
+    fn is_shared<T: Send + Sync>() {}
+    is_send::<QueuePair>();
+    is_send::<CompletionQueue>();
+    is_send::<SharedReceiveQueue>();
+    is_send::<Done>();
+    is_shared::<Attachment>();
+    is_shared::<Port>();
+    is_shared::<Arc<SlotPool>>();
+    is_shared::<Arc<RegionPool>>();
+    is_shared::<LargeBuffer>();
+}
