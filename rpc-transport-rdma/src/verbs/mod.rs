@@ -60,8 +60,12 @@ mod keys;
 pub(crate) mod mock;
 #[forbid(unsafe_code)]
 mod port;
+#[forbid(unsafe_code)]
+mod post_error;
 mod provider;
 mod queue_pair;
+#[forbid(unsafe_code)]
+mod queue_pair_config;
 mod shared_receive_queue;
 #[forbid(unsafe_code)]
 mod slot_table;
@@ -82,11 +86,13 @@ pub use gid::{Gid, GidEntry, GidKind};
 pub use ibverbs::Ibverbs;
 pub use keys::{LocalKey, RemoteKey, RemoteMemory};
 pub use port::Port;
+pub use post_error::{PostError, UnknownCompletion};
 pub use provider::{
     PartialPost, Provider, QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion,
     RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend, RawSharedReceiveQueue,
 };
-pub use queue_pair::{PostError, QueuePair, QueuePairConfig, UnknownCompletion};
+pub use queue_pair::QueuePair;
+pub use queue_pair_config::QueuePairConfig;
 pub use shared_receive_queue::{ReceiveError, SharedReceiveQueue, SharedReceiveQueueConfig};
 pub use work::{Done, Work};
 pub use work_id::{WorkId, WorkKind};

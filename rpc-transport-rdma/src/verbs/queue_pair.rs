@@ -15,37 +15,16 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::mem;
 
-use super::endpoint::NUMBER_24_MAX;
 use super::in_flight::InFlight;
 use super::work_id::QueueIdentity;
 use super::{
     Agreement, Attachment, Completion, CompletionError, ConnectError, ConnectOptions, Done,
-    Endpoint, PathAttributes, Port, QueuePairRequest, RawOperation, RawQueuePair, RawSegment,
-    RawSend, VerbsError, Work, WorkId, WorkKind, WorkStatus,
+    Endpoint, PathAttributes, Port, PostError, QueuePairConfig, QueuePairRequest, RawOperation,
+    RawQueuePair, RawSend, UnknownCompletion, VerbsError, Work, WorkId, WorkKind, WorkStatus,
 };
-
-/// Size and name of a queue pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueuePairConfig {
-    /// Requests in flight at most, 1 to 16382; 256 by default.
-    pub send_depth: u32,
-    /// Messages up to this length are copied when posting, if the device can; 220 by default.
-    pub inline_max: u32,
-    /// READs outstanding at most in each direction; 16 by default.
-    pub reads_max: u8,
-    /// Tag of its completions, at most [`WorkId::TAG_MAX`]; 0 by default.
-    pub tag: u32,
-}
-
-impl Default for QueuePairConfig {
-    fn default() -> Self {
-        Self { send_depth: 256, inline_max: 220, reads_max: 16, tag: 0 }
-    }
-}
 
 /// One end of a reliable connection.
 pub struct QueuePair {
@@ -71,38 +50,6 @@ enum State {
     Drained,
 }
 
-/// Why work was not posted.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PostError {
-    /// The queue pair is not connected, has failed or is halted. Nothing was posted.
-    #[error("the queue pair is not ready: it is not connected, has failed or is halted")]
-    NotReady,
-    /// The request at this place of the batch cannot be. Nothing was posted.
-    #[error("request {index} of the batch is invalid: {reason}")]
-    Invalid {
-        /// Its place in the batch.
-        index: usize,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// The device refused. What it accepted is in flight and the rest is still in the batch; there
-    /// is no undo, so the queue pair has failed and wants to be halted.
-    #[error("the device took {accepted} requests and refused the next")]
-    Device {
-        /// How many are in flight.
-        accepted: usize,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// A completion was given to a queue pair that has no such work in flight.
-#[derive(Debug, thiserror::Error)]
-#[error("a completion of {0:?}, which this queue pair has not in flight")]
-pub struct UnknownCompletion(pub WorkId);
-
 impl QueuePair {
     /// Makes a queue pair that is not connected yet.
     ///
@@ -116,7 +63,7 @@ impl QueuePair {
         port: &Port,
         config: &QueuePairConfig,
     ) -> Result<Self, VerbsError> {
-        let identity = check(attachment, port, config)?;
+        let identity = config.check(attachment, port)?;
         let completions = config.send_depth + 1;
         attachment.completion_queue().budget.claim(completions)?;
         let request = QueuePairRequest {
@@ -131,7 +78,7 @@ impl QueuePair {
             attachment.completion_queue().budget.retire(completions);
         })?;
         Ok(Self {
-            local: local_endpoint(raw.number(), port, config),
+            local: config.local_endpoint(raw.number(), port),
             raw: Some(raw),
             in_flight: InFlight::with_capacity(completions as usize),
             requests: Vec::new(),
@@ -354,8 +301,9 @@ impl QueuePair {
         }
         // A full queue is no error as long as some completion will come to say that it no longer
         // is. Without one the rest, and what was accepted without asking for a completion, would
-        // wait for ever.
-        if partial.errno == libc::ENOMEM && self.in_flight.has_signaled() {
+        // wait for ever. Nor is it a full queue if the device may have taken everything.
+        let is_full = partial.errno == libc::ENOMEM && accepted < count;
+        if is_full && self.in_flight.has_signaled() {
             return Ok(accepted);
         }
         self.state = State::Failed;
@@ -365,33 +313,19 @@ impl QueuePair {
 
     /// A piece of work as the device needs it, or what is wrong with it.
     fn request(&self, work: &Work, position: u16) -> Result<RawSend, &'static str> {
-        let (kind, operation, segment) = match work {
-            Work::Send { slot, len } => {
-                if *len as usize > slot.len() {
-                    return Err("the message is longer than its slot");
-                }
-                (WorkKind::Send, RawOperation::Send, slot.segment(*len))
-            }
-            Work::Read { sink, offset, len, remote } => {
-                let segment = sink.segment(*offset, *len);
-                let segment = segment.ok_or("the READ does not fit its sink")?;
-                (WorkKind::Read, RawOperation::Read(*remote), segment)
-            }
-        };
+        let (kind, operation, segment) = work.parts()?;
         if segment.len > self.message_len_max() {
             return Err("it is longer than the port's longest message");
         }
-        if segment.len == 0 && kind == WorkKind::Read {
-            return Err("a READ of nothing");
-        }
         let segment = (segment.len > 0).then_some(segment);
-        let inline = kind == WorkKind::Send && segment.is_some_and(|it| self.fits_inline(it));
-        let work_id = self.identity.work_id(kind, position).to_u64();
-        Ok(RawSend { work_id, operation, segment, signaled: false, inline })
-    }
-
-    fn fits_inline(&self, segment: RawSegment) -> bool {
-        segment.len <= self.inline_max()
+        let fits_inline = segment.is_some_and(|segment| segment.len <= self.inline_max());
+        Ok(RawSend {
+            work_id: self.identity.work_id(kind, position).to_u64(),
+            operation,
+            segment,
+            signaled: false,
+            inline: kind == WorkKind::Send && fits_inline,
+        })
     }
 
     fn raw(&mut self) -> &mut dyn RawQueuePair {
@@ -403,42 +337,6 @@ impl QueuePair {
 /// reported as flushed when it failed, because nobody knows any more.
 fn earlier(outcome: Result<(), CompletionError>) -> Result<(), CompletionError> {
     outcome.map_err(|error| CompletionError { status: WorkStatus::Flushed, ..error })
-}
-
-/// Checks a configuration against the device and the format of work ids.
-fn check(
-    attachment: &Attachment,
-    port: &Port,
-    config: &QueuePairConfig,
-) -> Result<QueueIdentity, VerbsError> {
-    if !attachment.device().is_same(&port.device) {
-        return Err(VerbsError::ForeignObject { what: "the port" });
-    }
-    // Less one for the marker, and positions must outnumber what is in flight.
-    let device_max = port.device.attributes().send_depth_max.saturating_sub(1);
-    let max = device_max.min(u32::from(WorkId::POSITIONS) - 2);
-    if config.send_depth == 0 || config.send_depth > max {
-        let asked = config.send_depth.into();
-        return Err(VerbsError::LimitExceeded { what: "send depth", asked, max: max.into() });
-    }
-    QueueIdentity::new(config.tag)
-}
-
-fn local_endpoint(queue_pair_number: u32, port: &Port, config: &QueuePairConfig) -> Endpoint {
-    let device = port.device.attributes();
-    // A new hasher is seeded at random; that is enough for a number which only has to differ from
-    // the last connection's, so that its late packets are not taken for ours.
-    #[allow(clippy::cast_possible_truncation)]
-    let random = RandomState::new().build_hasher().finish() as u32;
-    Endpoint {
-        queue_pair_number,
-        packet_sequence_number: random & NUMBER_24_MAX,
-        gid: port.gid,
-        lid: port.attributes.lid,
-        mtu: port.attributes.active_mtu,
-        reads_max: config.reads_max.min(device.reads_in_max).min(device.reads_out_max),
-        link_layer: port.attributes.link_layer,
-    }
 }
 
 impl Drop for QueuePair {

@@ -197,6 +197,16 @@ fn a_full_device_queue_that_nothing_will_empty_is_an_error() {
 }
 
 #[test]
+fn a_post_that_failed_without_saying_where_keeps_everything_in_flight() {
+    let mut fixture = Fixture::new();
+    let mut batch = fixture.sends(2);
+    fixture.mock.refuse_sends(2, libc::ENOMEM);
+    let error = fixture.queue_pair.post(&mut batch).unwrap_err();
+    assert!(matches!(error, PostError::Device { accepted: 2, .. }));
+    assert_eq!((batch.len(), fixture.queue_pair.in_flight_len()), (0, 2));
+}
+
+#[test]
 fn an_error_gives_back_everything_as_its_completions_come() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(4)).unwrap();
