@@ -32,6 +32,12 @@ const LARGE_QUEUE_BYTES_MAX: usize = 128 << 20;
 /// How long a closing connection may take to write what it was given.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a closing connection waits for the peer to close too.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is read at a time only to be thrown away.
+const SINK_LEN: usize = 16 << 10;
+
 /// A TCP connection as a transport.
 #[derive(Clone)]
 pub(crate) struct TcpTransport {
@@ -212,9 +218,12 @@ impl Shared {
     }
 
     /// Waits for the socket whenever it is full, so that senders need not.
+    ///
+    /// # Cancel safety
+    ///
+    /// Begun anew, it goes on where it was: what it looks at first is the socket, not the news.
     async fn write_when_full(&self) {
         loop {
-            self.socket_full.notified().await;
             while self.queue().is_full {
                 if self.stream.writable().await.is_err() {
                     return;
@@ -222,6 +231,7 @@ impl Shared {
                 self.queue().is_full = false;
                 self.flush();
             }
+            self.socket_full.notified().await;
         }
     }
 
@@ -237,6 +247,27 @@ impl Shared {
             }
         };
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, flushed).await;
+    }
+
+    /// Says that nothing more will come, and throws away what the peer still sends until it has
+    /// closed too, within bounds. A socket that is closed with bytes unread resets the connection,
+    /// which takes from the peer what it has not read yet.
+    async fn linger(&self) {
+        if socket2::SockRef::from(&self.stream).shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        let closed_by_peer = async {
+            let mut sink = self.pool.take(SINK_LEN);
+            while self.stream.readable().await.is_ok() {
+                match self.stream.try_read(&mut sink) {
+                    Ok(0) => return,
+                    Ok(_) => tokio::task::consume_budget().await,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LINGER_TIMEOUT, closed_by_peer).await;
     }
 
     /// Reads until the connection ends, and says why it did.
@@ -310,6 +341,10 @@ impl Shared {
             tokio::select! {
                 () = self.flushed() => {}
                 () = self.write_when_full() => {}
+            }
+            // Nobody waits for a peer to which nothing can be written.
+            if self.queue().closed == Some(CloseReason::Local) {
+                self.linger().await;
             }
         }
         self.fail(reason);
