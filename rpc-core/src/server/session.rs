@@ -242,11 +242,10 @@ impl<T: Transport> Handler for ServerSession<T> {
             Err(status) => status,
             Ok(()) => {
                 let mut state = self.state();
+                // First, so that a call announced twice is a violation and not a want of room.
+                state.calls.announce(header.call)?;
                 match state.receiving.announce(header.call, len) {
-                    Ok(()) => {
-                        state.calls.announce(header.call)?;
-                        return Ok(Admission::Accept { deadline });
-                    }
+                    Ok(()) => return Ok(Admission::Accept { deadline }),
                     Err(over) => refusal::over_budget("request", len, "server's", over),
                 }
             }
