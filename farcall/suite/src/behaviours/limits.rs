@@ -1,0 +1,104 @@
+//! Limits on length: who refuses what, and in which words.
+
+use bytes::Bytes;
+use farcall::{Code, Limits, Request, Status};
+
+use super::echo::echo;
+use crate::failure::{check, check_eq, refused};
+use crate::payload::payload;
+use crate::probe::metadata;
+use crate::proto::probe_rpc::ProbeStub;
+use crate::proto::{
+    EchoRequest, FailRequest, MetadataEntry, ParkRequest, ProduceRequest, ReflectRequest,
+};
+use crate::{Failure, Harness};
+
+const SMALL: Limits = Limits {
+    message_len_max: 100_000,
+    metadata_len_max: 1000,
+    calls_max: 100,
+    receiving_bytes_max: 1 << 20,
+};
+
+/// Over the small limit; the one is a large frame on every transport, the other on none.
+const LENS_OVER: [usize; 2] = [100_001, 5 << 20];
+
+#[track_caller]
+fn check_names(status: &Status, knob: &str, whose: &str) -> Result<(), Failure> {
+    check_eq("the code", &status.code(), &Code::ResourceExhausted)?;
+    let words = status.message();
+    check(words.contains(knob) && words.contains(whose), "the limit's name in", words)
+}
+
+pub(super) async fn a_request_over_the_servers_limit_is_refused_before_it_is_sent(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let mut server = harness.serve_under(SMALL).await?;
+    let channel = server.channel().await?;
+    let stub = ProbeStub::new(channel.clone());
+    for len in LENS_OVER {
+        let sent = |channel: &farcall::Channel| {
+            channel.info().map(|info| info.stats.small_sent + info.stats.large_sent)
+        };
+        let before = sent(&channel);
+        let request = ParkRequest { payload: payload(1, len), ..Default::default() };
+        let status = refused("a request over the limit", stub.park(request).await)?;
+        check_names(&status, "limits.message_len_max", "server's")?;
+        check_eq("the frames sent", &sent(&channel), &before)?;
+        echo(&stub, 1, 99_000).await?;
+    }
+    check_eq("an event of the handler", &server.watch().try_next(), &None)
+}
+
+pub(super) async fn a_response_over_the_clients_limit_is_refused(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = ProbeStub::new(server.channel_under(SMALL).await?);
+    for len in LENS_OVER {
+        let answer = stub.produce(ProduceRequest { seed: 1, len: len as u64 }).await;
+        let status = refused("a response over the limit", answer)?;
+        check_names(&status, "limits.message_len_max", "client's")?;
+        echo(&stub, 1, 99_000).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn metadata_over_the_limit_is_refused_both_ways(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let entry = MetadataEntry { key: "x-long".to_owned(), value: Bytes::from(vec![b'a'; 1001]) };
+    let request = || -> Result<_, Failure> {
+        let mut request = Request::new(ReflectRequest { as_trailers: false });
+        *request.metadata_mut() = metadata(std::slice::from_ref(&entry))?;
+        Ok(request)
+    };
+    let server = harness.serve_under(SMALL).await?;
+    let stub = server.stub().await?;
+    let status = refused("metadata over the limit", stub.reflect(request()?).await)?;
+    check_names(&status, "limits.metadata_len_max", "server's")?;
+    echo(&stub, 1, 100).await?;
+    let server = harness.serve().await?;
+    let stub = ProbeStub::new(server.channel_under(SMALL).await?);
+    let status = refused("metadata over the limit", stub.reflect(request()?).await)?;
+    check_names(&status, "limits.metadata_len_max", "client's")?;
+    echo(&stub, 1, 100).await
+}
+
+/// What a caller acts on is the code: it survives when the words do not fit.
+pub(super) async fn a_status_too_long_for_the_client_keeps_its_code(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = ProbeStub::new(server.channel_under(SMALL).await?);
+    let code = Code::AlreadyExists;
+    let message = "long ".repeat(1000);
+    let request = FailRequest { code: code.into(), message, ..Default::default() };
+    let status = refused("a call that fails", stub.fail(request).await)?;
+    check_eq("the code", &status.code(), &code)?;
+    let words = status.message();
+    check(words.contains("limits.metadata_len_max"), "the limit's name in", words)?;
+    let request = EchoRequest { payload: payload(1, 10), ..Default::default() };
+    stub.echo(request).await?;
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! The list of behaviours.
+
+use futures::future::BoxFuture;
+
+use super::{
+    calls_max, cancel, concurrency, connections, deadline, echo, limits, metadata, panic, restart,
+    shutdown, status, unimplemented,
+};
+use crate::{Failure, Harness};
+
+/// Something that farcall does over every transport.
+#[derive(Debug, Clone, Copy)]
+pub struct Behaviour {
+    /// Its name, a sentence.
+    pub name: &'static str,
+    /// Shows it on servers that the harness starts.
+    pub run: fn(&Harness) -> BoxFuture<'_, Result<(), Failure>>,
+}
+
+macro_rules! list {
+    ($($module:ident { $($name:ident)* })*) => {
+        /// All behaviours.
+        #[must_use]
+        pub fn behaviours() -> Vec<Behaviour> {
+            vec![$($(Behaviour {
+                name: stringify!($name),
+                run: |harness| Box::pin($module::$name(harness)),
+            },)*)*]
+        }
+    };
+}
+
+list! {
+    echo {
+        a_payload_of_any_size_comes_back_unchanged
+        a_payload_of_64_mib_comes_back_unchanged
+        payloads_alias_the_memory_they_were_received_into
+    }
+    concurrency {
+        each_of_256_mixed_calls_gets_its_own_answer
+        calls_in_flight_are_answered_in_any_order
+        small_calls_pass_while_large_ones_are_on_their_way
+    }
+    metadata {
+        metadata_crosses_both_ways
+        trailing_metadata_follows_a_success
+    }
+    status {
+        a_status_arrives_with_words_details_and_metadata
+        rich_error_details_survive
+        every_code_survives
+        a_message_that_does_not_decode_is_an_internal_error
+    }
+    unimplemented {
+        unknown_methods_and_services_are_unimplemented
+        streaming_methods_are_unimplemented_for_now
+    }
+    deadline {
+        a_deadline_ends_the_call_and_drops_its_handler
+        a_deadline_in_the_past_never_reaches_a_handler
+        a_handler_sees_what_is_left_of_the_deadline
+        a_channel_may_have_a_timeout_of_its_own
+    }
+    cancel {
+        dropping_a_call_drops_its_handler_and_harms_no_other
+        large_requests_are_cancelled_at_any_moment
+        large_responses_are_cancelled_at_any_moment
+    }
+    limits {
+        a_request_over_the_servers_limit_is_refused_before_it_is_sent
+        a_response_over_the_clients_limit_is_refused
+        metadata_over_the_limit_is_refused_both_ways
+        a_status_too_long_for_the_client_keeps_its_code
+    }
+    calls_max {
+        calls_over_the_limit_wait_for_their_turn
+        a_call_that_waits_for_its_turn_can_be_given_up
+    }
+    panic {
+        a_panic_ends_its_own_call_only
+    }
+    shutdown {
+        shutdown_finishes_what_is_in_flight
+        shutdown_delivers_a_large_answer_whole
+        shutdown_delivers_a_large_answer_to_a_client_that_goes_on_calling
+    }
+    restart {
+        a_client_reconnects_to_a_server_that_came_back
+        a_server_that_is_aborted_fails_the_calls_in_flight
+    }
+    connections {
+        dropping_the_channel_closes_the_connection
+        two_clients_are_served_at_once
+        sixty_four_connections_are_served
+    }
+}

@@ -1,0 +1,18 @@
+//! What every transport has to show, a file a concern.
+
+mod calls_max;
+mod cancel;
+mod concurrency;
+mod connections;
+mod deadline;
+mod echo;
+mod limits;
+mod list;
+mod metadata;
+mod panic;
+mod restart;
+mod shutdown;
+mod status;
+mod unimplemented;
+
+pub use list::{Behaviour, behaviours};

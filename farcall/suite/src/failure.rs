@@ -1,0 +1,115 @@
+//! Why a behaviour was not shown, and where in it.
+
+use std::fmt;
+use std::panic::Location;
+
+use farcall::{BindError, ConnectError, Status};
+use thiserror::Error;
+
+/// A behaviour was not shown.
+#[derive(Debug, Error)]
+#[error("{at}: {cause}")]
+pub struct Failure {
+    at: &'static Location<'static>,
+    cause: Cause,
+}
+
+/// What went wrong.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A call failed that was to succeed.
+    #[error("the call ended with {0}")]
+    Status(#[from] Status),
+    /// No connection could be made.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// No server could be started.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The server ended with an error.
+    #[error("the server ended with: {0}")]
+    Serve(#[from] std::io::Error),
+    /// A task of the behaviour did not end by itself.
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+    /// A connection runs over another transport than the one under test.
+    #[error("the connection runs over {found} instead of {expected} (fallback: {fallback:?})")]
+    Transport {
+        /// The transport under test.
+        expected: &'static str,
+        /// What carries the connection.
+        found: String,
+        /// The reason that the connection gives.
+        fallback: Option<String>,
+    },
+    /// Something did not happen in time.
+    #[error("{what} did not happen within {seconds} s")]
+    TimedOut {
+        /// What was waited for.
+        what: &'static str,
+        /// The bound in seconds.
+        seconds: u64,
+    },
+    /// A value is not what it has to be.
+    #[error("{what}: {found} instead of {expected}")]
+    Different {
+        /// What was looked at.
+        what: String,
+        /// What it had to be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+}
+
+impl Failure {
+    /// A failure at the place that asks for it.
+    #[track_caller]
+    pub(crate) fn new(cause: Cause) -> Self {
+        Self { at: Location::caller(), cause }
+    }
+}
+
+impl<T: Into<Cause>> From<T> for Failure {
+    #[track_caller]
+    fn from(cause: T) -> Self {
+        Self::new(cause.into())
+    }
+}
+
+/// Checks that a value is what it has to be.
+#[track_caller]
+pub(crate) fn check_eq<T>(what: &str, found: &T, expected: &T) -> Result<(), Failure>
+where
+    T: PartialEq + fmt::Debug + ?Sized,
+{
+    if found == expected {
+        return Ok(());
+    }
+    let (found, expected) = (format!("{found:?}"), format!("{expected:?}"));
+    Err(Failure::new(Cause::Different { what: what.to_owned(), expected, found }))
+}
+
+/// Checks that something holds; `found` says what was found instead.
+#[track_caller]
+pub(crate) fn check(holds: bool, what: &str, found: impl fmt::Debug) -> Result<(), Failure> {
+    if holds {
+        return Ok(());
+    }
+    let found = format!("{found:?}");
+    let expected = "what was expected".to_owned();
+    Err(Failure::new(Cause::Different { what: what.to_owned(), expected, found }))
+}
+
+/// The status of a call that has to fail.
+#[track_caller]
+pub(crate) fn refused<T>(what: &str, result: Result<T, Status>) -> Result<Status, Failure> {
+    match result {
+        Err(status) => Ok(status),
+        Ok(_) => {
+            let (found, expected) = ("success".to_owned(), "a status".to_owned());
+            Err(Failure::new(Cause::Different { what: what.to_owned(), expected, found }))
+        }
+    }
+}

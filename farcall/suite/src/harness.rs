@@ -1,0 +1,116 @@
+//! What differs between transports: the address, and the patience.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use farcall::{Config, Limits};
+
+use crate::Failure;
+use crate::running::Running;
+
+/// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
+const MESSAGE_LEN_MAX: u64 = 80 << 20;
+
+/// The path that is under test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Path {
+    /// Inside the process.
+    Inproc,
+    /// TCP on loopback.
+    Tcp,
+    /// RDMA between this host's address and itself.
+    Rdma {
+        /// The address of an RDMA device.
+        host: String,
+    },
+}
+
+impl Path {
+    /// The transport's name, as connections report it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Inproc => "inproc",
+            Self::Tcp => "tcp",
+            Self::Rdma { .. } => "rdma",
+        }
+    }
+
+    /// An address that nobody listens on yet.
+    fn address(&self) -> String {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        match self {
+            Self::Inproc => {
+                format!("inproc://suite-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+            }
+            Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Self::Rdma { host } => format!("rdma://{host}:0"),
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Starts servers of the suite's service on the path under test.
+#[derive(Debug)]
+pub struct Harness {
+    path: Path,
+    limit: Duration,
+}
+
+impl Harness {
+    /// A harness for `path`, in which nothing takes longer than `limit`.
+    #[must_use]
+    pub fn new(path: Path, limit: Duration) -> Self {
+        Self { path, limit }
+    }
+
+    /// The path under test.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The bound on one behaviour, and on each wait in it.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// The limits of both sides, unless a behaviour is about them.
+    pub(crate) fn limits() -> Limits {
+        Limits { message_len_max: MESSAGE_LEN_MAX, ..Limits::default() }
+    }
+
+    /// Starts a server.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be listened on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is left behind.
+    pub async fn serve(&self) -> Result<Running, Failure> {
+        self.serve_under(Self::limits()).await
+    }
+
+    /// Starts a server that accepts what `limits` say.
+    ///
+    /// # Errors
+    ///
+    /// As [`Harness::serve`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Harness::serve`].
+    pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
+        let config = Config::default().with_limits(limits);
+        Running::start(&self.path.address(), config, self).await
+    }
+}

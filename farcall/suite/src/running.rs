@@ -1,0 +1,216 @@
+//! A server under test, and the channels to it.
+
+use std::time::Duration;
+
+use farcall::{Channel, Config, ConnectionInfo, Limits, Server};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::failure::Cause;
+use crate::proto::probe_rpc::{ProbeService, ProbeStub};
+use crate::watch::{Event, Watch};
+use crate::{Failure, Harness, Probe};
+
+/// Between two looks at a condition that nothing announces.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A server that serves [`Probe`].
+#[derive(Debug)]
+pub struct Running {
+    transport: &'static str,
+    limit: Duration,
+    address: String,
+    server_config: Config,
+    /// The clients' own, so that they share nothing with the server that two hosts would not.
+    client_config: Config,
+    server: Server,
+    watch: Watch,
+    shutdown: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl Running {
+    pub(crate) async fn start(
+        address: &str,
+        server_config: Config,
+        harness: &Harness,
+    ) -> Result<Self, Failure> {
+        let endpoint = farcall::bind_with(address, &server_config).await?;
+        let address = endpoint.address().to_string();
+        let (probe, watch) = Probe::new();
+        let builder = Server::builder().add_service(ProbeService::new(probe));
+        // What is still in flight when a behaviour ends must not hold it up.
+        let builder = builder.drain_timeout(harness.limit());
+        let server = endpoint.configure(builder).build();
+        let (shutdown, shut_down) = oneshot::channel();
+        let serving = server.clone();
+        let serving = tokio::spawn(async move {
+            let shut_down = async { drop(shut_down.await) };
+            serving.serve_until(endpoint, shut_down).await
+        });
+        Ok(Self {
+            transport: harness.path().name(),
+            limit: harness.limit(),
+            address,
+            server_config,
+            client_config: Config::default().with_limits(Harness::limits()),
+            server,
+            watch,
+            shutdown: Some(shutdown),
+            serving,
+        })
+    }
+
+    /// The address that clients connect to.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A new connection to the server, which is sure to run over the transport under test.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made, or runs over another transport.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is left behind.
+    pub async fn channel(&self) -> Result<Channel, Failure> {
+        self.channel_under(Harness::limits()).await
+    }
+
+    /// As [`Running::channel`], for a client that accepts what `limits` say.
+    ///
+    /// # Errors
+    ///
+    /// As [`Running::channel`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Running::channel`].
+    pub async fn channel_under(&self, limits: Limits) -> Result<Channel, Failure> {
+        let config = self.client_config.clone().with_limits(limits);
+        let channel = farcall::connect_with(&self.address, &config).await?;
+        self.check_transport(&channel)?;
+        Ok(channel)
+    }
+
+    /// A stub over a new connection.
+    ///
+    /// # Errors
+    ///
+    /// As [`Running::channel`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Running::channel`].
+    pub async fn stub(&self) -> Result<ProbeStub, Failure> {
+        Ok(ProbeStub::new(self.channel().await?))
+    }
+
+    /// Checks that the channel's connection runs over the transport under test.
+    ///
+    /// # Errors
+    ///
+    /// When it does not, or when there is no connection.
+    #[track_caller]
+    pub fn check_transport(&self, channel: &Channel) -> Result<(), Failure> {
+        let expected = self.transport;
+        let (found, fallback) = match channel.info() {
+            Some(info) if info.transport == expected && info.fallback.is_none() => return Ok(()),
+            Some(info) => (info.transport.to_owned(), info.fallback),
+            None => ("nothing".to_owned(), None),
+        };
+        Err(Failure::new(Cause::Transport { expected, found, fallback }))
+    }
+
+    /// What the server knows of its connections.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
+        self.server.connections()
+    }
+
+    /// The next event of a handler.
+    ///
+    /// # Errors
+    ///
+    /// When there is none in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, no event is lost.
+    pub async fn event(&mut self) -> Result<Event, Failure> {
+        let event = tokio::time::timeout(self.limit, self.watch.next()).await;
+        let timed_out = || self.timed_out("an event of a handler");
+        event.ok().flatten().ok_or_else(timed_out)
+    }
+
+    /// The events of handlers, and the gate.
+    pub fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
+    }
+
+    /// Waits for something that is announced.
+    pub(crate) async fn within<T>(
+        &self,
+        what: &'static str,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let result = tokio::time::timeout(self.limit, future).await;
+        result.map_err(|_| self.timed_out(what))
+    }
+
+    /// Waits for a condition that nothing announces.
+    ///
+    /// # Errors
+    ///
+    /// When it does not hold in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling loses nothing.
+    pub async fn until(
+        &self,
+        what: &'static str,
+        holds: impl Fn(&Self) -> bool,
+    ) -> Result<(), Failure> {
+        let looking = async {
+            while !holds(self) {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        self.within(what, looking).await
+    }
+
+    /// Tells the server to refuse new calls and to end once those in flight have.
+    pub(crate) fn shut_down(&mut self) {
+        if let Some(shutdown) = self.shutdown.take() {
+            // A server that has ended already needs no telling.
+            let _ = shutdown.send(());
+        }
+    }
+
+    /// Stops polling the server.
+    pub(crate) fn abort(&self) {
+        self.serving.abort();
+    }
+
+    /// Waits until the server has ended after [`Running::shut_down`].
+    pub(crate) async fn stopped(&mut self) -> Result<(), Failure> {
+        match tokio::time::timeout(self.limit, &mut self.serving).await {
+            Ok(ended) => Ok(ended??),
+            Err(_) => Err(self.timed_out("the end of the server")),
+        }
+    }
+
+    /// Starts another server on the address of one that has stopped.
+    pub(crate) async fn start_again(&mut self, harness: &Harness) -> Result<(), Failure> {
+        *self = Self::start(&self.address, self.server_config.clone(), harness).await?;
+        Ok(())
+    }
+
+    fn timed_out(&self, what: &'static str) -> Failure {
+        Failure::new(Cause::TimedOut { what, seconds: self.limit.as_secs() })
+    }
+}

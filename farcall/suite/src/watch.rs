@@ -1,0 +1,113 @@
+//! What handlers tell a test, and the gate behind which they wait for it.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+/// Something that a handler of `Park` did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// It began.
+    Entered(u64),
+    /// It ended with an answer.
+    Answered(u64),
+    /// It was dropped while it waited.
+    Dropped(u64),
+}
+
+/// The test's end.
+#[derive(Debug)]
+pub struct Watch {
+    events: UnboundedReceiver<Event>,
+    gate: Arc<Semaphore>,
+}
+
+/// The handlers' end.
+#[derive(Debug, Clone)]
+pub(crate) struct Reporter {
+    events: UnboundedSender<Event>,
+    gate: Arc<Semaphore>,
+}
+
+/// A handler that waits; dropped, it reports.
+struct Parked<'a> {
+    reporter: &'a Reporter,
+    tag: u64,
+    left: Event,
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        self.reporter.report(self.left);
+    }
+}
+
+/// Both ends.
+pub(crate) fn pair() -> (Reporter, Watch) {
+    let (sender, events) = mpsc::unbounded_channel();
+    let gate = Arc::new(Semaphore::new(0));
+    (Reporter { events: sender, gate: Arc::clone(&gate) }, Watch { events, gate })
+}
+
+impl Watch {
+    /// The next event; `None` when no handler can report any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, no event is lost.
+    pub async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await
+    }
+
+    /// An event that has been reported already.
+    pub fn try_next(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
+    /// Lets `count` waiting handlers go on, those that come later included.
+    pub fn open(&self, count: usize) {
+        self.gate.add_permits(count);
+    }
+}
+
+impl Reporter {
+    /// Waits until the gate opens, and reports begin and end.
+    pub(crate) async fn park(&self, tag: u64) {
+        let mut parked = Parked { reporter: self, tag, left: Event::Dropped(tag) };
+        self.report(Event::Entered(tag));
+        // The gate is never closed: an error would mean the same as being let through.
+        if let Ok(permit) = self.gate.acquire().await {
+            permit.forget();
+        }
+        parked.left = Event::Answered(parked.tag);
+    }
+
+    fn report(&self, event: Event) {
+        // The test may have looked away.
+        let _ = self.events.send(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_dropped_handler_is_told_apart_from_one_that_answered() {
+        let (reporter, mut watch) = pair();
+        {
+            let mut parked = Box::pin(reporter.park(1));
+            assert!(futures::poll!(&mut parked).is_pending());
+        }
+        watch.open(1);
+        reporter.park(2).await;
+        let mut events = Vec::new();
+        while let Some(event) = watch.try_next() {
+            events.push(event);
+        }
+        let expected =
+            [Event::Entered(1), Event::Dropped(1), Event::Entered(2), Event::Answered(2)];
+        assert_eq!(events, expected);
+    }
+}

@@ -1,0 +1,122 @@
+//! Servers that do not speak the protocol: a call to one ends, in time, with words that help.
+
+use std::time::Duration;
+
+use farcall::{Code, Config, Status};
+use farcall_suite::payload;
+use farcall_suite::proto::EchoRequest;
+use farcall_suite::proto::probe_rpc::{ProbeStub, SERVICE};
+use farcall_suite::raw_peer::{RawPeer, frame, hello_bytes, record};
+use rpc_core::wire::FrameKind;
+use tokio::net::TcpListener;
+
+const LIMIT: Duration = Duration::from_secs(30);
+const WHOLE: u8 = 1;
+
+/// What the server says.
+enum Answer {
+    /// Instead of its Hello.
+    First(Vec<u8>),
+    /// After a good Hello and a request.
+    AfterRequest(Vec<u8>),
+    /// Nothing, for ever.
+    Silence,
+}
+
+async fn serve(listener: TcpListener, answer: Answer) -> std::io::Result<()> {
+    let (stream, _) = listener.accept().await?;
+    let mut server = RawPeer::new(stream);
+    server.read_hello().await?;
+    match answer {
+        Answer::First(bytes) => server.send(&bytes).await?,
+        Answer::AfterRequest(bytes) => {
+            let paths = SERVICE.methods.iter().map(|method| method.path.to_owned());
+            server.send(&hello_bytes(paths.collect())).await?;
+            server.read_frame().await?;
+            server.send(&bytes).await?;
+        }
+        Answer::Silence => {}
+    }
+    server.closed().await;
+    Ok(())
+}
+
+/// Calls a server that answers so, and gives the call's status.
+async fn call(answer: Answer) -> Status {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
+    let address = format!("tcp://{}", listener.local_addr().expect("it has an address"));
+    let server = tokio::spawn(serve(listener, answer));
+    let config = Config::default().with_handshake_timeout(Duration::from_millis(500));
+    let address = address.parse().expect("the address is one");
+    let stub = ProbeStub::new(farcall::channel(address, &config));
+    let called = tokio::time::timeout(LIMIT, stub.echo(EchoRequest::default())).await;
+    let status = called.expect("the call ends in time").expect_err("the call fails");
+    drop(stub);
+    let served = tokio::time::timeout(LIMIT, server).await.expect("the client closes in time");
+    served.expect("the server does not panic").expect("the server saw a good client");
+    status
+}
+
+fn check(status: &Status, code: Code, words: &str) {
+    assert_eq!(status.code(), code, "{status}");
+    assert!(status.message().contains(words), "{status}");
+}
+
+#[tokio::test]
+async fn garbage_instead_of_a_hello() {
+    for seed in 0..20 {
+        let status = call(Answer::First(payload(seed, 100).to_vec())).await;
+        check(&status, Code::Unavailable, "does not speak farcall");
+    }
+}
+
+#[tokio::test]
+async fn another_protocol() {
+    let status = call(Answer::First(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())).await;
+    check(&status, Code::Unavailable, "does not speak farcall");
+}
+
+#[tokio::test]
+async fn a_future_version() {
+    let mut hello = hello_bytes(Vec::new());
+    hello[8..12].copy_from_slice(&[7, 0, 9, 0]);
+    let status = call(Answer::First(hello)).await;
+    check(&status, Code::Unavailable, "the peer speaks 7 to 9, we speak 1 to 1");
+}
+
+#[tokio::test]
+async fn silence() {
+    let status = call(Answer::Silence).await;
+    check(&status, Code::Unavailable, "did not end within 500 ms");
+}
+
+#[tokio::test]
+async fn garbage_instead_of_an_answer() {
+    for seed in 0..20 {
+        let status = call(Answer::AfterRequest(payload(seed, 100).to_vec())).await;
+        check(&status, Code::Unavailable, "the connection is closed: record");
+    }
+}
+
+#[tokio::test]
+async fn a_request_instead_of_an_answer() {
+    let request = record(WHOLE, 0, &frame(FrameKind::Request, 1, 0, b""));
+    let status = call(Answer::AfterRequest(request)).await;
+    check(&status, Code::Unavailable, "a server may not send a Request frame");
+}
+
+/// The first call of a connection has this id.
+const FIRST_CALL: u64 = 1 << 32;
+
+#[tokio::test]
+async fn an_answer_that_does_not_decode() {
+    let answer = record(WHOLE, 0, &frame(FrameKind::Response, FIRST_CALL, 0, &[0xff; 20]));
+    check(&call(Answer::AfterRequest(answer)).await, Code::Internal, "message does not decode");
+}
+
+#[tokio::test]
+async fn a_status_code_that_means_nothing() {
+    let answer = record(WHOLE, 0, &frame(FrameKind::Response, FIRST_CALL, 999, b""));
+    let status = call(Answer::AfterRequest(answer)).await;
+    check(&status, Code::Internal, "status code holds 999");
+}

@@ -1,0 +1,135 @@
+//! What the server does by itself, seen by a client that does nothing but write and read frames.
+
+use std::time::Duration;
+
+use farcall_suite::proto::probe_rpc::SERVICE;
+use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
+use farcall_suite::raw_peer::{RawFrame, RawPeer, frame, record};
+use farcall_suite::{Event, Failure, Harness, Path, Running};
+use prost::Message;
+use rpc_core::wire::outcome::Outcome;
+use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
+use tonic::{Code, Status};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const WHOLE: u8 = 1;
+const FIRST: u8 = 2;
+const NEXT: u8 = 3;
+
+fn method(name: &str) -> u16 {
+    let index = SERVICE.methods.iter().position(|method| method.path.ends_with(name));
+    u16::try_from(index.expect("the service has it")).expect("it has few methods")
+}
+
+async fn connected() -> Result<(Running, RawPeer), Failure> {
+    let server = Harness::new(Path::Tcp, LIMIT).serve().await?;
+    let mut client = RawPeer::connect(server.address()).await?;
+    let hello = client.greet().await?;
+    let paths: Vec<_> = SERVICE.methods.iter().map(|method| method.path).collect();
+    assert_eq!(hello.methods, paths, "a method's id is its place in the service");
+    Ok((server, client))
+}
+
+async fn answer(client: &mut RawPeer) -> Result<RawFrame, Failure> {
+    let read = tokio::time::timeout(LIMIT, client.read_frame()).await;
+    let answer = read.expect("the server answers in time")?;
+    assert_eq!(answer.header.kind, FrameKind::Response);
+    Ok(answer)
+}
+
+fn status(answer: &RawFrame) -> Status {
+    let block = answer.body.slice(..answer.header.metadata_len as usize);
+    let outcome = Outcome::decode(answer.header.selector, block).expect("the outcome decodes");
+    outcome.result.expect_err("the call has failed")
+}
+
+fn echo(call: u64, payload: &'static [u8]) -> Vec<u8> {
+    let request = EchoRequest { payload: payload.into(), ..Default::default() };
+    frame(FrameKind::Request, call, method("/Echo"), &request.encode_to_vec())
+}
+
+/// That the connection still works.
+async fn check_echo(client: &mut RawPeer, call: u64) -> Result<(), Failure> {
+    client.send(&record(WHOLE, 0, &echo(call, b"still here"))).await?;
+    let answer = answer(client).await?;
+    assert_eq!((answer.header.call, answer.header.selector), (call, 0));
+    let reply = EchoReply::decode(answer.body).expect("the reply decodes");
+    assert_eq!(reply.payload, "still here");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_server_ends_a_call_at_its_deadline_without_being_asked() -> Result<(), Failure> {
+    let (mut server, mut client) = connected().await?;
+    let message = ParkRequest { tag: 3, ..Default::default() }.encode_to_vec();
+    let mut request = frame(FrameKind::Request, 7, method("/Park"), &message);
+    let mut header = FrameHeader::parse(&request).expect("the header is ours");
+    header.timeout_us = 50_000;
+    request[..HEADER_LEN].copy_from_slice(&header.to_bytes());
+    client.send(&record(WHOLE, 0, &request)).await?;
+    assert_eq!(server.event().await?, Event::Entered(3));
+    let answer = answer(&mut client).await?;
+    assert_eq!(answer.header.call, 7);
+    assert_eq!(status(&answer).code(), Code::DeadlineExceeded);
+    assert_eq!(server.event().await?, Event::Dropped(3));
+    check_echo(&mut client, 8).await
+}
+
+#[tokio::test]
+async fn a_message_over_the_limit_is_answered_and_thrown_away() -> Result<(), Failure> {
+    let limits = farcall::Limits { message_len_max: 100_000, ..farcall::Limits::default() };
+    let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
+    let mut client = RawPeer::connect(server.address()).await?;
+    client.greet().await?;
+    let request = frame(FrameKind::Request, 1, method("/Echo"), &vec![0; 200_000]);
+    let (first, next) = request.split_at(100_000);
+    let first = [&(request.len() as u64).to_le_bytes()[..], first].concat();
+    client.send(&record(FIRST, 1, &first)).await?;
+    let answer = answer(&mut client).await?;
+    let status = status(&answer);
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("limits.message_len_max"), "{}", status.message());
+    client.send(&record(NEXT, 1, next)).await?;
+    check_echo(&mut client, 2).await
+}
+
+#[tokio::test]
+async fn a_method_id_of_nothing_is_unimplemented() -> Result<(), Failure> {
+    let (_server, mut client) = connected().await?;
+    client.send(&record(WHOLE, 0, &frame(FrameKind::Request, 1, u16::MAX, b""))).await?;
+    assert_eq!(status(&answer(&mut client).await?).code(), Code::Unimplemented);
+    check_echo(&mut client, 2).await
+}
+
+#[tokio::test]
+async fn a_cancel_of_nothing_is_nothing() -> Result<(), Failure> {
+    let (_server, mut client) = connected().await?;
+    client.send(&record(WHOLE, 0, &frame(FrameKind::Cancel, 77, 0, b""))).await?;
+    check_echo(&mut client, 2).await
+}
+
+#[tokio::test]
+async fn a_cancelled_call_is_dropped_and_never_answered() -> Result<(), Failure> {
+    let (mut server, mut client) = connected().await?;
+    let message = ParkRequest { tag: 3, ..Default::default() }.encode_to_vec();
+    let request = frame(FrameKind::Request, 7, method("/Park"), &message);
+    client.send(&record(WHOLE, 0, &request)).await?;
+    assert_eq!(server.event().await?, Event::Entered(3));
+    client.send(&record(WHOLE, 0, &frame(FrameKind::Cancel, 7, 0, b""))).await?;
+    assert_eq!(server.event().await?, Event::Dropped(3));
+    check_echo(&mut client, 8).await
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_takes_its_handlers_along() -> Result<(), Failure> {
+    let (mut server, mut client) = connected().await?;
+    let message = ParkRequest { tag: 3, ..Default::default() }.encode_to_vec();
+    let request = frame(FrameKind::Request, 7, method("/Park"), &message);
+    client.send(&record(WHOLE, 0, &request)).await?;
+    assert_eq!(server.event().await?, Event::Entered(3));
+    // Inside a frame, as it happens when a process is killed.
+    client.send(&record(WHOLE, 0, &echo(8, b"cut short"))[..20]).await?;
+    drop(client);
+    assert_eq!(server.event().await?, Event::Dropped(3));
+    server.until("the connection's end", |server| server.connections().is_empty()).await
+}
