@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod behaviours;
+pub mod entries;
 mod failure;
 mod harness;
 mod payload;

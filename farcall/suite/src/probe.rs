@@ -1,20 +1,17 @@
 //! The service that behaviours call, written against tonic's trait.
 
-use farcall::metadata::{KeyAndValueRef, MetadataKey, MetadataMap, MetadataValue};
 use farcall::{Code, Deadline, Request, Response, Status, Streaming, Trailers, async_trait};
 use tokio::time::Instant;
 use tonic::codegen::BoxStream;
 
+use crate::entries::{entries, metadata};
 use crate::payload::payload;
 use crate::proto::probe_server::Probe as ProbeRpc;
 use crate::proto::{
-    EchoReply, EchoRequest, FailRequest, MetadataEntry, ParkRequest, ProduceRequest, ReflectReply,
-    ReflectRequest, RemainingReply, RemainingRequest,
+    EchoReply, EchoRequest, FailRequest, ParkRequest, ProduceRequest, ReflectReply, ReflectRequest,
+    RemainingReply, RemainingRequest,
 };
 use crate::watch::{self, Reporter, Watch};
-
-/// Metadata under keys that begin so is reflected; the rest belongs to the runtime.
-const REFLECTED_PREFIX: &str = "x-";
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -117,41 +114,4 @@ fn produce(request: ProduceRequest) -> Result<EchoReply, Status> {
     let ProduceRequest { seed, len } = request;
     let len = usize::try_from(len).map_err(|_| Status::out_of_range("no memory is that large"))?;
     Ok(EchoReply { payload: payload(seed, len), tail: bytes::Bytes::new() })
-}
-
-/// The reflected entries of `metadata`, in order.
-pub(crate) fn entries(metadata: &MetadataMap) -> Result<Vec<MetadataEntry>, Status> {
-    let of_the_test = metadata.iter().filter_map(|entry| match entry {
-        KeyAndValueRef::Ascii(key, value) if key.as_str().starts_with(REFLECTED_PREFIX) => {
-            Some((key.as_str(), Ok(value.as_bytes().to_vec())))
-        }
-        KeyAndValueRef::Binary(key, value) if key.as_str().starts_with(REFLECTED_PREFIX) => {
-            Some((key.as_str(), value.to_bytes().map(|bytes| bytes.to_vec())))
-        }
-        _ => None,
-    });
-    of_the_test
-        .map(|(key, value)| {
-            let undecodable = |_| Status::invalid_argument(format!("{key} is not base64"));
-            let value = value.map_err(undecodable)?.into();
-            Ok(MetadataEntry { key: key.to_owned(), value })
-        })
-        .collect()
-}
-
-/// The metadata that `entries` describe.
-pub(crate) fn metadata(entries: &[MetadataEntry]) -> Result<MetadataMap, Status> {
-    let mut metadata = MetadataMap::new();
-    for MetadataEntry { key, value } in entries {
-        let unusable = || Status::invalid_argument(format!("{key} is no metadata"));
-        if key.ends_with("-bin") {
-            let key = MetadataKey::from_bytes(key.as_bytes()).map_err(|_| unusable())?;
-            metadata.append_bin(key, MetadataValue::from_bytes(value));
-        } else {
-            let key = MetadataKey::from_bytes(key.as_bytes()).map_err(|_| unusable())?;
-            let value = MetadataValue::try_from(&value[..]).map_err(|_| unusable())?;
-            metadata.append(key, value);
-        }
-    }
-    Ok(metadata)
 }

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use farcall::{Code, Limits, Request, Status};
 
 use super::echo::echo;
+use crate::entries::metadata;
 use crate::failure::{check, check_eq, refused};
 use crate::payload::payload;
-use crate::probe::metadata;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{
     EchoRequest, FailRequest, MetadataEntry, ParkRequest, ProduceRequest, ReflectRequest,

@@ -2,36 +2,10 @@
 
 use farcall::{Request, Trailers};
 
+use crate::entries::{entries, metadata, sample, sorted};
 use crate::failure::{check, check_eq};
-use crate::probe::{entries, metadata};
-use crate::proto::{MetadataEntry, ReflectRequest};
+use crate::proto::ReflectRequest;
 use crate::{Failure, Harness};
-
-/// ASCII, binary with every byte, an empty value of each kind, and keys that occur repeatedly.
-pub(super) fn sample() -> Vec<MetadataEntry> {
-    let entry = |key: &str, value: &[u8]| MetadataEntry {
-        key: key.to_owned(),
-        value: value.to_vec().into(),
-    };
-    let every_byte: Vec<u8> = (0..=255).collect();
-    vec![
-        entry("x-plain", b"with spaces, \"quotes\" and ~tilde"),
-        entry("x-empty", b""),
-        entry("x-repeated", b"first"),
-        entry("x-repeated", b"second"),
-        entry("x-repeated", b"first"),
-        entry("x-every-bin", &every_byte),
-        entry("x-empty-bin", b""),
-        entry("x-repeated-bin", &[0]),
-        entry("x-repeated-bin", &[255, 0]),
-    ]
-}
-
-/// Keys in order; the values of one key keep the order in which they were added.
-pub(super) fn sorted(mut entries: Vec<MetadataEntry>) -> Vec<MetadataEntry> {
-    entries.sort_by(|one, other| one.key.cmp(&other.key));
-    entries
-}
 
 fn request(as_trailers: bool) -> Result<Request<ReflectRequest>, Failure> {
     let mut request = Request::new(ReflectRequest { as_trailers });

@@ -7,9 +7,8 @@ use farcall::{Code, Status};
 use prost::Message;
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::metadata::{sample, sorted};
+use crate::entries::{entries, sample, sorted};
 use crate::failure::{check_eq, refused};
-use crate::probe::entries;
 use crate::proto::{EchoReply, FailRequest};
 use crate::{Failure, Harness};
 
