@@ -1,0 +1,9 @@
+//! Compiles the benchmarks' service.
+
+use rpc_codegen::CodegenError;
+
+fn main() -> Result<(), CodegenError> {
+    rpc_codegen::configure()
+        .build_transport(false)
+        .compile_protos(&["../proto/bench.proto"], &["../proto"])
+}

@@ -1,0 +1,41 @@
+//! The service that benchmarks call. It does nothing that costs anything.
+
+use bytes::Bytes;
+use farcall::{Request, Response, Status, async_trait};
+
+use crate::proto::bench_server::Bench;
+use crate::proto::{Done, Payload, Wanted};
+
+/// The longest download.
+const DOWNLOAD_LEN_MAX: usize = 64 << 20;
+
+/// An implementation that keeps its longest answer ready.
+#[derive(Debug)]
+pub struct Service {
+    ready: Bytes,
+}
+
+impl Default for Service {
+    fn default() -> Self {
+        Self { ready: vec![7; DOWNLOAD_LEN_MAX].into() }
+    }
+}
+
+#[async_trait]
+impl Bench for Service {
+    async fn echo(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
+        Ok(Response::new(request.into_inner()))
+    }
+
+    async fn upload(&self, _: Request<Payload>) -> Result<Response<Done>, Status> {
+        Ok(Response::new(Done {}))
+    }
+
+    async fn download(&self, request: Request<Wanted>) -> Result<Response<Payload>, Status> {
+        let len = usize::try_from(request.into_inner().len).unwrap_or(usize::MAX);
+        if len > self.ready.len() {
+            return Err(Status::invalid_argument(format!("at most {DOWNLOAD_LEN_MAX} bytes")));
+        }
+        Ok(Response::new(Payload { data: self.ready.slice(..len) }))
+    }
+}
