@@ -134,12 +134,12 @@ impl Connection {
 
     /// Sends a frame or offers one.
     pub(crate) fn send(self: &Arc<Self>, outgoing: Outgoing) -> Result<(), TransportError> {
-        self.with_path(|path| match &path.phase {
-            Phase::Open => {
+        self.with_path(|path| {
+            let may = path.is_open();
+            if may {
                 path.push(outgoing);
-                Ok(true)
             }
-            _ => Ok(false),
+            Ok(may)
         })
         .and_then(closed_unless)
     }
