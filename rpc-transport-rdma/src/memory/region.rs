@@ -29,7 +29,8 @@ pub struct Region {
 }
 
 // SAFETY: M1, M5: `base` points into the mapping that `raw` keeps, and both `Mapping` and
-// `RawMemoryRegion` may be sent and shared; the pointer is dereferenced only by a span's owner (M3).
+// `RawMemoryRegion` may be sent and shared; the pointer is dereferenced only by the owner of a
+// span (M3).
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}

@@ -2,7 +2,8 @@
 //!
 //! Here because several READs fill one buffer at the same time: until the last has completed there
 //! must be no slice of it, so this type has no way to one. Each READ in flight holds a clone of the
-//! `Arc`; [`Arc::into_inner`](std::sync::Arc::into_inner) gives the sink back when the last is gone.
+//! `Arc`; [`Arc::into_inner`](std::sync::Arc::into_inner) gives the sink back when the last is
+//! gone.
 
 use super::{Access, LargeBuffer};
 use crate::verbs::RawSegment;

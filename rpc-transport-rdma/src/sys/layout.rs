@@ -20,7 +20,11 @@ struct Check {
 
 /// Lists the size of a structure and the offsets of its fields, as `rust path => "C path"`.
 macro_rules! layout {
-    ($checks:ident, $c_type:literal, $rust_type:ty { $($($field:ident).+ => $c_field:literal),* }) => {
+    (
+        $checks:ident,
+        $c_type:literal,
+        $rust_type:ty { $($($field:ident).+ => $c_field:literal),* }
+    ) => {
         $checks.push(Check {
             expression: format!("sizeof({})", $c_type),
             value: size_of::<$rust_type>(),

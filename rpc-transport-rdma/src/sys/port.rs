@@ -1,7 +1,8 @@
 //! Device and port attributes.
 //!
 //! Here because `rdma-sys` types `ibv_query_port` with an opaque structure. The exported function
-//! fills the part of `ibv_port_attr` that existed before `port_cap_flags2`; nothing here reads more.
+//! fills the part of `ibv_port_attr` that existed before `port_cap_flags2`; nothing here reads
+//! more.
 
 use std::io;
 use std::mem::MaybeUninit;

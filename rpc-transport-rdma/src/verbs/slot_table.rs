@@ -12,20 +12,30 @@
 /// The state of every slot.
 #[derive(Debug)]
 pub(super) struct SlotTable {
-    posted: Vec<bool>,
+    /// For each slot that is posted, its place in the order of all posts.
+    posted: Vec<Option<u64>>,
     idle: Vec<u16>,
+    next_post: u64,
+    /// The latest post that has completed.
+    newest_completed: u64,
 }
 
 impl SlotTable {
     /// A table of `count` idle slots.
     pub(super) fn new(count: u16) -> Self {
-        Self { posted: vec![false; usize::from(count)], idle: (0..count).rev().collect() }
+        Self {
+            posted: vec![None; usize::from(count)],
+            idle: (0..count).rev().collect(),
+            next_post: 0,
+            newest_completed: 0,
+        }
     }
 
     /// Marks all idle slots as posted and appends them to `batch`.
     pub(super) fn post_idle(&mut self, batch: &mut Vec<u16>) {
         while let Some(slot) = self.idle.pop() {
-            self.posted[usize::from(slot)] = true;
+            self.posted[usize::from(slot)] = Some(self.next_post);
+            self.next_post += 1;
             batch.push(slot);
         }
     }
@@ -33,19 +43,28 @@ impl SlotTable {
     /// Marks a slot as idle that was posted; returns whether it was.
     #[must_use]
     pub(super) fn complete(&mut self, slot: u16) -> bool {
-        match self.posted.get_mut(usize::from(slot)) {
-            Some(posted) if *posted => {
-                *posted = false;
-                self.idle.push(slot);
-                true
-            }
-            _ => false,
+        let post = self.posted.get_mut(usize::from(slot)).and_then(Option::take);
+        let Some(post) = post else { return false };
+        self.newest_completed = self.newest_completed.max(post);
+        self.idle.push(slot);
+        true
+    }
+
+    /// Marks a slot as idle that the device did not take.
+    pub(super) fn take_back(&mut self, slot: u16) {
+        if self.posted[usize::from(slot)].take().is_some() {
+            self.idle.push(slot);
         }
     }
 
     /// Number of slots that the device does not have.
     pub(super) fn idle_count(&self) -> usize {
         self.idle.len()
+    }
+
+    /// Number of posted slots that were posted before one that has completed.
+    pub(super) fn overtaken_count(&self) -> usize {
+        self.posted.iter().flatten().filter(|post| **post < self.newest_completed).count()
     }
 }
 
@@ -68,5 +87,18 @@ mod tests {
         batch.sort_unstable();
         assert_eq!(batch, [0, 2]);
         assert!(table.complete(2));
+    }
+
+    #[test]
+    fn slots_that_later_ones_overtook_are_counted_until_they_complete() {
+        let mut table = SlotTable::new(4);
+        table.post_idle(&mut Vec::new());
+        assert!(table.complete(1) && table.complete(3));
+        assert_eq!(table.overtaken_count(), 2, "0 and 2");
+        table.post_idle(&mut Vec::new());
+        table.take_back(1);
+        assert_eq!((table.overtaken_count(), table.idle_count()), (2, 1));
+        assert!(table.complete(0));
+        assert_eq!(table.overtaken_count(), 1);
     }
 }

@@ -111,14 +111,15 @@ async fn a_peer_that_is_gone_is_noticed() {
 }
 
 #[tokio::test]
-async fn connections_that_die_in_the_middle_of_messages_cost_no_receive_slots() {
-    const SLOTS: usize = 20;
+async fn every_receive_slot_survives_dying_connections_or_is_counted_as_overtaken() {
+    const SLOTS: usize = 30;
+    const DEATHS: usize = 20;
     let Some(route) = ports() else { return };
     let sizes = Sizes { receive_slots: SLOTS as u16, ..Default::default() };
     let mut ends = connected_with(&route, sizes, &ConnectOptions::default());
-    for round in 0..40 {
+    for round in 0..DEATHS {
         // Two packets each, so that many a message is cut in the middle.
-        let batch: VecDeque<_> = (0..30).map(|i| ends[0].send(&pattern(4352, i))).collect();
+        let batch: VecDeque<_> = (0..32).map(|i| ends[0].send(&pattern(4352, i))).collect();
         ends[0].post_all(batch);
         for _ in 0..round {
             ends[1].drive();
@@ -139,7 +140,14 @@ async fn connections_that_die_in_the_middle_of_messages_cost_no_receive_slots() 
     ends[1].reposts = false;
     ends[1].messages.clear();
     fill(&mut ends[0], SLOTS);
-    drive_until(&mut ends, |ends| ends[1].messages.len() == SLOTS).await;
+    // Which of the two depends on the kernel; no slot may be unaccounted for.
+    drive_until(&mut ends, |ends| {
+        ends[1].messages.len() + ends[1].receives.overtaken_count() == SLOTS
+    })
+    .await;
+    let lost = ends[1].receives.overtaken_count();
+    assert!(lost <= DEATHS, "a queue pair fills one slot at a time, and {lost} are lost");
+    println!("{lost} of {SLOTS} receive slots lost");
 }
 
 #[tokio::test]

@@ -23,7 +23,9 @@ async fn receive(end: &mut End, count: usize) {
 
 const ROUNDS: usize = 300;
 
-async fn ping_pong(mut end: End, begins: bool) {
+/// Gives the end back, because to drop it would destroy its queue pair with the last message
+/// perhaps still in its send queue.
+async fn ping_pong(mut end: End, begins: bool) -> End {
     for round in 0..ROUNDS {
         if begins {
             let batch = VecDeque::from([end.send(&pattern(64, round))]);
@@ -37,6 +39,7 @@ async fn ping_pong(mut end: End, begins: bool) {
         }
         end.done.clear();
     }
+    end
 }
 
 #[tokio::test]
