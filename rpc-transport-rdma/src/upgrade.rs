@@ -14,7 +14,7 @@ use rpc_core::transport::{Addresses, CloseReason};
 use crate::RdmaConfig;
 use crate::blob::Blob;
 use crate::connection::{Connection, ConnectionLimits};
-use crate::credits::Credits;
+use crate::credits::{Credits, RESERVE, WINDOW_MIN};
 use crate::device::{PortQuery, find_port};
 use crate::lane::{Lane, Place};
 use crate::memory::SlotPool;
@@ -155,8 +155,12 @@ impl Prepared {
         let device = self.lane.shared.attachment.device();
         let control = SlotPool::new(device, CONTROL_SLOTS, CONTROL_SLOT_LEN);
         let control = control.map_err(|error| declined(&error))?;
-        let rules =
-            Rules { our_epoch: self.epoch, peer_epoch: peer.epoch, window: self.place.window };
+        let rules = Rules {
+            our_epoch: self.epoch,
+            peer_epoch: peer.epoch,
+            window: self.place.window,
+            stale_max: config.credits_max.max(WINDOW_MIN) + RESERVE,
+        };
         let chunk_len = config.read_len_max.min(self.queue_pair.message_len_max()).max(1);
         let puller = Puller::new(agreement.reads_max, chunk_len);
         let credits = Credits::new(self.place.window, peer.grant);
