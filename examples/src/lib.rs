@@ -1,1 +1,43 @@
-//! Placeholder.
+//! An in-memory server of etcd's key-value service, written once against tonic's trait.
+//!
+//! [`Kv`] implements `etcdserverpb.KV` over a [`Store`]; `kv-server` serves it over any address that
+//! farcall knows, `kv-client` calls it, and `kv-demo` does both over every transport and prints what
+//! it cost ([`demo`]). It is no etcd: nothing is kept, replicated, watched or leased.
+#![forbid(unsafe_code)]
+
+pub mod demo;
+mod key_range;
+mod kv;
+mod store;
+
+/// What is generated from etcd's `.proto` files.
+#[allow(
+    missing_docs,
+    rustdoc::all,
+    clippy::all,
+    reason = "generated from comments and names that are not ours"
+)]
+pub mod proto {
+    include!(concat!(env!("OUT_DIR"), "/mod.rs"));
+}
+
+pub use key_range::{KeyRange, prefix_end};
+pub use kv::Kv;
+pub use store::{Change, Found, Store};
+
+/// The longest message that server and clients accept: a value of 64 MiB, and what belongs to it.
+pub const MESSAGE_LEN_MAX: u64 = 80 << 20;
+
+/// The rules of server and clients.
+#[must_use]
+pub fn config() -> farcall::Config {
+    let limits = farcall::Limits { message_len_max: MESSAGE_LEN_MAX, ..farcall::Limits::default() };
+    farcall::Config::default().with_limits(limits)
+}
+
+/// Prints what farcall logs: warnings, or what `RUST_LOG` asks for.
+pub fn log_to_stderr() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

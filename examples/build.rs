@@ -1,0 +1,9 @@
+//! Compiles etcd's own `.proto`, as the crate `etcd-client` carries it.
+
+fn main() -> Result<(), rpc_codegen::CodegenError> {
+    let root = rpc_codegen::package_dir("etcd-client")?.join("proto");
+    rpc_codegen::configure()
+        .build_transport(false)
+        .include_file("mod.rs")
+        .compile_protos(&[root.join("etcd/api/etcdserverpb/rpc.proto")], &[root])
+}

@@ -1,0 +1,36 @@
+//! Puts, reads and deletes values of all sizes over every transport, and prints a table.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use farcall_examples::demo::{Plan, Row, run};
+
+/// Serves etcd's key-value service and calls it, over one address after the other; every byte is
+/// checked. p50 and p99 are those of puts and ranges, one at a time; what farcall copied is
+/// counted on both sides.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Where to serve and to call.
+    #[arg(default_values = ["inproc://kv", "tcp://127.0.0.1:0"])]
+    addresses: Vec<String>,
+    /// The most puts, and as many ranges, with values of one length.
+    #[arg(long, default_value_t = 200)]
+    calls: u64,
+    /// The lengths of values in bytes; 64 B to 64 MiB by default.
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<usize>,
+}
+
+const SIZES: [usize; 6] = [64, 1 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    farcall_examples::log_to_stderr();
+    let Arguments { addresses, calls, sizes } = Arguments::parse();
+    let value_lens = if sizes.is_empty() { SIZES.to_vec() } else { sizes };
+    let plan = Plan { value_lens, rounds_max: calls.max(1) };
+    println!("{}", Row::head());
+    for address in &addresses {
+        run(address, &plan).await?;
+    }
+    Ok(())
+}

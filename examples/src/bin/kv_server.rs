@@ -1,0 +1,30 @@
+//! Serves etcd's key-value service from memory, over whatever its address says.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use farcall_examples::Kv;
+use farcall_examples::proto::etcdserverpb::kv_rpc::KvService;
+
+/// Serves etcd's key-value service from memory until it is interrupted.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Where to listen, for example `auto://0.0.0.0:7000`.
+    address: String,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    farcall_examples::log_to_stderr();
+    let Arguments { address } = Arguments::parse();
+    let endpoint = farcall::bind_with(&address, &farcall_examples::config()).await?;
+    println!("serving {}", endpoint.address());
+    let builder = farcall::Server::builder().add_service(KvService::new(Kv::default()));
+    let server = endpoint.configure(builder).build();
+    let interrupted = async {
+        // Without a way to be interrupted in order, it serves until it is killed.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    Ok(server.serve_until(endpoint, interrupted).await?)
+}

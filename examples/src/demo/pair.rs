@@ -1,0 +1,88 @@
+//! A server and a client of it, in one process and apart in everything else.
+
+use anyhow::{Context, Result, bail};
+use farcall::{Channel, ConnectionInfo, Server, TransportStats};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::Kv;
+use crate::proto::etcdserverpb::kv_rpc::KvService;
+
+/// A running server and a channel to it.
+#[derive(Debug)]
+pub struct Pair {
+    server: Server,
+    channel: Channel,
+    shutdown: oneshot::Sender<()>,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl Pair {
+    /// Serves `address` and connects to it.
+    ///
+    /// # Errors
+    ///
+    /// When either is not possible.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, the server ends with the runtime.
+    pub async fn start(address: &str) -> Result<Self> {
+        let endpoint = farcall::bind_with(address, &crate::config()).await?;
+        let address = endpoint.address().to_string();
+        let builder = Server::builder().add_service(KvService::new(Kv::default()));
+        let server = endpoint.configure(builder).build();
+        let (shutdown, shut_down) = oneshot::channel::<()>();
+        let serving = server.clone();
+        let serving = tokio::spawn(async move {
+            serving.serve_until(endpoint, async { drop(shut_down.await) }).await
+        });
+        // A configuration of its own: two processes would share nothing either.
+        let channel = farcall::connect_with(&address, &crate::config()).await?;
+        Ok(Self { server, channel, shutdown, serving })
+    }
+
+    /// The client's channel.
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// What the client's connection says of itself.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub fn info(&self) -> Result<ConnectionInfo> {
+        self.channel.info().context("the connection has ended")
+    }
+
+    /// What both sides have counted: the client's frames, and the bytes that either has copied.
+    ///
+    /// # Errors
+    ///
+    /// When there is not one connection.
+    pub fn stats(&self) -> Result<TransportStats> {
+        let mut stats = self.info()?.stats;
+        match &self.server.connections()[..] {
+            [connection] => stats.copied_bytes += connection.stats.copied_bytes,
+            others => bail!("the server has {} connections instead of one", others.len()),
+        }
+        Ok(stats)
+    }
+
+    /// Ends both in order.
+    ///
+    /// # Errors
+    ///
+    /// When the server ends with an error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, the server ends with the runtime.
+    pub async fn stop(self) -> Result<()> {
+        drop(self.channel);
+        drop(self.shutdown);
+        Ok(self.serving.await??)
+    }
+}

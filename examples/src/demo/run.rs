@@ -1,0 +1,54 @@
+//! One address of the demo, from start to end.
+
+use anyhow::{Context, Result, ensure};
+
+use super::{NetworkCounters, Pair, workload};
+
+/// How much of it.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The lengths of values, in bytes.
+    pub value_lens: Vec<usize>,
+    /// The most rounds of a put and a range with one length.
+    pub rounds_max: u64,
+}
+
+/// What the values of one length may add up to, so that a large one takes no longer than many
+/// small ones.
+const MOVED_BYTES_MAX: u64 = 192 << 20;
+
+impl Plan {
+    fn round_count(&self, value_len: usize) -> u64 {
+        let affordable = MOVED_BYTES_MAX / (value_len.max(1) as u64);
+        affordable.max(3).min(self.rounds_max)
+    }
+}
+
+/// Serves and calls `address`, and prints a row for each length, and where the bytes went when
+/// they went by RDMA.
+///
+/// # Errors
+///
+/// When a call fails, a byte differs, or an `rdma://` address is not served by RDMA.
+///
+/// # Cancel safety
+///
+/// Cancelled, the server ends with the runtime.
+pub async fn run(address: &str, plan: &Plan) -> Result<()> {
+    let pair = Pair::start(address).await.with_context(|| address.to_owned())?;
+    let transport = pair.info()?.transport;
+    let must_be_rdma = address.starts_with("rdma://");
+    ensure!(!must_be_rdma || transport == "rdma", "{address} is served by {transport}");
+    let before = NetworkCounters::read();
+    let mut value_bytes = 0;
+    for &value_len in &plan.value_lens {
+        let round_count = plan.round_count(value_len);
+        let row = workload(&pair, value_len, round_count).await;
+        println!("{}", row.with_context(|| address.to_owned())?);
+        value_bytes += 2 * round_count * value_len as u64;
+    }
+    if transport == "rdma" {
+        println!("          {value_bytes} bytes of values; {}", NetworkCounters::read() - before);
+    }
+    pair.stop().await
+}
