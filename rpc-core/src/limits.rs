@@ -2,6 +2,8 @@
 //!
 //! Both sides tell theirs in the Hello, so that a sender refuses what the receiver would.
 
+use crate::calls::window::Window;
+
 /// What one side accepts from its peer on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -23,6 +25,17 @@ pub struct Limits {
     ///
     /// 256 MiB by default: four messages of the largest size that the examples use (64 MiB).
     pub receiving_bytes_max: u64,
+    /// How many messages of one stream may be on their way to this side or wait to be read.
+    ///
+    /// 256 by default: with the smallest messages that fill one coalesced frame, so that a reader
+    /// which takes them one by one never makes the sender wait for a round trip.
+    pub stream_messages_max: u32,
+    /// How many bytes of one stream may be on their way to this side or wait to be read.
+    ///
+    /// 256 KiB by default: twice what a 10 GbE link carries in 100 us, and, times the default
+    /// 1,024 calls, the memory that one connection can be made to hold: 256 MiB. One message more
+    /// than that may pass, and counts against `receiving_bytes_max` when it is large.
+    pub stream_bytes_max: u32,
 }
 
 impl Default for Limits {
@@ -32,15 +45,19 @@ impl Default for Limits {
             metadata_len_max: 16 << 10,
             calls_max: 1024,
             receiving_bytes_max: 256 << 20,
+            stream_messages_max: 256,
+            stream_bytes_max: 256 << 10,
         }
     }
 }
 
 impl Limits {
-    /// The longest frame that these limits allow: header, metadata and message.
-    #[must_use]
-    pub fn frame_len_max(&self) -> u64 {
-        let head = crate::wire::HEADER_LEN as u64 + u64::from(self.metadata_len_max);
-        head.saturating_add(self.message_len_max)
+    /// The window of each stream to this side.
+    pub(crate) fn window(&self) -> Window {
+        // A window of nothing would never open, and half the range of a count is ambiguous.
+        Window {
+            messages: self.stream_messages_max.clamp(1, 1 << 16),
+            bytes: self.stream_bytes_max.clamp(1, 1 << 30),
+        }
     }
 }

@@ -4,8 +4,8 @@ use tonic::Status;
 
 use crate::Limits;
 use crate::calls::receiving::OverBudget;
-use crate::transport::{CloseReason, Withheld};
-use crate::wire::FrameHeader;
+use crate::transport::{CloseReason, TransportError, Withheld};
+use crate::wire::{FrameHeader, FrameKind};
 
 /// Checks a message's length against the limits of the side that `whose` names.
 pub(crate) fn check_message(
@@ -48,7 +48,12 @@ pub(crate) fn check_incoming(
     whose: &str,
     limits: &Limits,
 ) -> Result<(), Status> {
-    check_message(what, header.message_len, whose, limits)?;
+    // A frame of a stream holds a message with its length, or short ones up to a bound.
+    let extra = match header.kind {
+        FrameKind::Messages => crate::stream::MESSAGES_EXTRA,
+        _ => 0,
+    };
+    check_message(what, header.message_len.saturating_sub(extra), whose, limits)?;
     check_metadata(what, header.metadata_len as usize, whose, limits).map(drop)
 }
 
@@ -76,5 +81,13 @@ pub(crate) fn withheld(reason: Withheld) -> Status {
     match reason {
         Withheld::Expired => deadline_exceeded(),
         Withheld::NoMemory(words) => Status::resource_exhausted(words),
+    }
+}
+
+/// A frame that could not be sent.
+pub(crate) fn unsendable(error: &TransportError) -> Status {
+    match error {
+        TransportError::Closed { reason } => closed(reason),
+        other => Status::resource_exhausted(other.to_string()),
     }
 }

@@ -50,6 +50,12 @@ impl<T> Calls<T> {
         self.finish(id).is_some()
     }
 
+    /// What the driver keeps for a call in flight.
+    #[must_use]
+    pub fn value(&self, id: u64) -> Option<&T> {
+        self.index(id).map(|index| &self.entries[index].value)
+    }
+
     /// Whether the call is in flight.
     #[must_use]
     pub fn contains(&self, id: u64) -> bool {

@@ -5,4 +5,6 @@
 
 pub mod client;
 pub mod receiving;
+pub mod reorder;
 pub mod server;
+pub mod window;

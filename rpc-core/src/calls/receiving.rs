@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// The budget of bytes being received on one connection.
 #[derive(Debug)]
 pub struct Receiving {
-    lens: HashMap<u64, u64>,
+    lens: HashMap<(u64, u64), u64>,
     bytes: u64,
     bytes_max: u64,
 }
@@ -29,25 +29,25 @@ impl Receiving {
         Self { lens: HashMap::new(), bytes: 0, bytes_max }
     }
 
-    /// Counts an announced message of `len` bytes for call `id`.
+    /// Counts an announced frame of `len` bytes, known by its call and its place there.
     ///
     /// # Errors
     ///
     /// When it does not fit; it is then not counted. A message longer than the whole budget is
     /// let through alone, since the limit on messages has admitted it.
-    pub fn announce(&mut self, id: u64, len: u64) -> Result<(), OverBudget> {
+    pub fn announce(&mut self, frame: (u64, u64), len: u64) -> Result<(), OverBudget> {
         let fits = self.bytes.saturating_add(len) <= self.bytes_max || self.lens.is_empty();
-        if !fits || self.lens.contains_key(&id) {
+        if !fits || self.lens.contains_key(&frame) {
             return Err(OverBudget { bytes: self.bytes, bytes_max: self.bytes_max });
         }
-        self.lens.insert(id, len);
+        self.lens.insert(frame, len);
         self.bytes += len;
         Ok(())
     }
 
-    /// Stops counting the message of call `id`, if it was announced.
-    pub fn arrived(&mut self, id: u64) {
-        if let Some(len) = self.lens.remove(&id) {
+    /// Stops counting a frame, if it was announced.
+    pub fn arrived(&mut self, frame: (u64, u64)) {
+        if let Some(len) = self.lens.remove(&frame) {
             self.bytes -= len;
         }
     }
@@ -66,20 +66,20 @@ mod tests {
     #[test]
     fn what_has_arrived_makes_room() {
         let mut receiving = Receiving::new(100);
-        receiving.announce(1, 60).unwrap();
-        assert_eq!(receiving.announce(2, 60), Err(OverBudget { bytes: 60, bytes_max: 100 }));
-        receiving.arrived(1);
-        receiving.arrived(1);
-        receiving.announce(2, 60).unwrap();
+        receiving.announce((1, 0), 60).unwrap();
+        assert_eq!(receiving.announce((2, 0), 60), Err(OverBudget { bytes: 60, bytes_max: 100 }));
+        receiving.arrived((1, 0));
+        receiving.arrived((1, 0));
+        receiving.announce((2, 0), 60).unwrap();
         assert_eq!(receiving.bytes(), 60);
     }
 
     #[test]
     fn a_message_over_the_whole_budget_travels_alone() {
         let mut receiving = Receiving::new(100);
-        receiving.announce(1, 500).unwrap();
-        assert!(receiving.announce(2, 1).is_err());
-        receiving.arrived(1);
+        receiving.announce((1, 0), 500).unwrap();
+        assert!(receiving.announce((2, 0), 1).is_err());
+        receiving.arrived((1, 0));
         assert_eq!(receiving.bytes(), 0);
     }
 }

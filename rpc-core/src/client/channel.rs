@@ -12,7 +12,9 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Caller, Connection, Outgoing, Reply};
+use super::download::download;
+use super::upload::upload;
+use super::{Caller, Connection, Outgoing, Reply, Started};
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::deadline::take_grpc_timeout;
 use crate::wire::outcome::Outcome;
@@ -128,16 +130,15 @@ impl Shared {
         Ok(connection)
     }
 
-    async fn call(&self, call: Outgoing<'_>) -> Result<Reply, Status> {
+    async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
         let connection = match self.open() {
             Some(connection) => connection,
             None => self.connection().await.map_err(unavailable)?,
         };
-        let pending = match Arc::clone(&connection).try_start(call)? {
-            Some(pending) => pending,
-            None => connection.start(call).await?,
-        };
-        pending.await
+        match Arc::clone(&connection).try_start(call)? {
+            Some(started) => Ok(started),
+            None => connection.start(call).await,
+        }
     }
 }
 
@@ -153,45 +154,65 @@ impl Caller for Channel {
     {
         let deadline = self.deadline(&mut request);
         let (metadata, _, message) = request.into_parts();
-        let call = Outgoing { method, metadata: &metadata, deadline, message: &message };
-        let reply = within(deadline, self.shared.call(call)).await?;
-        decode(reply)
+        let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
+        let reply = async { self.shared.start(call).await?.reply().await };
+        decode(within(deadline, reply).await?)
     }
 
     async fn server_streaming<Req, Resp>(
         &self,
         method: &'static MethodDescriptor,
-        _request: Request<Req>,
+        mut request: Request<Req>,
     ) -> Result<Response<Streaming<Resp>>, Status>
     where
         Req: Message + 'static,
         Resp: Message + Default + 'static,
     {
-        Err(no_streams(method))
+        let deadline = self.deadline(&mut request);
+        let (metadata, _, message) = request.into_parts();
+        let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
+        let answer = async { download(self.shared.start(call).await?, None, deadline).await };
+        within(deadline, answer).await
     }
 
     async fn client_streaming<S, Resp>(
         &self,
         method: &'static MethodDescriptor,
-        _request: Request<S>,
+        mut request: Request<S>,
     ) -> Result<Response<Resp>, Status>
     where
         S: Stream<Item: Message> + Send + 'static,
         Resp: Message + Default + 'static,
     {
-        Err(no_streams(method))
+        let deadline = self.deadline(&mut request);
+        let (metadata, _, stream) = request.into_parts();
+        let call = Outgoing { method, metadata: &metadata, deadline, message: None };
+        let reply = async {
+            let started = self.shared.start(call).await?;
+            let _upload = upload(stream, &started);
+            started.reply().await
+        };
+        decode(within(deadline, reply).await?)
     }
 
     async fn streaming<S, Resp>(
         &self,
         method: &'static MethodDescriptor,
-        _request: Request<S>,
+        mut request: Request<S>,
     ) -> Result<Response<Streaming<Resp>>, Status>
     where
         S: Stream<Item: Message> + Send + 'static,
         Resp: Message + Default + 'static,
     {
-        Err(no_streams(method))
+        let deadline = self.deadline(&mut request);
+        let (metadata, _, stream) = request.into_parts();
+        let call = Outgoing { method, metadata: &metadata, deadline, message: None };
+        let answer = async {
+            let started = self.shared.start(call).await?;
+            let upload = upload(stream, &started);
+            download(started, upload, deadline).await
+        };
+        within(deadline, answer).await
     }
 }
 
@@ -239,8 +260,4 @@ fn unavailable(error: ConnectError) -> Status {
     let mut status = Status::unavailable(error.to_string());
     status.set_source(Arc::new(error));
     status
-}
-
-fn no_streams(method: &MethodDescriptor) -> Status {
-    Status::unimplemented(format!("{}: streaming calls are not carried yet", method.path))
 }

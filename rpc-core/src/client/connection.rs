@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::PendingReply;
+use super::Started;
 use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
 use crate::transport::Addresses;
@@ -36,8 +36,8 @@ pub struct Outgoing<'a> {
     pub metadata: &'a MetadataMap,
     /// When the call ends at the latest.
     pub deadline: Option<Deadline>,
-    /// The request's message.
-    pub message: &'a dyn Encode,
+    /// The request's message; absent where the client's messages are a stream.
+    pub message: Option<&'a dyn Encode>,
 }
 
 /// The client's end of one connection.
@@ -48,7 +48,7 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// With the call's status when it cannot be started. It was not executed.
-    fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<PendingReply>, Status>;
+    fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<Started>, Status>;
 
     /// Starts a call, once the peer's limit and the transport's memory allow.
     ///
@@ -59,13 +59,13 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// # Cancel safety
     ///
     /// Cancelled before it is ready, the call is not started.
-    fn start<'a>(
-        self: Arc<Self>,
-        call: Outgoing<'a>,
-    ) -> BoxFuture<'a, Result<PendingReply, Status>>;
+    fn start<'a>(self: Arc<Self>, call: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>>;
 
     /// Gives a call up. A call that has ended is left alone.
     fn cancel(&self, id: u64);
+
+    /// Gives a call up because of a failure on this side, which becomes its status.
+    fn fail(&self, id: u64, status: Status);
 
     /// Whether the connection has ended.
     fn is_closed(&self) -> bool;

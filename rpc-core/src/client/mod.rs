@@ -3,11 +3,14 @@
 mod caller;
 mod channel;
 mod connection;
-mod pending;
+mod download;
+mod incoming;
 mod session;
+mod started;
+mod upload;
 
 pub use caller::Caller;
 pub use channel::{Channel, Connect};
 pub use connection::{ClientSetup, Connection, Outgoing};
-pub use pending::{PendingReply, Reply};
 pub(crate) use session::Session;
+pub use started::{Reply, Started};

@@ -1,53 +1,78 @@
 //! The client's driver of one connection: it joins the call table with a transport.
 //!
-//! Requests are encoded and sent in the caller's task. Responses are handed to the caller from
-//! the transport's task, so that one wake-up separates the device from the caller.
+//! Requests are encoded and sent in the caller's task. What comes back is `incoming`'s business.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 use tokio::time::Instant;
-use tonic::{Code, Status};
+use tonic::Status;
 
-use super::pending::ReplySender;
-use super::{ClientSetup, Connection, Outgoing, PendingReply, Reply};
-use crate::Limits;
+use super::started::{Answer, CallGuard, ReplySender};
+use super::{ClientSetup, Connection, Outgoing, Started};
 use crate::calls::client::Calls;
 use crate::calls::receiving::Receiving;
 use crate::connect::ConnectionInfo;
-use crate::refusal;
-use crate::transport::{
-    Addresses, Admission, CloseReason, Handler, Transport, TransportError, Withheld,
-};
-use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError, metadata};
+use crate::encode::Encode;
+use crate::frames::{self, Parts};
+use crate::stream::{Inbound, Outbound, StreamHost};
+use crate::transport::{Addresses, CloseReason, Handler, Transport};
+use crate::wire::{FrameHeader, FrameKind, metadata};
+use crate::{CallKind, Limits, refusal};
 
 /// The client's end of a connection over `T`.
 pub(crate) struct Session<T> {
-    transport: T,
-    limits: Limits,
+    pub(super) transport: T,
+    pub(super) limits: Limits,
     peer_limits: Limits,
     method_ids: HashMap<String, u16>,
-    permits: Arc<Semaphore>,
-    addresses: Addresses,
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) addresses: Addresses,
     fallback: Option<String>,
     state: Mutex<State>,
 }
 
-struct State {
-    calls: Calls<ReplySender>,
-    receiving: Receiving,
-    closed: Option<CloseReason>,
+pub(super) struct State {
+    pub(super) calls: Calls<InFlight>,
+    pub(super) receiving: Receiving,
+    pub(super) closed: Option<CloseReason>,
 }
 
-/// A frame whose parts are known and checked against the peer's limits.
+/// What the session keeps of a call in flight.
+pub(super) struct InFlight {
+    pub(super) route: Route,
+    pub(super) outbound: Option<Arc<Outbound>>,
+}
+
+/// Where a call's answer goes.
+pub(super) enum Route {
+    Reply(ReplySender),
+    Stream(Arc<Inbound>),
+}
+
+impl Route {
+    /// Ends a call with a status. The caller may have gone at this very moment.
+    pub(super) fn fail(self, status: Status) {
+        match self {
+            Self::Reply(sender) => drop(sender.send(Err(status))),
+            Self::Stream(inbound) => inbound.fail(status),
+        }
+    }
+}
+
+/// A request whose parts are checked against the peer's limits.
 struct Prepared {
     header: FrameHeader,
     block: Vec<u8>,
-    frame_len: usize,
+}
+
+impl Prepared {
+    fn parts<'a>(&'a self, call: &Outgoing<'a>) -> Parts<'a> {
+        Parts { header: self.header, block: &self.block, message: call.message }
+    }
 }
 
 impl<T: Transport> Session<T> {
@@ -83,11 +108,6 @@ impl<T: Transport> Session<T> {
         session
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code between lock and unlock can leave the tables half-changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn prepare(&self, call: &Outgoing<'_>) -> Result<Prepared, Status> {
         let path = call.method.path;
         let selector = *self
@@ -97,16 +117,35 @@ impl<T: Transport> Session<T> {
         let mut block = Vec::new();
         metadata::encode(call.metadata, &mut block)
             .map_err(|error| Status::resource_exhausted(error.to_string()))?;
-        let message_len = call.message.len() as u64;
+        let message_len = call.message.map_or(0, Encode::len) as u64;
         refusal::check_message("request", message_len, "server's", &self.peer_limits)?;
-        let metadata_len =
-            refusal::check_metadata("request", block.len(), "server's", &self.peer_limits)?;
+        refusal::check_metadata("request", block.len(), "server's", &self.peer_limits)?;
         let mut header = FrameHeader::bare(FrameKind::Request, 0);
+        header.is_streaming = call.message.is_none();
         header.selector = selector;
-        header.metadata_len = metadata_len;
-        header.message_len = message_len;
-        let frame_len = HEADER_LEN + block.len() + call.message.len();
-        Ok(Prepared { header, block, frame_len })
+        Ok(Prepared { header, block })
+    }
+
+    /// Enters a call into the table.
+    fn enter(self: &Arc<Self>, kind: CallKind) -> Result<Entered, Status> {
+        let is_uploading = matches!(kind, CallKind::ClientStreaming | CallKind::Streaming);
+        let outbound = is_uploading.then(|| Arc::new(Outbound::new(self.peer_limits.window())));
+        let (route, answer) = match kind {
+            CallKind::Unary | CallKind::ClientStreaming => {
+                let (sender, receiver) = oneshot::channel();
+                (Route::Reply(sender), Answer::Reply(receiver))
+            }
+            CallKind::ServerStreaming | CallKind::Streaming => {
+                let inbound = Arc::new(Inbound::new(self.limits.window()));
+                (Route::Stream(Arc::clone(&inbound)), Answer::Stream(inbound))
+            }
+        };
+        let mut state = self.state();
+        if let Some(reason) = &state.closed {
+            return Err(refusal::closed(reason));
+        }
+        let id = state.calls.start(InFlight { route, outbound: outbound.clone() });
+        Ok(Entered { id, answer, outbound })
     }
 
     /// Puts a prepared call into memory that is there for it, and sends it.
@@ -116,63 +155,64 @@ impl<T: Transport> Session<T> {
         mut prepared: Prepared,
         mut buffer: T::Buffer,
         permit: OwnedSemaphorePermit,
-    ) -> Result<PendingReply, Status> {
+    ) -> Result<Started, Status> {
         let now = Instant::now();
         if call.deadline.is_some_and(|deadline| deadline.has_passed(now)) {
             return Err(refusal::deadline_exceeded());
         }
-        let frame = buffer.as_mut();
-        let (head, message) = frame.split_at_mut(HEADER_LEN + prepared.block.len());
-        head[HEADER_LEN..].copy_from_slice(&prepared.block);
-        call.message.encode_into(message);
-        let (sender, receiver) = oneshot::channel();
-        let id = {
-            let mut state = self.state();
-            if let Some(reason) = &state.closed {
-                return Err(refusal::closed(reason));
-            }
-            state.calls.start(sender)
-        };
+        let Entered { id, answer, outbound } = self.enter(call.method.kind)?;
         prepared.header.call = id;
-        prepared.header.timeout_us = call.deadline.map_or(0, |deadline| deadline.to_wire(now));
-        head[..HEADER_LEN].copy_from_slice(&prepared.header.to_bytes());
-        let sent = self.transport.send(buffer);
-        let pending = PendingReply::new(receiver, id, self.clone(), permit);
-        match sent {
-            Ok(()) => Ok(pending),
-            Err(error) => {
-                self.state().calls.finish(id);
-                Err(unsendable(&error))
-            }
+        prepared.header.argument = call.deadline.map_or(0, |deadline| deadline.to_wire(now));
+        prepared.parts(call).write(buffer.as_mut());
+        if let Err(error) = self.transport.send(buffer) {
+            self.state().calls.finish(id);
+            return Err(refusal::unsendable(&error));
         }
+        let guard = CallGuard::new(id, self.clone(), permit);
+        Ok(Started { guard, answer, outbound, host: self })
+    }
+}
+
+/// A call that is in the table and not yet on its way.
+struct Entered {
+    id: u64,
+    answer: Answer,
+    outbound: Option<Arc<Outbound>>,
+}
+
+impl<T> Session<T> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // No code between lock and unlock can leave the tables half-changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn closed_status(&self) -> Status {
+        refusal::closed(self.state().closed.as_ref().unwrap_or(&CloseReason::Local))
     }
 }
 
 impl<T: Transport> Connection for Session<T> {
-    fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<PendingReply>, Status> {
+    fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<Started>, Status> {
         let permit = match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => permit,
             Err(TryAcquireError::NoPermits) => return Ok(None),
             Err(TryAcquireError::Closed) => return Err(self.closed_status()),
         };
         let prepared = self.prepare(&call)?;
-        match self.transport.try_reserve(prepared.frame_len) {
+        match self.transport.try_reserve(prepared.parts(&call).len()) {
             Ok(Some(buffer)) => self.launch(&call, prepared, buffer, permit).map(Some),
             Ok(None) => Ok(None),
-            Err(error) => Err(unsendable(&error)),
+            Err(error) => Err(refusal::unsendable(&error)),
         }
     }
 
-    fn start<'a>(
-        self: Arc<Self>,
-        call: Outgoing<'a>,
-    ) -> BoxFuture<'a, Result<PendingReply, Status>> {
+    fn start<'a>(self: Arc<Self>, call: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>> {
         Box::pin(async move {
             let permit = Arc::clone(&self.permits).acquire_owned().await;
             let permit = permit.map_err(|_| self.closed_status())?;
             let prepared = self.prepare(&call)?;
-            let reserved = self.transport.reserve(prepared.frame_len).await;
-            let buffer = reserved.map_err(|error| unsendable(&error))?;
+            let reserved = self.transport.reserve(prepared.parts(&call).len()).await;
+            let buffer = reserved.map_err(|error| refusal::unsendable(&error))?;
             self.launch(&call, prepared, buffer, permit)
         })
     }
@@ -183,6 +223,15 @@ impl<T: Transport> Connection for Session<T> {
             let header = FrameHeader::bare(FrameKind::Cancel, id).to_bytes();
             // A connection that is closed needs no cancel.
             let _ = self.transport.send_control(header);
+        }
+    }
+
+    fn fail(&self, id: u64, status: Status) {
+        let ended = self.state().calls.finish(id);
+        if let Some(InFlight { route, .. }) = ended {
+            let header = FrameHeader::bare(FrameKind::Cancel, id).to_bytes();
+            let _ = self.transport.send_control(header);
+            route.fail(status);
         }
     }
 
@@ -204,119 +253,35 @@ impl<T: Transport> Connection for Session<T> {
     }
 }
 
-impl<T> Session<T> {
-    fn closed_status(&self) -> Status {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        refusal::closed(state.closed.as_ref().unwrap_or(&CloseReason::Local))
-    }
-}
-
-impl<T: Transport> Handler for Session<T> {
-    fn handle_announced(
-        &self,
-        prefix: &[u8; HEADER_LEN],
-        len: u64,
-    ) -> Result<Admission, ProtocolError> {
-        let header = FrameHeader::parse(prefix)?;
-        header.check_len(len)?;
-        expect_response(&header)?;
-        let mut state = self.state();
-        if !state.calls.contains(header.call) {
-            return Ok(Admission::Refuse);
-        }
-        let refusal = match refusal::check_incoming("response", &header, "client's", &self.limits) {
-            Err(status) => status,
-            Ok(()) => match state.receiving.announce(header.call, len) {
-                Ok(()) => return Ok(Admission::Accept { deadline: None }),
-                Err(over) => refusal::over_budget("response", len, "client's", over),
-            },
-        };
-        let sender = state.calls.finish(header.call);
-        drop(state);
-        answer(sender, Err(refusal));
-        Ok(Admission::Refuse)
+impl<T: Transport> StreamHost for Session<T> {
+    fn peer_limits(&self) -> &Limits {
+        &self.peer_limits
     }
 
-    fn handle_frame(&self, mut frame: Bytes) -> Result<(), ProtocolError> {
-        let header = FrameHeader::parse_whole(&frame)?;
-        expect_response(&header)?;
-        let sender = {
-            let mut state = self.state();
-            state.receiving.arrived(header.call);
-            state.calls.finish(header.call)
-        };
-        // The call may have been given up: then its response is dropped here.
-        let Some(sender) = sender else { return Ok(()) };
-        let reply = match refusal::check_incoming("response", &header, "client's", &self.limits) {
-            Err(status) => Err(status),
-            Ok(()) => {
-                let message = frame.split_off(HEADER_LEN + header.metadata_len as usize);
-                let block = frame.split_off(HEADER_LEN);
-                Ok(Reply { code: header.selector, block, message })
-            }
-        };
-        answer(Some(sender), reply);
-        Ok(())
+    fn try_send(&self, parts: &Parts<'_>) -> Result<bool, Status> {
+        frames::try_send(&self.transport, parts).map_err(|error| refusal::unsendable(&error))
     }
 
-    fn handle_withheld(
-        &self,
-        prefix: &[u8; HEADER_LEN],
-        reason: Withheld,
-    ) -> Result<(), ProtocolError> {
-        let header = FrameHeader::parse(prefix)?;
-        let mut state = self.state();
-        state.receiving.arrived(header.call);
-        let sender = state.calls.finish(header.call);
-        drop(state);
-        answer(sender, Err(refusal::withheld(reason)));
-        Ok(())
+    fn send<'a>(&'a self, parts: Parts<'a>) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let sent = frames::send(&self.transport, parts).await;
+            sent.map_err(|error| refusal::unsendable(&error))
+        })
     }
 
-    fn handle_closed(&self, reason: CloseReason) {
-        tracing::debug!(
-            transport = self.transport.name(), addresses = %self.addresses, %reason, "closed",
-        );
-        let senders = {
-            let mut state = self.state();
-            state.closed = Some(reason.clone());
-            state.calls.close()
-        };
-        self.permits.close();
-        for sender in senders {
-            answer(Some(sender), Err(refusal::closed(&reason)));
-        }
+    fn send_control(&self, header: FrameHeader) {
+        // A connection that is closed has nobody to tell.
+        let _ = self.transport.send_control(header.to_bytes());
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for Session<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         f.debug_struct("Session")
             .field("transport", &self.transport)
             .field("in_flight_count", &state.calls.in_flight_count())
             .field("closed", &state.closed)
             .finish_non_exhaustive()
-    }
-}
-
-fn expect_response(header: &FrameHeader) -> Result<(), ProtocolError> {
-    match header.kind {
-        FrameKind::Response => Ok(()),
-        kind => Err(ProtocolError::UnexpectedFrame { kind, role: "server" }),
-    }
-}
-
-/// Hands a reply to its caller, who may have gone at this very moment.
-fn answer(sender: Option<ReplySender>, reply: Result<Reply, Status>) {
-    if let Some(sender) = sender {
-        let _ = sender.send(reply);
-    }
-}
-
-fn unsendable(error: &TransportError) -> Status {
-    match error {
-        TransportError::Closed { reason } => refusal::closed(reason),
-        other => Status::new(Code::ResourceExhausted, other.to_string()),
     }
 }

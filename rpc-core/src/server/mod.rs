@@ -3,6 +3,7 @@
 mod builder;
 mod call;
 mod connection;
+mod incoming;
 mod listen;
 mod reply;
 mod router;

@@ -1,29 +1,43 @@
 //! The answer to a call: status, metadata and message, on their way into a response frame.
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use prost::Message;
 use tonic::metadata::MetadataMap;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 use crate::encode::Encode;
+use crate::frames::Parts;
+use crate::stream::StreamHost;
 use crate::wire::outcome::Outcome;
-use crate::{Limits, Trailers, refusal};
+use crate::wire::{FrameHeader, FrameKind};
+use crate::{Trailers, refusal};
 
 /// The parts of a response frame.
 #[derive(Debug)]
 pub(crate) struct Answer<'a> {
     pub(super) code: u16,
+    /// How many frames the answer has before this one.
+    pub(super) place: u64,
     pub(super) block: Vec<u8>,
     pub(super) message: Option<&'a dyn Encode>,
 }
 
+impl Answer<'_> {
+    /// The frame that carries the answer to the call `id`.
+    pub(super) fn parts(&self, id: u64) -> Parts<'_> {
+        let mut header = FrameHeader::bare(FrameKind::Response, id);
+        header.selector = self.code;
+        header.argument = self.place;
+        Parts { header, block: &self.block, message: self.message }
+    }
+}
+
 /// Where answers go: the session, its transport type forgotten.
-pub(super) trait Replies: fmt::Debug + Send + Sync {
-    /// What the client accepts.
-    fn peer_limits(&self) -> &Limits;
+pub(super) trait Replies: StreamHost {
+    /// The same session as what streams need of it.
+    fn host(self: Arc<Self>) -> Arc<dyn StreamHost>;
 
     /// Sends the answer if nothing has to be waited for; true when it is settled, sent or not.
     fn try_reply(&self, id: u64, answer: &Answer<'_>) -> bool;
@@ -54,10 +68,21 @@ impl Responder {
         }
     }
 
+    /// The session as what streams need of it.
+    pub(super) fn host(&self) -> Arc<dyn StreamHost> {
+        Arc::clone(&self.replies).host()
+    }
+
     /// Answers with a status alone.
     pub(super) async fn fail(self, status: Status) {
-        let code = status.code();
-        let outcome = Outcome { metadata: MetadataMap::new(), result: Err(status) };
+        self.end(0, Err(status)).await;
+    }
+
+    /// Ends an answer of which `place` frames have been sent, with its status or its trailers.
+    pub(super) async fn end(self, place: u64, result: Result<MetadataMap, Status>) {
+        // The second is of use only when trailers do not fit.
+        let code = result.as_ref().err().map_or(Code::ResourceExhausted, Status::code);
+        let outcome = Outcome { metadata: MetadataMap::new(), result };
         let answer = self.answer(&outcome, None).unwrap_or_else(|too_large| {
             // The code is what the caller acts on: it is kept when the rest does not fit.
             let words = format!("(status left out: {})", too_large.message());
@@ -65,11 +90,12 @@ impl Responder {
             let brief = Outcome { metadata, result: Err(Status::new(code, words)) };
             self.answer(&brief, None).unwrap_or(Answer {
                 code: code as u16,
+                place,
                 block: Vec::new(),
                 message: None,
             })
         });
-        self.settle(&answer).await;
+        self.settle(&Answer { place, ..answer }).await;
     }
 
     fn answer<'a>(
@@ -84,7 +110,7 @@ impl Responder {
         refusal::check_metadata("response", block.len(), "client's", limits)?;
         let message_len = message.map_or(0, Encode::len) as u64;
         refusal::check_message("response", message_len, "client's", limits)?;
-        Ok(Answer { code: outcome.code(), block, message })
+        Ok(Answer { code: outcome.code(), place: 0, block, message })
     }
 
     async fn settle(&self, answer: &Answer<'_>) {

@@ -2,49 +2,64 @@
 //!
 //! A handler is polled once where its request arrived; only what is pending then becomes a task.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::call::CallStreams;
 use super::reply::{Answer, Replies, Responder};
 use super::router::Router;
-use super::{HandlerFuture, ServerCall, ServerConnection, ServerSetup};
+use super::{HandlerFuture, ServerConnection, ServerSetup};
 use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
-use crate::encode::Encode;
-use crate::transport::{
-    Addresses, Admission, CloseReason, Handler, Transport, TransportError, Withheld,
-};
-use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
-use crate::{Deadline, Limits, refusal};
+use crate::frames::{self, Parts};
+use crate::stream::StreamHost;
+use crate::transport::{Addresses, Handler, Transport, TransportError};
+use crate::wire::{FrameHeader, ProtocolError};
+use crate::{Limits, refusal};
 
 /// The server's end of a connection over `T`.
 pub(crate) struct ServerSession<T> {
-    transport: T,
-    router: Arc<Router>,
-    limits: Limits,
-    peer_limits: Limits,
-    addresses: Addresses,
+    pub(super) transport: T,
+    pub(super) router: Arc<Router>,
+    pub(super) limits: Limits,
+    pub(super) peer_limits: Limits,
+    pub(super) addresses: Addresses,
     fallback: Option<String>,
     state: Mutex<State>,
-    idle: Notify,
-    closed: CancellationToken,
-    this: Weak<Self>,
+    pub(super) idle: Notify,
+    pub(super) closed: CancellationToken,
+    pub(super) this: Weak<Self>,
 }
 
-struct State {
-    calls: Calls<AbortHandle>,
-    receiving: Receiving,
-    draining: bool,
+pub(super) struct State {
+    pub(super) calls: Calls<AbortHandle>,
+    /// The streams of calls that have them.
+    pub(super) streams: HashMap<u64, CallStreams>,
+    pub(super) receiving: Receiving,
+    pub(super) draining: bool,
+}
+
+impl State {
+    /// Ends a call because its answer is ready; false when it was given up.
+    fn finish(&mut self, id: u64) -> bool {
+        self.streams.remove(&id);
+        self.calls.finish(id)
+    }
+
+    /// Ends a call because the client gave it up.
+    pub(super) fn cancel(&mut self, id: u64) -> Option<AbortHandle> {
+        self.streams.remove(&id);
+        self.calls.cancel(id)
+    }
 }
 
 impl<T: Transport> ServerSession<T> {
@@ -60,6 +75,7 @@ impl<T: Transport> ServerSession<T> {
             state: Mutex::new(State {
                 calls: Calls::new(setup.limits.calls_max),
                 receiving: Receiving::new(setup.limits.receiving_bytes_max),
+                streams: HashMap::new(),
                 draining: false,
             }),
             idle: Notify::new(),
@@ -70,7 +86,7 @@ impl<T: Transport> ServerSession<T> {
         session
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // No code between lock and unlock can leave the tables half-changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,49 +94,15 @@ impl<T: Transport> ServerSession<T> {
     /// Takes the call out of the table because its answer is settled; false when it was given up.
     fn finish(&self, id: u64) -> bool {
         let mut state = self.state();
-        let in_flight = state.calls.finish(id);
+        let in_flight = state.finish(id);
         if state.calls.in_flight_count() == 0 {
             self.idle.notify_waiters();
         }
         in_flight
     }
 
-    fn handle_request(
-        &self,
-        this: Arc<Self>,
-        header: &FrameHeader,
-        mut frame: Bytes,
-    ) -> Result<(), ProtocolError> {
-        let draining = {
-            let mut state = self.state();
-            state.receiving.arrived(header.call);
-            if state.calls.start(header.call)? == Start::GivenUp {
-                return Ok(());
-            }
-            state.draining
-        };
-        let message = frame.split_off(HEADER_LEN + header.metadata_len as usize);
-        let call = ServerCall {
-            metadata: frame.split_off(HEADER_LEN),
-            message,
-            deadline: Deadline::from_wire(Instant::now(), header.timeout_us),
-            responder: Responder { id: header.call, replies: this },
-        };
-        let refusal = match refusal::check_incoming("request", header, "server's", &self.limits) {
-            Ok(()) if draining => Err(Status::unavailable("the server is shutting down")),
-            other => other,
-        };
-        let future = match (refusal, self.router.route(header.selector)) {
-            (Err(status), _) => call.fail(status),
-            (Ok(()), Some((service, method))) => service.call(method, call),
-            (Ok(()), None) => call.unimplemented(),
-        };
-        self.run(header.call, future);
-        Ok(())
-    }
-
     /// Polls a handler once in place, and makes a task of it when it is not done.
-    fn run(&self, id: u64, mut future: HandlerFuture) {
+    pub(super) fn run(&self, id: u64, mut future: HandlerFuture) {
         let mut context = Context::from_waker(Waker::noop());
         if future.as_mut().poll(&mut context).is_ready() {
             return;
@@ -135,7 +117,12 @@ impl<T: Transport> ServerSession<T> {
         }
     }
 
-    fn refuse(&self, this: Arc<Self>, id: u64, status: Status) -> Result<(), ProtocolError> {
+    pub(super) fn refuse(
+        &self,
+        this: Arc<Self>,
+        id: u64,
+        status: Status,
+    ) -> Result<(), ProtocolError> {
         // The call counts as in flight until its refusal is sent, which bounds refusals too.
         let start = self.state().calls.start(id)?;
         if start == Start::Run {
@@ -146,17 +133,7 @@ impl<T: Transport> ServerSession<T> {
     }
 
     fn fill(&self, mut buffer: T::Buffer, id: u64, answer: &Answer<'_>) {
-        let mut header = FrameHeader::bare(FrameKind::Response, id);
-        header.selector = answer.code;
-        // Both lengths were checked against the client's limits when the answer was made.
-        header.metadata_len = u32::try_from(answer.block.len()).unwrap_or(u32::MAX);
-        header.message_len = answer.message.map_or(0, Encode::len) as u64;
-        let (head, message) = buffer.as_mut().split_at_mut(HEADER_LEN + answer.block.len());
-        head[..HEADER_LEN].copy_from_slice(&header.to_bytes());
-        head[HEADER_LEN..].copy_from_slice(&answer.block);
-        if let Some(answer) = answer.message {
-            answer.encode_into(message);
-        }
+        answer.parts(id).write(buffer.as_mut());
         if self.finish(id) {
             // A connection that has ended meanwhile has nobody to tell.
             let _ = self.transport.send(buffer);
@@ -194,17 +171,35 @@ impl<T: Transport> ServerSession<T> {
     }
 }
 
-fn frame_len(answer: &Answer<'_>) -> usize {
-    HEADER_LEN + answer.block.len() + answer.message.map_or(0, Encode::len)
-}
-
-impl<T: Transport> Replies for ServerSession<T> {
+impl<T: Transport> StreamHost for ServerSession<T> {
     fn peer_limits(&self) -> &Limits {
         &self.peer_limits
     }
 
+    fn try_send(&self, parts: &Parts<'_>) -> Result<bool, Status> {
+        frames::try_send(&self.transport, parts).map_err(|error| refusal::unsendable(&error))
+    }
+
+    fn send<'a>(&'a self, parts: Parts<'a>) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async move {
+            let sent = frames::send(&self.transport, parts).await;
+            sent.map_err(|error| refusal::unsendable(&error))
+        })
+    }
+
+    fn send_control(&self, header: FrameHeader) {
+        // A connection that is closed has nobody to tell.
+        let _ = self.transport.send_control(header.to_bytes());
+    }
+}
+
+impl<T: Transport> Replies for ServerSession<T> {
+    fn host(self: Arc<Self>) -> Arc<dyn StreamHost> {
+        self
+    }
+
     fn try_reply(&self, id: u64, answer: &Answer<'_>) -> bool {
-        let reserved = match self.transport.try_reserve(frame_len(answer)) {
+        let reserved = match self.transport.try_reserve(answer.parts(id).len()) {
             Ok(None) => return false,
             Ok(Some(buffer)) => Ok(buffer),
             Err(error) => Err(error),
@@ -217,89 +212,12 @@ impl<T: Transport> Replies for ServerSession<T> {
 
     fn reply<'a>(&'a self, id: u64, answer: &'a Answer<'a>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let reserved = self.transport.reserve(frame_len(answer)).await;
+            let reserved = self.transport.reserve(answer.parts(id).len()).await;
             if let Some(status) = self.settle(id, answer, reserved) {
                 self.spawn_refusal(id, status);
             }
         })
     }
-}
-
-impl<T: Transport> Handler for ServerSession<T> {
-    fn handle_announced(
-        &self,
-        prefix: &[u8; HEADER_LEN],
-        len: u64,
-    ) -> Result<Admission, ProtocolError> {
-        let header = FrameHeader::parse(prefix)?;
-        header.check_len(len)?;
-        if header.kind != FrameKind::Request {
-            return Err(unexpected(header.kind));
-        }
-        let Some(this) = self.this.upgrade() else { return Ok(Admission::Refuse) };
-        let deadline = Deadline::from_wire(Instant::now(), header.timeout_us);
-        let refusal = match refusal::check_incoming("request", &header, "server's", &self.limits) {
-            Err(status) => status,
-            Ok(()) => {
-                let mut state = self.state();
-                // First, so that a call announced twice is a violation and not a want of room.
-                state.calls.announce(header.call)?;
-                match state.receiving.announce(header.call, len) {
-                    Ok(()) => return Ok(Admission::Accept { deadline }),
-                    Err(over) => refusal::over_budget("request", len, "server's", over),
-                }
-            }
-        };
-        self.refuse(this, header.call, refusal)?;
-        Ok(Admission::Refuse)
-    }
-
-    fn handle_frame(&self, frame: Bytes) -> Result<(), ProtocolError> {
-        let header = FrameHeader::parse_whole(&frame)?;
-        let Some(this) = self.this.upgrade() else { return Ok(()) };
-        match header.kind {
-            FrameKind::Request => self.handle_request(this, &header, frame),
-            FrameKind::Cancel => {
-                let running = self.state().calls.cancel(header.call);
-                if let Some(running) = running {
-                    running.abort();
-                }
-                self.idle.notify_waiters();
-                Ok(())
-            }
-            kind @ FrameKind::Response => Err(unexpected(kind)),
-        }
-    }
-
-    fn handle_withheld(
-        &self,
-        prefix: &[u8; HEADER_LEN],
-        reason: Withheld,
-    ) -> Result<(), ProtocolError> {
-        let header = FrameHeader::parse(prefix)?;
-        self.state().receiving.arrived(header.call);
-        let Some(this) = self.this.upgrade() else { return Ok(()) };
-        self.refuse(this, header.call, refusal::withheld(reason))
-    }
-
-    fn handle_closed(&self, reason: CloseReason) {
-        let running = self.state().calls.close();
-        for abort in running {
-            abort.abort();
-        }
-        match &reason {
-            CloseReason::Protocol(error) => {
-                tracing::warn!(addresses = %self.addresses, %error, "closed a connection");
-            }
-            reason => tracing::debug!(addresses = %self.addresses, %reason, "connection closed"),
-        }
-        self.idle.notify_waiters();
-        self.closed.cancel();
-    }
-}
-
-fn unexpected(kind: FrameKind) -> ProtocolError {
-    ProtocolError::UnexpectedFrame { kind, role: "client" }
 }
 
 impl<T: Transport> ServerConnection for ServerSession<T> {

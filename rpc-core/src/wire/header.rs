@@ -1,14 +1,14 @@
 //! The fixed header that every frame begins with.
 //!
-//! | offset | size | field | request | response | cancel |
-//! |--:|--:|---|---|---|---|
-//! | 0 | 1 | kind | 1 | 2 | 3 |
-//! | 1 | 1 | flags | 0 | 0 | 0 |
-//! | 2 | 2 | selector | method id | status code | 0 |
-//! | 4 | 4 | metadata_len | bytes of metadata | bytes of outcome | 0 |
-//! | 8 | 8 | call | call id | call id | call id |
-//! | 16 | 8 | timeout_us | what is left of the deadline, 0: none | 0 | 0 |
-//! | 24 | 8 | message_len | bytes of the message | bytes of the message | 0 |
+//! | offset | size | field | what it holds |
+//! |--:|--:|---|---|
+//! | 0 | 1 | kind | see [`FrameKind`] |
+//! | 1 | 1 | flags | bit 0 of a request: the client's messages follow as a stream |
+//! | 2 | 2 | selector | request: method id; response: status code; else 0 |
+//! | 4 | 4 | metadata_len | bytes of the block: metadata of a request or of headers, outcome |
+//! | 8 | 8 | call | the call's id, which the client chose |
+//! | 16 | 8 | argument | request: what is left of the deadline in us, 0 for none; window: two counts; cancel: 0; else the frame's place among those of its direction, from 0 |
+//! | 24 | 8 | message_len | bytes of the message, or of the messages with their lengths |
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -29,20 +29,60 @@ struct RawHeader {
     selector: U16,
     metadata_len: U32,
     call: U64,
-    timeout_us: U64,
+    argument: U64,
     message_len: U64,
 }
+
+/// The flag of a request whose messages follow as a stream.
+const STREAMING: u8 = 1;
 
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameKind {
-    /// Starts a call: the client's message.
+    /// Starts a call: the client's message, unless its messages follow.
     Request,
-    /// Ends a call: the server's status and, on success, its message.
+    /// Ends a call: the server's status and, where the answer is one message, that message.
     Response,
     /// The client gives the call up; nothing answers it.
     Cancel,
+    /// The metadata with which the server begins a stream of messages.
+    Headers,
+    /// Messages of a stream, each behind its length in four bytes.
+    Messages,
+    /// The client's stream has ended in order.
+    HalfClose,
+    /// How much of the other side's stream may be sent in all.
+    Window,
+}
+
+impl FrameKind {
+    const ALL: [Self; 7] = [
+        Self::Request,
+        Self::Response,
+        Self::Cancel,
+        Self::Headers,
+        Self::Messages,
+        Self::HalfClose,
+        Self::Window,
+    ];
+
+    fn to_wire(self) -> u8 {
+        match self {
+            Self::Request => 1,
+            Self::Response => 2,
+            Self::Cancel => 3,
+            Self::Headers => 4,
+            Self::Messages => 5,
+            Self::HalfClose => 6,
+            Self::Window => 7,
+        }
+    }
+
+    fn from_wire(value: u8) -> Result<Self, ProtocolError> {
+        let kind = Self::ALL.into_iter().find(|kind| kind.to_wire() == value);
+        kind.ok_or(ProtocolError::Invalid { what: "frame kind", value: value.into() })
+    }
 }
 
 /// The decoded header of a frame.
@@ -50,14 +90,16 @@ pub enum FrameKind {
 pub struct FrameHeader {
     /// What the frame is.
     pub kind: FrameKind,
+    /// Whether a request's messages follow as a stream.
+    pub is_streaming: bool,
     /// The method's id of a request, the status code of a response.
     pub selector: u16,
     /// The length of the block between header and message, in bytes.
     pub metadata_len: u32,
     /// The call, by the id that the client chose.
     pub call: u64,
-    /// What is left of a request's deadline in microseconds; 0 when it has none.
-    pub timeout_us: u64,
+    /// What its kind says: see the table of this module.
+    pub argument: u64,
     /// The length of the message, in bytes.
     pub message_len: u64,
 }
@@ -66,7 +108,15 @@ impl FrameHeader {
     /// The header of a frame without block and message.
     #[must_use]
     pub fn bare(kind: FrameKind, call: u64) -> Self {
-        Self { kind, selector: 0, metadata_len: 0, call, timeout_us: 0, message_len: 0 }
+        Self {
+            kind,
+            is_streaming: false,
+            selector: 0,
+            metadata_len: 0,
+            call,
+            argument: 0,
+            message_len: 0,
+        }
     }
 
     /// The length of the whole frame, header included.
@@ -75,20 +125,24 @@ impl FrameHeader {
         (HEADER_LEN as u64 + u64::from(self.metadata_len)).saturating_add(self.message_len)
     }
 
+    /// What tells the frame from the others of its call and direction, while it is received.
+    #[must_use]
+    pub fn frame_key(&self) -> (u64, u64) {
+        // A request's argument is a timeout; places of frames that follow it count from 0.
+        let place = if self.kind == FrameKind::Request { u64::MAX } else { self.argument };
+        (self.call, place)
+    }
+
     /// The header's bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let raw = RawHeader {
-            kind: match self.kind {
-                FrameKind::Request => 1,
-                FrameKind::Response => 2,
-                FrameKind::Cancel => 3,
-            },
-            flags: 0,
+            kind: self.kind.to_wire(),
+            flags: if self.is_streaming { STREAMING } else { 0 },
             selector: self.selector.into(),
             metadata_len: self.metadata_len.into(),
             call: self.call.into(),
-            timeout_us: self.timeout_us.into(),
+            argument: self.argument.into(),
             message_len: self.message_len.into(),
         };
         zerocopy::transmute!(raw)
@@ -106,24 +160,19 @@ impl FrameHeader {
                 len: frame.len() as u64,
                 needed: HEADER_LEN as u64,
             })?;
-        let kind = match raw.kind {
-            1 => FrameKind::Request,
-            2 => FrameKind::Response,
-            3 => FrameKind::Cancel,
-            other => {
-                return Err(ProtocolError::Invalid { what: "frame kind", value: other.into() });
-            }
-        };
-        if raw.flags != 0 {
+        let kind = FrameKind::from_wire(raw.kind)?;
+        let is_streaming = raw.flags == STREAMING && kind == FrameKind::Request;
+        if raw.flags != 0 && !is_streaming {
             let value = raw.flags.into();
             return Err(ProtocolError::Invalid { what: "frame flags", value });
         }
         Ok(Self {
             kind,
+            is_streaming,
             selector: raw.selector.get(),
             metadata_len: raw.metadata_len.get(),
             call: raw.call.get(),
-            timeout_us: raw.timeout_us.get(),
+            argument: raw.argument.get(),
             message_len: raw.message_len.get(),
         })
     }
@@ -163,14 +212,15 @@ mod tests {
     fn a_header_has_its_documented_bytes() {
         let header = FrameHeader {
             kind: FrameKind::Request,
+            is_streaming: true,
             selector: 0x0201,
             metadata_len: 3,
             call: 0x0807_0605_0403_0201,
-            timeout_us: 5,
+            argument: 5,
             message_len: 7,
         };
         let bytes = header.to_bytes();
-        assert_eq!(bytes[..8], [1, 0, 1, 2, 3, 0, 0, 0]);
+        assert_eq!(bytes[..8], [1, 1, 1, 2, 3, 0, 0, 0]);
         assert_eq!(bytes[8..16], [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(bytes[16], 5);
         assert_eq!(bytes[24], 7);

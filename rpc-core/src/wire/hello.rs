@@ -55,6 +55,12 @@ pub struct Hello {
     /// The most bytes of large messages that may be under way at once.
     #[prost(uint64, tag = "8")]
     pub receiving_bytes_max: u64,
+    /// The window of a stream to this side, in messages.
+    #[prost(uint32, tag = "9")]
+    pub stream_messages_max: u32,
+    /// The window of a stream to this side, in bytes.
+    #[prost(uint32, tag = "10")]
+    pub stream_bytes_max: u32,
 }
 
 /// One side's part of an upgrade: the upgrade's name and what it needs to be told.
@@ -96,6 +102,8 @@ impl Hello {
             metadata_len_max: limits.metadata_len_max,
             calls_max: limits.calls_max,
             receiving_bytes_max: limits.receiving_bytes_max,
+            stream_messages_max: limits.stream_messages_max,
+            stream_bytes_max: limits.stream_bytes_max,
             ..Self::default()
         }
     }
@@ -108,6 +116,8 @@ impl Hello {
             metadata_len_max: self.metadata_len_max,
             calls_max: self.calls_max,
             receiving_bytes_max: self.receiving_bytes_max,
+            stream_messages_max: self.stream_messages_max,
+            stream_bytes_max: self.stream_bytes_max,
         }
     }
 }

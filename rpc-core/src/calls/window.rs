@@ -1,0 +1,228 @@
+//! The window of one direction of a stream: how much may be on its way or wait to be read.
+//!
+//! A receiver says, by cumulative counts, how many messages and how many bytes it may be sent in
+//! all; both count, since a million empty messages take room too. Bytes may be exceeded by the one
+//! message that crosses the line, so that a message longer than the whole window can pass.
+//! Counts are modulo 2^32; a window is far below half of that.
+
+use crate::wire::ProtocolError;
+
+/// How much one direction of a stream may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Messages.
+    pub messages: u32,
+    /// Bytes of messages.
+    pub bytes: u32,
+}
+
+/// Cumulative counts of messages and bytes, modulo 2^32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Messages.
+    pub messages: u32,
+    /// Bytes.
+    pub bytes: u32,
+}
+
+impl Counts {
+    /// Both counts in one number, as a header carries them.
+    #[must_use]
+    pub fn to_wire(self) -> u64 {
+        u64::from(self.messages) << 32 | u64::from(self.bytes)
+    }
+
+    /// The counts that a header carries.
+    #[must_use]
+    pub fn from_wire(value: u64) -> Self {
+        let [messages, bytes] = [value >> 32, value & u64::from(u32::MAX)];
+        // Both halves fit by construction.
+        Self {
+            messages: u32::try_from(messages).unwrap_or(u32::MAX),
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn add(&mut self, len: usize) {
+        self.messages = self.messages.wrapping_add(1);
+        // A length beyond 2^32 has wrapped as often as the sum would have.
+        self.bytes = self.bytes.wrapping_add(u32::try_from(len & 0xffff_ffff).unwrap_or(0));
+    }
+
+    fn plus(self, window: Window) -> Self {
+        Self {
+            messages: self.messages.wrapping_add(window.messages),
+            bytes: self.bytes.wrapping_add(window.bytes),
+        }
+    }
+}
+
+/// What is left between a count and its limit; negative counts as nothing.
+fn left(limit: u32, count: u32) -> u32 {
+    limit.wrapping_sub(count).cast_signed().max(0).cast_unsigned()
+}
+
+/// The sender's side.
+#[derive(Debug)]
+pub struct SendWindow {
+    sent: Counts,
+    granted: Counts,
+}
+
+impl SendWindow {
+    /// A side that may send a whole window.
+    #[must_use]
+    pub fn new(window: Window) -> Self {
+        Self { sent: Counts::default(), granted: Counts::default().plus(window) }
+    }
+
+    /// Whether a message of any length may be sent.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        left(self.granted.messages, self.sent.messages) > 0
+            && left(self.granted.bytes, self.sent.bytes) > 0
+    }
+
+    /// Counts a message that is sent.
+    pub fn send(&mut self, len: usize) {
+        self.sent.add(len);
+    }
+
+    /// Takes the receiver's word on how much it may be sent in all. One that comes late, because
+    /// a later one overtook it, changes nothing.
+    pub fn handle_grant(&mut self, granted: Counts) {
+        let is_newer = |new: u32, old: u32| new.wrapping_sub(old).cast_signed() > 0;
+        if is_newer(granted.messages, self.granted.messages) {
+            self.granted.messages = granted.messages;
+        }
+        if is_newer(granted.bytes, self.granted.bytes) {
+            self.granted.bytes = granted.bytes;
+        }
+    }
+}
+
+/// The receiver's side.
+#[derive(Debug)]
+pub struct ReceiveWindow {
+    window: Window,
+    received: Counts,
+    consumed: Counts,
+    announced: Counts,
+}
+
+impl ReceiveWindow {
+    /// A side that grants `window`.
+    #[must_use]
+    pub fn new(window: Window) -> Self {
+        let none = Counts::default();
+        Self { window, received: none, consumed: none, announced: none }
+    }
+
+    /// Counts a message that came in.
+    ///
+    /// # Errors
+    ///
+    /// When the peer was not allowed to send it.
+    pub fn receive(&mut self, len: usize) -> Result<(), ProtocolError> {
+        let granted = self.announced.plus(self.window);
+        let is_allowed = left(granted.messages, self.received.messages) > 0
+            && left(granted.bytes, self.received.bytes) > 0;
+        if !is_allowed {
+            let value = self.received.messages.into();
+            return Err(ProtocolError::Invalid {
+                what: "messages beyond a stream's window",
+                value,
+            });
+        }
+        self.received.add(len);
+        Ok(())
+    }
+
+    /// Counts a message that was read, and gives the grant to send when half the window is free
+    /// again: fewer grants than that would stall, more would cost a frame each.
+    pub fn consume(&mut self, len: usize) -> Option<Counts> {
+        self.consumed.add(len);
+        let since = Counts {
+            messages: self.consumed.messages.wrapping_sub(self.announced.messages),
+            bytes: self.consumed.bytes.wrapping_sub(self.announced.bytes),
+        };
+        if since.messages < self.window.messages.div_ceil(2)
+            && since.bytes < self.window.bytes.div_ceil(2)
+        {
+            return None;
+        }
+        self.announced = self.consumed;
+        Some(self.announced.plus(self.window))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WINDOW: Window = Window { messages: 4, bytes: 100 };
+
+    #[test]
+    fn both_counts_close_the_window() {
+        let mut many = SendWindow::new(WINDOW);
+        (0..4).for_each(|_| many.send(0));
+        assert!(!many.is_open());
+        let mut long = SendWindow::new(WINDOW);
+        long.send(5000);
+        assert!(!long.is_open());
+        long.handle_grant(Counts { messages: 5, bytes: 5100 });
+        assert!(long.is_open());
+        long.handle_grant(Counts { messages: 4, bytes: 100 });
+        assert!(long.is_open(), "a late grant takes nothing back");
+    }
+
+    #[test]
+    fn a_sender_beyond_the_window_is_caught() {
+        let mut window = ReceiveWindow::new(WINDOW);
+        (0..4).for_each(|_| window.receive(1).unwrap());
+        assert!(window.receive(1).is_err());
+    }
+
+    #[test]
+    fn counts_cross_the_wire() {
+        let counts = Counts { messages: 1, bytes: u32::MAX };
+        assert_eq!(Counts::from_wire(counts.to_wire()), counts);
+    }
+
+    proptest! {
+        #[test]
+        fn what_waits_is_bounded_and_nobody_waits_for_ever(
+            messages in 1u32..10,
+            bytes in 1u32..200,
+            steps in prop::collection::vec((any::<bool>(), 0usize..300), 0..300),
+        ) {
+            let window = Window { messages, bytes };
+            let (mut sender, mut receiver) = (SendWindow::new(window), ReceiveWindow::new(window));
+            let mut waiting: VecDeque<usize> = VecDeque::new();
+            for (is_send, len) in steps {
+                if is_send {
+                    if sender.is_open() {
+                        sender.send(len);
+                        receiver.receive(len).unwrap();
+                        waiting.push_back(len);
+                    }
+                } else if let Some(len) = waiting.pop_front()
+                    && let Some(grant) = receiver.consume(len)
+                {
+                    sender.handle_grant(grant);
+                }
+                prop_assert!(waiting.len() <= 2 * messages as usize);
+                let sum: usize = waiting.iter().sum();
+                prop_assert!(sum < 2 * bytes as usize + 300);
+            }
+            while let Some(len) = waiting.pop_front() {
+                if let Some(grant) = receiver.consume(len) { sender.handle_grant(grant); }
+            }
+            prop_assert!(sender.is_open());
+        }
+    }
+}

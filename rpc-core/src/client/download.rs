@@ -1,0 +1,62 @@
+//! The response stream of a call, from its headers on.
+
+use tokio_util::task::AbortOnDropHandle;
+use tonic::{Response, Status, Streaming};
+
+use super::started::{Answer, CallGuard, Started};
+use crate::Deadline;
+use crate::stream::{End, MessageBody, Next, ResponseEnd, response_streaming};
+use crate::wire::metadata;
+use crate::wire::outcome::Outcome;
+
+/// What a response stream keeps alive: the call, and the task that sends its requests.
+struct Kept {
+    guard: CallGuard,
+    _upload: Option<AbortOnDropHandle<()>>,
+}
+
+impl ResponseEnd for Kept {
+    fn complete(&mut self) {
+        self.guard.complete();
+    }
+}
+
+/// Waits for the headers of a response stream.
+pub(super) async fn download<M>(
+    mut started: Started,
+    upload: Option<AbortOnDropHandle<()>>,
+    deadline: Option<Deadline>,
+) -> Result<Response<Streaming<M>>, Status>
+where
+    M: prost::Message + Default + 'static,
+{
+    let block = match started.first().await {
+        Next::Headers(block) => block,
+        Next::Failed(status) => return Err(status),
+        Next::End(End::Outcome { code, block }) => {
+            started.guard.complete();
+            let outcome = Outcome::decode(code, block).map_err(|error| {
+                Status::internal(format!("the response's block does not decode: {error}"))
+            })?;
+            outcome.result?;
+            return Err(Status::internal("the server ended a stream that it had not begun"));
+        }
+        Next::Message(..) | Next::End(End::HalfClose) => {
+            return Err(Status::internal("the server sent messages before its headers"));
+        }
+    };
+    let metadata = metadata::decode(block).map_err(|error| {
+        Status::internal(format!("the response's metadata does not decode: {error}"))
+    })?;
+    let Started { guard, answer, host, .. } = started;
+    let Answer::Stream(inbound) = answer else {
+        return Err(Status::internal("the answer is one message"));
+    };
+    let timer = deadline.map(|Deadline(instant)| Box::pin(tokio::time::sleep_until(instant)));
+    let id = guard.id();
+    let kept = Kept { guard, _upload: upload };
+    let body = MessageBody::new(inbound, host, id, timer, Some(kept));
+    let mut response = Response::new(response_streaming(body));
+    *response.metadata_mut() = metadata;
+    Ok(response)
+}

@@ -1,0 +1,31 @@
+//! The request stream of a call, sent by a task of its own.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use prost::Message;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::started::Started;
+use crate::stream::{StreamWriter, pump};
+use crate::wire::FrameKind;
+
+/// Sends `stream` as the requests of a call. Dropped, it stops where it is.
+pub(super) fn upload<S>(stream: S, started: &Started) -> Option<AbortOnDropHandle<()>>
+where
+    S: Stream<Item: Message> + Send + 'static,
+{
+    let outbound = Arc::clone(started.outbound.as_ref()?);
+    let id = started.guard.id();
+    let connection = started.guard.connection()?;
+    let mut writer = StreamWriter::new(Arc::clone(&started.host), id);
+    let task = tokio::spawn(async move {
+        let stream = pin!(stream.map(Ok));
+        match pump(stream, &outbound, &mut writer, "request", "server's").await {
+            Ok(()) => writer.send_control(FrameKind::HalfClose),
+            Err(status) => connection.fail(id, status),
+        }
+    });
+    Some(AbortOnDropHandle::new(task))
+}

@@ -1,0 +1,229 @@
+//! What a server's session does with what arrives.
+//!
+//! Everything here runs in the transport's task, the first poll of a handler included.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::ServerCall;
+use super::call::CallStreams;
+use super::reply::Responder;
+use super::session::ServerSession;
+use crate::calls::server::Start;
+use crate::calls::window::Counts;
+use crate::stream::{End, Inbound, Item, Outbound};
+use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
+use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
+use crate::{CallKind, Deadline, refusal};
+
+impl<T: Transport> Handler for ServerSession<T> {
+    fn handle_announced(
+        &self,
+        prefix: &[u8; HEADER_LEN],
+        len: u64,
+    ) -> Result<Admission, ProtocolError> {
+        let header = FrameHeader::parse(prefix)?;
+        header.check_len(len)?;
+        match header.kind {
+            FrameKind::Request => self.announce_request(&header, len),
+            FrameKind::Messages => self.announce_messages(&header, len),
+            kind => Err(unexpected(kind)),
+        }
+    }
+
+    fn handle_frame(&self, frame: Bytes) -> Result<(), ProtocolError> {
+        let header = FrameHeader::parse_whole(&frame)?;
+        let Some(this) = self.this.upgrade() else { return Ok(()) };
+        match header.kind {
+            FrameKind::Request => self.handle_request(this, &header, frame),
+            FrameKind::Messages => self.handle_messages(&header, frame),
+            FrameKind::HalfClose => self.insert(&header, Item::End(End::HalfClose)),
+            FrameKind::Window => {
+                let streams = self.state().streams.get(&header.call).cloned();
+                if let Some(outbound) = streams.and_then(|streams| streams.outbound) {
+                    outbound.handle_grant(Counts::from_wire(header.argument));
+                }
+                Ok(())
+            }
+            FrameKind::Cancel => {
+                let running = self.state().cancel(header.call);
+                if let Some(running) = running {
+                    running.abort();
+                }
+                self.idle.notify_waiters();
+                Ok(())
+            }
+            kind @ (FrameKind::Response | FrameKind::Headers) => Err(unexpected(kind)),
+        }
+    }
+
+    fn handle_withheld(
+        &self,
+        prefix: &[u8; HEADER_LEN],
+        reason: Withheld,
+    ) -> Result<(), ProtocolError> {
+        let header = FrameHeader::parse(prefix)?;
+        self.state().receiving.arrived(header.frame_key());
+        let Some(this) = self.this.upgrade() else { return Ok(()) };
+        let status = refusal::withheld(reason);
+        match header.kind {
+            FrameKind::Request => self.refuse(this, header.call, status),
+            _ => {
+                self.fail_requests(header.call, status);
+                Ok(())
+            }
+        }
+    }
+
+    fn handle_closed(&self, reason: CloseReason) {
+        let running = {
+            let mut state = self.state();
+            state.streams.clear();
+            state.calls.close()
+        };
+        for abort in running {
+            abort.abort();
+        }
+        match &reason {
+            CloseReason::Protocol(error) => {
+                tracing::warn!(addresses = %self.addresses, %error, "closed a connection");
+            }
+            reason => tracing::debug!(addresses = %self.addresses, %reason, "connection closed"),
+        }
+        self.idle.notify_waiters();
+        self.closed.cancel();
+    }
+}
+
+impl<T: Transport> ServerSession<T> {
+    fn announce_request(&self, header: &FrameHeader, len: u64) -> Result<Admission, ProtocolError> {
+        let Some(this) = self.this.upgrade() else { return Ok(Admission::Refuse) };
+        let deadline = Deadline::from_wire(Instant::now(), header.argument);
+        let refusal = match refusal::check_incoming("request", header, "server's", &self.limits) {
+            Err(status) => status,
+            Ok(()) => {
+                let mut state = self.state();
+                let over = match state.receiving.announce(header.frame_key(), len) {
+                    Ok(()) => {
+                        state.calls.announce(header.call)?;
+                        return Ok(Admission::Accept { deadline });
+                    }
+                    Err(over) => over,
+                };
+                refusal::over_budget("request", len, "server's", over)
+            }
+        };
+        self.refuse(this, header.call, refusal)?;
+        Ok(Admission::Refuse)
+    }
+
+    fn announce_messages(
+        &self,
+        header: &FrameHeader,
+        len: u64,
+    ) -> Result<Admission, ProtocolError> {
+        let mut state = self.state();
+        // The call may have been answered already: then nobody reads its stream.
+        if !state.streams.contains_key(&header.call) {
+            return Ok(Admission::Refuse);
+        }
+        let refusal = match refusal::check_incoming("request", header, "server's", &self.limits) {
+            Err(status) => status,
+            Ok(()) => match state.receiving.announce(header.frame_key(), len) {
+                Ok(()) => return Ok(Admission::Accept { deadline: None }),
+                Err(over) => refusal::over_budget("request", len, "server's", over),
+            },
+        };
+        drop(state);
+        self.fail_requests(header.call, refusal);
+        Ok(Admission::Refuse)
+    }
+
+    fn handle_request(
+        &self,
+        this: Arc<Self>,
+        header: &FrameHeader,
+        mut frame: Bytes,
+    ) -> Result<(), ProtocolError> {
+        let route = self.router.route(header.selector);
+        let kind =
+            route.as_ref().map(|(service, method)| service.descriptor().methods[*method].kind);
+        let streams = self.streams(header, kind);
+        let draining = {
+            let mut state = self.state();
+            state.receiving.arrived(header.frame_key());
+            if state.calls.start(header.call)? == Start::GivenUp {
+                return Ok(());
+            }
+            if streams.inbound.is_some() || streams.outbound.is_some() {
+                state.streams.insert(header.call, streams.clone());
+            }
+            state.draining
+        };
+        let message = frame.split_off(HEADER_LEN + header.metadata_len as usize);
+        let call = ServerCall {
+            metadata: frame.split_off(HEADER_LEN),
+            message,
+            deadline: Deadline::from_wire(Instant::now(), header.argument),
+            responder: Responder { id: header.call, replies: this },
+            streams,
+        };
+        let refusal = match refusal::check_incoming("request", header, "server's", &self.limits) {
+            Ok(()) if draining => Err(Status::unavailable("the server is shutting down")),
+            other => other,
+        };
+        let future = match (refusal, route) {
+            (Err(status), _) => call.fail(status),
+            (Ok(()), Some((service, method))) => service.call(method, call),
+            (Ok(()), None) => call.unimplemented(),
+        };
+        self.run(header.call, future);
+        Ok(())
+    }
+
+    /// The streams that a call has: what the client says, and what the method is.
+    fn streams(&self, header: &FrameHeader, kind: Option<CallKind>) -> CallStreams {
+        let is_answered = matches!(kind, Some(CallKind::ServerStreaming | CallKind::Streaming));
+        let inbound = || Arc::new(Inbound::new(self.limits.window()));
+        let outbound = || Arc::new(Outbound::new(self.peer_limits.window()));
+        CallStreams {
+            inbound: header.is_streaming.then(inbound),
+            outbound: is_answered.then(outbound),
+        }
+    }
+
+    fn handle_messages(&self, header: &FrameHeader, mut frame: Bytes) -> Result<(), ProtocolError> {
+        self.state().receiving.arrived(header.frame_key());
+        if let Err(status) = refusal::check_incoming("request", header, "server's", &self.limits) {
+            self.fail_requests(header.call, status);
+            return Ok(());
+        }
+        let messages = frame.split_off(HEADER_LEN + header.metadata_len as usize);
+        self.insert(header, Item::Messages(messages))
+    }
+
+    fn insert(&self, header: &FrameHeader, item: Item) -> Result<(), ProtocolError> {
+        let streams = self.state().streams.get(&header.call).cloned();
+        // The call may have been answered already: then nobody reads its stream.
+        if let Some(inbound) = streams.and_then(|streams| streams.inbound) {
+            let _ = inbound.insert(header.argument, item)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a request stream because of what this side cannot receive. What becomes of the call
+    /// is its handler's decision, which most leave to `?`.
+    fn fail_requests(&self, call: u64, status: Status) {
+        let streams = self.state().streams.get(&call).cloned();
+        if let Some(inbound) = streams.and_then(|streams| streams.inbound) {
+            inbound.fail(status);
+        }
+    }
+}
+
+fn unexpected(kind: FrameKind) -> ProtocolError {
+    ProtocolError::UnexpectedFrame { kind, role: "client" }
+}

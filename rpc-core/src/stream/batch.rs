@@ -1,0 +1,58 @@
+//! Small messages gathered into one frame.
+
+use prost::Message;
+
+use super::inbound::MESSAGE_LEN_LEN;
+use crate::encode::Encode;
+
+/// A frame is filled with messages up to this length; a longer message has a frame of its own.
+///
+/// 4 KiB less headers, so that a shared frame fits an RDMA slot.
+pub(super) const BATCH_LEN_MAX: usize = 4000;
+
+/// Messages that share a frame.
+#[derive(Debug)]
+pub(super) struct Batch<M> {
+    messages: Vec<M>,
+    len: usize,
+}
+
+impl<M: Message> Batch<M> {
+    pub(super) fn new() -> Self {
+        Self { messages: Vec::new(), len: 0 }
+    }
+
+    /// Adds a message, whatever its length.
+    pub(super) fn push(&mut self, message: M) {
+        self.len += MESSAGE_LEN_LEN + message.encoded_len();
+        self.messages.push(message);
+    }
+
+    /// Whether a message of `len` bytes may share the frame.
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        self.messages.is_empty() || self.len + MESSAGE_LEN_LEN + len <= BATCH_LEN_MAX
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.messages.clear();
+        self.len = 0;
+    }
+}
+
+impl<M: Message> Encode for Batch<M> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn encode_into(&self, mut out: &mut [u8]) {
+        for message in &self.messages {
+            let len = message.encoded_len();
+            let (prefix, rest) = out.split_at_mut(MESSAGE_LEN_LEN);
+            // Messages are checked against the peer's limit, and against 4 GiB, when sent.
+            prefix.copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+            let (body, rest) = rest.split_at_mut(len);
+            message.encode_raw(&mut { body });
+            out = rest;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What arrives, as the body that tonic's `Streaming` reads.
+//!
+//! `Streaming` takes its bytes from a body and copies them into a buffer of its own, which would
+//! cost every message a copy. So the body gives it the five bytes of an empty message instead, and
+//! leaves the real one in a place that it shares with the decoder: the message is decoded from the
+//! memory it arrived in, and its `bytes` fields alias that.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame};
+use prost::Message;
+use tokio::time::Sleep;
+use tonic::Status;
+use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
+
+use super::host::{StreamHost, grant};
+use super::{End, Inbound, Next};
+use crate::refusal;
+use crate::wire::outcome::Outcome;
+
+/// A message of no bytes, as gRPC frames it.
+const EMPTY_MESSAGE: &[u8] = &[0; 5];
+
+/// Where the body leaves a message for the decoder.
+type Place = Arc<Mutex<Option<Bytes>>>;
+
+/// What a client does when a response stream is over or given up: drops what keeps the call.
+pub(crate) trait ResponseEnd: Send + 'static {
+    /// The stream was read to its end, so there is nothing to cancel.
+    fn complete(&mut self);
+}
+
+/// The messages of one direction of a call. Dropped, it drops what keeps the call.
+pub(crate) struct MessageBody<E> {
+    pub(crate) inbound: Arc<Inbound>,
+    pub(crate) host: Arc<dyn StreamHost>,
+    pub(crate) call: u64,
+    pub(crate) deadline: Option<Pin<Box<Sleep>>>,
+    pub(crate) end: Option<E>,
+    pub(super) place: Place,
+    is_over: bool,
+}
+
+impl<E> MessageBody<E> {
+    pub(crate) fn new(
+        inbound: Arc<Inbound>,
+        host: Arc<dyn StreamHost>,
+        call: u64,
+        deadline: Option<Pin<Box<Sleep>>>,
+        end: Option<E>,
+    ) -> Self {
+        Self { inbound, host, call, deadline, end, place: Place::default(), is_over: false }
+    }
+}
+
+impl<E: ResponseEnd + Unpin> MessageBody<E> {
+    fn end(&mut self, end: End) -> Option<Result<Frame<Bytes>, Status>> {
+        self.is_over = true;
+        if let Some(mut kept) = self.end.take() {
+            kept.complete();
+        }
+        match end {
+            End::HalfClose => None,
+            End::Outcome { code, block } => Some(trailers(code, block).map(Frame::trailers)),
+        }
+    }
+
+    fn fail(&mut self, status: Status) -> Option<Result<Frame<Bytes>, Status>> {
+        self.is_over = true;
+        self.end = None;
+        Some(Err(status))
+    }
+}
+
+impl<E: ResponseEnd + Unpin> Body for MessageBody<E> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        if let Some(deadline) = &mut self.deadline
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(self.fail(refusal::deadline_exceeded()));
+        }
+        let next = ready!(self.inbound.poll_next(cx));
+        Poll::Ready(match next {
+            Next::Message(message, due) => {
+                if let Some(granted) = due {
+                    grant(&*self.host, self.call, granted);
+                }
+                *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+                Some(Ok(Frame::data(Bytes::from_static(EMPTY_MESSAGE))))
+            }
+            Next::End(end) => self.end(end),
+            Next::Failed(status) => self.fail(status),
+            Next::Headers(_) => self.fail(Status::internal("the server sent its headers twice")),
+        })
+    }
+}
+
+/// The trailers of a stream that ended well, as gRPC has them, or the status of one that did not.
+fn trailers(code: u16, block: Bytes) -> Result<HeaderMap, Status> {
+    let outcome = Outcome::decode(code, block).map_err(|error| {
+        Status::internal(format!("the response's block does not decode: {error}"))
+    })?;
+    let mut headers = outcome.result?.into_headers();
+    headers.insert("grpc-status", http::HeaderValue::from_static("0"));
+    Ok(headers)
+}
+
+/// Decodes the message that the body left, whatever `Streaming` has in its buffer.
+pub(super) struct PlaceDecoder<M> {
+    pub(super) place: Place,
+    pub(super) message: PhantomData<fn() -> M>,
+}
+
+impl<M: Message + Default> Decoder for PlaceDecoder<M> {
+    type Item = M;
+    type Error = Status;
+
+    fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
+        let message = self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(message) = message else { return Ok(None) };
+        let decoded = M::decode(message).map_err(|error| {
+            Status::internal(format!("a message of the stream does not decode: {error}"))
+        })?;
+        Ok(Some(decoded))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        // The buffer never holds more than one empty message.
+        BufferSettings::new(EMPTY_MESSAGE.len(), EMPTY_MESSAGE.len())
+    }
+}

@@ -1,0 +1,86 @@
+//! What a stream needs of the session that carries it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tonic::Status;
+
+use crate::Limits;
+use crate::calls::window::Counts;
+use crate::encode::Encode;
+use crate::frames::Parts;
+use crate::wire::{FrameHeader, FrameKind};
+
+/// A session, its role and its transport type forgotten.
+pub(crate) trait StreamHost: fmt::Debug + Send + Sync {
+    /// What the peer accepts.
+    fn peer_limits(&self) -> &Limits;
+
+    /// Sends a frame if there is memory for it at once; false when the caller has to wait.
+    fn try_send(&self, parts: &Parts<'_>) -> Result<bool, Status>;
+
+    /// Sends a frame once there is memory for it.
+    fn send<'a>(&'a self, parts: Parts<'a>) -> BoxFuture<'a, Result<(), Status>>;
+
+    /// Sends a frame that is a header alone.
+    fn send_control(&self, header: FrameHeader);
+}
+
+/// One direction of a call, as its sender holds it: it gives every frame its place.
+#[derive(Debug)]
+pub(crate) struct StreamWriter {
+    host: Arc<dyn StreamHost>,
+    call: u64,
+    place: u64,
+}
+
+impl StreamWriter {
+    pub(crate) fn new(host: Arc<dyn StreamHost>, call: u64) -> Self {
+        Self { host, call, place: 0 }
+    }
+
+    pub(crate) fn peer_limits(&self) -> &Limits {
+        self.host.peer_limits()
+    }
+
+    /// The place of the frame that comes next.
+    pub(crate) fn place(&self) -> u64 {
+        self.place
+    }
+
+    /// Sends a frame once there is memory for it. Dropped before that, it is not sent.
+    pub(crate) async fn send(
+        &mut self,
+        kind: FrameKind,
+        block: &[u8],
+        message: Option<&dyn Encode>,
+    ) -> Result<(), Status> {
+        let parts = Parts { header: self.header(kind), block, message };
+        if !self.host.try_send(&parts)? {
+            self.host.send(parts).await?;
+        }
+        // Only now: a frame that was given up while it waited leaves no gap.
+        self.place += 1;
+        Ok(())
+    }
+
+    /// Sends a frame that is a header alone.
+    pub(crate) fn send_control(&mut self, kind: FrameKind) {
+        self.host.send_control(self.header(kind));
+        self.place += 1;
+    }
+
+    fn header(&self, kind: FrameKind) -> FrameHeader {
+        let mut header = FrameHeader::bare(kind, self.call);
+        header.argument = self.place;
+        header
+    }
+}
+
+/// Tells the peer how much of its stream it may send.
+pub(super) fn grant(host: &dyn StreamHost, call: u64, granted: Counts) {
+    let mut header = FrameHeader::bare(FrameKind::Window, call);
+    header.argument = granted.to_wire();
+    host.send_control(header);
+}

@@ -1,0 +1,291 @@
+//! One direction of a stream as it arrives: frames go in in any order, messages come out in theirs.
+//!
+//! The connection's task inserts, the stream's reader polls. A connection that ends, or a message
+//! that cannot be received, fails the stream: what had arrived in order is still read first.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use tonic::Status;
+
+use crate::calls::reorder::Reorder;
+use crate::calls::window::{Counts, ReceiveWindow, Window};
+use crate::wire::ProtocolError;
+
+/// The length of a message's length in a frame of messages.
+pub(super) const MESSAGE_LEN_LEN: usize = 4;
+
+/// What a frame of a stream holds.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// The block of the server's headers.
+    Headers(Bytes),
+    /// Messages, each behind its length.
+    Messages(Bytes),
+    /// The end, in order.
+    End(End),
+}
+
+/// How a stream ended in order.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client has no more messages.
+    HalfClose,
+    /// The server's status, and its trailers.
+    Outcome { code: u16, block: Bytes },
+}
+
+/// What a frame changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Inserted {
+    /// More is to come.
+    Open,
+    /// The end has been reached in order: nothing more can come.
+    Complete,
+}
+
+/// What a reader gets next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Headers(Bytes),
+    /// A message, and the grant that reading it makes due.
+    Message(Bytes, Option<Counts>),
+    End(End),
+    Failed(Status),
+}
+
+/// One direction of a stream.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    early: Reorder<Item>,
+    early_bytes: usize,
+    ready: VecDeque<Item>,
+    window: ReceiveWindow,
+    bytes_max: usize,
+    is_complete: bool,
+    failure: Option<Status>,
+    waker: Option<Waker>,
+}
+
+impl Inbound {
+    pub(crate) fn new(window: Window) -> Self {
+        let state = State {
+            early: Reorder::default(),
+            early_bytes: 0,
+            ready: VecDeque::new(),
+            window: ReceiveWindow::new(window),
+            bytes_max: window.bytes as usize,
+            is_complete: false,
+            failure: None,
+            waker: None,
+        };
+        Self { state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change is complete before anything that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a frame of the stream.
+    ///
+    /// # Errors
+    ///
+    /// When its place, its contents or its size cannot be.
+    pub(crate) fn insert(&self, place: u64, item: Item) -> Result<Inserted, ProtocolError> {
+        let (inserted, waker) = {
+            let mut state = self.state();
+            state.insert(place, item)?;
+            let inserted = if state.is_complete { Inserted::Complete } else { Inserted::Open };
+            let waker = if state.ready.is_empty() { None } else { state.waker.take() };
+            (inserted, waker)
+        };
+        waker.into_iter().for_each(Waker::wake);
+        Ok(inserted)
+    }
+
+    /// Ends the stream early.
+    pub(crate) fn fail(&self, status: Status) {
+        let waker = {
+            let mut state = self.state();
+            if !state.is_complete {
+                state.failure.get_or_insert(status);
+            }
+            state.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// What comes next in the stream.
+    pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Next> {
+        let mut state = self.state();
+        if let Some(next) = state.next() {
+            return Poll::Ready(next);
+        }
+        if let Some(status) = &state.failure {
+            return Poll::Ready(Next::Failed(status.clone()));
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl State {
+    fn insert(&mut self, place: u64, item: Item) -> Result<(), ProtocolError> {
+        let len = match &item {
+            Item::Headers(bytes) | Item::Messages(bytes) => bytes.len(),
+            Item::End(_) => 0,
+        };
+        // Frames that overtook a large one are themselves within the window, but for the last.
+        if self.early_bytes >= self.bytes_max.saturating_mul(2) {
+            let (len, max) = (self.early_bytes as u64, self.bytes_max as u64);
+            return Err(ProtocolError::TooLong { what: "early part of a stream", len, max });
+        }
+        self.early.insert(place, item)?;
+        self.early_bytes += len;
+        while let Some(item) = self.early.take() {
+            self.accept(item)?;
+        }
+        Ok(())
+    }
+
+    /// Takes an item whose turn it is.
+    fn accept(&mut self, item: Item) -> Result<(), ProtocolError> {
+        if self.is_complete {
+            let what = "frame after the end of its stream";
+            return Err(ProtocolError::Invalid { what, value: 0 });
+        }
+        match &item {
+            Item::Headers(block) => self.early_bytes -= block.len(),
+            Item::Messages(messages) => {
+                self.early_bytes -= messages.len();
+                let mut rest = messages.clone();
+                while !rest.is_empty() {
+                    self.window.receive(split_message(&mut rest)?.len())?;
+                }
+            }
+            Item::End(_) => self.is_complete = true,
+        }
+        self.ready.push_back(item);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<Next> {
+        loop {
+            match self.ready.front_mut()? {
+                Item::Messages(rest) if rest.is_empty() => drop(self.ready.pop_front()),
+                Item::Messages(rest) => {
+                    // The frame was looked through when it was accepted.
+                    let message = split_message(rest).unwrap_or_default();
+                    let grant = self.window.consume(message.len());
+                    return Some(Next::Message(message, grant));
+                }
+                Item::Headers(_) | Item::End(_) => break,
+            }
+        }
+        match self.ready.pop_front()? {
+            Item::Headers(block) => Some(Next::Headers(block)),
+            Item::End(end) => Some(Next::End(end)),
+            Item::Messages(_) => None,
+        }
+    }
+}
+
+/// Takes the first message off a frame of messages; it aliases the frame.
+fn split_message(rest: &mut Bytes) -> Result<Bytes, ProtocolError> {
+    let truncated = |len: usize, needed: usize| ProtocolError::Truncated {
+        what: "message of a stream",
+        len: len as u64,
+        needed: needed as u64,
+    };
+    let Some((len, _)) = rest.split_first_chunk::<MESSAGE_LEN_LEN>() else {
+        return Err(truncated(rest.len(), MESSAGE_LEN_LEN));
+    };
+    let end = MESSAGE_LEN_LEN + u32::from_le_bytes(*len) as usize;
+    if rest.len() < end {
+        return Err(truncated(rest.len(), end));
+    }
+    Ok(rest.split_to(end).split_off(MESSAGE_LEN_LEN))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WINDOW: Window = Window { messages: 4, bytes: 100 };
+
+    fn messages(parts: &[&[u8]]) -> Item {
+        let mut out = Vec::new();
+        for part in parts {
+            out.extend_from_slice(&u32::try_from(part.len()).unwrap().to_le_bytes());
+            out.extend_from_slice(part);
+        }
+        Item::Messages(out.into())
+    }
+
+    fn next(inbound: &Inbound) -> Option<Next> {
+        match inbound.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(next) => Some(next),
+            Poll::Pending => None,
+        }
+    }
+
+    fn message(inbound: &Inbound) -> Bytes {
+        match next(inbound) {
+            Some(Next::Message(message, _)) => message,
+            other => panic!("no message: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn messages_come_in_order_although_frames_do_not() {
+        let inbound = Inbound::new(WINDOW);
+        assert_eq!(inbound.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Open));
+        assert_eq!(inbound.insert(1, messages(&[b"c"])), Ok(Inserted::Open));
+        assert!(next(&inbound).is_none());
+        assert_eq!(inbound.insert(0, messages(&[b"a", b"b"])), Ok(Inserted::Complete));
+        assert_eq!([message(&inbound), message(&inbound), message(&inbound)], ["a", "b", "c"]);
+        assert!(matches!(next(&inbound), Some(Next::End(End::HalfClose))));
+    }
+
+    #[test]
+    fn a_failure_comes_after_what_had_arrived() {
+        let inbound = Inbound::new(WINDOW);
+        let _ = inbound.insert(0, messages(&[b"a"])).unwrap();
+        inbound.fail(Status::unavailable("gone"));
+        assert_eq!(message(&inbound), "a");
+        assert!(matches!(next(&inbound), Some(Next::Failed(_))));
+    }
+
+    #[test]
+    fn a_peer_beyond_the_window_is_a_violation() {
+        let inbound = Inbound::new(WINDOW);
+        let _ = inbound.insert(0, messages(&[&b""[..]; 4])).unwrap();
+        assert!(inbound.insert(1, messages(&[&b""[..]])).is_err());
+        let early = Inbound::new(WINDOW);
+        let long = [0; 150];
+        let _ = early.insert(1, messages(&[&long])).unwrap();
+        let _ = early.insert(2, messages(&[&long])).unwrap();
+        assert!(early.insert(3, messages(&[&long])).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let inbound = Inbound::new(WINDOW);
+            if inbound.insert(0, Item::Messages(bytes.into())).is_ok() {
+                while next(&inbound).is_some() {}
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! From a user's stream into frames.
+
+use std::pin::Pin;
+
+use futures::{FutureExt, Stream, StreamExt};
+use prost::Message;
+use tonic::Status;
+
+use super::batch::Batch;
+use super::{Outbound, StreamWriter};
+use crate::refusal;
+use crate::wire::FrameKind;
+
+/// Sends the messages of `stream` until it ends. Messages that are ready together share a frame.
+///
+/// # Errors
+///
+/// The stream's own error, a message over the peer's limit, or the end of the connection. What
+/// came before it has been sent.
+pub(crate) async fn pump<M, S>(
+    mut stream: Pin<&mut S>,
+    window: &Outbound,
+    writer: &mut StreamWriter,
+    what: &str,
+    whose: &str,
+) -> Result<(), Status>
+where
+    M: Message,
+    S: Stream<Item = Result<M, Status>>,
+{
+    let mut batch = Batch::new();
+    // A message that did not fit the last frame.
+    let mut carried: Option<Result<M, Status>> = None;
+    loop {
+        let item = match carried.take() {
+            Some(item) => Some(item),
+            None => stream.next().await,
+        };
+        let Some(message) = item.transpose()? else { return Ok(()) };
+        let len = message.encoded_len();
+        refusal::check_message(what, len as u64, whose, writer.peer_limits())?;
+        window.send(len).await;
+        batch.push(message);
+        let mut is_ended = false;
+        // What is ready right now, as far as frame and window reach.
+        while let Some(item) = stream.next().now_or_never() {
+            let Some(item) = item else {
+                is_ended = true;
+                break;
+            };
+            match item {
+                Ok(message) if fits(&batch, &message, window) => batch.push(message),
+                other => {
+                    carried = Some(other);
+                    break;
+                }
+            }
+        }
+        writer.send(FrameKind::Messages, &[], Some(&batch)).await?;
+        batch.clear();
+        if is_ended {
+            return Ok(());
+        }
+    }
+}
+
+/// Whether a message may share the frame; then the window has counted it.
+fn fits<M: Message>(batch: &Batch<M>, message: &M, window: &Outbound) -> bool {
+    let len = message.encoded_len();
+    batch.has_room(len) && window.try_send(len)
+}

@@ -1,0 +1,41 @@
+//! tonic's `Streaming` over what arrives.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use http::StatusCode;
+use prost::Message;
+use tonic::Streaming;
+
+use super::body::{MessageBody, PlaceDecoder, ResponseEnd};
+use super::{Inbound, StreamHost};
+
+/// A request stream holds nothing that would have to be told of its end.
+pub(crate) struct Nothing;
+
+impl ResponseEnd for Nothing {
+    fn complete(&mut self) {}
+}
+
+/// The client's messages, for a handler.
+pub(crate) fn request_streaming<M: Message + Default + 'static>(
+    inbound: Arc<Inbound>,
+    host: Arc<dyn StreamHost>,
+    call: u64,
+) -> Streaming<M> {
+    let body = MessageBody::<Nothing>::new(inbound, host, call, None, None);
+    Streaming::new_request(decoder(&body), body, None, None)
+}
+
+/// The server's messages, for a caller.
+pub(crate) fn response_streaming<M, E>(body: MessageBody<E>) -> Streaming<M>
+where
+    M: Message + Default + 'static,
+    E: ResponseEnd + Unpin,
+{
+    Streaming::new_response(decoder(&body), body, StatusCode::OK, None, None)
+}
+
+fn decoder<M, E>(body: &MessageBody<E>) -> PlaceDecoder<M> {
+    PlaceDecoder { place: Arc::clone(&body.place), message: PhantomData }
+}
