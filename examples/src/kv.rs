@@ -6,13 +6,12 @@ use bytes::Bytes;
 use farcall::{Request, Response, Status, async_trait};
 use tonic::codegen::BoxStream;
 
-use crate::proto::etcdserverpb::range_request::{SortOrder, SortTarget};
 use crate::proto::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest,
     PutResponse, RangeRequest, RangeResponse, RangeStreamResponse, ResponseHeader, TxnRequest,
     TxnResponse, kv_server,
 };
-use crate::{KeyRange, Store};
+use crate::{KeyRange, Store, range_options};
 
 /// The service. What it does not do it refuses, and ignores nothing.
 #[derive(Debug, Default)]
@@ -38,30 +37,6 @@ fn key_range(key: Bytes, range_end: Bytes) -> Result<KeyRange, Status> {
     Ok(KeyRange::new(key, range_end))
 }
 
-/// Refuses what a range may ask for and this store does not have.
-fn check_range(request: &RangeRequest, revision: i64) -> Result<(), Status> {
-    let unsupported = |what| Err(Status::unimplemented(format!("{what} is not supported")));
-    if request.revision > revision {
-        let words = "etcdserver: mvcc: required revision is a future revision";
-        return Err(Status::out_of_range(words));
-    }
-    if request.revision > 0 && request.revision < revision {
-        return unsupported("reading a past revision");
-    }
-    let by_key = request.sort_target == SortTarget::Key as i32;
-    match SortOrder::try_from(request.sort_order) {
-        Ok(SortOrder::None) => {}
-        Ok(SortOrder::Ascend) if by_key => {}
-        _ => return unsupported("an order other than ascending by key"),
-    }
-    let RangeRequest { min_mod_revision, max_mod_revision, .. } = *request;
-    let RangeRequest { min_create_revision, max_create_revision, .. } = *request;
-    match [min_mod_revision, max_mod_revision, min_create_revision, max_create_revision] {
-        [0, 0, 0, 0] => Ok(()),
-        _ => unsupported("a choice by revision"),
-    }
-}
-
 #[async_trait]
 impl kv_server::Kv for Kv {
     type RangeStreamStream = BoxStream<RangeStreamResponse>;
@@ -72,12 +47,8 @@ impl kv_server::Kv for Kv {
     ) -> Result<Response<RangeResponse>, Status> {
         let request = request.into_inner();
         let store = self.store();
-        check_range(&request, store.revision())?;
-        let limit = match usize::try_from(request.limit) {
-            _ if request.count_only => 0,
-            Ok(0) | Err(_) => usize::MAX,
-            Ok(limit) => limit,
-        };
+        range_options::check(&request, store.revision())?;
+        let limit = range_options::limit(&request);
         let mut found = store.range(&key_range(request.key, request.range_end)?, limit);
         drop(store);
         if request.keys_only {

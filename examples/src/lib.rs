@@ -1,13 +1,15 @@
 //! An in-memory server of etcd's key-value service, written once against tonic's trait.
 //!
-//! [`Kv`] implements `etcdserverpb.KV` over a [`Store`]; `kv-server` serves it over any address that
-//! farcall knows, `kv-client` calls it, and `kv-demo` does both over every transport and prints what
-//! it cost ([`demo`]). It is no etcd: nothing is kept, replicated, watched or leased.
+//! [`Kv`] implements `etcdserverpb.KV` over a [`Store`]; `kv-server` serves it over any address
+//! that farcall knows, `kv-client` calls it, and `kv-demo` does both over every transport and
+//! prints what it cost ([`demo`]). It is no etcd: nothing is kept on disk, replicated, watched or
+//! leased.
 #![forbid(unsafe_code)]
 
 pub mod demo;
 mod key_range;
 mod kv;
+mod range_options;
 mod store;
 
 /// What is generated from etcd's `.proto` files.

@@ -21,7 +21,7 @@ pub struct RdmaConfig {
     /// Send slots shared by all connections of a lane: 256 by default, 1.1 MiB.
     pub send_slots: u32,
     /// The most receive slots promised to one connection: 32 by default. Connections that come
-    /// later get fewer, down to 4, so that about 76 fit one lane's 1,024 slots.
+    /// later get fewer, down to 4, so that 64 fit one lane's 1,024 slots.
     pub credits_max: u32,
     /// Requests in flight on one queue pair: 128 by default.
     pub send_depth: u32,

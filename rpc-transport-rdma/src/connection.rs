@@ -126,10 +126,10 @@ impl Connection {
             let drained = tokio::time::timeout(this.close_timeout, this.ended.cancelled()).await;
             if drained.is_err() {
                 tracing::warn!(connection = ?this, "a queue pair does not drain: destroying it");
-                this.lane.kick(Kick::End(this.tag));
+                this.lane.kick(Kick::End(Arc::clone(&this)));
             }
         });
-        self.lane.kick(Kick::Check(self.tag));
+        self.lane.kick(Kick::Check(Arc::clone(self)));
     }
 
     /// Sends a frame or offers one.
@@ -151,7 +151,7 @@ impl Connection {
         self.with_path(|path| {
             let may = path.is_open();
             if may {
-                path.push_control_frame(header);
+                path.push(Outgoing::Control(header));
             }
             Ok(may)
         })
@@ -167,9 +167,26 @@ impl Connection {
     }
 
     /// Begins to deliver to `handler`; what came before is delivered by the lane's task.
-    pub(crate) fn start(&self, handler: Arc<dyn Handler>) {
+    pub(crate) fn start(self: &Arc<Self>, handler: Arc<dyn Handler>) {
         *self.handler_slot() = Some(handler);
-        self.lane.kick(Kick::Open(self.tag));
+        let ended = match &*self.state() {
+            State::Ended(reason) => Some(reason.clone()),
+            State::Alive(_) => None,
+        };
+        match ended {
+            // The peer may have gone between the proof and now, when nobody was there to hear it.
+            Some(reason) => self.tell_end(reason),
+            None => self.lane.kick(Kick::Open(Arc::clone(self))),
+        }
+    }
+
+    /// Tells the handler, if there is one, that it is over. The handler is told once: whoever
+    /// takes it out of its slot tells it.
+    fn tell_end(&self, reason: CloseReason) {
+        let handler = self.handler_slot().take();
+        if let Some(handler) = handler {
+            handler.handle_closed(reason);
+        }
     }
 
     fn handler_slot(&self) -> MutexGuard<'_, Option<Arc<dyn Handler>>> {
@@ -344,7 +361,8 @@ impl Connection {
             Err(error) => no_memory(&error),
         };
         self.release(transfer);
-        self.lane.kick(Kick::Withheld(self.tag, offer.prefix, reason));
+        let prefix = offer.prefix;
+        Arc::clone(&self.lane).kick(Kick::Withheld(self, prefix, reason));
     }
 
     fn withhold(
@@ -386,12 +404,13 @@ impl Connection {
         }
     }
 
-    /// Destroys the queue pair and tells the handler. For the lane's task, once.
-    pub(crate) fn end(self: &Arc<Self>) {
+    /// Destroys the queue pair and tells the handler; false when that was done before. For the
+    /// lane's task.
+    pub(crate) fn end(self: &Arc<Self>) -> bool {
         let (path, reason) = {
             let mut state = self.state();
             let reason = match &*state {
-                State::Ended(_) => return,
+                State::Ended(_) => return false,
                 State::Alive(path) => match &path.phase {
                     Phase::Halting(reason) => reason.clone(),
                     _ => CloseReason::Failed("the RDMA lane has ended".into()),
@@ -399,7 +418,7 @@ impl Connection {
             };
             match std::mem::replace(&mut *state, State::Ended(reason.clone())) {
                 State::Alive(path) => (path, reason),
-                State::Ended(_) => return,
+                State::Ended(_) => return false,
             }
         };
         self.ending.cancel();
@@ -410,10 +429,8 @@ impl Connection {
             path.destroy();
             drop(ended);
         });
-        let handler = self.handler_slot().take();
-        if let Some(handler) = handler {
-            handler.handle_closed(reason);
-        }
+        self.tell_end(reason);
+        true
     }
 }
 

@@ -27,8 +27,11 @@ use crate::verbs::{
 };
 
 /// A connection is promised at most this share of the slots that are left, so that each one leaves
-/// some for those to come: with 1,024 slots the first gets 32, and 76 fit.
+/// some for those to come: with 1,024 slots the first gets 32, and 64 fit.
 const SHARE: u32 = 32;
+
+/// What those who come too late are told.
+const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
 
 /// How often the queue is polled in a row before other tasks of the thread get their turn.
 const POLLS_PER_TURN: usize = 64;
@@ -52,7 +55,8 @@ pub(crate) struct LaneShared {
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
     table: Mutex<Table>,
-    kicks: Mutex<Vec<Kick>>,
+    /// What waits for the lane's task; `None` when that has ended.
+    kicks: Mutex<Option<Vec<Kick>>>,
     kicked: Notify,
 }
 
@@ -65,17 +69,18 @@ struct Table {
     is_dead: bool,
 }
 
-/// Something for the lane's task to do for the connection with a tag.
+/// Something for the lane's task to do for a connection. By handle and not by tag: the connection
+/// may have ended when its turn comes, and another may have its tag.
 #[derive(Debug)]
 pub(crate) enum Kick {
     /// Deliver what came before the handler was there.
-    Open(u32),
+    Open(Arc<Connection>),
     /// See whether the connection has ended.
-    Check(u32),
+    Check(Arc<Connection>),
     /// End the connection although its queue pair does not drain.
-    End(u32),
+    End(Arc<Connection>),
     /// Tell the handler of a frame that will not come.
-    Withheld(u32, [u8; HEADER_LEN], Withheld),
+    Withheld(Arc<Connection>, [u8; HEADER_LEN], Withheld),
 }
 
 /// A place among a lane's connections; dropped unused, it is free again.
@@ -90,7 +95,8 @@ impl Lane {
     /// Makes a lane on a device, and starts its task in the current tokio runtime.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
-        let wanted = slots + config.connections_max * (config.send_depth + 1);
+        let sends = config.connections_max.saturating_mul(config.send_depth.saturating_add(1));
+        let wanted = slots.saturating_add(sends);
         let capacity = wanted.min(device.attributes().completions_max);
         let completions = CompletionQueue::new(device, capacity)?;
         let receives = SharedReceiveQueue::new(
@@ -110,7 +116,7 @@ impl Lane {
             sinks: RegionPool::new(device, Access::Sink, config.sink_bytes_max),
             receive_bytes: receives.memory_bytes(),
             table: Mutex::default(),
-            kicks: Mutex::default(),
+            kicks: Mutex::new(Some(Vec::new())),
             kicked: Notify::new(),
         });
         let stop = CancellationToken::new();
@@ -140,7 +146,7 @@ impl LaneShared {
     pub(crate) fn take_place(self: &Arc<Self>) -> Result<Place, String> {
         let mut table = self.table();
         if table.is_dead {
-            return Err("the RDMA lane has ended; see the log for the reason".into());
+            return Err(DEAD.into());
         }
         let slots = u32::from(self.config.receive_slots);
         let left = slots - table.promised_slots;
@@ -162,11 +168,28 @@ impl LaneShared {
     }
 
     /// Puts a connection into its place, so that its messages and completions find it.
-    pub(crate) fn register(&self, mut place: Place, connection: &Arc<Connection>, number: u32) {
-        place.is_used = true;
-        let mut table = self.table();
-        table.by_tag[place.tag as usize] = Some(Arc::clone(connection));
-        table.tag_by_number.insert(number, place.tag);
+    ///
+    /// # Errors
+    ///
+    /// In words, when the lane has ended: nobody would handle them.
+    pub(crate) fn register(
+        &self,
+        mut place: Place,
+        connection: &Arc<Connection>,
+        number: u32,
+    ) -> Result<(), String> {
+        {
+            let mut table = self.table();
+            if !table.is_dead {
+                place.is_used = true;
+                table.by_tag[place.tag as usize] = Some(Arc::clone(connection));
+                table.tag_by_number.insert(number, place.tag);
+                return Ok(());
+            }
+        }
+        // Here and not above: an unused place takes the lock to be free again.
+        drop(place);
+        Err(DEAD.into())
     }
 
     fn remove(&self, tag: u32, promised_slots: u32) {
@@ -186,6 +209,11 @@ impl LaneShared {
         self.table().by_tag.len()
     }
 
+    /// How many send slots are not free.
+    pub(crate) fn send_slots_in_use(&self) -> usize {
+        (self.send_slots.count() as usize).saturating_sub(self.send_slots.available())
+    }
+
     fn by_tag(&self, tag: u32) -> Option<Arc<Connection>> {
         self.table().by_tag.get(tag as usize)?.clone()
     }
@@ -196,13 +224,29 @@ impl LaneShared {
         table.by_tag.get(tag as usize)?.clone()
     }
 
+    /// Asks the lane's task for something. When that has ended, every connection has too, and
+    /// there is nothing to do.
     pub(crate) fn kick(&self, kick: Kick) {
-        self.kicks.lock().unwrap_or_else(PoisonError::into_inner).push(kick);
+        // The temporary lock is released before a kick that came too late is dropped, which may
+        // be a connection's end.
+        let late = match &mut *self.kicks() {
+            Some(kicks) => {
+                kicks.push(kick);
+                None
+            }
+            None => Some(kick),
+        };
+        drop(late);
         self.kicked.notify_one();
     }
 
+    fn kicks(&self) -> MutexGuard<'_, Option<Vec<Kick>>> {
+        // A list is whole between any two statements.
+        self.kicks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take_kicks(&self) -> Vec<Kick> {
-        std::mem::take(&mut *self.kicks.lock().unwrap_or_else(PoisonError::into_inner))
+        self.kicks().as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
@@ -312,14 +356,18 @@ impl Driver {
     }
 
     fn serve(&mut self, kick: Kick) {
-        let (Kick::Open(tag) | Kick::Check(tag) | Kick::End(tag) | Kick::Withheld(tag, ..)) = kick;
-        let Some(connection) = self.shared.by_tag(tag) else { return };
-        match kick {
-            Kick::Open(_) => connection.open(),
-            Kick::Check(_) => {}
-            Kick::End(_) => return self.end(&connection),
-            Kick::Withheld(_, prefix, reason) => connection.handle_withheld(&prefix, reason),
-        }
+        let connection = match kick {
+            Kick::Open(connection) => {
+                connection.open();
+                connection
+            }
+            Kick::Check(connection) => connection,
+            Kick::End(connection) => return self.end(&connection),
+            Kick::Withheld(connection, prefix, reason) => {
+                connection.handle_withheld(&prefix, reason);
+                connection
+            }
+        };
         self.end_if_drained(&connection);
     }
 
@@ -364,8 +412,10 @@ impl Driver {
     }
 
     fn end(&self, connection: &Arc<Connection>) {
-        connection.end();
-        self.shared.remove(connection.tag, connection.promised_slots);
+        // Only the first time: the place may be another's by now.
+        if connection.end() {
+            self.shared.remove(connection.tag, connection.promised_slots);
+        }
     }
 }
 
@@ -380,5 +430,12 @@ impl Drop for Driver {
         for connection in connections {
             self.end(&connection);
         }
+        // Kicks hold connections, which hold the lane that holds the kicks.
+        let kicks = self.shared.kicks().take();
+        drop(kicks);
     }
 }
+
+#[cfg(test)]
+#[path = "lane_tests.rs"]
+mod tests;

@@ -42,13 +42,9 @@ pub(crate) enum Outgoing {
     Frame { slot: Slot, len: usize, permit: OwnedSemaphorePermit },
     /// A frame to be offered, and the slot for the offer.
     Offer { buffer: LargeBuffer, slot: Slot, permit: OwnedSemaphorePermit },
-}
-
-/// A control message that waits.
-#[derive(Debug)]
-enum Control {
-    Bare(MessageKind),
-    Frame([u8; HEADER_LEN]),
+    /// A frame that is a header alone. It waits here for its turn, so that what gives up a call
+    /// does not come before the call; its slot is a control slot.
+    Control([u8; HEADER_LEN]),
 }
 
 /// What came in.
@@ -94,7 +90,8 @@ pub(crate) struct Path {
     pub(crate) is_corked: bool,
     rules: Rules,
     credits: Credits,
-    control: VecDeque<Control>,
+    /// Messages without a body, which take their turn before frames.
+    control: VecDeque<MessageKind>,
     control_slots: Arc<SlotPool>,
     outgoing: VecDeque<Outgoing>,
     offered: Slab<LargeBuffer>,
@@ -152,15 +149,11 @@ impl Path {
     }
 
     pub(crate) fn push_probe(&mut self) {
-        self.control.push_back(Control::Bare(MessageKind::Probe));
-    }
-
-    pub(crate) fn push_control_frame(&mut self, header: [u8; HEADER_LEN]) {
-        self.control.push_back(Control::Frame(header));
+        self.control.push_back(MessageKind::Probe);
     }
 
     pub(crate) fn push_release(&mut self, transfer: u32, outcome: Released) {
-        self.control.push_back(Control::Bare(MessageKind::Release { transfer, outcome }));
+        self.control.push_back(MessageKind::Release { transfer, outcome });
     }
 
     /// Begins to pull what the peer offered under `transfer`.
@@ -251,7 +244,7 @@ impl Path {
                     return Err(ProtocolError::Invalid { what: "transfer of a release", value });
                 }
             }
-            MessageKind::Probe => self.control.push_back(Control::Bare(MessageKind::ProbeAnswer)),
+            MessageKind::Probe => self.control.push_back(MessageKind::ProbeAnswer),
             MessageKind::ProbeAnswer => self.is_proven = true,
             MessageKind::Grant | MessageKind::Frame | MessageKind::Offer { .. } => {}
         }
@@ -342,34 +335,38 @@ impl Path {
     }
 
     fn fill_control(&mut self) -> bool {
-        let Some(next) = self.control.front() else { return false };
-        let Some(mut slot) = self.control_slots.try_take() else { return false };
-        let is_reserved =
-            matches!(next, Control::Bare(MessageKind::Probe | MessageKind::ProbeAnswer));
-        let may = match is_reserved {
-            true => self.credits.try_take_reserved(),
-            false => self.credits.try_take(),
+        let Some(&kind) = self.control.front() else { return false };
+        let Some(slot) = self.control_slots.try_take() else { return false };
+        let may = match kind {
+            MessageKind::Probe | MessageKind::ProbeAnswer => self.credits.try_take_reserved(),
+            _ => self.credits.try_take(),
         };
-        if !may {
-            return false;
+        if may {
+            self.control.pop_front();
+            self.commit(kind, slot, MESSAGE_HEADER_LEN, None);
         }
-        let Some(next) = self.control.pop_front() else { return false };
-        let (kind, len) = match next {
-            Control::Bare(kind) => (kind, MESSAGE_HEADER_LEN),
-            Control::Frame(header) => {
-                slot[MESSAGE_HEADER_LEN..CONTROL_SLOT_LEN].copy_from_slice(&header);
-                (MessageKind::Frame, CONTROL_SLOT_LEN)
-            }
-        };
-        self.commit(kind, slot, len, None);
-        true
+        may
     }
 
     fn fill_outgoing(&mut self, counters: &Counters) -> bool {
-        if self.outgoing.is_empty() || !self.credits.try_take() {
+        let control_slot = match self.outgoing.front() {
+            None => return false,
+            Some(Outgoing::Control(_)) => match self.control_slots.try_take() {
+                // A completion gives one back, and whoever handles it flushes again.
+                None => return false,
+                slot => slot,
+            },
+            Some(_) => None,
+        };
+        if !self.credits.try_take() {
             return false;
         }
         match self.outgoing.pop_front() {
+            Some(Outgoing::Control(header)) => {
+                let Some(mut slot) = control_slot else { return false };
+                slot[MESSAGE_HEADER_LEN..CONTROL_SLOT_LEN].copy_from_slice(&header);
+                self.commit(MessageKind::Frame, slot, CONTROL_SLOT_LEN, None);
+            }
             Some(Outgoing::Frame { slot, len, permit }) => {
                 counters.small_sent.add(1);
                 self.commit(MessageKind::Frame, slot, MESSAGE_HEADER_LEN + len, Some(permit));

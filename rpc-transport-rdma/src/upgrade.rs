@@ -61,6 +61,9 @@ impl RdmaUpgrade {
             device: device.clone(),
             connection_count: lane.shared.connection_count(),
             receive_bytes: lane.shared.receive_bytes,
+            send_slots_in_use: lane.shared.send_slots_in_use(),
+            source_bytes_in_use: lane.shared.sources.bytes_in_use(),
+            sink_bytes_in_use: lane.shared.sinks.bytes_in_use(),
         });
         infos.collect()
     }
@@ -121,6 +124,12 @@ pub struct LaneInfo {
     pub connection_count: usize,
     /// Bytes of memory that messages are received into, for all connections together.
     pub receive_bytes: usize,
+    /// Send slots that hold a message, or that a caller is filling.
+    pub send_slots_in_use: usize,
+    /// Bytes of buffers that large frames are sent from, until the peer has read them.
+    pub source_bytes_in_use: u64,
+    /// Bytes of buffers that large frames are read into, until the application lets go of them.
+    pub sink_bytes_in_use: u64,
 }
 
 /// One end of a path that knows nothing of the other yet.
@@ -173,7 +182,10 @@ impl Prepared {
         let shared = Arc::clone(&self.lane.shared);
         let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
-        shared.register(self.place, &connection, number);
+        if let Err(words) = shared.register(self.place, &connection, number) {
+            connection.end();
+            return Err(Declined::new(words));
+        }
         Ok(Joined { connection: Some(connection), lane: self.lane })
     }
 }
@@ -267,3 +279,7 @@ fn declined(error: &dyn std::error::Error) -> Declined {
     }
     Declined::new(words)
 }
+
+#[cfg(test)]
+#[path = "upgrade_tests.rs"]
+mod tests;

@@ -18,6 +18,11 @@ use crate::record::{
 /// The buffer takes the longest record that has to be whole before it is looked at.
 const BUFFER_LEN: usize = RECORD_HEADER_LEN + WHOLE_LEN_MAX;
 
+/// What is read beyond a piece that goes straight to its frame: the next record's header, and what
+/// stands before a frame's own bytes there. What is read further would have to be copied, when it
+/// is the next piece, as it mostly is.
+const AHEAD_LEN: usize = RECORD_HEADER_LEN + FRAME_LEN_LEN + HEADER_LEN;
+
 /// What there is to do.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -92,7 +97,8 @@ impl Incoming {
             self.end -= self.start;
             self.start = 0;
         }
-        [direct, &mut buffer[self.end..]]
+        let end = if direct.is_empty() { buffer.len() } else { self.end + AHEAD_LEN };
+        [direct, &mut buffer[self.end..end.min(BUFFER_LEN)]]
     }
 
     /// Takes note that `len` bytes were read into the spare memory.
@@ -281,6 +287,15 @@ mod tests {
 
     /// Feeds `bytes` in steps and collects the frames; every frame is admitted by `accept`.
     fn feed(bytes: &[u8], step: usize, accept: bool) -> Result<Vec<Bytes>, ProtocolError> {
+        feed_counted(bytes, step, accept).map(|(frames, _)| frames)
+    }
+
+    /// The same, with the count of bytes that were copied.
+    fn feed_counted(
+        bytes: &[u8],
+        step: usize,
+        accept: bool,
+    ) -> Result<(Vec<Bytes>, u64), ProtocolError> {
         let mut incoming = Incoming::new(Pool::new(0));
         let mut frames = Vec::new();
         let mut rest = bytes;
@@ -305,7 +320,7 @@ mod tests {
             incoming.rest();
         }
         assert!(incoming.is_between_frames());
-        Ok(frames)
+        Ok((frames, incoming.take_copied_bytes()))
     }
 
     fn record(kind: RecordKind, transfer: u32, frame_len: Option<u64>, body: &[u8]) -> Vec<u8> {
@@ -335,6 +350,17 @@ mod tests {
             assert_eq!(firsts, [(2, 40), (1, 100_000), (3, 70_000)], "step {step}");
             assert!(frames.iter().all(|frame| frame.iter().all(|byte| *byte == frame[0])));
         }
+    }
+
+    #[test]
+    fn a_large_frame_is_read_into_its_final_memory() {
+        let pieces = (1..64).map(|_| record(RecordKind::Next, 1, None, &[1; 100_000]));
+        let first = record(RecordKind::First, 1, Some(6_400_000), &[1; 100_000]);
+        let bytes: Vec<u8> = std::iter::once(first).chain(pieces).flatten().collect();
+        let (frames, copied_bytes) = feed_counted(&bytes, 1 << 20, true).unwrap();
+        assert_eq!(frames[0].len(), 6_400_000);
+        // What comes along with the first header, before the frame is known, and little else.
+        assert!(copied_bytes < 70_000, "{copied_bytes}");
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) struct Job {
     pub(crate) program: PathBuf,
     /// Its arguments.
     pub(crate) arguments: Vec<String>,
+    /// Variables of its environment.
+    pub(crate) variables: Vec<(String, String)>,
     /// The folder in which it runs.
     pub(crate) directory: PathBuf,
     /// After how many seconds it is killed.
@@ -36,7 +38,8 @@ impl Job {
             .current_dir(&self.directory)
             // Cargo sets it for the tests that it runs, and some libraries for tests look for it.
             .env("CARGO_MANIFEST_DIR", &self.directory)
-            .env(REQUIRED_VARIABLE, "required");
+            .env(REQUIRED_VARIABLE, "required")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
         bounded::run(&mut command, Duration::from_secs(self.limit_seconds))
     }
 }
@@ -108,6 +111,7 @@ mod tests {
             name: name.into(),
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
+            variables: vec![("GREETING".into(), "hello".into())],
             directory: "/".into(),
             limit_seconds: 60,
         }
@@ -143,5 +147,6 @@ mod tests {
     #[test]
     fn jobs_are_told_that_a_device_is_required() {
         run(&[job("variable", "test \"$FARCALL_RDMA\" = required")]).unwrap();
+        run(&[job("its own", "test \"$GREETING\" = hello")]).unwrap();
     }
 }

@@ -13,7 +13,7 @@ use crate::rdma_programs::{RdmaProgram, Target};
 use crate::setup::{self, Purpose};
 
 /// The demo's arguments on this host, without RDMA.
-const HOST_ARGUMENTS: &[&str] = &["--transport", "inproc", "--transport", "tcp"];
+const HOST_ARGUMENTS: &[&str] = &["inproc://kv", "tcp://127.0.0.1:0"];
 const HOST_LIMIT: Duration = Duration::from_secs(120);
 
 /// The demo with all its rows in one table, where the devices are.
@@ -22,14 +22,13 @@ pub(crate) const PROGRAM: RdmaProgram = RdmaProgram {
     target: Target::Bin("kv-demo"),
     features: &["rdma"],
     arguments: &[
-        "--transport",
-        "inproc",
-        "--transport",
-        "tcp",
-        "--transport",
-        "rdma",
-        "--rdma",
-        "{addresses}",
+        "inproc://kv",
+        "tcp://127.0.0.1:0",
+        "rdma://{server}:0",
+        "auto://{server}:0",
+        // Enough for a p99 of small values, in seconds where the processor is emulated.
+        "--calls",
+        "100",
     ],
     // Measured in emulation it takes under a minute; a busy machine may be several times slower.
     limit_seconds: 300,

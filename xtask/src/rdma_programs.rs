@@ -20,10 +20,20 @@ pub(crate) const VERBS: &[RdmaProgram] = &[RdmaProgram {
 }];
 
 /// The suite of behaviours that every transport must show, over RDMA.
-pub(crate) const SUITE: &[RdmaProgram] = &[];
+pub(crate) const SUITE: &[RdmaProgram] = &[RdmaProgram {
+    package: "farcall-suite",
+    target: Target::Test("rdma"),
+    features: &["rdma"],
+    // One at a time: a behaviour's bound counts what its neighbours take on few processors.
+    arguments: &["--test-threads=1"],
+    limit_seconds: 600,
+}];
 
 /// The demo, as one of the checks.
-pub(crate) const DEMO: &[RdmaProgram] = &[];
+pub(crate) const DEMO: &[RdmaProgram] = &[crate::demo::PROGRAM];
+
+/// The variable by which the suite knows where its servers listen.
+const SERVER_VARIABLE: &str = "FARCALL_RDMA_SERVER";
 
 /// One entry of the table.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +44,7 @@ pub(crate) struct RdmaProgram {
     pub(crate) target: Target,
     /// The package's features to build it with.
     pub(crate) features: &'static [&'static str],
-    /// Its arguments. `{addresses}` becomes the devices' addresses, with a comma between.
+    /// Its arguments. `{server}` becomes the address of the device on which servers listen.
     pub(crate) arguments: &'static [&'static str],
     /// After how many seconds each of its executables is killed.
     pub(crate) limit_seconds: u64,
@@ -42,10 +52,6 @@ pub(crate) struct RdmaProgram {
 
 /// What of a package is run.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the table does not need every kind at every time")
-)]
 pub(crate) enum Target {
     /// All its unit and integration tests.
     AllTests,
@@ -86,11 +92,13 @@ impl RdmaProgram {
     }
 
     fn job(&self, executable: Executable, addresses: &[String; 2]) -> Job {
-        let fill = |argument: &&str| argument.replace("{addresses}", &addresses.join(","));
+        let [_, server] = addresses;
+        let fill = |argument: &&str| argument.replace("{server}", server);
         Job {
             name: format!("{} {}", self.package, executable.name),
             program: executable.path,
             arguments: self.arguments.iter().map(fill).collect(),
+            variables: vec![(SERVER_VARIABLE.to_owned(), server.clone())],
             directory: executable.package,
             limit_seconds: self.limit_seconds,
         }
@@ -105,7 +113,7 @@ mod tests {
         package: "p",
         target: Target::Test("suite"),
         features: &["a", "b"],
-        arguments: &["--rdma", "{addresses}"],
+        arguments: &["auto://{server}:0"],
         limit_seconds: 60,
     };
 
@@ -129,7 +137,8 @@ mod tests {
         let executable =
             Executable { name: "suite".into(), path: "/t/suite".into(), package: "/w/p".into() };
         let job = PROGRAM.job(executable, &["10.0.0.1".into(), "10.0.1.1".into()]);
-        assert_eq!(job.arguments, ["--rdma", "10.0.0.1,10.0.1.1"]);
+        assert_eq!(job.arguments, ["auto://10.0.1.1:0"]);
+        assert_eq!(job.variables, [("FARCALL_RDMA_SERVER".to_owned(), "10.0.1.1".to_owned())]);
         assert_eq!(job.name, "p suite");
     }
 }

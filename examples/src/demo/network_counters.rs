@@ -1,8 +1,8 @@
 //! What the kernel has counted: work of RDMA devices, and TCP's.
 //!
 //! The counters are of the whole machine, so they tell something only where nothing else is busy,
-//! as in the virtual machine of `cargo xtask demo`. Packets of RoCE count as neither TCP nor IP
-//! traffic of the host.
+//! as in the virtual machine of `cargo xtask demo`. Bytes of IP are not among them: Soft-RoCE's
+//! packets count there too, as those of a NIC would not.
 
 use std::fmt;
 use std::fs;
@@ -18,7 +18,8 @@ pub struct NetworkCounters {
     /// In the order of their names.
     device: [u64; DEVICE_COUNTERS.len()],
     tcp_segments: u64,
-    ip_bytes: u64,
+    /// Of the segments, those that carried bytes of an application for the first time.
+    tcp_data_segments: u64,
 }
 
 impl NetworkCounters {
@@ -30,7 +31,7 @@ impl NetworkCounters {
         Self {
             device: DEVICE_COUNTERS.map(|name| device_sum(name).unwrap_or(0)),
             tcp_segments: protocol_value(&snmp, "Tcp:", "OutSegs").unwrap_or(0),
-            ip_bytes: protocol_value(&netstat, "IpExt:", "OutOctets").unwrap_or(0),
+            tcp_data_segments: protocol_value(&netstat, "TcpExt:", "TCPOrigDataSent").unwrap_or(0),
         }
     }
 }
@@ -43,7 +44,7 @@ impl Sub for NetworkCounters {
         Self {
             device: std::array::from_fn(device),
             tcp_segments: self.tcp_segments.saturating_sub(before.tcp_segments),
-            ip_bytes: self.ip_bytes.saturating_sub(before.ip_bytes),
+            tcp_data_segments: self.tcp_data_segments.saturating_sub(before.tcp_data_segments),
         }
     }
 }
@@ -54,7 +55,8 @@ impl fmt::Display for NetworkCounters {
         for (name, count) in DEVICE_COUNTERS.iter().zip(self.device) {
             write!(f, " {name} +{count}")?;
         }
-        write!(f, "; host: TCP segments +{}, IP bytes +{}", self.tcp_segments, self.ip_bytes)
+        let Self { tcp_segments, tcp_data_segments, .. } = self;
+        write!(f, "; TCP segments sent +{tcp_segments}, with data +{tcp_data_segments}")
     }
 }
 
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn a_difference_never_runs_below_zero() {
         let after = NetworkCounters { tcp_segments: 5, ..NetworkCounters::default() };
-        let before = NetworkCounters { tcp_segments: 2, ip_bytes: 9, ..after };
+        let before = NetworkCounters { tcp_segments: 2, tcp_data_segments: 9, ..after };
         assert_eq!(after - before, NetworkCounters { tcp_segments: 3, ..Default::default() });
     }
 }

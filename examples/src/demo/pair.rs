@@ -1,5 +1,7 @@
 //! A server and a client of it, in one process and apart in everything else.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 use farcall::{Channel, ConnectionInfo, Server, TransportStats};
 use tokio::sync::oneshot;
@@ -7,6 +9,12 @@ use tokio::task::JoinHandle;
 
 use crate::Kv;
 use crate::proto::etcdserverpb::kv_rpc::KvService;
+
+/// A connection that is not in the server's list by then never will be.
+const LISTED_LIMIT: Duration = Duration::from_secs(10);
+
+/// Between two looks at the list.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A running server and a channel to it.
 #[derive(Debug)]
@@ -39,7 +47,17 @@ impl Pair {
         });
         // A configuration of its own: two processes would share nothing either.
         let channel = farcall::connect_with(&address, &crate::config()).await?;
-        Ok(Self { server, channel, shutdown, serving })
+        let pair = Self { server, channel, shutdown, serving };
+        let listed = tokio::time::timeout(LISTED_LIMIT, pair.listed()).await;
+        listed.context("the server does not know of its connection")?;
+        Ok(pair)
+    }
+
+    /// A client is told of its connection a little before the server has it in its list.
+    async fn listed(&self) {
+        while self.server.connections().is_empty() {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
     }
 
     /// The client's channel.

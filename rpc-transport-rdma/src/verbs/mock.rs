@@ -4,12 +4,16 @@
 //! Miri sees device writes where a device would make them. Not a simulation: it has no behaviour.
 
 use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 use super::*;
 use crate::memory::{Access, Mapping, Region};
+
+/// The address of the device's only GID.
+pub(crate) const MOCK_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 
 /// The test's handle to a mock device.
 #[derive(Debug, Clone, Default)]
@@ -155,6 +159,17 @@ impl MockState {
     }
 }
 
+// SAFETY: the one device that it opens keeps the contract, as said below.
+unsafe impl Provider for MockDevice {
+    fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {
+        Ok(vec![DeviceInfo { name: "mock".to_owned() }])
+    }
+
+    fn open(&self, _name: &str) -> Result<Arc<dyn RawDevice>, VerbsError> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
 // SAFETY: it writes to memory only when a test delivers to a posted request.
 unsafe impl RawDevice for MockDevice {
     fn name(&self) -> &str {
@@ -184,7 +199,8 @@ unsafe impl RawDevice for MockDevice {
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
-        Ok(Vec::new())
+        let gid = Gid::from_ip(MOCK_ADDRESS);
+        Ok(vec![GidEntry { port: 1, index: 0, gid, kind: GidKind::RoceV2 }])
     }
 
     fn poll_async_event(&self) -> Result<Option<AsyncEvent>, VerbsError> {

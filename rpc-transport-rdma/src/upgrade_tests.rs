@@ -1,0 +1,427 @@
+//! Connections of a whole lane over the mock device: what a hostile peer may cost, and how
+//! connections end.
+
+use std::sync::Weak;
+
+use bytes::Bytes;
+use rpc_core::transport::{Admission, Handler, Withheld};
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+
+use super::*;
+use crate::credits::RESERVE;
+use crate::lane::{Kick, LaneShared};
+use crate::message::{MessageHeader, MessageKind, Offer, OfferedSegment, Released};
+use crate::path::Outgoing;
+use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
+use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
+
+/// Far more turns of the lane's task than anything here takes.
+const TURNS_MAX: usize = 10_000;
+
+/// Far longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What the peer grants at first.
+const GRANT: u32 = 16;
+
+/// What a connection's handler was told.
+#[derive(Debug, Default)]
+struct Recorder {
+    frames: Mutex<Vec<Bytes>>,
+    closed: Mutex<Option<CloseReason>>,
+}
+
+impl Recorder {
+    fn frames(&self) -> Vec<Bytes> {
+        self.frames.lock().unwrap().clone()
+    }
+
+    fn closed(&self) -> Option<CloseReason> {
+        self.closed.lock().unwrap().clone()
+    }
+}
+
+impl Handler for Recorder {
+    fn handle_announced(&self, _: &[u8; HEADER_LEN], _: u64) -> Result<Admission, ProtocolError> {
+        Ok(Admission::Accept { deadline: None })
+    }
+
+    fn handle_frame(&self, frame: Bytes) -> Result<(), ProtocolError> {
+        self.frames.lock().unwrap().push(frame);
+        Ok(())
+    }
+
+    fn handle_withheld(&self, _: &[u8; HEADER_LEN], reason: Withheld) -> Result<(), ProtocolError> {
+        panic!("withheld: {reason:?}");
+    }
+
+    fn handle_closed(&self, reason: CloseReason) {
+        let before = self.closed.lock().unwrap().replace(reason);
+        assert_eq!(before, None, "closed twice");
+    }
+}
+
+/// A lane over the mock device. Peers are played by the test.
+struct Rig {
+    mock: MockDevice,
+    upgrade: RdmaUpgrade,
+}
+
+/// One end under test; the other is the test's.
+struct End {
+    mock: MockDevice,
+    joined: Joined,
+    epoch: u32,
+    number: u32,
+    window: u32,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with_close_timeout(LIMIT)
+    }
+
+    fn with_close_timeout(close_timeout: Duration) -> Self {
+        let mock = MockDevice::new();
+        let config = RdmaConfig { receive_slots: 256, close_timeout, ..RdmaConfig::default() };
+        let upgrade = RdmaUpgrade::with_provider(Box::new(mock.clone()), config);
+        Self { mock, upgrade }
+    }
+
+    fn prepare(&self) -> Prepared {
+        let local = Some((MOCK_ADDRESS, 7000).into());
+        self.upgrade.prepare(&Addresses { local, peer: None }).unwrap()
+    }
+
+    fn connect(&self) -> End {
+        let prepared = self.prepare();
+        let peer = Blob { grant: GRANT, ..prepared.blob() };
+        let (epoch, window) = (prepared.epoch, prepared.place.window);
+        let number = prepared.queue_pair.number();
+        let joined = prepared.join(&peer).unwrap();
+        End { mock: self.mock.clone(), joined, epoch, number, window }
+    }
+
+    fn open(&self) -> (End, Arc<Recorder>) {
+        let (end, recorder) = (self.connect(), Arc::new(Recorder::default()));
+        end.connection().start(recorder.clone());
+        (end, recorder)
+    }
+}
+
+impl End {
+    fn connection(&self) -> &Arc<Connection> {
+        self.joined.connection.as_ref().unwrap()
+    }
+
+    /// The peer sends bytes, whatever they are.
+    fn deliver(&self, message: &[u8]) {
+        self.mock.deliver(0, message, self.number);
+    }
+
+    /// The peer sends a message of that kind, without a grant.
+    fn say(&self, kind: MessageKind, body: &[u8]) {
+        self.say_with_grant(kind, GRANT, body);
+    }
+
+    fn say_with_grant(&self, kind: MessageKind, grant: u32, body: &[u8]) {
+        let header = MessageHeader { kind, epoch: self.epoch, grant };
+        self.deliver(&[&header.to_bytes(), body].concat());
+    }
+
+    fn offer(&self, transfer: u32, lens: &[u64], frame_len: u64) {
+        let memory = RemoteMemory { address: 4096, key: RemoteKey(1) };
+        let segments = lens.iter().map(|len| OfferedSegment { memory, len: *len }).collect();
+        let offer = Offer { frame_len, prefix: [1; HEADER_LEN], segments };
+        let mut body = [0; OFFER_LEN_MAX];
+        let len = offer.write(&mut body);
+        self.say(MessageKind::Offer { transfer }, &body[..len]);
+    }
+
+    /// Everything that this end has posted.
+    fn sends(&self) -> Vec<(WorkKind, RawSend)> {
+        let tag = self.connection().tag;
+        let sends = self.mock.sends().into_iter();
+        let sends = sends.map(|send| (crate::verbs::WorkId::from_u64(send.work_id), send));
+        sends.filter(|(id, _)| id.tag() == tag).map(|(id, send)| (id.kind(), send)).collect()
+    }
+
+    /// The device gives everything back, as it does after a halt.
+    fn flush(&self) {
+        let (_, marker) =
+            self.sends().into_iter().rfind(|(kind, _)| *kind == WorkKind::Marker).unwrap();
+        let (work_id, queue_pair_number) = (marker.work_id, self.number);
+        let flushed = 5;
+        self.mock.complete(RawCompletion {
+            work_id,
+            status: flushed,
+            queue_pair_number,
+            ..Default::default()
+        });
+    }
+}
+
+/// Lets the lane's task run until something holds.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..TURNS_MAX {
+        if holds() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{what} did not happen");
+}
+
+async fn frame_arrives(end: &End, recorder: &Recorder, text: &[u8]) {
+    end.say(MessageKind::Frame, text);
+    until("the frame", || recorder.frames().last().is_some_and(|frame| frame == text)).await;
+}
+
+/// The peer offends; its connection ends with a violation that `words` name, and no other.
+async fn costs_its_connection(offend: impl AsyncFnOnce(&End), words: &str) {
+    let rig = Rig::new();
+    let ((bad, told), (good, heard)) = (rig.open(), rig.open());
+    frame_arrives(&bad, &told, b"before").await;
+    frame_arrives(&good, &heard, b"before").await;
+    offend(&bad).await;
+    until("the halt", || bad.connection().ending.is_cancelled()).await;
+    assert_eq!(told.closed(), None, "the queue pair is not drained");
+    bad.flush();
+    until("the end", || told.closed().is_some()).await;
+    let Some(CloseReason::Protocol(error)) = told.closed() else { panic!("{:?}", told.closed()) };
+    assert!(error.to_string().contains(words), "{error}");
+    assert_eq!(rig.upgrade.lanes()[0].connection_count, 1);
+    frame_arrives(&good, &heard, b"after").await;
+    assert!(!good.connection().ending.is_cancelled());
+}
+
+#[tokio::test]
+async fn messages_of_another_path_are_ignored_up_to_a_bound() {
+    let offend = async |bad: &End| {
+        let epoch = bad.epoch.wrapping_add(1);
+        let header = MessageHeader { kind: MessageKind::Grant, epoch, grant: GRANT };
+        for _ in 0..bad.window + RESERVE {
+            bad.deliver(&header.to_bytes());
+        }
+        until("their end", || bad.mock.posted_receives() == 256).await;
+        assert!(!bad.connection().ending.is_cancelled());
+        for _ in 0..256 {
+            bad.deliver(&header.to_bytes());
+            tokio::task::yield_now().await;
+        }
+    };
+    costs_its_connection(offend, "epoch of an RDMA message").await;
+}
+
+#[tokio::test]
+async fn a_message_of_no_kind_costs_the_connection() {
+    let offend = async |bad: &End| bad.deliver(&[9; 16]);
+    costs_its_connection(offend, "kind of an RDMA message").await;
+}
+
+#[tokio::test]
+async fn half_a_header_costs_the_connection() {
+    let offend = async |bad: &End| bad.deliver(&[1; 15]);
+    costs_its_connection(offend, "RDMA message").await;
+}
+
+#[tokio::test]
+async fn a_grant_taken_back_costs_the_connection() {
+    let offend = async |bad: &End| bad.say_with_grant(MessageKind::Grant, GRANT - 1, &[]);
+    costs_its_connection(offend, "credit grant").await;
+}
+
+#[tokio::test]
+async fn messages_beyond_the_promised_slots_cost_the_connection() {
+    let offend = async |bad: &End| {
+        // A peer that lets us send nothing can be granted nothing either.
+        let lives_on = (GRANT + RESERVE) * bad.window + bad.window + RESERVE;
+        for _ in 0..=lives_on {
+            bad.say(MessageKind::Grant, &[]);
+            tokio::task::yield_now().await;
+            if bad.connection().ending.is_cancelled() {
+                break;
+            }
+        }
+    };
+    costs_its_connection(offend, "messages sent without credit").await;
+}
+
+#[tokio::test]
+async fn a_release_of_nothing_costs_the_connection() {
+    let release = MessageKind::Release { transfer: 7, outcome: Released::Read };
+    let offend = async |bad: &End| bad.say(release, &[]);
+    costs_its_connection(offend, "transfer of a release").await;
+}
+
+/// A large frame in the lane's memory, on its way to the peer as transfer 0.
+fn send_large(end: &End) {
+    let connection = end.connection();
+    let buffer = connection.lane.sources.try_take(100_000).unwrap();
+    let slot = connection.lane.send_slots.try_take().unwrap();
+    let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
+    connection.send(Outgoing::Offer { buffer, slot, permit }).unwrap();
+}
+
+#[tokio::test]
+async fn a_second_release_costs_the_connection() {
+    let release = MessageKind::Release { transfer: 0, outcome: Released::Read };
+    let offend = async |bad: &End| {
+        send_large(bad);
+        let lane = &bad.connection().lane;
+        assert!(lane.sources.bytes_in_use() > 0);
+        bad.say(release, &[]);
+        until("the release", || lane.sources.bytes_in_use() == 0).await;
+        assert!(!bad.connection().ending.is_cancelled());
+        bad.say(release, &[]);
+    };
+    costs_its_connection(offend, "transfer of a release").await;
+}
+
+#[tokio::test]
+async fn an_offer_whose_segments_are_not_its_frame_costs_the_connection() {
+    let offend = async |bad: &End| bad.offer(1, &[50, 49], 100);
+    costs_its_connection(offend, "length of an offer's segments").await;
+}
+
+#[tokio::test]
+async fn an_offer_without_segments_costs_the_connection() {
+    let offend = async |bad: &End| bad.offer(1, &[], 0);
+    costs_its_connection(offend, "segment count of an offer").await;
+}
+
+#[tokio::test]
+async fn an_offer_under_a_number_in_use_costs_the_connection() {
+    let offend = async |bad: &End| {
+        bad.offer(3, &[10_000], 10_000);
+        let is_read = |(kind, send): &(WorkKind, RawSend)| {
+            *kind == WorkKind::Read && matches!(send.operation, RawOperation::Read(_))
+        };
+        until("a READ", || bad.sends().iter().any(is_read)).await;
+        bad.offer(3, &[10_000], 10_000);
+    };
+    costs_its_connection(offend, "transfer of an offer").await;
+}
+
+#[tokio::test]
+async fn messages_before_the_path_opens_are_kept_and_bounded() {
+    let rig = Rig::new();
+    let early = rig.connect();
+    early.say(MessageKind::Frame, b"early");
+    let recorder = Arc::new(Recorder::default());
+    until("the message", || rig.mock.posted_receives() == 256).await;
+    early.connection().start(recorder.clone());
+    until("the frame", || recorder.frames() == [&b"early"[..]]).await;
+
+    let flood = rig.connect();
+    for _ in 0..=flood.window + RESERVE {
+        flood.say(MessageKind::Frame, b"flood");
+    }
+    until("the halt", || flood.connection().ending.is_cancelled()).await;
+    assert!(!early.connection().ending.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_control_frame_does_not_overtake_the_frame_before_it() {
+    let rig = Rig::new();
+    let (end, _recorder) = rig.open();
+    let connection = end.connection();
+    let frame = |len| {
+        let slot = connection.lane.send_slots.try_take().unwrap();
+        let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
+        connection.send(Outgoing::Frame { slot, len, permit }).unwrap();
+    };
+    // Uses up the peer's first window, so that what follows has to wait.
+    for _ in 0..GRANT {
+        frame(100);
+    }
+    frame(200);
+    connection.send_control([0; HEADER_LEN]).unwrap();
+    frame(300);
+    assert_eq!(end.sends().len(), GRANT as usize);
+    end.say_with_grant(MessageKind::Grant, GRANT + 3, &[]);
+    until("the rest", || end.sends().len() == GRANT as usize + 3).await;
+    let lens: Vec<_> =
+        end.sends().iter().map(|(_, send)| send.segment.unwrap().len as usize).collect();
+    let body_lens = [200, HEADER_LEN, 300];
+    assert_eq!(lens[GRANT as usize..], body_lens.map(|len| MESSAGE_HEADER_LEN + len));
+}
+
+#[tokio::test]
+async fn a_handler_that_comes_after_the_end_is_told() {
+    let rig = Rig::new();
+    let end = rig.connect();
+    end.deliver(&[9; 16]);
+    until("the halt", || end.connection().ending.is_cancelled()).await;
+    end.flush();
+    until("the end", || rig.upgrade.lanes()[0].connection_count == 0).await;
+    let recorder = Arc::new(Recorder::default());
+    end.connection().start(recorder.clone());
+    assert!(matches!(recorder.closed(), Some(CloseReason::Protocol(_))), "{recorder:?}");
+}
+
+#[tokio::test]
+async fn what_is_asked_for_a_connection_that_is_gone_does_not_hit_its_successor() {
+    let rig = Rig::new();
+    let (gone, told) = rig.open();
+    gone.connection().fail(CloseReason::Peer);
+    gone.flush();
+    until("the end", || told.closed().is_some()).await;
+    let (successor, heard) = rig.open();
+    assert_eq!(successor.connection().tag, gone.connection().tag, "the place is taken again");
+    let lane = &gone.connection().lane;
+    lane.kick(Kick::End(Arc::clone(gone.connection())));
+    lane.kick(Kick::Open(Arc::clone(gone.connection())));
+    let reason = Withheld::Expired;
+    lane.kick(Kick::Withheld(Arc::clone(gone.connection()), [0; HEADER_LEN], reason));
+    frame_arrives(&successor, &heard, b"still there").await;
+    assert_eq!(heard.closed(), None);
+    assert_eq!(rig.upgrade.lanes()[0].connection_count, 1);
+}
+
+#[tokio::test]
+async fn a_queue_pair_that_does_not_drain_is_destroyed_in_bounded_time() {
+    let rig = Rig::with_close_timeout(Duration::from_millis(10));
+    let (end, told) = rig.open();
+    end.connection().fail(CloseReason::Peer);
+    // The device gives nothing back.
+    let ended = end.connection().ended.cancelled();
+    tokio::time::timeout(LIMIT, ended).await.expect("it ends all the same");
+    assert_eq!((told.closed(), rig.mock.destroyed()), (Some(CloseReason::Peer), 1));
+}
+
+#[tokio::test]
+async fn nothing_holds_a_lane_whose_connections_have_ended() {
+    let rig = Rig::new();
+    let (end, told) = rig.open();
+    let connection = Arc::downgrade(end.connection());
+    let lane: Weak<LaneShared> = Arc::downgrade(&end.connection().lane);
+    end.connection().fail(CloseReason::Local);
+    end.flush();
+    until("the end", || told.closed().is_some()).await;
+    end.connection().ended.cancelled().await;
+    drop(end);
+    until("the connection is gone", || connection.strong_count() == 0).await;
+    drop(rig);
+    until("the lane is gone", || lane.strong_count() == 0).await;
+}
+
+#[test]
+fn a_runtime_that_goes_away_ends_its_connections() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let inside = runtime.enter();
+    let rig = Rig::new();
+    let (end, told) = rig.open();
+    let prepared = rig.prepare();
+    drop(inside);
+    runtime.shutdown_background();
+    assert!(told.closed().is_some(), "the handler hears of it");
+    assert_eq!(rig.mock.destroyed(), 1);
+    let peer = prepared.blob();
+    let declined = prepared.join(&peer).err().expect("nobody would drive it");
+    assert!(declined.reason.contains("lane has ended"), "{declined}");
+    assert_eq!(rig.mock.destroyed(), 2);
+    let lane = Arc::downgrade(&end.connection().lane);
+    drop((end, rig));
+    assert_eq!(lane.strong_count(), 0, "nothing holds the lane");
+}
