@@ -16,6 +16,7 @@ mod probe;
 pub mod raw_peer;
 mod runner;
 mod running;
+mod streams;
 mod watch;
 
 /// What is generated from `proto/suite.proto`.

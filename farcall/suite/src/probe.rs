@@ -1,6 +1,7 @@
 //! The service that behaviours call, written against tonic's trait.
 
 use farcall::{Code, Deadline, Request, Response, Status, Streaming, Trailers, async_trait};
+use futures::StreamExt;
 use tokio::time::Instant;
 use tonic::codegen::BoxStream;
 
@@ -8,9 +9,10 @@ use crate::entries::{entries, metadata};
 use crate::payload::payload;
 use crate::proto::probe_server::Probe as ProbeRpc;
 use crate::proto::{
-    EchoReply, EchoRequest, FailRequest, ParkRequest, ProduceRequest, ReflectReply, ReflectRequest,
-    RemainingReply, RemainingRequest,
+    DownloadRequest, EchoReply, EchoRequest, FailRequest, ParkRequest, ProduceRequest,
+    ReflectReply, ReflectRequest, RemainingReply, RemainingRequest, UploadReply,
 };
+use crate::streams;
 use crate::watch::{self, Reporter, Watch};
 
 /// The service.
@@ -69,9 +71,7 @@ impl ProbeRpc for Probe {
     }
 
     async fn fail(&self, request: Request<FailRequest>) -> Result<Response<EchoReply>, Status> {
-        let FailRequest { code, message, details, metadata: entries } = request.into_inner();
-        let metadata = metadata(&entries)?;
-        Err(Status::with_details_and_metadata(Code::from_i32(code), message, details, metadata))
+        Err(failure(request.into_inner())?)
     }
 
     async fn panic(&self, _: Request<EchoRequest>) -> Result<Response<EchoReply>, Status> {
@@ -90,28 +90,42 @@ impl ProbeRpc for Probe {
 
     async fn download(
         &self,
-        _: Request<ProduceRequest>,
+        request: Request<DownloadRequest>,
     ) -> Result<Response<Self::DownloadStream>, Status> {
-        Err(Status::internal("Download was called"))
+        let metadata = metadata(&entries(request.metadata())?)?;
+        let messages = streams::download(request.into_inner(), self.reporter.clone());
+        let mut response: Response<Self::DownloadStream> = Response::new(Box::pin(messages));
+        *response.metadata_mut() = metadata;
+        Ok(response)
     }
 
     async fn upload(
         &self,
-        _: Request<Streaming<EchoRequest>>,
-    ) -> Result<Response<EchoReply>, Status> {
-        Err(Status::internal("Upload was called"))
+        request: Request<Streaming<EchoRequest>>,
+    ) -> Result<Response<UploadReply>, Status> {
+        streams::upload(request.into_inner()).await.map(Response::new)
     }
 
     async fn chat(
         &self,
-        _: Request<Streaming<EchoRequest>>,
+        request: Request<Streaming<EchoRequest>>,
     ) -> Result<Response<Self::ChatStream>, Status> {
-        Err(Status::internal("Chat was called"))
+        let replies = request.into_inner().map(|message| {
+            message.map(|EchoRequest { payload, tail }| EchoReply { payload, tail })
+        });
+        Ok(Response::new(Box::pin(replies)))
     }
 }
 
-fn produce(request: ProduceRequest) -> Result<EchoReply, Status> {
+pub(crate) fn produce(request: ProduceRequest) -> Result<EchoReply, Status> {
     let ProduceRequest { seed, len } = request;
     let len = usize::try_from(len).map_err(|_| Status::out_of_range("no memory is that large"))?;
     Ok(EchoReply { payload: payload(seed, len), tail: bytes::Bytes::new() })
+}
+
+/// The status that a request describes.
+pub(crate) fn failure(request: FailRequest) -> Result<Status, Status> {
+    let FailRequest { code, message, details, metadata: entries } = request;
+    let metadata = metadata(&entries)?;
+    Ok(Status::with_details_and_metadata(Code::from_i32(code), message, details, metadata))
 }

@@ -18,6 +18,8 @@ const SMALL: Limits = Limits {
     metadata_len_max: 1000,
     calls_max: 100,
     receiving_bytes_max: 1 << 20,
+    stream_messages_max: 16,
+    stream_bytes_max: 16 << 10,
 };
 
 /// Over the small limit; the one is a large frame on every transport, the other on none.

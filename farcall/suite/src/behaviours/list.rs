@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 
 use super::{
     calls_max, cancel, concurrency, connections, deadline, echo, limits, metadata, panic, restart,
-    shutdown, status, unimplemented,
+    shutdown, status, streams, unimplemented,
 };
 use crate::{Failure, Harness};
 
@@ -53,7 +53,19 @@ list! {
     }
     unimplemented {
         unknown_methods_and_services_are_unimplemented
-        streaming_methods_are_unimplemented_for_now
+    }
+    streams {
+        many_small_messages_come_in_order
+        small_and_large_messages_come_in_order
+        a_request_stream_arrives_whole_and_in_order
+        a_conversation_goes_message_by_message
+        empty_streams_end_at_once
+        a_stream_may_fail_after_its_messages
+        metadata_precedes_a_stream
+        dropping_a_response_stream_drops_the_servers
+        a_deadline_ends_a_stream_on_both_sides
+        a_reader_that_stops_holds_back_its_own_stream_only
+        a_message_over_the_limit_ends_its_stream
     }
     deadline {
         a_deadline_ends_the_call_and_drops_its_handler

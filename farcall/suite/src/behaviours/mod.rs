@@ -13,6 +13,7 @@ mod panic;
 mod restart;
 mod shutdown;
 mod status;
+mod streams;
 mod unimplemented;
 
 pub use list::{Behaviour, behaviours};

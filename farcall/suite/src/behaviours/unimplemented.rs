@@ -1,14 +1,13 @@
-//! What a server does not have, and what is not carried yet.
+//! What a server does not have.
 
 use bytes::Bytes;
 use farcall::{CallKind, Caller, Code, Idempotency, MethodDescriptor, Request};
-use futures::stream;
 
 use super::echo::echo;
 use crate::failure::{check, check_eq, refused};
 use crate::proto::absent_rpc::AbsentStub;
 use crate::proto::probe_rpc::ProbeStub;
-use crate::proto::{EchoReply, EchoRequest, ProduceRequest};
+use crate::proto::{EchoReply, EchoRequest};
 use crate::{Failure, Harness};
 
 /// A method that the service does not have, as a newer client might call it.
@@ -35,19 +34,4 @@ pub(super) async fn unknown_methods_and_services_are_unimplemented(
     let status = refused("an unknown service", answer)?;
     check_eq("the code", &status.code(), &Code::Unimplemented)?;
     echo(&ProbeStub::new(channel), 1, 100).await
-}
-
-pub(super) async fn streaming_methods_are_unimplemented_for_now(
-    harness: &Harness,
-) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
-    let download = stub.download(ProduceRequest::default()).await.map(drop);
-    let upload = stub.upload(stream::iter([request()])).await.map(drop);
-    let chat = stub.chat(stream::iter([request()])).await.map(drop);
-    for (what, answer) in [("Download", download), ("Upload", upload), ("Chat", chat)] {
-        let status = refused(what, answer)?;
-        check_eq(what, &status.code(), &Code::Unimplemented)?;
-    }
-    echo(&stub, 1, 100).await
 }

@@ -1,0 +1,206 @@
+//! Streams of messages: each way, in order, of any size, to their end.
+
+use std::time::Duration;
+
+use farcall::{Channel, Code, Deadline, Limits, Request, Status, Streaming};
+use futures::stream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::echo::echo;
+use crate::failure::{check, check_eq, refused};
+use crate::payload::{check_payload, payload};
+use crate::proto::probe_rpc::ProbeStub;
+use crate::proto::{DownloadRequest, EchoReply, EchoRequest, FailRequest, ProduceRequest};
+use crate::streams::Digest;
+use crate::watch::Event;
+use crate::{Failure, Harness};
+
+/// Small and large in turns, so that large messages are overtaken on their way.
+const MIXED_LENS: [usize; 9] = [0, 5, 1 << 20, 40, 70_000, 3, 3 << 20, 5000, 1];
+
+fn message(seed: u64, len: usize) -> EchoRequest {
+    EchoRequest { payload: payload(seed, len), ..Default::default() }
+}
+
+fn wanted(lens: &[usize]) -> DownloadRequest {
+    let messages = (1..).zip(lens).map(|(seed, len)| ProduceRequest { seed, len: *len as u64 });
+    DownloadRequest { messages: messages.collect(), ..Default::default() }
+}
+
+/// Reads as many messages as there are lengths, and checks each.
+async fn read(replies: &mut Streaming<EchoReply>, lens: &[usize]) -> Result<(), Failure> {
+    for (seed, len) in (1..).zip(lens) {
+        let reply = replies.message().await?.unwrap_or_default();
+        check_payload("a message of the stream", &reply.payload, &payload(seed, *len))?;
+    }
+    Ok(())
+}
+
+async fn end(replies: &mut Streaming<EchoReply>) -> Result<(), Failure> {
+    check_eq("what follows the last message", &replies.message().await?, &None)
+}
+
+pub(super) async fn many_small_messages_come_in_order(harness: &Harness) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = server.stub().await?;
+    let lens: Vec<usize> = (0..2000).map(|index| index % 70).collect();
+    let mut replies = stub.download(wanted(&lens)).await?.into_inner();
+    read(&mut replies, &lens).await?;
+    end(&mut replies).await
+}
+
+pub(super) async fn small_and_large_messages_come_in_order(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = server.stub().await?;
+    let mut replies = stub.download(wanted(&MIXED_LENS)).await?.into_inner();
+    read(&mut replies, &MIXED_LENS).await?;
+    end(&mut replies).await
+}
+
+pub(super) async fn a_request_stream_arrives_whole_and_in_order(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = server.stub().await?;
+    let small = (0..1000).map(|index| message(index, 30));
+    let mixed = (1..).zip(MIXED_LENS).map(|(seed, len)| message(seed, len));
+    let messages: Vec<_> = small.chain(mixed).collect();
+    let mut digest = Digest::default();
+    messages.iter().for_each(|message| digest.add(&message.payload));
+    let reply = stub.upload(stream::iter(messages)).await?.into_inner();
+    check_eq("what the server read", &reply, &digest.into_reply())
+}
+
+pub(super) async fn a_conversation_goes_message_by_message(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = server.stub().await?;
+    let (sender, requests) = mpsc::channel(1);
+    let mut replies = stub.chat(ReceiverStream::new(requests)).await?.into_inner();
+    for (seed, len) in (1..).zip(MIXED_LENS) {
+        let sent = sender.send(message(seed, len)).await;
+        check(sent.is_ok(), "the request stream", "closed")?;
+        let reply = replies.message().await?.unwrap_or_default();
+        check_payload("an answer", &reply.payload, &payload(seed, len))?;
+    }
+    drop(sender);
+    end(&mut replies).await
+}
+
+pub(super) async fn empty_streams_end_at_once(harness: &Harness) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = server.stub().await?;
+    end(&mut stub.download(wanted(&[])).await?.into_inner()).await?;
+    end(&mut stub.chat(stream::empty()).await?.into_inner()).await?;
+    let reply = stub.upload(stream::empty()).await?.into_inner();
+    check_eq("what the server read", &reply, &Digest::default().into_reply())
+}
+
+pub(super) async fn a_stream_may_fail_after_its_messages(harness: &Harness) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = server.stub().await?;
+    let code = Code::DataLoss as i32;
+    let failure = FailRequest { code, message: "half of it".into(), ..Default::default() };
+    let request = DownloadRequest { failure: Some(failure), ..wanted(&MIXED_LENS) };
+    let mut replies = stub.download(request).await?.into_inner();
+    read(&mut replies, &MIXED_LENS).await?;
+    let status = refused("the end of the stream", replies.message().await)?;
+    check_eq("the status", &(status.code(), status.message()), &(Code::DataLoss, "half of it"))
+}
+
+pub(super) async fn metadata_precedes_a_stream(harness: &Harness) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = server.stub().await?;
+    let mut request = Request::new(wanted(&[3]));
+    request.metadata_mut().insert("x-stream", farcall::metadata::MetadataValue::from_static("yes"));
+    let response = stub.download(request).await?;
+    let found = response.metadata().get("x-stream").map(|value| value.as_bytes().to_vec());
+    check_eq("the metadata", &found, &Some(b"yes".to_vec()))?;
+    let mut replies = response.into_inner();
+    read(&mut replies, &[3]).await?;
+    end(&mut replies).await?;
+    let trailers = replies.trailers().await?;
+    check(trailers.is_some(), "the trailers", &trailers)
+}
+
+pub(super) async fn dropping_a_response_stream_drops_the_servers(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let mut server = harness.serve().await?;
+    let stub = server.stub().await?;
+    let request = DownloadRequest { park: Some(7), ..wanted(&[10, 10]) };
+    let mut replies = stub.download(request).await?.into_inner();
+    read(&mut replies, &[10, 10]).await?;
+    check_eq("the stream", &server.event().await?, &Event::Entered(7))?;
+    drop(replies);
+    check_eq("the stream", &server.event().await?, &Event::Dropped(7))?;
+    echo(&stub, 1, 100).await
+}
+
+pub(super) async fn a_deadline_ends_a_stream_on_both_sides(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let mut server = harness.serve().await?;
+    let stub = server.stub().await?;
+    let mut request = Request::new(DownloadRequest { park: Some(8), ..wanted(&[10]) });
+    let deadline = tokio::time::Instant::now() + Duration::from_millis(300);
+    request.extensions_mut().insert(Deadline(deadline));
+    let mut replies = stub.download(request).await?.into_inner();
+    read(&mut replies, &[10]).await?;
+    let status = refused("the stream", replies.message().await)?;
+    check_eq("the code", &status.code(), &Code::DeadlineExceeded)?;
+    check_eq("the stream", &server.event().await?, &Event::Entered(8))?;
+    check_eq("the stream", &server.event().await?, &Event::Dropped(8))
+}
+
+pub(super) async fn a_reader_that_stops_holds_back_its_own_stream_only(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = server.stub().await?;
+    let lens = [1000; 100];
+    let request = DownloadRequest { rounds: 100, ..wanted(&lens) };
+    let mut unread = stub.download(request).await?.into_inner();
+    read(&mut unread, &lens).await?;
+    for (round, len) in (0..).zip((1..150_000).step_by(3000)) {
+        echo(&stub, round, len).await?;
+    }
+    neighbours(&stub).await?;
+    for _ in 1..100 {
+        read(&mut unread, &lens).await?;
+    }
+    end(&mut unread).await
+}
+
+/// Other streams on the same connection.
+async fn neighbours(stub: &ProbeStub<Channel>) -> Result<(), Failure> {
+    let mut replies = stub.download(wanted(&MIXED_LENS)).await?.into_inner();
+    read(&mut replies, &MIXED_LENS).await?;
+    end(&mut replies).await
+}
+
+pub(super) async fn a_message_over_the_limit_ends_its_stream(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    const LEN_OVER: usize = 5 << 20;
+    let server = harness.serve_under(Limits::default()).await?;
+    let stub = ProbeStub::new(server.channel_under(Limits::default()).await?);
+    let messages = [message(1, 10), message(2, LEN_OVER), message(3, 10)];
+    let status = refused("the upload", stub.upload(stream::iter(messages)).await)?;
+    check_over(&status, "server's")?;
+    let mut replies = stub.download(wanted(&[10, LEN_OVER])).await?.into_inner();
+    read(&mut replies, &[10]).await?;
+    check_over(&refused("the download", replies.message().await)?, "client's")?;
+    echo(&stub, 1, 100).await
+}
+
+fn check_over(status: &Status, whose: &str) -> Result<(), Failure> {
+    check_eq("the code", &status.code(), &Code::ResourceExhausted)?;
+    let words = status.message();
+    let names = words.contains("limits.message_len_max") && words.contains(whose);
+    check(names, "the limit's name in", words)
+}
