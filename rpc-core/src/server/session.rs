@@ -44,7 +44,15 @@ pub(crate) struct ServerSession<T> {
 struct State {
     calls: Calls<AbortHandle>,
     receiving: Receiving,
+    /// Answers that have left the table of calls and are not the transport's yet.
+    answering_count: usize,
     draining: bool,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.calls.in_flight_count() == 0 && self.answering_count == 0
+    }
 }
 
 impl<T: Transport> ServerSession<T> {
@@ -60,6 +68,7 @@ impl<T: Transport> ServerSession<T> {
             state: Mutex::new(State {
                 calls: Calls::new(setup.limits.calls_max),
                 receiving: Receiving::new(setup.limits.receiving_bytes_max),
+                answering_count: 0,
                 draining: false,
             }),
             idle: Notify::new(),
@@ -79,10 +88,30 @@ impl<T: Transport> ServerSession<T> {
     fn finish(&self, id: u64) -> bool {
         let mut state = self.state();
         let in_flight = state.calls.finish(id);
-        if state.calls.in_flight_count() == 0 {
+        if state.is_idle() {
             self.idle.notify_waiters();
         }
         in_flight
+    }
+
+    /// Sends the answer of a call that nobody gave up. The call is out of the table before its
+    /// client can know the answer and make another; it counts as unsettled until the transport
+    /// has the answer, so that draining does not close the link in between.
+    fn send_answer(&self, id: u64, frame: T::Buffer) {
+        {
+            let mut state = self.state();
+            if !state.calls.finish(id) {
+                return;
+            }
+            state.answering_count += 1;
+        }
+        // A connection that has ended meanwhile has nobody to tell.
+        let _ = self.transport.send(frame);
+        let mut state = self.state();
+        state.answering_count -= 1;
+        if state.is_idle() {
+            self.idle.notify_waiters();
+        }
     }
 
     fn handle_request(
@@ -157,10 +186,7 @@ impl<T: Transport> ServerSession<T> {
         if let Some(answer) = answer.message {
             answer.encode_into(message);
         }
-        if self.finish(id) {
-            // A connection that has ended meanwhile has nobody to tell.
-            let _ = self.transport.send(buffer);
-        }
+        self.send_answer(id, buffer);
     }
 
     /// Settles a reserved answer; what cannot be sent for want of memory becomes a status.
@@ -314,7 +340,7 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
                 {
                     let mut state = self.state();
                     state.draining = true;
-                    if state.calls.in_flight_count() == 0 {
+                    if state.is_idle() {
                         return;
                     }
                 }
@@ -346,3 +372,7 @@ impl<T: fmt::Debug> fmt::Debug for ServerSession<T> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;
