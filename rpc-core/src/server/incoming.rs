@@ -106,14 +106,12 @@ impl<T: Transport> ServerSession<T> {
             Err(status) => status,
             Ok(()) => {
                 let mut state = self.state();
-                let over = match state.receiving.announce(header.frame_key(), len) {
-                    Ok(()) => {
-                        state.calls.announce(header.call)?;
-                        return Ok(Admission::Accept { deadline });
-                    }
-                    Err(over) => over,
-                };
-                refusal::over_budget("request", len, "server's", over)
+                // First, so that a call announced twice is a violation and not a want of room.
+                state.calls.announce(header.call)?;
+                match state.receiving.announce(header.frame_key(), len) {
+                    Ok(()) => return Ok(Admission::Accept { deadline }),
+                    Err(over) => refusal::over_budget("request", len, "server's", over),
+                }
             }
         };
         self.refuse(this, header.call, refusal)?;

@@ -45,6 +45,8 @@ pub(super) struct State {
     /// The streams of calls that have them.
     pub(super) streams: HashMap<u64, CallStreams>,
     pub(super) receiving: Receiving,
+    /// Answers that have left the table of calls and are not the transport's yet.
+    answering_count: usize,
     pub(super) draining: bool,
 }
 
@@ -59,6 +61,10 @@ impl State {
     pub(super) fn cancel(&mut self, id: u64) -> Option<AbortHandle> {
         self.streams.remove(&id);
         self.calls.cancel(id)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.calls.in_flight_count() == 0 && self.answering_count == 0
     }
 }
 
@@ -76,6 +82,7 @@ impl<T: Transport> ServerSession<T> {
                 calls: Calls::new(setup.limits.calls_max),
                 receiving: Receiving::new(setup.limits.receiving_bytes_max),
                 streams: HashMap::new(),
+                answering_count: 0,
                 draining: false,
             }),
             idle: Notify::new(),
@@ -95,10 +102,30 @@ impl<T: Transport> ServerSession<T> {
     fn finish(&self, id: u64) -> bool {
         let mut state = self.state();
         let in_flight = state.finish(id);
-        if state.calls.in_flight_count() == 0 {
+        if state.is_idle() {
             self.idle.notify_waiters();
         }
         in_flight
+    }
+
+    /// Sends the answer of a call that nobody gave up. The call is out of the table before its
+    /// client can know the answer and make another; it counts as unsettled until the transport
+    /// has the answer, so that draining does not close the link in between.
+    fn send_answer(&self, id: u64, frame: T::Buffer) {
+        {
+            let mut state = self.state();
+            if !state.finish(id) {
+                return;
+            }
+            state.answering_count += 1;
+        }
+        // A connection that has ended meanwhile has nobody to tell.
+        let _ = self.transport.send(frame);
+        let mut state = self.state();
+        state.answering_count -= 1;
+        if state.is_idle() {
+            self.idle.notify_waiters();
+        }
     }
 
     /// Polls a handler once in place, and makes a task of it when it is not done.
@@ -134,10 +161,7 @@ impl<T: Transport> ServerSession<T> {
 
     fn fill(&self, mut buffer: T::Buffer, id: u64, answer: &Answer<'_>) {
         answer.parts(id).write(buffer.as_mut());
-        if self.finish(id) {
-            // A connection that has ended meanwhile has nobody to tell.
-            let _ = self.transport.send(buffer);
-        }
+        self.send_answer(id, buffer);
     }
 
     /// Settles a reserved answer; what cannot be sent for want of memory becomes a status.
@@ -232,7 +256,7 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
                 {
                     let mut state = self.state();
                     state.draining = true;
-                    if state.calls.in_flight_count() == 0 {
+                    if state.is_idle() {
                         return;
                     }
                 }
@@ -264,3 +288,7 @@ impl<T: fmt::Debug> fmt::Debug for ServerSession<T> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;
