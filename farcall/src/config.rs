@@ -5,6 +5,11 @@ use std::time::Duration;
 
 use rpc_core::Limits;
 use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
+#[cfg(feature = "rdma")]
+use rpc_transport_rdma::{LaneInfo, RdmaConfig, RdmaUpgrade};
+
+#[cfg(not(feature = "rdma"))]
+use self::not_built_in::RdmaUpgrade;
 
 /// The rules for connections, on either side. Clones share the RDMA devices that are in use.
 #[derive(Debug, Clone)]
@@ -12,8 +17,8 @@ pub struct Config {
     limits: Limits,
     handshake_timeout: Duration,
     #[cfg(feature = "rdma")]
-    rdma: rpc_transport_rdma::RdmaConfig,
-    upgrade: Arc<OnceLock<Arc<dyn Upgrade>>>,
+    rdma: RdmaConfig,
+    upgrade: Arc<OnceLock<Arc<RdmaUpgrade>>>,
 }
 
 impl Default for Config {
@@ -23,7 +28,7 @@ impl Default for Config {
             limits: client.limits,
             handshake_timeout: client.handshake_timeout,
             #[cfg(feature = "rdma")]
-            rdma: rpc_transport_rdma::RdmaConfig::default(),
+            rdma: RdmaConfig::default(),
             upgrade: Arc::default(),
         }
     }
@@ -47,10 +52,17 @@ impl Config {
     /// The same rules with this configuration of RDMA. Devices are not shared with the original.
     #[cfg(feature = "rdma")]
     #[must_use]
-    pub fn with_rdma(mut self, rdma: rpc_transport_rdma::RdmaConfig) -> Self {
+    pub fn with_rdma(mut self, rdma: RdmaConfig) -> Self {
         self.rdma = rdma;
         self.upgrade = Arc::default();
         self
+    }
+
+    /// What each RDMA device in use under these rules has of connections and memory.
+    #[cfg(feature = "rdma")]
+    #[must_use]
+    pub fn rdma_lanes(&self) -> Vec<LaneInfo> {
+        self.upgrade.get().map(|upgrade| upgrade.lanes()).unwrap_or_default()
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -63,17 +75,17 @@ impl Config {
 
     /// The way to RDMA; made once for all clones.
     pub(crate) fn rdma(&self) -> Arc<dyn Upgrade> {
-        Arc::clone(self.upgrade.get_or_init(|| self.make_upgrade()))
+        Arc::<RdmaUpgrade>::clone(self.upgrade.get_or_init(|| Arc::new(self.make_upgrade())))
     }
 
     #[cfg(feature = "rdma")]
-    fn make_upgrade(&self) -> Arc<dyn Upgrade> {
-        Arc::new(rpc_transport_rdma::RdmaUpgrade::new(self.rdma.clone()))
+    fn make_upgrade(&self) -> RdmaUpgrade {
+        RdmaUpgrade::new(self.rdma.clone())
     }
 
     #[cfg(not(feature = "rdma"))]
-    fn make_upgrade(&self) -> Arc<dyn Upgrade> {
-        Arc::new(not_built_in::NotBuiltIn)
+    fn make_upgrade(&self) -> RdmaUpgrade {
+        RdmaUpgrade
     }
 
     pub(crate) fn client(&self, policy: UpgradePolicy) -> ClientConfig {
@@ -89,13 +101,13 @@ mod not_built_in {
     use rpc_core::transport::Addresses;
 
     #[derive(Debug)]
-    pub(super) struct NotBuiltIn;
+    pub(super) struct RdmaUpgrade;
 
     fn declined() -> Declined {
         Declined::new("farcall is built without its feature `rdma`")
     }
 
-    impl Upgrade for NotBuiltIn {
+    impl Upgrade for RdmaUpgrade {
         fn name(&self) -> &'static str {
             "rdma"
         }

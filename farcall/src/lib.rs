@@ -30,4 +30,4 @@ pub use rpc_core::{
     async_trait, codegen, metadata,
 };
 #[cfg(feature = "rdma")]
-pub use rpc_transport_rdma::RdmaConfig;
+pub use rpc_transport_rdma::{LaneInfo, RdmaConfig};
