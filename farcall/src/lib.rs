@@ -25,9 +25,9 @@ pub use endpoint::{BindError, Endpoint, bind, bind_with};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::transport::TransportStats;
 pub use rpc_core::{
-    CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Limits, MethodDescriptor,
-    Request, Response, Server, Service, ServiceDescriptor, Status, Streaming, Trailers,
-    async_trait, codegen, metadata,
+    CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Keepalive, Limits,
+    MethodDescriptor, NotExecuted, Request, Response, Server, Service, ServiceDescriptor, Status,
+    Streaming, Trailers, async_trait, codegen, metadata,
 };
 #[cfg(feature = "rdma")]
 pub use rpc_transport_rdma::{LaneInfo, RdmaConfig};

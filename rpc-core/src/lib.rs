@@ -16,6 +16,8 @@ mod encode;
 mod frames;
 pub mod inproc;
 mod limits;
+mod liveness;
+mod not_executed;
 pub mod pool;
 mod refusal;
 pub mod server;
@@ -24,10 +26,12 @@ mod trailers;
 pub mod transport;
 pub mod wire;
 
+pub use calls::keepalive::Keepalive;
 pub use client::{Caller, Channel};
 pub use deadline::Deadline;
 pub use descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use limits::Limits;
+pub use not_executed::NotExecuted;
 pub use server::{Server, Service};
 pub use trailers::Trailers;
 

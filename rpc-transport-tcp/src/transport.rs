@@ -201,6 +201,7 @@ impl Shared {
         };
         let counters = &self.counters;
         if is_large { &counters.large_sent } else { &counters.small_sent }.add(1);
+        counters.sent_count.add(1);
     }
 
     /// Ends the connection at once: nothing is sent any more, and the reading task is told.
@@ -301,6 +302,7 @@ impl Shared {
                 }
                 Ok(len) => {
                     incoming.filled(len);
+                    self.counters.received_bytes.add(len as u64);
                     self.deliver(incoming, handler)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -394,6 +396,10 @@ impl Transport for TcpTransport {
     fn close(&self) {
         self.shared.queue().closed.get_or_insert(CloseReason::Local);
         self.shared.close.cancel();
+    }
+
+    fn abort(&self, reason: CloseReason) {
+        self.shared.fail(reason);
     }
 
     fn stats(&self) -> TransportStats {

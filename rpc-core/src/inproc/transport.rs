@@ -4,7 +4,7 @@
 //! and as many cancels under way, the server at most as many responses.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -36,6 +36,8 @@ pub(super) struct InprocTransport {
 struct Shared {
     counters: Counters,
     close: CancellationToken,
+    /// Why the link was ended at once, where it was.
+    aborted: OnceLock<CloseReason>,
 }
 
 impl InprocTransport {
@@ -65,6 +67,7 @@ impl InprocTransport {
         let counter =
             if frame.len() < LARGE_LEN { &counters.small_sent } else { &counters.large_sent };
         counter.add(1);
+        counters.sent_count.add(1);
         self.outgoing.send(frame).map_err(|_| closed(CloseReason::Peer))
     }
 }
@@ -103,6 +106,12 @@ impl Transport for InprocTransport {
         self.shared.close.cancel();
     }
 
+    fn abort(&self, reason: CloseReason) {
+        // Whoever ended the link first has said why.
+        let _ = self.shared.aborted.set(reason);
+        self.shared.close.cancel();
+    }
+
     fn stats(&self) -> TransportStats {
         self.shared.counters.snapshot()
     }
@@ -122,7 +131,9 @@ async fn receive(
     let reason = loop {
         let frame = tokio::select! {
             biased;
-            () = shared.close.cancelled() => break CloseReason::Local,
+            () = shared.close.cancelled() => {
+                break shared.aborted.get().cloned().unwrap_or(CloseReason::Local);
+            }
             frame = incoming.recv() => frame,
         };
         let Some(frame) = frame else { break CloseReason::Peer };
@@ -141,6 +152,7 @@ fn deliver(
     handler: &dyn Handler,
     counters: &Counters,
 ) -> Result<(), crate::wire::ProtocolError> {
+    counters.received_bytes.add(frame.len() as u64);
     if frame.len() < LARGE_LEN {
         counters.small_received.add(1);
         return handler.handle_frame(frame);

@@ -4,6 +4,7 @@ mod builder;
 mod call;
 mod connection;
 mod incoming;
+mod life;
 mod listen;
 mod reply;
 mod router;

@@ -7,6 +7,7 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Response, Status};
 
+use crate::calls::load::LoadPermit;
 use crate::encode::Encode;
 use crate::frames::Parts;
 use crate::stream::StreamHost;
@@ -20,6 +21,7 @@ pub(crate) struct Answer<'a> {
     pub(super) code: u16,
     /// How many frames the answer has before this one.
     pub(super) place: u64,
+    pub(super) is_not_executed: bool,
     pub(super) block: Vec<u8>,
     pub(super) message: Option<&'a dyn Encode>,
 }
@@ -30,6 +32,7 @@ impl Answer<'_> {
         let mut header = FrameHeader::bare(FrameKind::Response, id);
         header.selector = self.code;
         header.argument = self.place;
+        header.is_not_executed = self.is_not_executed;
         Parts { header, block: &self.block, message: self.message }
     }
 }
@@ -51,6 +54,18 @@ pub(super) trait Replies: StreamHost {
 pub(crate) struct Responder {
     pub(super) id: u64,
     pub(super) replies: Arc<dyn Replies>,
+    pub(super) standing: Standing,
+}
+
+/// What has become of the call by the time it is answered.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// No handler has seen it.
+    Refused,
+    /// A handler has it, and it has its place among the server's running calls.
+    Running { _place: LoadPermit },
+    /// A handler has ended, and what it returned could not be sent.
+    Ended,
 }
 
 impl Responder {
@@ -91,11 +106,13 @@ impl Responder {
             self.answer(&brief, None).unwrap_or(Answer {
                 code: code as u16,
                 place,
+                is_not_executed: false,
                 block: Vec::new(),
                 message: None,
             })
         });
-        self.settle(&Answer { place, ..answer }).await;
+        let is_not_executed = matches!(self.standing, Standing::Refused);
+        self.settle(&Answer { place, is_not_executed, ..answer }).await;
     }
 
     fn answer<'a>(
@@ -110,7 +127,7 @@ impl Responder {
         refusal::check_metadata("response", block.len(), "client's", limits)?;
         let message_len = message.map_or(0, Encode::len) as u64;
         refusal::check_message("response", message_len, "client's", limits)?;
-        Ok(Answer { code: outcome.code(), place: 0, block, message })
+        Ok(Answer { code: outcome.code(), place: 0, is_not_executed: false, block, message })
     }
 
     async fn settle(&self, answer: &Answer<'_>) {

@@ -3,11 +3,11 @@
 //! | offset | size | field | what it holds |
 //! |--:|--:|---|---|
 //! | 0 | 1 | kind | see [`FrameKind`] |
-//! | 1 | 1 | flags | bit 0 of a request: the client's messages follow as a stream |
+//! | 1 | 1 | flags | bit 0 of a request: the client's messages follow as a stream; bit 1 of a response: no handler has seen the call |
 //! | 2 | 2 | selector | request: method id; response: status code; else 0 |
 //! | 4 | 4 | metadata_len | bytes of the block: metadata of a request or of headers, outcome |
-//! | 8 | 8 | call | the call's id, which the client chose |
-//! | 16 | 8 | argument | request: what is left of the deadline in us, 0 for none; window: two counts; cancel: 0; else the frame's place among those of its direction, from 0 |
+//! | 8 | 8 | call | the call's id, which the client chose; 0 where a frame is about the connection |
+//! | 16 | 8 | argument | request: what is left of the deadline in us, 0 for none; window: two counts; ping and pong: the ping's number; cancel and goodbye: 0; else the frame's place among those of its direction, from 0 |
 //! | 24 | 8 | message_len | bytes of the message, or of the messages with their lengths |
 
 use zerocopy::little_endian::{U16, U32, U64};
@@ -36,6 +36,9 @@ struct RawHeader {
 /// The flag of a request whose messages follow as a stream.
 const STREAMING: u8 = 1;
 
+/// The flag of a response to a call that no handler has seen.
+const NOT_EXECUTED: u8 = 2;
+
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,10 +57,16 @@ pub enum FrameKind {
     HalfClose,
     /// How much of the other side's stream may be sent in all.
     Window,
+    /// Asks for a pong, to learn whether the other side is there.
+    Ping,
+    /// Answers a ping.
+    Pong,
+    /// The server starts no more calls on this connection; those in flight go on.
+    GoAway,
 }
 
 impl FrameKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 10] = [
         Self::Request,
         Self::Response,
         Self::Cancel,
@@ -65,6 +74,9 @@ impl FrameKind {
         Self::Messages,
         Self::HalfClose,
         Self::Window,
+        Self::Ping,
+        Self::Pong,
+        Self::GoAway,
     ];
 
     fn to_wire(self) -> u8 {
@@ -76,6 +88,9 @@ impl FrameKind {
             Self::Messages => 5,
             Self::HalfClose => 6,
             Self::Window => 7,
+            Self::Ping => 8,
+            Self::Pong => 9,
+            Self::GoAway => 10,
         }
     }
 
@@ -92,6 +107,8 @@ pub struct FrameHeader {
     pub kind: FrameKind,
     /// Whether a request's messages follow as a stream.
     pub is_streaming: bool,
+    /// Whether a response says that no handler has seen the call.
+    pub is_not_executed: bool,
     /// The method's id of a request, the status code of a response.
     pub selector: u16,
     /// The length of the block between header and message, in bytes.
@@ -111,6 +128,7 @@ impl FrameHeader {
         Self {
             kind,
             is_streaming: false,
+            is_not_executed: false,
             selector: 0,
             metadata_len: 0,
             call,
@@ -133,12 +151,18 @@ impl FrameHeader {
         (self.call, place)
     }
 
+    fn flags(&self) -> u8 {
+        let streaming = if self.is_streaming { STREAMING } else { 0 };
+        let not_executed = if self.is_not_executed { NOT_EXECUTED } else { 0 };
+        streaming | not_executed
+    }
+
     /// The header's bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let raw = RawHeader {
             kind: self.kind.to_wire(),
-            flags: if self.is_streaming { STREAMING } else { 0 },
+            flags: self.flags(),
             selector: self.selector.into(),
             metadata_len: self.metadata_len.into(),
             call: self.call.into(),
@@ -162,13 +186,15 @@ impl FrameHeader {
             })?;
         let kind = FrameKind::from_wire(raw.kind)?;
         let is_streaming = raw.flags == STREAMING && kind == FrameKind::Request;
-        if raw.flags != 0 && !is_streaming {
+        let is_not_executed = raw.flags == NOT_EXECUTED && kind == FrameKind::Response;
+        if raw.flags != 0 && !is_streaming && !is_not_executed {
             let value = raw.flags.into();
             return Err(ProtocolError::Invalid { what: "frame flags", value });
         }
         Ok(Self {
             kind,
             is_streaming,
+            is_not_executed,
             selector: raw.selector.get(),
             metadata_len: raw.metadata_len.get(),
             call: raw.call.get(),
@@ -213,6 +239,7 @@ mod tests {
         let header = FrameHeader {
             kind: FrameKind::Request,
             is_streaming: true,
+            is_not_executed: false,
             selector: 0x0201,
             metadata_len: 3,
             call: 0x0807_0605_0403_0201,
