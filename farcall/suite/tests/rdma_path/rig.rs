@@ -37,7 +37,7 @@ impl Rig {
     ///
     /// # Errors
     ///
-    /// In words, when they are not there or cannot be looked at.
+    /// In words, when they are not there.
     pub(crate) fn find() -> Result<Self, String> {
         let host = std::env::var("FARCALL_RDMA_SERVER").unwrap_or_else(|_| "10.0.1.1".to_owned());
         let address: IpAddr = host.parse().map_err(|_| format!("`{host}` is not an address"))?;
