@@ -6,7 +6,7 @@
 //!
 //! | address | path |
 //! |---|---|
-//! | `auto://host:port` | RDMA when both sides can, otherwise TCP, with the reason logged and kept |
+//! | `auto://host:port` | RDMA when both sides can, else TCP, with the reason logged and kept |
 //! | `rdma://host:port` | RDMA, or a clear error |
 //! | `tcp://host:port` | TCP |
 //! | `inproc://name` | queues inside the process |

@@ -11,6 +11,7 @@ mod incoming;
 mod outgoing;
 mod record;
 mod socket;
+mod spare;
 mod transport;
 
 pub use socket::{TcpConnector, TcpListener};

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::incoming::{Event, Incoming};
 use crate::outgoing::{FrameBuffer, Outgoing};
 use crate::record::WHOLE_LEN_MAX;
+use crate::spare::Spare;
 
 /// The bytes of small frames that may wait to be written: 64 of the longest.
 const SMALL_QUEUE_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
@@ -62,6 +63,8 @@ struct Shared {
 struct Queue {
     /// What the writer has not taken up yet.
     inbox: Vec<Item>,
+    /// Memory for small frames.
+    spare: Spare,
     /// Whether everything ever queued is written.
     is_idle: bool,
     /// Set while the socket takes no more; then only the waiting task writes.
@@ -90,6 +93,7 @@ impl TcpTransport {
             counters: Counters::default(),
             queue: Mutex::new(Queue {
                 inbox: Vec::new(),
+                spare: Spare::default(),
                 is_idle: true,
                 is_full: false,
                 closed: None,
@@ -123,7 +127,10 @@ impl Shared {
     }
 
     fn buffer(&self, len: usize, permit: OwnedSemaphorePermit) -> FrameBuffer {
-        FrameBuffer::new(self.pool.take(FrameBuffer::memory_len(len)), permit)
+        let memory_len = FrameBuffer::memory_len(len);
+        let spare = self.queue().spare.take(memory_len);
+        let memory = spare.unwrap_or_else(|| Spare::allocate(&self.pool, memory_len));
+        FrameBuffer::new(memory, permit)
     }
 
     fn closed(&self) -> TransportError {
@@ -171,6 +178,7 @@ impl Shared {
         loop {
             {
                 let mut queue = self.queue();
+                queue.spare.append(&mut outgoing.spare);
                 for item in queue.inbox.drain(..) {
                     self.take_up(outgoing, item);
                 }
@@ -180,7 +188,8 @@ impl Shared {
                     return Ok(Flushed::All);
                 }
             }
-            match self.stream.try_write_vectored(&outgoing.slices()) {
+            let written = self.stream.try_write_vectored(&outgoing.slices());
+            match written {
                 Ok(len) => outgoing.advance(len),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.queue().is_full = true;

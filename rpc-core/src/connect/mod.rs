@@ -22,6 +22,7 @@ mod upgrade;
 
 pub use client::{ClientConfig, UpgradePolicy, connect};
 pub use error::ConnectError;
+pub use handshake::HandshakeError;
 pub use link::{Bootstrap, Link};
 pub use server::{Accepted, ServerHandshake, accept};
 pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};
@@ -38,6 +39,8 @@ pub struct ConnectionInfo {
     pub addresses: Addresses,
     /// Why it did not move to a better path, when one was tried.
     pub fallback: Option<String>,
+    /// The calls in flight on it at this moment.
+    pub calls_in_flight: usize,
     /// What its transport has counted.
     pub stats: TransportStats,
 }

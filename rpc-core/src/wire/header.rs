@@ -3,12 +3,19 @@
 //! | offset | size | field | what it holds |
 //! |--:|--:|---|---|
 //! | 0 | 1 | kind | see [`FrameKind`] |
-//! | 1 | 1 | flags | bit 0 of a request: the client's messages follow as a stream; bit 1 of a response: no handler has seen the call |
+//! | 1 | 1 | flags | see below |
 //! | 2 | 2 | selector | request: method id; response: status code; else 0 |
 //! | 4 | 4 | metadata_len | bytes of the block: metadata of a request or of headers, outcome |
-//! | 8 | 8 | call | the call's id, which the client chose; 0 where a frame is about the connection |
-//! | 16 | 8 | argument | request: what is left of the deadline in us, 0 for none; window: two counts; ping and pong: the ping's number; cancel and goodbye: 0; else the frame's place among those of its direction, from 0 |
+//! | 8 | 8 | call | the call's id, which the client chose; 0 in a frame of the connection |
+//! | 16 | 8 | argument | depends on the kind, see below |
 //! | 24 | 8 | message_len | bytes of the message, or of the messages with their lengths |
+//!
+//! Bit 0 of the flags says of a request that the client's messages follow as a stream, bit 1 of a
+//! response that no handler has seen the call.
+//!
+//! The argument of a request is what is left of its deadline in microseconds, 0 for none; that of
+//! a window is two counts; that of a cancel is 0. The other frames of a call carry their place
+//! there, counted from 0 for each direction. A ping has its number there, and its pong the same.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
