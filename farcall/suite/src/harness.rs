@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use farcall::{Config, Limits};
+use farcall::{Config, Endpoint, Limits};
+use rpc_core::server::ServerBuilder;
 
 use crate::Failure;
+use crate::failure::Cause;
 use crate::running::Running;
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
@@ -112,5 +114,33 @@ impl Harness {
     pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
         let config = Config::default().with_limits(limits);
         Running::start(&self.path.address(), config, self).await
+    }
+
+    /// Starts a server with other rules for its connections.
+    pub(crate) async fn serve_with(
+        &self,
+        rules: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    ) -> Result<Running, Failure> {
+        let config = Config::default().with_limits(Self::limits());
+        Running::start_with(&self.path.address(), config, self, rules).await
+    }
+
+    /// A place to listen on, and its address.
+    pub(crate) async fn endpoint(&self) -> Result<(Endpoint, String), Failure> {
+        let config = Config::default().with_limits(Self::limits());
+        let endpoint = farcall::bind_with(&self.path.address(), &config).await?;
+        let address = endpoint.address().to_string();
+        Ok((endpoint, address))
+    }
+
+    /// Waits for something that is announced.
+    pub(crate) async fn within<T>(
+        &self,
+        what: &'static str,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let result = tokio::time::timeout(self.limit, future).await;
+        let seconds = self.limit.as_secs();
+        result.map_err(|_| Failure::new(Cause::TimedOut { what, seconds }))
     }
 }

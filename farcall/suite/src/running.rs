@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use farcall::{Channel, Config, ConnectionInfo, Limits, Server};
+use farcall::{Channel, Config, ConnectionInfo, Keepalive, Limits, Server};
+use rpc_core::server::ServerBuilder;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -35,13 +36,22 @@ impl Running {
         server_config: Config,
         harness: &Harness,
     ) -> Result<Self, Failure> {
+        Self::start_with(address, server_config, harness, |builder| builder).await
+    }
+
+    pub(crate) async fn start_with(
+        address: &str,
+        server_config: Config,
+        harness: &Harness,
+        rules: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    ) -> Result<Self, Failure> {
         let endpoint = farcall::bind_with(address, &server_config).await?;
         let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
         let builder = Server::builder().add_service(ProbeService::new(probe));
         // What is still in flight when a behaviour ends must not hold it up.
         let builder = builder.drain_timeout(harness.limit());
-        let server = endpoint.configure(builder).build();
+        let server = rules(endpoint.configure(builder)).build();
         let (shutdown, shut_down) = oneshot::channel();
         let serving = server.clone();
         let serving = tokio::spawn(async move {
@@ -91,6 +101,14 @@ impl Running {
     /// As [`Running::channel`].
     pub async fn channel_under(&self, limits: Limits) -> Result<Channel, Failure> {
         let config = self.client_config.clone().with_limits(limits);
+        let channel = farcall::connect_with(&self.address, &config).await?;
+        self.check_transport(&channel)?;
+        Ok(channel)
+    }
+
+    /// As [`Running::channel`], for a client that looks after its connection in this way.
+    pub(crate) async fn channel_kept_alive(&self, rules: Keepalive) -> Result<Channel, Failure> {
+        let config = self.client_config.clone().with_keepalive(rules);
         let channel = farcall::connect_with(&self.address, &config).await?;
         self.check_transport(&channel)?;
         Ok(channel)
