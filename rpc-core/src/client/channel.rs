@@ -88,7 +88,8 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The same channel with a timeout for calls that set none themselves.
+    /// The same channel with a timeout for calls that set none themselves. Calls that a handler
+    /// makes end with the handler's own call at the latest, see [`Deadline::detached`].
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -101,11 +102,13 @@ impl Channel {
         self.shared.open().map(|connection| connection.info())
     }
 
+    /// The earliest of what the request says, or the channel where it says nothing, and of what
+    /// is inherited.
     fn deadline<T>(&self, request: &mut Request<T>) -> Option<Deadline> {
         let explicit = request.extensions().get::<Deadline>().copied();
         let timeout = take_grpc_timeout(request.metadata_mut()).or(self.timeout);
         let relative = timeout.map(|timeout| Deadline::after(Instant::now(), timeout));
-        explicit.into_iter().chain(relative).min()
+        explicit.into_iter().chain(relative).chain(Deadline::current()).min()
     }
 }
 
