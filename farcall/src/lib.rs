@@ -6,7 +6,7 @@
 //!
 //! | address | path |
 //! |---|---|
-//! | `auto://host:port` | RDMA when both sides can, otherwise TCP, with the reason logged and kept |
+//! | `auto://host:port` | RDMA when both sides can, else TCP, with the reason logged and kept |
 //! | `rdma://host:port` | RDMA, or a clear error |
 //! | `tcp://host:port` | TCP |
 //! | `unix:///path`, `unix://@name` | a Unix socket; a file that nobody listens on is replaced |

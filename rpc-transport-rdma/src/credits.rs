@@ -61,7 +61,7 @@ impl Credits {
     /// When the peer takes back what it granted, or grants more than it could mean.
     pub(crate) fn handle_grant(&mut self, grant: u32) -> Result<(), ProtocolError> {
         let more = grant.wrapping_sub(self.granted);
-        // A pure grant may be overtaken by nothing: the path keeps order. So any step back is wrong.
+        // The path keeps order, so that no grant is overtaken and any step back is wrong.
         if more > u32::from(u16::MAX) {
             return Err(ProtocolError::Invalid { what: "credit grant", value: grant.into() });
         }

@@ -183,6 +183,10 @@ fn check_required(
 fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
     let address = address.to_owned();
     match error {
+        HandshakeError::Silent => {
+            let source = std::io::ErrorKind::UnexpectedEof.into();
+            ConnectError::Handshake { address, source }
+        }
         HandshakeError::Io(source) => ConnectError::Handshake { address, source },
         HandshakeError::Protocol(source) => ConnectError::Protocol { address, source },
     }

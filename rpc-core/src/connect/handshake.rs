@@ -9,11 +9,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::wire::ProtocolError;
 use crate::wire::hello::{self, PREFIX_LEN};
 
-/// What can go wrong with one handshake message.
+/// What can go wrong with the messages of a handshake.
 #[derive(Debug, Error)]
-pub(super) enum HandshakeError {
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The peer closed the stream before it said anything, as a port scan or a health check does.
+    #[error("the peer closed the connection without a word")]
+    Silent,
+    /// The stream failed, or ended inside a message.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The peer sent something that is not the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
 }
@@ -24,7 +30,10 @@ pub(super) async fn read<M: Message + Default>(
     what: &'static str,
 ) -> Result<M, HandshakeError> {
     let mut prefix = [0; PREFIX_LEN];
-    stream.read_exact(&mut prefix).await?;
+    if stream.read(&mut prefix[..1]).await? == 0 {
+        return Err(HandshakeError::Silent);
+    }
+    stream.read_exact(&mut prefix[1..]).await?;
     let mut body = vec![0; hello::decode_prefix(&prefix)?];
     stream.read_exact(&mut body).await?;
     Ok(hello::decode_body(what, &body)?)

@@ -22,6 +22,7 @@ mod upgrade;
 
 pub use client::{ClientConfig, UpgradePolicy, connect};
 pub use error::ConnectError;
+pub use handshake::HandshakeError;
 pub use link::{Bootstrap, Link};
 pub use server::{Accepted, ServerHandshake, accept};
 pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};

@@ -39,7 +39,7 @@ impl std::fmt::Debug for Accepted {
 ///
 /// # Errors
 ///
-/// In words for the log: what the client sent that is not the protocol, or how the stream failed.
+/// What the client sent that is not the protocol, or how the stream failed.
 ///
 /// # Cancel safety
 ///
@@ -47,20 +47,18 @@ impl std::fmt::Debug for Accepted {
 pub async fn accept(
     mut bootstrap: Box<dyn Bootstrap>,
     server: &ServerHandshake,
-) -> Result<Accepted, String> {
-    let words = |error: HandshakeError| error.to_string();
-    let hello: Hello = handshake::read(&mut *bootstrap, "Hello").await.map_err(words)?;
+) -> Result<Accepted, HandshakeError> {
+    let hello: Hello = handshake::read(&mut *bootstrap, "Hello").await?;
     let mut answer = Hello::new(&server.limits);
     answer.methods.clone_from(&server.methods);
     let addresses = bootstrap.addresses();
     let candidate = choose(&hello, server, &addresses, &mut answer).await;
-    handshake::write(&mut *bootstrap, &answer).await.map_err(words)?;
+    handshake::write(&mut *bootstrap, &answer).await?;
     let mut failures: Vec<String> =
         answer.declined.iter().map(|d| format!("{}: {}", d.name, d.reason)).collect();
     let candidate = match candidate {
         Some((name, candidate)) => {
-            let verdict: Verdict =
-                handshake::read(&mut *bootstrap, "Verdict").await.map_err(words)?;
+            let verdict: Verdict = handshake::read(&mut *bootstrap, "Verdict").await?;
             if verdict.failure.is_empty() {
                 Some(candidate)
             } else {

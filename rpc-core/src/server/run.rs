@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::builder::Shared;
 use super::{Listen, ServerConnection, ServerSetup};
-use crate::connect::{Accepted, Bootstrap, ConnectionInfo, accept};
+use crate::connect::{Accepted, Bootstrap, ConnectionInfo, HandshakeError, accept};
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
 /// to spin, short enough not to be noticed once descriptors are free again.
@@ -117,6 +117,10 @@ async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: Cancell
     let handshake = accept(bootstrap, &shared.handshake);
     let accepted = match tokio::time::timeout(shared.handshake_timeout, handshake).await {
         Ok(Ok(accepted)) => accepted,
+        Ok(Err(error @ HandshakeError::Silent)) => {
+            tracing::debug!(%addresses, %error, "a connection ended before its handshake");
+            return;
+        }
         Ok(Err(error)) => {
             tracing::warn!(%addresses, %error, "refused a connection in its handshake");
             return;

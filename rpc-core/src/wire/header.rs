@@ -7,8 +7,12 @@
 //! | 2 | 2 | selector | request: method id; response: status code; else 0 |
 //! | 4 | 4 | metadata_len | bytes of the block: metadata of a request or of headers, outcome |
 //! | 8 | 8 | call | the call's id, which the client chose |
-//! | 16 | 8 | argument | request: what is left of the deadline in us, 0 for none; window: two counts; cancel: 0; else the frame's place among those of its direction, from 0 |
+//! | 16 | 8 | argument | depends on the kind, see below |
 //! | 24 | 8 | message_len | bytes of the message, or of the messages with their lengths |
+//!
+//! The argument of a request is what is left of its deadline in microseconds, 0 for none; that of
+//! a window is two counts; that of a cancel is 0. The other frames of a call carry their place
+//! there, counted from 0 for each direction.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

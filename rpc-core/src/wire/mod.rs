@@ -5,7 +5,7 @@
 //! | part | length | what |
 //! |---|---|---|
 //! | [`header`] | 32 | fixed, little-endian |
-//! | block | `metadata_len` | [`metadata`] of a request, [`outcome`] of a response; absent when empty |
+//! | block | `metadata_len` | [`metadata`] or a response's [`outcome`]; absent when empty |
 //! | message | `message_len` | the protobuf encoding |
 //!
 //! A unary call is one frame each way. How a frame travels (whole, in pieces, pulled by READ) is

@@ -108,7 +108,11 @@ fn add_files(folder: &Path, files: &mut Vec<PathBuf>) {
         let path = entry.path();
         let kind = entry.file_type().expect("a file has a kind");
         let name = entry.file_name();
-        if kind.is_dir() && name != "target" && name != ".git" {
+        if name == ".git" {
+            // A folder, or a file where the checkout is a linked one.
+            continue;
+        }
+        if kind.is_dir() && name != "target" {
             add_files(&path, files);
         } else if kind.is_file() {
             files.push(path);
