@@ -14,6 +14,7 @@ mod outgoing;
 mod record;
 mod socket;
 mod socket_file;
+mod spare;
 mod tcp;
 mod transport;
 mod unix;

@@ -22,6 +22,7 @@ use crate::incoming::{Event, Incoming};
 use crate::outgoing::{FrameBuffer, Outgoing};
 use crate::record::WHOLE_LEN_MAX;
 use crate::socket::Socket;
+use crate::spare::Spare;
 
 /// The bytes of small frames that may wait to be written: 64 of the longest.
 const SMALL_QUEUE_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
@@ -61,6 +62,8 @@ struct Shared<S> {
 struct Queue {
     /// What the writer has not taken up yet.
     inbox: Vec<Item>,
+    /// Memory for small frames.
+    spare: Spare,
     /// Whether everything ever queued is written.
     is_idle: bool,
     /// Set while the socket takes no more; then only the waiting task writes.
@@ -89,6 +92,7 @@ impl<S> SocketTransport<S> {
             counters: Counters::default(),
             queue: Mutex::new(Queue {
                 inbox: Vec::new(),
+                spare: Spare::default(),
                 is_idle: true,
                 is_full: false,
                 closed: None,
@@ -122,7 +126,10 @@ impl<S: Socket> Shared<S> {
     }
 
     fn buffer(&self, len: usize, permit: OwnedSemaphorePermit) -> FrameBuffer {
-        FrameBuffer::new(self.pool.take(FrameBuffer::memory_len(len)), permit)
+        let memory_len = FrameBuffer::memory_len(len);
+        let spare = self.queue().spare.take(memory_len);
+        let memory = spare.unwrap_or_else(|| Spare::allocate(&self.pool, memory_len));
+        FrameBuffer::new(memory, permit)
     }
 
     fn closed(&self) -> TransportError {
@@ -170,6 +177,7 @@ impl<S: Socket> Shared<S> {
         loop {
             {
                 let mut queue = self.queue();
+                queue.spare.append(&mut outgoing.spare);
                 for item in queue.inbox.drain(..) {
                     self.take_up(outgoing, item);
                 }
@@ -179,7 +187,8 @@ impl<S: Socket> Shared<S> {
                     return Ok(Flushed::All);
                 }
             }
-            match self.socket.try_write_vectored(&outgoing.slices()) {
+            let written = self.socket.try_write_vectored(&outgoing.slices());
+            match written {
                 Ok(len) => outgoing.advance(len),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.queue().is_full = true;

@@ -14,6 +14,7 @@ use super::reply::Responder;
 use super::session::ServerSession;
 use crate::calls::server::Start;
 use crate::calls::window::Counts;
+use crate::frames::take_apart;
 use crate::stream::{End, Inbound, Item, Outbound};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
@@ -144,7 +145,7 @@ impl<T: Transport> ServerSession<T> {
         &self,
         this: Arc<Self>,
         header: &FrameHeader,
-        mut frame: Bytes,
+        frame: Bytes,
     ) -> Result<(), ProtocolError> {
         let route = self.router.route(header.selector);
         let kind =
@@ -161,9 +162,9 @@ impl<T: Transport> ServerSession<T> {
             }
             state.draining
         };
-        let message = frame.split_off(HEADER_LEN + header.metadata_len as usize);
+        let (metadata, message) = take_apart(header, frame);
         let call = ServerCall {
-            metadata: frame.split_off(HEADER_LEN),
+            metadata,
             message,
             deadline: Deadline::from_wire(Instant::now(), header.argument),
             responder: Responder { id: header.call, replies: this },
@@ -193,13 +194,13 @@ impl<T: Transport> ServerSession<T> {
         }
     }
 
-    fn handle_messages(&self, header: &FrameHeader, mut frame: Bytes) -> Result<(), ProtocolError> {
+    fn handle_messages(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
         self.state().receiving.arrived(header.frame_key());
         if let Err(status) = refusal::check_incoming("request", header, "server's", &self.limits) {
             self.fail_requests(header.call, status);
             return Ok(());
         }
-        let messages = frame.split_off(HEADER_LEN + header.metadata_len as usize);
+        let (_, messages) = take_apart(header, frame);
         self.insert(header, Item::Messages(messages))
     }
 
