@@ -1,5 +1,7 @@
 //! Frames from their parts into a transport's memory, whoever's transport it is.
 
+use bytes::{Buf, Bytes};
+
 use crate::encode::Encode;
 use crate::transport::{Transport, TransportError};
 use crate::wire::{FrameHeader, HEADER_LEN};
@@ -35,6 +37,19 @@ impl Parts<'_> {
     fn message_len(&self) -> usize {
         self.message.map_or(0, Encode::len)
     }
+}
+
+/// Takes a frame that has arrived apart into its block and its message.
+///
+/// To split `Bytes` in two makes them shared, which allocates; a frame without a block, as most
+/// are, is shortened at its front instead.
+pub(crate) fn take_apart(header: &FrameHeader, mut frame: Bytes) -> (Bytes, Bytes) {
+    frame.advance(HEADER_LEN);
+    if header.metadata_len == 0 {
+        return (Bytes::new(), frame);
+    }
+    let block = frame.split_to(header.metadata_len as usize);
+    (block, frame)
 }
 
 /// Sends a frame if there is memory for it at once; false when the caller has to wait.

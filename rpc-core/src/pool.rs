@@ -99,6 +99,13 @@ pub struct PoolBuffer {
 }
 
 impl PoolBuffer {
+    /// The same memory for `len` bytes with unspecified contents; `None` when it is too short.
+    #[must_use]
+    pub fn resized(mut self, len: usize) -> Option<Self> {
+        self.len = len;
+        (len <= self.memory.len()).then_some(self)
+    }
+
     /// The contents as `Bytes` that alias them; the memory goes back with the last alias.
     #[must_use]
     pub fn freeze(mut self) -> Bytes {

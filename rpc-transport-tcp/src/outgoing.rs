@@ -9,6 +9,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use rpc_core::pool::PoolBuffer;
 use rpc_core::wire::HEADER_LEN;
 use tokio::sync::OwnedSemaphorePermit;
@@ -17,6 +18,7 @@ use crate::record::{
     FRAME_LEN_LEN, PIECE_LEN_MAX, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
     WHOLE_LEN_MAX,
 };
+use crate::spare::Spare;
 
 /// The most bytes that are committed to their order: two pieces, so that a write of one leaves
 /// another ready.
@@ -98,6 +100,8 @@ pub(crate) struct Outgoing {
     staged_bytes: usize,
     /// How much of the first staged bytes is written.
     written: usize,
+    /// The memory of small frames that are written.
+    pub(crate) spare: Spare,
 }
 
 impl Outgoing {
@@ -132,7 +136,7 @@ impl Outgoing {
     }
 
     /// The next slices to write, in order; none when there is nothing to write.
-    pub(crate) fn slices(&mut self) -> Vec<IoSlice<'_>> {
+    pub(crate) fn slices(&mut self) -> ArrayVec<IoSlice<'_>, SLICES_MAX> {
         self.stage();
         let mut skip = self.written;
         let slices = self.staged.iter().take(SLICES_MAX).map(|staged| {
@@ -153,7 +157,9 @@ impl Outgoing {
                 break;
             }
             self.written -= first_len;
-            self.staged.pop_front();
+            if let Some(Staged::Whole(frame)) = self.staged.pop_front() {
+                self.spare.keep(frame.memory);
+            }
         }
     }
 

@@ -20,14 +20,23 @@ pub(crate) const VERBS: &[RdmaProgram] = &[RdmaProgram {
 }];
 
 /// The suite of behaviours that every transport must show, over RDMA.
-pub(crate) const SUITE: &[RdmaProgram] = &[RdmaProgram {
-    package: "farcall-suite",
-    target: Target::Test("rdma"),
-    features: &["rdma"],
-    // One at a time: a behaviour's bound counts what its neighbours take on few processors.
-    arguments: &["--test-threads=1"],
-    limit_seconds: 600,
-}];
+pub(crate) const SUITE: &[RdmaProgram] = &[
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("rdma"),
+        features: &["rdma"],
+        // One at a time: a behaviour's bound counts what its neighbours take on few processors.
+        arguments: &["--test-threads=1"],
+        limit_seconds: 600,
+    },
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("rdma_path"),
+        features: &["rdma"],
+        arguments: &[],
+        limit_seconds: 600,
+    },
+];
 
 /// The demo, as one of the checks.
 pub(crate) const DEMO: &[RdmaProgram] = &[crate::demo::PROGRAM];

@@ -69,6 +69,12 @@ impl Failure {
     pub(crate) fn new(cause: Cause) -> Self {
         Self { at: Location::caller(), cause }
     }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
 }
 
 impl<T: Into<Cause>> From<T> for Failure {

@@ -8,6 +8,7 @@ use tonic::Status;
 use super::Reply;
 use super::session::{InFlight, Route, Session};
 use crate::calls::window::Counts;
+use crate::frames::take_apart;
 use crate::refusal;
 use crate::stream::{End, Inserted, Item};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
@@ -85,7 +86,7 @@ impl<T: Transport> Handler for Session<T> {
 }
 
 impl<T: Transport> Session<T> {
-    fn handle_response(&self, header: &FrameHeader, mut frame: Bytes) -> Result<(), ProtocolError> {
+    fn handle_response(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
         let (call, inbound) = {
             let mut state = self.state();
             state.receiving.arrived(header.frame_key());
@@ -97,8 +98,7 @@ impl<T: Transport> Session<T> {
             }
         };
         let refused = refusal::check_incoming("response", header, "client's", &self.limits);
-        let message = frame.split_off(HEADER_LEN + header.metadata_len as usize);
-        let block = frame.split_off(HEADER_LEN);
+        let (block, message) = take_apart(header, frame);
         if let Some(inbound) = inbound {
             if let Err(status) = refused {
                 self.end(header, status);
@@ -118,7 +118,7 @@ impl<T: Transport> Session<T> {
         Ok(())
     }
 
-    fn handle_stream(&self, header: &FrameHeader, mut frame: Bytes) -> Result<(), ProtocolError> {
+    fn handle_stream(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
         let inbound = {
             let mut state = self.state();
             state.receiving.arrived(header.frame_key());
@@ -132,9 +132,9 @@ impl<T: Transport> Session<T> {
             self.end(header, status);
             return Ok(());
         }
-        let messages = frame.split_off(HEADER_LEN + header.metadata_len as usize);
+        let (block, messages) = take_apart(header, frame);
         let item = match header.kind {
-            FrameKind::Headers => Item::Headers(frame.split_off(HEADER_LEN)),
+            FrameKind::Headers => Item::Headers(block),
             _ => Item::Messages(messages),
         };
         if inbound.insert(header.argument, item)? == Inserted::Complete {

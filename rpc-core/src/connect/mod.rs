@@ -39,6 +39,8 @@ pub struct ConnectionInfo {
     pub addresses: Addresses,
     /// Why it did not move to a better path, when one was tried.
     pub fallback: Option<String>,
+    /// The calls in flight on it at this moment.
+    pub calls_in_flight: usize,
     /// What its transport has counted.
     pub stats: TransportStats,
 }

@@ -16,6 +16,7 @@ use super::reply::Responder;
 use super::session::ServerSession;
 use crate::calls::server::Start;
 use crate::calls::window::Counts;
+use crate::frames::take_apart;
 use crate::stream::{End, Inbound, Item, Outbound};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
@@ -146,7 +147,7 @@ impl<T: Transport> ServerSession<T> {
         &self,
         this: Arc<Self>,
         header: &FrameHeader,
-        mut frame: Bytes,
+        frame: Bytes,
     ) -> Result<(), ProtocolError> {
         let route = self.router.route(header.selector);
         let kind = route.map(|(service, method)| service.descriptor().methods[method].kind);
@@ -162,7 +163,7 @@ impl<T: Transport> ServerSession<T> {
             }
             state.draining
         };
-        let message = frame.split_off(HEADER_LEN + header.metadata_len as usize);
+        let (block, message) = take_apart(header, frame);
         let responder = Responder::new(header.call, this);
         let refusal = match refusal::check_incoming("request", header, "server's", &self.limits) {
             Ok(()) if draining => Err(Status::unavailable("the server is shutting down")),
@@ -175,7 +176,6 @@ impl<T: Transport> ServerSession<T> {
                 let deadline = Deadline::from_wire(Instant::now(), header.argument);
                 let descriptor = &service.descriptor().methods[method];
                 let running = Running::new(descriptor, deadline, Arc::clone(&self.peer));
-                let block = frame.split_off(HEADER_LEN);
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };
                 let call = ServerCall { head, message, running, responder, streams };
                 self.router.dispatch(service, method, call)
@@ -196,13 +196,13 @@ impl<T: Transport> ServerSession<T> {
         }
     }
 
-    fn handle_messages(&self, header: &FrameHeader, mut frame: Bytes) -> Result<(), ProtocolError> {
+    fn handle_messages(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
         self.state().receiving.arrived(header.frame_key());
         if let Err(status) = refusal::check_incoming("request", header, "server's", &self.limits) {
             self.fail_requests(header.call, status);
             return Ok(());
         }
-        let messages = frame.split_off(HEADER_LEN + header.metadata_len as usize);
+        let (_, messages) = take_apart(header, frame);
         self.insert(header, Item::Messages(messages))
     }
 

@@ -278,6 +278,7 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
             transport: self.transport.name(),
             addresses: self.addresses.clone(),
             fallback: self.fallback.clone(),
+            calls_in_flight: self.state().calls.in_flight_count(),
             stats: self.transport.stats(),
         }
     }

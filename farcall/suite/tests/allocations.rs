@@ -1,0 +1,142 @@
+//! How many heap allocations a call costs, client and server together, against a budget.
+//!
+//! Everything runs on one thread over a warm connection, so that the counts repeat. What tables
+//! and queues allocate when they grow is spread over the calls that are counted.
+
+use std::future::Future;
+use std::process::ExitCode;
+
+use bytes::Bytes;
+use farcall::{Server, Status};
+use farcall_suite::Probe;
+use farcall_suite::proto::EchoRequest;
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use futures::stream;
+
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+
+const PAYLOAD_LEN: usize = 64;
+const CALL_COUNT: u64 = 2_000;
+const MESSAGE_COUNT: u64 = 10_000;
+
+/// For a unary call without metadata. Five are the runtime's: the memory of the two frames that
+/// are received, the way back to the caller, the handler's future, and the one that tonic's
+/// `async_trait` puts around the handler itself. The sixth is the echo's: prost clones a `Bytes`
+/// field to encode it, and the first clone of what was received makes its memory shared.
+const UNARY_MAX: f64 = 6.0;
+
+/// For a streamed message, each way that it goes: 57 of them share a frame, and a frame costs its
+/// memory and the split into messages.
+const MESSAGE_MAX: f64 = 0.05;
+
+/// What was counted on one path.
+struct Row {
+    path: &'static str,
+    what: &'static str,
+    count: f64,
+    max: f64,
+}
+
+impl Row {
+    /// Prints the row; false when it is over its budget.
+    fn show(&self) -> bool {
+        let Self { path, what, count, max } = self;
+        println!("{path:<7} {what:<24} {count:>7.3} allocations, at most {max}");
+        count <= max
+    }
+}
+
+fn main() -> ExitCode {
+    let profiler = match std::env::var_os("FARCALL_DHAT") {
+        Some(_) => dhat::Profiler::new_heap(),
+        None => dhat::Profiler::builder().testing().build(),
+    };
+    let rows = ["inproc://allocations", "tcp://127.0.0.1:0"].map(measure);
+    drop(profiler);
+    let mut is_within = true;
+    for rows in rows {
+        match rows {
+            Ok(rows) => rows.iter().for_each(|row| is_within &= row.show()),
+            Err(error) => {
+                println!("not measured: {error}");
+                is_within = false;
+            }
+        }
+    }
+    if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn measure(address: &'static str) -> Result<[Row; 3], Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let endpoint = farcall::bind(address).await?;
+        let address = endpoint.address().to_string();
+        let (probe, _watch) = Probe::new();
+        let builder = Server::builder().add_service(ProbeService::new(probe));
+        let server = endpoint.configure(builder).build();
+        let serving = tokio::spawn(async move { server.serve(endpoint).await });
+        let channel = farcall::connect(&address).await?;
+        let path = channel.info().map_or("nothing", |info| info.transport);
+        let rows = rows(path, &ProbeStub::new(channel)).await?;
+        serving.abort();
+        Ok(rows)
+    })
+}
+
+async fn rows(path: &'static str, stub: &ProbeStub) -> Result<[Row; 3], Status> {
+    let payload = Bytes::from(vec![7; PAYLOAD_LEN]);
+    let unary = counted(CALL_COUNT, |count| unary(stub, &payload, count)).await?;
+    let upload = counted(MESSAGE_COUNT, |count| upload(stub, &payload, count)).await?;
+    let chat = counted(MESSAGE_COUNT, |count| chat(stub, &payload, count)).await?;
+    let row = |what, count, max| Row { path, what, count, max };
+    Ok([
+        row("a unary call", unary, UNARY_MAX),
+        row("a message to the server", upload, MESSAGE_MAX),
+        row("a message there and back", chat, 2.0 * MESSAGE_MAX),
+    ])
+}
+
+/// The allocations of each of `count` units of `work`, after as many that warm everything up.
+async fn counted<F>(count: u64, work: impl Fn(u64) -> F) -> Result<f64, Status>
+where
+    F: Future<Output = Result<(), Status>>,
+{
+    work(count).await?;
+    let before = dhat::HeapStats::get().total_blocks;
+    work(count).await?;
+    let blocks = dhat::HeapStats::get().total_blocks - before;
+    Ok(blocks as f64 / count as f64)
+}
+
+async fn unary(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
+    for _ in 0..count {
+        let request = EchoRequest { payload: payload.clone(), tail: Bytes::new() };
+        let reply = stub.echo(request).await?.into_inner();
+        assert_eq!(reply.payload.len(), PAYLOAD_LEN);
+    }
+    Ok(())
+}
+
+async fn chat(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
+    let messages = stream::iter(requests(payload, count));
+    let mut replies = stub.chat(messages).await?.into_inner();
+    let mut received = 0;
+    while let Some(reply) = replies.message().await? {
+        assert_eq!(reply.payload.len(), PAYLOAD_LEN);
+        received += 1;
+    }
+    assert_eq!(received, count);
+    Ok(())
+}
+
+async fn upload(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
+    let reply = stub.upload(stream::iter(requests(payload, count))).await?.into_inner();
+    assert_eq!(reply.count, count);
+    Ok(())
+}
+
+fn requests(payload: &Bytes, count: u64) -> impl Iterator<Item = EchoRequest> + use<> {
+    let payload = payload.clone();
+    (0..count).map(move |_| EchoRequest { payload: payload.clone(), tail: Bytes::new() })
+}

@@ -1,0 +1,221 @@
+//! Connections that stay on TCP where there is no RDMA: each says why, once in the log and when
+//! asked.
+
+mod log;
+
+use farcall::{Channel, Config, ConnectError, Server};
+use farcall_suite::proto::EchoRequest;
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use farcall_suite::{Failure, Probe, payload};
+use log::Log;
+use tokio::sync::Mutex;
+
+/// Held by each test, because a log that is captured on one thread may miss a line that another
+/// thread writes for the first time at that moment.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+/// What this host says: loopback has no RDMA device, whatever other devices there are.
+fn here() -> &'static [&'static str] {
+    if cfg!(feature = "rdma") {
+        &[
+            "rdma: this host: this machine has no RDMA device",
+            "rdma: this host: no active RDMA port has the address 127.0.0.1",
+            "rdma: this host: cannot list RDMA devices",
+        ]
+    } else {
+        &["rdma: this host: farcall is built without its feature `rdma`"]
+    }
+}
+
+fn is_reason(reason: &str, expected: &[&str]) -> bool {
+    expected.iter().any(|expected| reason.starts_with(expected))
+}
+
+/// Starts a server and gives its host and port.
+async fn serve(scheme: &str) -> Result<String, Failure> {
+    let endpoint = farcall::bind(&format!("{scheme}://127.0.0.1:0")).await?;
+    let address = endpoint.address().to_string();
+    let (probe, _watch) = Probe::new();
+    let builder = Server::builder().add_service(ProbeService::new(probe));
+    let server = endpoint.configure(builder).build();
+    tokio::spawn(async move { server.serve(endpoint).await });
+    Ok(address.replacen(&format!("{scheme}://"), "", 1))
+}
+
+async fn echo(channel: &Channel) -> Result<(), Failure> {
+    let sent = payload(1, 100_000);
+    let request = EchoRequest { payload: sent.clone(), ..Default::default() };
+    let reply = ProbeStub::new(channel.clone()).echo(request).await?.into_inner();
+    assert_eq!(reply.payload, sent);
+    Ok(())
+}
+
+#[tokio::test]
+async fn auto_without_a_device_runs_over_tcp_and_says_why_once() -> Result<(), Failure> {
+    let _alone = ALONE.lock().await;
+    let (log, _capturing) = Log::capture();
+    let authority = serve("auto").await?;
+    let channel = farcall::connect(&format!("auto://{authority}")).await?;
+    let lines = log.take_lines();
+    for _ in 0..3 {
+        echo(&channel).await?;
+    }
+    assert!(log.lines().is_empty(), "it was said before: {log:?}");
+    let info = channel.info().expect("it is connected");
+    let reason = info.fallback.expect("there is a reason");
+    assert_eq!(info.transport, "tcp");
+    assert!(is_reason(&reason, here()), "{reason}");
+    let [line] = &lines[..] else { panic!("{lines:#?}") };
+    assert!(line.contains("WARN") && line.contains(&reason) && line.contains(&authority), "{line}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn rdma_without_a_device_is_an_error_that_says_why() -> Result<(), Failure> {
+    let _alone = ALONE.lock().await;
+    let (log, _capturing) = Log::capture();
+    let authority = serve("rdma").await?;
+    let refused = farcall::connect(&format!("rdma://{authority}")).await;
+    let Err(error) = refused else { panic!("{refused:?}") };
+    let words = error.to_string();
+    let ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(is_reason(&reason, here()), "{reason}");
+    assert!(words.contains(&reason) && words.contains(&authority), "{words}");
+    assert!(log.lines().iter().all(|line| !line.contains("without the better path")), "{log:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_on_a_channel_that_requires_rdma_is_unavailable_and_says_why() -> Result<(), Failure>
+{
+    let _alone = ALONE.lock().await;
+    let authority = serve("auto").await?;
+    let address = format!("rdma://{authority}").parse().expect("an address");
+    let stub = ProbeStub::new(farcall::channel(address, &Config::default()));
+    let status = stub.echo(EchoRequest::default()).await.expect_err("there is no device");
+    assert_eq!(status.code(), farcall::Code::Unavailable);
+    assert!(here().iter().any(|reason| status.message().contains(reason)), "{status}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tcp_address_tries_nothing_and_has_nothing_to_say() -> Result<(), Failure> {
+    let _alone = ALONE.lock().await;
+    let (log, _capturing) = Log::capture();
+    let authority = serve("auto").await?;
+    let channel = farcall::connect(&format!("tcp://{authority}")).await?;
+    echo(&channel).await?;
+    let info = channel.info().expect("it is connected");
+    assert_eq!((info.transport, info.fallback), ("tcp", None));
+    assert!(log.lines().is_empty(), "{log:?}");
+    Ok(())
+}
+
+/// What a client with a device would be told by a server that has RDMA not switched on; this host
+/// may have no device, so the offer is made by hand.
+mod server_without_rdma {
+    use std::sync::Arc;
+
+    use farcall_suite::raw_peer::RawPeer;
+    use rpc_core::connect::{
+        Candidate, ClientConfig, Declined, PendingOffer, Upgrade, UpgradePolicy,
+    };
+    use rpc_core::transport::Addresses;
+    use rpc_core::wire::hello::{self, Hello, Offer};
+    use rpc_transport_tcp::TcpConnector;
+
+    use super::*;
+
+    const REASON: &str = "rdma: the server has it not switched on";
+
+    /// A client's side of RDMA as far as the offer.
+    #[derive(Debug)]
+    struct Offered;
+
+    impl Upgrade for Offered {
+        fn name(&self) -> &'static str {
+            "rdma"
+        }
+
+        fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
+            Ok(Box::new(Self))
+        }
+
+        fn accept(
+            &self,
+            _: &Addresses,
+            _: &[u8],
+        ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
+            Err(Declined::new("a client accepts nothing"))
+        }
+    }
+
+    impl PendingOffer for Offered {
+        fn blob(&self) -> Vec<u8> {
+            b"a queue pair".to_vec()
+        }
+
+        fn connect(self: Box<Self>, _: &[u8]) -> Result<Box<dyn Candidate>, Declined> {
+            Err(Declined::new("the server accepted"))
+        }
+    }
+
+    fn connector(authority: &str, policy: UpgradePolicy) -> TcpConnector {
+        TcpConnector::new(authority.to_owned(), ClientConfig { policy, ..Default::default() })
+    }
+
+    #[tokio::test]
+    async fn a_client_that_would_like_rdma_falls_back() -> Result<(), Failure> {
+        let _alone = ALONE.lock().await;
+        let (log, _capturing) = Log::capture();
+        let authority = serve("tcp").await?;
+        let policy = UpgradePolicy::Prefer(vec![Arc::new(Offered)]);
+        let channel = Channel::connect(connector(&authority, policy)).await?;
+        echo(&channel).await?;
+        let info = channel.info().expect("it is connected");
+        assert_eq!((info.transport, info.fallback.as_deref()), ("tcp", Some(REASON)));
+        // One line of the client and one of the server, which here share a log. The call was
+        // answered, so that both have been written.
+        let lines = log.lines();
+        assert_eq!(lines.len(), 2, "{lines:#?}");
+        assert!(lines.iter().all(|line| line.contains("WARN") && line.contains(REASON)));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_client_that_requires_rdma_fails() -> Result<(), Failure> {
+        let _alone = ALONE.lock().await;
+        let authority = serve("tcp").await?;
+        let policy = UpgradePolicy::Require(Arc::new(Offered));
+        match Channel::connect(connector(&authority, policy)).await {
+            Err(ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. }) => {
+                assert_eq!(reason, REASON);
+            }
+            other => panic!("{other:?}"),
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn an_offer_that_makes_no_sense_is_declined_with_a_reason() -> Result<(), Failure> {
+        let _alone = ALONE.lock().await;
+        let authority = serve("auto").await?;
+        let mut peer = RawPeer::connect(&authority).await?;
+        let blob = bytes::Bytes::from_static(b"\xff no blob \xff");
+        let offers = vec![Offer { name: "rdma".to_owned(), blob }];
+        let hello = Hello { offers, ..Hello::new(&farcall::Limits::default()) };
+        peer.send(&hello::encode(&hello).expect("a short Hello")).await?;
+        let answer = peer.read_hello().await?;
+        assert_eq!(answer.accepted, None);
+        let [declined] = &answer.declined[..] else { panic!("{answer:?}") };
+        let words = if cfg!(feature = "rdma") {
+            "the peer's blob does not decode"
+        } else {
+            "farcall is built without its feature `rdma`"
+        };
+        assert!(declined.name == "rdma" && declined.reason.contains(words), "{declined:?}");
+        Ok(())
+    }
+}

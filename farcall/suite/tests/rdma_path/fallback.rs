@@ -1,0 +1,102 @@
+//! Connections that stay on TCP although both sides have devices, and say why.
+
+use farcall::{Config, ConnectError, RdmaConfig};
+use farcall_suite::Failure;
+use farcall_suite::proto::probe_rpc::ProbeStub;
+
+use crate::proxy::{Alter, Proxy};
+use crate::rig::{Rig, Serving, config, connect, echo, is_idle, lane, until};
+
+/// An address of nobody, of a block that is set aside for documentation.
+const NOBODY: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
+
+/// Connects to a server that cannot be had over RDMA: `auto` falls back and `rdma` fails, each
+/// with a reason that has `words`. Gives the connection.
+async fn falls_back(authority: &str, client: &Config, words: &str) -> Result<ProbeStub, Failure> {
+    let channel = farcall::connect_with(&format!("auto://{authority}"), client).await?;
+    let info = channel.info().expect("it is connected");
+    let fallback = info.fallback.expect("a reason");
+    println!("fell back: {fallback}");
+    assert_eq!(info.transport, "tcp");
+    assert!(fallback.starts_with("rdma: ") && fallback.contains(words), "{fallback}");
+    let refused = farcall::connect_with(&format!("rdma://{authority}"), client).await;
+    match refused {
+        Err(ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. }) => {
+            assert!(reason.contains(words), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let stub = ProbeStub::new(channel);
+    echo(&stub, 1, 1000).await?;
+    echo(&stub, 2, 1 << 20).await?;
+    Ok(stub)
+}
+
+pub(crate) fn address_without_device(rig: &Rig) -> Result<(), Failure> {
+    rig.run(async {
+        let server = Serving::start("auto://127.0.0.1:0", RdmaConfig::default()).await?;
+        let client = config(RdmaConfig::default());
+        let words = "this host: no active RDMA port has the address 127.0.0.1; found: ";
+        falls_back(&server.authority, &client, words).await.map(drop)
+    })
+}
+
+pub(crate) fn full_lane(rig: &Rig) -> Result<(), Failure> {
+    rig.run(async {
+        let mut small = RdmaConfig::default();
+        small.receive_slots = 8;
+        let server = rig.serve(small).await?;
+        let client = config(RdmaConfig::default());
+        let first = ProbeStub::new(connect(&server.authority, &client).await?);
+        let words = "the lane is full: 1 connections of at most 128 (rdma.connections_max), and 0 \
+                     of 8 receive slots left to promise (rdma.receive_slots)";
+        let second = falls_back(&server.authority, &client, words).await?;
+        let mut told = server.server.connections().into_iter().filter_map(|info| info.fallback);
+        assert!(told.any(|reason| reason.contains(words)), "the server knows too");
+        // Both are served, and the place is free again for another.
+        echo(&first, 1, 1 << 20).await?;
+        drop((first, second));
+        server.forgets_its_clients().await;
+        echo(&ProbeStub::new(connect(&server.authority, &client).await?), 3, 1000).await
+    })
+}
+
+/// What the server says of its end is altered on its way, so that the path fails for the reason
+/// that `words` name.
+async fn unproven(rig: &Rig, alter: Alter, words: &str) -> Result<(), Failure> {
+    let before = rig.queue_pair_counts();
+    let server = rig.serve(RdmaConfig::default()).await?;
+    let proxy = Proxy::start(&rig.host, &server.authority, Some(alter)).await?;
+    let client = config(RdmaConfig::default());
+    let stub = falls_back(&proxy.authority, &client, words).await?;
+    until("one connection", || server.server.connections().len() == 1).await;
+    let connection = server.connection();
+    assert_eq!(connection.transport, "tcp");
+    let told = connection.fallback.unwrap_or_default();
+    assert!(told.contains("the client says") && told.contains(words), "{told}");
+    // What was prepared for the path is gone on both sides.
+    until("an end of the paths", || is_idle(&server.lane(), 0) && is_idle(&lane(&client), 0)).await;
+    until("the end of the queue pairs", || rig.queue_pair_counts() == before).await;
+    // The lanes are as good as new.
+    let direct = ProbeStub::new(connect(&server.authority, &client).await?);
+    echo(&direct, 4, 1 << 20).await?;
+    echo(&stub, 5, 1000).await
+}
+
+pub(crate) fn wrong_queue_pair(rig: &Rig) -> Result<(), Failure> {
+    let words = "the path could not be proven: the connection is closed: the RDMA path failed: \
+                 work request failed: retries exceeded: the peer does not answer";
+    rig.run(unproven(rig, |blob| blob.queue_pair_number ^= 0x10_0000, words))
+}
+
+pub(crate) fn wrong_address(rig: &Rig) -> Result<(), Failure> {
+    // The system looks for that address itself, and finds nobody.
+    let words = "cannot make a queue pair ready to receive: ";
+    rig.run(unproven(rig, |blob| blob.gid = NOBODY.to_vec(), words))
+}
+
+pub(crate) fn wrong_epoch(rig: &Rig) -> Result<(), Failure> {
+    // The server takes it for what an earlier path left behind, and does not answer.
+    let words = "the path could not be proven: no answer to a probe within 3000 ms";
+    rig.run(unproven(rig, |blob| blob.epoch ^= 1, words))
+}

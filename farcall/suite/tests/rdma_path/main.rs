@@ -1,0 +1,71 @@
+//! That payloads really go by verbs, and what happens to a path in between: processes killed and
+//! calls dropped in the middle of a READ, lanes that are full, proofs that fail.
+//!
+//! Needs RDMA devices that count what Soft-RoCE counts, like those of the virtual machine that
+//! `cargo xtask test` starts, and nobody else on them. As in `tests/rdma.rs`, the variable
+//! `FARCALL_RDMA=required` says that they are there and `FARCALL_RDMA_SERVER` is the address of the
+//! server's. Tests run one after the other, because they look at the same counters. Some start
+//! this binary once more, as a process that can be killed.
+
+mod by_verbs;
+mod child;
+mod device;
+mod dropped;
+mod fallback;
+mod killed;
+mod proxy;
+mod rig;
+mod shared_queue;
+
+use std::process::ExitCode;
+
+use farcall_suite::Failure;
+use libtest_mimic::{Arguments, Failed, Trial};
+use rig::Rig;
+
+/// A test: what it shows, and how.
+type Test = (&'static str, fn(&Rig) -> Result<(), Failure>);
+
+const TESTS: &[Test] = &[
+    ("small_calls_go_by_send", by_verbs::small_calls_go_by_send),
+    ("large_payloads_go_by_read", by_verbs::large_payloads_go_by_read),
+    ("sixty_four_connections_share_one_receive_queue", shared_queue::sixty_four_connections),
+    ("a_client_killed_while_its_upload_is_read", killed::client_uploading),
+    ("a_client_killed_while_it_reads_a_download", killed::client_downloading),
+    ("a_server_killed_while_its_download_is_read", killed::server_downloading),
+    ("a_server_killed_while_it_reads_an_upload", killed::server_uploading),
+    ("calls_dropped_while_their_payload_is_read", dropped::two_hundred_calls),
+    ("an_address_without_a_device_falls_back", fallback::address_without_device),
+    ("a_full_lane_falls_back", fallback::full_lane),
+    ("a_path_to_no_queue_pair_falls_back", fallback::wrong_queue_pair),
+    ("a_path_to_nowhere_falls_back", fallback::wrong_address),
+    ("a_path_of_another_epoch_falls_back", fallback::wrong_epoch),
+];
+
+fn main() -> ExitCode {
+    if let Some(role) = child::role() {
+        return child::run(&role);
+    }
+    if std::env::var("FARCALL_RDMA").as_deref() != Ok("required") {
+        println!("skipped: no RDMA device (FARCALL_RDMA is not set to `required`)");
+        return ExitCode::SUCCESS;
+    }
+    let rig = match Rig::find() {
+        Ok(rig) => rig,
+        Err(reason) => {
+            println!("failed: {reason}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if !(rig.server_device.is_countable() && rig.client_device.is_countable()) {
+        println!("skipped: {rig:?} do not count what Soft-RoCE counts");
+        return ExitCode::SUCCESS;
+    }
+    let trial = |&(name, test): &Test| {
+        let rig = rig.clone();
+        Trial::test(name, move || test(&rig).map_err(Failed::from))
+    };
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, TESTS.iter().map(trial).collect()).exit_code()
+}

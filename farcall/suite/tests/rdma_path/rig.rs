@@ -1,0 +1,208 @@
+//! Servers and clients over RDMA, and waits that end.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use farcall::{Channel, Config, ConnectionInfo, LaneInfo, Limits, RdmaConfig, Server};
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
+use farcall_suite::{Failure, Probe, Watch, payload};
+use tokio::task::JoinHandle;
+
+use crate::device::{Counts, Device};
+
+/// The bound on every wait. The devices may be emulated on emulated processors.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// Between two looks at a condition that nothing announces.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Permits for every handler that a test may ever park.
+const OPEN_GATE: usize = 1 << 20;
+
+/// Where the tests run.
+#[derive(Debug, Clone)]
+pub(crate) struct Rig {
+    /// The address that servers listen on.
+    pub(crate) host: String,
+    /// The device that has it.
+    pub(crate) server_device: Device,
+    /// The device of connections to it.
+    pub(crate) client_device: Device,
+}
+
+impl Rig {
+    /// Finds the devices.
+    ///
+    /// # Errors
+    ///
+    /// In words, when they are not there.
+    pub(crate) fn find() -> Result<Self, String> {
+        let host = std::env::var("FARCALL_RDMA_SERVER").unwrap_or_else(|_| "10.0.1.1".to_owned());
+        let address: IpAddr = host.parse().map_err(|_| format!("`{host}` is not an address"))?;
+        // What a client's end is called says where it is.
+        let listener = std::net::TcpListener::bind((address, 0)).map_err(|e| e.to_string())?;
+        let target = listener.local_addr().map_err(|e| e.to_string())?;
+        let client = std::net::TcpStream::connect(target).map_err(|e| e.to_string())?;
+        let client = client.local_addr().map_err(|e| e.to_string())?.ip();
+        let (server_device, client_device) = (Device::of(address)?, Device::of(client)?);
+        Ok(Self { host, server_device, client_device })
+    }
+
+    /// Runs a test on a runtime of its own.
+    pub(crate) fn run<T>(&self, test: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let result = runtime.block_on(test);
+        runtime.shutdown_timeout(LIMIT);
+        result
+    }
+
+    /// Starts a server in this process.
+    pub(crate) async fn serve(&self, rdma: RdmaConfig) -> Result<Serving, Failure> {
+        Serving::start(&format!("auto://{}:0", self.host), rdma).await
+    }
+
+    /// The counters of both devices together.
+    pub(crate) fn counts(&self) -> Counts {
+        match self.server_device == self.client_device {
+            true => self.server_device.counts(),
+            false => self.server_device.counts() + self.client_device.counts(),
+        }
+    }
+
+    /// How many reliable connections there are: of the server's device, and of the clients'.
+    pub(crate) fn queue_pair_counts(&self) -> (usize, usize) {
+        (self.server_device.queue_pair_count(), self.client_device.queue_pair_count())
+    }
+}
+
+/// A server in this process.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    /// Its host and port.
+    pub(crate) authority: String,
+    pub(crate) server: Server,
+    config: Config,
+    _watch: Watch,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl Serving {
+    pub(crate) async fn start(address: &str, rdma: RdmaConfig) -> Result<Self, Failure> {
+        let config = config(rdma);
+        let endpoint = farcall::bind_with(address, &config).await?;
+        let authority = endpoint.address().to_string().replacen("auto://", "", 1);
+        let (probe, watch) = Probe::new();
+        watch.open(OPEN_GATE);
+        let builder = Server::builder().add_service(ProbeService::new(probe));
+        let server = endpoint.configure(builder).build();
+        let serving = server.clone();
+        let serving = tokio::spawn(async move { serving.serve(endpoint).await });
+        Ok(Self { authority, server, config, _watch: watch, serving })
+    }
+
+    /// What its lane says, of which there is one.
+    pub(crate) fn lane(&self) -> LaneInfo {
+        lane(&self.config)
+    }
+
+    /// What the server knows of its only connection.
+    pub(crate) fn connection(&self) -> ConnectionInfo {
+        let mut connections = self.server.connections();
+        assert_eq!(connections.len(), 1, "{connections:?}");
+        connections.remove(0)
+    }
+
+    /// Waits until the server is done with everything that its clients left behind.
+    pub(crate) async fn forgets_its_clients(&self) {
+        until("the end of the server's connections", || {
+            self.server.connections().is_empty() && is_idle(&self.lane(), 0)
+        })
+        .await;
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+/// The rules of servers and clients, with room for the largest payload.
+pub(crate) fn config(rdma: RdmaConfig) -> Config {
+    let limits = Limits { message_len_max: 80 << 20, ..Limits::default() };
+    Config::default().with_limits(limits).with_rdma(rdma)
+}
+
+/// RDMA that reads in small steps, one at a time, so that a payload takes its time.
+pub(crate) fn slow() -> RdmaConfig {
+    let mut rdma = RdmaConfig::default();
+    rdma.reads_max = 1;
+    rdma.read_len_max = 64 << 10;
+    rdma
+}
+
+/// A connection that is sure to run over RDMA.
+pub(crate) async fn connect(authority: &str, config: &Config) -> Result<Channel, Failure> {
+    let channel = farcall::connect_with(&format!("rdma://{authority}"), config).await?;
+    assert_eq!(channel.info().map(|info| info.transport), Some("rdma"));
+    Ok(channel)
+}
+
+/// What the only lane under these rules says.
+pub(crate) fn lane(config: &Config) -> LaneInfo {
+    let mut lanes = config.rdma_lanes();
+    assert_eq!(lanes.len(), 1, "{lanes:?}");
+    lanes.remove(0)
+}
+
+/// Whether a lane has that many connections and nothing in use.
+pub(crate) fn is_idle(lane: &LaneInfo, connection_count: usize) -> bool {
+    lane.connection_count == connection_count
+        && lane.send_slots_in_use == 0
+        && lane.source_bytes_in_use == 0
+        && lane.sink_bytes_in_use == 0
+}
+
+/// Makes a call that carries `len` bytes each way, and checks them.
+pub(crate) async fn echo(stub: &ProbeStub, seed: u64, len: usize) -> Result<(), Failure> {
+    let sent = payload(seed, len);
+    let request = EchoRequest { payload: sent.clone(), ..Default::default() };
+    let reply = stub.echo(request).await?.into_inner();
+    assert!(reply.payload == sent, "the payload of {len} bytes and seed {seed} came back changed");
+    Ok(())
+}
+
+/// Sends `len` bytes; the answer is empty.
+pub(crate) async fn upload(stub: &ProbeStub, len: usize) -> Result<(), Failure> {
+    let request = ParkRequest { payload: Bytes::from(vec![0; len]), ..Default::default() };
+    stub.park(request).await?;
+    Ok(())
+}
+
+/// Asks for `len` bytes, and gives them unchecked.
+pub(crate) async fn download(stub: &ProbeStub, seed: u64, len: usize) -> Result<Bytes, Failure> {
+    let request = ProduceRequest { seed, len: len as u64 };
+    Ok(stub.produce(request).await?.into_inner().payload)
+}
+
+/// Waits for a condition that nothing announces; gives how long it took.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < LIMIT, "{what} did not happen within {LIMIT:?}");
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    started.elapsed()
+}
+
+/// Waits for something that is announced.
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(LIMIT, future).await;
+    result.unwrap_or_else(|_| panic!("{what} did not happen within {LIMIT:?}"))
+}
