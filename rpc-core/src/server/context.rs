@@ -90,7 +90,6 @@ impl CallContext {
     /// # Cancel safety
     ///
     /// Cancelling loses nothing.
-    #[must_use]
     pub fn cancelled(&self) -> WaitForCancellationFuture<'_> {
         self.cancellation.cancelled()
     }
