@@ -1,6 +1,7 @@
 //! The response stream of a call, from its headers on.
 
 use tokio_util::task::AbortOnDropHandle;
+use tonic::metadata::MetadataMap;
 use tonic::{Response, Status, Streaming};
 
 use super::started::{Answer, CallGuard, Started, refused};
@@ -10,7 +11,7 @@ use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
 
 /// What a response stream keeps alive: the call, and the task that sends its requests.
-struct Kept {
+pub(super) struct Kept {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,
 }
@@ -23,13 +24,25 @@ impl ResponseEnd for Kept {
 
 /// Waits for the headers of a response stream.
 pub(super) async fn download<M>(
-    mut started: Started,
+    started: Started,
     upload: Option<AbortOnDropHandle<()>>,
     deadline: Option<Deadline>,
 ) -> Result<Response<Streaming<M>>, Status>
 where
     M: prost::Message + Default + 'static,
 {
+    let (metadata, body) = begin(started, upload, deadline).await?;
+    let mut response = Response::new(response_streaming(body));
+    *response.metadata_mut() = metadata;
+    Ok(response)
+}
+
+/// Waits for the headers of a response stream whose messages' type is not known here.
+pub(super) async fn begin(
+    mut started: Started,
+    upload: Option<AbortOnDropHandle<()>>,
+    deadline: Option<Deadline>,
+) -> Result<(MetadataMap, MessageBody<Kept>), Status> {
     let block = match started.first().await {
         Next::Headers(block) => block,
         Next::Failed(status) => return Err(status),
@@ -58,8 +71,5 @@ where
     let timer = deadline.map(|Deadline(instant)| Box::pin(tokio::time::sleep_until(instant)));
     let id = guard.id();
     let kept = Kept { guard, _upload: upload };
-    let body = MessageBody::new(inbound, host, id, timer, Some(kept));
-    let mut response = Response::new(response_streaming(body));
-    *response.metadata_mut() = metadata;
-    Ok(response)
+    Ok((metadata, MessageBody::new(inbound, host, id, timer, Some(kept))))
 }

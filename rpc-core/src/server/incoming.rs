@@ -10,6 +10,8 @@ use tonic::Status;
 
 use super::ServerCall;
 use super::call::CallStreams;
+use super::context::Running;
+use super::head::Head;
 use super::reply::{Responder, Standing};
 use super::session::{ServerSession, State};
 use crate::calls::server::Start;
@@ -155,8 +157,7 @@ impl<T: Transport> ServerSession<T> {
         frame: Bytes,
     ) -> Result<(), ProtocolError> {
         let route = self.router.route(header.selector);
-        let kind =
-            route.as_ref().map(|(service, method)| service.descriptor().methods[*method].kind);
+        let kind = route.map(|(service, method)| service.descriptor().methods[method].kind);
         let streams = self.streams(header, kind);
         let place = {
             let mut state = self.state();
@@ -176,18 +177,19 @@ impl<T: Transport> ServerSession<T> {
             (Ok(_), None) => (Standing::Refused, None),
             (Err(status), _) => (Standing::Refused, Some(status)),
         };
-        let (metadata, message) = take_apart(header, frame);
-        let call = ServerCall {
-            metadata,
-            message,
-            deadline: Deadline::from_wire(Instant::now(), header.argument),
-            responder: Responder { id: header.call, replies: this, standing },
-            streams,
-        };
+        let (block, message) = take_apart(header, frame);
+        let responder = Responder::new(header.call, this, standing);
         let future = match (refusal, route) {
-            (Some(status), _) => call.fail(status),
-            (None, Some((service, method))) => service.call(method, call),
-            (None, None) => call.unimplemented(),
+            (Some(status), _) => Box::pin(responder.fail(status)),
+            (None, None) => Box::pin(responder.fail(Status::unimplemented("no such method"))),
+            (None, Some((service, method))) => {
+                let deadline = Deadline::from_wire(Instant::now(), header.argument);
+                let descriptor = &service.descriptor().methods[method];
+                let running = Running::new(descriptor, deadline, Arc::clone(&self.peer));
+                let head = Head::Encoded { block, peer: self.router.peer_extensions };
+                let call = ServerCall { head, message, running, responder, streams };
+                self.router.dispatch(service, method, call)
+            }
         };
         self.run(header.call, future);
         Ok(())
