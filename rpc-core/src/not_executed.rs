@@ -37,7 +37,7 @@ impl NotExecuted {
     /// Whether the call may be started once more without its caller's knowing: a server that is
     /// about to go refused it, as opposed to one that has met a limit.
     pub(crate) fn invites_another_start(status: &Status) -> bool {
-        let is_marked = status.source().is_some_and(|source| source.is::<Self>());
+        let is_marked = status.source().is_some_and(<dyn Error>::is::<Self>);
         status.code() == Code::Unavailable && is_marked
     }
 }

@@ -23,6 +23,9 @@ const LARGE_LEN: usize = 64 << 10;
 /// the examples, each way.
 const KEPT_BYTES_MAX: usize = 128 << 20;
 
+/// What ends a direction: no frame is that short.
+const END: Bytes = Bytes::new();
+
 /// One end of an in-process link.
 pub(super) struct InprocTransport {
     outgoing: UnboundedSender<Bytes>,
@@ -82,7 +85,8 @@ impl Transport for InprocTransport {
     fn start(&self, handler: Arc<dyn Handler>) {
         let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(incoming) = incoming {
-            tokio::spawn(receive(incoming, handler, Arc::clone(&self.shared)));
+            let shared = Arc::clone(&self.shared);
+            tokio::spawn(receive(incoming, self.outgoing.clone(), handler, shared));
         }
     }
 
@@ -125,6 +129,7 @@ impl fmt::Debug for InprocTransport {
 
 async fn receive(
     mut incoming: UnboundedReceiver<Bytes>,
+    outgoing: UnboundedSender<Bytes>,
     handler: Arc<dyn Handler>,
     shared: Arc<Shared>,
 ) {
@@ -136,7 +141,7 @@ async fn receive(
             }
             frame = incoming.recv() => frame,
         };
-        let Some(frame) = frame else { break CloseReason::Peer };
+        let Some(frame) = frame.filter(|frame| *frame != END) else { break CloseReason::Peer };
         if let Err(error) = deliver(frame, &*handler, &shared.counters) {
             break error.into();
         }
@@ -144,6 +149,8 @@ async fn receive(
     // The peer's sends fail from here on, and this side's too.
     shared.close.cancel();
     drop(incoming);
+    // Behind all that was sent. This side's transport may live on for long, unused.
+    let _ = outgoing.send(END);
     handler.handle_closed(reason);
 }
 

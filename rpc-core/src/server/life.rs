@@ -99,7 +99,7 @@ impl Life<'_> {
                     let timeout = prober.timeout();
                     self.connection.abort(CloseReason::Silent { timeout });
                     // Whoever waits for the end of the connection goes on.
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
             }
         }
