@@ -6,6 +6,8 @@ mod concurrency;
 mod connections;
 mod deadline;
 mod echo;
+mod interop_calls;
+mod interop_ends;
 mod limits;
 mod list;
 mod metadata;
