@@ -44,7 +44,8 @@ const STARTS_MAX: u32 = 3;
 /// A cheap handle that makes calls; clones share one connection.
 ///
 /// The connection is made at the first call, and made anew when it has ended: calls in flight
-/// then end with `UNAVAILABLE`, the next one connects. It is closed with the last clone.
+/// then end with `UNAVAILABLE`, the next one connects. It is closed with the last clone and the
+/// last stream of responses.
 ///
 /// A server that shuts down, or has had the connection for long enough, says so: calls in flight
 /// then go on, and the next one connects. A call that crossed the server's word comes back marked
@@ -167,6 +168,19 @@ impl Channel {
         self.shared.start(call).await
     }
 
+    /// As [`Shared::exchange`], for an answer that is a stream.
+    async fn follow<Resp>(&self, call: Outgoing<'_>) -> Result<Response<Streaming<Resp>>, Status>
+    where
+        Resp: Message + Default + 'static,
+    {
+        let begin =
+            async || download(self.start(call).await?, None, call.deadline, self.clone()).await;
+        match begin().await {
+            Err(status) if NotExecuted::invites_another_start(&status) => begin().await,
+            other => other,
+        }
+    }
+
     /// What the present connection says of itself; `None` when there is none.
     #[must_use]
     pub fn info(&self) -> Option<ConnectionInfo> {
@@ -235,23 +249,6 @@ impl Shared {
             other => other,
         }
     }
-
-    /// As [`Shared::exchange`], for an answer that is a stream.
-    async fn follow<Resp>(
-        &self,
-        call: Outgoing<'_>,
-        deadline: Option<Deadline>,
-    ) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        Resp: Message + Default + 'static,
-    {
-        match download(self.start(call).await?, None, deadline).await {
-            Err(status) if NotExecuted::invites_another_start(&status) => {
-                download(self.start(call).await?, None, deadline).await
-            }
-            other => other,
-        }
-    }
 }
 
 impl Caller for Channel {
@@ -282,7 +279,7 @@ impl Caller for Channel {
         let deadline = self.deadline(&mut request);
         let (metadata, _, message) = request.into_parts();
         let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
-        within(deadline, self.shared.follow(call, deadline)).await
+        within(deadline, self.follow(call)).await
     }
 
     async fn client_streaming<S, Resp>(
@@ -320,7 +317,7 @@ impl Caller for Channel {
         let answer = async {
             let started = self.shared.start(call).await?;
             let upload = upload(stream, &started);
-            download(started, upload, deadline).await
+            download(started, upload, deadline, self.clone()).await
         };
         within(deadline, answer).await
     }

@@ -7,6 +7,8 @@ mod connections;
 mod deadline;
 mod echo;
 mod handover;
+mod interop_calls;
+mod interop_ends;
 mod limits;
 mod list;
 mod liveness;

@@ -70,7 +70,7 @@ impl Channel {
             }
             return Ok(ClientReply { metadata, extensions, body: ReplyBody::Message(message) });
         }
-        let (metadata, stream) = begin(started, upload, outgoing.deadline).await?;
+        let (metadata, stream) = begin(started, upload, outgoing.deadline, self.clone()).await?;
         let body = ReplyBody::Stream(stream);
         Ok(ClientReply { metadata, extensions: Extensions::new(), body })
     }
