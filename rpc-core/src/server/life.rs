@@ -53,7 +53,7 @@ pub(super) async fn live(
         () = life.until_over() => {
             let knob = retiring.knob();
             let addresses = connection.info().addresses;
-            tracing::warn!(%addresses, knob, "closed a connection that its client did not leave in time");
+            tracing::warn!(%addresses, knob, "closed: the client did not leave in time");
         }
     }
     // Closing flushes the last answers; the link says when it is done.
