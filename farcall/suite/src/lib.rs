@@ -14,6 +14,7 @@ mod harness;
 mod payload;
 mod probe;
 pub mod raw_peer;
+mod relay;
 mod runner;
 mod running;
 mod streams;
