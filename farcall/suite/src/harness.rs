@@ -24,6 +24,8 @@ pub enum Path {
     Tcp,
     /// A Unix socket.
     Unix,
+    /// No transport of ours: tonic's generated clients and tonic's server, on loopback.
+    Tonic,
     /// RDMA between this host's address and itself.
     Rdma {
         /// The address of an RDMA device.
@@ -39,17 +41,18 @@ impl Path {
             Self::Inproc => "inproc",
             Self::Tcp => "tcp",
             Self::Unix => "unix",
+            Self::Tonic => "tonic",
             Self::Rdma { .. } => "rdma",
         }
     }
 
-    /// An address that nobody listens on yet.
+    /// An address that nobody listens on yet; ours, also where tonic is looked at.
     fn address(&self) -> String {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let next = || COUNT.fetch_add(1, Ordering::Relaxed);
         match self {
             Self::Inproc => format!("inproc://suite-{}", next()),
-            Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Self::Tcp | Self::Tonic => "tcp://127.0.0.1:0".to_owned(),
             Self::Unix => {
                 let name = format!("farcall-{}-{}", std::process::id(), next());
                 // A name of its own in the folder for such files; the listener removes it.

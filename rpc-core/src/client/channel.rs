@@ -40,7 +40,8 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
 /// A cheap handle that makes calls; clones share one connection.
 ///
 /// The connection is made at the first call, and made anew when it has ended: calls in flight
-/// then end with `UNAVAILABLE`, the next one connects. It is closed with the last clone.
+/// then end with `UNAVAILABLE`, the next one connects. It is closed with the last clone and the
+/// last stream of responses.
 #[derive(Clone, Debug)]
 pub struct Channel {
     shared: Arc<Shared>,
@@ -236,7 +237,8 @@ impl Caller for Channel {
         let deadline = self.deadline(&mut request);
         let (metadata, _, message) = request.into_parts();
         let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
-        let answer = async { download(self.shared.start(call).await?, None, deadline).await };
+        let answer =
+            async { download(self.start(call).await?, None, deadline, self.clone()).await };
         within(deadline, answer).await
     }
 
@@ -275,7 +277,7 @@ impl Caller for Channel {
         let answer = async {
             let started = self.shared.start(call).await?;
             let upload = upload(stream, &started);
-            download(started, upload, deadline).await
+            download(started, upload, deadline, self.clone()).await
         };
         within(deadline, answer).await
     }

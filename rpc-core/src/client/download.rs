@@ -4,16 +4,19 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Response, Status, Streaming};
 
+use super::Channel;
 use super::started::{Answer, CallGuard, Started};
 use crate::Deadline;
 use crate::stream::{End, MessageBody, Next, ResponseEnd, response_streaming};
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
 
-/// What a response stream keeps alive: the call, and the task that sends its requests.
+/// What a response stream keeps alive: the call, the task that sends its requests, and the channel,
+/// which closes its connection when nothing holds it any more. Dropped in this order.
 pub(super) struct Kept {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,
+    _channel: Channel,
 }
 
 impl ResponseEnd for Kept {
@@ -22,16 +25,17 @@ impl ResponseEnd for Kept {
     }
 }
 
-/// Waits for the headers of a response stream.
+/// Waits for the headers of a response stream, which is to keep `channel`.
 pub(super) async fn download<M>(
     started: Started,
     upload: Option<AbortOnDropHandle<()>>,
     deadline: Option<Deadline>,
+    channel: Channel,
 ) -> Result<Response<Streaming<M>>, Status>
 where
     M: prost::Message + Default + 'static,
 {
-    let (metadata, body) = begin(started, upload, deadline).await?;
+    let (metadata, body) = begin(started, upload, deadline, channel).await?;
     let mut response = Response::new(response_streaming(body));
     *response.metadata_mut() = metadata;
     Ok(response)
@@ -42,6 +46,7 @@ pub(super) async fn begin(
     mut started: Started,
     upload: Option<AbortOnDropHandle<()>>,
     deadline: Option<Deadline>,
+    channel: Channel,
 ) -> Result<(MetadataMap, MessageBody<Kept>), Status> {
     let block = match started.first().await {
         Next::Headers(block) => block,
@@ -67,6 +72,6 @@ pub(super) async fn begin(
     };
     let timer = deadline.map(|Deadline(instant)| Box::pin(tokio::time::sleep_until(instant)));
     let id = guard.id();
-    let kept = Kept { guard, _upload: upload };
+    let kept = Kept { guard, _upload: upload, _channel: channel };
     Ok((metadata, MessageBody::new(inbound, host, id, timer, Some(kept))))
 }

@@ -4,7 +4,8 @@ use futures::future::BoxFuture;
 
 use super::{
     calls_max, cancel, concurrency, connections, context, deadline, echo, inherited, interceptors,
-    layers, limits, metadata, panic, restart, shutdown, status, streams, unimplemented,
+    interop_calls, interop_ends, layers, limits, metadata, panic, restart, shutdown, status,
+    streams, unimplemented,
 };
 use crate::{Failure, Harness};
 
@@ -63,9 +64,28 @@ list! {
         a_stream_may_fail_after_its_messages
         metadata_precedes_a_stream
         dropping_a_response_stream_drops_the_servers
+        a_stream_outlives_its_client
         a_deadline_ends_a_stream_on_both_sides
         a_reader_that_stops_holds_back_its_own_stream_only
         a_message_over_the_limit_ends_its_stream
+    }
+    interop_calls {
+        interop_empty_unary
+        interop_large_unary
+        interop_client_streaming
+        interop_server_streaming
+        interop_ping_pong
+        interop_empty_stream
+        interop_custom_metadata
+    }
+    interop_ends {
+        interop_status_code_and_message
+        interop_special_status_message
+        interop_unimplemented_method
+        interop_unimplemented_service
+        interop_cancel_after_begin
+        interop_cancel_after_first_response
+        interop_timeout_on_sleeping_server
     }
     deadline {
         a_deadline_ends_the_call_and_drops_its_handler

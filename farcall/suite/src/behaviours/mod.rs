@@ -9,6 +9,8 @@ mod deadline;
 mod echo;
 mod inherited;
 mod interceptors;
+mod interop_calls;
+mod interop_ends;
 mod layers;
 mod limits;
 mod list;

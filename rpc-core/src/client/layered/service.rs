@@ -53,7 +53,7 @@ impl Channel {
                 }
                 return Ok(ClientReply { metadata, extensions, body: ReplyBody::Message(message) });
             }
-            let (metadata, stream) = begin(started, upload, deadline).await?;
+            let (metadata, stream) = begin(started, upload, deadline, self.clone()).await?;
             let body = ReplyBody::Stream(stream);
             Ok(ClientReply { metadata, extensions: Extensions::new(), body })
         })
