@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use farcall::{Config, Endpoint, Limits};
-use rpc_core::server::ServerBuilder;
+use farcall::server::ServerBuilder;
+use farcall::{Config, Endpoint, Limits, Server};
 
-use crate::Failure;
 use crate::failure::Cause;
+use crate::proto::probe_rpc::ProbeService;
 use crate::running::Running;
+use crate::{Failure, Probe};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
 const MESSAGE_LEN_MAX: u64 = 80 << 20;
@@ -126,13 +127,31 @@ impl Harness {
         Running::start(&self.path.address(), config, self).await
     }
 
+    /// Starts a server that `build` makes around the suite's service.
+    ///
+    /// # Errors
+    ///
+    /// As [`Harness::serve`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Harness::serve`].
+    pub async fn serve_with(
+        &self,
+        build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
+    ) -> Result<Running, Failure> {
+        let config = Config::default().with_limits(Self::limits());
+        Running::start_with(&self.path.address(), config, self, build).await
+    }
+
     /// Starts a server with other rules for its connections.
-    pub(crate) async fn serve_with(
+    pub(crate) async fn serve_by(
         &self,
         rules: impl FnOnce(ServerBuilder) -> ServerBuilder,
     ) -> Result<Running, Failure> {
-        let config = Config::default().with_limits(Self::limits());
-        Running::start_with(&self.path.address(), config, self, rules).await
+        let limit = self.limit;
+        self.serve_with(|probe| rules(Server::builder().drain_timeout(limit)).add_service(probe))
+            .await
     }
 
     /// A place to listen on, and its address.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use farcall::server::ServerBuilder;
 use farcall::{Channel, Config, ConnectionInfo, Keepalive, Limits, Server};
-use rpc_core::server::ServerBuilder;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -38,23 +38,25 @@ impl Running {
         server_config: Config,
         harness: &Harness,
     ) -> Result<Self, Failure> {
-        Self::start_with(address, server_config, harness, |builder| builder).await
+        let drain_timeout = harness.limit();
+        // What is still in flight when a behaviour ends must not hold it up.
+        let plain = |probe| Server::builder().drain_timeout(drain_timeout).add_service(probe);
+        Self::start_with(address, server_config, harness, plain).await
     }
 
+    /// Starts a server that `build` makes around the suite's service.
     pub(crate) async fn start_with(
         address: &str,
         server_config: Config,
         harness: &Harness,
-        rules: impl FnOnce(ServerBuilder) -> ServerBuilder,
+        build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
     ) -> Result<Self, Failure> {
         let endpoint = farcall::bind_with(address, &server_config).await?;
         let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
         let interop = TestServiceService::new(Interop::beside(&probe));
-        let builder = Server::builder().add_service(ProbeService::new(probe)).add_service(interop);
-        // What is still in flight when a behaviour ends must not hold it up.
-        let builder = builder.drain_timeout(harness.limit());
-        let server = rules(endpoint.configure(builder)).build();
+        let builder = build(ProbeService::new(probe)).add_service(interop);
+        let server = endpoint.configure(builder).build();
         let (shutdown, shut_down) = oneshot::channel();
         let serving = server.clone();
         let serving = tokio::spawn(async move {

@@ -136,7 +136,7 @@ pub(super) async fn what_outlasts_the_drain_time_is_cancelled(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let drain = Duration::from_millis(50);
-    let mut server = harness.serve_with(|builder| builder.drain_timeout(drain)).await?;
+    let mut server = harness.serve_by(|builder| builder.drain_timeout(drain)).await?;
     let stub = server.stub().await?;
     let call = {
         let stub = stub.clone();

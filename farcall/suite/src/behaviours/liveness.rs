@@ -39,7 +39,7 @@ pub(super) async fn pings_keep_an_idle_connection_alive(harness: &Harness) -> Re
 pub(super) async fn pings_keep_a_connection_alive_while_a_handler_is_slow(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let mut server = harness.serve_with(|builder| builder.keepalive(KEEPALIVE)).await?;
+    let mut server = harness.serve().await?;
     let channel = server.channel_kept_alive(KEEPALIVE).await?;
     let stub = ProbeStub::new(channel.clone());
     let call = {
@@ -60,7 +60,7 @@ pub(super) async fn an_idle_connection_ends_and_the_next_call_makes_another(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let idle = Duration::from_millis(20);
-    let server = harness.serve_with(|builder| builder.idle_timeout(idle)).await?;
+    let server = harness.serve_by(|builder| builder.idle_timeout(idle)).await?;
     let channel = server.channel().await?;
     let stub = ProbeStub::new(channel.clone());
     for seed in 0..3 {
@@ -76,7 +76,7 @@ pub(super) async fn a_connection_with_a_call_in_flight_is_not_idle(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let idle = Duration::from_millis(5);
-    let mut server = harness.serve_with(|builder| builder.idle_timeout(idle)).await?;
+    let mut server = harness.serve_by(|builder| builder.idle_timeout(idle)).await?;
     let channel = server.channel_kept_alive(KEEPALIVE).await?;
     let stub = ProbeStub::new(channel.clone());
     let request = ParkRequest { tag: 1, ..Default::default() };
@@ -96,7 +96,7 @@ pub(super) async fn an_old_connection_is_replaced_without_an_error(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let age = Duration::from_millis(20);
-    let server = harness.serve_with(|builder| builder.age_max(age)).await?;
+    let server = harness.serve_by(|builder| builder.age_max(age)).await?;
     let channel = server.channel().await?;
     let stub = ProbeStub::new(channel.clone());
     let mut replaced_count = 0;
@@ -122,7 +122,7 @@ pub(super) async fn a_call_outlives_the_age_of_its_connection(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let age = Duration::from_millis(20);
-    let mut server = harness.serve_with(|builder| builder.age_max(age)).await?;
+    let mut server = harness.serve_by(|builder| builder.age_max(age)).await?;
     let channel = server.channel().await?;
     let stub = ProbeStub::new(channel.clone());
     let call = {
@@ -142,7 +142,7 @@ pub(super) async fn a_call_outlives_the_age_of_its_connection(
 pub(super) async fn a_call_over_the_limit_of_the_server_is_shed(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let mut server = harness.serve_with(|builder| builder.calls_max(2)).await?;
+    let mut server = harness.serve_by(|builder| builder.calls_max(2)).await?;
     // The limit is that of both connections together.
     let (one, other) = (server.stub().await?, server.stub().await?);
     let mut calls = Vec::new();
