@@ -46,6 +46,9 @@ pub enum Cause {
         /// The reason that the connection gives.
         fallback: Option<String>,
     },
+    /// A handler did not say what it saw.
+    #[error("the handler did not say what it saw")]
+    Silent,
     /// Something did not happen in time.
     #[error("{what} did not happen within {seconds} s")]
     TimedOut {

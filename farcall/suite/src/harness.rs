@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use farcall::server::ServerBuilder;
 use farcall::{Config, Limits};
 
-use crate::Failure;
+use crate::proto::probe_rpc::ProbeService;
 use crate::running::Running;
+use crate::{Failure, Probe};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
 const MESSAGE_LEN_MAX: u64 = 80 << 20;
@@ -122,5 +124,22 @@ impl Harness {
     pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
         let config = Config::default().with_limits(limits);
         Running::start(&self.path.address(), config, self).await
+    }
+
+    /// Starts a server that `build` makes around the suite's service.
+    ///
+    /// # Errors
+    ///
+    /// As [`Harness::serve`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Harness::serve`].
+    pub async fn serve_with(
+        &self,
+        build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
+    ) -> Result<Running, Failure> {
+        let config = Config::default().with_limits(Self::limits());
+        Running::start_with(&self.path.address(), config, self, build).await
     }
 }

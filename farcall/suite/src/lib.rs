@@ -18,6 +18,7 @@ mod interop;
 mod payload;
 mod probe;
 pub mod raw_peer;
+mod relay;
 mod report;
 mod runner;
 mod running;
