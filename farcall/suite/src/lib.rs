@@ -16,6 +16,7 @@ mod probe;
 pub mod raw_peer;
 mod runner;
 mod running;
+pub mod soak;
 mod streams;
 mod watch;
 
