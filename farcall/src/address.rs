@@ -16,6 +16,9 @@ pub enum Address {
     Rdma(String),
     /// `tcp://host:port`.
     Tcp(String),
+    /// `unix:///path`, `unix://relative/path` or, for an abstract name, `unix://@name`: a Unix
+    /// socket.
+    Unix(String),
     /// `inproc://name`: inside the process.
     Inproc(String),
 }
@@ -33,19 +36,24 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let error = |reason| AddressError { text: text.to_owned(), reason };
-        let (scheme, rest) = text
-            .split_once("://")
-            .ok_or_else(|| error("it has no scheme (auto://, rdma://, tcp:// or inproc://)"))?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
+            error("it has no scheme (auto://, rdma://, tcp://, unix:// or inproc://)")
+        })?;
         if scheme == "inproc" {
             let is_name = !rest.is_empty() && !rest.contains('/');
             let name = is_name.then(|| rest.to_owned());
             return name.map(Self::Inproc).ok_or_else(|| error("inproc:// needs a name"));
         }
+        if scheme == "unix" {
+            let is_name = !rest.is_empty() && rest != "@" && !rest.contains('\0');
+            let name = is_name.then(|| rest.to_owned());
+            return name.map(Self::Unix).ok_or_else(|| error("unix:// needs a path or an @name"));
+        }
         let make: fn(String) -> Self = match scheme {
             "auto" => Self::Auto,
             "rdma" => Self::Rdma,
             "tcp" => Self::Tcp,
-            _ => return Err(error("its scheme is none of auto, rdma, tcp and inproc")),
+            _ => return Err(error("its scheme is none of auto, rdma, tcp, unix and inproc")),
         };
         let authority = Authority::from_str(rest.strip_suffix('/').unwrap_or(rest))
             .map_err(|_| error("what follows the scheme is not host:port"))?;
@@ -64,6 +72,7 @@ impl Address {
             Self::Auto(_) => Self::Auto(authority),
             Self::Rdma(_) => Self::Rdma(authority),
             Self::Tcp(_) => Self::Tcp(authority),
+            Self::Unix(_) => Self::Unix(authority),
             Self::Inproc(_) => Self::Inproc(authority),
         }
     }
@@ -75,6 +84,7 @@ impl fmt::Display for Address {
             Self::Auto(rest) => write!(f, "auto://{rest}"),
             Self::Rdma(rest) => write!(f, "rdma://{rest}"),
             Self::Tcp(rest) => write!(f, "tcp://{rest}"),
+            Self::Unix(rest) => write!(f, "unix://{rest}"),
             Self::Inproc(rest) => write!(f, "inproc://{rest}"),
         }
     }
@@ -86,9 +96,15 @@ mod tests {
 
     #[test]
     fn addresses_survive_being_printed() {
-        for text in
-            ["auto://host:1", "rdma://10.0.0.1:7000", "tcp://[::1]:80", "inproc://my-server"]
-        {
+        for text in [
+            "auto://host:1",
+            "rdma://10.0.0.1:7000",
+            "tcp://[::1]:80",
+            "inproc://my-server",
+            "unix:///run/x.sock",
+            "unix://relative/path",
+            "unix://@abstract",
+        ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
     }
@@ -103,6 +119,8 @@ mod tests {
             ("tcp://a b:1", "not host:port"),
             ("tcp://me@host:1", "names a user"),
             ("inproc://", "needs a name"),
+            ("unix://", "needs a path"),
+            ("unix://@", "needs a path"),
         ] {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains(text), "{error}");

@@ -3,7 +3,7 @@
 use rpc_core::Channel;
 use rpc_core::connect::{ConnectError, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
-use rpc_transport_tcp::TcpConnector;
+use rpc_transport_tcp::{TcpConnector, UnixConnector};
 
 use crate::{Address, AddressError, Config};
 
@@ -49,6 +49,7 @@ pub async fn connect_with(address: &str, config: &Config) -> Result<Channel, Con
     })?;
     match parsed {
         Address::Inproc(name) => Channel::connect(inproc(name, config)).await,
+        Address::Unix(name) => Channel::connect(unix(name, config)).await,
         other => Channel::connect(tcp(other, config)).await,
     }
 }
@@ -58,6 +59,7 @@ pub async fn connect_with(address: &str, config: &Config) -> Result<Channel, Con
 pub fn channel(address: Address, config: &Config) -> Channel {
     match address {
         Address::Inproc(name) => Channel::new(inproc(name, config)),
+        Address::Unix(name) => Channel::new(unix(name, config)),
         other => Channel::new(tcp(other, config)),
     }
 }
@@ -66,11 +68,17 @@ fn inproc(name: String, config: &Config) -> InprocConnector {
     InprocConnector::new(name, config.client(UpgradePolicy::Never))
 }
 
+fn unix(name: String, config: &Config) -> UnixConnector {
+    UnixConnector::new(name, config.client(UpgradePolicy::Never))
+}
+
 fn tcp(address: Address, config: &Config) -> TcpConnector {
     let (authority, policy) = match address {
         Address::Auto(authority) => (authority, UpgradePolicy::Prefer(vec![config.rdma()])),
         Address::Rdma(authority) => (authority, UpgradePolicy::Require(config.rdma())),
-        Address::Tcp(authority) | Address::Inproc(authority) => (authority, UpgradePolicy::Never),
+        Address::Tcp(authority) | Address::Unix(authority) | Address::Inproc(authority) => {
+            (authority, UpgradePolicy::Never)
+        }
     };
     TcpConnector::new(authority, config.client(policy))
 }

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use rpc_core::connect::Bootstrap;
 use rpc_core::inproc::InprocListener;
 use rpc_core::server::{Listen, ServerBuilder};
-use rpc_transport_tcp::TcpListener;
+use rpc_transport_tcp::{TcpListener, UnixListener};
 use thiserror::Error;
 
 use crate::{Address, AddressError, Config};
@@ -39,6 +39,7 @@ pub struct Endpoint {
 #[derive(Debug)]
 enum Listener {
     Tcp(TcpListener),
+    Unix(UnixListener),
     Inproc(InprocListener),
 }
 
@@ -90,6 +91,10 @@ async fn listen(address: &Address) -> io::Result<(Address, Listener)> {
             let listener = InprocListener::bind(name.clone())?;
             Ok((address.clone(), Listener::Inproc(listener)))
         }
+        Address::Unix(name) => {
+            let listener = UnixListener::bind(name.clone())?;
+            Ok((address.clone(), Listener::Unix(listener)))
+        }
         Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
             let listener = TcpListener::bind(authority.as_str()).await?;
             let local = listener.local_addr()?.to_string();
@@ -113,7 +118,7 @@ impl Endpoint {
             builder.limits(self.config.limits()).handshake_timeout(self.config.handshake_timeout());
         match self.address {
             Address::Auto(_) | Address::Rdma(_) => builder.upgrade(self.config.rdma()),
-            Address::Tcp(_) | Address::Inproc(_) => builder,
+            Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => builder,
         }
     }
 }
@@ -122,6 +127,7 @@ impl Listen for Endpoint {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
         match &mut self.listener {
             Listener::Tcp(listener) => listener.accept(),
+            Listener::Unix(listener) => listener.accept(),
             Listener::Inproc(listener) => listener.accept(),
         }
     }

@@ -195,10 +195,15 @@ pub struct Addresses {
     pub local: Option<SocketAddr>,
     /// The peer's end.
     pub peer: Option<SocketAddr>,
+    /// The path or `@name` of the Unix socket that joins them.
+    pub unix: Option<String>,
 }
 
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.unix {
+            return write!(f, "unix://{name}");
+        }
         match (self.local, self.peer) {
             (Some(local), Some(peer)) => write!(f, "{local} <-> {peer}"),
             (None, Some(peer)) => write!(f, "{peer}"),

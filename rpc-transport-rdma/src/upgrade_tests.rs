@@ -90,7 +90,7 @@ impl Rig {
 
     fn prepare(&self) -> Prepared {
         let local = Some((MOCK_ADDRESS, 7000).into());
-        self.upgrade.prepare(&Addresses { local, peer: None }).unwrap()
+        self.upgrade.prepare(&Addresses { local, ..Addresses::default() }).unwrap()
     }
 
     fn connect(&self) -> End {

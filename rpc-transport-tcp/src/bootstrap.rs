@@ -2,45 +2,50 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
 use rpc_core::connect::{Bootstrap, Link};
 use rpc_core::pool::Pool;
 use rpc_core::transport::Addresses;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
-use crate::transport::TcpTransport;
+use crate::socket::Socket;
+use crate::transport::SocketTransport;
 
-/// A TCP stream before and, when an upgrade keeps it, beside its connection.
-#[derive(Debug)]
-pub(crate) struct TcpBootstrap {
-    stream: TcpStream,
-    addresses: Addresses,
-    pool: Pool,
+/// The most unused memory that all connections over sockets of the process keep for large frames:
+/// four of the 64 MiB that the examples move, which is also the default budget of one connection.
+const KEPT_BYTES_MAX: usize = 256 << 20;
+
+fn pool() -> Pool {
+    static POOL: OnceLock<Pool> = OnceLock::new();
+    POOL.get_or_init(|| Pool::new(KEPT_BYTES_MAX)).clone()
 }
 
-impl TcpBootstrap {
-    /// Prepares a stream: no delay of small writes, and its addresses while they can be asked.
-    pub(crate) fn new(stream: TcpStream, pool: Pool) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
-        let addresses = Addresses { local: Some(local), peer: Some(peer) };
-        Ok(Self { stream, addresses, pool })
+/// A socket before and, when an upgrade keeps it, beside its connection.
+#[derive(Debug)]
+pub(crate) struct SocketBootstrap<S> {
+    stream: S,
+    addresses: Addresses,
+}
+
+impl<S> SocketBootstrap<S> {
+    pub(crate) fn new(stream: S, addresses: Addresses) -> Self {
+        Self { stream, addresses }
     }
 }
 
-impl Bootstrap for TcpBootstrap {
+impl<S: Socket> Bootstrap for SocketBootstrap<S> {
     fn addresses(&self) -> Addresses {
         self.addresses.clone()
     }
 
     fn into_link(self: Box<Self>) -> Box<dyn Link> {
-        Box::new(TcpTransport::new(self.stream, self.pool))
+        Box::new(SocketTransport::new(self.stream, pool()))
     }
 }
 
-impl AsyncRead for TcpBootstrap {
+impl<S: Socket> AsyncRead for SocketBootstrap<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -50,7 +55,7 @@ impl AsyncRead for TcpBootstrap {
     }
 }
 
-impl AsyncWrite for TcpBootstrap {
+impl<S: Socket> AsyncWrite for SocketBootstrap<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

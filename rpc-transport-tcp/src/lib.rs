@@ -1,9 +1,11 @@
-//! farcall over TCP: the transport that every connection starts on, and the one it falls back to.
+//! farcall over sockets: TCP, on which every connection between hosts starts and to which it falls
+//! back, and Unix sockets within one.
 //!
-//! [`TcpListener`] and [`TcpConnector`] give the runtime its byte streams; after the handshake the
-//! stream carries *records* (`record`), whole small frames or pieces of large ones, so that a
-//! large frame never holds up a small one for long. What goes out is ordered in `outgoing`, what
-//! comes in is put together in `incoming`; both are free of I/O. `transport` is the driver.
+//! [`TcpListener`] and [`TcpConnector`], [`UnixListener`] and [`UnixConnector`] give the runtime
+//! its byte streams; after the handshake the stream carries *records* (`record`), whole small
+//! frames or pieces of large ones, so that a large frame never holds up a small one for long. What
+//! goes out is ordered in `outgoing`, what comes in is put together in `incoming`; both are free of
+//! I/O. `transport` is the driver, the same for every kind of socket.
 #![forbid(unsafe_code)]
 
 mod bootstrap;
@@ -11,7 +13,11 @@ mod incoming;
 mod outgoing;
 mod record;
 mod socket;
+mod socket_file;
 mod spare;
+mod tcp;
 mod transport;
+mod unix;
 
-pub use socket::{TcpConnector, TcpListener};
+pub use tcp::{TcpConnector, TcpListener};
+pub use unix::{UnixConnector, UnixListener};

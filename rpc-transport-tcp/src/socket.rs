@@ -1,95 +1,60 @@
-//! Listening and connecting.
+//! What the driver asks of a connected socket, so that it is written once for TCP and Unix sockets.
 
-use std::io;
-use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::fmt;
+use std::future::Future;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::AsFd;
 
-use futures::future::BoxFuture;
-use rpc_core::client::{Connect, Connection};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError};
-use rpc_core::pool::Pool;
-use rpc_core::server::Listen;
-use tokio::net::ToSocketAddrs;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 
-use crate::bootstrap::TcpBootstrap;
+/// A connected stream socket that can be read and written from any task.
+///
+/// The methods do what tokio's of the same names do.
+pub(crate) trait Socket:
+    AsFd + AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin + 'static
+{
+    /// The transport's name.
+    const NAME: &'static str;
 
-/// The most unused memory that all TCP connections of the process keep for large frames: four of
-/// the 64 MiB that the examples move, which is also the default budget of one connection.
-const KEPT_BYTES_MAX: usize = 256 << 20;
+    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
 
-fn pool() -> Pool {
-    static POOL: OnceLock<Pool> = OnceLock::new();
-    POOL.get_or_init(|| Pool::new(KEPT_BYTES_MAX)).clone()
+    fn writable(&self) -> impl Future<Output = io::Result<()>> + Send;
+
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    fn try_write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
 }
 
-/// Accepts TCP connections, for every path that starts on TCP.
-#[derive(Debug)]
-pub struct TcpListener {
-    listener: tokio::net::TcpListener,
+macro_rules! socket {
+    ($stream:ty, $name:literal) => {
+        impl Socket for $stream {
+            const NAME: &'static str = $name;
+
+            async fn readable(&self) -> io::Result<()> {
+                <$stream>::readable(self).await
+            }
+
+            async fn writable(&self) -> io::Result<()> {
+                <$stream>::writable(self).await
+            }
+
+            fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+                <$stream>::try_read(self, buffer)
+            }
+
+            fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                <$stream>::try_read_vectored(self, buffers)
+            }
+
+            fn try_write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+                <$stream>::try_write_vectored(self, buffers)
+            }
+        }
+    };
 }
 
-impl TcpListener {
-    /// Listens on an address; port 0 takes a free one.
-    ///
-    /// # Errors
-    ///
-    /// When the address does not resolve or cannot be listened on.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancelled, nothing is left behind.
-    pub async fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
-        Ok(Self { listener: tokio::net::TcpListener::bind(address).await? })
-    }
-
-    /// The address listened on.
-    ///
-    /// # Errors
-    ///
-    /// When the operating system does not tell.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-impl Listen for TcpListener {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
-        Box::pin(async {
-            let (stream, _) = self.listener.accept().await?;
-            Ok(Box::new(TcpBootstrap::new(stream, pool())?) as Box<dyn Bootstrap>)
-        })
-    }
-}
-
-/// Connects to a TCP address, and upgrades as its configuration says.
-#[derive(Debug)]
-pub struct TcpConnector {
-    address: String,
-    config: ClientConfig,
-}
-
-impl TcpConnector {
-    /// A connector to `host:port`; the name is resolved anew at each connection.
-    pub fn new(address: impl Into<String>, config: ClientConfig) -> Self {
-        Self { address: address.into(), config }
-    }
-}
-
-impl Connect for TcpConnector {
-    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
-        Box::pin(async {
-            let unreachable = |source| {
-                let address = format!("tcp://{}", self.address);
-                ConnectError::Unreachable { address, source }
-            };
-            let opening = tokio::net::TcpStream::connect(&self.address);
-            let timeout = self.config.handshake_timeout;
-            let opened = tokio::time::timeout(timeout, opening).await;
-            let stream = opened
-                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-                .map_err(unreachable)?;
-            let bootstrap = TcpBootstrap::new(stream, pool()).map_err(unreachable)?;
-            connect::connect(Box::new(bootstrap), &self.config).await
-        })
-    }
-}
+socket!(TcpStream, "tcp");
+socket!(UnixStream, "unix");

@@ -15,13 +15,13 @@ use rpc_core::transport::{
     CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
 };
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::incoming::{Event, Incoming};
 use crate::outgoing::{FrameBuffer, Outgoing};
 use crate::record::WHOLE_LEN_MAX;
+use crate::socket::Socket;
 use crate::spare::Spare;
 
 /// The bytes of small frames that may wait to be written: 64 of the longest.
@@ -39,14 +39,13 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is read at a time only to be thrown away.
 const SINK_LEN: usize = 16 << 10;
 
-/// A TCP connection as a transport.
-#[derive(Clone)]
-pub(crate) struct TcpTransport {
-    shared: Arc<Shared>,
+/// A connected socket as a transport.
+pub(crate) struct SocketTransport<S> {
+    shared: Arc<Shared<S>>,
 }
 
-struct Shared {
-    stream: TcpStream,
+struct Shared<S> {
+    socket: S,
     pool: Pool,
     counters: Counters,
     queue: Mutex<Queue>,
@@ -85,10 +84,10 @@ enum Flushed {
     SocketFull,
 }
 
-impl TcpTransport {
-    pub(crate) fn new(stream: TcpStream, pool: Pool) -> Self {
+impl<S> SocketTransport<S> {
+    pub(crate) fn new(socket: S, pool: Pool) -> Self {
         let shared = Shared {
-            stream,
+            socket,
             pool,
             counters: Counters::default(),
             queue: Mutex::new(Queue {
@@ -109,7 +108,7 @@ impl TcpTransport {
     }
 }
 
-impl Shared {
+impl<S: Socket> Shared<S> {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // No code between lock and unlock can leave the queue half-changed.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -188,7 +187,7 @@ impl Shared {
                     return Ok(Flushed::All);
                 }
             }
-            let written = self.stream.try_write_vectored(&outgoing.slices());
+            let written = self.socket.try_write_vectored(&outgoing.slices());
             match written {
                 Ok(len) => outgoing.advance(len),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -234,7 +233,7 @@ impl Shared {
     async fn write_when_full(&self) {
         loop {
             while self.queue().is_full {
-                if self.stream.writable().await.is_err() {
+                if self.socket.writable().await.is_err() {
                     return;
                 }
                 self.queue().is_full = false;
@@ -262,13 +261,13 @@ impl Shared {
     /// closed too, within bounds. A socket that is closed with bytes unread resets the connection,
     /// which takes from the peer what it has not read yet.
     async fn linger(&self) {
-        if socket2::SockRef::from(&self.stream).shutdown(Shutdown::Write).is_err() {
+        if socket2::SockRef::from(&self.socket).shutdown(Shutdown::Write).is_err() {
             return;
         }
         let closed_by_peer = async {
             let mut sink = self.pool.take(SINK_LEN);
-            while self.stream.readable().await.is_ok() {
-                match self.stream.try_read(&mut sink) {
+            while self.socket.readable().await.is_ok() {
+                match self.socket.try_read(&mut sink) {
                     Ok(0) => return,
                     Ok(_) => tokio::task::consume_budget().await,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -284,7 +283,7 @@ impl Shared {
         let mut incoming = Incoming::new(self.pool.clone());
         loop {
             incoming.rest();
-            if let Err(error) = self.stream.readable().await {
+            if let Err(error) = self.socket.readable().await {
                 return CloseReason::Failed(error.to_string());
             }
             match self.read_available(&mut incoming, handler).await {
@@ -302,7 +301,7 @@ impl Shared {
         loop {
             let [direct, buffer] = incoming.spare();
             let mut spare = [IoSliceMut::new(direct), IoSliceMut::new(buffer)];
-            match self.stream.try_read_vectored(&mut spare) {
+            match self.socket.try_read_vectored(&mut spare) {
                 Ok(0) if incoming.is_between_frames() => return Err(CloseReason::Peer),
                 Ok(0) => {
                     let words = "the peer closed the connection inside a frame";
@@ -358,17 +357,17 @@ impl Shared {
         }
         self.fail(reason);
         // The socket may be dead already.
-        let _ = socket2::SockRef::from(&self.stream).shutdown(Shutdown::Both);
+        let _ = socket2::SockRef::from(&self.socket).shutdown(Shutdown::Both);
         let reason = self.queue().closed.clone().unwrap_or(CloseReason::Local);
         handler.handle_closed(reason);
     }
 }
 
-impl Transport for TcpTransport {
+impl<S: Socket> Transport for SocketTransport<S> {
     type Buffer = FrameBuffer;
 
     fn name(&self) -> &'static str {
-        "tcp"
+        S::NAME
     }
 
     fn start(&self, handler: Arc<dyn Handler>) {
@@ -410,8 +409,10 @@ impl Transport for TcpTransport {
     }
 }
 
-impl fmt::Debug for TcpTransport {
+impl<S: Socket> fmt::Debug for SocketTransport<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpTransport").field("stream", &self.shared.stream).finish_non_exhaustive()
+        f.debug_struct("SocketTransport")
+            .field("socket", &self.shared.socket)
+            .finish_non_exhaustive()
     }
 }

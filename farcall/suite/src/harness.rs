@@ -20,6 +20,8 @@ pub enum Path {
     Inproc,
     /// TCP on loopback.
     Tcp,
+    /// A Unix socket.
+    Unix,
     /// RDMA between this host's address and itself.
     Rdma {
         /// The address of an RDMA device.
@@ -34,6 +36,7 @@ impl Path {
         match self {
             Self::Inproc => "inproc",
             Self::Tcp => "tcp",
+            Self::Unix => "unix",
             Self::Rdma { .. } => "rdma",
         }
     }
@@ -41,11 +44,15 @@ impl Path {
     /// An address that nobody listens on yet.
     fn address(&self) -> String {
         static COUNT: AtomicU64 = AtomicU64::new(0);
+        let next = || COUNT.fetch_add(1, Ordering::Relaxed);
         match self {
-            Self::Inproc => {
-                format!("inproc://suite-{}", COUNT.fetch_add(1, Ordering::Relaxed))
-            }
+            Self::Inproc => format!("inproc://suite-{}", next()),
             Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Self::Unix => {
+                let name = format!("farcall-{}-{}", std::process::id(), next());
+                // A name of its own in the folder for such files; the listener removes it.
+                format!("unix://{}", std::env::temp_dir().join(name).display())
+            }
             Self::Rdma { host } => format!("rdma://{host}:0"),
         }
     }

@@ -1,0 +1,194 @@
+//! The file of a Unix socket: taken when nobody else has it, and removed by who took it.
+//!
+//! A server that was killed leaves its file behind, and the operating system refuses to listen
+//! there again. Such a file is recognised by its answer: nobody accepts behind it. Names that begin
+//! with `@` are abstract: they are no files, and vanish with their socket.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixListener;
+
+/// The longest path of a socket in bytes: `sun_path` of unix(7), with its final zero.
+const PATH_LEN_MAX: usize = 107;
+
+/// What the operating system is asked for: the path, or the abstract name behind a zero byte.
+///
+/// # Errors
+///
+/// When the name is empty, holds a zero byte, or is too long.
+pub(crate) fn native(name: &str) -> io::Result<PathBuf> {
+    let invalid = |words: String| io::Error::new(io::ErrorKind::InvalidInput, words);
+    if name.is_empty() || name == "@" {
+        return Err(invalid("the address of a Unix socket needs a path or a name".to_owned()));
+    }
+    if name.contains('\0') {
+        return Err(invalid("the path of a Unix socket cannot hold a zero byte".to_owned()));
+    }
+    if name.len() > PATH_LEN_MAX {
+        let len = name.len();
+        let words =
+            format!("the path has {len} bytes, and that of a Unix socket {PATH_LEN_MAX} at most");
+        return Err(invalid(words));
+    }
+    match name.strip_prefix('@') {
+        Some(name) => Ok(format!("\0{name}").into()),
+        None => Ok(name.into()),
+    }
+}
+
+/// A socket's own file. Dropped, it is removed, unless another has taken its place.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), identity: identity(path)? })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).ok() == Some(self.identity) {
+            // The folder may have become read-only; then the next listener has to deal with it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Listens on a name, in place of a socket file that nobody listens on.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::AddrInUse`] when somebody listens there, or the file is no socket; otherwise
+/// the operating system's.
+pub(crate) fn bind(name: &str) -> io::Result<(UnixListener, Option<SocketFile>)> {
+    let path = native(name)?;
+    if name.starts_with('@') {
+        return Ok((UnixListener::bind(path)?, None));
+    }
+    let listener = match UnixListener::bind(&path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            remove_stale(&path)?;
+            UnixListener::bind(&path)?
+        }
+        other => other?,
+    };
+    let file = SocketFile::new(&path)?;
+    Ok((listener, Some(file)))
+}
+
+/// Removes the socket file `path` if nobody listens behind it.
+///
+/// Two servers may find the same stale file, and one may have put its own there when the other
+/// comes to remove it. So the file is moved aside first, and looked at again where only one has it.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let in_use = |words| Err(io::Error::new(io::ErrorKind::AddrInUse, words));
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return in_use("there is a file, and it is no socket");
+    }
+    if !is_stale(path)? {
+        return in_use("somebody listens there");
+    }
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}", std::process::id()));
+    let aside = PathBuf::from(aside);
+    match fs::rename(path, &aside) {
+        // Somebody else was faster.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    }
+    if is_stale(&aside).unwrap_or(true) {
+        return fs::remove_file(&aside);
+    }
+    fs::rename(&aside, path)?;
+    in_use("somebody listens there")
+}
+
+fn is_stale(path: &Path) -> io::Result<bool> {
+    match UnixStream::connect(path) {
+        Ok(_) => Ok(false),
+        Err(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(true),
+            // A listener whose queue is full.
+            io::ErrorKind::WouldBlock => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder =
+            std::env::temp_dir().join(format!("farcall-socket-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[tokio::test]
+    async fn a_file_left_behind_is_taken_over_and_a_live_one_is_not() {
+        let folder = folder("stale");
+        let path = folder.join("socket");
+        let name = path.to_str().unwrap();
+        // The listener of the standard library leaves its file behind.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let (listener, file) = bind(name).unwrap();
+        let error = bind(name).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(error.to_string(), "somebody listens there");
+        drop((listener, file));
+        assert!(!path.exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_socket_is_left_alone() {
+        let folder = folder("plain");
+        let path = folder.join("precious");
+        fs::write(&path, "data").unwrap();
+        let error = bind(path.to_str().unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "there is a file, and it is no socket");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "data");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn only_its_own_file_is_removed() {
+        let folder = folder("own");
+        let path = folder.join("socket");
+        let bound = bind(path.to_str().unwrap()).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        drop(bound);
+        assert!(path.exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_a_name_is_said() {
+        let long = "x".repeat(108);
+        for (name, words) in [("", "needs a path"), ("@", "needs a path"), (&long, "108 bytes")] {
+            let error = bind(name).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(words), "{error}");
+        }
+        let error = bind("/nowhere/at/all").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
