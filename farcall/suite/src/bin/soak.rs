@@ -8,7 +8,7 @@ use clap::{Parser, ValueEnum};
 use farcall_suite::soak::{Plan, soak};
 use farcall_suite::{Failure, Harness, Path};
 
-/// How much more memory than after the first fifth of the calls there may be at the end.
+/// How much more memory than after the first half of the calls there may be at the end.
 const GROWTH_MAX: f64 = 1.5;
 
 /// How long one call may take; among 256 others, on a slow device.
@@ -68,7 +68,7 @@ fn run(options: Options) -> Result<bool, Failure> {
     let growth = last as f64 / first as f64;
     print!("{}", report.tally);
     println!("  {} calls ended, none is left on either side", report.tally.total());
-    println!("  memory {first} KiB after a fifth, {last} KiB at the end: {growth:.2} times");
+    println!("  memory {first} KiB after a half, {last} KiB at the end: {growth:.2} times");
     println!("  {:.1} s", started.elapsed().as_secs_f64());
     if growth > GROWTH_MAX {
         println!("FAILED: memory grew more than {GROWTH_MAX} times");

@@ -13,8 +13,9 @@ use crate::failure::check;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::{Failure, Harness, payload};
 
-/// Of how many calls one is made before memory is measured for the first time.
-const WARM_UP_SHARE: u64 = 5;
+/// Of how many calls one is made before memory is measured for the first time. Pools and the
+/// allocator reach their height late, since that takes many large messages at the same moment.
+const WARM_UP_SHARE: u64 = 2;
 
 /// How much there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct Plan {
 pub struct Report {
     /// How the calls ended, those of the warm-up included.
     pub tally: Tally,
-    /// The process's memory after the first fifth of the calls, in KiB.
+    /// The process's memory after the first half of the calls, in KiB.
     pub resident_first_kib: u64,
     /// The process's memory after all calls, in KiB.
     pub resident_last_kib: u64,
