@@ -24,11 +24,12 @@ pub use connect::{channel, connect, connect_with};
 pub use endpoint::{BindError, Endpoint, bind, bind_with};
 
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
+pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::TransportStats;
 pub use rpc_core::{
     CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Limits, MethodDescriptor,
     Request, Response, Server, Service, ServiceDescriptor, Status, Streaming, Trailers,
-    async_trait, codegen, metadata,
+    async_trait, client, codegen, layer, metadata, server,
 };
 #[cfg(feature = "rdma")]
 pub use rpc_transport_rdma::{LaneInfo, RdmaConfig};

@@ -1,11 +1,17 @@
-//! Compiles the suite's service.
+//! Compiles the suite's service, and that of gRPC's interoperability tests.
 
 use std::path::Path;
 
-fn main() -> Result<(), rpc_codegen::CodegenError> {
+use rpc_codegen::CodegenError;
+
+fn main() -> Result<(), CodegenError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
-    // The suite's own library needs no HTTP/2; the test beside tonic opens its channel itself.
-    rpc_codegen::configure()
-        .build_transport(false)
-        .compile_protos(&[root.join("suite.proto")], &[root])
+    // The suite opens tonic's channels itself.
+    let configure = || rpc_codegen::configure().build_transport(false);
+    configure().compile_protos(&[root.join("suite.proto")], &[root])?;
+    let root = rpc_codegen::package_dir("grpcio-proto")?.join("proto");
+    // What the interoperability tests want unimplemented is indeed not implemented.
+    configure()
+        .generate_default_stubs(true)
+        .compile_protos(&[root.join("grpc/testing/test.proto")], &[root])
 }

@@ -22,6 +22,25 @@ pub struct MethodDescriptor {
     pub idempotency: Idempotency,
 }
 
+impl MethodDescriptor {
+    /// The full name of the service, for example `etcdserverpb.KV`.
+    #[must_use]
+    pub fn service(&self) -> &'static str {
+        self.names().0
+    }
+
+    /// The method's own name, for example `Range`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.names().1
+    }
+
+    fn names(&self) -> (&'static str, &'static str) {
+        let names = self.path.strip_prefix('/').unwrap_or(self.path);
+        names.rsplit_once('/').unwrap_or(("", names))
+    }
+}
+
 /// Which sides of a call are streams of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {

@@ -30,6 +30,9 @@ pub enum Cause {
     /// The server ended with an error.
     #[error("the server ended with: {0}")]
     Serve(#[from] std::io::Error),
+    /// tonic's own client or server failed.
+    #[error("tonic: {0}")]
+    Tonic(#[from] tonic::transport::Error),
     /// A task of the behaviour did not end by itself.
     #[error(transparent)]
     Task(#[from] tokio::task::JoinError),
@@ -43,6 +46,9 @@ pub enum Cause {
         /// The reason that the connection gives.
         fallback: Option<String>,
     },
+    /// A handler did not say what it saw.
+    #[error("the handler did not say what it saw")]
+    Silent,
     /// Something did not happen in time.
     #[error("{what} did not happen within {seconds} s")]
     TimedOut {

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use farcall::server::ServerBuilder;
 use farcall::{Config, Limits};
 
-use crate::Failure;
+use crate::proto::probe_rpc::ProbeService;
 use crate::running::Running;
+use crate::{Failure, Probe};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
 const MESSAGE_LEN_MAX: u64 = 80 << 20;
@@ -22,6 +24,8 @@ pub enum Path {
     Tcp,
     /// A Unix socket.
     Unix,
+    /// No transport of ours: tonic's generated clients and tonic's server, on loopback.
+    Tonic,
     /// RDMA between this host's address and itself.
     Rdma {
         /// The address of an RDMA device.
@@ -37,17 +41,18 @@ impl Path {
             Self::Inproc => "inproc",
             Self::Tcp => "tcp",
             Self::Unix => "unix",
+            Self::Tonic => "tonic",
             Self::Rdma { .. } => "rdma",
         }
     }
 
-    /// An address that nobody listens on yet.
+    /// An address that nobody listens on yet; ours, also where tonic is looked at.
     fn address(&self) -> String {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let next = || COUNT.fetch_add(1, Ordering::Relaxed);
         match self {
             Self::Inproc => format!("inproc://suite-{}", next()),
-            Self::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Self::Tcp | Self::Tonic => "tcp://127.0.0.1:0".to_owned(),
             Self::Unix => {
                 let name = format!("farcall-{}-{}", std::process::id(), next());
                 // A name of its own in the folder for such files; the listener removes it.
@@ -119,5 +124,22 @@ impl Harness {
     pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
         let config = Config::default().with_limits(limits);
         Running::start(&self.path.address(), config, self).await
+    }
+
+    /// Starts a server that `build` makes around the suite's service.
+    ///
+    /// # Errors
+    ///
+    /// As [`Harness::serve`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Harness::serve`].
+    pub async fn serve_with(
+        &self,
+        build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
+    ) -> Result<Running, Failure> {
+        let config = Config::default().with_limits(Self::limits());
+        Running::start_with(&self.path.address(), config, self, build).await
     }
 }

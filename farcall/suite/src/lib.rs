@@ -1,21 +1,28 @@
 //! One set of behaviours that farcall shows over every transport, and what it takes to run them.
 //!
 //! A [`Behaviour`] is an async function over a [`Harness`], which knows the [`Path`] under test and
-//! nothing else changes between transports: `tests/inproc.rs`, `tests/tcp.rs` and `tests/rdma.rs`
-//! run the same list. [`Probe`] is the service that they call, generated from `proto/suite.proto`;
-//! it also runs under tonic's own server. What only concerns bytes on a socket is not a behaviour:
-//! [`raw_peer`] is for tests of that.
+//! nothing else changes between transports: `tests/inproc.rs`, `tests/tcp.rs`, `tests/unix.rs` and
+//! `tests/rdma.rs` run the same list, and `tests/tonic.rs` what tonic itself has a counterpart of.
+//! [`Probe`] is the service that they call, generated from `proto/suite.proto`; it also runs under
+//! tonic's own server, as does that of gRPC's interoperability tests. What only concerns bytes on a
+//! socket is not a behaviour: [`raw_peer`] is for tests of that.
 #![forbid(unsafe_code)]
 
 mod behaviours;
+mod counterpart;
+mod either;
 pub mod entries;
 mod failure;
 mod harness;
+mod interop;
 mod payload;
 mod probe;
 pub mod raw_peer;
+mod relay;
+mod report;
 mod runner;
 mod running;
+mod served;
 pub mod soak;
 mod streams;
 mod watch;
@@ -24,6 +31,12 @@ mod watch;
 #[allow(missing_docs, reason = "generated")]
 pub mod proto {
     include!(concat!(env!("OUT_DIR"), "/farcall.suite.rs"));
+}
+
+/// What is generated from gRPC's own `.proto` files for interoperability tests.
+#[allow(missing_docs, rustdoc::all, clippy::all, reason = "generated from others' comments")]
+pub mod interop_proto {
+    include!(concat!(env!("OUT_DIR"), "/grpc.testing.rs"));
 }
 
 pub use behaviours::{Behaviour, behaviours};

@@ -28,6 +28,10 @@ impl Probe {
         let (reporter, watch) = watch::pair();
         (Self { reporter }, watch)
     }
+
+    pub(crate) fn reporter(&self) -> &Reporter {
+        &self.reporter
+    }
 }
 
 #[async_trait]

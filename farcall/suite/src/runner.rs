@@ -1,11 +1,15 @@
 //! Runs every behaviour over one path as a test of its own, with cargo's usual filters.
 
+use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+use crate::counterpart::{Counterpart, counterpart};
 use crate::failure::Cause;
+use crate::report::{Outcome, Report};
 use crate::{Behaviour, Failure, Harness, Path, behaviours};
 
 /// How long the tasks of a behaviour that has ended may take to end.
@@ -14,13 +18,46 @@ const CLEANUP_LIMIT: Duration = Duration::from_secs(5);
 /// Runs the tests that the command line asks for, each within `limit`.
 #[must_use]
 pub fn run(path: &Path, limit: Duration) -> ExitCode {
-    let trials = behaviours().into_iter().map(|behaviour| trial(behaviour, path.clone(), limit));
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let arguments = Arguments::from_args();
+    match trials(path, limit) {
+        Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
+        Err(error) => {
+            eprintln!("the report cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
-fn trial(behaviour: Behaviour, path: Path, limit: Duration) -> Trial {
-    let name = format!("{path}::{}", behaviour.name);
-    Trial::test(name, move || show(behaviour, path, limit).map_err(Failed::from))
+fn trials(path: &Path, limit: Duration) -> io::Result<Vec<Trial>> {
+    let report = Report::from_environment()?.map(Arc::new);
+    let add = |name, outcome| report.as_ref().map_or(Ok(()), |report| report.add(name, outcome));
+    let mut trials = Vec::new();
+    for behaviour in behaviours() {
+        let counterpart = match path {
+            Path::Tonic => counterpart(behaviour.name),
+            _ => Counterpart::Same,
+        };
+        let difference = match counterpart {
+            Counterpart::Absent(reason) => {
+                add(behaviour.name, Outcome::Absent(reason))?;
+                continue;
+            }
+            Counterpart::Different(difference) => Some(difference),
+            Counterpart::Same => None,
+        };
+        add(behaviour.name, Outcome::Planned)?;
+        let (path, report) = (path.clone(), report.clone());
+        let name = format!("{path}::{}", behaviour.name);
+        trials.push(Trial::test(name, move || {
+            let shown = show(behaviour, path, limit);
+            let outcome = shown.as_ref().map_or(Outcome::Failed, |()| Outcome::Passed(difference));
+            if let Some(report) = report {
+                report.add(behaviour.name, outcome)?;
+            }
+            shown.map_err(Failed::from)
+        }));
+    }
+    Ok(trials)
 }
 
 /// Shows one behaviour on a runtime of its own.

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use farcall::server::ServerBuilder;
 use farcall::{Channel, Config, ConnectionInfo, Limits, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::failure::Cause;
+use crate::interop::Interop;
+use crate::interop_proto::test_service_rpc::TestServiceService;
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::watch::{Event, Watch};
 use crate::{Failure, Harness, Probe};
@@ -14,7 +17,7 @@ use crate::{Failure, Harness, Probe};
 /// Between two looks at a condition that nothing announces.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A server that serves [`Probe`].
+/// A server that serves [`Probe`], and the service of gRPC's interoperability tests.
 #[derive(Debug)]
 pub struct Running {
     transport: &'static str,
@@ -35,10 +38,22 @@ impl Running {
         server_config: Config,
         harness: &Harness,
     ) -> Result<Self, Failure> {
+        let plain = |probe| Server::builder().add_service(probe);
+        Self::start_with(address, server_config, harness, plain).await
+    }
+
+    /// Starts a server that `build` makes around the suite's service.
+    pub(crate) async fn start_with(
+        address: &str,
+        server_config: Config,
+        harness: &Harness,
+        build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
+    ) -> Result<Self, Failure> {
         let endpoint = farcall::bind_with(address, &server_config).await?;
         let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
-        let builder = Server::builder().add_service(ProbeService::new(probe));
+        let interop = TestServiceService::new(Interop::beside(&probe));
+        let builder = build(ProbeService::new(probe)).add_service(interop);
         // What is still in flight when a behaviour ends must not hold it up.
         let builder = builder.drain_timeout(harness.limit());
         let server = endpoint.configure(builder).build();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// Something that a handler of `Park` did.
+/// Something that a handler that reports did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// It began.
@@ -30,16 +30,25 @@ pub(crate) struct Reporter {
     gate: Arc<Semaphore>,
 }
 
-/// A handler that waits; dropped, it reports.
-struct Parked<'a> {
-    reporter: &'a Reporter,
+/// A handler that reports how it is left: when this is dropped, unless it has answered.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    events: UnboundedSender<Event>,
     tag: u64,
     left: Event,
 }
 
-impl Drop for Parked<'_> {
+impl Entered {
+    /// The handler has come to its answer.
+    pub(crate) fn answer(mut self) {
+        self.left = Event::Answered(self.tag);
+    }
+}
+
+impl Drop for Entered {
     fn drop(&mut self) {
-        self.reporter.report(self.left);
+        // The test may have looked away.
+        let _ = self.events.send(self.left);
     }
 }
 
@@ -72,20 +81,21 @@ impl Watch {
 }
 
 impl Reporter {
+    /// Reports that a handler begins.
+    pub(crate) fn enter(&self, tag: u64) -> Entered {
+        // The test may have looked away.
+        let _ = self.events.send(Event::Entered(tag));
+        Entered { events: self.events.clone(), tag, left: Event::Dropped(tag) }
+    }
+
     /// Waits until the gate opens, and reports begin and end.
     pub(crate) async fn park(&self, tag: u64) {
-        let mut parked = Parked { reporter: self, tag, left: Event::Dropped(tag) };
-        self.report(Event::Entered(tag));
+        let entered = self.enter(tag);
         // The gate is never closed: an error would mean the same as being let through.
         if let Ok(permit) = self.gate.acquire().await {
             permit.forget();
         }
-        parked.left = Event::Answered(parked.tag);
-    }
-
-    fn report(&self, event: Event) {
-        // The test may have looked away.
-        let _ = self.events.send(event);
+        entered.answer();
     }
 }
 

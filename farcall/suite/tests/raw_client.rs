@@ -26,7 +26,8 @@ async fn connected() -> Result<(Running, RawPeer), Failure> {
     let mut client = RawPeer::connect(server.address()).await?;
     let hello = client.greet().await?;
     let paths: Vec<_> = SERVICE.methods.iter().map(|method| method.path).collect();
-    assert_eq!(hello.methods, paths, "a method's id is its place in the service");
+    let first = &hello.methods[..paths.len()];
+    assert_eq!(first, paths, "a method's id is its place in the service, the first one's");
     Ok((server, client))
 }
 

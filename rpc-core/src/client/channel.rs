@@ -5,16 +5,19 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
 use prost::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::service::Interceptor;
+use tonic::{Extensions, Request, Response, Status, Streaming};
+use tower::Layer;
 
 use super::download::download;
 use super::upload::upload;
-use super::{Caller, Connection, Outgoing, Reply, Started};
+use super::{Caller, Connection, Intercepted, LayeredChannel, Outgoing, Reply, Started};
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::deadline::take_grpc_timeout;
 use crate::wire::outcome::Outcome;
@@ -37,7 +40,8 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
 /// A cheap handle that makes calls; clones share one connection.
 ///
 /// The connection is made at the first call, and made anew when it has ended: calls in flight
-/// then end with `UNAVAILABLE`, the next one connects. It is closed with the last clone.
+/// then end with `UNAVAILABLE`, the next one connects. It is closed with the last clone and the
+/// last stream of responses.
 #[derive(Clone, Debug)]
 pub struct Channel {
     shared: Arc<Shared>,
@@ -88,11 +92,71 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The same channel with a timeout for calls that set none themselves.
+    /// The same channel with a timeout for calls that set none themselves. Calls that a handler
+    /// makes end with the handler's own call at the latest, see [`Deadline::detached`].
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
+    }
+
+    /// Puts a tower layer around calls of every kind; [`LayeredChannel`] tells how it is used. The
+    /// outermost layer of a `tower::ServiceBuilder` is the one that is added first.
+    ///
+    /// tower's own layers work as they are: a timeout ends a call with `DEADLINE_EXCEEDED`, load
+    /// shedding with `RESOURCE_EXHAUSTED`; an error of another layer becomes the call's status as
+    /// [`crate::layer::into_status`] says. For a layer, a call is over with its first answer, the
+    /// headers of a stream included.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rpc_core::client::ClientCall;
+    /// use rpc_core::{Caller, Channel};
+    /// use tower::ServiceBuilder;
+    ///
+    /// fn careful(channel: Channel) -> impl Caller + Clone {
+    ///     let layers = ServiceBuilder::new()
+    ///         .load_shed()
+    ///         .concurrency_limit(100)
+    ///         .timeout(Duration::from_secs(5))
+    ///         .map_request(|mut call: ClientCall| {
+    ///             let value = tonic::metadata::MetadataValue::from_static("berlin");
+    ///             call.metadata_mut().insert("x-site", value);
+    ///             call
+    ///         });
+    ///     channel.layer(layers)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn layer<L: Layer<Self>>(self, layer: L) -> LayeredChannel<L::Service> {
+        LayeredChannel::new(layer.layer(self))
+    }
+
+    /// Shows every request to one of tonic's interceptors before the call is made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rpc_core::{Caller, Channel, Request, Status};
+    ///
+    /// fn authorized(channel: Channel) -> impl Caller + Clone {
+    ///     channel.intercept(|mut request: Request<()>| -> Result<Request<()>, Status> {
+    ///         let token = tonic::metadata::MetadataValue::from_static("Bearer letmein");
+    ///         request.metadata_mut().insert("authorization", token);
+    ///         Ok(request)
+    ///     })
+    /// }
+    /// ```
+    #[must_use]
+    pub fn intercept<F: Interceptor>(self, interceptor: F) -> Intercepted<Self, F> {
+        Intercepted::new(self, interceptor)
+    }
+
+    pub(super) async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
+        self.shared.start(call).await
     }
 
     /// What the present connection says of itself; `None` when there is none.
@@ -101,11 +165,13 @@ impl Channel {
         self.shared.open().map(|connection| connection.info())
     }
 
-    fn deadline<T>(&self, request: &mut Request<T>) -> Option<Deadline> {
+    /// The earliest of what the request says, or the channel where it says nothing, and of what
+    /// is inherited.
+    pub(super) fn deadline<T>(&self, request: &mut Request<T>) -> Option<Deadline> {
         let explicit = request.extensions().get::<Deadline>().copied();
         let timeout = take_grpc_timeout(request.metadata_mut()).or(self.timeout);
         let relative = timeout.map(|timeout| Deadline::after(Instant::now(), timeout));
-        explicit.into_iter().chain(relative).min()
+        explicit.into_iter().chain(relative).chain(Deadline::current()).min()
     }
 }
 
@@ -171,7 +237,8 @@ impl Caller for Channel {
         let deadline = self.deadline(&mut request);
         let (metadata, _, message) = request.into_parts();
         let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
-        let answer = async { download(self.shared.start(call).await?, None, deadline).await };
+        let answer =
+            async { download(self.start(call).await?, None, deadline, self.clone()).await };
         within(deadline, answer).await
     }
 
@@ -210,14 +277,14 @@ impl Caller for Channel {
         let answer = async {
             let started = self.shared.start(call).await?;
             let upload = upload(stream, &started);
-            download(started, upload, deadline).await
+            download(started, upload, deadline, self.clone()).await
         };
         within(deadline, answer).await
     }
 }
 
 /// Runs a call until its deadline; dropping it there cancels it on the peer.
-async fn within<T>(
+pub(super) async fn within<T>(
     deadline: Option<Deadline>,
     call: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
@@ -229,24 +296,35 @@ async fn within<T>(
     }
 }
 
+pub(super) fn undecodable(what: &str, error: &dyn fmt::Display) -> Status {
+    Status::internal(format!("the response's {what} does not decode: {error}"))
+}
+
 fn decode<Resp: Message + Default>(reply: Reply) -> Result<Response<Resp>, Status> {
-    let undecodable = |what: &str, error: &dyn fmt::Display| {
-        Status::internal(format!("the response's {what} does not decode: {error}"))
-    };
-    if reply.code == 0 && reply.block.is_empty() {
-        let message = Resp::decode(reply.message).map_err(|e| undecodable("message", &e))?;
-        return Ok(Response::new(message));
-    }
-    let outcome = Outcome::decode(reply.code, reply.block).map_err(|e| undecodable("block", &e))?;
-    let trailers = outcome.result?;
-    let message = Resp::decode(reply.message).map_err(|e| undecodable("message", &e))?;
-    let mut metadata = outcome.metadata;
-    let mut extensions = tonic::Extensions::new();
-    if !trailers.is_empty() {
-        metadata = merge(metadata, trailers.clone());
-        extensions.insert(Trailers(trailers));
+    let (metadata, trailers, message) = open_reply(reply)?;
+    let message = Resp::decode(message).map_err(|error| undecodable("message", &error))?;
+    let mut extensions = Extensions::new();
+    if !trailers.0.is_empty() {
+        extensions.insert(trailers);
     }
     Ok(Response::from_parts(metadata, message, extensions))
+}
+
+/// The parts of an answer that is one message: all metadata, the trailing part of it once more,
+/// and the message, not decoded; or the status that came instead.
+pub(super) fn open_reply(reply: Reply) -> Result<(MetadataMap, Trailers, Bytes), Status> {
+    if reply.code == 0 && reply.block.is_empty() {
+        return Ok((MetadataMap::new(), Trailers::default(), reply.message));
+    }
+    let outcome = Outcome::decode(reply.code, reply.block);
+    let outcome = outcome.map_err(|error| undecodable("block", &error))?;
+    let trailers = outcome.result?;
+    let metadata = if trailers.is_empty() {
+        outcome.metadata
+    } else {
+        merge(outcome.metadata, trailers.clone())
+    };
+    Ok((metadata, Trailers(trailers), reply.message))
 }
 
 /// Joins initial and trailing metadata as tonic's client does for a unary call.

@@ -1,18 +1,22 @@
 //! The response stream of a call, from its headers on.
 
 use tokio_util::task::AbortOnDropHandle;
+use tonic::metadata::MetadataMap;
 use tonic::{Response, Status, Streaming};
 
+use super::Channel;
 use super::started::{Answer, CallGuard, Started};
 use crate::Deadline;
 use crate::stream::{End, MessageBody, Next, ResponseEnd, response_streaming};
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
 
-/// What a response stream keeps alive: the call, and the task that sends its requests.
-struct Kept {
+/// What a response stream keeps alive: the call, the task that sends its requests, and the channel,
+/// which closes its connection when nothing holds it any more. Dropped in this order.
+pub(super) struct Kept {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,
+    _channel: Channel,
 }
 
 impl ResponseEnd for Kept {
@@ -21,15 +25,29 @@ impl ResponseEnd for Kept {
     }
 }
 
-/// Waits for the headers of a response stream.
+/// Waits for the headers of a response stream, which is to keep `channel`.
 pub(super) async fn download<M>(
-    mut started: Started,
+    started: Started,
     upload: Option<AbortOnDropHandle<()>>,
     deadline: Option<Deadline>,
+    channel: Channel,
 ) -> Result<Response<Streaming<M>>, Status>
 where
     M: prost::Message + Default + 'static,
 {
+    let (metadata, body) = begin(started, upload, deadline, channel).await?;
+    let mut response = Response::new(response_streaming(body));
+    *response.metadata_mut() = metadata;
+    Ok(response)
+}
+
+/// Waits for the headers of a response stream whose messages' type is not known here.
+pub(super) async fn begin(
+    mut started: Started,
+    upload: Option<AbortOnDropHandle<()>>,
+    deadline: Option<Deadline>,
+    channel: Channel,
+) -> Result<(MetadataMap, MessageBody<Kept>), Status> {
     let block = match started.first().await {
         Next::Headers(block) => block,
         Next::Failed(status) => return Err(status),
@@ -54,9 +72,6 @@ where
     };
     let timer = deadline.map(|Deadline(instant)| Box::pin(tokio::time::sleep_until(instant)));
     let id = guard.id();
-    let kept = Kept { guard, _upload: upload };
-    let body = MessageBody::new(inbound, host, id, timer, Some(kept));
-    let mut response = Response::new(response_streaming(body));
-    *response.metadata_mut() = metadata;
-    Ok(response)
+    let kept = Kept { guard, _upload: upload, _channel: channel };
+    Ok((metadata, MessageBody::new(inbound, host, id, timer, Some(kept))))
 }

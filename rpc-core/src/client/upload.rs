@@ -8,6 +8,7 @@ use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::started::Started;
+use crate::Deadline;
 use crate::stream::{StreamWriter, pump};
 use crate::wire::FrameKind;
 
@@ -20,12 +21,13 @@ where
     let id = started.guard.id();
     let connection = started.guard.connection()?;
     let mut writer = StreamWriter::new(Arc::clone(&started.host), id);
-    let task = tokio::spawn(async move {
+    // Calls that the stream makes while it is polled belong to whoever made the stream.
+    let sending = Deadline::scope(Deadline::current(), async move {
         let stream = pin!(stream.map(Ok));
         match pump(stream, &outbound, &mut writer, "request", "server's").await {
             Ok(()) => writer.send_control(FrameKind::HalfClose),
             Err(status) => connection.fail(id, status),
         }
     });
-    Some(AbortOnDropHandle::new(task))
+    Some(AbortOnDropHandle::new(tokio::spawn(sending)))
 }

@@ -4,9 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tower::{BoxError, Layer};
+
+use super::layers::Layers;
 use super::router::Router;
 use super::run::{self, Connections};
-use super::{Listen, Service};
+use super::{Listen, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
 use crate::Limits;
 use crate::connect::{ConnectionInfo, ServerHandshake, Upgrade};
 
@@ -75,6 +78,7 @@ impl Server {
 #[derive(Debug)]
 pub struct ServerBuilder {
     router: Router,
+    layers: Layers,
     limits: Limits,
     upgrades: Vec<Arc<dyn Upgrade>>,
     handshake_timeout: Duration,
@@ -86,6 +90,7 @@ impl Default for ServerBuilder {
     fn default() -> Self {
         Self {
             router: Router::default(),
+            layers: Layers::default(),
             limits: Limits::default(),
             upgrades: Vec::new(),
             handshake_timeout: Duration::from_secs(10),
@@ -100,6 +105,60 @@ impl ServerBuilder {
     #[must_use]
     pub fn add_service(mut self, service: impl Service) -> Self {
         self.router.add(Arc::new(service));
+        self
+    }
+
+    /// Puts a tower layer around the calls of all services, of every kind. The layer that is added
+    /// first is the outermost one.
+    ///
+    /// tower's own layers work as they are: a timeout ends a call with `DEADLINE_EXCEEDED`, load
+    /// shedding with `RESOURCE_EXHAUSTED`; an error of another layer becomes the call's status as
+    /// [`crate::layer::into_status`] says. Each layer added costs every call a few allocations;
+    /// a `tower::ServiceBuilder` with many layers counts as one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rpc_core::server::ServerRequest;
+    /// use rpc_core::{Server, Status};
+    /// use tower::ServiceBuilder;
+    ///
+    /// // An async interceptor: it looks at a request, may wait, and may refuse.
+    /// let authorized = |request: ServerRequest| async move {
+    ///     match request.metadata().get("authorization") {
+    ///         Some(_) => Ok(request),
+    ///         None => Err(Status::unauthenticated("who is there?")),
+    ///     }
+    /// };
+    /// let layers = ServiceBuilder::new()
+    ///     .load_shed()
+    ///     .concurrency_limit(100)
+    ///     .timeout(Duration::from_secs(5))
+    ///     .filter_async(authorized);
+    /// let server = Server::builder().layer(layers).build();
+    /// # drop(server);
+    /// ```
+    #[must_use]
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<ServerStack> + Send + Sync + 'static,
+        L::Service: tower::Service<ServerRequest, Response = ServerResponse, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        <L::Service as tower::Service<ServerRequest>>::Error: Into<BoxError>,
+    {
+        self.layers.push(layer);
+        self
+    }
+
+    /// What of the connection every request's extensions say; nothing by default.
+    #[must_use]
+    pub fn peer_extensions(mut self, extensions: PeerExtensions) -> Self {
+        self.router.peer_extensions = extensions;
         self
     }
 
@@ -141,7 +200,8 @@ impl ServerBuilder {
 
     /// The finished server.
     #[must_use]
-    pub fn build(self) -> Server {
+    pub fn build(mut self) -> Server {
+        self.router.stack = self.layers.build();
         let handshake = ServerHandshake {
             limits: self.limits,
             methods: self.router.paths(),

@@ -11,6 +11,10 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
+use super::PeerExtensions;
+use super::context::{Running, Unfinished};
+use super::head::{Head, undecodable};
+use super::layers::Capture;
 use super::reply::Responder;
 use crate::stream::{Inbound, Outbound, StreamWriter, pump, request_streaming};
 use crate::wire::{FrameKind, metadata};
@@ -31,9 +35,9 @@ pub trait Service: Send + Sync + 'static {
 /// A call that has arrived and not been answered.
 #[derive(Debug)]
 pub struct ServerCall {
-    pub(super) metadata: Bytes,
+    pub(super) head: Head,
     pub(super) message: Bytes,
-    pub(super) deadline: Option<Deadline>,
+    pub(super) running: Running,
     pub(super) responder: Responder,
     pub(super) streams: CallStreams,
 }
@@ -56,14 +60,12 @@ impl ServerCall {
         F: FnOnce(Request<Req>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
-        Box::pin(async move {
-            let Self { metadata, message, deadline, responder, .. } = self;
-            let result = match decode(metadata, message, deadline) {
-                Ok(request) => run(deadline, async move { handler(request).await }).await,
-                Err(status) => Err(status),
-            };
-            responder.reply(result).await;
-        })
+        let Self { head, message, running, responder, .. } = self;
+        let request = match decode(head, message, &running) {
+            Ok(request) => request,
+            Err(status) => return Box::pin(responder.fail(status)),
+        };
+        answer_message(responder, running, move || handler(request))
     }
 
     /// Runs the handler of a method with one request and a stream of responses.
@@ -75,37 +77,31 @@ impl ServerCall {
         F: FnOnce(Request<Req>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
     {
-        Box::pin(async move {
-            let Self { metadata, message, deadline, responder, streams } = self;
-            let result = match decode(metadata, message, deadline) {
-                Ok(request) => run(deadline, async move { handler(request).await }).await,
-                Err(status) => Err(status),
-            };
-            answer_stream(responder, deadline, &streams, result).await;
-        })
+        let Self { head, message, running, responder, streams } = self;
+        let request = match decode(head, message, &running) {
+            Ok(request) => request,
+            Err(status) => return Box::pin(responder.fail(status)),
+        };
+        answer_stream(responder, running, streams, move || handler(request))
     }
 
     /// Runs the handler of a method with a stream of requests and one response.
-    pub fn client_streaming<Req, Resp, F, Fut>(self, handler: F) -> HandlerFuture
+    pub fn client_streaming<Req, Resp, F, Fut>(mut self, handler: F) -> HandlerFuture
     where
         Req: Message + Default + 'static,
         Resp: Message + 'static,
         F: FnOnce(Request<Streaming<Req>>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
-        Box::pin(async move {
-            let request = self.streaming_request();
-            let Self { deadline, responder, .. } = self;
-            let result = match request {
-                Ok(request) => run(deadline, async move { handler(request).await }).await,
-                Err(status) => Err(status),
-            };
-            responder.reply(result).await;
-        })
+        let request = match self.streaming_request() {
+            Ok(request) => request,
+            Err(status) => return self.fail(status),
+        };
+        answer_message(self.responder, self.running, move || handler(request))
     }
 
     /// Runs the handler of a method with a stream each way.
-    pub fn streaming<Req, S, Resp, F, Fut>(self, handler: F) -> HandlerFuture
+    pub fn streaming<Req, S, Resp, F, Fut>(mut self, handler: F) -> HandlerFuture
     where
         Req: Message + Default + 'static,
         Resp: Message + 'static,
@@ -113,15 +109,11 @@ impl ServerCall {
         F: FnOnce(Request<Streaming<Req>>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
     {
-        Box::pin(async move {
-            let request = self.streaming_request();
-            let Self { deadline, responder, streams, .. } = self;
-            let result = match request {
-                Ok(request) => run(deadline, async move { handler(request).await }).await,
-                Err(status) => Err(status),
-            };
-            answer_stream(responder, deadline, &streams, result).await;
-        })
+        let request = match self.streaming_request() {
+            Ok(request) => request,
+            Err(status) => return self.fail(status),
+        };
+        answer_stream(self.responder, self.running, self.streams, move || handler(request))
     }
 
     /// Answers a call of a method that the service does not have.
@@ -135,22 +127,65 @@ impl ServerCall {
         Box::pin(self.responder.fail(status))
     }
 
-    fn streaming_request<M>(&self) -> Result<Request<Streaming<M>>, Status>
+    /// Takes what precedes the messages out of the call.
+    pub(super) fn take_head(&mut self) -> Result<(MetadataMap, Extensions), Status> {
+        let taken = Head::Encoded { block: Bytes::new(), peer: PeerExtensions::Omit };
+        std::mem::replace(&mut self.head, taken).decode(&self.running)
+    }
+
+    fn streaming_request<M>(&mut self) -> Result<Request<Streaming<M>>, Status>
     where
         M: Message + Default + 'static,
     {
         let Some(inbound) = self.streams.inbound.clone() else {
             return Err(Status::internal("the client sent one message where a stream is needed"));
         };
-        let (metadata, extensions) = head(self.metadata.clone(), self.deadline)?;
+        let (metadata, extensions) = self.take_head()?;
         let host = self.responder.host();
         let messages = request_streaming(inbound, host, self.responder.id);
         Ok(Request::from_parts(metadata, extensions, messages))
     }
 }
 
+/// Runs a handler and sends the message, or the status, that it returns.
+fn answer_message<M, Fut>(
+    responder: Responder,
+    running: Running,
+    handler: impl FnOnce() -> Fut + Send + 'static,
+) -> HandlerFuture
+where
+    M: Message + 'static,
+    Fut: Future<Output = Result<Response<M>, Status>> + Send + 'static,
+{
+    let deadline = running.deadline();
+    Box::pin(running.scope(async move {
+        // Not before the first poll: what a handler does at once runs inside its call, too.
+        let result = run(deadline, async move { handler().await }).await;
+        responder.reply(result).await;
+    }))
+}
+
+/// Runs a handler and sends the stream, or the status, that it returns.
+fn answer_stream<M, S, Fut>(
+    responder: Responder,
+    running: Running,
+    streams: CallStreams,
+    handler: impl FnOnce() -> Fut + Send + 'static,
+) -> HandlerFuture
+where
+    M: Message + 'static,
+    S: Stream<Item = Result<M, Status>> + Send + 'static,
+    Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
+{
+    let deadline = running.deadline();
+    Box::pin(running.scope(async move {
+        let result = run(deadline, async move { handler().await }).await;
+        send_stream(responder, deadline, &streams, result).await;
+    }))
+}
+
 /// Sends a handler's stream, or the status that it returned instead.
-async fn answer_stream<M, S>(
+async fn send_stream<M, S>(
     responder: Responder,
     deadline: Option<Deadline>,
     streams: &CallStreams,
@@ -167,54 +202,54 @@ async fn answer_stream<M, S>(
         Ok(response) => response.into_parts(),
         Err(status) => return responder.fail(status).await,
     };
-    let mut writer = StreamWriter::new(responder.host(), responder.id);
+    let writer = StreamWriter::new(responder.host(), responder.id);
+    let mut response = ResponseWriter { writer, capture: responder.capture.clone() };
+    let writer = &mut response.writer;
     let sending = async {
         let mut block = Vec::new();
         let encoded = metadata::encode(&metadata, &mut block);
         encoded.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         refusal::check_metadata("response", block.len(), "client's", writer.peer_limits())?;
         writer.send(FrameKind::Headers, &block, None).await?;
-        pump(pin!(stream), outbound, &mut writer, "response", "client's").await
+        pump(pin!(stream), outbound, writer, "response", "client's").await
     };
     let sent = run(deadline, sending).await;
     let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
-    responder.end(writer.place(), sent.map(|()| trailers)).await;
+    let place = response.writer.place();
+    responder.end(place, sent.map(|()| trailers)).await;
 }
 
-/// What precedes a request's message or messages.
-fn head(block: Bytes, deadline: Option<Deadline>) -> Result<(MetadataMap, Extensions), Status> {
-    let metadata = if block.is_empty() {
-        MetadataMap::new()
-    } else {
-        metadata::decode(block).map_err(|error| undecodable("metadata", &error))?
-    };
-    let mut extensions = Extensions::new();
-    if let Some(deadline) = deadline {
-        extensions.insert(deadline);
+/// The writer of a response stream. However it ends, layers learn how far it has come.
+struct ResponseWriter {
+    writer: StreamWriter,
+    capture: Option<Arc<Capture>>,
+}
+
+impl Drop for ResponseWriter {
+    fn drop(&mut self) {
+        if let Some(capture) = &self.capture {
+            capture.set_place(self.writer.place());
+        }
     }
-    Ok((metadata, extensions))
-}
-
-fn undecodable(what: &str, error: &dyn std::fmt::Display) -> Status {
-    Status::internal(format!("the request's {what} does not decode: {error}"))
 }
 
 fn decode<Req: Message + Default>(
-    block: Bytes,
+    head: Head,
     message: Bytes,
-    deadline: Option<Deadline>,
+    running: &Running,
 ) -> Result<Request<Req>, Status> {
-    let (metadata, extensions) = head(block, deadline)?;
+    let (metadata, extensions) = head.decode(running)?;
     let message = Req::decode(message).map_err(|error| undecodable("message", &error))?;
     Ok(Request::from_parts(metadata, extensions, message))
 }
 
 /// Runs a handler, or the stream that it returned, until the call's deadline. A panic ends its own
 /// call and nothing else.
-async fn run<T>(
+pub(super) async fn run<T>(
     deadline: Option<Deadline>,
     handler: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
+    let unfinished = Unfinished::new();
     // The service is shared by calls that run at the same time, so that it has to stand a panic
     // in one of them as it has to stand any other early end.
     let guarded = AssertUnwindSafe(handler).catch_unwind();
@@ -225,5 +260,11 @@ async fn run<T>(
             Err(_) => return Err(refusal::deadline_exceeded()),
         },
     };
-    result.unwrap_or_else(|_| Err(Status::internal("the handler panicked")))
+    match result {
+        Ok(result) => {
+            unfinished.finish();
+            result
+        }
+        Err(_) => Err(Status::internal("the handler panicked")),
+    }
 }

@@ -10,6 +10,8 @@ use tonic::Status;
 
 use super::ServerCall;
 use super::call::CallStreams;
+use super::context::Running;
+use super::head::Head;
 use super::reply::Responder;
 use super::session::ServerSession;
 use crate::calls::server::Start;
@@ -148,8 +150,7 @@ impl<T: Transport> ServerSession<T> {
         frame: Bytes,
     ) -> Result<(), ProtocolError> {
         let route = self.router.route(header.selector);
-        let kind =
-            route.as_ref().map(|(service, method)| service.descriptor().methods[*method].kind);
+        let kind = route.map(|(service, method)| service.descriptor().methods[method].kind);
         let streams = self.streams(header, kind);
         let draining = {
             let mut state = self.state();
@@ -162,22 +163,23 @@ impl<T: Transport> ServerSession<T> {
             }
             state.draining
         };
-        let (metadata, message) = take_apart(header, frame);
-        let call = ServerCall {
-            metadata,
-            message,
-            deadline: Deadline::from_wire(Instant::now(), header.argument),
-            responder: Responder { id: header.call, replies: this },
-            streams,
-        };
+        let (block, message) = take_apart(header, frame);
+        let responder = Responder::new(header.call, this);
         let refusal = match refusal::check_incoming("request", header, "server's", &self.limits) {
             Ok(()) if draining => Err(Status::unavailable("the server is shutting down")),
             other => other,
         };
         let future = match (refusal, route) {
-            (Err(status), _) => call.fail(status),
-            (Ok(()), Some((service, method))) => service.call(method, call),
-            (Ok(()), None) => call.unimplemented(),
+            (Err(status), _) => Box::pin(responder.fail(status)),
+            (Ok(()), None) => Box::pin(responder.fail(Status::unimplemented("no such method"))),
+            (Ok(()), Some((service, method))) => {
+                let deadline = Deadline::from_wire(Instant::now(), header.argument);
+                let descriptor = &service.descriptor().methods[method];
+                let running = Running::new(descriptor, deadline, Arc::clone(&self.peer));
+                let head = Head::Encoded { block, peer: self.router.peer_extensions };
+                let call = ServerCall { head, message, running, responder, streams };
+                self.router.dispatch(service, method, call)
+            }
         };
         self.run(header.call, future);
         Ok(())

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use prost::Message;
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Extensions, Response, Status};
 
+use super::layers::{Capture, ServerResponse};
 use crate::encode::Encode;
 use crate::frames::Parts;
 use crate::stream::StreamHost;
@@ -51,18 +52,44 @@ pub(super) trait Replies: StreamHost {
 pub(crate) struct Responder {
     pub(super) id: u64,
     pub(super) replies: Arc<dyn Replies>,
+    /// Where the answer goes instead when layers are to see it first.
+    pub(super) capture: Option<Arc<Capture>>,
 }
 
 impl Responder {
+    pub(super) fn new(id: u64, replies: Arc<dyn Replies>) -> Self {
+        Self { id, replies, capture: None }
+    }
+
+    /// The same obligation once more, for who answers what layers have seen.
+    pub(super) fn again(&self) -> Self {
+        Self::new(self.id, Arc::clone(&self.replies))
+    }
+
     /// Answers with what a handler returned.
-    pub(super) async fn reply<M: Message>(self, result: Result<Response<M>, Status>) {
-        let (metadata, message, mut extensions) = match result {
-            Ok(response) => response.into_parts(),
-            Err(status) => return self.fail(status).await,
-        };
+    pub(super) async fn reply<M: Message + 'static>(self, result: Result<Response<M>, Status>) {
+        if let Some(capture) = &self.capture {
+            return capture.set(result.map(ServerResponse::message));
+        }
+        match result {
+            Ok(response) => {
+                let (metadata, message, extensions) = response.into_parts();
+                self.send(metadata, extensions, &message).await;
+            }
+            Err(status) => self.fail(status).await,
+        }
+    }
+
+    /// Answers with one message.
+    pub(super) async fn send(
+        self,
+        metadata: MetadataMap,
+        mut extensions: Extensions,
+        message: &dyn Encode,
+    ) {
         let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
         let outcome = Outcome { metadata, result: Ok(trailers) };
-        match self.answer(&outcome, Some(&message)) {
+        match self.answer(&outcome, Some(message)) {
             Ok(answer) => self.settle(&answer).await,
             Err(status) => self.fail(status).await,
         }
@@ -80,6 +107,10 @@ impl Responder {
 
     /// Ends an answer of which `place` frames have been sent, with its status or its trailers.
     pub(super) async fn end(self, place: u64, result: Result<MetadataMap, Status>) {
+        if let Some(capture) = &self.capture {
+            capture.set_place(place);
+            return capture.set(result.map(ServerResponse::streamed));
+        }
         // The second is of use only when trailers do not fit.
         let code = result.as_ref().err().map_or(Code::ResourceExhausted, Status::code);
         let outcome = Outcome { metadata: MetadataMap::new(), result };

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Service;
+use super::layers::handle;
+use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
 
 /// The services of a server.
 #[derive(Default)]
@@ -10,6 +11,10 @@ pub(crate) struct Router {
     services: Vec<Arc<dyn Service>>,
     /// For each method id, the service's and the method's index.
     routes: Vec<(usize, usize)>,
+    /// The layers around all of them, where there are any.
+    pub(super) stack: Option<ServerStack>,
+    /// What every request's extensions say of the connection.
+    pub(super) peer_extensions: PeerExtensions,
 }
 
 impl Router {
@@ -28,9 +33,22 @@ impl Router {
     }
 
     /// The service of a method id, and the method's index in it.
-    pub(crate) fn route(&self, id: u16) -> Option<(&dyn Service, usize)> {
+    pub(crate) fn route(&self, id: u16) -> Option<(&Arc<dyn Service>, usize)> {
         let (service, method) = *self.routes.get(usize::from(id))?;
-        Some((&*self.services[service], method))
+        Some((&self.services[service], method))
+    }
+
+    /// Runs a call of the service, under the layers where there are any.
+    pub(super) fn dispatch(
+        &self,
+        service: &Arc<dyn Service>,
+        method: usize,
+        call: ServerCall,
+    ) -> HandlerFuture {
+        match &self.stack {
+            None => service.call(method, call),
+            Some(stack) => handle(stack.clone(), Arc::clone(service), method, call),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use tonic::Status;
 use super::call::CallStreams;
 use super::reply::{Answer, Replies, Responder};
 use super::router::Router;
-use super::{HandlerFuture, ServerConnection, ServerSetup};
+use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
 use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
@@ -33,6 +33,8 @@ pub(crate) struct ServerSession<T> {
     pub(super) limits: Limits,
     pub(super) peer_limits: Limits,
     pub(super) addresses: Addresses,
+    /// What handlers can know of the connection.
+    pub(super) peer: Arc<PeerInfo>,
     fallback: Option<String>,
     state: Mutex<State>,
     pub(super) idle: Notify,
@@ -71,12 +73,14 @@ impl State {
 impl<T: Transport> ServerSession<T> {
     /// Starts the session and its transport.
     pub(crate) fn start(transport: T, setup: ServerSetup) -> Arc<Self> {
+        let peer = PeerInfo::new(transport.name(), setup.addresses.clone());
         let session = Arc::new_cyclic(|this| Self {
             transport,
             router: setup.router,
             limits: setup.limits,
             peer_limits: setup.peer_limits,
             addresses: setup.addresses,
+            peer: Arc::new(peer),
             fallback: setup.fallback,
             state: Mutex::new(State {
                 calls: Calls::new(setup.limits.calls_max),
@@ -153,7 +157,7 @@ impl<T: Transport> ServerSession<T> {
         // The call counts as in flight until its refusal is sent, which bounds refusals too.
         let start = self.state().calls.start(id)?;
         if start == Start::Run {
-            let responder = Responder { id, replies: this };
+            let responder = Responder::new(id, this);
             self.run(id, Box::pin(responder.fail(status)));
         }
         Ok(())
@@ -189,7 +193,7 @@ impl<T: Transport> ServerSession<T> {
 
     fn spawn_refusal(&self, id: u64, status: Status) {
         if let Some(this) = self.this.upgrade() {
-            let responder = Responder { id, replies: this };
+            let responder = Responder::new(id, this);
             tokio::spawn(responder.fail(status));
         }
     }

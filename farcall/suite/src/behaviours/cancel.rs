@@ -23,8 +23,8 @@ const LARGE_LEN_MAX: usize = 3 << 20;
 pub(super) async fn dropping_a_call_drops_its_handler_and_harms_no_other(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let mut server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let mut server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let park = |tag| {
         let (stub, answer) = (stub.clone(), Some(ProduceRequest { seed: tag, len: 1000 }));
         async move { stub.park(ParkRequest { tag, answer, ..Default::default() }).await }

@@ -27,8 +27,8 @@ fn mixed_len(number: u64) -> usize {
 pub(super) async fn each_of_256_mixed_calls_gets_its_own_answer(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let calls = (0..CALL_COUNT).map(u64::from).map(|number| echo(&stub, number, mixed_len(number)));
     try_join_all(calls).await?;
     Ok(())
@@ -38,8 +38,8 @@ pub(super) async fn each_of_256_mixed_calls_gets_its_own_answer(
 pub(super) async fn calls_in_flight_are_answered_in_any_order(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let mut server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let mut server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let call = |tag: u64| {
         let stub = stub.clone();
         async move {
@@ -69,8 +69,8 @@ pub(super) async fn calls_in_flight_are_answered_in_any_order(
 pub(super) async fn small_calls_pass_while_large_ones_are_on_their_way(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let large = try_join_all((0..4).map(|number| echo(&stub, number, 4 << 20)));
     let small = try_join_all((0..64).map(|number| echo(&stub, 100 + number, 64)));
     futures::try_join!(large, small)?;

@@ -1,12 +1,11 @@
 //! Payloads of all sizes, byte for byte.
 
 use bytes::Bytes;
-use farcall::Channel;
 
+use crate::either::EitherProbe;
 use crate::failure::check;
 use crate::payload::{check_payload, payload};
 use crate::proto::EchoRequest;
-use crate::proto::probe_rpc::ProbeStub;
 use crate::{Failure, Harness};
 
 const KIB: usize = 1 << 10;
@@ -34,18 +33,22 @@ const SIZES: [usize; 13] = [
 const OVERHEAD_MAX: usize = 64;
 
 /// Makes one call and checks its answer.
-pub(super) async fn echo(stub: &ProbeStub<Channel>, seed: u64, len: usize) -> Result<(), Failure> {
+pub(super) async fn echo(
+    stub: impl Into<EitherProbe>,
+    seed: u64,
+    len: usize,
+) -> Result<(), Failure> {
     let expected = payload(seed, len);
     let request = EchoRequest { payload: expected.clone(), tail: Bytes::new() };
-    let reply = stub.echo(request).await?.into_inner();
+    let reply = stub.into().echo(request).await?.into_inner();
     check_payload("the payload", &reply.payload, &expected)
 }
 
 pub(super) async fn a_payload_of_any_size_comes_back_unchanged(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let border = 64 * KIB - OVERHEAD_MAX..64 * KIB;
     for (seed, len) in SIZES.into_iter().chain(border).enumerate() {
         echo(&stub, seed as u64, len).await?;
@@ -56,8 +59,8 @@ pub(super) async fn a_payload_of_any_size_comes_back_unchanged(
 pub(super) async fn a_payload_of_64_mib_comes_back_unchanged(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     echo(&stub, 64, 64 * MIB).await
 }
 
@@ -66,8 +69,8 @@ pub(super) async fn a_payload_of_64_mib_comes_back_unchanged(
 pub(super) async fn payloads_alias_the_memory_they_were_received_into(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     for len in [KIB, MIB] {
         let (first, second) = (payload(1, len), payload(2, len));
         let request = EchoRequest { payload: first.clone(), tail: second.clone() };

@@ -3,8 +3,9 @@
 use futures::future::BoxFuture;
 
 use super::{
-    calls_max, cancel, concurrency, connections, deadline, echo, limits, metadata, panic, restart,
-    shutdown, status, streams, unimplemented,
+    calls_max, cancel, concurrency, connections, context, deadline, echo, inherited, interceptors,
+    interop_calls, interop_ends, layers, limits, metadata, panic, restart, shutdown, status,
+    streams, unimplemented,
 };
 use crate::{Failure, Harness};
 
@@ -63,15 +64,58 @@ list! {
         a_stream_may_fail_after_its_messages
         metadata_precedes_a_stream
         dropping_a_response_stream_drops_the_servers
+        a_stream_outlives_its_client
         a_deadline_ends_a_stream_on_both_sides
         a_reader_that_stops_holds_back_its_own_stream_only
         a_message_over_the_limit_ends_its_stream
+    }
+    interop_calls {
+        interop_empty_unary
+        interop_large_unary
+        interop_client_streaming
+        interop_server_streaming
+        interop_ping_pong
+        interop_empty_stream
+        interop_custom_metadata
+    }
+    interop_ends {
+        interop_status_code_and_message
+        interop_special_status_message
+        interop_unimplemented_method
+        interop_unimplemented_service
+        interop_cancel_after_begin
+        interop_cancel_after_first_response
+        interop_timeout_on_sleeping_server
     }
     deadline {
         a_deadline_ends_the_call_and_drops_its_handler
         a_deadline_in_the_past_never_reaches_a_handler
         a_handler_sees_what_is_left_of_the_deadline
         a_channel_may_have_a_timeout_of_its_own
+    }
+    inherited {
+        calls_of_a_handler_inherit_its_deadline
+        a_call_of_a_handler_ends_with_the_handlers_own
+    }
+    context {
+        work_elsewhere_learns_that_its_call_was_given_up
+        a_handler_that_ends_by_itself_is_not_given_up
+        a_handler_knows_its_connection
+    }
+    interceptors {
+        interceptors_of_a_client_see_every_kind_of_call
+        interceptors_of_a_server_see_every_kind_of_call
+        an_interceptor_that_panics_ends_its_own_call_only
+    }
+    layers {
+        layers_of_a_client_see_every_kind_of_call
+        layers_of_a_server_see_every_kind_of_call
+        a_clients_timeout_layer_ends_a_call
+        a_servers_timeout_layer_ends_calls_and_streams
+        a_clients_limit_lets_calls_in_one_by_one
+        a_servers_limit_lets_calls_in_one_by_one
+        a_client_sheds_load
+        a_server_sheds_load
     }
     cancel {
         dropping_a_call_drops_its_handler_and_harms_no_other

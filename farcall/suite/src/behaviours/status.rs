@@ -15,7 +15,7 @@ use crate::{Failure, Harness};
 pub(super) async fn a_status_arrives_with_words_details_and_metadata(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let server = harness.serve().await?;
+    let server = harness.serve_either().await?;
     let message = "nicht möglich: 日本語 🚂\nsecond line\twith a tab and 100 %";
     let request = FailRequest {
         code: Code::FailedPrecondition.into(),
@@ -23,7 +23,7 @@ pub(super) async fn a_status_arrives_with_words_details_and_metadata(
         details: Bytes::from_static(b"\x00raw\xff details"),
         metadata: sample(),
     };
-    let status = refused("a call that fails", server.stub().await?.fail(request).await)?;
+    let status = refused("a call that fails", server.probe().await?.fail(request).await)?;
     check_eq("the code", &status.code(), &Code::FailedPrecondition)?;
     check_eq("the words", status.message(), message)?;
     check_eq("the details", status.details(), b"\x00raw\xff details")?;
@@ -32,7 +32,7 @@ pub(super) async fn a_status_arrives_with_words_details_and_metadata(
 
 /// The details that tonic-types makes and reads.
 pub(super) async fn rich_error_details_survive(harness: &Harness) -> Result<(), Failure> {
-    let server = harness.serve().await?;
+    let server = harness.serve_either().await?;
     let mut details = ErrorDetails::new();
     details
         .set_retry_info(Some(Duration::from_secs(3)))
@@ -47,15 +47,15 @@ pub(super) async fn rich_error_details_survive(harness: &Harness) -> Result<(), 
         details: Bytes::copy_from_slice(sent.details()),
         metadata: Vec::new(),
     };
-    let status = refused("a call that fails", server.stub().await?.fail(request).await)?;
+    let status = refused("a call that fails", server.probe().await?.fail(request).await)?;
     let arrived = status.get_error_details();
     check_eq("the details", &format!("{arrived:?}"), &format!("{details:?}"))?;
     check_eq("the code", &status.code(), &Code::InvalidArgument)
 }
 
 pub(super) async fn every_code_survives(harness: &Harness) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     for code in 1..=16 {
         let request = FailRequest { code, message: format!("{code}"), ..Default::default() };
         let status = refused("a call that fails", stub.fail(request).await)?;

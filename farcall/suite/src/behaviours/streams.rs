@@ -2,22 +2,27 @@
 
 use std::time::Duration;
 
-use farcall::{Channel, Code, Deadline, Limits, Request, Status, Streaming};
+use farcall::{Code, Limits, Request, Status, Streaming};
 use futures::stream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::echo::echo;
+use crate::either::EitherProbe;
 use crate::failure::{check, check_eq, refused};
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoReply, EchoRequest, FailRequest, ProduceRequest};
+use crate::served::{Served, Stack};
 use crate::streams::Digest;
 use crate::watch::Event;
 use crate::{Failure, Harness};
 
 /// Small and large in turns, so that large messages are overtaken on their way.
 const MIXED_LENS: [usize; 9] = [0, 5, 1 << 20, 40, 70_000, 3, 3 << 20, 5000, 1];
+
+/// Long enough for a stream to begin, on the slowest machine that is tried.
+const SOON: Duration = Duration::from_millis(500);
 
 fn message(seed: u64, len: usize) -> EchoRequest {
     EchoRequest { payload: payload(seed, len), ..Default::default() }
@@ -42,8 +47,8 @@ async fn end(replies: &mut Streaming<EchoReply>) -> Result<(), Failure> {
 }
 
 pub(super) async fn many_small_messages_come_in_order(harness: &Harness) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let lens: Vec<usize> = (0..2000).map(|index| index % 70).collect();
     let mut replies = stub.download(wanted(&lens)).await?.into_inner();
     read(&mut replies, &lens).await?;
@@ -53,8 +58,8 @@ pub(super) async fn many_small_messages_come_in_order(harness: &Harness) -> Resu
 pub(super) async fn small_and_large_messages_come_in_order(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let mut replies = stub.download(wanted(&MIXED_LENS)).await?.into_inner();
     read(&mut replies, &MIXED_LENS).await?;
     end(&mut replies).await
@@ -63,8 +68,8 @@ pub(super) async fn small_and_large_messages_come_in_order(
 pub(super) async fn a_request_stream_arrives_whole_and_in_order(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let small = (0..1000).map(|index| message(index, 30));
     let mixed = (1..).zip(MIXED_LENS).map(|(seed, len)| message(seed, len));
     let messages: Vec<_> = small.chain(mixed).collect();
@@ -77,8 +82,8 @@ pub(super) async fn a_request_stream_arrives_whole_and_in_order(
 pub(super) async fn a_conversation_goes_message_by_message(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let (sender, requests) = mpsc::channel(1);
     let mut replies = stub.chat(ReceiverStream::new(requests)).await?.into_inner();
     for (seed, len) in (1..).zip(MIXED_LENS) {
@@ -92,8 +97,8 @@ pub(super) async fn a_conversation_goes_message_by_message(
 }
 
 pub(super) async fn empty_streams_end_at_once(harness: &Harness) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     end(&mut stub.download(wanted(&[])).await?.into_inner()).await?;
     end(&mut stub.chat(stream::empty()).await?.into_inner()).await?;
     let reply = stub.upload(stream::empty()).await?.into_inner();
@@ -101,8 +106,8 @@ pub(super) async fn empty_streams_end_at_once(harness: &Harness) -> Result<(), F
 }
 
 pub(super) async fn a_stream_may_fail_after_its_messages(harness: &Harness) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let code = Code::DataLoss as i32;
     let failure = FailRequest { code, message: "half of it".into(), ..Default::default() };
     let request = DownloadRequest { failure: Some(failure), ..wanted(&MIXED_LENS) };
@@ -113,8 +118,8 @@ pub(super) async fn a_stream_may_fail_after_its_messages(harness: &Harness) -> R
 }
 
 pub(super) async fn metadata_precedes_a_stream(harness: &Harness) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let mut request = Request::new(wanted(&[3]));
     request.metadata_mut().insert("x-stream", farcall::metadata::MetadataValue::from_static("yes"));
     let response = stub.download(request).await?;
@@ -130,8 +135,8 @@ pub(super) async fn metadata_precedes_a_stream(harness: &Harness) -> Result<(), 
 pub(super) async fn dropping_a_response_stream_drops_the_servers(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let mut server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let mut server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let request = DownloadRequest { park: Some(7), ..wanted(&[10, 10]) };
     let mut replies = stub.download(request).await?.into_inner();
     read(&mut replies, &[10, 10]).await?;
@@ -141,27 +146,54 @@ pub(super) async fn dropping_a_response_stream_drops_the_servers(
     echo(&stub, 1, 100).await
 }
 
+/// What is called once and then read for long needs no client meanwhile.
+pub(super) async fn a_stream_outlives_its_client(harness: &Harness) -> Result<(), Failure> {
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
+    let (sender, requests) = mpsc::channel(1);
+    let mut chat = stub.chat(ReceiverStream::new(requests)).await?.into_inner();
+    let mut download = stub.download(wanted(&MIXED_LENS)).await?.into_inner();
+    drop(stub);
+    read(&mut download, &MIXED_LENS).await?;
+    end(&mut download).await?;
+    for (seed, len) in (1..).zip(MIXED_LENS) {
+        let sent = sender.send(message(seed, len)).await;
+        check(sent.is_ok(), "the request stream", "closed")?;
+        let reply = chat.message().await?.unwrap_or_default();
+        check_payload("an answer", &reply.payload, &payload(seed, len))?;
+    }
+    drop(sender);
+    end(&mut chat).await?;
+    drop((chat, download));
+    let Served::Farcall(server) = server else { return Ok(()) };
+    server.until("the connection's end", |server| server.connections().is_empty()).await
+}
+
 pub(super) async fn a_deadline_ends_a_stream_on_both_sides(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let mut server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let mut server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let mut request = Request::new(DownloadRequest { park: Some(8), ..wanted(&[10]) });
-    let deadline = tokio::time::Instant::now() + Duration::from_millis(300);
-    request.extensions_mut().insert(Deadline(deadline));
+    request.set_timeout(SOON);
     let mut replies = stub.download(request).await?.into_inner();
     read(&mut replies, &[10]).await?;
+    check_eq("the stream", &server.event().await?, &Event::Entered(8))?;
+    if server.stack() == Stack::Tonic {
+        // Its timers stop when the stream begins: nothing ends that any more.
+        let message = tokio::time::timeout(2 * SOON, replies.message()).await;
+        return check(message.is_err(), "the end of the stream", message);
+    }
     let status = refused("the stream", replies.message().await)?;
     check_eq("the code", &status.code(), &Code::DeadlineExceeded)?;
-    check_eq("the stream", &server.event().await?, &Event::Entered(8))?;
     check_eq("the stream", &server.event().await?, &Event::Dropped(8))
 }
 
 pub(super) async fn a_reader_that_stops_holds_back_its_own_stream_only(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let server = harness.serve().await?;
-    let stub = server.stub().await?;
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
     let lens = [1000; 100];
     let request = DownloadRequest { rounds: 100, ..wanted(&lens) };
     let mut unread = stub.download(request).await?.into_inner();
@@ -177,7 +209,7 @@ pub(super) async fn a_reader_that_stops_holds_back_its_own_stream_only(
 }
 
 /// Other streams on the same connection.
-async fn neighbours(stub: &ProbeStub<Channel>) -> Result<(), Failure> {
+async fn neighbours(stub: &EitherProbe) -> Result<(), Failure> {
     let mut replies = stub.download(wanted(&MIXED_LENS)).await?.into_inner();
     read(&mut replies, &MIXED_LENS).await?;
     end(&mut replies).await

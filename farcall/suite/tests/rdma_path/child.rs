@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
-use crate::rig::{Serving, config, connect, download, slow, upload};
+use crate::rig::{Serving, config, connect, download, runtime, slow, upload};
 
 /// The variable that says what the process is to do.
 const ROLE: &str = "FARCALL_RDMA_PATH_CHILD";
@@ -52,12 +52,7 @@ pub(crate) fn role() -> Option<String> {
 /// Plays a role.
 pub(crate) fn run(role: &str) -> ExitCode {
     let role = Role::from_text(role).expect("a role");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    match runtime.block_on(play(role)) {
+    match runtime().block_on(play(role)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("child: {failure}");

@@ -1,5 +1,5 @@
 //! That payloads really go by verbs, and what happens to a path in between: processes killed and
-//! calls dropped in the middle of a READ, lanes that are full, proofs that fail.
+//! calls dropped in the middle of a READ, runtimes that end, lanes that are full, proofs that fail.
 //!
 //! Needs RDMA devices that count what Soft-RoCE counts, like those of the virtual machine that
 //! `cargo xtask test` starts, and nobody else on them. As in `tests/rdma.rs`, the variable
@@ -15,6 +15,7 @@ mod fallback;
 mod killed;
 mod proxy;
 mod rig;
+mod runtimes;
 mod shared_queue;
 
 use std::process::ExitCode;
@@ -35,6 +36,9 @@ const TESTS: &[Test] = &[
     ("a_server_killed_while_its_download_is_read", killed::server_downloading),
     ("a_server_killed_while_it_reads_an_upload", killed::server_uploading),
     ("calls_dropped_while_their_payload_is_read", dropped::two_hundred_calls),
+    ("a_channel_dropped_outside_a_runtime_is_closed", runtimes::channel_dropped_outside),
+    ("a_channel_outlives_its_runtime", runtimes::runtime_gone_before_its_channel),
+    ("a_server_is_gone_with_its_runtime", runtimes::server_gone_with_its_runtime),
     ("an_address_without_a_device_falls_back", fallback::address_without_device),
     ("a_full_lane_falls_back", fallback::full_lane),
     ("a_path_to_no_queue_pair_falls_back", fallback::wrong_queue_pair),

@@ -8,6 +8,7 @@ use farcall::{Channel, Config, ConnectionInfo, LaneInfo, Limits, RdmaConfig, Ser
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Failure, Probe, Watch, payload};
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::device::{Counts, Device};
@@ -52,11 +53,7 @@ impl Rig {
 
     /// Runs a test on a runtime of its own.
     pub(crate) fn run<T>(&self, test: impl Future<Output = T>) -> T {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime = runtime();
         let result = runtime.block_on(test);
         runtime.shutdown_timeout(LIMIT);
         result
@@ -79,6 +76,12 @@ impl Rig {
     pub(crate) fn queue_pair_counts(&self) -> (usize, usize) {
         (self.server_device.queue_pair_count(), self.client_device.queue_pair_count())
     }
+}
+
+/// A runtime of two threads.
+pub(crate) fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().expect("the system has threads")
 }
 
 /// A server in this process.

@@ -1,0 +1,150 @@
+//! A server of either stack, and clients of the same.
+
+use std::time::Duration;
+
+use rpc_core::Channel;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::transport::{Endpoint, Server};
+
+use crate::either::{EitherProbe, EitherTest, EitherUnimplemented};
+use crate::failure::Cause;
+use crate::interop::Interop;
+use crate::interop_proto::test_service_client::TestServiceClient;
+use crate::interop_proto::test_service_rpc::TestServiceStub;
+use crate::interop_proto::test_service_server::TestServiceServer;
+use crate::interop_proto::unimplemented_service_client::UnimplementedServiceClient;
+use crate::interop_proto::unimplemented_service_rpc::UnimplementedServiceStub;
+use crate::proto::probe_client::ProbeClient;
+use crate::proto::probe_rpc::ProbeStub;
+use crate::proto::probe_server::ProbeServer;
+use crate::watch::{Event, Watch};
+use crate::{Failure, Harness, Path, Probe, Running};
+
+/// Whose client and server are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stack {
+    Farcall,
+    Tonic,
+}
+
+/// A server that is there for one behaviour.
+#[derive(Debug)]
+pub(crate) enum Served {
+    Farcall(Box<Running>),
+    Tonic(Box<TonicServer>),
+}
+
+/// tonic's own server with the same services, on loopback.
+#[derive(Debug)]
+pub(crate) struct TonicServer {
+    endpoint: Endpoint,
+    message_len_max: usize,
+    watch: Watch,
+    limit: Duration,
+    _serving: AbortOnDropHandle<Result<(), tonic::transport::Error>>,
+}
+
+impl Harness {
+    /// Starts a server of the stack under test.
+    pub(crate) async fn serve_either(&self) -> Result<Served, Failure> {
+        match self.path() {
+            Path::Tonic => Ok(Served::Tonic(Box::new(TonicServer::start(self).await?))),
+            _ => Ok(Served::Farcall(Box::new(self.serve().await?))),
+        }
+    }
+}
+
+impl TonicServer {
+    /// Starts it under limits like ours, where tonic has them.
+    async fn start(harness: &Harness) -> Result<Self, Failure> {
+        let limits = Harness::limits();
+        let message_len_max = usize::try_from(limits.message_len_max).unwrap_or(usize::MAX);
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let endpoint = Endpoint::from_shared(format!("http://{}", listener.local_addr()?))?;
+        let (probe, watch) = Probe::new();
+        let interop = TestServiceServer::new(Interop::beside(&probe));
+        let serving = Server::builder()
+            .max_concurrent_streams(limits.calls_max)
+            .add_service(ProbeServer::new(probe).max_decoding_message_size(message_len_max))
+            .add_service(interop.max_decoding_message_size(message_len_max))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        let serving = AbortOnDropHandle::new(tokio::spawn(serving));
+        Ok(Self { endpoint, message_len_max, watch, limit: harness.limit(), _serving: serving })
+    }
+}
+
+/// A connection of either stack.
+enum Connected<'a> {
+    Farcall(Channel),
+    Tonic(tonic::transport::Channel, &'a TonicServer),
+}
+
+impl Served {
+    pub(crate) fn stack(&self) -> Stack {
+        match self {
+            Self::Farcall(_) => Stack::Farcall,
+            Self::Tonic(_) => Stack::Tonic,
+        }
+    }
+
+    async fn connect(&self) -> Result<Connected<'_>, Failure> {
+        match self {
+            Self::Farcall(running) => Ok(Connected::Farcall(running.channel().await?)),
+            Self::Tonic(server) => Ok(Connected::Tonic(server.endpoint.connect().await?, server)),
+        }
+    }
+
+    /// A client of the suite's service over a new connection.
+    pub(crate) async fn probe(&self) -> Result<EitherProbe, Failure> {
+        Ok(match self.connect().await? {
+            Connected::Farcall(channel) => EitherProbe::Farcall(ProbeStub::new(channel)),
+            Connected::Tonic(channel, server) => {
+                let client = ProbeClient::new(channel);
+                EitherProbe::Tonic(client.max_decoding_message_size(server.message_len_max))
+            }
+        })
+    }
+
+    /// A client of the interoperability tests' service over a new connection.
+    pub(crate) async fn test(&self) -> Result<EitherTest, Failure> {
+        Ok(match self.connect().await? {
+            Connected::Farcall(channel) => EitherTest::Farcall(TestServiceStub::new(channel)),
+            Connected::Tonic(channel, _) => EitherTest::Tonic(TestServiceClient::new(channel)),
+        })
+    }
+
+    /// A client of a service that the server does not have.
+    pub(crate) async fn unimplemented(&self) -> Result<EitherUnimplemented, Failure> {
+        Ok(match self.connect().await? {
+            Connected::Farcall(channel) => {
+                EitherUnimplemented::Farcall(UnimplementedServiceStub::new(channel))
+            }
+            Connected::Tonic(channel, _) => {
+                EitherUnimplemented::Tonic(UnimplementedServiceClient::new(channel))
+            }
+        })
+    }
+
+    /// The next event of a handler.
+    pub(crate) async fn event(&mut self) -> Result<Event, Failure> {
+        match self {
+            Self::Farcall(running) => running.event().await,
+            Self::Tonic(server) => {
+                let event = tokio::time::timeout(server.limit, server.watch.next()).await;
+                let (what, seconds) = ("an event of a handler", server.limit.as_secs());
+                let timed_out = || Failure::new(Cause::TimedOut { what, seconds });
+                event.ok().flatten().ok_or_else(timed_out)
+            }
+        }
+    }
+
+    /// The events of handlers, and the gate.
+    pub(crate) fn watch(&mut self) -> &mut Watch {
+        match self {
+            Self::Farcall(running) => running.watch(),
+            Self::Tonic(server) => &mut server.watch,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A call as a client's layers see it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::Stream;
+use prost::Message;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Request};
+
+use crate::client::Started;
+use crate::client::upload::upload;
+use crate::deadline::take_grpc_timeout;
+use crate::encode::Encode;
+use crate::layer::Described;
+use crate::{Deadline, MethodDescriptor};
+
+/// A call on its way to the server, its messages' types forgotten.
+pub struct ClientCall {
+    method: &'static MethodDescriptor,
+    metadata: MetadataMap,
+    extensions: Extensions,
+    deadline: Option<Deadline>,
+    pub(super) body: CallBody,
+}
+
+/// What the client sends.
+pub(super) enum CallBody {
+    /// One message; shared, so that a call can be made again.
+    Message(Arc<dyn Encode>),
+    /// A stream of messages.
+    Stream(Box<dyn Upload>),
+}
+
+impl ClientCall {
+    /// A call with one request.
+    pub(super) fn with_message<M: Message + 'static>(
+        method: &'static MethodDescriptor,
+        request: Request<M>,
+    ) -> Self {
+        let (metadata, extensions, message) = request.into_parts();
+        Self::new(method, (metadata, extensions), CallBody::Message(Arc::new(message)))
+    }
+
+    /// A call with a stream of requests.
+    pub(super) fn with_stream<S>(method: &'static MethodDescriptor, request: Request<S>) -> Self
+    where
+        S: Stream<Item: Message> + Send + 'static,
+    {
+        let (metadata, extensions, stream) = request.into_parts();
+        Self::new(method, (metadata, extensions), CallBody::Stream(Box::new(stream)))
+    }
+
+    fn new(
+        method: &'static MethodDescriptor,
+        (mut metadata, extensions): (MetadataMap, Extensions),
+        body: CallBody,
+    ) -> Self {
+        // Here rather than in the channel, because a layer may hand the call to another task. The
+        // timeout stays in the metadata: it takes the place of the channel's own.
+        let timeout = metadata.get("grpc-timeout").cloned();
+        let relative = take_grpc_timeout(&mut metadata);
+        if let Some(timeout) = timeout {
+            metadata.insert("grpc-timeout", timeout);
+        }
+        let relative = relative.map(|timeout| Deadline::after(Instant::now(), timeout));
+        let explicit = extensions.get::<Deadline>().copied();
+        let deadline = relative.into_iter().chain(explicit).chain(Deadline::current()).min();
+        Self { method, metadata, extensions, deadline, body }
+    }
+
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &'static MethodDescriptor {
+        self.method
+    }
+
+    /// When the call ends at the latest, as far as its caller and the call that is being handled
+    /// around it say; the channel's own timeout may come earlier.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Deadline> {
+        self.deadline
+    }
+
+    /// Brings the call's deadline nearer; one that is further away changes nothing.
+    pub fn limit(&mut self, deadline: Deadline) {
+        self.deadline = self.deadline.into_iter().chain([deadline]).min();
+    }
+
+    /// The request's metadata.
+    #[must_use]
+    pub fn metadata(&self) -> &MetadataMap {
+        &self.metadata
+    }
+
+    /// The request's metadata, to be changed before it is sent.
+    pub fn metadata_mut(&mut self) -> &mut MetadataMap {
+        &mut self.metadata
+    }
+
+    /// What the caller tells layers.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// What layers tell each other; a [`Deadline`] among it counts.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+
+    /// The same call once more, for layers that repeat calls; `None` when its requests are a
+    /// stream, which can be read only once.
+    #[must_use]
+    pub fn try_clone(&self) -> Option<Self> {
+        let CallBody::Message(message) = &self.body else { return None };
+        Some(Self {
+            method: self.method,
+            metadata: self.metadata.clone(),
+            extensions: self.extensions.clone(),
+            deadline: self.deadline,
+            body: CallBody::Message(Arc::clone(message)),
+        })
+    }
+
+    /// What the channel makes the call with.
+    pub(super) fn into_parts(self) -> (Request<()>, CallBody) {
+        let Self { metadata, mut extensions, deadline, body, .. } = self;
+        let set = extensions.get::<Deadline>().copied();
+        if let Some(earliest) = set.into_iter().chain(deadline).min() {
+            extensions.insert(earliest);
+        }
+        (Request::from_parts(metadata, extensions, ()), body)
+    }
+}
+
+impl Described for ClientCall {
+    fn method(&self) -> &'static MethodDescriptor {
+        self.method
+    }
+}
+
+impl fmt::Debug for ClientCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCall")
+            .field("method", &self.method.path)
+            .field("metadata", &self.metadata)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A stream of requests, its type forgotten.
+pub(super) trait Upload: Send {
+    /// Sends it as the requests of a call.
+    fn start(self: Box<Self>, started: &Started) -> Option<AbortOnDropHandle<()>>;
+}
+
+impl<S> Upload for S
+where
+    S: Stream<Item: Message> + Send + 'static,
+{
+    fn start(self: Box<Self>, started: &Started) -> Option<AbortOnDropHandle<()>> {
+        upload(*self, started)
+    }
+}

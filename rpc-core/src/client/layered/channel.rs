@@ -1,0 +1,99 @@
+//! A stack of layers as what stubs call.
+
+use futures::Stream;
+use prost::Message;
+use tonic::{Request, Response, Status, Streaming};
+use tower::{BoxError, Service, ServiceExt};
+
+use super::{ClientCall, ClientReply};
+use crate::client::channel::within;
+use crate::layer::into_status;
+use crate::{Caller, MethodDescriptor};
+
+/// Makes calls through a `tower::Service`: a [`crate::Channel`] with layers around it, or whatever
+/// else takes a [`ClientCall`]. Made by [`crate::Channel::layer`].
+///
+/// The service is cloned for every call, as everywhere in tower; tower's layers share between
+/// clones what has to be shared. The call's deadline counts while a layer waits, too.
+#[derive(Debug, Clone)]
+pub struct LayeredChannel<S> {
+    service: S,
+}
+
+impl<S> LayeredChannel<S> {
+    /// Makes calls through `service`.
+    pub fn new(service: S) -> Self {
+        Self { service }
+    }
+}
+
+impl<S> LayeredChannel<S>
+where
+    S: Service<ClientCall, Response = ClientReply> + Clone + Send + Sync,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+{
+    async fn make(&self, call: ClientCall) -> Result<ClientReply, Status> {
+        within(call.deadline(), async {
+            let mut service = self.service.clone();
+            let ready = service.ready().await.map_err(into_status)?;
+            ready.call(call).await.map_err(into_status)
+        })
+        .await
+    }
+}
+
+impl<S> Caller for LayeredChannel<S>
+where
+    S: Service<ClientCall, Response = ClientReply> + Clone + Send + Sync,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+{
+    async fn unary<Req, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        request: Request<Req>,
+    ) -> Result<Response<Resp>, Status>
+    where
+        Req: Message + 'static,
+        Resp: Message + Default + 'static,
+    {
+        self.make(ClientCall::with_message(method, request)).await?.into_message()
+    }
+
+    async fn server_streaming<Req, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        request: Request<Req>,
+    ) -> Result<Response<Streaming<Resp>>, Status>
+    where
+        Req: Message + 'static,
+        Resp: Message + Default + 'static,
+    {
+        self.make(ClientCall::with_message(method, request)).await?.into_stream()
+    }
+
+    async fn client_streaming<St, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        request: Request<St>,
+    ) -> Result<Response<Resp>, Status>
+    where
+        St: Stream<Item: Message> + Send + 'static,
+        Resp: Message + Default + 'static,
+    {
+        self.make(ClientCall::with_stream(method, request)).await?.into_message()
+    }
+
+    async fn streaming<St, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        request: Request<St>,
+    ) -> Result<Response<Streaming<Resp>>, Status>
+    where
+        St: Stream<Item: Message> + Send + 'static,
+        Resp: Message + Default + 'static,
+    {
+        self.make(ClientCall::with_stream(method, request)).await?.into_stream()
+    }
+}

@@ -1,0 +1,18 @@
+//! What the layers of clients and of servers have in common.
+//!
+//! tower's own layers work on both sides; their errors become statuses here. What a client's call
+//! and a server's request are stands in [`crate::client`] and [`crate::server`].
+
+mod error;
+mod trace;
+
+pub use error::into_status;
+pub use trace::{Trace, TraceLayer};
+
+use crate::MethodDescriptor;
+
+/// A request that knows which method it calls.
+pub trait Described {
+    /// The method.
+    fn method(&self) -> &'static MethodDescriptor;
+}

@@ -1,0 +1,99 @@
+//! A span for every call.
+
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use tonic::{Code, Status};
+use tower::{BoxError, Layer, Service};
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use super::{Described, into_status};
+
+/// Puts every call into a span `call` with its `service`, its `method` and, when it has ended, its
+/// `status`; a call that is dropped has the status `Cancelled`.
+///
+/// The same layer serves clients and servers. On a server the span lasts until a stream has ended,
+/// on a client until its first answer, the headers of a stream included.
+///
+/// # Examples
+///
+/// ```
+/// use rpc_core::Server;
+/// use rpc_core::layer::TraceLayer;
+///
+/// let server = Server::builder().layer(TraceLayer::new()).build();
+/// # drop(server);
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct TraceLayer;
+
+impl TraceLayer {
+    /// The layer.
+    #[must_use]
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+impl<S> Layer<S> for TraceLayer {
+    type Service = Trace<S>;
+
+    fn layer(&self, inner: S) -> Trace<S> {
+        Trace { inner }
+    }
+}
+
+/// The service that [`TraceLayer`] makes.
+#[derive(Debug, Clone)]
+pub struct Trace<S> {
+    inner: S,
+}
+
+impl<S, R> Service<R> for Trace<S>
+where
+    R: Described,
+    S: Service<R, Error: Into<BoxError>, Response: 'static, Future: Send + 'static>,
+{
+    type Response = S::Response;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<S::Response, Status>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.inner.poll_ready(cx).map_err(into_status)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let method = request.method();
+        let span = tracing::info_span!(
+            "call",
+            service = method.service(),
+            method = method.name(),
+            status = Empty
+        );
+        // What the layers inside do at once belongs to the call as well.
+        let call = span.in_scope(|| self.inner.call(request));
+        let dropped = Outcome { span: span.clone(), code: Code::Cancelled };
+        let traced = async move {
+            // Bound as a whole, so that the whole is dropped with the call.
+            let mut outcome = dropped;
+            let result = call.await.map_err(into_status);
+            outcome.code = result.as_ref().err().map_or(Code::Ok, Status::code);
+            result
+        };
+        Box::pin(traced.instrument(span))
+    }
+}
+
+/// Records the status when the call is over, whichever way.
+struct Outcome {
+    span: Span,
+    code: Code,
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        self.span.record("status", tracing::field::debug(self.code));
+    }
+}

@@ -1,0 +1,232 @@
+//! The call that is being handled, for whoever runs inside its handler.
+//!
+//! It is a task-local of the handler, its stream included. Nothing is allocated for it unless a
+//! handler asks: the token by which work elsewhere learns of the call's end is made at that moment.
+
+use std::cell::OnceCell;
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+use super::PeerInfo;
+use crate::{Deadline, MethodDescriptor};
+
+tokio::task_local! {
+    static RUNNING: Running;
+}
+
+/// What a handler can know of its call beside the request.
+///
+/// When the client gives the call up, its deadline passes or the connection ends, the handler is
+/// dropped where it waits. [`CallContext::cancellation`] is for what the handler has started
+/// elsewhere, a thread or a task of its own, which nobody drops.
+///
+/// # Examples
+///
+/// ```
+/// use rpc_core::server::CallContext;
+/// use rpc_core::{Code, Status};
+///
+/// async fn search() -> Result<u64, Status> {
+///     let call = CallContext::current().ok_or_else(|| Status::internal("not in a handler"))?;
+///     let searching = tokio::task::spawn_blocking(move || {
+///         // Looks now and then whether anybody still wants to know.
+///         (0..1_000_000).take_while(|_| !call.is_cancelled()).sum()
+///     });
+///     searching.await.map_err(|error| Status::new(Code::Internal, error.to_string()))
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct CallContext {
+    method: &'static MethodDescriptor,
+    deadline: Option<Deadline>,
+    peer: Arc<PeerInfo>,
+    cancellation: CancellationToken,
+}
+
+impl CallContext {
+    /// The call that is being handled; `None` outside of a handler. The first time that a call is
+    /// asked for its context costs an allocation.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        Self::with_current(Running::context)
+    }
+
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &'static MethodDescriptor {
+        self.method
+    }
+
+    /// When the call ends at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Deadline> {
+        self.deadline
+    }
+
+    /// The connection that the call came in on.
+    #[must_use]
+    pub fn peer(&self) -> &Arc<PeerInfo> {
+        &self.peer
+    }
+
+    /// Fires when the handler, or the stream that it returned, is given up before it has ended: by
+    /// the client, the deadline, the end of the connection, a layer, or a panic. A handler that
+    /// ends by itself does not fire it.
+    #[must_use]
+    pub fn cancellation(&self) -> &CancellationToken {
+        &self.cancellation
+    }
+
+    /// Whether the call has been given up.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancellation.is_cancelled()
+    }
+
+    /// Waits until the call is given up; for ever when its handler ends by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling loses nothing.
+    pub fn cancelled(&self) -> WaitForCancellationFuture<'_> {
+        self.cancellation.cancelled()
+    }
+
+    pub(super) fn with_current<T>(look: impl FnOnce(&Running) -> T) -> Option<T> {
+        RUNNING.try_with(look).ok()
+    }
+}
+
+/// A call's part of the task-local.
+#[derive(Debug)]
+pub(super) struct Running {
+    method: &'static MethodDescriptor,
+    deadline: Option<Deadline>,
+    peer: Arc<PeerInfo>,
+    cancellation: OnceCell<CancellationToken>,
+}
+
+impl Running {
+    pub(super) fn new(
+        method: &'static MethodDescriptor,
+        deadline: Option<Deadline>,
+        peer: Arc<PeerInfo>,
+    ) -> Self {
+        Self { method, deadline, peer, cancellation: OnceCell::new() }
+    }
+
+    pub(super) fn method(&self) -> &'static MethodDescriptor {
+        self.method
+    }
+
+    pub(super) fn deadline(&self) -> Option<Deadline> {
+        self.deadline
+    }
+
+    pub(super) fn peer(&self) -> &Arc<PeerInfo> {
+        &self.peer
+    }
+
+    /// Runs a handler as this call's; calls that it makes inherit the call's deadline.
+    pub(super) fn scope<F: Future<Output = ()>>(
+        self,
+        handler: F,
+    ) -> impl Future<Output = ()> + use<F> {
+        let deadline = self.deadline;
+        RUNNING.scope(self, Deadline::of_call(deadline, handler))
+    }
+
+    fn context(&self) -> CallContext {
+        CallContext {
+            method: self.method,
+            deadline: self.deadline,
+            peer: Arc::clone(&self.peer),
+            cancellation: self.cancellation.get_or_init(CancellationToken::new).clone(),
+        }
+    }
+}
+
+/// Stands for a handler that has not ended. Dropped as it is, it tells who asked for the context
+/// that the call was given up.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Unfinished {
+    is_finished: bool,
+}
+
+impl Unfinished {
+    pub(super) fn new() -> Self {
+        Self { is_finished: false }
+    }
+
+    /// Takes note that the handler has ended by itself.
+    pub(super) fn finish(mut self) {
+        self.is_finished = true;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // A task-local future drops what it runs inside its scope.
+            CallContext::with_current(|running| {
+                running.cancellation.get().map(CancellationToken::cancel)
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Addresses;
+    use crate::{CallKind, Idempotency};
+
+    static METHOD: MethodDescriptor = MethodDescriptor {
+        path: "/t.T/M",
+        kind: CallKind::Unary,
+        idempotency: Idempotency::Unknown,
+    };
+
+    fn running() -> Running {
+        let peer = PeerInfo::new("none", Addresses::default());
+        Running::new(&METHOD, None, Arc::new(peer))
+    }
+
+    #[tokio::test]
+    async fn there_is_a_context_inside_a_call_only() {
+        assert!(CallContext::current().is_none());
+        assert!(PeerInfo::current().is_none());
+        let handler = async {
+            assert_eq!(CallContext::current().map(|call| call.method().path), Some("/t.T/M"));
+            assert_eq!(PeerInfo::current().map(|peer| peer.transport), Some("none"));
+        };
+        running().scope(handler).await;
+    }
+
+    #[tokio::test]
+    async fn dropping_the_handler_fires_the_token_and_ending_does_not() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let handler = |wait| {
+            let sender = sender.clone();
+            running().scope(async move {
+                let unfinished = Unfinished::new();
+                sender.send(CallContext::current().unwrap()).unwrap();
+                if wait {
+                    std::future::pending::<()>().await;
+                }
+                unfinished.finish();
+            })
+        };
+        {
+            let mut dropped = Box::pin(handler(true));
+            assert!(futures::poll!(&mut dropped).is_pending());
+        }
+        handler(false).await;
+        let [dropped, ended] = [receiver.recv().unwrap(), receiver.recv().unwrap()];
+        assert!(dropped.is_cancelled());
+        assert!(!ended.is_cancelled());
+    }
+}

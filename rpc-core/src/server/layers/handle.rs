@@ -1,0 +1,50 @@
+//! A call on its way through the layers and back.
+
+use std::sync::Arc;
+
+use tonic::Status;
+use tower::{Service as _, ServiceExt};
+
+use super::{Body, Capture, ServerRequest, ServerResponse, ServerStack};
+use crate::Trailers;
+use crate::server::call::run;
+use crate::server::context::Running;
+use crate::server::reply::Responder;
+use crate::server::{HandlerFuture, ServerCall, Service};
+
+/// Runs a call of `service` under the layers of `stack`.
+pub(in crate::server) fn handle(
+    mut stack: ServerStack,
+    service: Arc<dyn Service>,
+    method: usize,
+    call: ServerCall,
+) -> HandlerFuture {
+    let capture = Arc::new(Capture::default());
+    let responder = call.responder.again();
+    let deadline = call.running.deadline();
+    let around = Running::new(call.running.method(), deadline, Arc::clone(call.running.peer()));
+    let request = ServerRequest::new(service, method, call, Arc::clone(&capture));
+    Box::pin(around.scope(async move {
+        let result = match request {
+            // The deadline counts while a layer waits, too.
+            Ok(request) => run(deadline, async { stack.ready().await?.call(request).await }).await,
+            Err(status) => Err(status),
+        };
+        answer(responder, capture.place(), result).await;
+    }))
+}
+
+/// Sends what came out of the layers.
+async fn answer(responder: Responder, place: u64, result: Result<ServerResponse, Status>) {
+    let ServerResponse { metadata, mut extensions, body } = match result {
+        Ok(response) => response,
+        Err(status) => return responder.end(place, Err(status)).await,
+    };
+    match body {
+        Body::Message(message) => responder.send(metadata, extensions, &*message).await,
+        Body::Streamed => {
+            let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
+            responder.end(place, Ok(trailers)).await;
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A call as a server's layers see it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Status};
+
+use super::{Capture, ServerResponse};
+use crate::layer::Described;
+use crate::server::head::Head;
+use crate::server::{PeerInfo, ServerCall, Service};
+use crate::{Deadline, MethodDescriptor};
+
+/// A call that has arrived: what precedes its messages can be read and changed, its messages go
+/// to the handler as they are.
+///
+/// Dropped unanswered by a layer, the call ends with the status that the layer returns.
+pub struct ServerRequest {
+    service: Arc<dyn Service>,
+    method: usize,
+    metadata: MetadataMap,
+    extensions: Extensions,
+    call: ServerCall,
+    capture: Arc<Capture>,
+}
+
+impl ServerRequest {
+    /// Takes a call apart for layers; its answer goes to `capture`.
+    pub(super) fn new(
+        service: Arc<dyn Service>,
+        method: usize,
+        mut call: ServerCall,
+        capture: Arc<Capture>,
+    ) -> Result<Self, Status> {
+        let (metadata, extensions) = call.take_head()?;
+        call.responder.capture = Some(Arc::clone(&capture));
+        Ok(Self { service, method, metadata, extensions, call, capture })
+    }
+
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &'static MethodDescriptor {
+        self.call.running.method()
+    }
+
+    /// When the call ends at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Deadline> {
+        self.call.running.deadline()
+    }
+
+    /// The connection that the call came in on.
+    #[must_use]
+    pub fn peer(&self) -> &Arc<PeerInfo> {
+        self.call.running.peer()
+    }
+
+    /// The request's metadata.
+    #[must_use]
+    pub fn metadata(&self) -> &MetadataMap {
+        &self.metadata
+    }
+
+    /// The request's metadata, to be changed before the handler sees it.
+    pub fn metadata_mut(&mut self) -> &mut MetadataMap {
+        &mut self.metadata
+    }
+
+    /// What layers and the runtime tell the handler.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// What the handler finds in its request's extensions.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+
+    /// Runs the handler; the innermost service of a stack.
+    pub(super) async fn run(self) -> Result<ServerResponse, Status> {
+        let Self { service, method, metadata, extensions, mut call, capture } = self;
+        call.head = Head::Decoded(Box::new((metadata, extensions)));
+        service.call(method, call).await;
+        capture.take().unwrap_or_else(|| Err(Status::internal("the handler gave no answer")))
+    }
+}
+
+impl Described for ServerRequest {
+    fn method(&self) -> &'static MethodDescriptor {
+        Self::method(self)
+    }
+}
+
+impl fmt::Debug for ServerRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerRequest")
+            .field("method", &self.method().path)
+            .field("metadata", &self.metadata)
+            .finish_non_exhaustive()
+    }
+}

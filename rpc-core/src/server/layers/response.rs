@@ -1,0 +1,69 @@
+//! The outcome of a call that ended well, as a server's layers see it.
+
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Response};
+
+use crate::Trailers;
+use crate::encode::Encode;
+
+/// A call's outcome when its handler, and the stream that it may have returned, ended well.
+#[derive(Debug)]
+pub struct ServerResponse {
+    pub(in crate::server) metadata: MetadataMap,
+    pub(in crate::server) extensions: Extensions,
+    pub(in crate::server) body: Body,
+}
+
+/// What of the response is still to be sent.
+#[derive(Debug)]
+pub(in crate::server) enum Body {
+    /// The message, which is encoded when it is sent.
+    Message(Box<dyn Encode>),
+    /// Nothing but the end: the messages have been sent.
+    Streamed,
+}
+
+impl ServerResponse {
+    pub(in crate::server) fn message<M: Encode + 'static>(response: Response<M>) -> Self {
+        let (metadata, message, extensions) = response.into_parts();
+        Self { metadata, extensions, body: Body::Message(Box::new(message)) }
+    }
+
+    pub(in crate::server) fn streamed(trailers: MetadataMap) -> Self {
+        let mut extensions = Extensions::new();
+        if !trailers.is_empty() {
+            extensions.insert(Trailers(trailers));
+        }
+        Self { metadata: MetadataMap::new(), extensions, body: Body::Streamed }
+    }
+
+    /// Whether the response was a stream: then its metadata and messages are gone already, and
+    /// only trailers can still be added.
+    #[must_use]
+    pub fn is_streamed(&self) -> bool {
+        matches!(self.body, Body::Streamed)
+    }
+
+    /// The response's metadata; empty for a stream.
+    #[must_use]
+    pub fn metadata(&self) -> &MetadataMap {
+        &self.metadata
+    }
+
+    /// The response's metadata, to be changed before it is sent. Without effect for a stream,
+    /// whose metadata precedes its messages.
+    pub fn metadata_mut(&mut self) -> &mut MetadataMap {
+        &mut self.metadata
+    }
+
+    /// What the handler tells layers, [`Trailers`] among it.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Where [`Trailers`] are added, to a stream too.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+}

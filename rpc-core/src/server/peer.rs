@@ -1,0 +1,76 @@
+//! What a handler can know of the connection that its call came in on.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tonic::Extensions;
+
+use super::CallContext;
+use crate::transport::Addresses;
+
+/// The connection of a call, as its handler sees it. Made once for each connection and shared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PeerInfo {
+    /// The transport that carries the call, for example `tcp` or `rdma`.
+    pub transport: &'static str,
+    /// The connection's two ends, where they have addresses.
+    pub addresses: Addresses,
+}
+
+impl PeerInfo {
+    /// What is known of a connection over `transport` between `addresses`.
+    #[must_use]
+    pub fn new(transport: &'static str, addresses: Addresses) -> Self {
+        Self { transport, addresses }
+    }
+
+    /// The client's address; `None` where the transport has none, as inside a process.
+    #[must_use]
+    pub fn remote_addr(&self) -> Option<SocketAddr> {
+        self.addresses.peer
+    }
+
+    /// The server's own address.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.addresses.local
+    }
+
+    /// The connection of the call that is being handled; `None` outside of one. Costs nothing but
+    /// a count of references.
+    #[must_use]
+    pub fn current() -> Option<Arc<Self>> {
+        CallContext::with_current(|running| Arc::clone(running.peer()))
+    }
+}
+
+/// What of the connection is put into the extensions of every request.
+///
+/// A handler can always ask [`PeerInfo::current`], which allocates nothing. An entry in the
+/// extensions costs three allocations a call, as many as half of a small call's whole budget, so
+/// that it has to be asked for.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub enum PeerExtensions {
+    /// Nothing.
+    #[default]
+    Omit,
+    /// An `Arc<PeerInfo>`.
+    PeerInfo,
+    /// Whatever the function inserts: what another framework's handlers look for.
+    With(fn(&PeerInfo, &mut Extensions)),
+}
+
+impl PeerExtensions {
+    /// Puts into `extensions` what has been asked for.
+    pub(super) fn insert(self, peer: &Arc<PeerInfo>, extensions: &mut Extensions) {
+        match self {
+            Self::Omit => {}
+            Self::PeerInfo => {
+                extensions.insert(Arc::clone(peer));
+            }
+            Self::With(insert) => insert(peer, extensions),
+        }
+    }
+}
