@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farcall::Server;
 use farcall_suite::proto::probe_rpc::SERVICE;
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
 use farcall_suite::raw_peer::{RawFrame, RawPeer, frame, record};
@@ -133,4 +134,49 @@ async fn a_client_that_vanishes_takes_its_handlers_along() -> Result<(), Failure
     drop(client);
     assert_eq!(server.event().await?, Event::Dropped(3));
     server.until("the connection's end", |server| server.connections().is_empty()).await
+}
+
+fn ping(number: u64) -> Vec<u8> {
+    let mut header = FrameHeader::bare(FrameKind::Ping, 0);
+    header.argument = number;
+    record(WHOLE, 0, &header.to_bytes())
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_with_its_number() -> Result<(), Failure> {
+    let (_server, mut client) = connected().await?;
+    client.send(&ping(77)).await?;
+    let pong = tokio::time::timeout(LIMIT, client.read_frame()).await.expect("an answer")?;
+    assert_eq!((pong.header.kind, pong.header.argument), (FrameKind::Pong, 77));
+    check_echo(&mut client, 1).await
+}
+
+#[tokio::test]
+async fn a_flood_of_pings_costs_its_connection() -> Result<(), Failure> {
+    let (server, mut client) = connected().await?;
+    let flood: Vec<u8> = (0..1000).flat_map(ping).collect();
+    // The server may close before it has read all.
+    let _ = client.send(&flood).await;
+    tokio::time::timeout(LIMIT, client.closed()).await.expect("the server closes");
+    server.until("its end at the server", |server| server.connections().is_empty()).await
+}
+
+/// A request that crosses the server's word comes back as one that no handler has seen.
+#[tokio::test]
+async fn a_request_after_goaway_is_refused_as_not_executed() -> Result<(), Failure> {
+    let idle = Duration::from_millis(5);
+    let builder = |probe| Server::builder().idle_timeout(idle).add_service(probe);
+    let server = Harness::new(Path::Tcp, LIMIT).serve_with(builder).await?;
+    let mut client = RawPeer::connect(server.address()).await?;
+    client.greet().await?;
+    let word = tokio::time::timeout(LIMIT, client.read_frame()).await.expect("in time")?;
+    assert_eq!((word.header.kind, word.header.call), (FrameKind::GoAway, 0));
+    client.send(&record(WHOLE, 0, &echo(1, b"too late"))).await?;
+    let answer = answer(&mut client).await?;
+    assert!(answer.header.is_not_executed, "{answer:?}");
+    assert_eq!(status(&answer).code(), Code::Unavailable);
+    // It need not wait for a client that has understood, and does not wait for ever.
+    client.finish().await?;
+    tokio::time::timeout(LIMIT, client.closed()).await.expect("the server closes");
+    Ok(())
 }
