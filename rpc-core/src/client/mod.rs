@@ -6,6 +6,7 @@ mod connection;
 mod download;
 mod incoming;
 mod layered;
+pub mod mock;
 mod session;
 mod started;
 mod upload;
