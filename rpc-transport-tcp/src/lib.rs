@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 mod bootstrap;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod incoming;
 mod outgoing;
 mod record;

@@ -23,6 +23,7 @@ mod report;
 mod runner;
 mod running;
 mod served;
+pub mod soak;
 mod streams;
 mod watch;
 

@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use crate::wire::ProtocolError;
+
 /// The budget of bytes being received on one connection.
 #[derive(Debug)]
 pub struct Receiving {
@@ -45,8 +47,27 @@ impl Receiving {
         Ok(())
     }
 
-    /// Stops counting a frame, if it was announced.
-    pub fn arrived(&mut self, frame: (u64, u64)) {
+    /// Stops counting a frame of `len` bytes that has arrived, if it was announced.
+    ///
+    /// # Errors
+    ///
+    /// When another frame was announced under that name, which is still on its way: it must not
+    /// be forgotten while its memory is in use.
+    pub fn arrived(&mut self, frame: (u64, u64), len: usize) -> Result<(), ProtocolError> {
+        let what = "length of a frame that was announced with another";
+        match self.lens.get(&frame) {
+            Some(announced) if *announced != len as u64 => {
+                Err(ProtocolError::Invalid { what, value: len as u64 })
+            }
+            _ => {
+                self.withheld(frame);
+                Ok(())
+            }
+        }
+    }
+
+    /// Stops counting an announced frame that will not come.
+    pub fn withheld(&mut self, frame: (u64, u64)) {
         if let Some(len) = self.lens.remove(&frame) {
             self.bytes -= len;
         }
@@ -68,9 +89,17 @@ mod tests {
         let mut receiving = Receiving::new(100);
         receiving.announce((1, 0), 60).unwrap();
         assert_eq!(receiving.announce((2, 0), 60), Err(OverBudget { bytes: 60, bytes_max: 100 }));
-        receiving.arrived((1, 0));
-        receiving.arrived((1, 0));
+        receiving.arrived((1, 0), 60).unwrap();
+        receiving.arrived((1, 0), 60).unwrap();
         receiving.announce((2, 0), 60).unwrap();
+        assert_eq!(receiving.bytes(), 60);
+    }
+
+    #[test]
+    fn a_small_frame_does_not_make_room_in_the_name_of_a_large_one() {
+        let mut receiving = Receiving::new(100);
+        receiving.announce((1, 0), 60).unwrap();
+        assert!(receiving.arrived((1, 0), 40).is_err());
         assert_eq!(receiving.bytes(), 60);
     }
 
@@ -79,7 +108,7 @@ mod tests {
         let mut receiving = Receiving::new(100);
         receiving.announce((1, 0), 500).unwrap();
         assert!(receiving.announce((2, 0), 1).is_err());
-        receiving.arrived((1, 0));
+        receiving.withheld((1, 0));
         assert_eq!(receiving.bytes(), 0);
     }
 }

@@ -64,7 +64,7 @@ impl<T: Transport> Handler for Session<T> {
         reason: Withheld,
     ) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse(prefix)?;
-        self.state().receiving.arrived(header.frame_key());
+        self.state().receiving.withheld(header.frame_key());
         self.end(&header, refusal::withheld(reason));
         Ok(())
     }
@@ -89,7 +89,7 @@ impl<T: Transport> Session<T> {
     fn handle_response(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
         let (call, inbound) = {
             let mut state = self.state();
-            state.receiving.arrived(header.frame_key());
+            state.receiving.arrived(header.frame_key(), frame.len())?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 // The call may have been given up: then its response is dropped here.
                 None => return Ok(()),
@@ -121,7 +121,7 @@ impl<T: Transport> Session<T> {
     fn handle_stream(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
         let inbound = {
             let mut state = self.state();
-            state.receiving.arrived(header.frame_key());
+            state.receiving.arrived(header.frame_key(), frame.len())?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 None => return Ok(()),
                 Some(Route::Stream(inbound)) => inbound.clone(),

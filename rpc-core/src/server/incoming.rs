@@ -69,7 +69,7 @@ impl<T: Transport> Handler for ServerSession<T> {
         reason: Withheld,
     ) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse(prefix)?;
-        self.state().receiving.arrived(header.frame_key());
+        self.state().receiving.withheld(header.frame_key());
         let Some(this) = self.this.upgrade() else { return Ok(()) };
         let status = refusal::withheld(reason);
         match header.kind {
@@ -154,7 +154,7 @@ impl<T: Transport> ServerSession<T> {
         let streams = self.streams(header, kind);
         let draining = {
             let mut state = self.state();
-            state.receiving.arrived(header.frame_key());
+            state.receiving.arrived(header.frame_key(), frame.len())?;
             if state.calls.start(header.call)? == Start::GivenUp {
                 return Ok(());
             }
@@ -197,7 +197,7 @@ impl<T: Transport> ServerSession<T> {
     }
 
     fn handle_messages(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
-        self.state().receiving.arrived(header.frame_key());
+        self.state().receiving.arrived(header.frame_key(), frame.len())?;
         if let Err(status) = refusal::check_incoming("request", header, "server's", &self.limits) {
             self.fail_requests(header.call, status);
             return Ok(());

@@ -16,8 +16,13 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates on which nobody depends, and which may therefore depend on any library.
-const APPLICATIONS: &[&str] =
-    &["farcall-benches", "farcall-examples", "farcall-suite", "rpc-codegen-real-input"];
+const APPLICATIONS: &[&str] = &[
+    "farcall-benches",
+    "farcall-examples",
+    "farcall-fuzz",
+    "farcall-suite",
+    "rpc-codegen-real-input",
+];
 
 /// The faults of `packages`.
 pub(crate) fn check(packages: &[Package]) -> Vec<Fault> {

@@ -1,0 +1,13 @@
+//! Many calls of all kinds at once, cancelled and timed out at random: every one ends, nothing is
+//! left in any table, and memory stays flat.
+//!
+//! The count bounds it, not the time. `tests/soak.rs` runs a short one on every build, the program
+//! `soak` a long one: `cargo run --release -p farcall-suite --bin soak -- tcp`.
+
+mod call;
+mod memory;
+mod run;
+mod tally;
+
+pub use run::{Plan, Report, soak};
+pub use tally::{Ended, Tally};

@@ -1,0 +1,204 @@
+//! The client's session: calls of all kinds, started, dropped and timed out, while the server does
+//! anything.
+//!
+//! Every call ends exactly once, none is left in the table, and what the session sends keeps to
+//! the protocol and to the windows that it was granted.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arbitrary::{Arbitrary, Unstructured};
+use futures::future::BoxFuture;
+use futures::{FutureExt, stream};
+use rpc_core::client::{Connect, Connection};
+use rpc_core::connect::{ClientConfig, ConnectError, connect};
+use rpc_core::wire::FrameKind;
+use rpc_core::wire::hello::{self, Hello};
+use rpc_core::{
+    CallKind, Caller, Channel, Deadline, Idempotency, MethodDescriptor, Request, Status,
+};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::craft::{Ask, Rarely};
+use crate::ledger::{Ledger, View};
+use crate::peer::{LIMITS, Move, Peer, STEPS_MAX};
+use crate::scripted::{Scripted, ScriptedBootstrap};
+
+/// One method of each kind, by their ids.
+pub(crate) static METHODS: [MethodDescriptor; 4] = [
+    method("/fuzz.Fuzz/Unary", CallKind::Unary),
+    method("/fuzz.Fuzz/Upload", CallKind::ClientStreaming),
+    method("/fuzz.Fuzz/Download", CallKind::ServerStreaming),
+    method("/fuzz.Fuzz/Chat", CallKind::Streaming),
+];
+
+const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
+    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown }
+}
+
+/// What a server sends.
+fn kinds(view: Option<View>) -> &'static [FrameKind] {
+    use FrameKind::{Headers, Messages, Response, Window};
+    let Some(View { method, place, .. }) = view else { return &[Response] };
+    match METHODS.get(usize::from(method)).map(|method| method.kind) {
+        Some(CallKind::Unary) | None => &[Response],
+        Some(CallKind::ClientStreaming) => &[Response, Window, Window],
+        Some(CallKind::ServerStreaming | CallKind::Streaming) if place == 0 => {
+            &[Headers, Headers, Headers, Response, Window]
+        }
+        Some(CallKind::ServerStreaming) => &[Messages, Messages, Messages, Messages, Response],
+        Some(CallKind::Streaming) => &[Messages, Messages, Messages, Window, Window, Response],
+    }
+}
+
+/// So many calls that were started last are those that the server answers.
+const RECENT: u8 = 6;
+
+/// How long everything may take to end once the link has, on the paused clock.
+const END_LIMIT: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Arbitrary)]
+enum Step {
+    Start(Start),
+    /// A caller drops its call.
+    Drop(Rarely, u8),
+    Peer(Move),
+    Moves([Move; 3]),
+}
+
+#[derive(Debug, Arbitrary)]
+struct Start {
+    method: u8,
+    len: u16,
+    /// Messages of a request stream.
+    count: u8,
+    deadline_ms: Option<u8>,
+}
+
+/// Gives away its one connection.
+#[derive(Debug)]
+struct Once(Mutex<Option<Arc<dyn Connection>>>);
+
+impl Connect for Once {
+    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+        let connection = self.0.lock().expect("nothing panics under the lock").take();
+        let (address, reason) = ("scripted".into(), "there is one connection".into());
+        let connection = connection.ok_or(ConnectError::Address { address, reason });
+        std::future::ready(connection).boxed()
+    }
+}
+
+pub(crate) fn run(bytes: &[u8]) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build();
+    runtime.expect("a runtime without I/O needs nothing").block_on(script(bytes));
+}
+
+async fn script(bytes: &[u8]) {
+    let link = Scripted::default();
+    let connection = open(&link).await;
+    let channel = Channel::new(Once(Mutex::new(Some(Arc::clone(&connection)))));
+    let mut peer = Peer::new(link, kinds);
+    let mut calls: Vec<JoinHandle<Result<u64, Status>>> = Vec::new();
+    let mut input = Unstructured::new(bytes);
+    for _ in 0..STEPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        let Ok(step) = Step::arbitrary(&mut input) else { break };
+        match step {
+            Step::Start(start) => calls.push(tokio::spawn(call(channel.clone(), start))),
+            Step::Drop(rarely, pick) if rarely.is_now() && !calls.is_empty() => {
+                calls.swap_remove(usize::from(pick) % calls.len()).abort();
+            }
+            Step::Drop(..) => {}
+            Step::Peer(step) => peer.make(step, pick).await,
+            Step::Moves(steps) => {
+                for step in steps {
+                    peer.make(step, pick).await;
+                }
+            }
+        }
+        peer.settle().await;
+        let in_flight = connection.info().calls_in_flight;
+        let most = peer.ledger.open_count().min(LIMITS.calls_max as usize);
+        assert!(in_flight <= most, "{in_flight} calls are kept, not {most}");
+    }
+    end(peer, calls, &*connection).await;
+}
+
+/// Ends the link, and waits for every call.
+async fn end(mut peer: Peer, calls: Vec<JoinHandle<Result<u64, Status>>>, end: &dyn Connection) {
+    end.close();
+    peer.settle().await;
+    peer.link.end(rpc_core::transport::CloseReason::Peer);
+    for call in calls {
+        let ended = tokio::time::timeout(END_LIMIT, call).await.expect("a call ends with its link");
+        // Whatever it ended with; but it has not panicked.
+        let _ = ended.expect("a call ends without a panic");
+    }
+    peer.settle().await;
+    assert_eq!(end.info().calls_in_flight, 0);
+}
+
+/// The call that a frame names: one of the session's, or one that never was.
+fn pick(ledger: &Ledger, number: u8) -> u64 {
+    let ids = ledger.ids();
+    match ids.len() {
+        0 => number.into(),
+        // Those that were started last, which are the highest, are still in flight, if any are.
+        count => ids[count - 1 - usize::from(number % RECENT) % count],
+    }
+}
+
+async fn open(link: &Scripted) -> Arc<dyn Connection> {
+    let mut server = Hello::new(&LIMITS);
+    server.methods = METHODS.iter().map(|method| method.path.to_owned()).collect();
+    let incoming = hello::encode(&server).expect("a short Hello encodes");
+    let incoming = std::io::Cursor::new(incoming);
+    let bootstrap = Box::new(ScriptedBootstrap { incoming, link: link.clone() });
+    let config = ClientConfig { limits: LIMITS, ..ClientConfig::default() };
+    connect(bootstrap, &config).await.expect("the server's Hello is good")
+}
+
+/// Makes a call and reads its answer to the end; says how many messages that had.
+async fn call(channel: Channel, start: Start) -> Result<u64, Status> {
+    let ask = Ask { len: start.len.into(), ..Ask::default() };
+    let messages = stream::iter(vec![ask.clone(); start.count.into()]);
+    let method = &METHODS[usize::from(start.method) % METHODS.len()];
+    let deadline =
+        start.deadline_ms.map(|ms| Deadline(Instant::now() + Duration::from_millis(ms.into())));
+    let mut replies = match method.kind {
+        CallKind::Unary => {
+            return channel.unary::<_, Ask>(method, request(ask, deadline)).await.map(|_| 1);
+        }
+        CallKind::ClientStreaming => {
+            let reply = channel.client_streaming::<_, Ask>(method, request(messages, deadline));
+            return reply.await.map(|_| 1);
+        }
+        CallKind::ServerStreaming => {
+            channel.server_streaming::<_, Ask>(method, request(ask, deadline)).await?.into_inner()
+        }
+        CallKind::Streaming => {
+            channel.streaming::<_, Ask>(method, request(messages, deadline)).await?.into_inner()
+        }
+    };
+    let mut count = 0;
+    while replies.message().await?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
+fn request<T>(message: T, deadline: Option<Deadline>) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(deadline) = deadline {
+        request.extensions_mut().insert(deadline);
+    }
+    request
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    crate::seeds::seeds::<Step>()
+}

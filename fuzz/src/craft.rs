@@ -1,0 +1,134 @@
+//! Frames that a peer may send: mostly well-formed, and otherwise anything.
+
+use arbitrary::Arbitrary;
+use prost::Message;
+use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
+
+/// Something that breaks the protocol, and so ends the script, happens once in so many times.
+const RARELY: u8 = 16;
+
+/// Whether something rare happens.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+pub(crate) struct Rarely(u8);
+
+impl Rarely {
+    pub(crate) fn is_now(self) -> bool {
+        self.0 % RARELY == 1
+    }
+}
+
+/// What the peer sends.
+#[derive(Debug, Arbitrary)]
+pub(crate) struct Craft {
+    kind: u8,
+    /// Whether the kind is any, and not one of those that the peer's role has.
+    is_any_kind: Rarely,
+    pub(crate) call: u8,
+    /// Whether a request is not of the kind that its method is.
+    is_mistaken: Rarely,
+    /// Whether there is metadata, where there may be.
+    has_block: bool,
+    selector: u8,
+    /// The frame's argument, where it is not its place.
+    argument: u16,
+    is_misplaced: Rarely,
+    /// Whether the body is any, and not one that its kind has.
+    is_any_body: Rarely,
+    bytes: Vec<u8>,
+    ask: Ask,
+    /// How many bytes each of a frame's messages has more than it needs.
+    padding: [u16; 3],
+}
+
+/// What the service of the `server` target is asked to do.
+#[derive(Clone, PartialEq, Eq, Message, Arbitrary)]
+pub(crate) struct Ask {
+    /// How long it takes, in milliseconds.
+    #[prost(uint32, tag = "1")]
+    pub(crate) delay_ms: u32,
+    /// How many messages it answers with.
+    #[prost(uint32, tag = "2")]
+    pub(crate) count: u32,
+    /// How long they are.
+    #[prost(uint32, tag = "3")]
+    pub(crate) len: u32,
+    /// How it ends: 0 with a status, 1 with a panic, else well.
+    #[prost(uint32, tag = "4")]
+    pub(crate) end: u32,
+}
+
+const KINDS: &[FrameKind] = &[
+    FrameKind::Request,
+    FrameKind::Response,
+    FrameKind::Cancel,
+    FrameKind::Headers,
+    FrameKind::Messages,
+    FrameKind::HalfClose,
+    FrameKind::Window,
+];
+
+/// One entry, `x: ab`.
+const METADATA: &[u8] = b"\x01\0\x02\0\0\0xab";
+
+impl Craft {
+    /// The whole frame, of the call `id`; `place` is what its argument has to be to be in order,
+    /// `kinds` are those that the peer's role has.
+    pub(crate) fn frame(&self, id: u64, place: u64, kinds: &[FrameKind]) -> Vec<u8> {
+        let kinds = if self.is_any_kind.is_now() { KINDS } else { kinds };
+        let kind = kinds[usize::from(self.kind) % kinds.len()];
+        let body = self.body(kind);
+        let block: &[u8] = match kind {
+            _ if self.is_any_body.is_now() => &self.bytes,
+            FrameKind::Request | FrameKind::Headers if self.has_block => METADATA,
+            _ => &[],
+        };
+        let mut header = FrameHeader::bare(kind, id);
+        header.selector = u16::from(self.selector % 5);
+        // Methods 1 and 3 are those whose requests are streams.
+        let is_streaming = (header.selector % 2 == 1) != self.is_mistaken.is_now();
+        header.is_streaming = is_streaming && kind == FrameKind::Request;
+        let argument = u64::from(self.argument);
+        header.argument = match kind {
+            FrameKind::Window => argument >> 8 << 32 | (argument & 0xff) << 6,
+            // Half of all requests have no deadline.
+            FrameKind::Request => (argument % 2) * argument * 10,
+            _ if self.is_misplaced.is_now() => argument,
+            _ => place,
+        };
+        header.metadata_len = u32::try_from(block.len()).unwrap_or(u32::MAX);
+        header.message_len = body.len() as u64;
+        let mut frame = Vec::with_capacity(HEADER_LEN + block.len() + body.len());
+        frame.extend_from_slice(&header.to_bytes());
+        frame.extend_from_slice(block);
+        frame.extend_from_slice(&body);
+        frame
+    }
+
+    fn body(&self, kind: FrameKind) -> Vec<u8> {
+        match kind {
+            _ if self.is_any_body.is_now() => self.bytes.clone(),
+            FrameKind::Request | FrameKind::Response => self.message(self.padding[0]),
+            FrameKind::Messages => {
+                let count = usize::from(self.selector) % (self.padding.len() + 1);
+                let messages = self.padding[..count].iter().map(|len| {
+                    let message = self.message(len % 600);
+                    let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+                    [&len.to_le_bytes()[..], &message].concat()
+                });
+                messages.collect::<Vec<_>>().concat()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A message that decodes, with so many bytes in a field that nobody knows.
+    fn message(&self, padding: u16) -> Vec<u8> {
+        // Most are short; one in four is of any length.
+        let len = if padding % 4 == 0 { usize::from(padding) / 4 } else { 0 };
+        let mut message = self.ask.encode_to_vec();
+        message.push(15 << 3 | 2);
+        prost::encoding::encode_varint(len as u64, &mut message);
+        message.resize(message.len() + len, 0);
+        message
+    }
+}

@@ -1,0 +1,214 @@
+//! The peer of a session: carries out what a script says, as a transport would.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arbitrary::Arbitrary;
+use bytes::Bytes;
+use rpc_core::Limits;
+use rpc_core::calls::window::Window;
+use rpc_core::transport::{Admission, CloseReason, Handler, Withheld};
+use rpc_core::wire::{FrameKind, HEADER_LEN, ProtocolError};
+
+use crate::craft::{Craft, Rarely};
+use crate::ledger::{Ledger, View};
+use crate::scripted::Scripted;
+
+/// The most steps of one script.
+pub(crate) const STEPS_MAX: usize = 100;
+
+/// How often tasks get their turn between two steps: often enough for what a step sets off.
+const TURNS: usize = 12;
+
+/// Frames from this length on are announced.
+const LARGE_LEN: usize = 256;
+
+/// Both sides' limits, small so that scripts meet them.
+pub(crate) const LIMITS: Limits = limits();
+
+const fn limits() -> Limits {
+    Limits {
+        message_len_max: 8 << 10,
+        metadata_len_max: 256,
+        calls_max: 8,
+        receiving_bytes_max: 16 << 10,
+        stream_messages_max: 4,
+        stream_bytes_max: 1 << 10,
+    }
+}
+
+/// One step of the peer's, or of the world's.
+#[derive(Debug, Arbitrary)]
+pub(crate) enum Move {
+    /// A frame arrives whole.
+    Frame(Craft),
+    /// Two of them, since what frames do is the point.
+    Frames([Craft; 2]),
+    /// A frame is announced; its end comes later, if it is admitted.
+    Announce(Craft),
+    /// An admitted frame arrives.
+    Arrive(u8),
+    /// An admitted frame will not come.
+    Withhold(u8, bool),
+    /// Bytes that are no frame.
+    Garbage(Rarely, Vec<u8>),
+    /// A header announced with a length that may not be its frame's.
+    Lie(Rarely, Craft, u64),
+    /// There is memory for frames, or none.
+    Full(bool),
+    /// Time passes.
+    Wait(u8),
+    /// The link ends.
+    End(Rarely, bool),
+}
+
+/// What a peer may send next of a call, of which nothing is known when it never was.
+pub(crate) type Kinds = fn(Option<View>) -> &'static [FrameKind];
+
+/// The peer.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) link: Scripted,
+    pub(crate) ledger: Ledger,
+    kinds: Kinds,
+    /// Frames that the session has admitted.
+    admitted: Vec<Vec<u8>>,
+}
+
+impl Peer {
+    /// A peer that mostly sends what `kinds` says.
+    pub(crate) fn new(link: Scripted, kinds: Kinds) -> Self {
+        let window =
+            Window { messages: LIMITS.stream_messages_max, bytes: LIMITS.stream_bytes_max };
+        Self { link, ledger: Ledger::new(window), kinds, admitted: Vec::new() }
+    }
+
+    /// Makes a move; `id` names a frame's call.
+    pub(crate) async fn make(&mut self, step: Move, id: impl Fn(&Ledger, u8) -> u64) {
+        let kinds = self.kinds;
+        let frame = |craft: &Craft, ledger: &Ledger| {
+            let id = id(ledger, craft.call);
+            let view = ledger.view(id);
+            craft.frame(id, view.map_or(0, |view| view.place), kinds(view))
+        };
+        match step {
+            Move::Frame(craft) => {
+                let frame = frame(&craft, &self.ledger);
+                self.begin(frame);
+                self.arrive(u8::MAX);
+            }
+            Move::Frames(crafts) => {
+                for craft in &crafts {
+                    let frame = frame(craft, &self.ledger);
+                    self.begin(frame);
+                    self.arrive(u8::MAX);
+                }
+            }
+            Move::Announce(craft) => {
+                let frame = frame(&craft, &self.ledger);
+                self.begin(frame);
+            }
+            Move::Lie(rarely, craft, len) if rarely.is_now() => {
+                self.announce(frame(&craft, &self.ledger), len)
+            }
+            Move::Garbage(rarely, bytes) if rarely.is_now() => self.deliver(bytes),
+            Move::Arrive(pick) => self.arrive(pick),
+            Move::Withhold(pick, is_late) => self.withhold(pick, is_late),
+            Move::Full(is_full) => self.link.set_full(is_full),
+            Move::Wait(ms) => tokio::time::advance(Duration::from_millis(ms.into())).await,
+            Move::End(rarely, true) if rarely.is_now() => self.link.end(CloseReason::Peer),
+            Move::End(rarely, false) if rarely.is_now() => {
+                self.link.end(CloseReason::Failed("the cable".into()));
+            }
+            Move::Garbage(..) | Move::Lie(..) | Move::End(..) => {}
+        }
+        self.settle().await;
+    }
+
+    /// Lets tasks run, obeys the session, and reads what it sent.
+    pub(crate) async fn settle(&mut self) {
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
+        for frame in self.link.take_sent() {
+            self.ledger.sent(&frame);
+        }
+        if let Some(reason) = self.link.close_wanted() {
+            self.link.end(reason);
+        }
+    }
+
+    /// A frame begins to arrive: small ones come whole, large ones are announced.
+    fn begin(&mut self, frame: Vec<u8>) {
+        if frame.len() >= LARGE_LEN {
+            let len = frame.len() as u64;
+            return self.announce(frame, len);
+        }
+        self.read_sent();
+        self.ledger.announce(&frame);
+        self.deliver(frame);
+    }
+
+    fn arrive(&mut self, pick: u8) {
+        if let Some(frame) = self.take_admitted(pick) {
+            self.deliver(frame);
+        }
+    }
+
+    fn deliver(&mut self, frame: Vec<u8>) {
+        self.read_sent();
+        self.ledger.deliver(&frame);
+        self.with_handler(|handler| handler.handle_frame(Bytes::from(frame)));
+    }
+
+    fn announce(&mut self, frame: Vec<u8>, len: u64) {
+        let Some(prefix) = frame.first_chunk::<HEADER_LEN>().copied() else { return };
+        self.read_sent();
+        self.ledger.announce(&frame);
+        let mut admission = Admission::Refuse;
+        self.with_handler(|handler| {
+            admission = handler.handle_announced(&prefix, len)?;
+            Ok(())
+        });
+        if admission == Admission::Refuse {
+            return;
+        }
+        assert_eq!(frame.len() as u64, len, "a frame is admitted with its length");
+        self.admitted.push(frame);
+        let bytes: usize = self.admitted.iter().map(Vec::len).sum();
+        let is_bounded = bytes as u64 <= LIMITS.receiving_bytes_max || self.admitted.len() == 1;
+        assert!(is_bounded, "{bytes} bytes are admitted at once");
+    }
+
+    fn withhold(&mut self, pick: u8, is_late: bool) {
+        let Some(frame) = self.take_admitted(pick) else { return };
+        let Some(prefix) = frame.first_chunk::<HEADER_LEN>().copied() else { return };
+        let reason =
+            if is_late { Withheld::Expired } else { Withheld::NoMemory("no memory".into()) };
+        self.with_handler(|handler| handler.handle_withheld(&prefix, reason));
+    }
+
+    fn take_admitted(&mut self, pick: u8) -> Option<Vec<u8>> {
+        let count = self.admitted.len();
+        (count > 0).then(|| self.admitted.swap_remove(usize::from(pick) % count))
+    }
+
+    /// What was sent before a frame arrives belongs to the time before.
+    fn read_sent(&mut self) {
+        for frame in self.link.take_sent() {
+            self.ledger.sent(&frame);
+        }
+    }
+
+    /// Tells the session something; a violation ends the link, as on any transport.
+    fn with_handler(&self, tell: impl FnOnce(&Arc<dyn Handler>) -> Result<(), ProtocolError>) {
+        if self.link.is_ended() {
+            return;
+        }
+        if let Some(handler) = self.link.handler()
+            && let Err(error) = tell(&handler)
+        {
+            self.link.end(error.into());
+        }
+    }
+}

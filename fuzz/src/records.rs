@@ -1,0 +1,51 @@
+//! TCP's records: nothing panics, and how much is read at a time changes nothing.
+
+use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
+use rpc_transport_tcp::fuzzing::reassemble;
+
+/// Frames up to this length are admitted.
+const ADMITTED_LEN_MAX: u64 = 1 << 20;
+
+/// The first byte is how much is read at a time.
+pub(crate) fn run(bytes: &[u8]) {
+    let Some((step, bytes)) = bytes.split_first() else { return };
+    let whole = reassemble(bytes, usize::MAX, ADMITTED_LEN_MAX);
+    let in_steps = reassemble(bytes, usize::from(*step) + 1, ADMITTED_LEN_MAX);
+    assert_eq!(in_steps, whole);
+    let len: usize = whole.frames.iter().map(|frame| frame.len()).sum();
+    assert!(len <= bytes.len(), "{len} bytes of frames from {} bytes", bytes.len());
+    assert!(whole.frames.iter().all(|frame| frame.len() >= HEADER_LEN));
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let frame = FrameHeader::bare(FrameKind::Cancel, 5).to_bytes();
+    let small = record(1, 0, &frame);
+    let mut first = (HEADER_LEN as u64 + 40).to_le_bytes().to_vec();
+    first.extend_from_slice(&frame);
+    let pieces = [record(2, 9, &first), small.clone(), record(3, 9, &[4; 40])].concat();
+    let mut other = (HEADER_LEN as u64 + 30).to_le_bytes().to_vec();
+    other.extend_from_slice(&frame);
+    let turns = [
+        record(2, 1, &first),
+        record(2, 2, &other),
+        record(3, 1, &[1; 20]),
+        record(3, 2, &[2; 30]),
+        record(3, 1, &[1; 20]),
+    ];
+    let mut refused = (1_u64 << 40).to_le_bytes().to_vec();
+    refused.extend_from_slice(&frame);
+    [vec![], small.clone(), small.repeat(3), pieces, turns.concat(), record(2, 1, &refused)]
+        .into_iter()
+        .flat_map(|bytes| [0, 6, 255].map(|step| [&[step], &bytes[..]].concat()))
+        .collect()
+}
+
+/// A record as the table of the transport's module has it.
+fn record(kind: u8, transfer: u32, body: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    let mut out = vec![kind, 0, 0, 0];
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(&transfer.to_le_bytes());
+    out.extend_from_slice(body);
+    out
+}

@@ -1,0 +1,183 @@
+//! A transport whose peer is a script, and the byte stream on which it starts.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::task::{Context, Poll};
+
+use rpc_core::connect::{Bootstrap, Link};
+use rpc_core::transport::{
+    Addresses, CloseReason, Handler, Transport, TransportError, TransportStats,
+};
+use rpc_core::wire::HEADER_LEN;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+
+/// A link to a scripted peer; clones are the same link.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Scripted {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    handler: OnceLock<Arc<dyn Handler>>,
+    state: Mutex<State>,
+    room: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sent: Vec<Vec<u8>>,
+    is_full: bool,
+    /// What the session asked for, until the script obeys.
+    close_wanted: Option<CloseReason>,
+    ended: Option<CloseReason>,
+}
+
+impl Scripted {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().expect("no property is checked under the lock")
+    }
+
+    /// The session, once it has started.
+    pub(crate) fn handler(&self) -> Option<Arc<dyn Handler>> {
+        self.shared.handler.get().cloned()
+    }
+
+    /// What the session has sent since this was asked last.
+    pub(crate) fn take_sent(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.state().sent)
+    }
+
+    /// Whether there is memory for frames from now on.
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.state().is_full = is_full;
+        self.shared.room.notify_waiters();
+    }
+
+    /// What the session wants the link to end with, if it does.
+    pub(crate) fn close_wanted(&self) -> Option<CloseReason> {
+        self.state().close_wanted.clone()
+    }
+
+    /// Whether the link has ended.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.state().ended.is_some()
+    }
+
+    /// Ends the link, once.
+    pub(crate) fn end(&self, reason: CloseReason) {
+        let is_first = {
+            let mut state = self.state();
+            let is_first = state.ended.is_none();
+            state.ended.get_or_insert(reason.clone());
+            is_first
+        };
+        self.shared.room.notify_waiters();
+        if let (true, Some(handler)) = (is_first, self.handler()) {
+            handler.handle_closed(reason);
+        }
+    }
+
+    fn push(&self, frame: Vec<u8>) -> Result<(), TransportError> {
+        let mut state = self.state();
+        if let Some(reason) = state.ended.clone().or_else(|| state.close_wanted.clone()) {
+            return Err(TransportError::Closed { reason });
+        }
+        state.sent.push(frame);
+        Ok(())
+    }
+}
+
+impl Transport for Scripted {
+    type Buffer = Vec<u8>;
+
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+
+    fn start(&self, handler: Arc<dyn Handler>) {
+        let is_first = self.shared.handler.set(handler).is_ok();
+        assert!(is_first, "a transport is started once");
+    }
+
+    fn try_reserve(&self, len: usize) -> Result<Option<Vec<u8>>, TransportError> {
+        let state = self.state();
+        if let Some(reason) = &state.ended {
+            return Err(TransportError::Closed { reason: reason.clone() });
+        }
+        Ok((!state.is_full).then(|| vec![0; len]))
+    }
+
+    async fn reserve(&self, len: usize) -> Result<Vec<u8>, TransportError> {
+        loop {
+            let room = self.shared.room.notified();
+            if let Some(memory) = self.try_reserve(len)? {
+                return Ok(memory);
+            }
+            room.await;
+        }
+    }
+
+    fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
+        self.push(frame)
+    }
+
+    fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {
+        self.push(header.to_vec())
+    }
+
+    fn close(&self) {
+        self.state().close_wanted.get_or_insert(CloseReason::Local);
+    }
+
+    fn stats(&self) -> TransportStats {
+        TransportStats::default()
+    }
+}
+
+/// A stream on which the peer's part of the handshake can be read, whatever is written.
+#[derive(Debug)]
+pub(crate) struct ScriptedBootstrap {
+    pub(crate) incoming: io::Cursor<Vec<u8>>,
+    pub(crate) link: Scripted,
+}
+
+impl Bootstrap for ScriptedBootstrap {
+    fn addresses(&self) -> Addresses {
+        Addresses::default()
+    }
+
+    fn into_link(self: Box<Self>) -> Box<dyn Link> {
+        Box::new(self.link)
+    }
+}
+
+impl AsyncRead for ScriptedBootstrap {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.incoming).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for ScriptedBootstrap {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,58 @@
+//! What fuzz targets reach into, and nobody else should: frames from records, without a socket.
+
+use bytes::Bytes;
+use rpc_core::pool::Pool;
+use rpc_core::transport::Admission;
+use rpc_core::wire::ProtocolError;
+
+use crate::incoming::{Event, Incoming};
+
+/// What came of a stream of records.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reassembled {
+    /// The frames that were whole, in order.
+    pub frames: Vec<Bytes>,
+    /// The violation that ended it, if any.
+    pub error: Option<ProtocolError>,
+}
+
+/// Puts together what `bytes` hold, read at most `step` at a time, and admits large frames of up
+/// to `admitted_len_max` bytes.
+#[must_use]
+pub fn reassemble(mut bytes: &[u8], step: usize, admitted_len_max: u64) -> Reassembled {
+    let mut incoming = Incoming::new(Pool::new(0));
+    let mut frames = Vec::new();
+    while !bytes.is_empty() {
+        let mut len = 0;
+        for spare in incoming.spare() {
+            let part = spare.len().min(step - len).min(bytes.len());
+            let (head, rest) = bytes.split_at(part);
+            spare[..part].copy_from_slice(head);
+            bytes = rest;
+            len += part;
+        }
+        incoming.filled(len);
+        if let Err(error) = take(&mut incoming, &mut frames, admitted_len_max) {
+            return Reassembled { frames, error: Some(error) };
+        }
+        incoming.rest();
+    }
+    Reassembled { frames, error: None }
+}
+
+fn take(
+    incoming: &mut Incoming,
+    frames: &mut Vec<Bytes>,
+    admitted_len_max: u64,
+) -> Result<(), ProtocolError> {
+    while let Some(event) = incoming.next()? {
+        match event {
+            Event::Announced { len, .. } if len <= admitted_len_max => {
+                incoming.admit(Admission::Accept { deadline: None });
+            }
+            Event::Announced { .. } => incoming.admit(Admission::Refuse),
+            Event::Frame { frame, .. } => frames.push(frame),
+        }
+    }
+    Ok(())
+}
