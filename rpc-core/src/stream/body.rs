@@ -67,7 +67,7 @@ impl<E: ResponseEnd + Unpin> MessageBody<E> {
         }
         match end {
             End::HalfClose => None,
-            End::Outcome { code, block } => {
+            End::Outcome { code, block, .. } => {
                 let trailers = trailers(code, block).or_else(|status| failure(&status));
                 Some(trailers.map(Frame::trailers))
             }
