@@ -21,5 +21,6 @@ mod shutdown;
 mod status;
 mod streams;
 mod unimplemented;
+mod unread;
 
 pub use list::{Behaviour, behaviours};
