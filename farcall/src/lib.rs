@@ -27,9 +27,9 @@ pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::TransportStats;
 pub use rpc_core::{
-    CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Limits, MethodDescriptor,
-    Request, Response, Server, Service, ServiceDescriptor, Status, Streaming, Trailers,
-    async_trait, client, codegen, layer, metadata, server,
+    CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Keepalive, Limits,
+    MethodDescriptor, NotExecuted, Request, Response, Server, Service, ServiceDescriptor, Status,
+    Streaming, Trailers, async_trait, client, codegen, layer, metadata, server,
 };
 #[cfg(feature = "rdma")]
 pub use rpc_transport_rdma::{LaneInfo, RdmaConfig};

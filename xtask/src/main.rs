@@ -13,6 +13,7 @@ mod rdma_device;
 mod rdma_place;
 mod rdma_programs;
 mod setup;
+mod suite;
 mod vm;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ use clap::{Parser, Subcommand, ValueEnum as _};
 use check::Step;
 use kernel::Series;
 use setup::Purpose;
+use suite::Transport;
 use vm::VmOptions;
 
 #[derive(Debug, Parser)]
@@ -45,6 +47,18 @@ enum Task {
         /// Show the steps instead of running them.
         #[arg(long)]
         list: bool,
+        /// The kernel of the virtual machine.
+        #[arg(long, value_enum, default_value_t = Series::V6_1)]
+        kernel: Series,
+    },
+    /// Show every behaviour over every transport, and what tonic does in its place, in one table.
+    Suite {
+        /// Show this column only. May be repeated.
+        #[arg(long, value_enum)]
+        transport: Vec<Transport>,
+        /// Show RDMA too, on this host's device or in the virtual machine.
+        #[arg(long)]
+        rdma: bool,
         /// The kernel of the virtual machine.
         #[arg(long, value_enum, default_value_t = Series::V6_1)]
         kernel: Series,
@@ -92,6 +106,10 @@ fn run(task: Task) -> Result<ExitCode> {
             } else {
                 check::run(&steps, kernel)?;
             }
+        }
+        Task::Suite { transport, rdma, kernel } => {
+            let transports = Transport::chosen(&transport, rdma.then_some(Transport::Rdma));
+            suite::run(&transports, kernel)?;
         }
         Task::Demo { kernel } => demo::run(kernel)?,
         Task::Vm(options) => return Ok(ExitCode::from(vm::run(&options)?.exit_code())),

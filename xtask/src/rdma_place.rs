@@ -1,6 +1,7 @@
 //! Where programs that need an RDMA device run: on this host when it has one, otherwise in the
 //! virtual machine.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -70,11 +71,33 @@ impl RdmaPlace {
     ///
     /// When a job fails or hangs, or the virtual machine cannot be started.
     pub(crate) fn run(&self, jobs: &[Job]) -> Result<()> {
+        self.run_with(jobs, None)
+    }
+
+    /// Runs `jobs` as [`run`](Self::run) does, with a folder that they can write to.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub(crate) fn run_sharing(&self, jobs: &[Job], folder: &Path) -> Result<()> {
+        self.run_with(jobs, Some(folder))
+    }
+
+    /// Where the jobs of [`run_sharing`](Self::run_sharing) see that folder.
+    pub(crate) fn share_as_seen(&self, folder: &Path) -> PathBuf {
+        match self {
+            Self::Host(_) => folder.to_owned(),
+            Self::Vm(_) => vm::SHARE_IN_GUEST.into(),
+        }
+    }
+
+    fn run_with(&self, jobs: &[Job], share: Option<&Path>) -> Result<()> {
         let Self::Vm(kernel) = self else { return batch::run(jobs) };
         let folder = tempfile::Builder::new().prefix("farcall-batch-").tempdir()?;
         let command = batch::write(jobs, &folder.path().join("jobs.json"))?;
         let mut options = VmOptions::for_command(command, *kernel, BOOT_LIMIT + batch::limit(jobs));
         let is_set = |name: &&str| std::env::var_os(name).is_some();
+        options.share = share.map(Path::to_owned);
         options.env = PASSED_ON.into_iter().filter(is_set).map(str::to_owned).collect();
         match vm::run(&options)? {
             VmEnd::Exited(0) => Ok(()),

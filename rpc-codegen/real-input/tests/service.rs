@@ -1,12 +1,12 @@
 //! A generated service answers what its own stub asks, whatever shape tonic's trait has.
 
+mod serving;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use rpc_codegen_real_input::{arc_self, default_stubs, plain};
-use rpc_core::connect::ClientConfig;
-use rpc_core::inproc::{InprocConnector, InprocListener};
-use rpc_core::{Channel, Code, Request, Response, Server, Service, Status, Streaming};
+use rpc_core::{Code, Request, Response, Status, Streaming};
+use serving::serve;
 use tonic::codegen::BoxStream;
 
 /// Implements one variant of the sample's trait; the streams are not called here.
@@ -77,15 +77,6 @@ impl_greeter!(arc_self, self: Arc<Self>);
 struct Silent;
 
 impl default_stubs::sample::v1::greeter_server::Greeter for Silent {}
-
-/// Serves `service` in this process under `name` for as long as the test runs.
-fn serve(name: &str, service: impl Service) -> Channel {
-    let listener = InprocListener::bind(name).expect("every test has its own name");
-    let server = Server::builder().add_service(service).build();
-    tokio::spawn(async move { server.serve(listener).await });
-    let channel = Channel::new(InprocConnector::new(name, ClientConfig::default()));
-    channel.with_timeout(Duration::from_secs(10))
-}
 
 #[tokio::test]
 async fn each_method_is_answered_by_its_own_handler() {

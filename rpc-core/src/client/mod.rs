@@ -5,6 +5,7 @@ mod channel;
 mod connection;
 mod download;
 mod incoming;
+mod keep_alive;
 mod layered;
 mod session;
 mod started;

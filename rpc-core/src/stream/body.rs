@@ -67,7 +67,7 @@ impl<E: ResponseEnd + Unpin> MessageBody<E> {
         }
         match end {
             End::HalfClose => None,
-            End::Outcome { code, block } => Some(trailers(code, block).map(Frame::trailers)),
+            End::Outcome { code, block, .. } => Some(trailers(code, block).map(Frame::trailers)),
         }
     }
 

@@ -16,5 +16,6 @@ mod options;
 mod qemu;
 mod stream;
 
+pub(crate) use exchange::SHARE_IN_GUEST;
 pub(crate) use machine::{VmEnd, run};
 pub(crate) use options::VmOptions;

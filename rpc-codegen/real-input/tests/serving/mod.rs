@@ -1,0 +1,16 @@
+//! A service in this process, and a channel to it.
+
+use std::time::Duration;
+
+use rpc_core::connect::ClientConfig;
+use rpc_core::inproc::{InprocConnector, InprocListener};
+use rpc_core::{Channel, Server, Service};
+
+/// Serves `service` in this process under `name` for as long as the test runs.
+pub(crate) fn serve(name: &str, service: impl Service) -> Channel {
+    let listener = InprocListener::bind(name).expect("every test has its own name");
+    let server = Server::builder().add_service(service).build();
+    tokio::spawn(async move { server.serve(listener).await });
+    let channel = Channel::new(InprocConnector::new(name, ClientConfig::default()));
+    channel.with_timeout(Duration::from_secs(10))
+}

@@ -1,0 +1,79 @@
+//! The columns of the table, and the program behind each.
+
+use std::fmt;
+
+use clap::ValueEnum;
+
+use crate::rdma_programs::{RdmaProgram, Target};
+
+/// What the behaviours are shown over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// Inside the process.
+    Inproc,
+    /// TCP on loopback.
+    Tcp,
+    /// A Unix socket.
+    Unix,
+    /// None of ours: tonic's generated clients against tonic's own server.
+    Tonic,
+    /// RDMA, on this host's device or in the virtual machine.
+    Rdma,
+}
+
+impl Transport {
+    /// The columns in their order: those that are asked for, or all that need no device; and RDMA
+    /// in any case when `extra` has it.
+    pub(crate) fn chosen(wanted: &[Self], extra: Option<Self>) -> Vec<Self> {
+        let is_chosen = |transport: &Self| match transport {
+            Self::Rdma => extra == Some(Self::Rdma) || wanted.contains(transport),
+            _ => wanted.is_empty() || wanted.contains(transport),
+        };
+        Self::value_variants().iter().copied().filter(is_chosen).collect()
+    }
+
+    /// Its name, which is also that of its test.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Inproc => "inproc",
+            Self::Tcp => "tcp",
+            Self::Unix => "unix",
+            Self::Tonic => "tonic",
+            Self::Rdma => "rdma",
+        }
+    }
+
+    /// The program that shows the behaviours over it.
+    pub(super) fn program(self, features: &'static [&'static str]) -> RdmaProgram {
+        // One at a time on a device, where a behaviour's bound counts what its neighbours take.
+        let arguments: &[&str] =
+            if self == Self::Rdma { &["--test-threads=1"] } else { &["--quiet"] };
+        RdmaProgram {
+            package: "farcall-suite",
+            target: Target::Test(self.name()),
+            features,
+            arguments,
+            limit_seconds: 600,
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_those_asked_for_in_their_order() {
+        use Transport::{Inproc, Rdma, Tcp, Tonic, Unix};
+        assert_eq!(Transport::chosen(&[], None), [Inproc, Tcp, Unix, Tonic]);
+        assert_eq!(Transport::chosen(&[], Some(Rdma)), [Inproc, Tcp, Unix, Tonic, Rdma]);
+        assert_eq!(Transport::chosen(&[Rdma, Tcp], None), [Tcp, Rdma]);
+        assert_eq!(Transport::chosen(&[Unix], Some(Rdma)), [Unix, Rdma]);
+    }
+}
