@@ -65,6 +65,9 @@ const KINDS: &[FrameKind] = &[
     FrameKind::Messages,
     FrameKind::HalfClose,
     FrameKind::Window,
+    FrameKind::Ping,
+    FrameKind::Pong,
+    FrameKind::GoAway,
 ];
 
 /// One entry, `x: ab`.
