@@ -7,6 +7,7 @@ mod download;
 mod incoming;
 mod keep_alive;
 mod layered;
+pub mod mock;
 mod session;
 mod started;
 mod upload;
