@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rpc_core::Limits;
 use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
+use rpc_core::{Keepalive, Limits};
 #[cfg(feature = "rdma")]
 use rpc_transport_rdma::{LaneInfo, RdmaConfig, RdmaUpgrade};
 
@@ -16,6 +16,7 @@ use self::not_built_in::RdmaUpgrade;
 pub struct Config {
     limits: Limits,
     handshake_timeout: Duration,
+    keepalive: Option<Keepalive>,
     #[cfg(feature = "rdma")]
     rdma: RdmaConfig,
     upgrade: Arc<OnceLock<Arc<RdmaUpgrade>>>,
@@ -27,6 +28,7 @@ impl Default for Config {
         Self {
             limits: client.limits,
             handshake_timeout: client.handshake_timeout,
+            keepalive: client.keepalive,
             #[cfg(feature = "rdma")]
             rdma: RdmaConfig::default(),
             upgrade: Arc::default(),
@@ -46,6 +48,13 @@ impl Config {
     #[must_use]
     pub fn with_handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
+        self
+    }
+
+    /// The same rules with this way to find a peer that is gone, or `None`; on by default.
+    #[must_use]
+    pub fn with_keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
+        self.keepalive = keepalive.into();
         self
     }
 
@@ -73,6 +82,10 @@ impl Config {
         self.handshake_timeout
     }
 
+    pub(crate) fn keepalive(&self) -> Option<Keepalive> {
+        self.keepalive
+    }
+
     /// The way to RDMA; made once for all clones.
     pub(crate) fn rdma(&self) -> Arc<dyn Upgrade> {
         Arc::<RdmaUpgrade>::clone(self.upgrade.get_or_init(|| Arc::new(self.make_upgrade())))
@@ -89,7 +102,12 @@ impl Config {
     }
 
     pub(crate) fn client(&self, policy: UpgradePolicy) -> ClientConfig {
-        ClientConfig { limits: self.limits, policy, handshake_timeout: self.handshake_timeout }
+        ClientConfig {
+            limits: self.limits,
+            policy,
+            handshake_timeout: self.handshake_timeout,
+            keepalive: self.keepalive,
+        }
     }
 }
 

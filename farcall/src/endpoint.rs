@@ -114,8 +114,10 @@ impl Endpoint {
     /// address allows.
     #[must_use]
     pub fn configure(&self, builder: ServerBuilder) -> ServerBuilder {
-        let builder =
-            builder.limits(self.config.limits()).handshake_timeout(self.config.handshake_timeout());
+        let builder = builder
+            .limits(self.config.limits())
+            .handshake_timeout(self.config.handshake_timeout())
+            .keepalive(self.config.keepalive());
         match self.address {
             Address::Auto(_) | Address::Rdma(_) => builder.upgrade(self.config.rdma()),
             Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => builder,

@@ -16,20 +16,25 @@
 mod address;
 mod config;
 mod connect;
+#[cfg(feature = "tonic-connect-info")]
+mod connect_info;
 mod endpoint;
 
 pub use address::{Address, AddressError};
 pub use config::Config;
 pub use connect::{channel, connect, connect_with};
+#[cfg(feature = "tonic-connect-info")]
+pub use connect_info::tonic_connect_info;
 pub use endpoint::{BindError, Endpoint, bind, bind_with};
 
+pub use rpc_core::client::mock;
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::TransportStats;
 pub use rpc_core::{
-    CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Limits, MethodDescriptor,
-    Request, Response, Server, Service, ServiceDescriptor, Status, Streaming, Trailers,
-    async_trait, client, codegen, layer, metadata, server,
+    CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Keepalive, Limits,
+    MethodDescriptor, NotExecuted, Request, Response, Server, Service, ServiceDescriptor, Status,
+    Streaming, Trailers, async_trait, client, codegen, layer, metadata, server,
 };
 #[cfg(feature = "rdma")]
 pub use rpc_transport_rdma::{LaneInfo, RdmaConfig};

@@ -18,6 +18,8 @@ mod inherited;
 pub mod inproc;
 pub mod layer;
 mod limits;
+mod liveness;
+mod not_executed;
 pub mod pool;
 mod refusal;
 pub mod server;
@@ -26,10 +28,12 @@ mod trailers;
 pub mod transport;
 pub mod wire;
 
+pub use calls::keepalive::Keepalive;
 pub use client::{Caller, Channel};
 pub use deadline::Deadline;
 pub use descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use limits::Limits;
+pub use not_executed::NotExecuted;
 pub use server::{Server, Service};
 pub use trailers::Trailers;
 

@@ -71,6 +71,26 @@ pub(crate) fn closed(reason: &CloseReason) -> Status {
     Status::unavailable(format!("the connection is closed: {reason}"))
 }
 
+/// A call that arrived after the server had sent its client away.
+pub(crate) fn going_away() -> Status {
+    Status::unavailable("the server is shutting down, or the connection is old or idle")
+}
+
+/// A call beyond what the server runs at a time.
+pub(crate) fn overloaded(running_max: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "the server runs {running_max} calls already, which is its limit (server.calls_max)"
+    ))
+}
+
+/// A call that the server's end of a connection cut short, although it was in flight.
+pub(crate) fn cut_short(reason: &CloseReason) -> Status {
+    Status::unavailable(format!(
+        "the connection is closed: {reason}; the server had announced that it goes away, and the \
+         call did not end in the time that it gave (server.drain_timeout, server.age_grace)"
+    ))
+}
+
 /// A call whose deadline has passed.
 pub(crate) fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("the call's deadline has passed")

@@ -17,6 +17,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -76,6 +77,10 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Ends the link: what was sent is flushed within a bound of time, then the handler hears
     /// [`Handler::handle_closed`]. Closing twice is closing once.
     fn close(&self);
+
+    /// Ends the link at once, because the peer cannot be expected to take anything any more: what
+    /// was not sent is dropped, then the handler hears `reason`, unless the link has ended before.
+    fn abort(&self, reason: CloseReason);
 
     /// What the transport has counted so far.
     fn stats(&self) -> TransportStats;
@@ -183,6 +188,12 @@ pub enum CloseReason {
     /// The peer violated the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
+    /// The peer did not answer a ping, and sent nothing else either.
+    #[error("the peer is silent: nothing came in within {timeout:?} of a ping (keepalive.timeout)")]
+    Silent {
+        /// How long it had.
+        timeout: Duration,
+    },
     /// The link failed.
     #[error("{0}")]
     Failed(String),
@@ -226,6 +237,10 @@ pub struct TransportStats {
     pub large_received: u64,
     /// Bytes of frames that this side copied from one buffer to another, encoding not counted.
     pub copied_bytes: u64,
+    /// Everything given to the network as a unit: frames, and the transport's own messages.
+    pub sent_count: u64,
+    /// Bytes that have come in, those of frames still on their way included.
+    pub received_bytes: u64,
 }
 
 /// The live counters behind [`TransportStats`]; an event is one relaxed addition.
@@ -241,6 +256,10 @@ pub struct Counters {
     pub large_received: Counter,
     /// See [`TransportStats::copied_bytes`].
     pub copied_bytes: Counter,
+    /// See [`TransportStats::sent_count`].
+    pub sent_count: Counter,
+    /// See [`TransportStats::received_bytes`].
+    pub received_bytes: Counter,
 }
 
 impl Counters {
@@ -253,6 +272,8 @@ impl Counters {
             small_received: self.small_received.value(),
             large_received: self.large_received.value(),
             copied_bytes: self.copied_bytes.value(),
+            sent_count: self.sent_count.value(),
+            received_bytes: self.received_bytes.value(),
         }
     }
 }

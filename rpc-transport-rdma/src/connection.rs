@@ -288,7 +288,7 @@ impl Connection {
         {
             let mut state = self.state();
             let State::Alive(path) = &mut *state else { return };
-            if let Err(reason) = path.handle_completion(completion, &mut arrivals) {
+            if let Err(reason) = path.handle_completion(completion, &self.counters, &mut arrivals) {
                 self.halt_unless_halting(path, reason);
             }
         }

@@ -188,6 +188,7 @@ impl Path {
         counters: &Counters,
     ) -> Result<Option<Arrival>, ProtocolError> {
         let (header, body) = MessageHeader::parse(message)?;
+        counters.received_bytes.add(message.len() as u64);
         if header.epoch != self.rules.our_epoch {
             return self.handle_stale(header.epoch);
         }
@@ -259,6 +260,7 @@ impl Path {
     pub(crate) fn handle_completion(
         &mut self,
         completion: Completion,
+        counters: &Counters,
         arrivals: &mut Vec<Arrival>,
     ) -> Result<(), CloseReason> {
         let mut done = std::mem::take(&mut self.done);
@@ -276,7 +278,10 @@ impl Path {
             }
             match work {
                 Work::Send { .. } => drop(self.permits.pop_front()),
-                Work::Read { sink, .. } if outcome.is_ok() => self.handle_read(sink, arrivals),
+                Work::Read { sink, len, .. } if outcome.is_ok() => {
+                    counters.received_bytes.add(len.into());
+                    self.handle_read(sink, arrivals);
+                }
                 Work::Read { .. } => {}
             }
         }
@@ -303,7 +308,9 @@ impl Path {
             if self.batch.is_empty() {
                 return Ok(());
             }
+            let waiting_count = self.send_count();
             let posted = self.queue_pair.post(&mut self.batch);
+            counters.sent_count.add((waiting_count - self.send_count()) as u64);
             match posted {
                 Ok(_) if self.batch.is_empty() && self.queue_pair.room() > 0 => {}
                 // A completion makes room, and whoever handles it flushes again.
@@ -317,6 +324,11 @@ impl Path {
                 }
             }
         }
+    }
+
+    /// The messages in the batch. A READ is none: the peer's device answers it, and not the peer.
+    fn send_count(&self) -> usize {
+        self.batch.iter().filter(|work| matches!(work, Work::Send { .. })).count()
     }
 
     /// Moves what may go out now into the batch: control messages, then frames, then READs.

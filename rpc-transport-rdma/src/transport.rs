@@ -148,6 +148,10 @@ impl Transport for RdmaTransport {
         self.connection.close();
     }
 
+    fn abort(&self, reason: CloseReason) {
+        self.connection.fail(reason);
+    }
+
     fn stats(&self) -> TransportStats {
         self.connection.counters.snapshot()
     }

@@ -209,6 +209,7 @@ impl<S: Socket> Shared<S> {
         };
         let counters = &self.counters;
         if is_large { &counters.large_sent } else { &counters.small_sent }.add(1);
+        counters.sent_count.add(1);
     }
 
     /// Ends the connection at once: nothing is sent any more, and the reading task is told.
@@ -309,6 +310,7 @@ impl<S: Socket> Shared<S> {
                 }
                 Ok(len) => {
                     incoming.filled(len);
+                    self.counters.received_bytes.add(len as u64);
                     self.deliver(incoming, handler)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -402,6 +404,10 @@ impl<S: Socket> Transport for SocketTransport<S> {
     fn close(&self) {
         self.shared.queue().closed.get_or_insert(CloseReason::Local);
         self.shared.close.cancel();
+    }
+
+    fn abort(&self, reason: CloseReason) {
+        self.shared.fail(reason);
     }
 
     fn stats(&self) -> TransportStats {

@@ -36,6 +36,14 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         arguments: &[],
         limit_seconds: 600,
     },
+    // Behind the others: it pulls the cable between the devices.
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("rdma_liveness"),
+        features: &["rdma"],
+        arguments: &["--nocapture"],
+        limit_seconds: 300,
+    },
 ];
 
 /// The demo, as one of the checks.

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farcall::server::ServerBuilder;
-use farcall::{Config, Limits};
+use farcall::{Config, Endpoint, Limits, Server};
 
+use crate::failure::Cause;
 use crate::proto::probe_rpc::ProbeService;
 use crate::running::Running;
 use crate::{Failure, Probe};
@@ -141,5 +142,34 @@ impl Harness {
     ) -> Result<Running, Failure> {
         let config = Config::default().with_limits(Self::limits());
         Running::start_with(&self.path.address(), config, self, build).await
+    }
+
+    /// Starts a server with other rules for its connections.
+    pub(crate) async fn serve_by(
+        &self,
+        rules: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    ) -> Result<Running, Failure> {
+        let limit = self.limit;
+        self.serve_with(|probe| rules(Server::builder().drain_timeout(limit)).add_service(probe))
+            .await
+    }
+
+    /// A place to listen on, and its address.
+    pub(crate) async fn endpoint(&self) -> Result<(Endpoint, String), Failure> {
+        let config = Config::default().with_limits(Self::limits());
+        let endpoint = farcall::bind_with(&self.path.address(), &config).await?;
+        let address = endpoint.address().to_string();
+        Ok((endpoint, address))
+    }
+
+    /// Waits for something that is announced.
+    pub(crate) async fn within<T>(
+        &self,
+        what: &'static str,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let result = tokio::time::timeout(self.limit, future).await;
+        let seconds = self.limit.as_secs();
+        result.map_err(|_| Failure::new(Cause::TimedOut { what, seconds }))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farcall::server::ServerBuilder;
-use farcall::{Channel, Config, ConnectionInfo, Limits, Server};
+use farcall::{Channel, Config, ConnectionInfo, Keepalive, Limits, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -38,7 +38,9 @@ impl Running {
         server_config: Config,
         harness: &Harness,
     ) -> Result<Self, Failure> {
-        let plain = |probe| Server::builder().add_service(probe);
+        let drain_timeout = harness.limit();
+        // What is still in flight when a behaviour ends must not hold it up.
+        let plain = |probe| Server::builder().drain_timeout(drain_timeout).add_service(probe);
         Self::start_with(address, server_config, harness, plain).await
     }
 
@@ -54,8 +56,6 @@ impl Running {
         let (probe, watch) = Probe::new();
         let interop = TestServiceService::new(Interop::beside(&probe));
         let builder = build(ProbeService::new(probe)).add_service(interop);
-        // What is still in flight when a behaviour ends must not hold it up.
-        let builder = builder.drain_timeout(harness.limit());
         let server = endpoint.configure(builder).build();
         let (shutdown, shut_down) = oneshot::channel();
         let serving = server.clone();
@@ -106,6 +106,14 @@ impl Running {
     /// As [`Running::channel`].
     pub async fn channel_under(&self, limits: Limits) -> Result<Channel, Failure> {
         let config = self.client_config.clone().with_limits(limits);
+        let channel = farcall::connect_with(&self.address, &config).await?;
+        self.check_transport(&channel)?;
+        Ok(channel)
+    }
+
+    /// As [`Running::channel`], for a client that looks after its connection in this way.
+    pub(crate) async fn channel_kept_alive(&self, rules: Keepalive) -> Result<Channel, Failure> {
+        let config = self.client_config.clone().with_keepalive(rules);
         let channel = farcall::connect_with(&self.address, &config).await?;
         self.check_transport(&channel)?;
         Ok(channel)

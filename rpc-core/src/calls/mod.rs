@@ -4,6 +4,9 @@
 //! wake its caller, a handle to its task) goes in as an opaque value and comes back exactly once.
 
 pub mod client;
+pub mod keepalive;
+pub mod lifetime;
+pub mod load;
 pub mod receiving;
 pub mod reorder;
 pub mod server;

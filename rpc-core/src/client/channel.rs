@@ -21,7 +21,7 @@ use super::{Caller, Connection, Intercepted, LayeredChannel, Outgoing, Reply, St
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::deadline::take_grpc_timeout;
 use crate::wire::outcome::Outcome;
-use crate::{Deadline, MethodDescriptor, Trailers, refusal};
+use crate::{Deadline, MethodDescriptor, NotExecuted, Trailers, refusal};
 
 /// Makes connections to one server.
 pub trait Connect: fmt::Debug + Send + Sync + 'static {
@@ -37,11 +37,20 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>>;
 }
 
+/// How many connections a call may find at their end before it is given up: one that the channel
+/// has, one that came in its place, and one more.
+const STARTS_MAX: u32 = 3;
+
 /// A cheap handle that makes calls; clones share one connection.
 ///
 /// The connection is made at the first call, and made anew when it has ended: calls in flight
 /// then end with `UNAVAILABLE`, the next one connects. It is closed with the last clone and the
 /// last stream of responses.
+///
+/// A server that shuts down, or has had the connection for long enough, says so: calls in flight
+/// then go on, and the next one connects. A call that crossed the server's word comes back marked
+/// as not executed, and is started once more, unless its requests are a stream, which is partly
+/// sent by then: that one ends with `UNAVAILABLE`, marked with [`NotExecuted`].
 #[derive(Clone, Debug)]
 pub struct Channel {
     shared: Arc<Shared>,
@@ -159,6 +168,19 @@ impl Channel {
         self.shared.start(call).await
     }
 
+    /// As [`Shared::exchange`], for an answer that is a stream.
+    async fn follow<Resp>(&self, call: Outgoing<'_>) -> Result<Response<Streaming<Resp>>, Status>
+    where
+        Resp: Message + Default + 'static,
+    {
+        let begin =
+            async || download(self.start(call).await?, None, call.deadline, self.clone()).await;
+        match begin().await {
+            Err(status) if NotExecuted::invites_another_start(&status) => begin().await,
+            other => other,
+        }
+    }
+
     /// What the present connection says of itself; `None` when there is none.
     #[must_use]
     pub fn info(&self) -> Option<ConnectionInfo> {
@@ -176,10 +198,10 @@ impl Channel {
 }
 
 impl Shared {
-    /// The present connection, if it has not ended.
+    /// The present connection, if calls can be started on it.
     fn open(&self) -> Option<Arc<dyn Connection>> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().filter(|connection| !connection.is_closed()).map(Arc::clone)
+        current.as_ref().filter(|connection| connection.is_open()).map(Arc::clone)
     }
 
     async fn connection(&self) -> Result<Arc<dyn Connection>, ConnectError> {
@@ -196,14 +218,35 @@ impl Shared {
         Ok(connection)
     }
 
+    /// Starts a call. A connection that ends just then is renewed.
     async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
-        let connection = match self.open() {
-            Some(connection) => connection,
-            None => self.connection().await.map_err(unavailable)?,
-        };
-        match Arc::clone(&connection).try_start(call)? {
-            Some(started) => Ok(started),
-            None => connection.start(call).await,
+        let mut left = STARTS_MAX;
+        loop {
+            left -= 1;
+            let connection = match self.open() {
+                Some(connection) => connection,
+                None => self.connection().await.map_err(unavailable)?,
+            };
+            let started = match Arc::clone(&connection).try_start(call) {
+                Ok(Some(started)) => return Ok(started),
+                Ok(None) => Arc::clone(&connection).start(call).await,
+                Err(status) => Err(status),
+            };
+            match started {
+                Err(_) if left > 0 && !connection.is_open() => {}
+                other => return other.map_err(NotExecuted::mark),
+            }
+        }
+    }
+
+    /// Makes a call whose answer is one message. One that the server refused because it goes away
+    /// is made once more, on another connection.
+    async fn exchange(&self, call: Outgoing<'_>) -> Result<Reply, Status> {
+        match self.start(call).await?.reply().await {
+            Err(status) if NotExecuted::invites_another_start(&status) => {
+                self.start(call).await?.reply().await
+            }
+            other => other,
         }
     }
 }
@@ -221,8 +264,7 @@ impl Caller for Channel {
         let deadline = self.deadline(&mut request);
         let (metadata, _, message) = request.into_parts();
         let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
-        let reply = async { self.shared.start(call).await?.reply().await };
-        decode(within(deadline, reply).await?)
+        decode(within(deadline, self.shared.exchange(call)).await?)
     }
 
     async fn server_streaming<Req, Resp>(
@@ -237,9 +279,7 @@ impl Caller for Channel {
         let deadline = self.deadline(&mut request);
         let (metadata, _, message) = request.into_parts();
         let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
-        let answer =
-            async { download(self.start(call).await?, None, deadline, self.clone()).await };
-        within(deadline, answer).await
+        within(deadline, self.follow(call)).await
     }
 
     async fn client_streaming<S, Resp>(

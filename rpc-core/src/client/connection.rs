@@ -12,13 +12,15 @@ use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
 use crate::transport::Addresses;
 use crate::wire::hello::Hello;
-use crate::{Deadline, Limits, MethodDescriptor};
+use crate::{Deadline, Keepalive, Limits, MethodDescriptor};
 
 /// What a session is started with.
 #[derive(Debug)]
 pub struct ClientSetup {
     /// What this side accepts.
     pub limits: Limits,
+    /// How a silent server is found.
+    pub keepalive: Option<Keepalive>,
     /// What the server said.
     pub peer: Hello,
     /// The connection's two ends.
@@ -67,8 +69,9 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// Gives a call up because of a failure on this side, which becomes its status.
     fn fail(&self, id: u64, status: Status);
 
-    /// Whether the connection has ended.
-    fn is_closed(&self) -> bool;
+    /// Whether calls can be started: the connection has not ended, and the server has not said
+    /// that it starts no more.
+    fn is_open(&self) -> bool;
 
     /// Ends the connection; calls in flight end with `UNAVAILABLE`.
     fn close(&self);

@@ -5,7 +5,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Response, Status, Streaming};
 
 use super::Channel;
-use super::started::{Answer, CallGuard, Started};
+use super::started::{Answer, CallGuard, Started, refused};
 use crate::Deadline;
 use crate::stream::{End, MessageBody, Next, ResponseEnd, response_streaming};
 use crate::wire::metadata;
@@ -51,8 +51,11 @@ pub(super) async fn begin(
     let block = match started.first().await {
         Next::Headers(block) => block,
         Next::Failed(status) => return Err(status),
-        Next::End(End::Outcome { code, block }) => {
+        Next::End(End::Outcome { code, block, is_not_executed }) => {
             started.guard.complete();
+            if is_not_executed {
+                return Err(refused(code, block));
+            }
             let outcome = Outcome::decode(code, block).map_err(|error| {
                 Status::internal(format!("the response's block does not decode: {error}"))
             })?;

@@ -9,10 +9,10 @@ use super::Reply;
 use super::session::{InFlight, Route, Session};
 use crate::calls::window::Counts;
 use crate::frames::take_apart;
-use crate::refusal;
 use crate::stream::{End, Inserted, Item};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
+use crate::{liveness, refusal};
 
 impl<T: Transport> Handler for Session<T> {
     fn handle_announced(
@@ -54,6 +54,13 @@ impl<T: Transport> Handler for Session<T> {
                 }
                 Ok(())
             }
+            FrameKind::Ping => liveness::answer(&self.transport, &mut self.state().pinged, &header),
+            // That it came in is all that it says.
+            FrameKind::Pong => Ok(()),
+            FrameKind::GoAway => {
+                self.handle_go_away();
+                Ok(())
+            }
             _ => expect_answer(&header),
         }
     }
@@ -73,30 +80,47 @@ impl<T: Transport> Handler for Session<T> {
         tracing::debug!(
             transport = self.transport.name(), addresses = %self.addresses, %reason, "closed",
         );
-        let calls = {
+        let (calls, was_sent_away) = {
             let mut state = self.state();
             state.closed = Some(reason.clone());
-            state.calls.close()
+            (state.calls.close(), state.is_sent_away)
         };
         self.permits.close();
+        self.ended.cancel();
         for InFlight { route, .. } in calls {
-            route.fail(refusal::closed(&reason));
+            route.fail(match was_sent_away {
+                true => refusal::cut_short(&reason),
+                false => refusal::closed(&reason),
+            });
         }
     }
 }
 
 impl<T: Transport> Session<T> {
+    /// Starts no more calls here, and leaves when those in flight have ended.
+    fn handle_go_away(&self) {
+        let is_done = {
+            let mut state = self.state();
+            state.is_sent_away = true;
+            state.is_done()
+        };
+        // Whoever waits for a turn here takes it elsewhere.
+        self.permits.close();
+        self.leave_if(is_done);
+    }
+
     fn handle_response(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
-        let (call, inbound) = {
+        let (call, inbound, is_done) = {
             let mut state = self.state();
             state.receiving.arrived(header.frame_key(), frame.len())?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 // The call may have been given up: then its response is dropped here.
                 None => return Ok(()),
-                Some(Route::Stream(inbound)) => (None, Some(inbound.clone())),
-                Some(Route::Reply(_)) => (state.calls.finish(header.call), None),
+                Some(Route::Stream(inbound)) => (None, Some(inbound.clone()), false),
+                Some(Route::Reply(_)) => (state.calls.finish(header.call), None, state.is_done()),
             }
         };
+        self.leave_if(is_done);
         let refused = refusal::check_incoming("response", header, "client's", &self.limits);
         let (block, message) = take_apart(header, frame);
         if let Some(inbound) = inbound {
@@ -104,14 +128,16 @@ impl<T: Transport> Session<T> {
                 self.end(header, status);
                 return Ok(());
             }
-            let end = End::Outcome { code: header.selector, block };
+            let is_not_executed = header.is_not_executed;
+            let end = End::Outcome { code: header.selector, block, is_not_executed };
             if inbound.insert(header.argument, Item::End(end))? == Inserted::Complete {
-                self.state().calls.finish(header.call);
+                drop(self.finish(header.call));
             }
             return Ok(());
         }
         if let Some(InFlight { route: Route::Reply(sender), .. }) = call {
-            let reply = refused.map(|()| Reply { code: header.selector, block, message });
+            let (code, is_not_executed) = (header.selector, header.is_not_executed);
+            let reply = refused.map(|()| Reply { code, block, message, is_not_executed });
             // The caller may have gone at this very moment.
             let _ = sender.send(reply);
         }
@@ -138,7 +164,7 @@ impl<T: Transport> Session<T> {
             _ => Item::Messages(messages),
         };
         if inbound.insert(header.argument, item)? == Inserted::Complete {
-            self.state().calls.finish(header.call);
+            drop(self.finish(header.call));
         }
         Ok(())
     }
@@ -148,7 +174,7 @@ impl<T: Transport> Session<T> {
         use super::Connection;
         if header.kind == FrameKind::Response {
             // The server has ended the call already.
-            let ended = self.state().calls.finish(header.call);
+            let ended = self.finish(header.call);
             if let Some(InFlight { route, .. }) = ended {
                 route.fail(status);
             }

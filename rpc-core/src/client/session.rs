@@ -9,17 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::keep_alive::keep_alive;
 use super::started::{Answer, CallGuard, ReplySender};
 use super::{ClientSetup, Connection, Outgoing, Started};
 use crate::calls::client::Calls;
+use crate::calls::keepalive::Pinged;
 use crate::calls::receiving::Receiving;
 use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
 use crate::frames::{self, Parts};
 use crate::stream::{Inbound, Outbound, StreamHost};
-use crate::transport::{Addresses, CloseReason, Handler, Transport};
+use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, metadata};
 use crate::{CallKind, Limits, refusal};
 
@@ -33,12 +36,26 @@ pub(crate) struct Session<T> {
     pub(super) addresses: Addresses,
     fallback: Option<String>,
     state: Mutex<State>,
+    /// Set when the connection has ended.
+    pub(super) ended: CancellationToken,
 }
 
 pub(super) struct State {
     pub(super) calls: Calls<InFlight>,
     pub(super) receiving: Receiving,
     pub(super) closed: Option<CloseReason>,
+    /// Set when the server has said that it starts no more calls here.
+    pub(super) is_sent_away: bool,
+    /// Set when the transport takes nothing any more, of which the handler hears later.
+    is_cut: bool,
+    pub(super) pinged: Pinged,
+}
+
+impl State {
+    /// Whether the server starts no more calls here, and the last has ended.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_sent_away && self.calls.in_flight_count() == 0
+    }
 }
 
 /// What the session keeps of a call in flight.
@@ -93,7 +110,11 @@ impl<T: Transport> Session<T> {
                 calls: Calls::default(),
                 receiving: Receiving::new(setup.limits.receiving_bytes_max),
                 closed: None,
+                is_sent_away: false,
+                is_cut: false,
+                pinged: Pinged::new(Instant::now().into_std()),
             }),
+            ended: CancellationToken::new(),
         });
         match &session.fallback {
             Some(reason) => tracing::warn!(
@@ -105,6 +126,10 @@ impl<T: Transport> Session<T> {
             ),
         }
         session.transport.start(Arc::clone(&session) as Arc<dyn Handler>);
+        if let Some(rules) = setup.keepalive {
+            let watch = keep_alive(Arc::downgrade(&session), rules);
+            tokio::spawn(session.ended.clone().run_until_cancelled_owned(watch));
+        }
         session
     }
 
@@ -144,6 +169,9 @@ impl<T: Transport> Session<T> {
         if let Some(reason) = &state.closed {
             return Err(refusal::closed(reason));
         }
+        if state.is_sent_away {
+            return Err(refusal::going_away());
+        }
         let id = state.calls.start(InFlight { route, outbound: outbound.clone() });
         Ok(Entered { id, answer, outbound })
     }
@@ -165,8 +193,8 @@ impl<T: Transport> Session<T> {
         prepared.header.argument = call.deadline.map_or(0, |deadline| deadline.to_wire(now));
         prepared.parts(call).write(buffer.as_mut());
         if let Err(error) = self.transport.send(buffer) {
-            self.state().calls.finish(id);
-            return Err(refusal::unsendable(&error));
+            drop(self.finish(id));
+            return Err(self.unsendable(&error));
         }
         let guard = CallGuard::new(id, self.clone(), permit);
         Ok(Started { guard, answer, outbound, host: self })
@@ -187,7 +215,40 @@ impl<T> Session<T> {
     }
 
     fn closed_status(&self) -> Status {
-        refusal::closed(self.state().closed.as_ref().unwrap_or(&CloseReason::Local))
+        let state = self.state();
+        match &state.closed {
+            Some(reason) => refusal::closed(reason),
+            None if state.is_sent_away => refusal::going_away(),
+            None => refusal::closed(&CloseReason::Local),
+        }
+    }
+
+    /// The status of a call that the transport does not take.
+    fn unsendable(&self, error: &TransportError) -> Status {
+        if matches!(error, TransportError::Closed { .. }) {
+            self.state().is_cut = true;
+        }
+        refusal::unsendable(error)
+    }
+}
+
+impl<T: Transport> Session<T> {
+    /// Takes a call out of the table.
+    pub(super) fn finish(&self, id: u64) -> Option<InFlight> {
+        let (ended, is_done) = {
+            let mut state = self.state();
+            (state.calls.finish(id), state.is_done())
+        };
+        self.leave_if(is_done);
+        ended
+    }
+
+    /// Closes a connection whose work is done. It is this side that closes, because only this side
+    /// knows of requests on their way.
+    pub(super) fn leave_if(&self, is_done: bool) {
+        if is_done {
+            self.transport.close();
+        }
     }
 }
 
@@ -202,7 +263,7 @@ impl<T: Transport> Connection for Session<T> {
         match self.transport.try_reserve(prepared.parts(&call).len()) {
             Ok(Some(buffer)) => self.launch(&call, prepared, buffer, permit).map(Some),
             Ok(None) => Ok(None),
-            Err(error) => Err(refusal::unsendable(&error)),
+            Err(error) => Err(self.unsendable(&error)),
         }
     }
 
@@ -212,31 +273,40 @@ impl<T: Transport> Connection for Session<T> {
             let permit = permit.map_err(|_| self.closed_status())?;
             let prepared = self.prepare(&call)?;
             let reserved = self.transport.reserve(prepared.parts(&call).len()).await;
-            let buffer = reserved.map_err(|error| refusal::unsendable(&error))?;
+            let buffer = reserved.map_err(|error| self.unsendable(&error))?;
             self.launch(&call, prepared, buffer, permit)
         })
     }
 
     fn cancel(&self, id: u64) {
-        let was_in_flight = self.state().calls.cancel(id);
+        let (was_in_flight, is_done) = {
+            let mut state = self.state();
+            (state.calls.cancel(id), state.is_done())
+        };
         if was_in_flight {
             let header = FrameHeader::bare(FrameKind::Cancel, id).to_bytes();
             // A connection that is closed needs no cancel.
             let _ = self.transport.send_control(header);
         }
+        self.leave_if(is_done);
     }
 
     fn fail(&self, id: u64, status: Status) {
-        let ended = self.state().calls.finish(id);
+        let (ended, is_done) = {
+            let mut state = self.state();
+            (state.calls.finish(id), state.is_done())
+        };
         if let Some(InFlight { route, .. }) = ended {
             let header = FrameHeader::bare(FrameKind::Cancel, id).to_bytes();
             let _ = self.transport.send_control(header);
             route.fail(status);
         }
+        self.leave_if(is_done);
     }
 
-    fn is_closed(&self) -> bool {
-        self.state().closed.is_some()
+    fn is_open(&self) -> bool {
+        let state = self.state();
+        state.closed.is_none() && !state.is_sent_away && !state.is_cut
     }
 
     fn close(&self) {

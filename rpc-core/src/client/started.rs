@@ -8,7 +8,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tonic::Status;
 
 use super::Connection;
+use crate::NotExecuted;
 use crate::stream::{Inbound, Next, Outbound, ResponseEnd, StreamHost};
+use crate::wire::outcome::Outcome;
 
 /// What a response frame holds, where the answer is one message.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub struct Reply {
     pub block: Bytes,
     /// The message; it aliases the memory that it was received into.
     pub message: Bytes,
+    /// Whether the server says that no handler has seen the call.
+    pub is_not_executed: bool,
 }
 
 /// The way back to the caller.
@@ -85,6 +89,16 @@ impl Drop for CallGuard {
     }
 }
 
+/// The status of a call that the server refused before any handler had seen it.
+pub(super) fn refused(code: u16, block: Bytes) -> Status {
+    let status = match Outcome::decode(code, block) {
+        Ok(Outcome { result: Err(status), .. }) => status,
+        Ok(_) => Status::internal("the server refused a call with the code of a success"),
+        Err(error) => Status::internal(format!("the response's block does not decode: {error}")),
+    };
+    NotExecuted::mark(status)
+}
+
 impl Started {
     /// Waits for an answer that is one message.
     pub(super) async fn reply(mut self) -> Result<Reply, Status> {
@@ -95,7 +109,11 @@ impl Started {
         self.guard.complete();
         // The session answers every call that it takes out of its table, so that only its own
         // unwinding could drop the sender.
-        reply.unwrap_or_else(|_| Err(Status::internal("the session was lost")))
+        let reply = reply.unwrap_or_else(|_| Err(Status::internal("the session was lost")))?;
+        if reply.is_not_executed {
+            return Err(refused(reply.code, reply.block));
+        }
+        Ok(reply)
     }
 
     /// Waits for the beginning of an answer that is a stream.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::handshake::{self, HandshakeError};
 use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade, upgrade};
-use crate::Limits;
 use crate::client::{ClientSetup, Connection};
 use crate::transport::Addresses;
 use crate::wire::hello::{Hello, Offer, Verdict};
+use crate::{Keepalive, Limits};
 
 /// How a client connects.
 #[derive(Debug, Clone)]
@@ -22,6 +22,9 @@ pub struct ClientConfig {
     /// 10 s by default: gRPC's servers give a connection 20 s for less, and a lossy link may
     /// stall a queue pair's first message for half a second a retry.
     pub handshake_timeout: Duration,
+    /// How a server that is gone is found; `None` leaves that to the operating system, which may
+    /// take hours.
+    pub keepalive: Option<Keepalive>,
 }
 
 impl Default for ClientConfig {
@@ -30,6 +33,7 @@ impl Default for ClientConfig {
             limits: Limits::default(),
             policy: UpgradePolicy::Never,
             handshake_timeout: Duration::from_secs(10),
+            keepalive: Some(Keepalive::default()),
         }
     }
 }
@@ -132,7 +136,13 @@ async fn negotiate(
         _ => None,
     };
     let addresses = bootstrap.addresses();
-    let setup = ClientSetup { limits: config.limits, peer: answer, addresses, fallback };
+    let setup = ClientSetup {
+        limits: config.limits,
+        keepalive: config.keepalive,
+        peer: answer,
+        addresses,
+        fallback,
+    };
     let link = match candidate {
         Some(candidate) => candidate.into_link(bootstrap),
         None => bootstrap.into_link(),

@@ -4,7 +4,7 @@
 //! and as many cancels under way, the server at most as many responses.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -23,6 +23,9 @@ const LARGE_LEN: usize = 64 << 10;
 /// the examples, each way.
 const KEPT_BYTES_MAX: usize = 128 << 20;
 
+/// What ends a direction: no frame is that short.
+const END: Bytes = Bytes::new();
+
 /// One end of an in-process link.
 pub(super) struct InprocTransport {
     outgoing: UnboundedSender<Bytes>,
@@ -36,6 +39,8 @@ pub(super) struct InprocTransport {
 struct Shared {
     counters: Counters,
     close: CancellationToken,
+    /// Why the link was ended at once, where it was.
+    aborted: OnceLock<CloseReason>,
 }
 
 impl InprocTransport {
@@ -65,6 +70,7 @@ impl InprocTransport {
         let counter =
             if frame.len() < LARGE_LEN { &counters.small_sent } else { &counters.large_sent };
         counter.add(1);
+        counters.sent_count.add(1);
         self.outgoing.send(frame).map_err(|_| closed(CloseReason::Peer))
     }
 }
@@ -79,7 +85,8 @@ impl Transport for InprocTransport {
     fn start(&self, handler: Arc<dyn Handler>) {
         let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(incoming) = incoming {
-            tokio::spawn(receive(incoming, handler, Arc::clone(&self.shared)));
+            let shared = Arc::clone(&self.shared);
+            tokio::spawn(receive(incoming, self.outgoing.clone(), handler, shared));
         }
     }
 
@@ -103,6 +110,12 @@ impl Transport for InprocTransport {
         self.shared.close.cancel();
     }
 
+    fn abort(&self, reason: CloseReason) {
+        // Whoever ended the link first has said why.
+        let _ = self.shared.aborted.set(reason);
+        self.shared.close.cancel();
+    }
+
     fn stats(&self) -> TransportStats {
         self.shared.counters.snapshot()
     }
@@ -116,16 +129,19 @@ impl fmt::Debug for InprocTransport {
 
 async fn receive(
     mut incoming: UnboundedReceiver<Bytes>,
+    outgoing: UnboundedSender<Bytes>,
     handler: Arc<dyn Handler>,
     shared: Arc<Shared>,
 ) {
     let reason = loop {
         let frame = tokio::select! {
             biased;
-            () = shared.close.cancelled() => break CloseReason::Local,
+            () = shared.close.cancelled() => {
+                break shared.aborted.get().cloned().unwrap_or(CloseReason::Local);
+            }
             frame = incoming.recv() => frame,
         };
-        let Some(frame) = frame else { break CloseReason::Peer };
+        let Some(frame) = frame.filter(|frame| *frame != END) else { break CloseReason::Peer };
         if let Err(error) = deliver(frame, &*handler, &shared.counters) {
             break error.into();
         }
@@ -133,6 +149,8 @@ async fn receive(
     // The peer's sends fail from here on, and this side's too.
     shared.close.cancel();
     drop(incoming);
+    // Behind all that was sent. This side's transport may live on for long, unused.
+    let _ = outgoing.send(END);
     handler.handle_closed(reason);
 }
 
@@ -141,6 +159,7 @@ fn deliver(
     handler: &dyn Handler,
     counters: &Counters,
 ) -> Result<(), crate::wire::ProtocolError> {
+    counters.received_bytes.add(frame.len() as u64);
     if frame.len() < LARGE_LEN {
         counters.small_received.add(1);
         return handler.handle_frame(frame);

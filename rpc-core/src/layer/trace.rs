@@ -97,3 +97,76 @@ impl Drop for Outcome {
         self.span.record("status", tracing::field::debug(self.code));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tower::{ServiceExt, service_fn};
+    use tracing_subscriber::fmt::format::FmtSpan;
+
+    use super::*;
+    use crate::{CallKind, Idempotency, MethodDescriptor};
+
+    static METHOD: MethodDescriptor = MethodDescriptor {
+        path: "/t.T/M",
+        kind: CallKind::Unary,
+        idempotency: Idempotency::Unknown,
+    };
+
+    /// Asks for an outcome; `None` never ends.
+    struct Asked(Option<Code>);
+
+    impl Described for Asked {
+        fn method(&self) -> &'static MethodDescriptor {
+            &METHOD
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn every_call_has_a_span_with_its_status() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_span_events(FmtSpan::CLOSE)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        let _default = tracing::subscriber::set_default(subscriber);
+        let traced = TraceLayer::new().layer(service_fn(|Asked(code)| async move {
+            match code {
+                None => std::future::pending().await,
+                Some(Code::Ok) => Ok(()),
+                Some(code) => Err(Status::new(code, "as asked")),
+            }
+        }));
+        traced.clone().oneshot(Asked(Some(Code::Ok))).await.unwrap();
+        traced.clone().oneshot(Asked(Some(Code::NotFound))).await.unwrap_err();
+        {
+            let mut dropped = Box::pin(traced.oneshot(Asked(None)));
+            assert!(futures::poll!(&mut dropped).is_pending());
+        }
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let closed: Vec<_> =
+            text.lines().filter(|line| line.contains(r#"service="t.T""#)).collect();
+        assert_eq!(closed.len(), 3, "{text}");
+        for (line, status) in closed.iter().zip(["Ok", "NotFound", "Cancelled"]) {
+            let fields = format!(r#"method="M" status={status}"#);
+            assert!(line.contains(&fields), "{line}");
+        }
+    }
+}

@@ -7,11 +7,14 @@ use std::time::Duration;
 use tower::{BoxError, Layer};
 
 use super::layers::Layers;
+use super::life::LifeRules;
 use super::router::Router;
 use super::run::{self, Connections};
 use super::{Listen, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
-use crate::Limits;
+use crate::calls::lifetime::LifetimeRules;
+use crate::calls::load::Load;
 use crate::connect::{ConnectionInfo, ServerHandshake, Upgrade};
+use crate::{Keepalive, Limits};
 
 /// A set of services and the rules under which they are served.
 #[derive(Debug, Clone)]
@@ -24,7 +27,8 @@ pub(super) struct Shared {
     pub(super) router: Arc<Router>,
     pub(super) handshake: ServerHandshake,
     pub(super) handshake_timeout: Duration,
-    pub(super) drain_timeout: Duration,
+    pub(super) life: LifeRules,
+    pub(super) load: Arc<Load>,
     pub(super) connections_max: usize,
     pub(super) connections: Connections,
 }
@@ -50,7 +54,9 @@ impl Server {
     }
 
     /// Serves the connections of `listener` until `shutdown` is ready; then refuses new calls,
-    /// gives those in flight the builder's drain timeout, and closes.
+    /// gives those in flight the builder's drain timeout, and closes. Clients are told to make
+    /// their calls elsewhere; a call that they had sent already comes back marked as not executed,
+    /// and they start it again by themselves where they can (see [`crate::NotExecuted`]).
     ///
     /// # Errors
     ///
@@ -82,8 +88,9 @@ pub struct ServerBuilder {
     limits: Limits,
     upgrades: Vec<Arc<dyn Upgrade>>,
     handshake_timeout: Duration,
-    drain_timeout: Duration,
+    life: LifeRules,
     connections_max: usize,
+    calls_max: usize,
 }
 
 impl Default for ServerBuilder {
@@ -94,8 +101,13 @@ impl Default for ServerBuilder {
             limits: Limits::default(),
             upgrades: Vec::new(),
             handshake_timeout: Duration::from_secs(10),
-            drain_timeout: Duration::from_secs(30),
+            life: LifeRules {
+                keepalive: Some(Keepalive::default()),
+                lifetime: LifetimeRules::default(),
+                drain_timeout: Duration::from_secs(30),
+            },
             connections_max: 10_000,
+            calls_max: 65_536,
         }
     }
 }
@@ -186,7 +198,54 @@ impl ServerBuilder {
     /// How long calls in flight may take when the server shuts down; 30 s by default.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.drain_timeout = timeout;
+        self.life.drain_timeout = timeout;
+        self
+    }
+
+    /// How clients that are gone are found; `None` leaves that to the operating system, which may
+    /// take hours. On by default.
+    #[must_use]
+    pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
+        self.life.keepalive = keepalive.into();
+        self
+    }
+
+    /// After how long without a call a connection ends; never by default. The client makes a new
+    /// one at its next call.
+    ///
+    /// A connection costs little memory; over RDMA it also holds receive slots, of which a device
+    /// has some for 64 connections by default.
+    #[must_use]
+    pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.life.lifetime.idle_timeout = timeout.into();
+        self
+    }
+
+    /// After how long a connection ends in any case, give or take a tenth by chance, so that
+    /// clients spread over servers that came later; never by default. The client makes its next
+    /// call on a new connection; calls in flight go on as [`ServerBuilder::age_grace`] says.
+    #[must_use]
+    pub fn age_max(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.life.lifetime.age_max = age.into();
+        self
+    }
+
+    /// How long calls may go on after their connection has reached its greatest age; until they
+    /// end by default, as gRPC has it, since a long stream is no fault.
+    #[must_use]
+    pub fn age_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
+        self.life.lifetime.age_grace = grace.into();
+        self
+    }
+
+    /// The most calls that run at a time, those of all connections together. A call beyond them is
+    /// refused at once with `RESOURCE_EXHAUSTED`, and is not executed.
+    ///
+    /// 65,536 by default: 64 connections, which is what one RDMA device serves by default, with
+    /// the 1,024 calls that each may have.
+    #[must_use]
+    pub fn calls_max(mut self, count: usize) -> Self {
+        self.calls_max = count;
         self
     }
 
@@ -211,7 +270,8 @@ impl ServerBuilder {
             router: Arc::new(self.router),
             handshake,
             handshake_timeout: self.handshake_timeout,
-            drain_timeout: self.drain_timeout,
+            life: self.life,
+            load: Load::new(self.calls_max),
             connections_max: self.connections_max,
             connections: Connections::default(),
         };

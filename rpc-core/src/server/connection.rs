@@ -7,8 +7,11 @@ use futures::future::BoxFuture;
 
 use super::router::Router;
 use crate::Limits;
+use crate::calls::keepalive::Traffic;
+use crate::calls::lifetime::CallCounts;
+use crate::calls::load::Load;
 use crate::connect::ConnectionInfo;
-use crate::transport::Addresses;
+use crate::transport::{Addresses, CloseReason};
 
 /// What a server's session is started with.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub struct ServerSetup {
     /// Why the connection did not move to a better path.
     pub fallback: Option<String>,
     pub(crate) router: Arc<Router>,
+    pub(crate) load: Arc<Load>,
 }
 
 /// The server's end of one connection.
@@ -39,6 +43,22 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
     ///
     /// Cancelled, new calls stay refused.
     fn drained(&self) -> BoxFuture<'_, ()>;
+
+    /// Refuses new calls from now on, and tells the client to make them elsewhere.
+    fn go_away(&self);
+
+    /// Asks the client for a sign of life.
+    fn ping(&self, number: u64);
+
+    /// What has been sent and received so far.
+    fn traffic(&self) -> Traffic;
+
+    /// What has been started, and what is in flight.
+    fn calls(&self) -> CallCounts;
+
+    /// Ends the connection at once, for a client that is gone; handlers of calls in flight are
+    /// dropped.
+    fn abort(&self, reason: CloseReason);
 
     /// Ends the connection; handlers of calls in flight are dropped.
     fn close(&self);

@@ -12,15 +12,15 @@ use super::ServerCall;
 use super::call::CallStreams;
 use super::context::Running;
 use super::head::Head;
-use super::reply::Responder;
-use super::session::ServerSession;
+use super::reply::{Responder, Standing};
+use super::session::{ServerSession, State};
 use crate::calls::server::Start;
 use crate::calls::window::Counts;
 use crate::frames::take_apart;
 use crate::stream::{End, Inbound, Item, Outbound};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
-use crate::{CallKind, Deadline, refusal};
+use crate::{CallKind, Deadline, liveness, refusal};
 
 impl<T: Transport> Handler for ServerSession<T> {
     fn handle_announced(
@@ -59,7 +59,12 @@ impl<T: Transport> Handler for ServerSession<T> {
                 self.idle.notify_waiters();
                 Ok(())
             }
-            kind @ (FrameKind::Response | FrameKind::Headers) => Err(unexpected(kind)),
+            FrameKind::Ping => liveness::answer(&self.transport, &mut self.state().pinged, &header),
+            // That it came in is all that it says.
+            FrameKind::Pong => Ok(()),
+            kind @ (FrameKind::Response | FrameKind::Headers | FrameKind::GoAway) => {
+                Err(unexpected(kind))
+            }
         }
     }
 
@@ -105,15 +110,17 @@ impl<T: Transport> ServerSession<T> {
     fn announce_request(&self, header: &FrameHeader, len: u64) -> Result<Admission, ProtocolError> {
         let Some(this) = self.this.upgrade() else { return Ok(Admission::Refuse) };
         let deadline = Deadline::from_wire(Instant::now(), header.argument);
-        let refusal = match refusal::check_incoming("request", header, "server's", &self.limits) {
-            Err(status) => status,
-            Ok(()) => {
-                let mut state = self.state();
-                // First, so that a call announced twice is a violation and not a want of room.
-                state.calls.announce(header.call)?;
-                match state.receiving.announce(header.frame_key(), len) {
-                    Ok(()) => return Ok(Admission::Accept { deadline }),
-                    Err(over) => refusal::over_budget("request", len, "server's", over),
+        let refusal = {
+            let mut state = self.state();
+            match self.check_request(header, &state) {
+                Err(status) => status,
+                Ok(()) => {
+                    // First, so that a call announced twice is a violation and not a want of room.
+                    state.calls.announce(header.call)?;
+                    match state.receiving.announce(header.frame_key(), len) {
+                        Ok(()) => return Ok(Admission::Accept { deadline }),
+                        Err(over) => refusal::over_budget("request", len, "server's", over),
+                    }
                 }
             }
         };
@@ -152,7 +159,7 @@ impl<T: Transport> ServerSession<T> {
         let route = self.router.route(header.selector);
         let kind = route.map(|(service, method)| service.descriptor().methods[method].kind);
         let streams = self.streams(header, kind);
-        let draining = {
+        let place = {
             let mut state = self.state();
             state.receiving.arrived(header.frame_key(), frame.len())?;
             if state.calls.start(header.call)? == Start::GivenUp {
@@ -161,18 +168,21 @@ impl<T: Transport> ServerSession<T> {
             if streams.inbound.is_some() || streams.outbound.is_some() {
                 state.streams.insert(header.call, streams.clone());
             }
-            state.draining
+            state.started_count += 1;
+            self.check_request(header, &state)
+        };
+        let place = place.and_then(|()| self.load.try_start().ok_or_else(|| self.overloaded()));
+        let (standing, refusal) = match (place, &route) {
+            (Ok(place), Some(_)) => (Standing::Running { _place: place }, None),
+            (Ok(_), None) => (Standing::Refused, None),
+            (Err(status), _) => (Standing::Refused, Some(status)),
         };
         let (block, message) = take_apart(header, frame);
-        let responder = Responder::new(header.call, this);
-        let refusal = match refusal::check_incoming("request", header, "server's", &self.limits) {
-            Ok(()) if draining => Err(Status::unavailable("the server is shutting down")),
-            other => other,
-        };
+        let responder = Responder::new(header.call, this, standing);
         let future = match (refusal, route) {
-            (Err(status), _) => Box::pin(responder.fail(status)),
-            (Ok(()), None) => Box::pin(responder.fail(Status::unimplemented("no such method"))),
-            (Ok(()), Some((service, method))) => {
+            (Some(status), _) => Box::pin(responder.fail(status)),
+            (None, None) => Box::pin(responder.fail(Status::unimplemented("no such method"))),
+            (None, Some((service, method))) => {
                 let deadline = Deadline::from_wire(Instant::now(), header.argument);
                 let descriptor = &service.descriptor().methods[method];
                 let running = Running::new(descriptor, deadline, Arc::clone(&self.peer));
@@ -183,6 +193,19 @@ impl<T: Transport> ServerSession<T> {
         };
         self.run(header.call, future);
         Ok(())
+    }
+
+    /// Whether a request may be run at all, as far as its header tells.
+    fn check_request(&self, header: &FrameHeader, state: &State) -> Result<(), Status> {
+        refusal::check_incoming("request", header, "server's", &self.limits)?;
+        if state.draining {
+            return Err(refusal::going_away());
+        }
+        if self.load.is_full() { Err(self.overloaded()) } else { Ok(()) }
+    }
+
+    fn overloaded(&self) -> Status {
+        refusal::overloaded(self.load.running_max())
     }
 
     /// The streams that a call has: what the client says, and what the method is.

@@ -8,6 +8,7 @@ mod head;
 mod incoming;
 mod intercepted;
 mod layers;
+mod life;
 mod listen;
 mod peer;
 mod reply;

@@ -8,6 +8,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Response, Status};
 
 use super::layers::{Capture, ServerResponse};
+use crate::calls::load::LoadPermit;
 use crate::encode::Encode;
 use crate::frames::Parts;
 use crate::stream::StreamHost;
@@ -21,6 +22,7 @@ pub(crate) struct Answer<'a> {
     pub(super) code: u16,
     /// How many frames the answer has before this one.
     pub(super) place: u64,
+    pub(super) is_not_executed: bool,
     pub(super) block: Vec<u8>,
     pub(super) message: Option<&'a dyn Encode>,
 }
@@ -31,6 +33,7 @@ impl Answer<'_> {
         let mut header = FrameHeader::bare(FrameKind::Response, id);
         header.selector = self.code;
         header.argument = self.place;
+        header.is_not_executed = self.is_not_executed;
         Parts { header, block: &self.block, message: self.message }
     }
 }
@@ -52,18 +55,30 @@ pub(super) trait Replies: StreamHost {
 pub(crate) struct Responder {
     pub(super) id: u64,
     pub(super) replies: Arc<dyn Replies>,
+    pub(super) standing: Standing,
     /// Where the answer goes instead when layers are to see it first.
     pub(super) capture: Option<Arc<Capture>>,
 }
 
+/// What has become of the call by the time it is answered.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// No handler has seen it.
+    Refused,
+    /// A handler has it, and it has its place among the server's running calls.
+    Running { _place: LoadPermit },
+    /// A handler may have had it; this only sends what became of it.
+    Ended,
+}
+
 impl Responder {
-    pub(super) fn new(id: u64, replies: Arc<dyn Replies>) -> Self {
-        Self { id, replies, capture: None }
+    pub(super) fn new(id: u64, replies: Arc<dyn Replies>, standing: Standing) -> Self {
+        Self { id, replies, standing, capture: None }
     }
 
     /// The same obligation once more, for who answers what layers have seen.
     pub(super) fn again(&self) -> Self {
-        Self::new(self.id, Arc::clone(&self.replies))
+        Self::new(self.id, Arc::clone(&self.replies), Standing::Ended)
     }
 
     /// Answers with what a handler returned.
@@ -122,11 +137,13 @@ impl Responder {
             self.answer(&brief, None).unwrap_or(Answer {
                 code: code as u16,
                 place,
+                is_not_executed: false,
                 block: Vec::new(),
                 message: None,
             })
         });
-        self.settle(&Answer { place, ..answer }).await;
+        let is_not_executed = matches!(self.standing, Standing::Refused);
+        self.settle(&Answer { place, is_not_executed, ..answer }).await;
     }
 
     fn answer<'a>(
@@ -141,7 +158,7 @@ impl Responder {
         refusal::check_metadata("response", block.len(), "client's", limits)?;
         let message_len = message.map_or(0, Encode::len) as u64;
         refusal::check_message("response", message_len, "client's", limits)?;
-        Ok(Answer { code: outcome.code(), place: 0, block, message })
+        Ok(Answer { code: outcome.code(), place: 0, is_not_executed: false, block, message })
     }
 
     async fn settle(&self, answer: &Answer<'_>) {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::builder::Shared;
-use super::{Listen, ServerConnection, ServerSetup};
+use super::{Listen, ServerConnection, ServerSetup, life};
 use crate::connect::{Accepted, Bootstrap, ConnectionInfo, HandshakeError, accept};
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
@@ -76,12 +76,12 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((bootstrap, slot)) => {
-                let life = live(Arc::clone(&shared), bootstrap, drain.clone());
+                let connection = live(Arc::clone(&shared), bootstrap, drain.clone());
                 let stop = stop.clone();
                 tasks.spawn(async move {
                     tokio::select! {
                         () = stop.cancelled() => {}
-                        () = life => {}
+                        () = connection => {}
                     }
                     drop(slot);
                 });
@@ -141,21 +141,8 @@ async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: Cancell
         addresses,
         fallback,
         router: Arc::clone(&shared.router),
+        load: Arc::clone(&shared.load),
     };
     let registered = Registered::new(&shared.connections, link.open_server(setup));
-    let connection = &registered.connection;
-    tokio::select! {
-        () = connection.closed() => return,
-        () = drain.cancelled() => {}
-    }
-    tokio::select! {
-        () = connection.closed() => {}
-        () = connection.drained() => {}
-        () = tokio::time::sleep(shared.drain_timeout) => {
-            tracing::warn!(addresses = %connection.info().addresses, "closed with calls in flight");
-        }
-    }
-    // Closing flushes the last answers; the link says when it is done.
-    connection.close();
-    connection.closed().await;
+    life::live(&*registered.connection, &shared.life, &drain).await;
 }

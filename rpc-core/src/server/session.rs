@@ -10,26 +10,31 @@ use std::task::{Context, Waker};
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::call::CallStreams;
-use super::reply::{Answer, Replies, Responder};
+use super::reply::{Answer, Replies, Responder, Standing};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
+use crate::calls::keepalive::{Pinged, Traffic};
+use crate::calls::lifetime::CallCounts;
+use crate::calls::load::Load;
 use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
 use crate::frames::{self, Parts};
 use crate::stream::StreamHost;
-use crate::transport::{Addresses, Handler, Transport, TransportError};
-use crate::wire::{FrameHeader, ProtocolError};
-use crate::{Limits, refusal};
+use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
+use crate::wire::{FrameHeader, FrameKind, ProtocolError};
+use crate::{Limits, liveness, refusal};
 
 /// The server's end of a connection over `T`.
 pub(crate) struct ServerSession<T> {
     pub(super) transport: T,
     pub(super) router: Arc<Router>,
+    pub(super) load: Arc<Load>,
     pub(super) limits: Limits,
     pub(super) peer_limits: Limits,
     pub(super) addresses: Addresses,
@@ -50,6 +55,8 @@ pub(super) struct State {
     /// Answers that have left the table of calls and are not the transport's yet.
     answering_count: usize,
     pub(super) draining: bool,
+    pub(super) started_count: u64,
+    pub(super) pinged: Pinged,
 }
 
 impl State {
@@ -77,6 +84,7 @@ impl<T: Transport> ServerSession<T> {
         let session = Arc::new_cyclic(|this| Self {
             transport,
             router: setup.router,
+            load: setup.load,
             limits: setup.limits,
             peer_limits: setup.peer_limits,
             addresses: setup.addresses,
@@ -88,6 +96,8 @@ impl<T: Transport> ServerSession<T> {
                 streams: HashMap::new(),
                 answering_count: 0,
                 draining: false,
+                started_count: 0,
+                pinged: Pinged::new(Instant::now().into_std()),
             }),
             idle: Notify::new(),
             closed: CancellationToken::new(),
@@ -157,7 +167,7 @@ impl<T: Transport> ServerSession<T> {
         // The call counts as in flight until its refusal is sent, which bounds refusals too.
         let start = self.state().calls.start(id)?;
         if start == Start::Run {
-            let responder = Responder::new(id, this);
+            let responder = Responder::new(id, this, Standing::Refused);
             self.run(id, Box::pin(responder.fail(status)));
         }
         Ok(())
@@ -193,7 +203,7 @@ impl<T: Transport> ServerSession<T> {
 
     fn spawn_refusal(&self, id: u64, status: Status) {
         if let Some(this) = self.this.upgrade() {
-            let responder = Responder::new(id, this);
+            let responder = Responder::new(id, this, Standing::Ended);
             tokio::spawn(responder.fail(status));
         }
     }
@@ -267,6 +277,29 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
                 idle.await;
             }
         })
+    }
+
+    fn go_away(&self) {
+        self.state().draining = true;
+        // Behind the answers that were sent, and before every refusal of a later request.
+        self.send_control(FrameHeader::bare(FrameKind::GoAway, 0));
+    }
+
+    fn ping(&self, number: u64) {
+        liveness::ping(&self.transport, number);
+    }
+
+    fn traffic(&self) -> Traffic {
+        liveness::traffic(&self.transport)
+    }
+
+    fn calls(&self) -> CallCounts {
+        let state = self.state();
+        CallCounts { started: state.started_count, in_flight: state.calls.in_flight_count() }
+    }
+
+    fn abort(&self, reason: CloseReason) {
+        self.transport.abort(reason);
     }
 
     fn close(&self) {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 
 use super::*;
-use crate::transport::TransportStats;
+use crate::transport::{CloseReason, TransportStats};
 use crate::wire::{FrameKind, HEADER_LEN};
 
 /// A transport that asks its session, at the moment of sending, whether it counts as drained.
@@ -46,6 +46,8 @@ impl Transport for Curious {
 
     fn close(&self) {}
 
+    fn abort(&self, _: CloseReason) {}
+
     fn stats(&self) -> TransportStats {
         TransportStats::default()
     }
@@ -59,6 +61,7 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
         addresses: Addresses::default(),
         fallback: None,
         router: Arc::default(),
+        load: Load::new(1),
     };
     let session = ServerSession::start(Curious::default(), setup);
     session.transport.session.set(Arc::downgrade(&session)).unwrap();

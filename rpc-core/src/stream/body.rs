@@ -25,7 +25,7 @@ use crate::refusal;
 use crate::wire::outcome::Outcome;
 
 /// A message of no bytes, as gRPC frames it.
-const EMPTY_MESSAGE: &[u8] = &[0; 5];
+pub(super) const EMPTY_MESSAGE: &[u8] = &[0; 5];
 
 /// Where the body leaves a message for the decoder.
 type Place = Arc<Mutex<Option<Bytes>>>;
@@ -67,14 +67,20 @@ impl<E: ResponseEnd + Unpin> MessageBody<E> {
         }
         match end {
             End::HalfClose => None,
-            End::Outcome { code, block } => Some(trailers(code, block).map(Frame::trailers)),
+            End::Outcome { code, block, .. } => {
+                let trailers = trailers(code, block).or_else(|status| failure(&status));
+                Some(trailers.map(Frame::trailers))
+            }
         }
     }
 
     fn fail(&mut self, status: Status) -> Option<Result<Frame<Bytes>, Status>> {
         self.is_over = true;
-        self.end = None;
-        Some(Err(status))
+        match self.end.take() {
+            Some(_) => Some(failure(&status).map(Frame::trailers)),
+            // Requests have no trailers.
+            None => Some(Err(status)),
+        }
     }
 }
 
@@ -117,6 +123,14 @@ fn trailers(code: u16, block: Bytes) -> Result<HeaderMap, Status> {
     })?;
     let mut headers = outcome.result?.into_headers();
     headers.insert("grpc-status", http::HeaderValue::from_static("0"));
+    Ok(headers)
+}
+
+/// The trailers of a stream that failed. `Streaming` gives the status in them once and ends, while
+/// it would give an error of the body twice.
+pub(super) fn failure(status: &Status) -> Result<HeaderMap, Status> {
+    let mut headers = HeaderMap::new();
+    status.add_header(&mut headers)?;
     Ok(headers)
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum End {
     /// The client has no more messages.
     HalfClose,
     /// The server's status, and its trailers.
-    Outcome { code: u16, block: Bytes },
+    Outcome { code: u16, block: Bytes, is_not_executed: bool },
 }
 
 /// What a frame changed.

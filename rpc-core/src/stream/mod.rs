@@ -11,6 +11,7 @@ mod host;
 mod inbound;
 mod outbound;
 mod pump;
+mod scripted;
 mod streaming;
 
 pub(crate) use body::{MessageBody, ResponseEnd};
@@ -18,6 +19,7 @@ pub(crate) use host::{StreamHost, StreamWriter};
 pub(crate) use inbound::{End, Inbound, Inserted, Item, Next};
 pub(crate) use outbound::Outbound;
 pub(crate) use pump::pump;
+pub(crate) use scripted::scripted_response;
 pub(crate) use streaming::{request_streaming, response_streaming};
 
 /// By how much a frame of messages may be longer than the longest message.

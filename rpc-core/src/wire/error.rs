@@ -77,6 +77,14 @@ pub enum ProtocolError {
         /// The id.
         id: u64,
     },
+    /// Pings at a rate that no keepalive has.
+    #[error("the peer sent more pings than {burst} at once and {per_second} a second")]
+    TooManyPings {
+        /// How many may come at once.
+        burst: u32,
+        /// How many may come each second.
+        per_second: u32,
+    },
     /// More calls in flight than the Hello allowed.
     #[error("the peer started more than the {max} calls allowed (limits.calls_max)")]
     TooManyCalls {

@@ -3,16 +3,19 @@
 //! | offset | size | field | what it holds |
 //! |--:|--:|---|---|
 //! | 0 | 1 | kind | see [`FrameKind`] |
-//! | 1 | 1 | flags | bit 0 of a request: the client's messages follow as a stream |
+//! | 1 | 1 | flags | see below |
 //! | 2 | 2 | selector | request: method id; response: status code; else 0 |
 //! | 4 | 4 | metadata_len | bytes of the block: metadata of a request or of headers, outcome |
-//! | 8 | 8 | call | the call's id, which the client chose |
+//! | 8 | 8 | call | the call's id, which the client chose; 0 in a frame of the connection |
 //! | 16 | 8 | argument | depends on the kind, see below |
 //! | 24 | 8 | message_len | bytes of the message, or of the messages with their lengths |
 //!
+//! Bit 0 of the flags says of a request that the client's messages follow as a stream, bit 1 of a
+//! response that no handler has seen the call.
+//!
 //! The argument of a request is what is left of its deadline in microseconds, 0 for none; that of
 //! a window is two counts; that of a cancel is 0. The other frames of a call carry their place
-//! there, counted from 0 for each direction.
+//! there, counted from 0 for each direction. A ping has its number there, and its pong the same.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -40,6 +43,9 @@ struct RawHeader {
 /// The flag of a request whose messages follow as a stream.
 const STREAMING: u8 = 1;
 
+/// The flag of a response to a call that no handler has seen.
+const NOT_EXECUTED: u8 = 2;
+
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -58,10 +64,16 @@ pub enum FrameKind {
     HalfClose,
     /// How much of the other side's stream may be sent in all.
     Window,
+    /// Asks for a pong, to learn whether the other side is there.
+    Ping,
+    /// Answers a ping.
+    Pong,
+    /// The server starts no more calls on this connection; those in flight go on.
+    GoAway,
 }
 
 impl FrameKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 10] = [
         Self::Request,
         Self::Response,
         Self::Cancel,
@@ -69,6 +81,9 @@ impl FrameKind {
         Self::Messages,
         Self::HalfClose,
         Self::Window,
+        Self::Ping,
+        Self::Pong,
+        Self::GoAway,
     ];
 
     fn to_wire(self) -> u8 {
@@ -80,6 +95,9 @@ impl FrameKind {
             Self::Messages => 5,
             Self::HalfClose => 6,
             Self::Window => 7,
+            Self::Ping => 8,
+            Self::Pong => 9,
+            Self::GoAway => 10,
         }
     }
 
@@ -96,6 +114,8 @@ pub struct FrameHeader {
     pub kind: FrameKind,
     /// Whether a request's messages follow as a stream.
     pub is_streaming: bool,
+    /// Whether a response says that no handler has seen the call.
+    pub is_not_executed: bool,
     /// The method's id of a request, the status code of a response.
     pub selector: u16,
     /// The length of the block between header and message, in bytes.
@@ -115,6 +135,7 @@ impl FrameHeader {
         Self {
             kind,
             is_streaming: false,
+            is_not_executed: false,
             selector: 0,
             metadata_len: 0,
             call,
@@ -137,12 +158,18 @@ impl FrameHeader {
         (self.call, place)
     }
 
+    fn flags(&self) -> u8 {
+        let streaming = if self.is_streaming { STREAMING } else { 0 };
+        let not_executed = if self.is_not_executed { NOT_EXECUTED } else { 0 };
+        streaming | not_executed
+    }
+
     /// The header's bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let raw = RawHeader {
             kind: self.kind.to_wire(),
-            flags: if self.is_streaming { STREAMING } else { 0 },
+            flags: self.flags(),
             selector: self.selector.into(),
             metadata_len: self.metadata_len.into(),
             call: self.call.into(),
@@ -166,13 +193,15 @@ impl FrameHeader {
             })?;
         let kind = FrameKind::from_wire(raw.kind)?;
         let is_streaming = raw.flags == STREAMING && kind == FrameKind::Request;
-        if raw.flags != 0 && !is_streaming {
+        let is_not_executed = raw.flags == NOT_EXECUTED && kind == FrameKind::Response;
+        if raw.flags != 0 && !is_streaming && !is_not_executed {
             let value = raw.flags.into();
             return Err(ProtocolError::Invalid { what: "frame flags", value });
         }
         Ok(Self {
             kind,
             is_streaming,
+            is_not_executed,
             selector: raw.selector.get(),
             metadata_len: raw.metadata_len.get(),
             call: raw.call.get(),
@@ -217,6 +246,7 @@ mod tests {
         let header = FrameHeader {
             kind: FrameKind::Request,
             is_streaming: true,
+            is_not_executed: false,
             selector: 0x0201,
             metadata_len: 3,
             call: 0x0807_0605_0403_0201,

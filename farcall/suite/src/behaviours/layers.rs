@@ -13,7 +13,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 
 use super::interceptors::{ADDED, REFUSE, check_every_kind, no};
-use crate::failure::{check_eq, refused};
+use crate::failure::{check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
 use crate::running::Running;
@@ -103,6 +103,7 @@ pub(super) async fn a_servers_timeout_layer_ends_calls_and_streams(
         }
     };
     check_eq("the messages", &count, &3)?;
+    check(stream.message().await?.is_none(), "the stream after its end", "something")?;
     check_eq("the code", &status.code(), &Code::DeadlineExceeded)?;
     check_eq("the stream", &server.event().await?, &Event::Entered(2))?;
     check_eq("the stream", &server.event().await?, &Event::Dropped(2))

@@ -3,9 +3,9 @@
 use futures::future::BoxFuture;
 
 use super::{
-    calls_max, cancel, concurrency, connections, context, deadline, echo, inherited, interceptors,
-    interop_calls, interop_ends, layers, limits, metadata, panic, restart, shutdown, status,
-    streams, unimplemented,
+    calls_max, cancel, concurrency, connections, context, deadline, echo, handover, inherited,
+    interceptors, interop_calls, interop_ends, layers, limits, liveness, metadata, panic, restart,
+    shutdown, status, streams, unimplemented,
 };
 use crate::{Failure, Harness};
 
@@ -139,6 +139,20 @@ list! {
         shutdown_finishes_what_is_in_flight
         shutdown_delivers_a_large_answer_whole
         shutdown_delivers_a_large_answer_to_a_client_that_goes_on_calling
+    }
+    handover {
+        shutting_down_under_load_loses_no_call
+        what_outlasts_the_drain_time_is_cancelled
+        a_stream_in_progress_outlasts_the_shutdown
+    }
+    liveness {
+        pings_keep_an_idle_connection_alive
+        pings_keep_a_connection_alive_while_a_handler_is_slow
+        an_idle_connection_ends_and_the_next_call_makes_another
+        a_connection_with_a_call_in_flight_is_not_idle
+        an_old_connection_is_replaced_without_an_error
+        a_call_outlives_the_age_of_its_connection
+        a_call_over_the_limit_of_the_server_is_shed
     }
     restart {
         a_client_reconnects_to_a_server_that_came_back

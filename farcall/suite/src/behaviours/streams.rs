@@ -114,7 +114,9 @@ pub(super) async fn a_stream_may_fail_after_its_messages(harness: &Harness) -> R
     let mut replies = stub.download(request).await?.into_inner();
     read(&mut replies, &MIXED_LENS).await?;
     let status = refused("the end of the stream", replies.message().await)?;
-    check_eq("the status", &(status.code(), status.message()), &(Code::DataLoss, "half of it"))
+    check_eq("the status", &(status.code(), status.message()), &(Code::DataLoss, "half of it"))?;
+    // Once and not again.
+    end(&mut replies).await
 }
 
 pub(super) async fn metadata_precedes_a_stream(harness: &Harness) -> Result<(), Failure> {

@@ -6,13 +6,13 @@ use futures::future::BoxFuture;
 use tonic::{Extensions, Status};
 use tower::Service;
 
-use super::call::CallBody;
+use super::call::{CallBody, Upload};
 use super::reply::ReplyBody;
 use super::{ClientCall, ClientReply};
 use crate::client::channel::{open_reply, within};
 use crate::client::download::begin;
 use crate::client::{Channel, Outgoing};
-use crate::{CallKind, Trailers};
+use crate::{CallKind, NotExecuted, Trailers};
 
 impl Service<ClientCall> for Channel {
     type Response = ClientReply;
@@ -41,22 +41,37 @@ impl Channel {
         };
         let (metadata, message) = (request.metadata(), message.as_deref());
         let outgoing = Outgoing { method, metadata, deadline, message };
+        let is_repeatable = stream.is_none();
         within(deadline, async {
-            let started = self.start(outgoing).await?;
-            let upload = stream.and_then(|stream| stream.start(&started));
-            if matches!(method.kind, CallKind::Unary | CallKind::ClientStreaming) {
-                let (metadata, Trailers(trailers), message) = open_reply(started.reply().await?)?;
-                drop(upload);
-                let mut extensions = Extensions::new();
-                if !trailers.is_empty() {
-                    extensions.insert(Trailers(trailers));
+            match self.answer(outgoing, stream).await {
+                Err(status) if is_repeatable && NotExecuted::invites_another_start(&status) => {
+                    self.answer(outgoing, None).await
                 }
-                return Ok(ClientReply { metadata, extensions, body: ReplyBody::Message(message) });
+                other => other,
             }
-            let (metadata, stream) = begin(started, upload, deadline, self.clone()).await?;
-            let body = ReplyBody::Stream(stream);
-            Ok(ClientReply { metadata, extensions: Extensions::new(), body })
         })
         .await
+    }
+
+    /// Starts the call and waits for its first answer.
+    async fn answer(
+        &self,
+        outgoing: Outgoing<'_>,
+        stream: Option<Box<dyn Upload>>,
+    ) -> Result<ClientReply, Status> {
+        let started = self.start(outgoing).await?;
+        let upload = stream.and_then(|stream| stream.start(&started));
+        if matches!(outgoing.method.kind, CallKind::Unary | CallKind::ClientStreaming) {
+            let (metadata, Trailers(trailers), message) = open_reply(started.reply().await?)?;
+            drop(upload);
+            let mut extensions = Extensions::new();
+            if !trailers.is_empty() {
+                extensions.insert(Trailers(trailers));
+            }
+            return Ok(ClientReply { metadata, extensions, body: ReplyBody::Message(message) });
+        }
+        let (metadata, stream) = begin(started, upload, outgoing.deadline, self.clone()).await?;
+        let body = ReplyBody::Stream(stream);
+        Ok(ClientReply { metadata, extensions: Extensions::new(), body })
     }
 }

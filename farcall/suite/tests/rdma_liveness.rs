@@ -1,0 +1,229 @@
+//! A cable that goes dead under an RDMA connection: both ends notice within the bound, and the next
+//! connection over the mended cable is as good as the first.
+//!
+//! Needs RDMA devices on a virtual cable, like those of the virtual machine that `cargo xtask test`
+//! starts, and the right to pull it. As in `tests/rdma.rs`, `FARCALL_RDMA=required` says that
+//! devices are there and `FARCALL_RDMA_SERVER` is the address of the server's. A cable of a real
+//! network card is left alone.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use farcall::{Channel, Code, Config, Keepalive, Server, Status};
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use farcall_suite::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
+use farcall_suite::{Event, Probe, Watch};
+use tokio::task::JoinHandle;
+
+const KEEPALIVE: Keepalive =
+    Keepalive { interval: Duration::from_secs(1), timeout: Duration::from_secs(2) };
+
+/// What the documentation of [`Keepalive`] promises, 5 s for a queue pair that does not drain, and
+/// as much again for emulated processors.
+const BOUND: Duration = Duration::from_secs(2 * (2 + 2 + 5));
+
+/// The bound on every other wait.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Between two looks at a condition that nothing announces.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// The cable at the client's end. Dropped, it is mended.
+struct Cable {
+    interface: String,
+    routes: Vec<String>,
+}
+
+impl Cable {
+    /// Finds the interface that has an address, and what leads to it.
+    fn of(address: IpAddr) -> Option<Self> {
+        let addresses = ip(&["-o", "-4", "address", "show"]);
+        let word = format!(" {address}/");
+        let line = addresses.lines().find(|line| line.contains(&word))?;
+        let interface = line.split_whitespace().nth(1)?.to_owned();
+        if Path::new("/sys/class/net").join(&interface).join("device").exists() {
+            return None;
+        }
+        let routes = ip(&["-4", "route", "show", "table", "all", "dev", &interface]);
+        let is_ours = |line: &&str| !line.starts_with("local") && !line.starts_with("broadcast");
+        let routes = routes.lines().filter(is_ours).map(|line| line.trim().to_owned()).collect();
+        Some(Self { interface, routes })
+    }
+
+    fn pull(&self) {
+        ip(&["link", "set", &self.interface, "down"]);
+    }
+
+    fn mend(&self) {
+        ip(&["link", "set", &self.interface, "up"]);
+        for route in &self.routes {
+            let words = route.split_whitespace().chain(["dev", &self.interface]);
+            let words: Vec<&str> = ["-4", "route", "replace"].into_iter().chain(words).collect();
+            ip(&words);
+        }
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        self.mend();
+    }
+}
+
+fn ip(arguments: &[&str]) -> String {
+    let output = Command::new("ip").args(arguments).output().expect("the program `ip`");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {}: {words}", arguments.join(" "));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+struct Rig {
+    host: String,
+    server: Server,
+    serving: JoinHandle<std::io::Result<()>>,
+    watch: Watch,
+    address: String,
+    config: Config,
+}
+
+impl Rig {
+    async fn start(host: String) -> Self {
+        let config = Config::default().with_keepalive(KEEPALIVE);
+        let endpoint = farcall::bind_with(&format!("rdma://{host}:0"), &config).await;
+        let endpoint = endpoint.expect("an address to listen on");
+        let address = endpoint.address().to_string();
+        let (probe, watch) = Probe::new();
+        let builder = Server::builder().add_service(ProbeService::new(probe));
+        let server = endpoint.configure(builder).build();
+        let serving = server.clone();
+        let serving = tokio::spawn(async move { serving.serve(endpoint).await });
+        let config = Config::default().with_keepalive(KEEPALIVE);
+        Self { host, server, serving, watch, address, config }
+    }
+
+    /// A new connection over RDMA that works. A cable that was mended takes a moment.
+    async fn connect(&self) -> (Channel, ProbeStub) {
+        let connecting = async {
+            loop {
+                match farcall::connect_with(&self.address, &self.config).await {
+                    Ok(channel) => return channel,
+                    Err(error) => println!("not connected yet: {error}"),
+                }
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        let channel = within("a connection", connecting).await;
+        let stub = ProbeStub::new(channel.clone());
+        let echoed = within("a call", stub.echo(EchoRequest::default())).await;
+        echoed.expect("a connection that works");
+        (channel, stub)
+    }
+
+    /// Pulls the cable, waits until both ends have noticed, and mends it.
+    async fn pull(&self, channel: &Channel, what: &str) {
+        let local = channel.info().and_then(|info| info.addresses.local).expect("an address");
+        let cable = Cable::of(local.ip()).expect("a virtual cable");
+        cable.pull();
+        let start = Instant::now();
+        let client = async {
+            until(|| channel.info().is_none()).await;
+            start.elapsed()
+        };
+        let server = async {
+            until(|| self.server.connections().is_empty()).await;
+            start.elapsed()
+        };
+        let both = async { tokio::join!(client, server) };
+        let (client, server) = tokio::time::timeout(BOUND, both).await.expect("both ends notice");
+        println!("{what}: the client noticed after {client:?}, the server after {server:?}");
+    }
+}
+
+async fn until(holds: impl Fn() -> bool) {
+    while !holds() {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(LIMIT, future).await;
+    result.unwrap_or_else(|_| panic!("{what} did not happen within {LIMIT:?}"))
+}
+
+fn check_unavailable(status: &Status) {
+    println!("the caller is told: {status}");
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+}
+
+/// One after the other: there is one cable.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_ends_notice_a_dead_cable() {
+    if std::env::var("FARCALL_RDMA").as_deref() != Ok("required") {
+        println!("skipped: no RDMA device (FARCALL_RDMA is not set to `required`)");
+        return;
+    }
+    let host = std::env::var("FARCALL_RDMA_SERVER").unwrap_or_else(|_| "10.0.1.1".to_owned());
+    let mut rig = Rig::start(host).await;
+    let (channel, _stub) = rig.connect().await;
+    let local = channel.info().and_then(|info| info.addresses.local).expect("an address");
+    if Cable::of(local.ip()).is_none() {
+        println!("skipped: {} is on a real cable", rig.host);
+        return;
+    }
+    rig.pull(&channel, "idle").await;
+    call_in_flight(&mut rig).await;
+    stream_in_progress(&rig).await;
+    large_call(&rig).await;
+    drop(rig.connect().await);
+    rig.serving.abort();
+}
+
+async fn call_in_flight(rig: &mut Rig) {
+    let (channel, stub) = rig.connect().await;
+    let call =
+        tokio::spawn(async move { stub.park(ParkRequest { tag: 1, ..Default::default() }).await });
+    assert_eq!(within("the handler", rig.watch.next()).await, Some(Event::Entered(1)));
+    rig.pull(&channel, "a call in flight").await;
+    let ended = within("the end of the call", call).await.expect("no panic");
+    check_unavailable(&ended.expect_err("nobody could answer"));
+    assert_eq!(within("the handler", rig.watch.next()).await, Some(Event::Dropped(1)));
+}
+
+async fn stream_in_progress(rig: &Rig) {
+    let (channel, stub) = rig.connect().await;
+    let message = ProduceRequest { seed: 1, len: 1000 };
+    let request =
+        DownloadRequest { messages: vec![message], rounds: u32::MAX, ..Default::default() };
+    let mut stream = within("a stream", stub.download(request)).await.expect("one").into_inner();
+    for _ in 0..10 {
+        let message = within("a message", stream.message()).await.expect("the stream goes on");
+        assert!(message.is_some(), "the stream has an end");
+    }
+    let reading = tokio::spawn(async move {
+        loop {
+            if let Err(status) = stream.message().await {
+                return status;
+            }
+        }
+    });
+    rig.pull(&channel, "a stream in progress").await;
+    check_unavailable(&within("the end of the stream", reading).await.expect("no panic"));
+}
+
+/// Calls whose payloads are being read by the other side's device.
+async fn large_call(rig: &Rig) {
+    let (channel, stub) = rig.connect().await;
+    let payload = farcall_suite::payload(1, 4_000_000);
+    let calls = tokio::spawn(async move {
+        loop {
+            let request = EchoRequest { payload: payload.clone(), ..Default::default() };
+            if let Err(status) = stub.echo(request).await {
+                return status;
+            }
+        }
+    });
+    rig.pull(&channel, "large calls").await;
+    check_unavailable(&within("the end of the calls", calls).await.expect("no panic"));
+}

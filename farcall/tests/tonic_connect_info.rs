@@ -1,0 +1,59 @@
+//! tonic's own accessors find the connection of a call.
+
+use farcall::codegen::{HandlerFuture, ServerCall};
+use farcall::{
+    CallKind, Caller, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    ServiceDescriptor,
+};
+
+static SERVICE: ServiceDescriptor = ServiceDescriptor {
+    name: "t.Addresses",
+    methods: &[MethodDescriptor {
+        path: "/t.Addresses/Tell",
+        kind: CallKind::Unary,
+        idempotency: Idempotency::Unknown,
+    }],
+};
+
+/// Answers with the addresses that tonic's accessors give.
+struct Addresses;
+
+impl Service for Addresses {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &SERVICE
+    }
+
+    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
+        call.unary(|request: Request<()>| async move {
+            Ok(Response::new(format!("{:?} {:?}", request.remote_addr(), request.local_addr())))
+        })
+    }
+}
+
+async fn told(address: &str) -> (String, String) {
+    let endpoint = farcall::bind(address).await.expect("it works");
+    let address = endpoint.address().to_string();
+    let builder = Server::builder().add_service(Addresses);
+    let builder = builder.peer_extensions(farcall::tonic_connect_info());
+    let server = endpoint.configure(builder).build();
+    let serving = tokio::spawn(async move { server.serve(endpoint).await });
+    let channel = farcall::connect(&address).await.expect("it works");
+    let told: Response<String> =
+        channel.unary(&SERVICE.methods[0], Request::new(())).await.expect("it works");
+    let ours = channel.info().expect("it works").addresses;
+    serving.abort();
+    (told.into_inner(), format!("{:?} {:?}", ours.local, ours.peer))
+}
+
+#[tokio::test]
+async fn tonics_accessors_give_the_connections_addresses() {
+    let (told, expected) = told("tcp://127.0.0.1:0").await;
+    assert_eq!(told, expected);
+    assert!(told.contains("127.0.0.1"), "{told}");
+}
+
+#[tokio::test]
+async fn a_connection_inside_the_process_has_none() {
+    let (told, _) = told("inproc://tonic-connect-info").await;
+    assert_eq!(told, "None None");
+}

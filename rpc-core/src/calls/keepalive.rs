@@ -1,0 +1,314 @@
+//! Whether the peer is still there, from what came in between two looks.
+//!
+//! ```text
+//!             nothing came in: ping               nothing for `timeout`
+//!   (alive) ─────────────────────────> (asked) ─────────────────────────> dead
+//!      ^                                  │
+//!      └───── something, of any kind ─────┘
+//! ```
+//! A driver looks at the connection's counters once an interval, so that nothing is spent on a
+//! frame. Only what comes in counts as life: a socket accepts bytes for a dead peer too, for as
+//! long as its buffers last. Whoever has sent nothing since the last look pings as well, so that a
+//! peer whose own ping is stuck behind what it sends hears something. Time is an argument.
+
+use std::time::{Duration, Instant};
+
+use crate::wire::ProtocolError;
+
+/// How a silent peer is found.
+///
+/// A peer that is gone is found at most twice `interval` and `timeout` after the last thing that
+/// it sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// How long nothing may come in before a ping asks for something; also how often this side
+    /// lets itself be heard.
+    ///
+    /// 10 s by default: the shortest that gRPC's guide recommends, a hundredth of the five minutes
+    /// or so after which common middleboxes forget a connection, and for 10,000 idle connections
+    /// 1,000 frames a second.
+    pub interval: Duration,
+    /// How long nothing may come in after a ping before the connection ends.
+    ///
+    /// 20 s by default, as gRPC has it: a ping may stand behind what the sockets on the way have
+    /// buffered, and 4 MiB of that take 17 s on a link of 2 Mbit/s.
+    pub timeout: Duration,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(10), timeout: Duration::from_secs(20) }
+    }
+}
+
+/// The shortest interval and timeout: less would be nothing but work.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// The longest: a year keeps every sum of instants in range.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What has been counted of a connection so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// What was sent, in units of any size.
+    pub sent_count: u64,
+    /// What came in, in bytes.
+    pub received_bytes: u64,
+}
+
+/// What a look at a connection asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Look {
+    /// Nothing.
+    Wait,
+    /// To send a ping.
+    Ping,
+    /// To end the connection: the peer is silent.
+    Dead,
+}
+
+/// The looks at one connection.
+#[derive(Debug)]
+pub struct Prober {
+    rules: Keepalive,
+    seen: Traffic,
+    /// When the ping was sent that nothing followed.
+    asked: Option<Instant>,
+    due: Instant,
+    ping_count: u64,
+}
+
+impl Prober {
+    /// Begins to look at a connection.
+    #[must_use]
+    pub fn new(rules: Keepalive, now: Instant) -> Self {
+        let rules = Keepalive {
+            interval: rules.interval.clamp(SHORTEST, LONGEST),
+            timeout: rules.timeout.clamp(SHORTEST, LONGEST),
+        };
+        let due = now + rules.interval;
+        Self { rules, seen: Traffic::default(), asked: None, due, ping_count: 0 }
+    }
+
+    /// How long the peer has to answer.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.rules.timeout
+    }
+
+    /// How many pings were asked for, which numbers the last of them.
+    #[must_use]
+    pub fn ping_count(&self) -> u64 {
+        self.ping_count
+    }
+
+    /// When to look next.
+    #[must_use]
+    pub fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Looks, if it is time to.
+    pub fn handle_tick(&mut self, now: Instant, traffic: Traffic) -> Look {
+        let late = match now.checked_duration_since(self.due) {
+            Some(late) => late,
+            None => return Look::Wait,
+        };
+        let is_heard = traffic.received_bytes != self.seen.received_bytes;
+        let is_quiet = traffic.sent_count == self.seen.sent_count;
+        self.seen = traffic;
+        if is_heard {
+            self.asked = None;
+            self.due = now + self.rules.interval;
+            return if is_quiet { self.ping() } else { Look::Wait };
+        }
+        match self.asked {
+            // A process that was stopped finds what came meanwhile unread: it has to look again.
+            Some(_) if late >= self.rules.timeout => self.ask(now),
+            Some(asked) if now >= asked + self.rules.timeout => Look::Dead,
+            Some(asked) => {
+                self.due = (asked + self.rules.timeout).min(now + self.rules.interval);
+                Look::Wait
+            }
+            None => self.ask(now),
+        }
+    }
+
+    fn ask(&mut self, now: Instant) -> Look {
+        self.asked = Some(now);
+        self.due = now + self.rules.interval.min(self.rules.timeout);
+        self.ping()
+    }
+
+    fn ping(&mut self) -> Look {
+        self.ping_count += 1;
+        Look::Ping
+    }
+}
+
+/// The pings of the peer that may come at once.
+const BURST: u32 = 100;
+
+/// The pings of the peer that may come each second on the average: a thousand times what gRPC
+/// allows a minute, and still less than any call costs.
+const PER_SECOND: u32 = 10;
+
+/// The peer's pings: how many are too many, and which to leave unanswered.
+#[derive(Debug)]
+pub struct Pinged {
+    allowance: f64,
+    at: Instant,
+    /// What had been sent when the last pong was given away.
+    answered_at: Option<u64>,
+}
+
+impl Pinged {
+    /// No ping yet.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        Self { allowance: f64::from(BURST), at: now, answered_at: None }
+    }
+
+    /// Takes a ping; true when it is to be answered. While a pong waits to be sent another would
+    /// only add to what waits, and says nothing that the first does not.
+    ///
+    /// # Errors
+    ///
+    /// When there are too many.
+    pub fn handle_ping(&mut self, now: Instant, traffic: Traffic) -> Result<bool, ProtocolError> {
+        let passed = now.saturating_duration_since(self.at);
+        self.at = now;
+        let earned = passed.as_secs_f64() * f64::from(PER_SECOND);
+        self.allowance = (self.allowance + earned).min(f64::from(BURST)) - 1.0;
+        if self.allowance < 0.0 {
+            return Err(ProtocolError::TooManyPings { burst: BURST, per_second: PER_SECOND });
+        }
+        let is_waiting = self.answered_at == Some(traffic.sent_count);
+        if !is_waiting {
+            self.answered_at = Some(traffic.sent_count);
+        }
+        Ok(!is_waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const RULES: Keepalive = Keepalive { interval: Duration::from_secs(10), timeout: SECOND };
+
+    fn traffic(sent_count: u64, received_bytes: u64) -> Traffic {
+        Traffic { sent_count, received_bytes }
+    }
+
+    #[test]
+    fn a_peer_that_is_never_heard_is_dead_after_interval_and_timeout() {
+        let start = Instant::now();
+        let mut prober = Prober::new(RULES, start);
+        assert_eq!(prober.handle_tick(start + SECOND, traffic(0, 0)), Look::Wait);
+        assert_eq!(prober.due(), start + 10 * SECOND);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(0, 0)), Look::Ping);
+        assert_eq!(prober.due(), start + 11 * SECOND);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(1, 0)), Look::Dead);
+    }
+
+    #[test]
+    fn sending_is_no_sign_of_life_and_a_part_of_a_frame_is() {
+        let start = Instant::now();
+        let mut prober = Prober::new(RULES, start);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(50, 0)), Look::Ping);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(90, 7)), Look::Wait);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(99, 7)), Look::Ping);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(999, 7)), Look::Dead);
+    }
+
+    #[test]
+    fn whoever_only_receives_lets_itself_be_heard() {
+        let mut prober = Prober::new(RULES, Instant::now());
+        assert_eq!(prober.handle_tick(prober.due(), traffic(0, 100)), Look::Ping);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(1, 200)), Look::Wait);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(1, 300)), Look::Ping);
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_asks_again() {
+        let mut prober = Prober::new(RULES, Instant::now());
+        assert_eq!(prober.handle_tick(prober.due(), traffic(0, 0)), Look::Ping);
+        let woken = prober.due() + 60 * SECOND;
+        assert_eq!(prober.handle_tick(woken, traffic(1, 0)), Look::Ping);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(2, 0)), Look::Dead);
+    }
+
+    #[test]
+    fn absurd_rules_neither_panic_nor_spin() {
+        let now = Instant::now();
+        let longest = Keepalive { interval: Duration::MAX, timeout: Duration::MAX };
+        let mut prober = Prober::new(longest, now);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(0, 0)), Look::Ping);
+        let none = Keepalive { interval: Duration::ZERO, timeout: Duration::ZERO };
+        assert!(Prober::new(none, now).due() > now);
+    }
+
+    #[test]
+    fn a_flood_of_pings_is_a_violation_and_costs_one_pong() {
+        let now = Instant::now();
+        let mut pinged = Pinged::new(now);
+        let answered: Vec<_> = (0..BURST).map(|_| pinged.handle_ping(now, traffic(3, 0))).collect();
+        assert_eq!(answered.iter().filter(|answer| **answer == Ok(true)).count(), 1);
+        assert!(answered.iter().all(Result::is_ok));
+        assert!(pinged.handle_ping(now, traffic(3, 0)).is_err());
+    }
+
+    #[test]
+    fn pings_at_the_allowed_rate_are_answered_for_ever() {
+        let mut now = Instant::now();
+        let mut pinged = Pinged::new(now);
+        for number in 0..10_000 {
+            now += SECOND / PER_SECOND;
+            assert_eq!(pinged.handle_ping(now, traffic(number, 0)), Ok(true));
+        }
+    }
+
+    proptest! {
+        /// Whatever the traffic was before, silence ends within the documented bound, and a peer
+        /// that is heard between any two looks never dies.
+        #[test]
+        fn silence_is_found_in_time_and_life_is_never_cut(
+            heard in prop::collection::vec(any::<bool>(), 0..50),
+            interval_ms in 1u64..5000,
+            timeout_ms in 1u64..5000,
+        ) {
+            let start = Instant::now();
+            let (interval, timeout) =
+                (Duration::from_millis(interval_ms), Duration::from_millis(timeout_ms));
+            let mut prober = Prober::new(Keepalive { interval, timeout }, start);
+            let mut seen = traffic(0, 0);
+            let mut last_heard = start;
+            for is_heard in heard {
+                let now = prober.due();
+                if is_heard {
+                    seen.received_bytes += 1;
+                    last_heard = now;
+                }
+                let look = prober.handle_tick(now, seen);
+                prop_assert!(!is_heard || look != Look::Dead);
+                if look == Look::Dead {
+                    prop_assert!(now - last_heard <= 2 * interval + timeout);
+                    return Ok(());
+                }
+            }
+            loop {
+                let now = prober.due();
+                if prober.handle_tick(now, seen) == Look::Dead {
+                    prop_assert!(now - last_heard <= 2 * interval + timeout);
+                    break;
+                }
+                prop_assert!(now - last_heard <= 2 * interval + timeout);
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! How long a server keeps a connection: until it is idle, old, or the server shuts down.
+//!
+//! ```text
+//!            idle, old, or told to              drain time over
+//!   (open) ───────────────────────> (retiring) ─────────────────> over
+//! ```
+//! A retiring connection starts no more calls and ends with its last one. Time is an argument.
+
+use std::time::{Duration, Instant};
+
+/// How long a connection may live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LifetimeRules {
+    /// After how long without a call it retires.
+    pub idle_timeout: Option<Duration>,
+    /// After how long it retires in any case.
+    pub age_max: Option<Duration>,
+    /// How long calls in flight may then go on.
+    pub age_grace: Option<Duration>,
+}
+
+/// How long a client that has been sent away, and has no calls, may take to go. A request that it
+/// had sent before it heard of that is a round trip behind; 5 s are many of those.
+pub const GOODBYE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest of any of them: a year keeps every sum of instants in range.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The calls of a connection, as they are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallCounts {
+    /// Calls started so far.
+    pub started: u64,
+    /// Calls in flight.
+    pub in_flight: usize,
+}
+
+/// Why a connection retires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retiring {
+    /// It had no calls.
+    Idle,
+    /// It is old.
+    Age,
+    /// The server shuts down.
+    Shutdown,
+}
+
+impl Retiring {
+    /// The setting that says how long calls in flight may then go on.
+    #[must_use]
+    pub fn knob(self) -> &'static str {
+        match self {
+            Self::Idle => "server.idle_timeout",
+            Self::Age => "server.age_grace",
+            Self::Shutdown => "server.drain_timeout",
+        }
+    }
+}
+
+/// What a look at a connection asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Stage {
+    /// Nothing.
+    Stay,
+    /// To start no more calls.
+    Retire(Retiring),
+    /// To end the calls in flight.
+    Over,
+}
+
+/// The life of one connection.
+#[derive(Debug)]
+pub struct Lifetime {
+    rules: LifetimeRules,
+    old_at: Option<Instant>,
+    /// When idleness is looked at next, and what had been started by the last look.
+    idle_at: Option<Instant>,
+    started: u64,
+    over_at: Option<Instant>,
+    is_retiring: bool,
+}
+
+impl Lifetime {
+    /// A connection that begins now. `jitter`, from 0 to 1, moves its age by up to a tenth each
+    /// way, so that connections that began together do not end together.
+    #[must_use]
+    pub fn new(rules: LifetimeRules, now: Instant, jitter: f64) -> Self {
+        let factor = 0.9 + 0.2 * jitter.clamp(0.0, 1.0);
+        let old_at = rules.age_max.map(|age| now + age.min(LONGEST).mul_f64(factor));
+        let idle_at = rules.idle_timeout.map(|timeout| now + timeout.min(LONGEST));
+        Self { rules, old_at, idle_at, started: 0, over_at: None, is_retiring: false }
+    }
+
+    /// When to look next; `None` when nothing can become due.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        if self.is_retiring {
+            return self.over_at;
+        }
+        self.old_at.into_iter().chain(self.idle_at).min()
+    }
+
+    /// Looks, if it is time to.
+    pub fn handle_tick(&mut self, now: Instant, calls: CallCounts) -> Stage {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if self.is_retiring {
+            return if is_due(self.over_at) { Stage::Over } else { Stage::Stay };
+        }
+        if is_due(self.old_at) {
+            self.retire(now, self.rules.age_grace);
+            return Stage::Retire(Retiring::Age);
+        }
+        if !is_due(self.idle_at) {
+            return Stage::Stay;
+        }
+        let was_idle = calls.in_flight == 0 && calls.started == self.started;
+        if was_idle {
+            // There are no calls that would need time; one that is on its way is refused.
+            self.retire(now, Some(GOODBYE_TIMEOUT));
+            return Stage::Retire(Retiring::Idle);
+        }
+        self.started = calls.started;
+        self.idle_at = self.rules.idle_timeout.map(|timeout| now + timeout.min(LONGEST));
+        Stage::Stay
+    }
+
+    /// Retires the connection; calls in flight may go on for `drain_timeout`.
+    pub fn retire(&mut self, now: Instant, drain_timeout: Option<Duration>) {
+        self.is_retiring = true;
+        self.over_at = drain_timeout.map(|timeout| now + timeout.min(LONGEST));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const RULES: LifetimeRules = LifetimeRules {
+        idle_timeout: Some(SECOND),
+        age_max: Some(Duration::from_secs(100)),
+        age_grace: Some(Duration::from_secs(5)),
+    };
+
+    fn counts(started: u64, in_flight: usize) -> CallCounts {
+        CallCounts { started, in_flight }
+    }
+
+    #[test]
+    fn a_connection_is_idle_when_no_call_began_or_went_on_for_the_timeout() {
+        let start = Instant::now();
+        let mut life = Lifetime::new(RULES, start, 0.5);
+        assert_eq!(life.due(), Some(start + SECOND));
+        assert_eq!(life.handle_tick(start + SECOND, counts(1, 0)), Stage::Stay);
+        assert_eq!(life.handle_tick(start + 2 * SECOND, counts(1, 1)), Stage::Stay);
+        let idle = life.handle_tick(start + 3 * SECOND, counts(1, 0));
+        assert_eq!(idle, Stage::Retire(Retiring::Idle));
+    }
+
+    #[test]
+    fn an_old_connection_retires_with_its_grace() {
+        let start = Instant::now();
+        let rules = LifetimeRules { idle_timeout: None, ..RULES };
+        let mut life = Lifetime::new(rules, start, 0.5);
+        let old = start + 100 * SECOND;
+        assert_eq!(life.handle_tick(old - SECOND, counts(9, 9)), Stage::Stay);
+        assert_eq!(life.handle_tick(old, counts(9, 9)), Stage::Retire(Retiring::Age));
+        assert_eq!(life.due(), Some(old + 5 * SECOND));
+        assert_eq!(life.handle_tick(old + 5 * SECOND, counts(9, 9)), Stage::Over);
+    }
+
+    #[test]
+    fn ages_differ_by_a_tenth_each_way() {
+        let start = Instant::now();
+        let rules = LifetimeRules { idle_timeout: None, ..RULES };
+        let old_at = |jitter| Lifetime::new(rules, start, jitter).due().unwrap() - start;
+        assert_eq!((old_at(0.0).as_secs(), old_at(1.0).as_secs()), (90, 110));
+        assert_eq!(old_at(f64::INFINITY).as_secs(), 110);
+    }
+
+    #[test]
+    fn a_shutdown_ends_what_takes_too_long_and_nothing_else_is_looked_at() {
+        let start = Instant::now();
+        let mut life = Lifetime::new(RULES, start, 0.5);
+        life.retire(start, Some(7 * SECOND));
+        assert_eq!(life.handle_tick(start + 2 * SECOND, counts(0, 1)), Stage::Stay);
+        assert_eq!(life.handle_tick(start + 7 * SECOND, counts(0, 1)), Stage::Over);
+    }
+
+    #[test]
+    fn a_connection_without_rules_lives_for_ever() {
+        let mut life = Lifetime::new(LifetimeRules::default(), Instant::now(), 0.5);
+        assert_eq!(life.due(), None);
+        life.retire(Instant::now(), None);
+        assert_eq!(life.due(), None);
+        let absurd = LifetimeRules {
+            idle_timeout: Some(Duration::MAX),
+            age_max: Some(Duration::MAX),
+            age_grace: Some(Duration::MAX),
+        };
+        assert!(Lifetime::new(absurd, Instant::now(), 1.0).due().is_some());
+    }
+}

@@ -1,0 +1,64 @@
+//! The mark of a status whose call surely was not executed.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use thiserror::Error;
+use tonic::{Code, Status};
+
+use crate::connect::ConnectError;
+
+/// The source of a status whose call no handler has seen, so that starting it again is safe
+/// whatever it does.
+///
+/// A call that was never sent has it, and one that the server refused: because it shuts down,
+/// because a limit was met, or because it has no such method. A status without it says nothing:
+/// the call may have been executed, or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("no handler has seen the call")]
+pub struct NotExecuted;
+
+impl NotExecuted {
+    /// Whether the status says that its call was not executed.
+    #[must_use]
+    pub fn is_said_by(status: &Status) -> bool {
+        // Without a connection nothing was sent either.
+        status.source().is_some_and(|source| source.is::<Self>() || source.is::<ConnectError>())
+    }
+
+    /// Marks a status, unless it has a source that says more.
+    pub(crate) fn mark(mut status: Status) -> Status {
+        if status.source().is_none() {
+            status.set_source(Arc::new(Self));
+        }
+        status
+    }
+
+    /// Whether the call may be started once more without its caller's knowing: a server that is
+    /// about to go refused it, as opposed to one that has met a limit.
+    pub(crate) fn invites_another_start(status: &Status) -> bool {
+        let is_marked = status.source().is_some_and(<dyn Error>::is::<Self>);
+        status.code() == Code::Unavailable && is_marked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_marked_status_says_that_nothing_was_executed() {
+        let plain = Status::unavailable("gone");
+        assert!(!NotExecuted::is_said_by(&plain));
+        let marked = NotExecuted::mark(plain);
+        assert!(NotExecuted::is_said_by(&marked));
+        assert!(NotExecuted::invites_another_start(&marked));
+    }
+
+    #[test]
+    fn a_limit_that_was_met_invites_no_other_start() {
+        let shed = NotExecuted::mark(Status::resource_exhausted("full"));
+        assert!(NotExecuted::is_said_by(&shed));
+        assert!(!NotExecuted::invites_another_start(&shed));
+    }
+}

@@ -1,0 +1,108 @@
+//! The life of one connection after its handshake, on one timer.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::ServerConnection;
+use crate::calls::keepalive::{Keepalive, Look, Prober};
+use crate::calls::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
+use crate::transport::CloseReason;
+
+/// The rules for every connection of a server.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LifeRules {
+    pub(super) keepalive: Option<Keepalive>,
+    pub(super) lifetime: LifetimeRules,
+    pub(super) drain_timeout: Duration,
+}
+
+/// The machines that look after a connection.
+struct Life<'a> {
+    connection: &'a dyn ServerConnection,
+    prober: Option<Prober>,
+    lifetime: Lifetime,
+}
+
+/// Serves a connection until it has ended: by itself, or because it has to.
+pub(super) async fn live(
+    connection: &dyn ServerConnection,
+    rules: &LifeRules,
+    drain: &CancellationToken,
+) {
+    let now = Instant::now().into_std();
+    let mut life = Life {
+        connection,
+        prober: rules.keepalive.map(|keepalive| Prober::new(keepalive, now)),
+        lifetime: Lifetime::new(rules.lifetime, now, fastrand::f64()),
+    };
+    let retiring = tokio::select! {
+        () = connection.closed() => return,
+        () = drain.cancelled() => {
+            life.lifetime.retire(Instant::now().into_std(), Some(rules.drain_timeout));
+            Retiring::Shutdown
+        }
+        retiring = life.until_retired() => retiring,
+    };
+    tracing::debug!(addresses = %connection.info().addresses, ?retiring, "sends a client away");
+    connection.go_away();
+    tokio::select! {
+        () = connection.closed() => return,
+        () = dismissed(connection) => {}
+        () = life.until_over() => {
+            let knob = retiring.knob();
+            let addresses = connection.info().addresses;
+            tracing::warn!(%addresses, knob, "closed: the client did not leave in time");
+        }
+    }
+    // Closing flushes the last answers; the link says when it is done.
+    connection.close();
+    connection.closed().await;
+}
+
+/// Waits until the calls are over, and the client has had time to see that it is to go: requests
+/// that it sent before are still refused in words.
+async fn dismissed(connection: &dyn ServerConnection) {
+    connection.drained().await;
+    let _ = timeout(GOODBYE_TIMEOUT, connection.closed()).await;
+    // A call that was refused meanwhile has its answer.
+    connection.drained().await;
+}
+
+impl Life<'_> {
+    async fn until_retired(&mut self) -> Retiring {
+        loop {
+            if let Stage::Retire(retiring) = self.look().await {
+                return retiring;
+            }
+        }
+    }
+
+    async fn until_over(&mut self) {
+        while self.look().await != Stage::Over {}
+    }
+
+    /// Waits for what is due next, and looks.
+    async fn look(&mut self) -> Stage {
+        let due = self.prober.as_ref().map(Prober::due).into_iter().chain(self.lifetime.due());
+        match due.min() {
+            Some(due) => sleep_until(due.into()).await,
+            None => std::future::pending().await,
+        }
+        let now = Instant::now().into_std();
+        if let Some(prober) = &mut self.prober {
+            match prober.handle_tick(now, self.connection.traffic()) {
+                Look::Wait => {}
+                Look::Ping => self.connection.ping(prober.ping_count()),
+                Look::Dead => {
+                    let timeout = prober.timeout();
+                    self.connection.abort(CloseReason::Silent { timeout });
+                    // Whoever waits for the end of the connection goes on.
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+        self.lifetime.handle_tick(now, self.connection.calls())
+    }
+}

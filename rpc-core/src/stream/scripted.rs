@@ -1,0 +1,81 @@
+//! tonic's `Streaming` over a stream of messages that never were bytes: what a test answers with.
+
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body::{Body, Frame};
+use prost::Message;
+use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
+use tonic::{Status, Streaming};
+
+use super::body::{EMPTY_MESSAGE, failure};
+
+/// Where the body leaves a message for the decoder, as for what arrives from a peer.
+type Place<M> = Arc<Mutex<Option<M>>>;
+
+/// A stream as a response that arrives.
+pub(crate) fn scripted_response<M: Message + 'static>(
+    messages: BoxStream<'static, Result<M, Status>>,
+) -> Streaming<M> {
+    let body = ScriptedBody { messages, place: Place::default(), is_over: false };
+    let decoder = ScriptedDecoder { place: Arc::clone(&body.place), message: PhantomData };
+    Streaming::new_response(decoder, body, StatusCode::OK, None, None)
+}
+
+struct ScriptedBody<M> {
+    messages: BoxStream<'static, Result<M, Status>>,
+    place: Place<M>,
+    is_over: bool,
+}
+
+impl<M: Message> Body for ScriptedBody<M> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let frame = match ready!(self.messages.as_mut().poll_next(cx)) {
+            Some(Ok(message)) => {
+                *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+                return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(EMPTY_MESSAGE)))));
+            }
+            Some(Err(status)) => failure(&status).map(Frame::trailers),
+            None => {
+                let mut trailers = HeaderMap::new();
+                trailers.insert("grpc-status", HeaderValue::from_static("0"));
+                Ok(Frame::trailers(trailers))
+            }
+        };
+        self.is_over = true;
+        Poll::Ready(Some(frame))
+    }
+}
+
+struct ScriptedDecoder<M> {
+    place: Place<M>,
+    message: PhantomData<fn() -> M>,
+}
+
+impl<M: Message + 'static> Decoder for ScriptedDecoder<M> {
+    type Item = M;
+    type Error = Status;
+
+    fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
+        Ok(self.place.lock().unwrap_or_else(PoisonError::into_inner).take())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        // The buffer never holds more than one empty message.
+        BufferSettings::new(EMPTY_MESSAGE.len(), EMPTY_MESSAGE.len())
+    }
+}
