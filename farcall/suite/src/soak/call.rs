@@ -55,7 +55,7 @@ impl Caller {
         let cancel_us = self.random.u64(0..CANCEL_MAX_US);
         let answered = match self.random.u8(0..10) {
             0 => tokio::time::timeout(Duration::from_micros(cancel_us), call).await.ok(),
-            1 if cancel_us % 4 == 0 => call.now_or_never(),
+            1 if cancel_us.is_multiple_of(4) => call.now_or_never(),
             _ => Some(call.await),
         };
         match answered {
