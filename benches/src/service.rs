@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 use farcall::{Request, Response, Status, async_trait};
+use futures::stream;
+use tonic::codegen::BoxStream;
 
 use crate::proto::bench_server::Bench;
 use crate::proto::{Done, Payload, Wanted};
@@ -21,8 +23,20 @@ impl Default for Service {
     }
 }
 
+impl Service {
+    fn payload(&self, wanted: &Wanted) -> Result<Payload, Status> {
+        let len = usize::try_from(wanted.len).unwrap_or(usize::MAX);
+        if len > self.ready.len() {
+            return Err(Status::invalid_argument(format!("at most {DOWNLOAD_LEN_MAX} bytes")));
+        }
+        Ok(Payload { data: self.ready.slice(..len) })
+    }
+}
+
 #[async_trait]
 impl Bench for Service {
+    type FeedStream = BoxStream<Payload>;
+
     async fn echo(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
         Ok(Response::new(request.into_inner()))
     }
@@ -32,10 +46,11 @@ impl Bench for Service {
     }
 
     async fn download(&self, request: Request<Wanted>) -> Result<Response<Payload>, Status> {
-        let len = usize::try_from(request.into_inner().len).unwrap_or(usize::MAX);
-        if len > self.ready.len() {
-            return Err(Status::invalid_argument(format!("at most {DOWNLOAD_LEN_MAX} bytes")));
-        }
-        Ok(Response::new(Payload { data: self.ready.slice(..len) }))
+        self.payload(&request.into_inner()).map(Response::new)
+    }
+
+    async fn feed(&self, request: Request<Wanted>) -> Result<Response<Self::FeedStream>, Status> {
+        let payload = self.payload(&request.into_inner())?;
+        Ok(Response::new(Box::pin(stream::repeat_with(move || Ok(payload.clone())))))
     }
 }

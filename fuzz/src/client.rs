@@ -59,6 +59,7 @@ const RECENT: u8 = 6;
 const END_LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Arbitrary)]
+#[allow(clippy::large_enum_variant, reason = "it lives for one step")]
 enum Step {
     Start(Start),
     /// A caller drops its call.

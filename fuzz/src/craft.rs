@@ -65,6 +65,9 @@ const KINDS: &[FrameKind] = &[
     FrameKind::Messages,
     FrameKind::HalfClose,
     FrameKind::Window,
+    FrameKind::Ping,
+    FrameKind::Pong,
+    FrameKind::GoAway,
 ];
 
 /// One entry, `x: ab`.
@@ -124,7 +127,7 @@ impl Craft {
     /// A message that decodes, with so many bytes in a field that nobody knows.
     fn message(&self, padding: u16) -> Vec<u8> {
         // Most are short; one in four is of any length.
-        let len = if padding % 4 == 0 { usize::from(padding) / 4 } else { 0 };
+        let len = if padding.is_multiple_of(4) { usize::from(padding) / 4 } else { 0 };
         let mut message = self.ask.encode_to_vec();
         message.push(15 << 3 | 2);
         prost::encoding::encode_varint(len as u64, &mut message);

@@ -91,6 +91,9 @@ impl Ledger {
     /// Takes note of a frame that the session is about to be given.
     pub(crate) fn deliver(&mut self, frame: &[u8]) {
         let Ok(header) = FrameHeader::parse_whole(frame) else { return };
+        if is_of_connection(header.kind) {
+            return;
+        }
         let Some(call) = self.calls.get_mut(&header.call) else { return };
         match header.kind {
             FrameKind::Window => call.window.handle_grant(Counts::from_wire(header.argument)),
@@ -115,6 +118,9 @@ impl Ledger {
         if header.kind == FrameKind::Request {
             let before = self.calls.insert(header.call, Call::new(header.selector, self.window));
             assert!(before.is_none(), "the call {} is started twice", header.call);
+            return;
+        }
+        if is_of_connection(header.kind) {
             return;
         }
         let window = self.window;
@@ -147,6 +153,11 @@ impl Ledger {
         assert_eq!(header.argument, call.place, "the place of {header:?}");
         call.place += 1;
     }
+}
+
+/// Whether a frame belongs to no call.
+fn is_of_connection(kind: FrameKind) -> bool {
+    matches!(kind, FrameKind::Ping | FrameKind::Pong | FrameKind::GoAway)
 }
 
 /// The lengths of the messages of a frame, as far as they can be told.

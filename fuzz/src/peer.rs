@@ -109,7 +109,7 @@ impl Peer {
                 self.begin(frame);
             }
             Move::Lie(rarely, craft, len) if rarely.is_now() => {
-                self.announce(frame(&craft, &self.ledger), len)
+                self.announce(frame(&craft, &self.ledger), len);
             }
             Move::Garbage(rarely, bytes) if rarely.is_now() => self.deliver(bytes),
             Move::Arrive(pick) => self.arrive(pick),

@@ -1,5 +1,6 @@
 //! TCP's records: nothing panics, and how much is read at a time changes nothing.
 
+use bytes::Bytes;
 use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
 use rpc_transport_tcp::fuzzing::reassemble;
 
@@ -12,7 +13,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let whole = reassemble(bytes, usize::MAX, ADMITTED_LEN_MAX);
     let in_steps = reassemble(bytes, usize::from(*step) + 1, ADMITTED_LEN_MAX);
     assert_eq!(in_steps, whole);
-    let len: usize = whole.frames.iter().map(|frame| frame.len()).sum();
+    let len: usize = whole.frames.iter().map(Bytes::len).sum();
     assert!(len <= bytes.len(), "{len} bytes of frames from {} bytes", bytes.len());
     assert!(whole.frames.iter().all(|frame| frame.len() >= HEADER_LEN));
 }

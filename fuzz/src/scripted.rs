@@ -132,6 +132,10 @@ impl Transport for Scripted {
         self.state().close_wanted.get_or_insert(CloseReason::Local);
     }
 
+    fn abort(&self, reason: CloseReason) {
+        self.state().close_wanted.get_or_insert(reason);
+    }
+
     fn stats(&self) -> TransportStats {
         TransportStats::default()
     }

@@ -25,6 +25,9 @@ pub(crate) fn header_seeds() -> Vec<Vec<u8>> {
         FrameKind::Messages,
         FrameKind::HalfClose,
         FrameKind::Window,
+        FrameKind::Ping,
+        FrameKind::Pong,
+        FrameKind::GoAway,
     ];
     let bare = kinds.iter().map(|kind| FrameHeader::bare(*kind, 0x0102_0304).to_bytes().to_vec());
     let mut full = FrameHeader::bare(FrameKind::Request, 7);

@@ -60,7 +60,8 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("interop_cancel_after_first_response", "cancel-of-conversations"),
 ];
 
-const OUR_API: &str = "is about farcall's own interface (limits, connections, shutdown, Deadline)";
+const OUR_API: &str =
+    "is about farcall's own interface (limits, layers, connections, shutdown, deadlines inherited)";
 const TO_CHANCE: &str = "tonic leaves to chance what a panic does to its connection";
 
 /// What tonic has in place of the behaviour `name`. What stands on no list is about our own.

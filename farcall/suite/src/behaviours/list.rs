@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use super::{
     calls_max, cancel, concurrency, connections, context, deadline, echo, handover, inherited,
     interceptors, interop_calls, interop_ends, layers, limits, liveness, metadata, panic, restart,
-    shutdown, status, streams, unimplemented,
+    shutdown, status, streams, unimplemented, unread,
 };
 use crate::{Failure, Harness};
 
@@ -68,6 +68,9 @@ list! {
         a_deadline_ends_a_stream_on_both_sides
         a_reader_that_stops_holds_back_its_own_stream_only
         a_message_over_the_limit_ends_its_stream
+    }
+    unread {
+        a_stream_that_nobody_reads_is_produced_as_far_as_its_windows_go
     }
     interop_calls {
         interop_empty_unary

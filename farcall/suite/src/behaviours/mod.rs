@@ -23,5 +23,6 @@ mod shutdown;
 mod status;
 mod streams;
 mod unimplemented;
+mod unread;
 
 pub use list::{Behaviour, behaviours};

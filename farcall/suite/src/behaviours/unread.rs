@@ -1,0 +1,43 @@
+//! A stream that nobody reads holds what its windows allow, on both sides, and no more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use farcall::Limits;
+use futures::stream;
+
+use super::echo::echo;
+use crate::failure::check;
+use crate::proto::EchoRequest;
+use crate::{Failure, Harness};
+
+/// The messages of one frame are taken from their stream before it is sent.
+const GATHERED_MAX: u32 = 64;
+
+/// Calls beside the stream; each takes a round trip, so that what can be sent has been.
+const CALLS: u64 = 200;
+
+pub(super) async fn a_stream_that_nobody_reads_is_produced_as_far_as_its_windows_go(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let stub = server.stub().await?;
+    let produced = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&produced);
+    let endless = std::iter::repeat_with(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        EchoRequest { payload: vec![1; 30].into(), ..Default::default() }
+    });
+    // The server answers each message with the same, until nobody reads the answers.
+    let unread = stub.chat(stream::iter(endless)).await?.into_inner();
+    for round in 0..CALLS {
+        echo(&stub, round, 100).await?;
+    }
+    // One window of answers that wait at the client, and one of requests that wait at the server.
+    let window = Limits::default().stream_messages_max;
+    let most = 2 * (window + GATHERED_MAX);
+    let count = produced.load(Ordering::Relaxed);
+    check((1..=most).contains(&count), "the messages produced for nobody", count)?;
+    drop(unread);
+    echo(&stub, CALLS, 100).await
+}
