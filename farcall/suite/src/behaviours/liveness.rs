@@ -85,7 +85,7 @@ pub(super) async fn a_connection_with_a_call_in_flight_is_not_idle(
     let sent = || channel.info().map(|info| info.stats.sent_count).unwrap_or_default();
     let before = sent();
     // The pings of the client count the time; the connection would be gone long before the last.
-    server.until("many idle timeouts", |_| sent() >= before + 10 * PING_COUNT).await?;
+    server.until("many idle timeouts", |_| sent() >= before + 3 * PING_COUNT).await?;
     server.watch().open(1);
     call.await??;
     Ok(())
