@@ -75,7 +75,7 @@ pub(super) async fn an_idle_connection_ends_and_the_next_call_makes_another(
 pub(super) async fn a_connection_with_a_call_in_flight_is_not_idle(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let idle = Duration::from_millis(5);
+    let idle = Duration::from_millis(200);
     let mut server = harness.serve_by(|builder| builder.idle_timeout(idle)).await?;
     let channel = server.channel_kept_alive(KEEPALIVE).await?;
     let stub = ProbeStub::new(channel.clone());
@@ -85,7 +85,7 @@ pub(super) async fn a_connection_with_a_call_in_flight_is_not_idle(
     let sent = || channel.info().map(|info| info.stats.sent_count).unwrap_or_default();
     let before = sent();
     // The pings of the client count the time; the connection would be gone long before the last.
-    server.until("many idle timeouts", |_| sent() >= before + PING_COUNT).await?;
+    server.until("many idle timeouts", |_| sent() >= before + 10 * PING_COUNT).await?;
     server.watch().open(1);
     call.await??;
     Ok(())
@@ -95,7 +95,8 @@ pub(super) async fn a_connection_with_a_call_in_flight_is_not_idle(
 pub(super) async fn an_old_connection_is_replaced_without_an_error(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let age = Duration::from_millis(20);
+    // Longer than an emulated device takes to connect and call.
+    let age = Duration::from_millis(400);
     let server = harness.serve_by(|builder| builder.age_max(age)).await?;
     let channel = server.channel().await?;
     let stub = ProbeStub::new(channel.clone());
@@ -121,7 +122,8 @@ pub(super) async fn an_old_connection_is_replaced_without_an_error(
 pub(super) async fn a_call_outlives_the_age_of_its_connection(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let age = Duration::from_millis(20);
+    // Longer than an emulated device takes to connect and call.
+    let age = Duration::from_millis(400);
     let mut server = harness.serve_by(|builder| builder.age_max(age)).await?;
     let channel = server.channel().await?;
     let stub = ProbeStub::new(channel.clone());
