@@ -85,16 +85,24 @@ pub(crate) fn run_file(file: &Path) -> Result<()> {
     run(&jobs)
 }
 
+/// The running program, also when its file has been replaced. (The virtual machine needs Linux.)
+const RUNNING_PROGRAM: &str = "/proc/self/exe";
+
 /// Writes `jobs` to `file` and returns the command that runs them.
+///
+/// The command is a copy of this program beside `file`: testing the workspace builds xtask anew,
+/// which takes the running program's own file away.
 ///
 /// # Errors
 ///
-/// When the file cannot be written.
+/// When either cannot be written.
 pub(crate) fn write(jobs: &[Job], file: &Path) -> Result<Vec<OsString>> {
     fs::write(file, serde_json::to_string(jobs)?)
         .with_context(|| format!("writing {}", file.display()))?;
-    let this_program = std::env::current_exe().context("finding this program's file")?;
-    Ok(vec![this_program.into(), "batch".into(), file.into()])
+    let program = file.with_extension("xtask");
+    fs::copy(RUNNING_PROGRAM, &program)
+        .with_context(|| format!("copying this program to {}", program.display()))?;
+    Ok(vec![program.into(), "batch".into(), file.into()])
 }
 
 /// The sum of the jobs' bounds.
