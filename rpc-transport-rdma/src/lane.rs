@@ -308,6 +308,8 @@ impl Driver {
                 result = self.completions.wait() => result?,
                 () = self.shared.kicked.notified() => {}
             }
+            // An event that is always there, and no time to spin, must not starve other tasks.
+            tokio::task::consume_budget().await;
         }
     }
 
