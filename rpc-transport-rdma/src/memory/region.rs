@@ -12,6 +12,9 @@ use crate::verbs::{
 pub enum Access {
     /// The peer may read it; the device never writes to it. For messages that are offered.
     Source,
+    /// The peer may read what a window is bound to, and nothing else of it; the device never
+    /// writes to it. For messages that are offered through windows.
+    Windowed,
     /// Our own READs write to it; no peer can reach it. For messages that are fetched.
     Sink,
     /// Our own receives write to it, or it is only sent from; no peer can reach it.

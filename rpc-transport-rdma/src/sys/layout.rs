@@ -69,6 +69,15 @@ fn object_checks() -> Vec<Check> {
     layout!(checks, "struct ibv_mr", ibv_mr {
         addr => "addr", length => "length", lkey => "lkey", rkey => "rkey"
     });
+    layout!(checks, "struct ibv_mw", ibv_mw {
+        context => "context", pd => "pd", rkey => "rkey", handle => "handle", type_ => "type"
+    });
+    layout!(checks, "struct ibv_mw_bind_info", ibv_mw_bind_info {
+        mr => "mr", addr => "addr", length => "length", mw_access_flags => "mw_access_flags"
+    });
+    layout!(checks, "struct ibv_srq_attr", ibv_srq_attr {
+        max_wr => "max_wr", max_sge => "max_sge", srq_limit => "srq_limit"
+    });
     layout!(checks, "struct ibv_pd", ibv_pd { context => "context" });
     layout!(checks, "struct ibv_comp_channel", ibv_comp_channel { fd => "fd" });
     layout!(checks, "struct ibv_cq", ibv_cq { context => "context", cqe => "cqe" });

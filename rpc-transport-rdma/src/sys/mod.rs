@@ -23,7 +23,7 @@ mod gid_table;
 mod layout;
 mod port;
 
-pub(crate) use async_event::{EventSubject, next_async_event};
+pub(crate) use async_event::{EventSubject, RawAsyncEvent, next_async_event};
 pub(crate) use errno::{check_errno, check_pointer};
 pub(crate) use gid_table::{RawGidEntry, query_gid_table};
 pub(crate) use port::{query_device, query_port};

@@ -22,8 +22,12 @@ pub enum AsyncEventKind {
     PortError,
     /// A port's GID table changed.
     GidChange,
+    /// A port's LID changed.
+    LidChange,
     /// A shared receive queue broke.
     SharedReceiveQueueError,
+    /// A shared receive queue has fewer receives than its limit, which is disarmed now.
+    ReceiveLimit,
     /// The last receive of a queue pair in the error state was consumed. It may never come.
     LastReceiveReached,
     /// Another event, as verbs numbers it.
@@ -41,7 +45,9 @@ impl AsyncEventKind {
             8 => Self::DeviceFatal,
             9 => Self::PortActive,
             10 => Self::PortError,
+            11 => Self::LidChange,
             14 => Self::SharedReceiveQueueError,
+            15 => Self::ReceiveLimit,
             16 => Self::LastReceiveReached,
             18 => Self::GidChange,
             other => Self::Other(other),

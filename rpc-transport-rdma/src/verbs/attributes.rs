@@ -22,6 +22,8 @@ pub struct DeviceAttributes {
     pub completions_max: u32,
     /// Most receives in a shared receive queue; 0 when there are none.
     pub shared_receives_max: u32,
+    /// Most memory windows; 0 when there are none.
+    pub windows_max: u32,
     /// Most READs that the peer may have outstanding at one queue pair.
     pub reads_in_max: u8,
     /// Most READs that one queue pair may have outstanding at its peer.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::{WorkId, WorkKind};
+use super::{RemoteKey, WorkId, WorkKind};
 
 /// A completion as a provider reports it: plain numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,6 +22,9 @@ pub struct RawCompletion {
     pub byte_len: u32,
     /// Number of the queue pair.
     pub queue_pair_number: u32,
+    /// The key that an arriving message took away, when the device says that it did; junk unless
+    /// the status is success and the operation received.
+    pub invalidated_key: Option<RemoteKey>,
 }
 
 /// A finished work request.
@@ -38,13 +41,18 @@ pub struct Completion {
 pub(super) struct Success {
     pub(super) opcode: u32,
     pub(super) byte_len: u32,
+    pub(super) invalidated_key: Option<RemoteKey>,
 }
 
 impl Completion {
     /// Interprets what a provider reported.
     pub(super) fn from_raw(raw: &RawCompletion) -> Self {
         let outcome = match raw.status {
-            0 => Ok(Success { opcode: raw.opcode, byte_len: raw.byte_len }),
+            0 => Ok(Success {
+                opcode: raw.opcode,
+                byte_len: raw.byte_len,
+                invalidated_key: raw.invalidated_key,
+            }),
             status => Err(CompletionError {
                 status: WorkStatus::from_number(status),
                 vendor_error: raw.vendor_error,

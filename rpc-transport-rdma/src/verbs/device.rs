@@ -1,6 +1,7 @@
 //! A cheap, safe handle to an open device.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use super::{
     AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, Provider, RawDevice, VerbsError,
@@ -52,13 +53,17 @@ impl Device {
         self.raw.gid_table()
     }
 
-    /// Takes the next asynchronous event, without waiting for one.
+    /// Takes the next asynchronous event; if there is none, arranges for a wake-up when one
+    /// arrives. One task waits at a time.
     ///
     /// # Errors
     ///
-    /// What the system said.
-    pub fn poll_async_event(&self) -> Result<Option<AsyncEvent>, VerbsError> {
-        self.raw.poll_async_event()
+    /// [`VerbsError::NoRuntime`] outside a tokio runtime, or what the system said.
+    pub fn poll_async_event(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<AsyncEvent, VerbsError>> {
+        self.raw.poll_async_event(context)
     }
 
     #[cfg(test)]

@@ -33,6 +33,7 @@ struct MockState {
     refuse_sends: Option<PartialPost>,
     errors_set: usize,
     queue_pairs: u32,
+    windows: u32,
     destroyed: usize,
     destroy_fails: bool,
 }
@@ -183,6 +184,7 @@ unsafe impl RawDevice for MockDevice {
             send_depth_max: 1000,
             completions_max: 10_000,
             shared_receives_max: 1000,
+            windows_max: 100,
             reads_in_max: 8,
             reads_out_max: 4,
         }
@@ -203,8 +205,17 @@ unsafe impl RawDevice for MockDevice {
         Ok(vec![GidEntry { port: 1, index: 0, gid, kind: GidKind::RoceV2 }])
     }
 
-    fn poll_async_event(&self) -> Result<Option<AsyncEvent>, VerbsError> {
-        Ok(None)
+    fn poll_async_event(&self, _: &mut Context<'_>) -> Poll<Result<AsyncEvent, VerbsError>> {
+        Poll::Pending
+    }
+
+    fn allocate_window(&self) -> Result<Box<dyn RawMemoryWindow>, VerbsError> {
+        let key = {
+            let mut state = self.state();
+            state.windows += 1;
+            RemoteKey(state.windows << 8)
+        };
+        Ok(Box::new(MockWindow { key }))
     }
 
     fn register(
@@ -272,6 +283,30 @@ unsafe impl RawMemoryRegion for MockRegion {
     fn remote_key(&self) -> RemoteKey {
         RemoteKey(self.key)
     }
+
+    fn handle(&self) -> ObjectHandle {
+        ObjectHandle(NonNull::dangling())
+    }
+}
+
+#[derive(Debug)]
+struct MockWindow {
+    key: RemoteKey,
+}
+
+// SAFETY: the mock only records requests to bind, and looks at none of their handles.
+unsafe impl RawMemoryWindow for MockWindow {
+    fn handle(&self) -> ObjectHandle {
+        ObjectHandle(NonNull::dangling())
+    }
+
+    fn key(&self) -> RemoteKey {
+        self.key
+    }
+
+    fn set_key(&mut self, key: RemoteKey) {
+        self.key = key;
+    }
 }
 
 impl Drop for MockRegion {
@@ -327,6 +362,10 @@ unsafe impl RawSharedReceiveQueue for MockSharedReceiveQueue {
             return Ok(());
         }
         Err(PartialPost { accepted, errno: libc::EIO })
+    }
+
+    fn arm_limit(&self, _limit: u32) -> Result<(), VerbsError> {
+        Ok(())
     }
 }
 

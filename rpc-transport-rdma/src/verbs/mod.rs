@@ -30,6 +30,10 @@
 //! - **V7 (completions are permissions).** A [`Completion`] is made only from what a provider
 //!   reported, is never copied and is consumed by handling it. One that names no work in flight of
 //!   this very queue (by serial, position and queue pair number) is an error and frees nothing.
+//! - **V8 (windows).** A window grants reading and nothing else, of memory that M4 lets a peer read
+//!   at any time: what it decides is who sees which bytes, never whether memory is valid. Its
+//!   structure is looked at while a request that names it is being posted, by the queue pair that
+//!   owns both, and at no other time.
 
 #[forbid(unsafe_code)]
 mod async_event;
@@ -88,8 +92,9 @@ pub use keys::{LocalKey, RemoteKey, RemoteMemory};
 pub use port::Port;
 pub use post_error::{PostError, UnknownCompletion};
 pub use provider::{
-    PartialPost, Provider, QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion,
-    RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend, RawSharedReceiveQueue,
+    ObjectHandle, PartialPost, Provider, QueuePairRequest, RawBind, RawCompletionQueue, RawDevice,
+    RawMemoryRegion, RawMemoryWindow, RawOperation, RawQueuePair, RawReceive, RawSegment, RawSend,
+    RawSharedReceiveQueue,
 };
 pub use queue_pair::QueuePair;
 pub use queue_pair_config::QueuePairConfig;

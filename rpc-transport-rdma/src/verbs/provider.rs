@@ -10,6 +10,7 @@
 
 use std::any::Any;
 use std::fmt::Debug;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -68,12 +69,13 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// What the system said.
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError>;
 
-    /// Takes the next asynchronous event, without waiting for one.
+    /// Takes the next asynchronous event; if there is none, arranges for a wake-up when one
+    /// arrives. One task waits at a time.
     ///
     /// # Errors
     ///
-    /// What the system said.
-    fn poll_async_event(&self) -> Result<Option<AsyncEvent>, VerbsError>;
+    /// [`VerbsError::NoRuntime`] where the implementation needs one, or what the system said.
+    fn poll_async_event(&self, context: &mut Context<'_>) -> Poll<Result<AsyncEvent, VerbsError>>;
 
     /// Registers memory. It stays registered, and mapped, until the returned object is dropped.
     ///
@@ -85,6 +87,15 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
         mapping: Mapping,
         access: Access,
     ) -> Result<Box<dyn RawMemoryRegion>, VerbsError>;
+
+    /// Allocates a memory window of type 2, which opens nothing until it is bound. It must be
+    /// allocated after the queue pair that will bind it: a device may take long to destroy a queue
+    /// pair that is younger than its windows.
+    ///
+    /// # Errors
+    ///
+    /// What the system said, for example that the device has none.
+    fn allocate_window(&self) -> Result<Box<dyn RawMemoryWindow>, VerbsError>;
 
     /// Makes a completion queue with at least `capacity` entries and its event channel.
     ///
@@ -149,7 +160,39 @@ pub unsafe trait RawMemoryRegion: Debug + Send + Sync {
 
     /// The key for the peer. It opens nothing unless [`Access::Source`] was asked for.
     fn remote_key(&self) -> RemoteKey;
+
+    /// The region as a request to bind a window names it.
+    fn handle(&self) -> ObjectHandle;
 }
+
+/// A memory window of type 2, deallocated when it is dropped.
+///
+/// # Safety
+///
+/// [`handle`](Self::handle) names this window and no other as long as it lives. A device uses a
+/// window on behalf of the peer only to read, because [`RawOperation::Bind`] can grant nothing
+/// else.
+pub unsafe trait RawMemoryWindow: Debug + Send + Sync {
+    /// The window as a request to bind it names it.
+    fn handle(&self) -> ObjectHandle;
+
+    /// The key it was bound with last, or the one it was allocated with.
+    fn key(&self) -> RemoteKey;
+
+    /// Takes note of the key that a completed [`RawOperation::Bind`] gave it; the next request to
+    /// bind starts from there.
+    fn set_key(&mut self, key: RemoteKey);
+}
+
+/// How a provider names an object of its own in a work request. What is behind it is the
+/// provider's business; to everybody else it is a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectHandle(pub NonNull<()>);
+
+// SAFETY: only the provider that made it looks behind it, under its own rules.
+unsafe impl Send for ObjectHandle {}
+// SAFETY: as above.
+unsafe impl Sync for ObjectHandle {}
 
 /// A completion queue with its event channel, destroyed when it is dropped.
 ///
@@ -203,6 +246,15 @@ pub unsafe trait RawSharedReceiveQueue: Any + Debug + Send + Sync {
     ///
     /// [`PartialPost`] when the device did not take all of them.
     unsafe fn post_receive(&self, requests: &[RawReceive]) -> Result<(), PartialPost>;
+
+    /// Asks for one [`AsyncEventKind::ReceiveLimit`](super::AsyncEventKind::ReceiveLimit) when
+    /// fewer than `limit` receives are posted. The event disarms it; zero disarms it too. The
+    /// depth of the queue never changes.
+    ///
+    /// # Errors
+    ///
+    /// What the system said, for example that the device does not know limits.
+    fn arm_limit(&self, limit: u32) -> Result<(), VerbsError>;
 }
 
 /// A reliable connected queue pair.
@@ -239,7 +291,8 @@ pub unsafe trait RawQueuePair: Debug + Send {
     /// Each segment lies in a live registration of the same device. Until the request's completion
     /// or a later one of this queue has been polled, or [`destroy`](Self::destroy) has succeeded,
     /// the memory stays mapped and registered, nothing writes to it, and nothing reads it either
-    /// if the request is a READ.
+    /// if the request is a READ. A request to bind names a live window and a live region of the
+    /// same device; both are looked at during the call only.
     ///
     /// # Errors
     ///
@@ -272,8 +325,32 @@ pub struct RawSegment {
 pub enum RawOperation {
     /// Sends the segment as a message.
     Send,
+    /// Sends the segment as a message that also takes away a key of the receiver
+    /// (`SEND_WITH_INV`). A key that is not valid there fails the receiver's queue pair.
+    SendInvalidate(RemoteKey),
     /// Reads the peer's memory into the segment.
     Read(RemoteMemory),
+    /// Opens a span of a region to the peer, to be read and nothing else.
+    Bind(RawBind),
+    /// Takes away the key of a window of our own. A key that is not valid fails the queue pair.
+    Invalidate(RemoteKey),
+}
+
+/// What a window is bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawBind {
+    /// The window, which is not bound now.
+    pub window: ObjectHandle,
+    /// The key it will have: its last one with another low byte.
+    pub key: RemoteKey,
+    /// The region, registered as [`Access::Windowed`].
+    pub region: ObjectHandle,
+    /// The region's key for this process.
+    pub region_key: LocalKey,
+    /// Address of the first byte.
+    pub address: u64,
+    /// Number of bytes.
+    pub len: u64,
 }
 
 /// A request for a send queue.

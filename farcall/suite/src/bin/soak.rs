@@ -1,4 +1,4 @@
-//! The long soak: `soak inproc`, `soak tcp`, or `soak rdma --host ADDRESS`.
+//! The long soak: `soak inproc`, `soak tcp`, `soak unix`, or `soak rdma --host ADDRESS`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -37,6 +37,7 @@ struct Options {
 enum Transport {
     Inproc,
     Tcp,
+    Unix,
     Rdma,
 }
 
@@ -55,6 +56,7 @@ fn run(options: Options) -> Result<bool, Failure> {
     let path = match options.transport {
         Transport::Inproc => Path::Inproc,
         Transport::Tcp => Path::Tcp,
+        Transport::Unix => Path::Unix,
         Transport::Rdma => Path::Rdma { host: options.host },
     };
     let Options { calls, in_flight, seed, .. } = options;

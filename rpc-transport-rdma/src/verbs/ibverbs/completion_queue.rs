@@ -3,20 +3,18 @@
 use std::any::Any;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context as TaskContext, Poll, ready};
+use std::task::{Context as TaskContext, Poll};
 
-use rdma_sys::{ibv_comp_channel, ibv_cq, ibv_wc};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::runtime::Handle;
+use rdma_sys::{ibv_comp_channel, ibv_cq, ibv_wc, ibv_wc_flags};
 
 use super::context::{Context, set_non_blocking};
+use super::readiness::{Readiness, Taken};
 use crate::sys::{check_errno, check_pointer};
-use crate::verbs::{RawCompletion, RawCompletionQueue, VerbsError};
+use crate::verbs::{RawCompletion, RawCompletionQueue, RemoteKey, VerbsError};
 
 /// Events are acknowledged in batches, because each acknowledgement takes a mutex.
 const ACKNOWLEDGE_EVERY: u32 = 64;
@@ -66,8 +64,7 @@ pub(super) struct IbvCompletionQueue {
     capacity: u32,
     /// Events taken from the channel and not acknowledged yet.
     unacknowledged: AtomicU32,
-    /// A duplicate of the channel's descriptor, tied to a runtime by the first wait.
-    readiness: OnceLock<AsyncFd<OwnedFd>>,
+    readiness: Readiness,
     /// Dropped only after the queue was destroyed.
     channel: ManuallyDrop<Channel>,
 }
@@ -95,7 +92,7 @@ impl IbvCompletionQueue {
             pointer,
             capacity: u32::try_from(granted).unwrap_or(capacity),
             unacknowledged: AtomicU32::new(0),
-            readiness: OnceLock::new(),
+            readiness: Readiness::default(),
             channel: ManuallyDrop::new(channel),
         })
     }
@@ -115,28 +112,9 @@ impl IbvCompletionQueue {
         self.pointer
     }
 
-    /// The descriptor as tokio watches it; made when first needed, because it ties the queue to
-    /// the runtime that runs the caller.
-    fn readiness(&self) -> Result<&AsyncFd<OwnedFd>, VerbsError> {
-        if let Some(readiness) = self.readiness.get() {
-            return Ok(readiness);
-        }
-        if Handle::try_current().is_err() {
-            return Err(VerbsError::NoRuntime);
-        }
-        let failed = |error| VerbsError::system("watch a completion channel", error);
-        let descriptor = self.channel.descriptor().try_clone_to_owned().map_err(failed)?;
-        // SAFETY: an `OwnedFd` is open and stays the same descriptor until it is dropped, which the
-        // `AsyncFd` that owns it does last.
-        let readiness = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
-        let readiness = readiness.map_err(|error| failed(error.into()))?;
-        Ok(self.readiness.get_or_init(|| readiness))
-    }
-
-    /// Takes all events from the channel and returns how many. To leave one would lose the
-    /// wake-up for it, because tokio watches the descriptor for edges.
-    fn take_events(&self) -> Result<u32, VerbsError> {
-        let mut count = 0;
+    /// Takes all events from the channel.
+    fn take_events(&self) -> Result<Taken<()>, VerbsError> {
+        let mut taken = Taken::Nothing;
         loop {
             let (mut queue, mut tag) = (null_mut(), null_mut());
             // SAFETY: V1: the channel exists and does not block; the out parameters are live.
@@ -145,13 +123,13 @@ impl IbvCompletionQueue {
                 rdma_sys::ibv_get_cq_event(channel, &raw mut queue, &raw mut tag)
             };
             if code == 0 {
-                count += 1;
+                taken = Taken::All(());
                 self.count_event();
                 continue;
             }
             let error = io::Error::last_os_error();
             return match error.kind() {
-                io::ErrorKind::WouldBlock => Ok(count),
+                io::ErrorKind::WouldBlock => Ok(taken),
                 io::ErrorKind::Interrupted => continue,
                 _ => Err(VerbsError::system("read a completion event", error)),
             };
@@ -210,21 +188,18 @@ unsafe impl RawCompletionQueue for IbvCompletionQueue {
     }
 
     fn poll_event(&self, context: &mut TaskContext<'_>) -> Poll<Result<(), VerbsError>> {
-        let readiness = self.readiness()?;
-        loop {
-            let mut guard = ready!(readiness.poll_read_ready(context))
-                .map_err(|error| VerbsError::system("wait for a completion event", error))?;
-            let count = self.take_events()?;
-            // Only now: nothing is left, and an event since then makes the descriptor ready anew.
-            guard.clear_ready();
-            if count > 0 {
-                return Poll::Ready(Ok(()));
-            }
-        }
+        self.readiness.poll(self.channel.descriptor(), context, || self.take_events())
     }
 }
 
+/// Flags that say that a message took a key away: what verbs calls it, and what rxe reports, which
+/// hands the kernel's own flags to user space. There the bit is user space's "checksum is right",
+/// which a reliable connection does not use.
+const INVALIDATED: u32 = ibv_wc_flags::IBV_WC_WITH_INV.0 | ibv_wc_flags::IBV_WC_IP_CSUM_OK.0;
+
 fn completion(entry: &ibv_wc) -> RawCompletion {
+    // SAFETY: S2: both halves of the union are 32 plain bits.
+    let key = unsafe { entry.imm_data_invalidated_rkey_union.invalidated_rkey };
     RawCompletion {
         work_id: entry.wr_id,
         status: entry.status,
@@ -232,13 +207,14 @@ fn completion(entry: &ibv_wc) -> RawCompletion {
         vendor_error: entry.vendor_err,
         byte_len: entry.byte_len,
         queue_pair_number: entry.qp_num,
+        invalidated_key: (entry.wc_flags & INVALIDATED != 0).then_some(RemoteKey(key)),
     }
 }
 
 impl Drop for IbvCompletionQueue {
     fn drop(&mut self) {
         // Leaves the runtime's poller before the channel's descriptor is closed.
-        drop(self.readiness.take());
+        self.readiness.release();
         // Destroying waits until all events are acknowledged.
         self.acknowledge();
         // SAFETY: V1: its queue pairs held it and are gone.

@@ -3,17 +3,20 @@
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use rdma_sys::{ibv_context, ibv_device, ibv_pd};
 
-use crate::sys::{check_errno, check_pointer};
+use super::readiness::{Readiness, Taken};
+use crate::sys::{self, RawAsyncEvent, check_errno, check_pointer};
 use crate::verbs::VerbsError;
 
 /// An open device; closed when dropped.
 #[derive(Debug)]
 pub(super) struct Context {
     pointer: NonNull<ibv_context>,
+    readiness: Readiness,
 }
 
 // SAFETY: S4: libibverbs locks its objects itself, and the pointer never changes.
@@ -31,13 +34,30 @@ impl Context {
         // SAFETY: the caller's promise.
         let pointer = check_pointer(unsafe { rdma_sys::ibv_open_device(device.as_ptr()) });
         let pointer = pointer.map_err(|error| VerbsError::system("open the device", error))?;
-        let context = Self { pointer };
-        // SAFETY: V1: the context is open.
-        let descriptor = unsafe { pointer.as_ref() }.async_fd;
-        // SAFETY: the descriptor is the open context's own and outlives the borrow.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        set_non_blocking(descriptor)?;
+        let context = Self { pointer, readiness: Readiness::default() };
+        set_non_blocking(context.descriptor())?;
         Ok(Arc::new(context))
+    }
+
+    /// The descriptor that says whether there are async events.
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: V1: the context is open as long as `self`.
+        let descriptor = unsafe { self.pointer.as_ref() }.async_fd;
+        // SAFETY: the descriptor is the context's own and open as long as the context is.
+        unsafe { BorrowedFd::borrow_raw(descriptor) }
+    }
+
+    /// Takes the next async event, or waits for one.
+    pub(super) fn poll_async_event(
+        &self,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Result<RawAsyncEvent, VerbsError>> {
+        self.readiness.poll(self.descriptor(), context, || {
+            // SAFETY: V1: the context is open, and `open` made its descriptor non-blocking.
+            let event = unsafe { sys::next_async_event(self.pointer) }
+                .map_err(|error| VerbsError::system("read an async event", error))?;
+            Ok(event.map_or(Taken::Nothing, Taken::Part))
+        })
     }
 
     pub(super) fn pointer(&self) -> NonNull<ibv_context> {
@@ -47,6 +67,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        self.readiness.release();
         // SAFETY: V1: everything made from the context held an `Arc` of it and is gone.
         let closed = check_errno(unsafe { rdma_sys::ibv_close_device(self.pointer.as_ptr()) });
         if let Err(error) = closed {

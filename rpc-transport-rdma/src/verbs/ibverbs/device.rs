@@ -1,12 +1,14 @@
 //! An open device and its protection domain as a provider's device.
 
 use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
 
 use rdma_sys::{ibv_mtu, ibv_port_attr, ibv_port_state};
 
 use super::completion_queue::IbvCompletionQueue;
 use super::context::{Context, ProtectionDomain};
 use super::memory_region::IbvMemoryRegion;
+use super::memory_window::IbvMemoryWindow;
 use super::queue_pair::IbvQueuePair;
 use super::shared_receive_queue::IbvSharedReceiveQueue;
 use crate::memory::{Access, Mapping, Region};
@@ -14,7 +16,7 @@ use crate::sys::{self, EventSubject, RawGidEntry};
 use crate::verbs::{
     AsyncEvent, AsyncEventKind, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mtu,
     PortAttributes, PortState, QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion,
-    RawQueuePair, RawSharedReceiveQueue, VerbsError,
+    RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
 };
 
 /// GID table entries read at most: the kernel takes no more than 64 KiB of them in one call.
@@ -43,6 +45,7 @@ impl IbvDevice {
             send_depth_max: count(raw.max_qp_wr),
             completions_max: count(raw.max_cqe),
             shared_receives_max: count(raw.max_srq_wr),
+            windows_max: count(raw.max_mw),
             reads_in_max: reads(raw.max_qp_rd_atom),
             reads_out_max: reads(raw.max_qp_init_rd_atom),
         };
@@ -78,11 +81,11 @@ unsafe impl RawDevice for IbvDevice {
         Ok(entries.iter().filter_map(gid_entry).collect())
     }
 
-    fn poll_async_event(&self) -> Result<Option<AsyncEvent>, VerbsError> {
-        // SAFETY: V1: the context is open, and `Context::open` made its descriptor non-blocking.
-        let event = unsafe { sys::next_async_event(self.context().pointer()) }
-            .map_err(|error| VerbsError::system("read an async event", error))?;
-        Ok(event.map(|event| AsyncEvent {
+    fn poll_async_event(
+        &self,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Result<AsyncEvent, VerbsError>> {
+        self.context().poll_async_event(context).map_ok(|event| AsyncEvent {
             kind: AsyncEventKind::from_number(event.event_type),
             port: match event.subject {
                 EventSubject::Port(number) => u8::try_from(number).ok(),
@@ -92,7 +95,11 @@ unsafe impl RawDevice for IbvDevice {
                 EventSubject::QueuePair(number) => Some(number),
                 _ => None,
             },
-        }))
+        })
+    }
+
+    fn allocate_window(&self) -> Result<Box<dyn RawMemoryWindow>, VerbsError> {
+        Ok(Box::new(IbvMemoryWindow::new(&self.domain)?))
     }
 
     fn register(

@@ -9,7 +9,7 @@ use rdma_sys::{ibv_access_flags, ibv_mr};
 use super::context::ProtectionDomain;
 use crate::memory::{Access, Mapping, lock_limit_bytes};
 use crate::sys::{check_errno, check_pointer};
-use crate::verbs::{LocalKey, RawMemoryRegion, RemoteKey, VerbsError};
+use crate::verbs::{LocalKey, ObjectHandle, RawMemoryRegion, RemoteKey, VerbsError};
 
 #[derive(Debug)]
 pub(super) struct IbvMemoryRegion {
@@ -34,6 +34,7 @@ impl IbvMemoryRegion {
     ) -> Result<Self, VerbsError> {
         let flags = match access {
             Access::Source => ibv_access_flags::IBV_ACCESS_REMOTE_READ,
+            Access::Windowed => ibv_access_flags::IBV_ACCESS_MW_BIND,
             Access::Sink | Access::Eager => ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
         };
         let len = mapping.len();
@@ -69,6 +70,10 @@ unsafe impl RawMemoryRegion for IbvMemoryRegion {
 
     fn remote_key(&self) -> RemoteKey {
         self.remote_key
+    }
+
+    fn handle(&self) -> ObjectHandle {
+        ObjectHandle(self.pointer.cast())
     }
 }
 

@@ -10,9 +10,11 @@ mod completion_queue;
 mod context;
 mod device;
 mod memory_region;
+mod memory_window;
 mod path;
 mod provider;
 mod queue_pair;
+mod readiness;
 mod shared_receive_queue;
 
 pub use provider::Ibverbs;

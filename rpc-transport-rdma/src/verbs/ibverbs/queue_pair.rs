@@ -7,8 +7,8 @@ use std::ptr::{self, NonNull, null_mut};
 use std::sync::Arc;
 
 use rdma_sys::{
-    ibv_qp, ibv_qp_init_attr, ibv_qp_type, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode,
-    rdma_t,
+    bind_mw_t, ibv_access_flags, ibv_mw_bind_info, ibv_qp, ibv_qp_init_attr, ibv_qp_type,
+    ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t,
 };
 
 use super::completion_queue::IbvCompletionQueue;
@@ -17,7 +17,8 @@ use super::path::{self, Transition};
 use super::shared_receive_queue::{IbvSharedReceiveQueue, scatter_entry};
 use crate::sys::{check_errno, check_pointer};
 use crate::verbs::{
-    PartialPost, PathAttributes, QueuePairRequest, RawOperation, RawQueuePair, RawSend, VerbsError,
+    PartialPost, PathAttributes, QueuePairRequest, RawBind, RawOperation, RawQueuePair, RawSend,
+    VerbsError,
 };
 
 pub(super) struct IbvQueuePair {
@@ -147,8 +148,34 @@ fn send_entry(request: &RawSend, segment: &mut ibv_sge) -> ibv_send_wr {
             entry.opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
             entry.wr.rdma = rdma_t { remote_addr: remote.address, rkey: remote.key.0 };
         }
+        RawOperation::SendInvalidate(key) => {
+            entry.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
+            entry.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
+        }
+        RawOperation::Bind(bind) => {
+            entry.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
+            entry.bind_mw_tso_union.bind_mw = bind_entry(&bind);
+        }
+        RawOperation::Invalidate(key) => {
+            entry.opcode = ibv_wr_opcode::IBV_WR_LOCAL_INV;
+            entry.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
+        }
     }
     entry
+}
+
+/// What a window is bound to: to be read by the peer, and nothing else.
+fn bind_entry(bind: &RawBind) -> bind_mw_t {
+    bind_mw_t {
+        mw: bind.window.0.as_ptr().cast(),
+        rkey: bind.key.0,
+        bind_info: ibv_mw_bind_info {
+            mr: bind.region.0.as_ptr().cast(),
+            addr: bind.address,
+            length: bind.len,
+            mw_access_flags: ibv_access_flags::IBV_ACCESS_REMOTE_READ.0,
+        },
+    }
 }
 
 // SAFETY: V3, V5: a reliable connection's send queue works and completes in order, as InfiniBand

@@ -6,7 +6,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rdma_sys::{ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_init_attr};
+use rdma_sys::{ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
 
 use super::context::ProtectionDomain;
 use crate::memory::Region;
@@ -102,6 +102,17 @@ unsafe impl RawSharedReceiveQueue for IbvSharedReceiveQueue {
         // V4: a device that does not say what it refused may have taken everything.
         let accepted = refused.unwrap_or(requests.len());
         Err(PartialPost { accepted, errno: error.raw_os_error().unwrap_or(libc::EIO) })
+    }
+
+    fn arm_limit(&self, limit: u32) -> Result<(), VerbsError> {
+        let mut attributes = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: limit };
+        // Never the depth: a failing change of it has crashed kernels.
+        let mask = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0.cast_signed();
+        // SAFETY: V1: the queue exists; the attributes are live.
+        let code =
+            unsafe { rdma_sys::ibv_modify_srq(self.pointer.as_ptr(), &raw mut attributes, mask) };
+        check_errno(code)
+            .map_err(|error| VerbsError::system("arm a shared receive queue's limit", error))
     }
 }
 

@@ -1,0 +1,72 @@
+//! A memory window of type 2.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{ibv_mw, ibv_mw_type};
+
+use super::context::ProtectionDomain;
+use crate::sys::{check_errno, check_pointer};
+use crate::verbs::{ObjectHandle, RawMemoryWindow, RemoteKey, VerbsError};
+
+#[derive(Debug)]
+pub(super) struct IbvMemoryWindow {
+    pointer: NonNull<ibv_mw>,
+    key: RemoteKey,
+    /// Dropped only after deallocation.
+    domain: ManuallyDrop<Arc<ProtectionDomain>>,
+}
+
+// SAFETY: S4; the structure behind the pointer is written by `set_key` only, which has `&mut`.
+unsafe impl Send for IbvMemoryWindow {}
+// SAFETY: as above.
+unsafe impl Sync for IbvMemoryWindow {}
+
+impl IbvMemoryWindow {
+    pub(super) fn new(domain: &Arc<ProtectionDomain>) -> Result<Self, VerbsError> {
+        // SAFETY: V1: the domain is allocated, and its context is open.
+        let pointer = unsafe {
+            rdma_sys::ibv_alloc_mw(domain.pointer().as_ptr(), ibv_mw_type::IBV_MW_TYPE_2)
+        };
+        // The binding answers `None` for a provider without windows, and may give `Some` of null.
+        let pointer = check_pointer(pointer.unwrap_or(std::ptr::null_mut()))
+            .map_err(|error| VerbsError::system("allocate a memory window", error))?;
+        // SAFETY: V1: just allocated.
+        let key = RemoteKey(unsafe { pointer.as_ref() }.rkey);
+        Ok(Self { pointer, key, domain: ManuallyDrop::new(Arc::clone(domain)) })
+    }
+}
+
+// SAFETY: V1: the pointer names this window until it is deallocated, by `drop` only. Requests to
+// bind grant reading and nothing else (`queue_pair.rs`).
+unsafe impl RawMemoryWindow for IbvMemoryWindow {
+    fn handle(&self) -> ObjectHandle {
+        ObjectHandle(self.pointer.cast())
+    }
+
+    fn key(&self) -> RemoteKey {
+        self.key
+    }
+
+    fn set_key(&mut self, key: RemoteKey) {
+        self.key = key;
+        // Providers take the key that a bind starts from out of the structure.
+        // SAFETY: V1: the window exists; `&mut self` and V8 say that nobody reads it meanwhile.
+        unsafe { (*self.pointer.as_ptr()).rkey = key.0 };
+    }
+}
+
+impl Drop for IbvMemoryWindow {
+    fn drop(&mut self) {
+        // SAFETY: V1: the one place that deallocates.
+        let freed = check_errno(unsafe { rdma_sys::ibv_dealloc_mw(self.pointer.as_ptr()) });
+        match freed {
+            // SAFETY: V1: this child of the domain is gone, and `drop` runs once.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.domain) },
+            Err(error) => {
+                tracing::error!(%error, "cannot deallocate a memory window; it is leaked");
+            }
+        }
+    }
+}
