@@ -20,6 +20,8 @@ mod credits;
 #[forbid(unsafe_code)]
 pub mod device;
 #[forbid(unsafe_code)]
+mod devices;
+#[forbid(unsafe_code)]
 mod lane;
 pub mod memory;
 #[forbid(unsafe_code)]
@@ -36,4 +38,5 @@ mod upgrade;
 pub mod verbs;
 
 pub use config::RdmaConfig;
+pub use devices::DeviceStatus;
 pub use upgrade::{LaneInfo, RdmaUpgrade};
