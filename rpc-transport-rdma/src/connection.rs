@@ -16,6 +16,7 @@ use rpc_core::wire::HEADER_LEN;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::devices::Reach;
 use crate::lane::{Kick, LaneShared};
 use crate::path::{Arrival, Outgoing, Path, Phase};
 use crate::verbs::Completion;
@@ -27,6 +28,10 @@ pub(crate) const SLOTS_MAX: usize = 64;
 /// One connection of a lane.
 pub(crate) struct Connection {
     pub(crate) tag: u32,
+    /// The number of its queue pair.
+    pub(crate) number: u32,
+    /// How the peer reaches it.
+    pub(crate) reach: Reach,
     pub(crate) lane: Arc<LaneShared>,
     pub(crate) counters: Counters,
     pub(crate) frames: Arc<Semaphore>,
@@ -64,6 +69,8 @@ impl Connection {
     ) -> Self {
         Self {
             tag,
+            number: path.queue_pair.number(),
+            reach: Reach::of(path.queue_pair.port()),
             close_timeout: lane.config.close_timeout,
             lane,
             counters: Counters::default(),

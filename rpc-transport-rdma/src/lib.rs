@@ -22,6 +22,8 @@ mod credits;
 #[forbid(unsafe_code)]
 pub mod device;
 #[forbid(unsafe_code)]
+mod devices;
+#[forbid(unsafe_code)]
 mod lane;
 pub mod memory;
 #[forbid(unsafe_code)]
@@ -41,4 +43,5 @@ pub mod verbs;
 
 pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
+pub use devices::DeviceStatus;
 pub use upgrade::{LaneInfo, RdmaUpgrade};
