@@ -41,6 +41,12 @@ pub struct RdmaConfig {
     pub spin: Duration,
     /// How long a queue pair waits and retries.
     pub connect: ConnectOptions,
+    /// How long a peer may take to let go of a large frame whose call was given up: 5 s by
+    /// default. It has to stop between two READs of at most `read_len_max` bytes, which takes
+    /// milliseconds, and its device gives up on a dead link after about half a second; longer
+    /// means that it does not run. Then the connection ends, because that alone takes the memory
+    /// back.
+    pub cancel_timeout: Duration,
     /// How long a closing connection may take to finish what it was given: 5 s by default.
     pub close_timeout: Duration,
 }
@@ -61,6 +67,7 @@ impl Default for RdmaConfig {
             reads_max: 16,
             spin: Duration::from_micros(20),
             connect: ConnectOptions::default(),
+            cancel_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(5),
         }
     }

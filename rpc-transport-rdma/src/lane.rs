@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rpc_core::transport::Withheld;
+use rpc_core::transport::{CloseReason, Withheld};
 use rpc_core::wire::HEADER_LEN;
 use slab::Slab;
 use tokio::runtime::Handle;
@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::RdmaConfig;
+use crate::cancellations::Cancellations;
 use crate::connection::Connection;
 use crate::credits::{RESERVE, WINDOW_MIN};
 use crate::memory::{Access, RegionPool, SlotPool};
@@ -52,12 +53,15 @@ pub(crate) struct LaneShared {
     pub(crate) send_slots: Arc<SlotPool>,
     pub(crate) sources: Arc<RegionPool>,
     pub(crate) sinks: Arc<RegionPool>,
+    pub(crate) cancellations: Arc<Cancellations>,
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
     table: Mutex<Table>,
     /// What waits for the lane's task; `None` when that has ended.
     kicks: Mutex<Option<Vec<Kick>>>,
     kicked: Notify,
+    /// Ends the lane's task, and is set when that has ended by itself.
+    pub(crate) stop: CancellationToken,
 }
 
 /// The connections of a lane.
@@ -67,6 +71,8 @@ struct Table {
     tag_by_number: HashMap<u32, u32>,
     promised_slots: u32,
     is_dead: bool,
+    /// Why it was ended, if that is known.
+    end_reason: Option<String>,
 }
 
 /// Something for the lane's task to do for a connection. By handle and not by tag: the connection
@@ -107,6 +113,7 @@ impl Lane {
                 tag: 0,
             },
         )?;
+        let stop = CancellationToken::new();
         let shared = Arc::new(LaneShared {
             config: config.clone(),
             runtime: Handle::current(),
@@ -114,12 +121,13 @@ impl Lane {
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
             sources: RegionPool::new(device, Access::Source, config.source_bytes_max),
             sinks: RegionPool::new(device, Access::Sink, config.sink_bytes_max),
+            cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             table: Mutex::default(),
             kicks: Mutex::new(Some(Vec::new())),
             kicked: Notify::new(),
+            stop: stop.clone(),
         });
-        let stop = CancellationToken::new();
         let driver = Driver {
             shared: Arc::clone(&shared),
             completions,
@@ -146,7 +154,7 @@ impl LaneShared {
     pub(crate) fn take_place(self: &Arc<Self>) -> Result<Place, String> {
         let mut table = self.table();
         if table.is_dead {
-            return Err(DEAD.into());
+            return Err(table.end_words());
         }
         let slots = u32::from(self.config.receive_slots);
         let left = slots - table.promised_slots;
@@ -189,7 +197,7 @@ impl LaneShared {
         }
         // Here and not above: an unused place takes the lock to be free again.
         drop(place);
-        Err(DEAD.into())
+        Err(self.table().end_words())
     }
 
     fn remove(&self, tag: u32, promised_slots: u32) {
@@ -197,6 +205,38 @@ impl LaneShared {
         table.tag_by_number.retain(|_, other| *other != tag);
         table.by_tag.try_remove(tag as usize);
         table.promised_slots -= promised_slots;
+    }
+
+    /// Ends the connections that are concerned, each for `reason`, and gives their number.
+    pub(crate) fn end_connections(
+        &self,
+        reason: &str,
+        is_concerned: impl Fn(&Connection) -> bool,
+    ) -> usize {
+        let mut connections = self.table().connections();
+        connections.retain(|connection| is_concerned(connection));
+        for connection in &connections {
+            connection.fail(CloseReason::Failed(reason.to_owned()));
+        }
+        connections.len()
+    }
+
+    /// Ends the lane and all its connections for `reason`, without waiting for a device that may
+    /// be gone, and gives their number.
+    pub(crate) fn lose(&self, reason: &str) -> usize {
+        {
+            let mut table = self.table();
+            table.is_dead = true;
+            table.end_reason.get_or_insert_with(|| reason.to_owned());
+        }
+        let count = self.end_connections(reason, |_| true);
+        self.stop.cancel();
+        count
+    }
+
+    /// Takes note that receives run low: the lane's task is woken and posts what is free.
+    pub(crate) fn handle_receive_limit(&self) {
+        self.kicked.notify_one();
     }
 
     /// Whether its task has ended.
@@ -247,6 +287,16 @@ impl LaneShared {
 
     fn take_kicks(&self) -> Vec<Kick> {
         self.kicks().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}
+
+impl Table {
+    fn connections(&self) -> Vec<Arc<Connection>> {
+        self.by_tag.iter().filter_map(|(_, connection)| connection.clone()).collect()
+    }
+
+    fn end_words(&self) -> String {
+        self.end_reason.clone().unwrap_or_else(|| DEAD.to_owned())
     }
 }
 
@@ -424,11 +474,13 @@ impl Driver {
 /// Also when the runtime goes away: nobody will handle the connections' completions any more.
 impl Drop for Driver {
     fn drop(&mut self) {
-        let connections: Vec<_> = {
+        let connections = {
             let mut table = self.shared.table();
             table.is_dead = true;
-            table.by_tag.iter().filter_map(|(_, connection)| connection.clone()).collect()
+            table.connections()
         };
+        // Whoever waits for the device's events has to know that it has a lane less.
+        self.shared.stop.cancel();
         for connection in connections {
             self.end(&connection);
         }
