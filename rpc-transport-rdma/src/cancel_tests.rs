@@ -61,11 +61,19 @@ async fn an_offer_that_waits_is_taken_back_as_soon_as_it_is_out() {
 }
 
 #[tokio::test]
-async fn a_peer_that_keeps_what_was_taken_back_loses_the_connection_and_only_then_the_memory() {
+async fn a_peer_that_keeps_what_it_was_offered_loses_the_connection_and_only_then_the_memory() {
+    for (is_withdrawn, knob) in [(false, "rdma.release_timeout"), (true, "rdma.cancel_timeout")] {
+        keeps_it(is_withdrawn, knob).await;
+    }
+}
+
+async fn keeps_it(is_withdrawn: bool, knob: &str) {
     let rig = Rig::with_timeout(Duration::from_millis(10));
     let (end, told) = rig.open();
     send_large(&end);
-    end.connection().abandon(7);
+    if is_withdrawn {
+        end.connection().abandon(7);
+    }
     let ending = end.connection().ending.cancelled();
     tokio::time::timeout(LIMIT, ending).await.expect("patience has an end");
     let lane = Arc::clone(&end.connection().lane);
@@ -76,9 +84,9 @@ async fn a_peer_that_keeps_what_was_taken_back_loses_the_connection_and_only_the
     tokio::time::timeout(LIMIT, ended).await.expect("it ends");
     until("the end", || told.closed().is_some()).await;
     let Some(CloseReason::Failed(words)) = told.closed() else { panic!("{:?}", told.closed()) };
-    assert!(words.contains("rdma.cancel_timeout"), "{words}");
+    assert!(words.contains(knob), "{words}");
     assert_eq!((rig.mock.destroyed(), lane.sources.bytes_in_use()), (1, 0));
-    assert_eq!(rig.upgrade.lanes()[0].cancellations.overdue, 1);
+    assert_eq!(rig.upgrade.lanes()[0].cancellations.overdue, u64::from(is_withdrawn));
 }
 
 #[tokio::test]
@@ -120,6 +128,24 @@ async fn what_waits_for_memory_is_given_up_without_a_read() {
     drop(all);
     until("nobody takes the memory", || lane.sinks.bytes_in_use() == 0).await;
     assert!(reads(&end).is_empty());
+}
+
+#[tokio::test]
+async fn what_has_no_memory_in_time_is_refused_and_the_limit_is_named() {
+    let rig = Rig::with_timeout(Duration::from_millis(10));
+    let (end, told) = rig.open();
+    let lane = Arc::clone(&end.connection().lane);
+    let _all = lane.sinks.try_take(usize::try_from(lane.sinks.bytes_max()).unwrap()).unwrap();
+    end.offer(3, &[1 << 20], 1 << 20);
+    let refused = async {
+        while told.withheld.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, refused).await.expect("it is refused");
+    let Withheld::NoMemory(words) = told.withheld.lock().unwrap()[0].clone() else { panic!() };
+    assert!(words.contains("1048576 bytes") && words.contains("rdma.sink_bytes_max"), "{words}");
+    assert_eq!((short_messages(&end), reads(&end)), (1, vec![]));
 }
 
 #[tokio::test]

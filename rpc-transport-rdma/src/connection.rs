@@ -47,7 +47,9 @@ pub(crate) struct Connection {
     pub(crate) ended: CancellationToken,
     /// Wakes who waits for memory for a transfer, when one is stopped.
     stopped: Notify,
-    /// Whether somebody watches the bound on quarantine.
+    /// Wakes who watches what the peer was offered, when some of it is taken back.
+    withdrawn: Notify,
+    /// Whether somebody watches.
     is_watching: AtomicBool,
     /// Taken when the connection ends, because the handler owns the transport that owns this.
     handler: Mutex<Option<Arc<dyn Handler>>>,
@@ -81,6 +83,7 @@ impl Connection {
             ending: CancellationToken::new(),
             ended: CancellationToken::new(),
             stopped: Notify::new(),
+            withdrawn: Notify::new(),
             is_watching: AtomicBool::new(false),
             handler: Mutex::new(None),
             path: Mutex::new(State::Alive(Box::new(path))),
@@ -120,8 +123,11 @@ impl Connection {
         if let Some(reason) = reason {
             self.halt(path, reason);
         }
-        let withheld = path.take_withheld();
+        let (withheld, is_exposed) = (path.take_withheld(), path.is_exposed());
         drop(state);
+        if is_exposed {
+            self.watch();
+        }
         self.report_withheld(withheld);
         result.map_err(|reason| TransportError::Closed { reason })
     }

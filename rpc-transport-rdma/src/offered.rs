@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   insert ──> open ──release──> buffer comes back
-//!               │ withdraw          ^
-//!               └──> quarantined ───┘
-//!                        └ no release in time ──> overdue: the peer must lose its access first
+//!               │ │ withdraw        ^
+//!               │ └──> quarantined ─┘
+//!               └──────────┴ no release in time ──> overdue: the peer must lose its access first
 //! ```
 //! A frame whose call was given up is *quarantined*: its memory waits for the peer to say that it
 //! reads no more. Time alone never frees it. Pure: buffers are opaque, and time is an argument.
@@ -25,7 +25,6 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 pub(crate) struct Offered<B> {
     entries: Slab<Entry<B>>,
     generation: u32,
-    quarantined_count: usize,
 }
 
 #[derive(Debug)]
@@ -33,8 +32,27 @@ struct Entry<B> {
     buffer: B,
     call: u64,
     transfer: u32,
+    offered_at: Instant,
     /// When its call was given up.
-    quarantined: Option<Instant>,
+    quarantined_at: Option<Instant>,
+}
+
+/// How long a peer may keep a frame.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// One that it may want.
+    pub(crate) release: Duration,
+    /// One that was taken back.
+    pub(crate) cancel: Duration,
+}
+
+impl<B> Entry<B> {
+    fn overdue_at(&self, patience: Patience) -> Instant {
+        match self.quarantined_at {
+            Some(at) => at + patience.cancel,
+            None => self.offered_at + patience.release,
+        }
+    }
 }
 
 /// A frame that the peer has released.
@@ -46,20 +64,20 @@ pub(crate) struct ReleasedFrame<B> {
 
 impl<B> Default for Offered<B> {
     fn default() -> Self {
-        Self { entries: Slab::new(), generation: 0, quarantined_count: 0 }
+        Self { entries: Slab::new(), generation: 0 }
     }
 }
 
 impl<B> Offered<B> {
-    /// Keeps the memory of a frame of a call, and names the transfer.
-    pub(crate) fn insert(&mut self, call: u64, buffer: B) -> u32 {
+    /// Keeps the memory of a frame of a call from `now` on, and names the transfer.
+    pub(crate) fn insert(&mut self, call: u64, buffer: B, now: Instant) -> u32 {
         let entry = self.entries.vacant_entry();
         // Buffers have 8 KiB at least, so that 2^20 of them are 8 GiB offered to one peer; beyond
         // that numbers would repeat, and only the peer that was offered so much could be confused.
         let index = u32::try_from(entry.key()).unwrap_or(u32::MAX) & INDEX_MASK;
         self.generation = self.generation.wrapping_add(1);
         let transfer = self.generation << INDEX_BITS | index;
-        entry.insert(Entry { buffer, call, transfer, quarantined: None });
+        entry.insert(Entry { buffer, call, transfer, offered_at: now, quarantined_at: None });
         transfer
     }
 
@@ -74,9 +92,8 @@ impl<B> Offered<B> {
             let value = transfer.into();
             return Err(ProtocolError::Invalid { what: "transfer of a release", value });
         }
-        let Entry { buffer, quarantined, .. } = self.entries.remove(index);
-        self.quarantined_count -= usize::from(quarantined.is_some());
-        Ok(ReleasedFrame { buffer, was_quarantined: quarantined.is_some() })
+        let Entry { buffer, quarantined_at, .. } = self.entries.remove(index);
+        Ok(ReleasedFrame { buffer, was_quarantined: quarantined_at.is_some() })
     }
 
     /// Quarantines the frames of a call that was given up at `now`, and names the transfers of
@@ -84,24 +101,20 @@ impl<B> Offered<B> {
     pub(crate) fn withdraw(&mut self, call: u64, now: Instant) -> Vec<u32> {
         let mut transfers = Vec::new();
         for (_, entry) in &mut self.entries {
-            if entry.call == call && entry.quarantined.is_none() {
-                entry.quarantined = Some(now);
+            if entry.call == call && entry.quarantined_at.is_none() {
+                entry.quarantined_at = Some(now);
                 transfers.push(entry.transfer);
             }
         }
-        self.quarantined_count += transfers.len();
         transfers
     }
 
-    /// When the first of the quarantined frames is overdue, if there are any.
-    pub(crate) fn overdue_at(&self, timeout: Duration) -> Option<Instant> {
-        let since = self.entries.iter().filter_map(|(_, entry)| entry.quarantined).min()?;
-        Some(since + timeout)
-    }
-
-    /// How many frames are quarantined.
-    pub(crate) fn quarantined_count(&self) -> usize {
-        self.quarantined_count
+    /// When the peer is late with the first of its releases, if it owes any, and whether that one
+    /// was taken back.
+    pub(crate) fn overdue_at(&self, patience: Patience) -> Option<(Instant, bool)> {
+        let entries = self.entries.iter().map(|(_, entry)| entry);
+        let first = entries.min_by_key(|entry| entry.overdue_at(patience))?;
+        Some((first.overdue_at(patience), first.quarantined_at.is_some()))
     }
 
     /// Whether nothing is offered.
@@ -116,30 +129,34 @@ mod tests {
 
     use super::*;
 
+    const PATIENCE: Patience =
+        Patience { release: Duration::from_secs(60), cancel: Duration::from_secs(1) };
+
     #[test]
     fn a_second_release_does_not_free_what_took_the_place() {
-        let mut offered = Offered::default();
-        let first = offered.insert(1, 'a');
+        let (now, mut offered) = (Instant::now(), Offered::default());
+        let first = offered.insert(1, 'a', now);
         assert_eq!(offered.release(first).unwrap().buffer, 'a');
-        let second = offered.insert(1, 'b');
+        let second = offered.insert(1, 'b', now);
         assert_ne!(first, second);
         assert!(offered.release(first).is_err());
         assert_eq!(offered.release(second).unwrap().buffer, 'b');
     }
 
     #[test]
-    fn what_is_withdrawn_waits_for_its_release() {
-        let (now, timeout) = (Instant::now(), Duration::from_secs(1));
-        let mut offered = Offered::default();
+    fn what_is_withdrawn_waits_for_its_release_and_not_for_long() {
+        let (now, mut offered) = (Instant::now(), Offered::default());
+        assert_eq!(offered.overdue_at(PATIENCE), None);
         let [kept, first, second] =
-            [(1, 'a'), (2, 'b'), (2, 'c')].map(|(c, b)| offered.insert(c, b));
-        assert_eq!(offered.overdue_at(timeout), None);
-        assert_eq!(offered.withdraw(2, now), [first, second]);
-        assert_eq!(offered.withdraw(2, now + timeout), []);
-        assert_eq!(offered.overdue_at(timeout), Some(now + timeout));
+            [(1, 'a'), (2, 'b'), (2, 'c')].map(|(call, buffer)| offered.insert(call, buffer, now));
+        assert_eq!(offered.overdue_at(PATIENCE), Some((now + PATIENCE.release, false)));
+        let later = now + PATIENCE.cancel;
+        assert_eq!(offered.withdraw(2, later), [first, second]);
+        assert_eq!(offered.withdraw(2, later + PATIENCE.cancel), []);
+        assert_eq!(offered.overdue_at(PATIENCE), Some((later + PATIENCE.cancel, true)));
         assert!(offered.release(first).unwrap().was_quarantined);
         assert!(!offered.release(kept).unwrap().was_quarantined);
-        assert_eq!(offered.quarantined_count(), 1);
+        assert_eq!(offered.withdraw(2, later), [], "the other is taken back already");
     }
 
     proptest! {
@@ -153,7 +170,7 @@ mod tests {
             for (action, pick) in steps {
                 match action {
                     0 | 1 => {
-                        live.push((offered.insert(pick as u64, next), next));
+                        live.push((offered.insert(pick as u64, next, now), next));
                         next += 1;
                     }
                     2 if !live.is_empty() => {

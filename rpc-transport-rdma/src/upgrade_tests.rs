@@ -93,6 +93,7 @@ impl Rig {
             receive_slots: 256,
             close_timeout: timeout,
             cancel_timeout: timeout,
+            release_timeout: timeout,
             ..RdmaConfig::default()
         };
         let upgrade = RdmaUpgrade::with_provider(Box::new(mock.clone()), config);
@@ -267,7 +268,7 @@ async fn a_release_of_nothing_costs_the_connection() {
 
 /// The number of a connection's first transfer.
 fn first_transfer() -> u32 {
-    Offered::default().insert(0, ())
+    Offered::default().insert(0, (), tokio::time::Instant::now())
 }
 
 /// A large frame of call 7 in the lane's memory, on its way to the peer.

@@ -1,10 +1,12 @@
 //! What the peer offers: whether it is wanted, where its memory comes from, what is withheld.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rpc_core::Deadline;
 use rpc_core::transport::{Admission, Handler, Withheld};
 use rpc_core::wire::{FrameHeader, HEADER_LEN, ProtocolError};
+use tokio::time::Instant;
 
 use super::Connection;
 use crate::lane::Kick;
@@ -51,16 +53,16 @@ impl Connection {
 
     /// Waits for memory and then pulls, unless the transfer is stopped meanwhile.
     async fn pull_later(self: Arc<Self>, transfer: u32, len: usize, deadline: Option<Deadline>) {
-        let expired = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline.0).await,
-                None => std::future::pending().await,
-            }
+        let patience = self.lane.config.release_timeout / 2;
+        let impatient = Deadline::after(Instant::now(), patience);
+        let (until, why) = match deadline.filter(|deadline| *deadline <= impatient) {
+            Some(deadline) => (deadline, Withheld::Expired),
+            None => (impatient, Withheld::NoMemory(no_memory_within(len, patience))),
         };
         tokio::select! {
             () = self.ending.cancelled() => {}
             () = self.stopped(transfer) => {}
-            () = expired => self.withhold(transfer, Withheld::Expired),
+            () = tokio::time::sleep_until(until.0) => self.withhold(transfer, why),
             taken = self.lane.sinks.take(len) => self.pull(transfer, taken),
         }
     }
@@ -115,6 +117,10 @@ impl Connection {
             self.fail(error.into());
         }
     }
+}
+
+fn no_memory_within(len: usize, patience: Duration) -> String {
+    format!("no memory for {len} bytes within {patience:?} (rdma.sink_bytes_max)")
 }
 
 fn no_memory(error: &PoolError) -> Withheld {

@@ -4,14 +4,13 @@
 //! What this side pulls is stopped between two READs. Nothing here frees memory that a device or
 //! the peer may still use.
 
-use std::time::Duration;
-
 use rpc_core::transport::Withheld;
 use rpc_core::wire::HEADER_LEN;
 use tokio::time::Instant;
 
 use super::{Outgoing, Path};
 use crate::message::{MessageKind, Released};
+use crate::offered::Patience;
 use crate::puller::{Ended, Outcome};
 
 impl Path {
@@ -72,13 +71,13 @@ impl Path {
         std::mem::take(&mut self.withheld)
     }
 
-    /// When the peer is late with the release of something that was withdrawn.
-    pub(crate) fn overdue_at(&self, timeout: Duration) -> Option<Instant> {
-        self.offered.overdue_at(timeout)
+    /// When the peer is late with the first of its releases, and whether that one was taken back.
+    pub(crate) fn overdue_at(&self, patience: Patience) -> Option<(Instant, bool)> {
+        self.offered.overdue_at(patience)
     }
 
-    /// How many frames wait for the peer to say that it reads no more.
-    pub(crate) fn quarantined_count(&self) -> usize {
-        self.offered.quarantined_count()
+    /// Whether the peer may read anything.
+    pub(crate) fn is_exposed(&self) -> bool {
+        !self.offered.is_empty()
     }
 }

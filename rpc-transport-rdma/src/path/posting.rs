@@ -110,7 +110,7 @@ impl Path {
                 counters.large_sent.add(1);
                 let offer = describe(&buffer);
                 let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
-                let transfer = self.offered.insert(call, buffer);
+                let transfer = self.offered.insert(call, buffer, Instant::now());
                 self.commit(MessageKind::Offer { transfer }, slot, len, Some(permit));
                 if is_given_up {
                     self.withdraw(call);
