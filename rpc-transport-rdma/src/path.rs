@@ -308,7 +308,7 @@ impl Path {
                     counters.received_bytes.add(len.into());
                     self.handle_read(sink, arrivals);
                 }
-                Work::Read { .. } => {}
+                Work::Read { .. } | Work::Bind(_) | Work::Invalidate(_) => {}
             }
         }
         self.done = done;

@@ -141,7 +141,7 @@ impl Path {
         slot[..MESSAGE_HEADER_LEN].copy_from_slice(&header.to_bytes());
         // Slots are a few KiB long.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.batch.push_back(Work::Send { slot, len });
+        self.batch.push_back(Work::Send { slot, len, invalidate: None });
         self.permits.push_back(permit);
     }
 }
