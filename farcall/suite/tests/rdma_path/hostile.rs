@@ -140,6 +140,12 @@ pub(crate) fn releases_what_it_was_never_offered(rig: &Rig) -> Result<(), Failur
     offend(rig, RdmaConfig::default(), async |bad| bad.say(RELEASE, 0, 99, &[]).await)
 }
 
+pub(crate) fn takes_away_what_is_no_key(rig: &Rig) -> Result<(), Failure> {
+    offend(rig, RdmaConfig::default(), async |bad| {
+        bad.say_bytes(b"a message", Some(RemoteKey(0xdead_beef))).await;
+    })
+}
+
 pub(crate) fn sends_without_credit(rig: &Rig) -> Result<(), Failure> {
     offend(rig, RdmaConfig::default(), async |bad| {
         // Far more than it may, in one go, whatever the server grants meanwhile.
@@ -185,7 +191,7 @@ pub(crate) fn talks_nonsense(rig: &Rig) -> Result<(), Failure> {
             let mut dice = fastrand::Rng::with_seed(seed);
             for _ in 0..50 {
                 let bytes: Vec<u8> = (0..dice.usize(..200)).map(|_| dice.u8(..)).collect();
-                bad.say_bytes(&bytes).await;
+                bad.say_bytes(&bytes, None).await;
             }
         })?;
     }

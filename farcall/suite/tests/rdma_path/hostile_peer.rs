@@ -19,7 +19,8 @@ use rpc_transport_rdma::device::{PortQuery, find_port};
 use rpc_transport_rdma::memory::{Access, Region, SlotPool};
 use rpc_transport_rdma::verbs::{
     CompletionQueue, ConnectOptions, Endpoint, Gid, Ibverbs, LinkLayer, Mtu, Port, QueuePair,
-    QueuePairConfig, RemoteMemory, SharedReceiveQueue, SharedReceiveQueueConfig, Work, WorkKind,
+    QueuePairConfig, RemoteKey, RemoteMemory, SharedReceiveQueue, SharedReceiveQueueConfig, Work,
+    WorkKind,
 };
 use tokio::net::TcpStream;
 
@@ -168,11 +169,12 @@ impl HostilePeer {
             message.extend_from_slice(&word.to_le_bytes());
         }
         message.extend_from_slice(body);
-        self.say_bytes(&message).await;
+        self.say_bytes(&message, None).await;
     }
 
-    /// Sends bytes, whatever they are, once there is room for them here.
-    pub(crate) async fn say_bytes(&mut self, message: &[u8]) {
+    /// Sends bytes, whatever they are, once there is room for them here; and takes a key of the
+    /// server away with them, if one is named.
+    pub(crate) async fn say_bytes(&mut self, message: &[u8], invalidate: Option<RemoteKey>) {
         let mut slot = loop {
             if self.is_broken {
                 return;
@@ -184,7 +186,7 @@ impl HostilePeer {
         };
         slot[..message.len()].copy_from_slice(message);
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
-        let mut batch = VecDeque::from([Work::Send { slot, len }]);
+        let mut batch = VecDeque::from([Work::Send { slot, len, invalidate }]);
         self.is_broken |= self.queue_pair.post(&mut batch).is_err();
         self.sent += 1;
     }

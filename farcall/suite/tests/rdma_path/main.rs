@@ -53,6 +53,7 @@ const TESTS: &[Test] = &[
     ("a_client_that_keeps_what_is_taken_back", hostile::keeps_what_is_taken_back),
     ("a_client_that_releases_twice", hostile::releases_twice),
     ("a_client_that_releases_nothing", hostile::releases_what_it_was_never_offered),
+    ("a_client_that_takes_away_no_key", hostile::takes_away_what_is_no_key),
     ("a_client_that_sends_without_credit", hostile::sends_without_credit),
     ("a_client_that_floods_offers", hostile::floods_offers),
     ("a_client_that_offers_twice_at_once", hostile::offers_under_a_number_in_use),
