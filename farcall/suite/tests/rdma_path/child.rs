@@ -20,6 +20,8 @@ pub(crate) enum Role {
     Upload(String, usize),
     /// Receives that many bytes from a server.
     Download(String, usize),
+    /// Makes a call of that many bytes, and exits with its connection as it is.
+    Leave(String, usize),
 }
 
 impl Role {
@@ -28,6 +30,7 @@ impl Role {
             Self::Serve(host) => format!("serve {host} 0"),
             Self::Upload(authority, len) => format!("upload {authority} {len}"),
             Self::Download(authority, len) => format!("download {authority} {len}"),
+            Self::Leave(authority, len) => format!("leave {authority} {len}"),
         }
     }
 
@@ -39,6 +42,7 @@ impl Role {
             "serve" => Some(Self::Serve(place)),
             "upload" => Some(Self::Upload(place, len)),
             "download" => Some(Self::Download(place, len)),
+            "leave" => Some(Self::Leave(place, len)),
             _ => None,
         }
     }
@@ -78,6 +82,12 @@ async fn play(role: Role) -> Result<(), Failure> {
             println!("connected");
             download(&stub, 1, len).await.map(drop)
         }
+        Role::Leave(authority, len) => {
+            let stub = ProbeStub::new(connect(&authority, &config(slow())).await?);
+            println!("connected");
+            upload(&stub, len).await?;
+            std::process::exit(0)
+        }
     }
 }
 
@@ -108,6 +118,17 @@ impl Process {
         process.line = crate::rig::within("a line of the child", read).await??.trim().to_owned();
         assert!(!process.line.is_empty(), "the child {role:?} ended before it was ready");
         Ok(process)
+    }
+
+    /// Waits until it has ended by itself, and well.
+    pub(crate) async fn ends(mut self) {
+        let mut status = None;
+        crate::rig::until("the end of the child", || {
+            status = self.child.try_wait().expect("it is our child");
+            status.is_some()
+        })
+        .await;
+        assert!(status.is_some_and(|status| status.success()), "the child failed: {status:?}");
     }
 
     /// Kills it with SIGKILL, in the middle of what it does.

@@ -109,6 +109,11 @@ impl Serving {
         Ok(Self { authority, server, config, _watch: watch, serving })
     }
 
+    /// The rules that it serves by.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// What its lane says, of which there is one.
     pub(crate) fn lane(&self) -> LaneInfo {
         lane(&self.config)
