@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::RdmaConfig;
+use crate::cancellations::Cancellations;
 use crate::connection::Connection;
 use crate::credits::{RESERVE, WINDOW_MIN};
 use crate::memory::{Access, RegionPool, SlotPool};
@@ -52,6 +53,7 @@ pub(crate) struct LaneShared {
     pub(crate) send_slots: Arc<SlotPool>,
     pub(crate) sources: Arc<RegionPool>,
     pub(crate) sinks: Arc<RegionPool>,
+    pub(crate) cancellations: Arc<Cancellations>,
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
     table: Mutex<Table>,
@@ -119,6 +121,7 @@ impl Lane {
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
             sources: RegionPool::new(device, Access::Source, config.source_bytes_max),
             sinks: RegionPool::new(device, Access::Sink, config.sink_bytes_max),
+            cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             table: Mutex::default(),
             kicks: Mutex::new(Some(Vec::new())),

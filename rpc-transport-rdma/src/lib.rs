@@ -12,6 +12,8 @@
 #[forbid(unsafe_code)]
 mod blob;
 #[forbid(unsafe_code)]
+mod cancellations;
+#[forbid(unsafe_code)]
 mod config;
 #[forbid(unsafe_code)]
 mod connection;
@@ -27,6 +29,8 @@ pub mod memory;
 #[forbid(unsafe_code)]
 mod message;
 #[forbid(unsafe_code)]
+mod offered;
+#[forbid(unsafe_code)]
 mod path;
 #[forbid(unsafe_code)]
 mod puller;
@@ -37,6 +41,7 @@ mod transport;
 mod upgrade;
 pub mod verbs;
 
+pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
 pub use devices::DeviceStatus;
 pub use upgrade::{LaneInfo, RdmaUpgrade};

@@ -4,12 +4,12 @@
 //!
 //! | offset | size | field |
 //! |--:|--:|---|
-//! | 0 | 1 | kind: 1 frame, 2 offer, 3 release, 4 grant, 5 probe, 6 probe answer |
-//! | 1 | 1 | outcome of a release: 0 read, 1 refused; else zero |
+//! | 0 | 1 | kind: 1 frame, 2 offer, 3 release, 4 grant, 5 probe, 6 probe answer, 7 cancel |
+//! | 1 | 1 | outcome of a release: 0 read, 1 refused, 2 stopped; else zero |
 //! | 2 | 2 | zero |
 //! | 4 | 4 | epoch, which the receiver chose for this path |
 //! | 8 | 4 | grant: how many messages the sender of this may be sent in all, modulo 2^32 |
-//! | 12 | 4 | transfer of an offer or a release; else zero |
+//! | 12 | 4 | transfer of an offer, a release or a cancel; else zero |
 //!
 //! A frame follows its header. After the header of an offer come `frame_len: u64`,
 //! `segment_count: u32`, four zero bytes, the first 32 bytes of the frame, and for each segment
@@ -88,6 +88,9 @@ pub(crate) enum MessageKind {
     Probe,
     /// Answers a probe.
     ProbeAnswer,
+    /// The sender of an offer wants its memory back. The answer is the release, which says how far
+    /// the receiver came; one that crossed the cancel is answer enough.
+    Cancel { transfer: u32 },
 }
 
 /// How an offer ended.
@@ -97,6 +100,8 @@ pub(crate) enum Released {
     Read,
     /// Nothing was read.
     Refused,
+    /// A part was read, and no more will be.
+    Stopped,
 }
 
 impl MessageHeader {
@@ -106,9 +111,11 @@ impl MessageHeader {
             MessageKind::Offer { transfer } => (2, 0, transfer),
             MessageKind::Release { transfer, outcome: Released::Read } => (3, 0, transfer),
             MessageKind::Release { transfer, outcome: Released::Refused } => (3, 1, transfer),
+            MessageKind::Release { transfer, outcome: Released::Stopped } => (3, 2, transfer),
             MessageKind::Grant => (4, 0, 0),
             MessageKind::Probe => (5, 0, 0),
             MessageKind::ProbeAnswer => (6, 0, 0),
+            MessageKind::Cancel { transfer } => (7, 0, transfer),
         };
         let (epoch, grant) = (self.epoch.into(), self.grant.into());
         let transfer = transfer.into();
@@ -125,9 +132,11 @@ impl MessageHeader {
             (2, 0) => MessageKind::Offer { transfer },
             (3, 0) => MessageKind::Release { transfer, outcome: Released::Read },
             (3, 1) => MessageKind::Release { transfer, outcome: Released::Refused },
+            (3, 2) => MessageKind::Release { transfer, outcome: Released::Stopped },
             (4, 0) => MessageKind::Grant,
             (5, 0) => MessageKind::Probe,
             (6, 0) => MessageKind::ProbeAnswer,
+            (7, 0) => MessageKind::Cancel { transfer },
             (kind, outcome) => {
                 let value = u64::from(kind) | u64::from(outcome) << 8;
                 return Err(ProtocolError::Invalid { what: "kind of an RDMA message", value });
@@ -233,6 +242,8 @@ mod tests {
             MessageKind::Offer { transfer: 3 },
             MessageKind::Release { transfer: 4, outcome: Released::Read },
             MessageKind::Release { transfer: 5, outcome: Released::Refused },
+            MessageKind::Release { transfer: 6, outcome: Released::Stopped },
+            MessageKind::Cancel { transfer: u32::MAX },
             MessageKind::Grant,
             MessageKind::Probe,
             MessageKind::ProbeAnswer,

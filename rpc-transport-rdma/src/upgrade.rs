@@ -11,7 +11,6 @@ use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
 use rpc_core::transport::{Addresses, CloseReason};
 
-use crate::RdmaConfig;
 use crate::blob::Blob;
 use crate::connection::{Connection, ConnectionLimits};
 use crate::credits::{Credits, RESERVE, WINDOW_MIN};
@@ -23,6 +22,7 @@ use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
 use crate::puller::Puller;
 use crate::transport::RdmaTransport;
 use crate::verbs::{Device, Ibverbs, Port, Provider, QueuePair, QueuePairConfig};
+use crate::{CancellationStats, RdmaConfig};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
 /// gives up after about half a second, twice that on a device that stretches its timeouts.
@@ -69,6 +69,7 @@ impl RdmaUpgrade {
             send_slots_in_use: lane.shared.send_slots_in_use(),
             source_bytes_in_use: lane.shared.sources.bytes_in_use(),
             sink_bytes_in_use: lane.shared.sinks.bytes_in_use(),
+            cancellations: lane.shared.cancellations.snapshot(),
         });
         infos.collect()
     }
@@ -158,6 +159,8 @@ pub struct LaneInfo {
     pub source_bytes_in_use: u64,
     /// Bytes of buffers that large frames are read into, until the application lets go of them.
     pub sink_bytes_in_use: u64,
+    /// What became of large frames whose calls were given up.
+    pub cancellations: CancellationStats,
 }
 
 /// One end of a path that knows nothing of the other yet.
@@ -206,7 +209,8 @@ impl Prepared {
             frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN,
             promised_slots: self.place.promised_slots(),
         };
-        let path = Path::new(self.queue_pair, rules, credits, control, puller);
+        let cancellations = Arc::clone(&self.lane.shared.cancellations);
+        let path = Path::new(self.queue_pair, rules, credits, control, puller, cancellations);
         let shared = Arc::clone(&self.lane.shared);
         let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);

@@ -1,6 +1,9 @@
 //! Connections of a whole lane over the mock device: what a hostile peer may cost, and how
 //! connections end.
 
+#[path = "cancel_tests.rs"]
+mod cancelling;
+
 use std::sync::Weak;
 
 use bytes::Bytes;
@@ -11,6 +14,7 @@ use super::*;
 use crate::credits::RESERVE;
 use crate::lane::{Kick, LaneShared};
 use crate::message::{MessageHeader, MessageKind, Offer, OfferedSegment, Released};
+use crate::offered::Offered;
 use crate::path::Outgoing;
 use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
@@ -28,6 +32,7 @@ const GRANT: u32 = 16;
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     frames: Mutex<Vec<Bytes>>,
+    withheld: Mutex<Vec<Withheld>>,
     closed: Mutex<Option<CloseReason>>,
 }
 
@@ -52,7 +57,8 @@ impl Handler for Recorder {
     }
 
     fn handle_withheld(&self, _: &[u8; HEADER_LEN], reason: Withheld) -> Result<(), ProtocolError> {
-        panic!("withheld: {reason:?}");
+        self.withheld.lock().unwrap().push(reason);
+        Ok(())
     }
 
     fn handle_closed(&self, reason: CloseReason) {
@@ -78,12 +84,18 @@ pub(super) struct End {
 
 impl Rig {
     pub(super) fn new() -> Self {
-        Self::with_close_timeout(LIMIT)
+        Self::with_timeout(LIMIT)
     }
 
-    fn with_close_timeout(close_timeout: Duration) -> Self {
+    fn with_timeout(timeout: Duration) -> Self {
         let mock = MockDevice::new();
-        let config = RdmaConfig { receive_slots: 256, close_timeout, ..RdmaConfig::default() };
+        let config = RdmaConfig {
+            receive_slots: 256,
+            close_timeout: timeout,
+            cancel_timeout: timeout,
+            release_timeout: timeout,
+            ..RdmaConfig::default()
+        };
         let upgrade = RdmaUpgrade::with_provider(Box::new(mock.clone()), config);
         Self { mock, upgrade }
     }
@@ -254,18 +266,23 @@ async fn a_release_of_nothing_costs_the_connection() {
     costs_its_connection(offend, "transfer of a release").await;
 }
 
-/// A large frame in the lane's memory, on its way to the peer as transfer 0.
+/// The number of a connection's first transfer.
+fn first_transfer() -> u32 {
+    Offered::default().insert(0, (), tokio::time::Instant::now())
+}
+
+/// A large frame of call 7 in the lane's memory, on its way to the peer.
 fn send_large(end: &End) {
     let connection = end.connection();
     let buffer = connection.lane.sources.try_take(100_000).unwrap();
     let slot = connection.lane.send_slots.try_take().unwrap();
     let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
-    connection.send(Outgoing::Offer { buffer, slot, permit }).unwrap();
+    connection.send(Outgoing::Offer { buffer, slot, permit, call: 7, is_given_up: false }).unwrap();
 }
 
 #[tokio::test]
 async fn a_second_release_costs_the_connection() {
-    let release = MessageKind::Release { transfer: 0, outcome: Released::Read };
+    let release = MessageKind::Release { transfer: first_transfer(), outcome: Released::Read };
     let offend = async |bad: &End| {
         send_large(bad);
         let lane = &bad.connection().lane;
@@ -381,7 +398,7 @@ async fn what_is_asked_for_a_connection_that_is_gone_does_not_hit_its_successor(
 
 #[tokio::test]
 async fn a_queue_pair_that_does_not_drain_is_destroyed_in_bounded_time() {
-    let rig = Rig::with_close_timeout(Duration::from_millis(10));
+    let rig = Rig::with_timeout(Duration::from_millis(10));
     let (end, told) = rig.open();
     end.connection().fail(CloseReason::Peer);
     // The device gives nothing back.
