@@ -66,8 +66,8 @@ impl Devices {
         Self { provider, names: config.devices.clone(), choice: config.port_choice, shared }
     }
 
-    /// Finds the port for a connection's local address. Devices in use are not opened once more, and those
-    /// that are opened only to look are closed again.
+    /// Finds the port for a connection's local address. Devices in use are not opened once more,
+    /// and those that are opened only to look are closed again.
     ///
     /// # Errors
     ///
@@ -80,7 +80,8 @@ impl Devices {
             }
             cache.generation
         };
-        let names = self.names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+        let names = self.names.iter().map(|name| name.parse());
+        let names = names.collect::<Result<_, _>>()?;
         let search = Search { address, names, choice: self.choice };
         let port = find_port_by(&*self.provider, &search, |name| self.open(name))?;
         let mut cache = self.shared.cache();

@@ -17,7 +17,11 @@ const WARM_UP: usize = 100;
 const COUNT: usize = 1000;
 
 /// Connections at a time, because most of a connection's time is spent waiting for its end.
-const AT_A_TIME: usize = 10;
+const AT_A_TIME: usize = 4;
+
+/// Attempts that may fail, because a proof takes longer than its bound on a machine that is busy.
+/// They leave nothing either.
+const FAILED_MAX: usize = COUNT / 10;
 
 /// What the process may grow by meanwhile. A leak of 5 KiB a connection exceeds it: each has a
 /// page of control slots, registered, and that alone would.
@@ -37,16 +41,17 @@ async fn churn(rig: &Rig) -> Result<(), Failure> {
     let server = rig.serve(RdmaConfig::default()).await?;
     let client = config(RdmaConfig::default());
     let started = Instant::now();
-    let mut first = None;
+    let (mut first, mut failed) = (None, 0);
     for number in (AT_A_TIME..=COUNT).step_by(AT_A_TIME) {
         let visits = (0..AT_A_TIME).map(|_| visit(&server.authority, &client));
-        futures::future::try_join_all(visits).await?;
+        failed += futures::future::try_join_all(visits).await?.into_iter().sum::<usize>();
+        assert!(failed <= FAILED_MAX, "{failed} attempts failed");
         if number == WARM_UP || number == COUNT {
             until("the end of the connection", || is_idle(&lane(&client), 0)).await;
             server.forgets_its_clients().await;
             until("the end of the queue pairs", || rig.queue_pair_counts() == (0, 0)).await;
             let seen = (resources(), resident_kib()?);
-            println!("after {number} connections, {:?}: {seen:?}", started.elapsed());
+            println!("after {number} and {failed}, {:?}: {seen:?}", started.elapsed());
             let (objects, memory_kib) = first.get_or_insert_with(|| seen.clone());
             assert_eq!(seen.0, *objects, "objects of the kernel");
             let growth_kib = seen.1.saturating_sub(*memory_kib);
@@ -56,7 +61,16 @@ async fn churn(rig: &Rig) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn visit(authority: &str, client: &Config) -> Result<(), Failure> {
-    let stub = ProbeStub::new(connect(authority, client).await?);
-    within("a call", echo(&stub, 1, 64)).await
+/// Connects and makes a call; gives how many attempts failed before.
+async fn visit(authority: &str, client: &Config) -> Result<usize, Failure> {
+    for failed in 0..=FAILED_MAX {
+        match connect(authority, client).await {
+            Ok(channel) => {
+                within("a call", echo(&ProbeStub::new(channel), 1, 64)).await?;
+                return Ok(failed);
+            }
+            Err(error) => println!("an attempt failed: {error}"),
+        }
+    }
+    Ok(FAILED_MAX + 1)
 }

@@ -53,7 +53,7 @@ async fn processes(rig: &Rig) -> Result<(), Failure> {
     let authority = server.line.clone();
     let serving = resources();
 
-    Process::start(&Role::Upload(authority.clone(), 1 << 20)).await?.ends().await;
+    ends(Process::start(&Role::Upload(authority.clone(), 1 << 20)).await?).await;
     let with_lane = {
         // The first connection made the server's lane, which stays.
         until("the end of the client", || rig.queue_pair_counts() == (0, 0)).await;
@@ -61,13 +61,13 @@ async fn processes(rig: &Rig) -> Result<(), Failure> {
     };
     println!("serving: {serving:?}; after an orderly close: {with_lane:?}");
 
-    Process::start(&Role::Leave(authority.clone(), 1 << 20)).await?.ends().await;
+    ends(Process::start(&Role::Leave(authority.clone(), 1 << 20)).await?).await;
     let took = until("what is left of a client that exited", || queues() == with_lane).await;
     println!("a client that exits with its connection open leaves nothing after {took:?}");
 
-    let arrived = || rig.client_device.counts().packets_received;
+    let arrived = || rig.server_device.counts().packets_received;
     let start = arrived();
-    let victim = Process::start(&Role::Download(authority, LEN)).await?;
+    let victim = Process::start(&Role::Upload(authority, LEN)).await?;
     until("a MiB of the payload", || arrived() - start >= PACKETS_UNDER_WAY).await;
     println!("in the middle of a READ: {:?}", resources());
     assert_ne!(queues(), with_lane);
@@ -79,4 +79,15 @@ async fn processes(rig: &Rig) -> Result<(), Failure> {
     let took = until("what is left of the server", || resources() == before).await;
     println!("a server that is killed leaves nothing after {took:?}");
     Ok(())
+}
+
+/// Waits until a process has ended by itself, and well.
+async fn ends(mut process: Process) {
+    let mut status = None;
+    until("the end of the child", || {
+        status = process.child.try_wait().expect("it is our child");
+        status.is_some()
+    })
+    .await;
+    assert!(status.is_some_and(|status| status.success()), "the child failed: {status:?}");
 }

@@ -94,7 +94,7 @@ async fn play(role: Role) -> Result<(), Failure> {
 /// A running child. It says one line when it is ready. Dropped, it is killed.
 #[derive(Debug)]
 pub(crate) struct Process {
-    child: Child,
+    pub(crate) child: Child,
     /// What it said.
     pub(crate) line: String,
 }
@@ -118,17 +118,6 @@ impl Process {
         process.line = crate::rig::within("a line of the child", read).await??.trim().to_owned();
         assert!(!process.line.is_empty(), "the child {role:?} ended before it was ready");
         Ok(process)
-    }
-
-    /// Waits until it has ended by itself, and well.
-    pub(crate) async fn ends(mut self) {
-        let mut status = None;
-        crate::rig::until("the end of the child", || {
-            status = self.child.try_wait().expect("it is our child");
-            status.is_some()
-        })
-        .await;
-        assert!(status.is_some_and(|status| status.success()), "the child failed: {status:?}");
     }
 
     /// Kills it with SIGKILL, in the middle of what it does.

@@ -90,7 +90,8 @@ pub(crate) struct Serving {
     /// Its host and port.
     pub(crate) authority: String,
     pub(crate) server: Server,
-    config: Config,
+    /// The rules that it serves by.
+    pub(crate) config: Config,
     _watch: Watch,
     serving: JoinHandle<std::io::Result<()>>,
 }
@@ -107,11 +108,6 @@ impl Serving {
         let serving = server.clone();
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
         Ok(Self { authority, server, config, _watch: watch, serving })
-    }
-
-    /// The rules that it serves by.
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
     }
 
     /// What its lane says, of which there is one.

@@ -1,6 +1,5 @@
 //! An open device context and its protection domain.
 
-use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -37,9 +36,11 @@ impl Context {
         // SAFETY: the caller's promise.
         let pointer = check_pointer(unsafe { rdma_sys::ibv_open_device(device.as_ptr()) });
         let pointer = pointer.map_err(|error| VerbsError::system("open the device", error))?;
-        // SAFETY: the caller's promise; the name is a string with an end, within the structure.
-        let node = unsafe { CStr::from_ptr((&raw const (*device.as_ptr()).dev_name).cast()) };
-        let removal = Removal::new(node.to_string_lossy().into_owned());
+        // SAFETY: the caller's promise.
+        let node = unsafe { &(*device.as_ptr()).dev_name };
+        let node = node.map(|byte| byte.to_ne_bytes()[0]).into_iter();
+        let node: String = node.take_while(|byte| *byte != 0).map(char::from).collect();
+        let removal = Removal::new(node);
         let context = Self { pointer, readiness: Readiness::default(), removal };
         set_non_blocking(context.descriptor())?;
         Ok(Arc::new(context))
