@@ -43,5 +43,6 @@ pub mod verbs;
 
 pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
+pub use device::PortChoice;
 pub use devices::DeviceStatus;
 pub use upgrade::{LaneInfo, RdmaUpgrade};
