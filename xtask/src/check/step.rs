@@ -28,6 +28,8 @@ pub(crate) enum Step {
     VmSuite,
     /// The demo, on RDMA devices.
     VmDemo,
+    /// The short rows of the fault matrix, in the virtual machine.
+    VmFaults,
 }
 
 impl Step {
@@ -38,7 +40,7 @@ impl Step {
             Self::Clippy => &[Purpose::Checks, Purpose::Build],
             Self::Doc | Self::BuildVm => &[Purpose::Build],
             // The tests of xtask pack an initramfs.
-            Self::Unit | Self::VmVerbs | Self::VmSuite | Self::VmDemo => {
+            Self::Unit | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults => {
                 &[Purpose::Build, Purpose::Vm]
             }
         }
@@ -46,7 +48,10 @@ impl Step {
 
     /// Whether it runs programs on RDMA devices.
     pub(super) fn needs_devices(self) -> bool {
-        matches!(self, Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo)
+        matches!(
+            self,
+            Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults
+        )
     }
 
     /// The bound on each cargo command of the step: several times what it takes from nothing on two
@@ -57,7 +62,7 @@ impl Step {
             Self::Deny => 300,
             Self::Clippy | Self::Doc => 1200,
             Self::Unit => 1800,
-            Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo => {
+            Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults => {
                 crate::rdma_programs::BUILD_LIMIT.as_secs()
             }
         })
