@@ -81,7 +81,7 @@ pub(super) fn show(plan: &Plan, lab: &mut Lab, watchdog: &Watchdog) -> Result<Sh
     remarks.extend(load.words());
     watchdog.enter("the end of the row");
     drop(load);
-    complaints.extend(left_over(lab, &resources)?);
+    complaints.extend(left_over(lab, &resources, &mut remarks)?);
     Ok(Shown { lines, complaints, remarks })
 }
 
@@ -136,7 +136,11 @@ fn recovered(plan: &Plan, load: &Load, times: Times, remarks: &mut Vec<String>) 
 }
 
 /// What the row leaves behind.
-fn left_over(lab: &mut Lab, before: &Resources) -> Result<Vec<String>, FaultError> {
+fn left_over(
+    lab: &mut Lab,
+    before: &Resources,
+    remarks: &mut Vec<String>,
+) -> Result<Vec<String>, FaultError> {
     const LIMIT: Duration = Duration::from_secs(20);
     let mut complaints = Vec::new();
     let mut last = lab.report()?;
@@ -148,8 +152,9 @@ fn left_over(lab: &mut Lab, before: &Resources) -> Result<Vec<String>, FaultErro
         complaints.push(format!("the server keeps {last:?} of clients that have gone"));
     }
     lab.end_server()?;
-    if let Err(error) = before.until_back() {
-        complaints.push(error.to_string());
+    match before.until_back() {
+        Ok(took) => remarks.push(format!("everything on the devices was freed after {took:.1?}")),
+        Err(error) => complaints.push(error.to_string()),
     }
     Ok(complaints)
 }
