@@ -92,7 +92,11 @@ pub(crate) fn find_port_by(
             candidates.push((device.clone(), found));
         }
     }
-    let interface_gid = infiniband_gid_of(query.address);
+    let is_infiniband = |port: &FoundPort| port.attributes.link_layer == LinkLayer::InfiniBand;
+    let interface_gid = match candidates.iter().any(|(_, found)| is_infiniband(found)) {
+        true => infiniband_gid_of(query.address),
+        false => None,
+    };
     let found: Vec<_> = candidates.iter().map(|(_, found)| found.clone()).collect();
     let (index, entry) = choose(&found, query.address, interface_gid)?;
     let (device, found) = candidates.swap_remove(index);

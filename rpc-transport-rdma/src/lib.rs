@@ -34,6 +34,7 @@ mod offered;
 mod path;
 #[forbid(unsafe_code)]
 mod puller;
+#[cfg(feature = "ibverbs")]
 mod sys;
 #[forbid(unsafe_code)]
 mod transport;
@@ -45,3 +46,5 @@ pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
 pub use devices::DeviceStatus;
 pub use upgrade::{LaneInfo, RdmaUpgrade};
+#[cfg(feature = "sim")]
+pub use verbs::sim;
