@@ -41,4 +41,4 @@ pub use rpc_transport_rdma::sim;
 #[cfg(any(feature = "rdma", feature = "sim"))]
 pub use rpc_transport_rdma::verbs::AsyncEventKind;
 #[cfg(any(feature = "rdma", feature = "sim"))]
-pub use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig};
+pub use rpc_transport_rdma::{DeviceStatus, LaneInfo, PortChoice, RdmaConfig};

@@ -44,6 +44,7 @@ pub mod verbs;
 
 pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
+pub use device::PortChoice;
 pub use devices::DeviceStatus;
 pub use upgrade::{LaneInfo, RdmaUpgrade};
 #[cfg(feature = "sim")]
