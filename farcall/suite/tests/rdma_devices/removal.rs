@@ -2,7 +2,7 @@
 //! found anew when it is back.
 
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farcall::{AsyncEventKind, Config};
 use farcall_suite::Failure;
@@ -12,6 +12,10 @@ use crate::cable::Cable;
 use crate::device::Device;
 use crate::ports::{cable, call, connects, event_count};
 use crate::rig::{Rig, config, connect, echo, slow, until, within};
+
+/// The bound on a removal. Soft-RoCE itself waits up to 50 s for a queue pair of which a packet is
+/// still on its way, and there may be one of an attempt before.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(180);
 
 pub(crate) fn under_a_client(rig: &Rig) -> Result<(), Failure> {
     rig.run(removed(rig, Side::Client))
@@ -50,7 +54,8 @@ async fn removed(rig: &Rig, side: Side) -> Result<(), Failure> {
         let gone = format!("the RDMA device {} is gone (DeviceFatal)", device.name);
         assert!(status.message().contains(&gone), "{status}");
     }
-    within("the end of `rdma link delete`", deleting).await?;
+    let deleted = tokio::time::timeout(REMOVAL_LIMIT, deleting).await;
+    deleted.expect("`rdma link delete` ends")?;
     println!("the device is gone after {:?}", started.elapsed());
     assert_eq!(event_count(loser, AsyncEventKind::DeviceFatal), 1);
     until("the end of the lanes", || loser.rdma_lanes().is_empty()).await;
