@@ -11,6 +11,7 @@
 
 #[forbid(unsafe_code)]
 mod blob;
+mod bootstrap;
 #[forbid(unsafe_code)]
 mod cancellations;
 #[forbid(unsafe_code)]
