@@ -35,6 +35,7 @@ mod offered;
 mod path;
 #[forbid(unsafe_code)]
 mod puller;
+#[cfg(feature = "ibverbs")]
 mod sys;
 #[forbid(unsafe_code)]
 mod transport;
@@ -47,3 +48,5 @@ pub use config::RdmaConfig;
 pub use device::PortChoice;
 pub use devices::DeviceStatus;
 pub use upgrade::{LaneInfo, RdmaUpgrade};
+#[cfg(feature = "sim")]
+pub use verbs::sim;

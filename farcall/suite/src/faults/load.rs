@@ -32,6 +32,9 @@ pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(6);
 /// Beyond what any row allows.
 const CALL_LIMIT: Duration = Duration::from_secs(45);
 
+/// So many ways in which calls failed are told.
+const WORDS_MAX: usize = 12;
+
 /// After a failure the next call waits, as a sensible client would.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -118,10 +121,14 @@ impl Load {
         self.seen.samples().clone()
     }
 
-    /// In which words calls failed.
+    /// In which words calls failed, mostly.
     pub(super) fn words(&self) -> Vec<String> {
         let words = self.seen.words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.iter().cloned().collect()
+        let mut shown: Vec<_> = words.iter().take(WORDS_MAX).cloned().collect();
+        if words.len() > WORDS_MAX {
+            shown.push(format!("and in {} other ways", words.len() - WORDS_MAX));
+        }
+        shown
     }
 
     /// What the connection of a column says.

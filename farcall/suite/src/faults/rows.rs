@@ -232,7 +232,7 @@ pub(super) const ROWS: &[Row] = &[
             rdma: SILENT,
             ..Plan::alike(Fault::RdmaBlackhole, seconds(8), RIDDEN)
         }),
-        is_quick: false,
+        is_quick: true,
     },
     Row {
         name: "device-removed",
