@@ -1,4 +1,4 @@
-//! A whole registered region on loan from a pool.
+//! A block of registered memory on loan from a pool.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::size_class::SizeClass;
+use super::slab_table::Block;
 use super::{Access, Region, RegionPool};
 use crate::verbs::{Binding, RawSegment, RemoteMemory, Window};
 
@@ -15,7 +16,7 @@ use crate::verbs::{Binding, RawSegment, RemoteMemory, Window};
 pub struct LargeBuffer {
     pool: Arc<RegionPool>,
     /// Taken by `drop` only.
-    region: Option<Arc<Region>>,
+    block: Option<Block<Region>>,
     class: SizeClass,
     len: usize,
 }
@@ -23,12 +24,12 @@ pub struct LargeBuffer {
 impl LargeBuffer {
     pub(super) fn new(
         pool: Arc<RegionPool>,
-        region: Arc<Region>,
+        block: Block<Region>,
         class: SizeClass,
         len: usize,
     ) -> Self {
-        debug_assert!(len <= class.bytes() && class.bytes() <= region.len());
-        Self { pool, region: Some(region), class, len }
+        debug_assert!(len <= class.bytes() && block.offset + class.bytes() <= block.region.len());
+        Self { pool, block: Some(block), class, len }
     }
 
     /// Length that it could have: the bytes of its size class.
@@ -51,7 +52,9 @@ impl LargeBuffer {
     /// The buffer as a peer names it. Of use for a [`Access::Source`] only.
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
-        self.region().remote()
+        let (region, offset) = self.place();
+        let RemoteMemory { address, key } = region.remote();
+        RemoteMemory { address: address + offset as u64, key }
     }
 
     /// Binds a window to it, once the binding is posted. Until the window's key is dead again the
@@ -63,7 +66,8 @@ impl LargeBuffer {
     #[must_use]
     pub fn bind(&self, window: Window) -> Binding {
         assert_eq!(self.access(), Access::Windowed, "a window must be bound to windowed memory");
-        Binding::new(window, self.region(), 0, self.len)
+        let (region, offset) = self.place();
+        Binding::new(window, region, offset, self.len)
     }
 
     /// Turns it into shared bytes; it is back in its pool when the last of them is dropped.
@@ -76,17 +80,27 @@ impl LargeBuffer {
     ///
     /// # Panics
     ///
-    /// If the part is not within the region.
+    /// If the part is not within the buffer's size class.
     pub(super) fn segment(&self, offset: usize, len: u32) -> RawSegment {
-        self.region().segment(offset, len)
+        let end = offset.checked_add(len as usize);
+        assert!(end.is_some_and(|end| end <= self.capacity()), "{len} bytes at {offset}: {self:?}");
+        let (region, start) = self.place();
+        region.segment(start + offset, len)
     }
 
-    fn region(&self) -> &Arc<Region> {
-        self.region.as_ref().expect("only drop takes the region")
+    /// The region that it lies in, and where in it.
+    pub(super) fn place(&self) -> (&Arc<Region>, usize) {
+        let block = self.block.as_ref().expect("only drop takes the block");
+        (&block.region, block.offset)
+    }
+
+    pub(super) fn pool(&self) -> &Arc<RegionPool> {
+        &self.pool
     }
 
     fn span(&self) -> NonNull<[u8]> {
-        self.region().span(0, self.len)
+        let (region, offset) = self.place();
+        region.span(offset, self.len)
     }
 }
 
@@ -115,8 +129,8 @@ impl AsRef<[u8]> for LargeBuffer {
 
 impl Drop for LargeBuffer {
     fn drop(&mut self) {
-        if let Some(region) = self.region.take() {
-            self.pool.put_back(region, self.class);
+        if let Some(block) = self.block.take() {
+            self.pool.put_back(block, self.class);
         }
     }
 }

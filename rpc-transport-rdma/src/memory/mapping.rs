@@ -6,11 +6,14 @@
 use std::io;
 use std::ptr::NonNull;
 
+use super::pages::{self, PageKind};
+
 /// Memory mapped for a device: zeroed at first, unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    kind: PageKind,
 }
 
 // SAFETY: M1: the mapping is plain memory with one owner; the value itself reads and writes none
@@ -21,7 +24,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Granularity of lengths; a page on every platform that this crate supports.
-    const PAGE_LEN: usize = 4096;
+    pub(super) const PAGE_LEN: usize = 4096;
 
     /// Maps at least `len` bytes, rounded up to whole pages and at least one, and touches them:
     /// registering untouched pages takes 25 times as long.
@@ -34,7 +37,8 @@ impl Mapping {
         let len = len.filter(|len| isize::try_from(*len).is_ok()).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "a mapping longer than the address space")
         })?;
-        Ok(Self { base: pages::map(len)?, len })
+        let (base, kind) = pages::map(len)?;
+        Ok(Self { base, len, kind })
     }
 
     /// The first byte. The pointer reaches all of the mapping.
@@ -56,6 +60,12 @@ impl Mapping {
         self.len
     }
 
+    /// What pages it is made of.
+    #[must_use]
+    pub fn page_kind(&self) -> PageKind {
+        self.kind
+    }
+
     /// Whether it has no bytes, which is never.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -67,69 +77,6 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: M1: this value alone owns the pages, which `pages::map` made with this length.
         unsafe { pages::unmap(self.base, self.len) };
-    }
-}
-
-/// The system's pages.
-#[cfg(not(miri))]
-mod pages {
-    use std::io;
-    use std::num::NonZeroUsize;
-    use std::ptr::NonNull;
-
-    use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
-
-    pub(super) fn map(len: usize) -> io::Result<NonNull<u8>> {
-        let length = NonZeroUsize::new(len).ok_or(io::ErrorKind::InvalidInput)?;
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // MAP_POPULATE writes to every page, so that none is the shared zero page when pinned.
-        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE;
-        // SAFETY: a new anonymous mapping at a place of the system's choice touches nothing that
-        // exists.
-        let base = unsafe { mmap_anonymous(None, length, protection, flags) }?;
-        // SAFETY: M1, M6: the range is the mapping made above; a child without it is the purpose.
-        let advised = unsafe { madvise(base, len, MmapAdvise::MADV_DONTFORK) };
-        if let Err(error) = advised {
-            // SAFETY: M1: made above, and nobody else has seen it.
-            unsafe { unmap(base.cast(), len) };
-            return Err(error.into());
-        }
-        Ok(base.cast())
-    }
-
-    /// # Safety
-    ///
-    /// `base` and `len` are a whole mapping that nothing uses any more.
-    pub(super) unsafe fn unmap(base: NonNull<u8>, len: usize) {
-        // SAFETY: the caller's promise.
-        if let Err(error) = unsafe { munmap(base.cast(), len) } {
-            tracing::error!(%error, len, "cannot unmap memory; it is leaked");
-        }
-    }
-}
-
-/// The allocator in place of the system, for the interpreter that checks aliasing.
-#[cfg(miri)]
-mod pages {
-    use std::alloc::{Layout, alloc_zeroed, dealloc};
-    use std::io;
-    use std::ptr::NonNull;
-
-    fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, super::Mapping::PAGE_LEN).expect("checked by the caller")
-    }
-
-    pub(super) fn map(len: usize) -> io::Result<NonNull<u8>> {
-        // SAFETY: the length is not zero.
-        NonNull::new(unsafe { alloc_zeroed(layout(len)) }).ok_or(io::ErrorKind::OutOfMemory.into())
-    }
-
-    /// # Safety
-    ///
-    /// `base` and `len` are a whole mapping that nothing uses any more.
-    pub(super) unsafe fn unmap(base: NonNull<u8>, len: usize) {
-        // SAFETY: the caller's promise; `map` allocated it with this layout.
-        unsafe { dealloc(base.as_ptr(), layout(len)) };
     }
 }
 
@@ -145,6 +92,18 @@ mod tests {
         // SAFETY: M1: nobody else knows the mapping.
         let bytes = unsafe { std::slice::from_raw_parts(mapping.base().as_ptr(), mapping.len()) };
         assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the allocator stands in for the system's pages")]
+    fn a_mapping_of_whole_huge_pages_is_aligned_to_them_unless_none_are_granted() {
+        let mapping = Mapping::new(4 << 20).unwrap();
+        if mapping.page_kind() != PageKind::Plain {
+            assert_eq!(mapping.address() % (2 << 20), 0);
+        }
+        // SAFETY: M1: nobody else knows the mapping, and it is as long as it says.
+        unsafe { mapping.base().add(mapping.len() - 1).write(7) };
+        assert_eq!(Mapping::new(12 << 10).unwrap().page_kind(), PageKind::Plain);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Registered memory: who owns which bytes, and when the CPU may look at them.
 //!
 //! A [`Mapping`] is anonymous memory of our own; a [`Region`] is a mapping that a device knows.
-//! A [`SlotPool`] cuts one region into equal slots for small messages, a [`RegionPool`] hands out
-//! whole regions for large ones. Moving is the typestate: a [`Slot`] or [`LargeBuffer`] gives
-//! slices while somebody owns it; posted, it has been moved into a queue and gives none.
+//! A [`SlotPool`] cuts one region into equal slots for small messages, a [`RegionPool`] cuts as
+//! many as its budget allows into blocks for large ones. Moving is the typestate: a [`Slot`] or
+//! [`LargeBuffer`] gives slices while somebody owns it; posted, it has been moved into a queue and
+//! gives none.
 //!
 //! Deliberately not here: posting, and any decision about what is sent from where.
 //!
@@ -15,8 +16,9 @@
 //! - **M2 (bounds).** `Region::span` asserts that a span lies within the mapping.
 //! - **M3 (one owner).** A span belongs to one value at a time. Slot `i` of a pool begins at
 //!   `i * stride` with `stride >= slot_len`, so slots are disjoint; an index is in the free list
-//!   or in one [`Slot`], never in two places. A pooled region is in a free list or in one
-//!   [`LargeBuffer`]. A [`Sink`] has no way to its bytes but giving the buffer back.
+//!   or in one [`Slot`], never in two places. Block `i` of a slab is the `i`-th run of its class's
+//!   bytes, so blocks are disjoint; a block is in a free list or in one [`LargeBuffer`]. A [`Sink`]
+//!   has no way to its bytes but giving the buffer back.
 //! - **M4 (no device writes into owned memory).** A device writes only on behalf of a posted
 //!   receive or READ: remote writes are never granted ([`Access`] has no such value) and receives
 //!   write only into the region of their own queue, which hands out no slots. READs write into
@@ -29,20 +31,33 @@
 //!   kernel move a pinned page away from under the device; libibverbs protects its own memory.
 
 mod large_buffer;
+#[forbid(unsafe_code)]
+mod lent;
+#[forbid(unsafe_code)]
+mod lock_group;
 #[cfg(feature = "ibverbs")]
 mod lock_limit;
 mod mapping;
+mod pages;
 mod region;
+#[forbid(unsafe_code)]
 mod region_pool;
+#[forbid(unsafe_code)]
+mod registration;
 mod sink;
 #[forbid(unsafe_code)]
 mod size_class;
+#[forbid(unsafe_code)]
+mod slab_table;
 mod slot_pool;
 
 pub use large_buffer::LargeBuffer;
+pub use lent::{Lent, LentBuffer};
+pub use lock_group::LockGroup;
 pub use mapping::Mapping;
+pub use pages::PageKind;
 pub use region::{Access, Region};
-pub use region_pool::{PoolError, RegionPool};
+pub use region_pool::{PoolBytes, PoolError, PoolRules, RegionPool};
 pub use sink::Sink;
 pub use slot_pool::{Slot, SlotPool};
 

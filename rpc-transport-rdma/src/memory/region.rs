@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::Mapping;
+use super::{Mapping, PageKind};
 use crate::verbs::{
     Device, LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory,
     VerbsError,
@@ -31,6 +31,7 @@ pub struct Region {
     address: u64,
     len: usize,
     local_key: LocalKey,
+    page_kind: PageKind,
 }
 
 // SAFETY: M1, M5: `base` points into the mapping that `raw` keeps, and both `Mapping` and
@@ -51,8 +52,8 @@ impl Region {
         let raw = device.raw().register(mapping, access)?;
         let mapping = raw.mapping();
         let (base, address, len) = (mapping.base(), mapping.address(), mapping.len());
-        let local_key = raw.local_key();
-        Ok(Self { raw, device: device.clone(), base, address, len, local_key })
+        let (local_key, page_kind) = (raw.local_key(), mapping.page_kind());
+        Ok(Self { raw, device: device.clone(), base, address, len, local_key, page_kind })
     }
 
     /// Length in bytes, a whole number of pages.
@@ -65,6 +66,12 @@ impl Region {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// What pages it is made of.
+    #[must_use]
+    pub fn page_kind(&self) -> PageKind {
+        self.page_kind
     }
 
     /// The key for the peer. It opens nothing unless the region is a [`Access::Source`].

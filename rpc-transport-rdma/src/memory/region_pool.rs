@@ -1,43 +1,66 @@
-//! Whole regions for large messages, kept registered between uses.
+//! Large registered buffers, kept registered between uses.
 //!
-//! Registering costs about 20 us and 70 us more for each MiB, so buffers are cached by size class
-//! and evicted only when another class needs the budget. One buffer is one region with one key:
-//! what a peer is offered opens nothing but that buffer.
+//! Registering costs about 19 us and 70 us more for each MiB of touched pages, so what was
+//! registered stays so until another class needs the budget. Buffers that peers may read by a key
+//! are regions of their own, each with its own key: what a peer is offered opens nothing but that
+//! buffer. All others are cut from slabs as long as that saves something: up to 64 KiB, where most
+//! of a registration's time is its fixed part, in slabs of up to 512 KiB.
 //!
 //! Two budgets are really one: permits of a semaphore stand for bytes in use, so waiting is fair,
-//! and cached bytes fill the rest. Whoever holds permits for a class can always make room by
-//! evicting, because what is in use never exceeds the budget.
+//! and what is registered and unused fills the rest. Whoever holds permits makes room by evicting,
+//! and waits where that fails: because blocks in use keep their slabs, or because the process may
+//! pin no more. Every wait is bounded by the pool's `wait_max`.
 //!
 //! Known limit of the `region` policy (D15): a buffer keeps its key between uses, so a peer that
 //! remembers an old offer can read what the buffer holds next. Windows are the answer to that.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::size_class::{COUNT, SMALLEST_BYTES, SizeClass};
-use super::{Access, LargeBuffer, Region};
+use super::lent::LentTable;
+use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Registration};
+use super::size_class::{SMALLEST_BYTES, SizeClass};
+use super::slab_table::{Block, SlabTable};
+use super::{Access, LargeBuffer, Lent, LentBuffer, LockGroup, PageKind, Region};
 use crate::verbs::{Device, VerbsError};
+
+/// The longest buffer that is cut from a slab.
+const CUT_LEN_MAX: usize = 64 << 10;
+
+/// The longest slab that is cut: registering it takes about 60 us.
+const SLAB_LEN_MAX: usize = REGISTER_IN_PLACE_LEN_MAX;
+
+/// How long to wait for a buffer, unless a pool is told otherwise.
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Large registered buffers within a budget of bytes.
 pub struct RegionPool {
     device: Device,
     access: Access,
     units_max: u32,
+    wait_max: Duration,
     /// A permit is one unit, [`SMALLEST_BYTES`], that is not in use.
     unused: Semaphore,
-    cache: Mutex<Cache>,
+    /// Permits for what applications may be lent: half of the budget, so that what they hold on to
+    /// never keeps messages from being sent.
+    lendable: Arc<Semaphore>,
+    table: Mutex<SlabTable<Region>>,
+    lent: LentTable,
+    group: Arc<LockGroup>,
 }
 
-/// Regions that are registered and not in use.
-#[derive(Default)]
-struct Cache {
-    by_class: [Vec<Arc<Region>>; COUNT],
-    /// Units of regions in the cache.
-    cached: usize,
-    /// Units of regions in use, being registered or being dropped.
-    in_use: usize,
+/// What a pool is made with.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolRules {
+    /// What the device may do with its buffers.
+    pub access: Access,
+    /// Bytes in use and registered at most, rounded down to multiples of 8 KiB.
+    pub bytes_max: u64,
+    /// How long to wait for a buffer at most.
+    pub wait_max: Duration,
 }
 
 /// Why there is no large buffer.
@@ -65,54 +88,204 @@ pub enum PoolError {
     Register(#[from] VerbsError),
 }
 
+/// What a pool has of memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolBytes {
+    /// Buffers in use, counted in whole size classes.
+    pub in_use: u64,
+    /// Everything registered, in use or not.
+    pub registered: u64,
+    /// What of it lies in explicit huge pages.
+    pub in_huge_pages: u64,
+}
+
+/// How a free block is come by.
+enum Next {
+    /// There is one.
+    Block(Block<Region>),
+    /// A slab has to be registered first.
+    Register(Registration),
+    /// Blocks in use leave no room for one.
+    Full,
+}
+
 impl RegionPool {
-    /// Makes an empty pool whose buffers in use and in cache never exceed `bytes_max`, rounded
-    /// down to multiples of the smallest class, 8 KiB.
+    /// Makes an empty pool whose buffers never exceed `bytes_max`, rounded down to multiples of the
+    /// smallest class, 8 KiB.
     #[must_use]
     pub fn new(device: &Device, access: Access, bytes_max: u64) -> Arc<Self> {
-        let units_max = u32::try_from(bytes_max / SMALLEST_BYTES as u64).unwrap_or(u32::MAX);
-        Arc::new(Self {
-            device: device.clone(),
-            access,
-            units_max,
-            unused: Semaphore::new(units_max as usize),
-            cache: Mutex::default(),
-        })
+        let rules = PoolRules { access, bytes_max, wait_max: WAIT_MAX };
+        Self::with_rules(device, rules, &Arc::default())
     }
 
-    /// Takes a buffer of exactly `len` bytes, with whatever its last user left in it.
+    /// Makes an empty pool beside others that make way for it when no more memory can be pinned.
+    #[must_use]
+    pub fn with_rules(device: &Device, rules: PoolRules, group: &Arc<LockGroup>) -> Arc<Self> {
+        let units_max = rules.bytes_max / SMALLEST_BYTES as u64;
+        let units_max = u32::try_from(units_max).unwrap_or(u32::MAX);
+        let pool = Arc::new(Self {
+            device: device.clone(),
+            access: rules.access,
+            units_max,
+            wait_max: rules.wait_max,
+            unused: Semaphore::new(units_max as usize),
+            lendable: Arc::new(Semaphore::new(units_max as usize / 2)),
+            table: Mutex::new(SlabTable::new(units_max)),
+            lent: LentTable::default(),
+            group: Arc::clone(group),
+        });
+        group.join(&pool);
+        pool
+    }
+
+    /// Takes a buffer of exactly `len` bytes, with whatever its last user left in it. Waits for
+    /// nobody, and registers memory of any length.
     ///
     /// # Errors
     ///
     /// [`PoolError::TooLarge`], [`PoolError::Exhausted`] when others use the budget or wait for
     /// it, or [`PoolError::Register`].
     pub fn try_take(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
-        let class = self.class_for(len)?;
-        let permit = self.unused.try_acquire_many(class.units());
-        let permit =
-            permit.map_err(|_| PoolError::Exhausted { len, bytes_max: self.bytes_max() })?;
-        // Forgotten only when a buffer takes over the units, so an error gives them back.
-        let region = self.region_for(class)?;
-        permit.forget();
-        Ok(LargeBuffer::new(Arc::clone(self), region, class, len))
+        self.try_take_within(len, usize::MAX)
     }
 
-    /// Takes a buffer of exactly `len` bytes, waiting for budget in the order of asking.
+    /// As [`RegionPool::try_take`], for a task that may not be held up: what would take long to
+    /// register, or cannot be registered now, is [`PoolError::Exhausted`].
     ///
     /// # Errors
     ///
-    /// [`PoolError::TooLarge`] or [`PoolError::Register`].
+    /// [`PoolError::TooLarge`], [`PoolError::Exhausted`], or [`PoolError::Register`] when waiting
+    /// with [`RegionPool::take`] would not help.
+    pub fn try_take_at_once(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
+        match self.try_take_within(len, REGISTER_IN_PLACE_LEN_MAX) {
+            Err(PoolError::Register(error)) if self.may_come_free(&error, len) => {
+                Err(self.exhausted(len))
+            }
+            other => other,
+        }
+    }
+
+    fn try_take_within(
+        self: &Arc<Self>,
+        len: usize,
+        register_len_max: usize,
+    ) -> Result<LargeBuffer, PoolError> {
+        let class = self.class_for(len)?;
+        let permit = self.unused.try_acquire_many(class.units());
+        let permit = permit.map_err(|_| self.exhausted(len))?;
+        loop {
+            match self.next(class) {
+                Next::Block(block) => {
+                    // Forgotten only now: an error gives the units back.
+                    permit.forget();
+                    return Ok(LargeBuffer::new(Arc::clone(self), block, class, len));
+                }
+                Next::Register(registration) if registration.len() <= register_len_max => {
+                    registration.run().inspect_err(|_| self.group.freed.notify_waiters())?;
+                }
+                Next::Register(_) | Next::Full => return Err(self.exhausted(len)),
+            }
+        }
+    }
+
+    /// Takes a buffer of exactly `len` bytes, waiting for budget in the order of asking. What takes
+    /// long to register is registered on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::TooLarge`]; [`PoolError::Exhausted`] or [`PoolError::Register`] when nobody
+    /// gave anything back within the pool's `wait_max`, or when waiting would not help.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future gives up its place in the queue and nothing else.
     pub async fn take(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
         let class = self.class_for(len)?;
+        let mut refused = None;
+        let waited = tokio::time::timeout(self.wait_max, self.place(class, &mut refused)).await;
+        match waited {
+            Ok(placed) => Ok(LargeBuffer::new(Arc::clone(self), placed?, class, len)),
+            Err(_) => Err(refused.map_or_else(|| self.exhausted(len), PoolError::Register)),
+        }
+    }
+
+    async fn place(
+        self: &Arc<Self>,
+        class: SizeClass,
+        refused: &mut Option<VerbsError>,
+    ) -> Result<Block<Region>, PoolError> {
         let permit = self.unused.acquire_many(class.units()).await;
         let permit = permit.expect("the semaphore is never closed");
-        let region = self.region_for(class)?;
-        permit.forget();
-        Ok(LargeBuffer::new(Arc::clone(self), region, class, len))
+        loop {
+            // Before looking, so that nothing that comes back meanwhile is missed.
+            let mut freed = std::pin::pin!(self.group.freed.notified());
+            freed.as_mut().enable();
+            let registration = match self.next(class) {
+                Next::Block(block) => {
+                    permit.forget();
+                    return Ok(block);
+                }
+                Next::Register(registration) => registration,
+                Next::Full => {
+                    freed.await;
+                    continue;
+                }
+            };
+            match registration.run_where_it_may().await {
+                Ok(()) => {}
+                Err(error) if self.may_come_free(&error, class.bytes()) => {
+                    *refused = Some(error);
+                    freed.await;
+                }
+                Err(error) => {
+                    self.group.freed.notify_waiters();
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Lends a buffer of exactly `len` bytes to an application, whose slices
+    /// [`RegionPool::find_lent`] recognises; `None` when there is none at once, or when
+    /// applications have half of the budget already.
+    #[must_use]
+    pub fn try_lend(self: &Arc<Self>, len: usize) -> Option<LentBuffer> {
+        let share = self.share_for(len)?;
+        Some(LentBuffer::new(self.try_take_at_once(len).ok()?, share))
+    }
+
+    /// As [`RegionPool::try_lend`], and registers memory of any length on a thread of its own.
+    /// Waits for nothing else.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is lent.
+    pub async fn lend(self: &Arc<Self>, len: usize) -> Option<LentBuffer> {
+        let share = self.share_for(len)?;
+        let class = self.class_for(len).ok()?;
+        let permit = self.unused.try_acquire_many(class.units()).ok()?;
+        loop {
+            match self.next(class) {
+                Next::Block(block) => {
+                    permit.forget();
+                    let buffer = LargeBuffer::new(Arc::clone(self), block, class, len);
+                    return Some(LentBuffer::new(buffer, share));
+                }
+                Next::Register(registration) => registration.run_where_it_may().await.ok()?,
+                Next::Full => return None,
+            }
+        }
+    }
+
+    fn share_for(&self, len: usize) -> Option<OwnedSemaphorePermit> {
+        let class = self.class_for(len).ok()?;
+        Arc::clone(&self.lendable).try_acquire_many_owned(class.units()).ok()
+    }
+
+    /// The registered memory that `bytes` lie in, if it was lent to an application.
+    #[must_use]
+    pub fn find_lent(&self, bytes: &[u8]) -> Option<Lent> {
+        self.lent.find(bytes)
     }
 
     /// What the device may do with the buffers.
@@ -127,28 +300,52 @@ impl RegionPool {
         u64::from(self.units_max) * SMALLEST_BYTES as u64
     }
 
+    /// What the pool has of memory.
+    #[must_use]
+    pub fn bytes(&self) -> PoolBytes {
+        let table = self.table();
+        let huge = table.regions().filter(|region| region.page_kind() == PageKind::Huge);
+        PoolBytes {
+            in_use: (table.in_use() * SMALLEST_BYTES) as u64,
+            registered: (table.registered() * SMALLEST_BYTES) as u64,
+            in_huge_pages: huge.map(|region| region.len() as u64).sum(),
+        }
+    }
+
     /// Bytes in use, counted in whole buffers.
     #[must_use]
     pub fn bytes_in_use(&self) -> u64 {
-        (self.cache().in_use * SMALLEST_BYTES) as u64
+        (self.table().in_use() * SMALLEST_BYTES) as u64
     }
 
-    /// Bytes registered and not in use.
-    #[must_use]
-    pub fn bytes_cached(&self) -> u64 {
-        (self.cache().cached * SMALLEST_BYTES) as u64
+    /// Takes back a block, and wakes who waits for its budget.
+    pub(super) fn put_back(&self, block: Block<Region>, class: SizeClass) {
+        self.table().push(block);
+        self.unused.add_permits(class.units() as usize);
+        self.group.freed.notify_waiters();
     }
 
-    /// Takes back a buffer's region and wakes who waits for its budget.
-    pub(super) fn put_back(&self, region: Arc<Region>, class: SizeClass) {
-        let units = class.units();
-        {
-            let mut cache = self.cache();
-            cache.in_use -= units as usize;
-            cache.cached += units as usize;
-            cache.by_class[class.position()].push(region);
-        }
-        self.unused.add_permits(units as usize);
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn group(&self) -> &LockGroup {
+        &self.group
+    }
+
+    pub(super) fn lent(&self) -> &LentTable {
+        &self.lent
+    }
+
+    pub(super) fn table(&self) -> MutexGuard<'_, SlabTable<Region>> {
+        // Every change to the table is complete before anything that could panic.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes out everything that no buffer uses.
+    pub(super) fn evict_all(&self) -> Vec<Arc<Region>> {
+        let mut table = self.table();
+        std::iter::from_fn(|| table.evict()).collect()
     }
 
     fn class_for(&self, len: usize) -> Result<SizeClass, PoolError> {
@@ -157,59 +354,41 @@ impl RegionPool {
             .ok_or(PoolError::TooLarge { len, bytes_max: self.bytes_max() })
     }
 
-    /// A region of the class for somebody who holds permits for it.
-    fn region_for(&self, class: SizeClass) -> Result<Arc<Region>, VerbsError> {
-        let units = class.units() as usize;
-        let mut evicted = Vec::new();
-        {
-            let mut cache = self.cache();
-            cache.in_use += units;
-            if let Some(region) = cache.by_class[class.position()].pop() {
-                cache.cached -= units;
-                return Ok(region);
-            }
-            while cache.in_use + cache.cached > self.units_max as usize {
-                evicted.push(cache.evict().expect("what is in use is within the budget"));
-            }
-        }
-        // Deregistering and registering are slow, so the lock is not held meanwhile.
-        drop(evicted);
-        let region = self.register(class);
-        if region.is_err() {
-            self.cache().in_use -= units;
-        }
-        region
+    fn exhausted(&self, len: usize) -> PoolError {
+        PoolError::Exhausted { len, bytes_max: self.bytes_max() }
     }
 
-    /// Registers a region; the cache makes way if the memory cannot be pinned otherwise.
-    fn register(&self, class: SizeClass) -> Result<Arc<Region>, VerbsError> {
-        let first = Region::new(&self.device, class.bytes(), self.access).map(Arc::new);
-        if !matches!(first, Err(VerbsError::MemoryLock { .. })) {
-            return first;
-        }
-        let evicted: Vec<Arc<Region>> = {
-            let mut cache = self.cache();
-            std::iter::from_fn(|| cache.evict()).collect()
+    /// A block of the class for somebody who holds permits for it, or the way to one.
+    fn next(self: &Arc<Self>, class: SizeClass) -> Next {
+        let planned = {
+            let mut table = self.table();
+            match table.pop(class) {
+                Some(block) => return Next::Block(block),
+                None => table.plan(class, self.blocks_max(class)),
+            }
         };
-        if evicted.is_empty() {
-            return first;
+        // Deregistering is slow, so the lock is not held while what was evicted is dropped.
+        let Some((plan, _evicted)) = planned else { return Next::Full };
+        Next::Register(Registration::new(Arc::clone(self), plan))
+    }
+
+    /// How many blocks a slab of the class may have.
+    fn blocks_max(&self, class: SizeClass) -> u32 {
+        // A peer that may read one buffer by a key may read all of what the key opens.
+        if self.access == Access::Source || class.bytes() > CUT_LEN_MAX {
+            return 1;
         }
-        drop(evicted);
-        Region::new(&self.device, class.bytes(), self.access).map(Arc::new)
+        u32::try_from(SLAB_LEN_MAX / class.bytes()).unwrap_or(1)
     }
 
-    fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Cache {
-    /// Takes a region of the largest class that has one: few evictions make much room.
-    fn evict(&mut self) -> Option<Arc<Region>> {
-        let (position, regions) =
-            self.by_class.iter_mut().enumerate().rev().find(|(_, regions)| !regions.is_empty())?;
-        self.cached -= 1 << position;
-        regions.pop()
+    /// Whether memory that could not be pinned can be when others give some back.
+    fn may_come_free(&self, error: &VerbsError, len: usize) -> bool {
+        match error {
+            VerbsError::MemoryLock { limit_bytes, .. } => {
+                limit_bytes.is_none_or(|limit| len as u64 <= limit) && self.group.is_in_use()
+            }
+            _ => false,
+        }
     }
 }
 
@@ -218,87 +397,11 @@ impl fmt::Debug for RegionPool {
         f.debug_struct("RegionPool")
             .field("access", &self.access)
             .field("bytes_max", &self.bytes_max())
-            .field("bytes_in_use", &self.bytes_in_use())
-            .field("bytes_cached", &self.bytes_cached())
+            .field("bytes", &self.bytes())
             .finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
-
-    use super::*;
-    use crate::verbs::mock::MockDevice;
-
-    const KIB: usize = 1024;
-
-    fn pool(mock: &MockDevice, bytes_max: usize) -> Arc<RegionPool> {
-        RegionPool::new(&mock.device(), Access::Source, bytes_max as u64)
-    }
-
-    #[test]
-    fn a_buffer_has_exactly_its_length_and_its_region_is_reused() {
-        let mock = MockDevice::new();
-        let pool = pool(&mock, 64 * KIB);
-        let mut buffer = pool.try_take(10_000).unwrap();
-        assert_eq!((buffer.len(), buffer.capacity()), (10_000, 16 * KIB));
-        buffer.fill(7);
-        let key = buffer.remote().key;
-        drop(buffer);
-        assert_eq!((pool.bytes_in_use(), pool.bytes_cached()), (0, 16 * KIB as u64));
-        let again = pool.try_take(16 * KIB).unwrap();
-        assert_eq!(again.remote().key, key);
-        assert_eq!(mock.registrations(), 1);
-    }
-
-    #[test]
-    fn cached_regions_make_way_for_another_class() {
-        let mock = MockDevice::new();
-        let pool = pool(&mock, 64 * KIB);
-        let small: Vec<_> = (0..8).map(|_| pool.try_take(8 * KIB).unwrap()).collect();
-        assert!(matches!(pool.try_take(1), Err(PoolError::Exhausted { len: 1, .. })));
-        drop(small);
-        assert_eq!(pool.bytes_cached(), 64 * KIB as u64);
-        let large = pool.try_take(40 * KIB).unwrap();
-        assert_eq!(large.capacity(), 64 * KIB);
-        assert_eq!((pool.bytes_in_use(), pool.bytes_cached()), (64 * KIB as u64, 0));
-        assert_eq!(mock.registered_bytes(), 64 * KIB);
-    }
-
-    #[test]
-    fn more_than_the_budget_is_too_large() {
-        let pool = pool(&MockDevice::new(), 20 * KIB);
-        assert_eq!(pool.bytes_max(), 16 * KIB as u64);
-        assert!(matches!(pool.try_take(16 * KIB + 1), Err(PoolError::TooLarge { .. })));
-        assert!(matches!(pool.try_take(usize::MAX), Err(PoolError::TooLarge { .. })));
-    }
-
-    #[test]
-    fn a_waiter_gets_the_budget_when_it_is_given_back() {
-        let pool = pool(&MockDevice::new(), 16 * KIB);
-        let held = pool.try_take(16 * KIB).unwrap();
-        let mut waiter = pin!(pool.take(8 * KIB));
-        let context = &mut Context::from_waker(Waker::noop());
-        assert!(waiter.as_mut().poll(context).is_pending());
-        drop(held.freeze());
-        let Poll::Ready(buffer) = waiter.as_mut().poll(context) else { panic!("no buffer") };
-        assert_eq!(buffer.unwrap().len(), 8 * KIB);
-    }
-
-    #[test]
-    fn memory_that_cannot_be_pinned_evicts_the_cache_and_then_names_the_limit() {
-        let mock = MockDevice::new();
-        let pool = pool(&mock, 64 * KIB);
-        drop(pool.try_take(8 * KIB).unwrap());
-        mock.limit_registered_bytes(16 * KIB);
-        let buffer = pool.try_take(16 * KIB).unwrap();
-        let error = pool.try_take(16 * KIB).unwrap_err();
-        assert!(matches!(error, PoolError::Register(VerbsError::MemoryLock { .. })), "{error}");
-        assert!(error.to_string().contains("RLIMIT_MEMLOCK"), "{error}");
-        drop(buffer);
-        pool.try_take(16 * KIB).expect("the failure gave its budget back");
-    }
-}
+#[path = "region_pool_tests.rs"]
+mod tests;

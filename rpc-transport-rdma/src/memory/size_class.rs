@@ -1,13 +1,17 @@
-//! Size classes of large buffers: powers of two from 8 KiB.
+//! Size classes of large buffers: multiples of 8 KiB, four to each doubling.
 //!
-//! Here because both the budget and the free lists count in classes. A power of two wastes at most
-//! half of a buffer and lets any buffer of a class serve any request of that class.
+//! Here because both the budget and the free lists count in classes. Messages tend to be a power
+//! of two and a few bytes of header, which classes of powers of two would double; four steps to a
+//! doubling waste at most a fifth of a buffer beyond 64 KiB.
 
 /// Bytes of the smallest class: below it messages are eager.
 pub(super) const SMALLEST_BYTES: usize = 8 * 1024;
 
-/// Number of classes: the largest has `SMALLEST_BYTES << (COUNT - 1)` bytes, 1 TiB.
-pub(super) const COUNT: usize = 28;
+/// Number of classes: the largest has 1 TiB.
+pub(super) const COUNT: usize = 104;
+
+/// Classes up to this many units are every multiple of a unit.
+const EXACT_MAX: usize = 8;
 
 /// A size class by its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,19 +20,30 @@ pub(super) struct SizeClass(u8);
 impl SizeClass {
     /// The smallest class for `len` bytes, or `None` when there is none so large.
     pub(super) fn of(len: usize) -> Option<Self> {
-        let bytes = len.max(SMALLEST_BYTES).checked_next_power_of_two()?;
-        let position = bytes.ilog2() - SMALLEST_BYTES.ilog2();
+        let units = len.max(1).div_ceil(SMALLEST_BYTES);
+        let position = if units <= EXACT_MAX {
+            units - 1
+        } else {
+            // Four steps between a power of two and the next.
+            let below = (units - 1).ilog2() as usize;
+            let step = units.div_ceil(1 << (below - 2)) - 5;
+            EXACT_MAX + (below - 3) * 4 + step
+        };
         u8::try_from(position).ok().filter(|at| usize::from(*at) < COUNT).map(Self)
     }
 
     /// Bytes of a buffer of the class.
     pub(super) fn bytes(self) -> usize {
-        SMALLEST_BYTES << self.0
+        self.units() as usize * SMALLEST_BYTES
     }
 
     /// Budget units of a buffer of the class; a unit is the smallest class.
     pub(super) fn units(self) -> u32 {
-        1 << self.0
+        let position = u32::from(self.0);
+        match position.checked_sub(8) {
+            None => position + 1,
+            Some(beyond) => (5 + beyond % 4) << (1 + beyond / 4),
+        }
     }
 
     /// Position among the classes, from the smallest.
@@ -42,12 +57,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_holds_its_length_and_wastes_at_most_half() {
-        for (len, bytes) in [(0, 8192), (1, 8192), (8192, 8192), (8193, 16384), (1 << 26, 1 << 26)]
+    fn a_class_holds_its_length_and_wastes_at_most_a_fifth() {
+        for (len, kib) in [(0, 8), (1, 8), (8192, 8), (8193, 16), (40_000, 40), (1 << 26, 1 << 16)]
         {
             let class = SizeClass::of(len).unwrap();
-            assert_eq!(class.bytes(), bytes, "for {len}");
-            assert_eq!(class.units() as usize * SMALLEST_BYTES, bytes);
+            assert_eq!(class.bytes(), kib << 10, "for {len}");
+        }
+        for len in (1..40).flat_map(|log2| [1usize << log2, (1 << log2) + 33, 3 << (log2 - 1)]) {
+            let bytes = SizeClass::of(len).unwrap().bytes();
+            assert!(bytes >= len, "{len} in {bytes}");
+            assert!(len < 64 << 10 || bytes - len <= bytes / 5, "{len} in {bytes}");
+        }
+    }
+
+    #[test]
+    fn every_class_is_the_class_of_its_own_bytes() {
+        for position in 0..COUNT {
+            let class = SizeClass(u8::try_from(position).unwrap());
+            assert_eq!(SizeClass::of(class.bytes()), Some(class));
+            assert_eq!(
+                SizeClass::of(class.bytes() + 1).map_or(COUNT, |next| next.position()),
+                position + 1
+            );
         }
     }
 
