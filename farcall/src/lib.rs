@@ -32,14 +32,14 @@ pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::TransportStats;
 pub use rpc_core::{
-    Backoff, CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Keepalive, Limits,
-    MayHaveExecuted, MethodDescriptor, NotExecuted, ReplayLimits, Request, Response, Server,
-    Service, ServiceDescriptor, Status, Streaming, Trailers, async_trait, client, codegen, layer,
-    metadata, server,
+    Backoff, Buffer, CallKind, Caller, Channel, Code, Deadline, Detach, Extensions, Idempotency,
+    Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted, ReplayLimits, Request,
+    Response, Server, Service, ServiceDescriptor, Status, Streaming, Trailers, async_trait, buffer,
+    client, codegen, layer, metadata, server,
 };
 #[cfg(feature = "sim")]
 pub use rpc_transport_rdma::sim;
 #[cfg(any(feature = "rdma", feature = "sim"))]
 pub use rpc_transport_rdma::verbs::AsyncEventKind;
 #[cfg(any(feature = "rdma", feature = "sim"))]
-pub use rpc_transport_rdma::{DeviceStatus, LaneInfo, PortChoice, RdmaConfig};
+pub use rpc_transport_rdma::{DeviceStatus, LaneInfo, LeaseStats, PortChoice, RdmaConfig};

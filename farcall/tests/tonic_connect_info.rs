@@ -2,7 +2,7 @@
 
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Caller, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    CallKind, Caller, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
     ServiceDescriptor,
 };
 
@@ -12,6 +12,7 @@ static SERVICE: ServiceDescriptor = ServiceDescriptor {
         path: "/t.Addresses/Tell",
         kind: CallKind::Unary,
         idempotency: Idempotency::Unknown,
+        detach: Detach::NONE,
     }],
 };
 

@@ -15,7 +15,7 @@ use rpc_core::connect::{ClientConfig, ConnectError, Wanted, connect};
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::{
-    CallKind, Caller, Channel, Deadline, Idempotency, MethodDescriptor, Request, Status,
+    CallKind, Caller, Channel, Deadline, Detach, Idempotency, MethodDescriptor, Request, Status,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -34,7 +34,7 @@ pub(crate) static METHODS: [MethodDescriptor; 4] = [
 ];
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown }
+    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
 }
 
 /// What a server sends.

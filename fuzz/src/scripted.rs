@@ -1,10 +1,12 @@
 //! A transport whose peer is a script, and the byte stream on which it starts.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use rpc_core::connect::{Bootstrap, Link};
 use rpc_core::transport::{
     Addresses, CloseReason, Handler, Transport, TransportError, TransportStats,
@@ -92,6 +94,7 @@ impl Scripted {
 
 impl Transport for Scripted {
     type Buffer = Vec<u8>;
+    type Tail = Infallible;
 
     fn name(&self) -> &'static str {
         "scripted"
@@ -122,6 +125,14 @@ impl Transport for Scripted {
 
     fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
         self.push(frame)
+    }
+
+    fn claim_tail(&self, _: usize, _: &Bytes) -> Option<Infallible> {
+        None
+    }
+
+    fn send_with_tail(&self, _: Vec<u8>, tail: Infallible) -> Result<(), TransportError> {
+        match tail {}
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {

@@ -6,9 +6,11 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use prost_build::ServiceGenerator;
 
+use crate::bytes_fields::BytesFields;
 use crate::error::CodegenError;
 use crate::generator::Generator;
 use crate::mod_cfg::ModCfg;
@@ -31,6 +33,8 @@ pub struct Builder {
     pub(crate) out_dir: Option<PathBuf>,
     pub(crate) file_descriptor_set_path: Option<PathBuf>,
     pub(crate) emit_rerun_if_changed: bool,
+    /// What the generator of services has to know of messages; set when they are known.
+    pub(crate) bytes_fields: Arc<OnceLock<BytesFields>>,
     /// The first setting that could not be parsed.
     rejected: Option<CodegenError>,
 }
@@ -59,6 +63,7 @@ impl Builder {
             out_dir: None,
             file_descriptor_set_path: None,
             emit_rerun_if_changed: std::env::var_os("CARGO").is_some(),
+            bytes_fields: Arc::default(),
             rejected: None,
         }
     }
@@ -388,6 +393,7 @@ impl Builder {
             server: server.then(|| tonic.clone().build_client(false).service_generator()),
             has_connect,
             rpc: self.build_rpc.then(|| self.rpc.clone()),
+            bytes_fields: Arc::clone(&self.bytes_fields),
         })
     }
 

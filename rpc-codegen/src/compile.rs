@@ -10,6 +10,7 @@ use prost::Message;
 use prost_types::FileDescriptorSet;
 
 use crate::builder::Builder;
+use crate::bytes_fields::BytesFields;
 use crate::descriptor_set;
 use crate::error::{CodegenError, ProtoLocation};
 
@@ -64,6 +65,7 @@ impl Builder {
         }
         let from_env = || std::env::var_os("OUT_DIR").map(PathBuf::from);
         let out_dir = self.out_dir.take().or_else(from_env).ok_or(CodegenError::OutDir)?;
+        self.bytes_fields.get_or_init(|| BytesFields::new(&fds));
         self.prost.out_dir(&out_dir);
         self.prost.compile_fds(fds).map_err(|source| CodegenError::Generate { out_dir, source })
     }

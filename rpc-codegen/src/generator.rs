@@ -3,8 +3,11 @@
 //! tonic's client and server come from two generators of tonic's, because the names that have to
 //! give way differ: a method `New` only disturbs the client, a service `Option` only the server.
 
+use std::sync::{Arc, OnceLock};
+
 use prost_build::{Service, ServiceGenerator};
 
+use crate::bytes_fields::BytesFields;
 use crate::emit::{self, ServiceModel};
 use crate::settings::RpcSettings;
 use crate::{message_type, names};
@@ -19,6 +22,8 @@ pub(crate) struct Generator {
     pub(crate) has_connect: bool,
     /// How our module should look, unless it is not wanted.
     pub(crate) rpc: Option<RpcSettings>,
+    /// The fields of messages; absent where nothing but services is generated.
+    pub(crate) bytes_fields: Arc<OnceLock<BytesFields>>,
 }
 
 impl ServiceGenerator for Generator {
@@ -27,7 +32,8 @@ impl ServiceGenerator for Generator {
             message_type::make_absolute(&mut method.input_type);
             message_type::make_absolute(&mut method.output_type);
         }
-        let module = self.rpc.as_ref().map(|settings| farcall_module(&service, settings));
+        let fields = self.bytes_fields.get_or_init(BytesFields::default);
+        let module = self.rpc.as_ref().map(|settings| farcall_module(&service, settings, fields));
         match module.transpose() {
             Ok(module) => {
                 self.generate_tonic(&service, buf);
@@ -68,8 +74,12 @@ impl Generator {
     }
 }
 
-fn farcall_module(service: &Service, settings: &RpcSettings) -> Result<String, syn::Error> {
-    let model = ServiceModel::new(service, settings)?;
+fn farcall_module(
+    service: &Service,
+    settings: &RpcSettings,
+    fields: &BytesFields,
+) -> Result<String, syn::Error> {
+    let model = ServiceModel::new(service, settings, fields)?;
     let file = syn::parse2(emit::module(&model, settings))?;
     Ok(prettyplease::unparse(&file))
 }

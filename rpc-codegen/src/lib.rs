@@ -41,6 +41,12 @@
 //! - `GreeterService<T>`: serves a `T: greeter_server::Greeter` (with `build_server`);
 //! - `GreeterStub<C>`: calls the methods through a channel (with `build_client`).
 //!
+//! # Long `bytes` fields
+//!
+//! A `bytes` field of at least 64 KiB in a request or response may travel from where it lies, when
+//! its message is generated in the same run; [`Builder::service_generator`] and messages from an
+//! [`extern_path`](Builder::extern_path) know nothing of fields, and theirs are copied.
+//!
 //! # Names
 //!
 //! prost's and tonic's rules hold: a method `Type` is `r#type`. Names with which tonic's modules
@@ -52,6 +58,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod bytes_fields;
 mod compile;
 mod descriptor_set;
 mod emit;

@@ -20,6 +20,11 @@ pub(crate) fn make_absolute(prost_type: &mut String) {
     }
 }
 
+/// Whether the type is one that prost generates in this run.
+pub(crate) fn is_generated(prost_type: &str) -> bool {
+    !(prost_type.starts_with("::") || prost_type.starts_with("crate::") || prost_type == "()")
+}
+
 /// The type's path from inside a service module; `proto_path` is the way out, usually `super`.
 ///
 /// # Errors
@@ -29,11 +34,10 @@ pub(crate) fn from_service_module(
     prost_type: &str,
     proto_path: &str,
 ) -> Result<TokenStream, syn::Error> {
-    let is_absolute = prost_type.starts_with("::") || prost_type.starts_with("crate::");
-    let path = if is_absolute || prost_type == "()" {
-        prost_type.to_owned()
-    } else {
+    let path = if is_generated(prost_type) {
         format!("{proto_path}::{prost_type}")
+    } else {
+        prost_type.to_owned()
     };
     syn::parse_str::<syn::Type>(&path).map(|parsed| quote::quote!(#parsed))
 }

@@ -6,4 +6,5 @@ pub use tonic::{IntoRequest, IntoStreamingRequest, Request, Response, Status, St
 
 pub use crate::client::{Caller, Channel};
 pub use crate::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
+pub use crate::detach::{BytesField, Detach, Detached, Detacher, detach_longest};
 pub use crate::server::{HandlerFuture, ServerCall, Service};

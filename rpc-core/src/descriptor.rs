@@ -2,6 +2,8 @@
 //!
 //! These are `'static` data that stubs and services share; how a call runs is not decided here.
 
+use crate::Detach;
+
 /// A protobuf service: its full name and its methods in the order of the `.proto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceDescriptor {
@@ -20,6 +22,8 @@ pub struct MethodDescriptor {
     pub kind: CallKind,
     /// What the `.proto` promises about calling the method twice.
     pub idempotency: Idempotency,
+    /// How a long `bytes` field of its messages is sent from where it lies.
+    pub detach: Detach,
 }
 
 impl MethodDescriptor {

@@ -2,19 +2,29 @@
 //!
 //! The transport type is forgotten on the other side of this seam, so that neither stubs nor
 //! sessions are generic over both. The message goes straight into the transport's memory, whose
-//! length is known beforehand.
+//! length is known beforehand; a long `bytes` field at its end may stay where it lies.
 
+use std::any::Any;
 use std::fmt;
 
+use bytes::Bytes;
 use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+
+use crate::detach::{Detached, Detacher};
 
 /// A message that can be written into memory of its exact length.
 pub trait Encode: Send + Sync {
-    /// The length of the encoding in bytes.
+    /// The length of the whole encoding in bytes.
     fn len(&self) -> usize;
 
-    /// Writes the encoding into `out`, which has exactly that length.
-    fn encode_into(&self, out: &mut [u8]);
+    /// The last bytes of the encoding, where they lie as they are.
+    fn tail(&self) -> Option<&Bytes> {
+        None
+    }
+
+    /// Writes the encoding without its tail into `out`, which has exactly that length.
+    fn encode_head(&self, out: &mut [u8]);
 }
 
 impl fmt::Debug for dyn Encode + '_ {
@@ -23,12 +33,109 @@ impl fmt::Debug for dyn Encode + '_ {
     }
 }
 
-impl<M: Message> Encode for M {
+/// A message whose longest `bytes` field may travel apart from the rest.
+#[derive(Debug)]
+pub(crate) struct Split<M> {
+    rest: M,
+    tail: Option<Detached>,
+}
+
+impl<M: Message + Any> Split<M> {
+    /// Takes a message apart, if there is something to be gained.
+    pub(crate) fn new(mut message: M, detacher: Option<Detacher>) -> Self {
+        let tail = detacher.and_then(|detacher| detacher.detach(&mut message));
+        Self { rest: message, tail }
+    }
+}
+
+impl<M: Message> Encode for Split<M> {
     fn len(&self) -> usize {
-        self.encoded_len()
+        let rest_len = self.rest.encoded_len();
+        self.tail.as_ref().map_or(rest_len, |Detached { number, bytes }| {
+            let prefix_len = key_len(*number) + encoded_len_varint(bytes.len() as u64);
+            rest_len + prefix_len + bytes.len()
+        })
     }
 
-    fn encode_into(&self, mut out: &mut [u8]) {
-        self.encode_raw(&mut out);
+    fn tail(&self) -> Option<&Bytes> {
+        self.tail.as_ref().map(|tail| &tail.bytes)
+    }
+
+    fn encode_head(&self, mut out: &mut [u8]) {
+        self.rest.encode_raw(&mut out);
+        if let Some(Detached { number, bytes }) = &self.tail {
+            encode_key(*number, WireType::LengthDelimited, &mut out);
+            encode_varint(bytes.len() as u64, &mut out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::bytes::Bytes;
+
+    use super::*;
+    use crate::detach::{BytesField, DETACH_LEN_MIN, detach_longest};
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Sample {
+        #[prost(bytes = "bytes", tag = "1")]
+        first: Bytes,
+        #[prost(string, tag = "2")]
+        name: String,
+        #[prost(bytes = "bytes", optional, tag = "300")]
+        second: Option<Bytes>,
+        #[prost(bytes = "vec", tag = "4")]
+        plain: Vec<u8>,
+    }
+
+    fn detach(message: &mut dyn Any) -> Option<Detached> {
+        let Sample { first, second, plain, .. } = message.downcast_mut::<Sample>()?;
+        let fields: &mut [(u32, &mut dyn BytesField)] =
+            &mut [(1, first), (300, second), (4, plain)];
+        detach_longest(fields)
+    }
+
+    fn sample(first: usize, second: usize) -> Sample {
+        Sample {
+            first: vec![1; first].into(),
+            name: "name".into(),
+            second: Some(vec![2; second].into()),
+            plain: vec![4; 200_000],
+        }
+    }
+
+    fn encoded(message: &dyn Encode) -> Vec<u8> {
+        let tail = message.tail().cloned().unwrap_or_default();
+        let mut out = vec![0; message.len() - tail.len()];
+        message.encode_head(&mut out);
+        out.extend_from_slice(&tail);
+        out
+    }
+
+    #[test]
+    fn the_longest_field_comes_last_and_the_message_is_the_same() {
+        for (first, second, tail) in [
+            (DETACH_LEN_MIN, 10, Some(1)),
+            (DETACH_LEN_MIN, DETACH_LEN_MIN + 1, Some(2)),
+            (DETACH_LEN_MIN - 1, 0, None),
+        ] {
+            let message = sample(first, second);
+            let split = Split::new(message.clone(), Some(Detacher::new(detach)));
+            assert_eq!(split.tail().map(|tail| tail[0]), tail, "{first} and {second} bytes");
+            let bytes = encoded(&split);
+            assert_eq!(bytes.len(), message.encoded_len());
+            assert_eq!(Sample::decode(&*bytes).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn a_message_that_nobody_knows_travels_as_prost_writes_it() {
+        let message = sample(DETACH_LEN_MIN, 0);
+        let expected = message.encode_to_vec();
+        assert_eq!(encoded(&Split::new(message, None)), expected);
+        let other = "a message of another type".to_owned();
+        let expected = other.encode_to_vec();
+        assert_eq!(encoded(&Split::new(other, Some(Detacher::new(detach)))), expected);
     }
 }

@@ -16,27 +16,93 @@ pub(crate) struct Parts<'a> {
 
 impl Parts<'_> {
     /// The length of the whole frame.
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         HEADER_LEN + self.block.len() + self.message_len()
     }
 
-    /// Writes the frame into memory of exactly its length.
-    pub(crate) fn write(&self, frame: &mut [u8]) {
+    fn tail(&self) -> Option<&Bytes> {
+        self.message.and_then(Encode::tail)
+    }
+
+    /// Writes the whole frame into memory of exactly its length.
+    fn write(&self, frame: &mut [u8]) {
+        let tail = self.tail().map_or(&[][..], |tail| tail);
+        let (head, rest) = frame.split_at_mut(frame.len() - tail.len());
+        self.write_head(head);
+        rest.copy_from_slice(tail);
+    }
+
+    /// Writes the frame up to its tail into memory of exactly that length.
+    fn write_head(&self, head: &mut [u8]) {
         let mut header = self.header;
         // Callers have checked the block against a limit of 32 bits.
         header.metadata_len = u32::try_from(self.block.len()).unwrap_or(u32::MAX);
         header.message_len = self.message_len() as u64;
-        let (head, message) = frame.split_at_mut(HEADER_LEN + self.block.len());
+        let (head, message) = head.split_at_mut(HEADER_LEN + self.block.len());
         head[..HEADER_LEN].copy_from_slice(&header.to_bytes());
         head[HEADER_LEN..].copy_from_slice(self.block);
         if let Some(encode) = self.message {
-            encode.encode_into(message);
+            encode.encode_head(message);
         }
     }
 
     fn message_len(&self) -> usize {
         self.message.map_or(0, Encode::len)
     }
+}
+
+/// Memory for a frame: for all of it, or up to a tail that the transport sends from where it lies.
+pub(crate) struct Reserved<T: Transport> {
+    buffer: T::Buffer,
+    tail: Option<T::Tail>,
+}
+
+impl<T: Transport> Reserved<T> {
+    /// Writes the frame that the memory was reserved for.
+    pub(crate) fn write(&mut self, parts: &Parts<'_>) {
+        match self.tail {
+            None => parts.write(self.buffer.as_mut()),
+            Some(_) => parts.write_head(self.buffer.as_mut()),
+        }
+    }
+
+    /// Sends the frame.
+    pub(crate) fn send(self, transport: &T) -> Result<(), TransportError> {
+        match self.tail {
+            None => transport.send(self.buffer),
+            Some(tail) => transport.send_with_tail(self.buffer, tail),
+        }
+    }
+}
+
+/// How much memory a frame needs, and the tail that needs none.
+fn needs<T: Transport>(transport: &T, parts: &Parts<'_>) -> (usize, Option<T::Tail>) {
+    let len = parts.len();
+    let Some(tail) = parts.tail() else { return (len, None) };
+    let head_len = len - tail.len();
+    match transport.claim_tail(head_len, tail) {
+        Some(claimed) => (head_len, Some(claimed)),
+        None => (len, None),
+    }
+}
+
+/// Memory for a frame if it is there at once; `None` when the caller has to wait.
+pub(crate) fn try_reserve<T: Transport>(
+    transport: &T,
+    parts: &Parts<'_>,
+) -> Result<Option<Reserved<T>>, TransportError> {
+    let (len, tail) = needs(transport, parts);
+    let buffer = transport.try_reserve(len)?;
+    Ok(buffer.map(|buffer| Reserved { buffer, tail }))
+}
+
+/// Memory for a frame, once there is some.
+pub(crate) async fn reserve<T: Transport>(
+    transport: &T,
+    parts: &Parts<'_>,
+) -> Result<Reserved<T>, TransportError> {
+    let (len, tail) = needs(transport, parts);
+    Ok(Reserved { buffer: transport.reserve(len).await?, tail })
 }
 
 /// Takes a frame that has arrived apart into its block and its message.
@@ -57,9 +123,9 @@ pub(crate) fn try_send<T: Transport>(
     transport: &T,
     parts: &Parts<'_>,
 ) -> Result<bool, TransportError> {
-    let Some(mut buffer) = transport.try_reserve(parts.len())? else { return Ok(false) };
-    parts.write(buffer.as_mut());
-    transport.send(buffer)?;
+    let Some(mut reserved) = try_reserve(transport, parts)? else { return Ok(false) };
+    reserved.write(parts);
+    reserved.send(transport)?;
     Ok(true)
 }
 
@@ -68,7 +134,7 @@ pub(crate) async fn send<T: Transport>(
     transport: &T,
     parts: Parts<'_>,
 ) -> Result<(), TransportError> {
-    let mut buffer = transport.reserve(parts.len()).await?;
-    parts.write(buffer.as_mut());
-    transport.send(buffer)
+    let mut reserved = reserve(transport, &parts).await?;
+    reserved.write(&parts);
+    reserved.send(transport)
 }

@@ -6,12 +6,14 @@
 //! the two. No transport is named here, save the in-process one, which is nothing but a queue.
 #![forbid(unsafe_code)]
 
+mod buffer;
 pub mod calls;
 pub mod client;
 pub mod codegen;
 pub mod connect;
 mod deadline;
 mod descriptor;
+mod detach;
 mod encode;
 mod frames;
 mod inherited;
@@ -29,12 +31,14 @@ mod trailers;
 pub mod transport;
 pub mod wire;
 
+pub use buffer::{Buffer, BufferMemory, BufferSource, buffer, offer_source};
 pub use calls::breaker::Backoff;
 pub use calls::keepalive::Keepalive;
 pub use calls::replays::ReplayLimits;
 pub use client::{Caller, Channel};
 pub use deadline::Deadline;
 pub use descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
+pub use detach::Detach;
 pub use limits::Limits;
 pub use may_have_executed::MayHaveExecuted;
 pub use not_executed::NotExecuted;

@@ -22,8 +22,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::Deadline;
 use crate::wire::{HEADER_LEN, ProtocolError};
+use crate::{BufferSource, Deadline};
 
 /// One link to one peer, as the runtime sees it. Methods may be called from any task.
 ///
@@ -31,6 +31,10 @@ use crate::wire::{HEADER_LEN, ProtocolError};
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Memory for one frame. Dropped unsent, it goes back to the pool.
     type Buffer: AsMut<[u8]> + Send + 'static;
+
+    /// The end of a frame that is sent from where it lies; [`std::convert::Infallible`] where that
+    /// is not possible.
+    type Tail: Send + 'static;
 
     /// The transport's name, as addresses and logs spell it.
     fn name(&self) -> &'static str;
@@ -67,6 +71,17 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// When the transport is closed; the frame is not sent.
     fn send(&self, frame: Self::Buffer) -> Result<(), TransportError>;
 
+    /// Looks whether a frame of `head_len` bytes and then `tail` can be sent without copying the
+    /// tail. Then only its head needs memory, and [`Transport::send_with_tail`] sends it.
+    fn claim_tail(&self, head_len: usize, tail: &Bytes) -> Option<Self::Tail>;
+
+    /// Sends a frame whose end lies elsewhere, and keeps that until the peer is done with it.
+    ///
+    /// # Errors
+    ///
+    /// When the transport is closed; the frame is not sent.
+    fn send_with_tail(&self, head: Self::Buffer, tail: Self::Tail) -> Result<(), TransportError>;
+
     /// Sends a frame that is a header alone, from memory set aside for that, without waiting.
     ///
     /// # Errors
@@ -88,6 +103,11 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// Ends the link at once, because the peer cannot be expected to take anything any more: what
     /// was not sent is dropped, then the handler hears `reason`, unless the link has ended before.
     fn abort(&self, reason: CloseReason);
+
+    /// Where applications get memory that this transport sends from, if it has any.
+    fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
+        None
+    }
 
     /// What the transport has counted so far.
     fn stats(&self) -> TransportStats;
@@ -257,6 +277,10 @@ pub struct TransportStats {
     pub large_received: u64,
     /// Bytes of frames that this side copied from one buffer to another, encoding not counted.
     pub copied_bytes: u64,
+    /// Bytes of frames that were written into the transport's memory to be sent. What a payload
+    /// costs in copies on its way out is in here: encoding it is one, and one that is sent from
+    /// where it lies has none.
+    pub written_bytes: u64,
     /// Everything given to the network as a unit: frames, and the transport's own messages.
     pub sent_count: u64,
     /// Bytes that have come in, those of frames still on their way included.
@@ -276,6 +300,8 @@ pub struct Counters {
     pub large_received: Counter,
     /// See [`TransportStats::copied_bytes`].
     pub copied_bytes: Counter,
+    /// See [`TransportStats::written_bytes`].
+    pub written_bytes: Counter,
     /// See [`TransportStats::sent_count`].
     pub sent_count: Counter,
     /// See [`TransportStats::received_bytes`].
@@ -292,6 +318,7 @@ impl Counters {
             small_received: self.small_received.value(),
             large_received: self.large_received.value(),
             copied_bytes: self.copied_bytes.value(),
+            written_bytes: self.written_bytes.value(),
             sent_count: self.sent_count.value(),
             received_bytes: self.received_bytes.value(),
         }

@@ -30,10 +30,19 @@ pub struct RdmaConfig {
     /// Connections on one lane at most: 128 by default. It sizes the completion queue, which
     /// must never overrun: slots + connections x (send depth + 1).
     pub connections_max: u32,
-    /// Registered memory for large frames being sent, in bytes: 512 MiB by default.
+    /// Registered memory for large frames being sent, in bytes: 512 MiB by default. Half of it at
+    /// most is lent to applications that fill it themselves.
     pub source_bytes_max: u64,
     /// Registered memory for large frames being received, in bytes: 512 MiB by default.
     pub sink_bytes_max: u64,
+    /// How long a large frame waits for memory at most: 30 s by default. Nothing is registered
+    /// before it is needed, and what is not in use makes way; a frame waits when others use the
+    /// budget, or all that the process may pin (`RLIMIT_MEMLOCK`). After that its call ends with
+    /// `RESOURCE_EXHAUSTED`, and before that at its deadline.
+    pub memory_timeout: Duration,
+    /// After how long a received large frame that the application still holds is told of in the
+    /// log, once: 60 s by default. Its memory is missing from `sink_bytes_max` until it is dropped.
+    pub lease_warn_after: Duration,
     /// The longest READ: 1 MiB by default, as long as several are outstanding.
     pub read_len_max: u32,
     /// READs outstanding on one connection at most: 16 by default. The peer may allow fewer.
@@ -70,6 +79,8 @@ impl Default for RdmaConfig {
             connections_max: 128,
             source_bytes_max: 512 << 20,
             sink_bytes_max: 512 << 20,
+            memory_timeout: Duration::from_secs(30),
+            lease_warn_after: Duration::from_secs(60),
             read_len_max: 1 << 20,
             reads_max: 16,
             spin: Duration::from_micros(20),

@@ -124,7 +124,9 @@ impl Connection {
             self.halt(path, reason);
         }
         let (withheld, is_exposed) = (path.take_withheld(), path.is_exposed());
+        let retired = path.take_retired();
         drop(state);
+        drop(retired);
         if is_exposed {
             self.watch();
         }
@@ -159,11 +161,12 @@ impl Connection {
 
     /// Sends a frame or offers one.
     pub(crate) fn send(self: &Arc<Self>, outgoing: Outgoing) -> Result<(), TransportError> {
+        // What is not taken is dropped after the lock is released.
+        let mut outgoing = Some(outgoing);
         self.with_path(|path| {
-            let may = path.is_open();
-            if may {
-                path.push(outgoing);
-            }
+            let taken = outgoing.take_if(|_| path.is_open());
+            let may = taken.is_some();
+            taken.into_iter().for_each(|outgoing| path.push(outgoing));
             Ok(may)
         })
         .and_then(closed_unless)
@@ -333,7 +336,7 @@ impl Connection {
                 Arrival::Small(frame) => handler.handle_frame(frame),
                 Arrival::Large(frame) => {
                     self.counters.large_received.add(1);
-                    handler.handle_frame(frame)
+                    handler.handle_frame(self.lane.leases.lease(frame))
                 }
                 Arrival::Offered { transfer, offer } => {
                     self.handle_offer(&*handler, transfer, offer)

@@ -21,7 +21,9 @@ use crate::RdmaConfig;
 use crate::cancellations::Cancellations;
 use crate::connection::Connection;
 use crate::credits::{RESERVE, WINDOW_MIN};
-use crate::memory::{Access, RegionPool, SlotPool};
+use crate::leases::Leases;
+use crate::lent_buffers::offer_buffers;
+use crate::memory::{Access, PoolRules, RegionPool, SlotPool};
 use crate::verbs::{
     Attachment, Completion, CompletionQueue, Device, ReceiveError, SharedReceiveQueue,
     SharedReceiveQueueConfig, VerbsError, WorkKind,
@@ -53,6 +55,8 @@ pub(crate) struct LaneShared {
     pub(crate) send_slots: Arc<SlotPool>,
     pub(crate) sources: Arc<RegionPool>,
     pub(crate) sinks: Arc<RegionPool>,
+    /// Frames that were received into sinks, and are not dropped.
+    pub(crate) leases: Arc<Leases>,
     pub(crate) cancellations: Arc<Cancellations>,
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
@@ -114,13 +118,19 @@ impl Lane {
             },
         )?;
         let stop = CancellationToken::new();
+        let group = Arc::default();
+        let pool = |access, bytes_max| {
+            let rules = PoolRules { access, bytes_max, wait_max: config.memory_timeout };
+            RegionPool::with_rules(device, rules, &group)
+        };
         let shared = Arc::new(LaneShared {
             config: config.clone(),
             runtime: Handle::current(),
             attachment: receives.attachment(),
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
-            sources: RegionPool::new(device, Access::Source, config.source_bytes_max),
-            sinks: RegionPool::new(device, Access::Sink, config.sink_bytes_max),
+            sources: pool(Access::Source, config.source_bytes_max),
+            sinks: pool(Access::Sink, config.sink_bytes_max),
+            leases: Leases::new(config.lease_warn_after, Handle::current()),
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             table: Mutex::default(),
@@ -136,6 +146,7 @@ impl Lane {
             corked: Vec::new(),
         };
         tokio::spawn(driver.run(stop.clone()));
+        offer_buffers(&shared);
         Ok(Self { shared, _stop: stop.drop_guard() })
     }
 }
@@ -247,6 +258,16 @@ impl LaneShared {
     /// How many connections the lane has.
     pub(crate) fn connection_count(&self) -> usize {
         self.table().by_tag.len()
+    }
+
+    /// Bytes registered for large frames, in use or not.
+    pub(crate) fn registered_bytes(&self) -> u64 {
+        self.sources.bytes().registered + self.sinks.bytes().registered
+    }
+
+    /// What of those lies in explicit huge pages.
+    pub(crate) fn huge_page_bytes(&self) -> u64 {
+        self.sources.bytes().in_huge_pages + self.sinks.bytes().in_huge_pages
     }
 
     /// How many send slots are not free.

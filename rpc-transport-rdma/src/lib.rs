@@ -26,11 +26,17 @@ pub mod device;
 mod devices;
 #[forbid(unsafe_code)]
 mod lane;
+#[forbid(unsafe_code)]
+mod leases;
+#[forbid(unsafe_code)]
+mod lent_buffers;
 pub mod memory;
 #[forbid(unsafe_code)]
 mod message;
 #[forbid(unsafe_code)]
 mod offered;
+#[forbid(unsafe_code)]
+mod offered_memory;
 #[forbid(unsafe_code)]
 mod path;
 #[forbid(unsafe_code)]
@@ -47,6 +53,7 @@ pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
 pub use device::PortChoice;
 pub use devices::DeviceStatus;
+pub use leases::LeaseStats;
 pub use upgrade::{LaneInfo, RdmaUpgrade};
 #[cfg(feature = "sim")]
 pub use verbs::sim;

@@ -12,8 +12,9 @@
 //! | 12 | 4 | transfer of an offer, a release or a cancel; else zero |
 //!
 //! A frame follows its header. After the header of an offer come `frame_len: u64`,
-//! `segment_count: u32`, four zero bytes, the first 32 bytes of the frame, and for each segment
-//! `address: u64, len: u64, rkey: u32` and four zero bytes. Pure values: nothing is sent here.
+//! `segment_count: u32`, `head_len: u32`, for each segment `address: u64, len: u64, rkey: u32` and
+//! four zero bytes, and then the first `head_len` bytes of the frame: its header at least. The
+//! segments are what follows the head. Pure values: nothing is sent here.
 
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use zerocopy::little_endian::{U32, U64};
@@ -28,12 +29,18 @@ pub(crate) const MESSAGE_HEADER_LEN: usize = 16;
 /// large `bytes` fields.
 pub(crate) const SEGMENTS_MAX: usize = 16;
 
-/// The longest message that is not a frame: an offer with all its segments.
-pub(crate) const OFFER_LEN_MAX: usize =
-    MESSAGE_HEADER_LEN + size_of::<RawOffer>() + SEGMENTS_MAX * size_of::<RawSegment>();
+/// The longest message that is not a frame, where only the frame's header is its head: an offer
+/// with all its segments.
+pub(crate) const OFFER_LEN_MAX: usize = MESSAGE_HEADER_LEN
+    + size_of::<RawOffer>()
+    + SEGMENTS_MAX * size_of::<RawSegment>()
+    + HEADER_LEN;
+
+/// What an offer of one segment takes of a slot beside the message's header and the frame's head.
+pub(crate) const OFFER_EXTRA_LEN: usize = size_of::<RawOffer>() + size_of::<RawSegment>();
 
 const _: () = assert!(size_of::<RawHeader>() == MESSAGE_HEADER_LEN);
-const _: () = assert!(size_of::<RawOffer>() == 16 + HEADER_LEN);
+const _: () = assert!(size_of::<RawOffer>() == 16);
 const _: () = assert!(size_of::<RawSegment>() == 24);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -52,8 +59,7 @@ struct RawHeader {
 struct RawOffer {
     frame_len: U64,
     segment_count: U32,
-    zero: [u8; 4],
-    prefix: [u8; HEADER_LEN],
+    head_len: U32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -149,8 +155,9 @@ impl MessageHeader {
 /// A frame that lies in the sender's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
-    pub(crate) frame_len: u64,
-    pub(crate) prefix: [u8; HEADER_LEN],
+    /// The frame's first bytes, its header at least.
+    pub(crate) head: Vec<u8>,
+    /// The rest of it.
     pub(crate) segments: Vec<OfferedSegment>,
 }
 
@@ -162,17 +169,32 @@ pub(crate) struct OfferedSegment {
 }
 
 impl Offer {
+    /// The length of the frame. It does not overflow in an offer that was parsed.
+    pub(crate) fn frame_len(&self) -> u64 {
+        let segments = self.segments.iter().map(|segment| segment.len);
+        segments.fold(self.head.len() as u64, u64::saturating_add)
+    }
+
+    /// The frame's header.
+    pub(crate) fn prefix(&self) -> [u8; HEADER_LEN] {
+        let mut prefix = [0; HEADER_LEN];
+        prefix.copy_from_slice(&self.head[..HEADER_LEN]);
+        prefix
+    }
+
     /// Writes the offer behind a message's header; returns the length written.
     ///
     /// # Panics
     ///
-    /// When `out` is too short; [`OFFER_LEN_MAX`] less the header always fits.
+    /// When `out` is too short; [`OFFER_LEN_MAX`] less the header always fits where the head is the
+    /// frame's header alone.
     pub(crate) fn write(&self, out: &mut [u8]) -> usize {
+        // Both are bounded by the length of a slot.
         let segment_count = u32::try_from(self.segments.len()).unwrap_or(u32::MAX).into();
-        let (frame_len, prefix) = (self.frame_len.into(), self.prefix);
-        let raw = RawOffer { frame_len, segment_count, zero: [0; 4], prefix };
-        let (head, mut rest) = out.split_at_mut(size_of::<RawOffer>());
-        head.copy_from_slice(raw.as_bytes());
+        let head_len = u32::try_from(self.head.len()).unwrap_or(u32::MAX).into();
+        let raw = RawOffer { frame_len: self.frame_len().into(), segment_count, head_len };
+        let (entry, mut rest) = out.split_at_mut(size_of::<RawOffer>());
+        entry.copy_from_slice(raw.as_bytes());
         for segment in &self.segments {
             let raw = RawSegment {
                 address: segment.memory.address.into(),
@@ -184,10 +206,12 @@ impl Offer {
             entry.copy_from_slice(raw.as_bytes());
             rest = after;
         }
-        size_of::<RawOffer>() + self.segments.len() * size_of::<RawSegment>()
+        rest[..self.head.len()].copy_from_slice(&self.head);
+        let segments_len = self.segments.len() * size_of::<RawSegment>();
+        size_of::<RawOffer>() + segments_len + self.head.len()
     }
 
-    /// Reads what follows the header of an offer, and checks that the segments are the frame.
+    /// Reads what follows the header of an offer, and checks that head and segments are the frame.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ProtocolError> {
         let cut = |needed| truncated("offer", body.len(), needed);
         let (raw, rest) =
@@ -197,20 +221,21 @@ impl Offer {
             let value = count as u64;
             return Err(ProtocolError::Invalid { what: "segment count of an offer", value });
         }
-        let (raw_segments, after) = <[RawSegment]>::ref_from_prefix_with_elems(rest, count)
+        let (raw_segments, head) = <[RawSegment]>::ref_from_prefix_with_elems(rest, count)
             .map_err(|_| cut(size_of::<RawOffer>() + count * size_of::<RawSegment>()))?;
-        if !after.is_empty() {
-            let (len, max) = (body.len() as u64, (body.len() - after.len()) as u64);
-            return Err(ProtocolError::TooLong { what: "offer", len, max });
+        let head_len = raw.head_len.get() as usize;
+        if head_len < HEADER_LEN || head_len != head.len() {
+            let value = head_len as u64;
+            return Err(ProtocolError::Invalid { what: "length of an offer's head", value });
         }
         let segments: Vec<_> = raw_segments.iter().map(OfferedSegment::from_raw).collect();
-        let frame_len = raw.frame_len.get();
-        let sum = segments.iter().try_fold(0u64, |sum, segment| sum.checked_add(segment.len));
-        if sum != Some(frame_len) || segments.iter().any(|segment| segment.len == 0) {
+        let mut lens = segments.iter().map(|segment| segment.len);
+        let sum = lens.try_fold(head_len as u64, u64::checked_add);
+        if sum != Some(raw.frame_len.get()) || segments.iter().any(|segment| segment.len == 0) {
             let what = "length of an offer's segments";
             return Err(ProtocolError::Invalid { what, value: sum.unwrap_or(u64::MAX) });
         }
-        Ok(Self { frame_len, prefix: raw.prefix, segments })
+        Ok(Self { head: head.to_vec(), segments })
     }
 }
 
@@ -258,8 +283,8 @@ mod tests {
     #[test]
     fn an_offer_survives() {
         let segments = vec![segment(1, 10), segment(1 << 40, 1 << 33)];
-        let frame_len = 10 + (1 << 33);
-        let offer = Offer { frame_len, prefix: [5; HEADER_LEN], segments };
+        let offer = Offer { head: vec![5; HEADER_LEN + 3], segments };
+        assert_eq!(offer.frame_len(), 35 + 10 + (1 << 33));
         let mut bytes = [0; OFFER_LEN_MAX];
         let len = offer.write(&mut bytes);
         assert_eq!(Offer::parse(&bytes[..len]), Ok(offer));
@@ -268,18 +293,26 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_are_not_the_frame_are_refused() {
-        for segments in [
-            vec![segment(1, 9)],
-            vec![segment(1, 10), segment(2, 0)],
-            vec![segment(1, u64::MAX), segment(2, 11)],
-            vec![],
-            vec![segment(1, 1); SEGMENTS_MAX + 1],
+    fn head_and_segments_that_are_not_the_frame_are_refused() {
+        let written = |head_len, segments| {
+            let mut bytes = vec![0; OFFER_LEN_MAX + 24];
+            let len = Offer { head: vec![0; head_len], segments }.write(&mut bytes);
+            bytes.truncate(len);
+            bytes
+        };
+        let good = written(HEADER_LEN, vec![segment(1, 10)]);
+        assert!(Offer::parse(&good).is_ok());
+        let mut longer = good.clone();
+        longer[0] += 1;
+        for bytes in [
+            longer,
+            written(HEADER_LEN - 1, vec![segment(1, 10)]),
+            written(HEADER_LEN, vec![segment(1, 10), segment(2, 0)]),
+            written(HEADER_LEN, vec![segment(1, u64::MAX), segment(2, 11)]),
+            written(HEADER_LEN, vec![]),
+            written(HEADER_LEN, vec![segment(1, 1); SEGMENTS_MAX + 1]),
         ] {
-            let offer = Offer { frame_len: 10, prefix: [0; HEADER_LEN], segments };
-            let mut bytes = [0; OFFER_LEN_MAX + 24];
-            let len = offer.write(&mut bytes);
-            assert!(Offer::parse(&bytes[..len]).is_err(), "{offer:?}");
+            assert!(Offer::parse(&bytes).is_err(), "{bytes:?}");
         }
     }
 

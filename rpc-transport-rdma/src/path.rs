@@ -26,6 +26,7 @@ use crate::credits::{Credits, RESERVE};
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Released};
 use crate::offered::Offered;
+use crate::offered_memory::OfferedMemory;
 use crate::puller::{Outcome, Puller, Wanted};
 use crate::verbs::{Completion, Done, QueuePair, Work};
 
@@ -44,7 +45,7 @@ pub(crate) enum Outgoing {
     Frame { slot: Slot, len: usize, permit: OwnedSemaphorePermit },
     /// A frame to be offered, and the slot for the offer.
     Offer {
-        buffer: LargeBuffer,
+        memory: OfferedMemory,
         slot: Slot,
         permit: OwnedSemaphorePermit,
         /// The call that the frame is of.
@@ -64,7 +65,7 @@ pub(crate) enum Arrival {
     /// A frame that travelled whole.
     Small(Bytes),
     /// A frame that was pulled.
-    Large(Bytes),
+    Large(LargeBuffer),
     /// A frame that the peer offers.
     Offered { transfer: u32, offer: Offer },
 }
@@ -105,7 +106,10 @@ pub(crate) struct Path {
     control: VecDeque<MessageKind>,
     control_slots: Arc<SlotPool>,
     outgoing: VecDeque<Outgoing>,
-    offered: Offered<LargeBuffer>,
+    offered: Offered<OfferedMemory>,
+    /// Memory that the peer is done with. Dropping the last of what an application was lent may run
+    /// code of the application, which must not happen under the lock.
+    retired: Vec<OfferedMemory>,
     puller: Puller<Arc<Sink>>,
     /// Frames that were announced and will not come, of which the handler has to be told.
     withheld: Vec<([u8; HEADER_LEN], Withheld)>,
@@ -137,6 +141,7 @@ impl Path {
             control_slots,
             outgoing: VecDeque::new(),
             offered: Offered::default(),
+            retired: Vec::new(),
             puller,
             withheld: Vec::new(),
             cancellations,
@@ -184,7 +189,11 @@ impl Path {
     }
 
     /// Begins to pull an accepted transfer. One that was stopped meanwhile needs no memory.
-    pub(crate) fn pull(&mut self, transfer: u32, sink: LargeBuffer) {
+    pub(crate) fn pull(&mut self, transfer: u32, mut sink: LargeBuffer, counters: &Counters) {
+        let Some(head) = self.puller.head(transfer) else { return };
+        // Before it is a sink, which gives no access to its bytes.
+        sink[..head.len()].copy_from_slice(head);
+        counters.copied_bytes.add(head.len() as u64);
         self.puller.begin(transfer, Arc::new(Sink::new(sink)));
     }
 
@@ -266,6 +275,7 @@ impl Path {
                 if released.was_quarantined {
                     self.cancellations.count_answer(outcome);
                 }
+                self.retired.push(released.buffer);
             }
             MessageKind::Cancel { transfer } => {
                 self.puller.stop(transfer, Withheld::GivenUp);
@@ -323,8 +333,13 @@ impl Path {
         // The puller has let go of the sink with the transfer, so this READ held the last handle.
         if let Some(sink) = Arc::into_inner(sink) {
             self.push_release(ended.transfer, Released::Read);
-            arrivals.push(Arrival::Large(sink.into_buffer().freeze()));
+            arrivals.push(Arrival::Large(sink.into_buffer()));
         }
+    }
+
+    /// Memory that the peer is done with, to be dropped when the lock is released.
+    pub(crate) fn take_retired(&mut self) -> Vec<OfferedMemory> {
+        std::mem::take(&mut self.retired)
     }
 
     /// Stops the queue pair; what is in flight comes back through its completions. What was not
@@ -335,7 +350,11 @@ impl Path {
         }
         self.phase = Phase::Halting(reason);
         self.control.clear();
-        self.outgoing.clear();
+        for outgoing in self.outgoing.drain(..) {
+            if let Outgoing::Offer { memory, .. } = outgoing {
+                self.retired.push(memory);
+            }
+        }
         self.puller.clear();
         let unposted = self.batch.drain(..).filter(|work| matches!(work, Work::Send { .. }));
         let unposted = unposted.count();
@@ -348,8 +367,8 @@ impl Path {
 
     /// Destroys the queue pair, and only then frees what the peer could read.
     pub(crate) fn destroy(self) {
-        let Self { queue_pair, offered, .. } = self;
+        let Self { queue_pair, offered, retired, .. } = self;
         drop(queue_pair);
-        drop(offered);
+        drop((offered, retired));
     }
 }

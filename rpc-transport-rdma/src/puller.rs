@@ -39,11 +39,13 @@ pub(crate) struct Chunk<S> {
 pub(crate) struct Wanted {
     /// The call that it is of.
     pub(crate) call: u64,
-    /// Its first bytes.
+    /// Its header.
     pub(crate) prefix: [u8; HEADER_LEN],
+    /// What came with the offer, its header first.
+    pub(crate) head: Vec<u8>,
     /// When to stop pulling it.
     pub(crate) deadline: Option<Deadline>,
-    /// Where it lies.
+    /// Where the rest lies.
     pub(crate) segments: VecDeque<OfferedSegment>,
 }
 
@@ -118,13 +120,20 @@ impl<S: Clone> Puller<S> {
             return Err(ProtocolError::Invalid { what: "transfer of an offer", value });
         }
         let missing = wanted.segments.iter().map(|segment| segment.len).sum();
-        let entry =
-            Transfer { wanted, sink: None, offset: 0, missing, outstanding: 0, stopped: None };
+        let offset = wanted.head.len();
+        let entry = Transfer { wanted, sink: None, offset, missing, outstanding: 0, stopped: None };
         self.transfers.insert(transfer, entry);
         Ok(())
     }
 
-    /// Begins to pull a waiting transfer; false when it has been stopped meanwhile.
+    /// The head of the frame of a transfer that waits for memory.
+    pub(crate) fn head(&self, transfer: u32) -> Option<&[u8]> {
+        let entry = self.transfers.get(&transfer).filter(|entry| entry.sink.is_none())?;
+        Some(&entry.wanted.head)
+    }
+
+    /// Begins to pull a waiting transfer into memory that has its head; false when it has been
+    /// stopped meanwhile.
     pub(crate) fn begin(&mut self, transfer: u32, sink: S) -> bool {
         match self.transfers.get_mut(&transfer) {
             Some(entry) if entry.sink.is_none() => {
@@ -188,7 +197,7 @@ impl<S: Clone> Puller<S> {
             transfer.stopped = Some(why);
             return;
         }
-        let has_read = transfer.offset > 0;
+        let has_read = transfer.offset > transfer.wanted.head.len();
         let prefix = transfer.wanted.prefix;
         self.transfers.remove(&number);
         let outcome = if has_read { Outcome::Stopped(why) } else { Outcome::NotStarted(why) };
@@ -255,7 +264,7 @@ mod tests {
             len: *len,
         };
         let segments = segments.iter().map(segment).collect();
-        Wanted { call, prefix: [0; HEADER_LEN], deadline: None, segments }
+        Wanted { call, prefix: [0; HEADER_LEN], head: Vec::new(), deadline: None, segments }
     }
 
     fn started<S: Clone>(puller: &mut Puller<S>, number: u32, len: u64, sink: S) {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
+use rpc_core::BufferSource;
 use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{CloseReason, Handler, Transport, TransportError, TransportStats};
 use rpc_core::wire::{FrameHeader, HEADER_LEN};
@@ -10,9 +12,10 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::bootstrap::watch;
 use crate::connection::Connection;
-use crate::lane::Lane;
+use crate::lane::{Lane, LaneShared};
 use crate::memory::{LargeBuffer, PoolError, Slot};
-use crate::message::MESSAGE_HEADER_LEN;
+use crate::message::{MESSAGE_HEADER_LEN, OFFER_EXTRA_LEN};
+use crate::offered_memory::{OfferedMemory, Tail};
 use crate::path::Outgoing;
 
 /// An RDMA path as a transport. It keeps its lane alive.
@@ -34,20 +37,20 @@ impl RdmaTransport {
     fn is_small(&self, len: usize) -> bool {
         len <= self.connection.frame_len_max
     }
+}
 
-    fn pool_error(&self, error: PoolError) -> TransportError {
-        match error {
-            PoolError::TooLarge { len, bytes_max } | PoolError::Exhausted { len, bytes_max } => {
-                TransportError::OverPool {
-                    len: len as u64,
-                    pool: "memory for large frames being sent",
-                    max: bytes_max,
-                    knob: "rdma.source_bytes_max",
-                }
+fn pool_error(len: usize, error: PoolError) -> TransportError {
+    match error {
+        PoolError::TooLarge { len, bytes_max } | PoolError::Exhausted { len, bytes_max } => {
+            TransportError::OverPool {
+                len: len as u64,
+                pool: "memory for large frames being sent",
+                max: bytes_max,
+                knob: "rdma.source_bytes_max",
             }
-            error @ PoolError::Register(_) => {
-                TransportError::Memory { len: 0, detail: error.to_string() }
-            }
+        }
+        error @ PoolError::Register(_) => {
+            TransportError::Memory { len: len as u64, detail: error.to_string() }
         }
     }
 }
@@ -79,6 +82,7 @@ impl AsMut<[u8]> for RdmaBuffer {
 
 impl Transport for RdmaTransport {
     type Buffer = RdmaBuffer;
+    type Tail = Tail;
 
     fn name(&self) -> &'static str {
         "rdma"
@@ -102,10 +106,10 @@ impl Transport for RdmaTransport {
         let memory = if self.is_small(len) {
             Memory::Slot { len }
         } else {
-            match self.connection.lane.sources.try_take(len) {
+            match self.connection.lane.sources.try_take_at_once(len) {
                 Ok(buffer) => Memory::Large(buffer),
                 Err(PoolError::Exhausted { .. }) => return Ok(None),
-                Err(error) => return Err(self.pool_error(error)),
+                Err(error) => return Err(pool_error(len, error)),
             }
         };
         Ok(Some(RdmaBuffer { memory, slot, permit }))
@@ -119,7 +123,7 @@ impl Transport for RdmaTransport {
                 Memory::Slot { len }
             } else {
                 let buffer = connection.lane.sources.take(len).await;
-                Memory::Large(buffer.map_err(|error| self.pool_error(error))?)
+                Memory::Large(buffer.map_err(|error| pool_error(len, error))?)
             };
             let permit = Arc::clone(&connection.frames).acquire_owned().await;
             let permit = permit.map_err(|_| connection.closed())?;
@@ -138,9 +142,31 @@ impl Transport for RdmaTransport {
             Memory::Slot { len } => Outgoing::Frame { slot, len, permit },
             Memory::Large(buffer) => {
                 let call = FrameHeader::parse(&buffer).map_or(0, |header| header.call);
-                Outgoing::Offer { buffer, slot, permit, call, is_given_up: false }
+                let memory = OfferedMemory::Own(buffer);
+                Outgoing::Offer { memory, slot, permit, call, is_given_up: false }
             }
         })
+    }
+
+    fn claim_tail(&self, head_len: usize, tail: &Bytes) -> Option<Tail> {
+        // The head travels in the offer, or everything is copied behind each other.
+        if head_len.saturating_add(OFFER_EXTRA_LEN) > self.connection.frame_len_max {
+            return None;
+        }
+        let lent = self.connection.lane.sources.find_lent(tail)?;
+        Some(Tail::new(tail.clone(), lent))
+    }
+
+    fn send_with_tail(&self, head: RdmaBuffer, tail: Tail) -> Result<(), TransportError> {
+        let RdmaBuffer { memory, slot, permit } = head;
+        let Memory::Slot { len: head_len } = memory else {
+            let detail = "the head of a frame does not fit a slot".to_owned();
+            return Err(TransportError::Memory { len: slot.len() as u64, detail });
+        };
+        let header = FrameHeader::parse(&slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + head_len]);
+        let call = header.map_or(0, |header| header.call);
+        let memory = OfferedMemory::Lent { tail, head_len };
+        self.connection.send(Outgoing::Offer { memory, slot, permit, call, is_given_up: false })
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {
@@ -157,6 +183,10 @@ impl Transport for RdmaTransport {
 
     fn abort(&self, reason: CloseReason) {
         self.connection.fail(reason);
+    }
+
+    fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
+        Some(Arc::<LaneShared>::clone(&self.connection.lane))
     }
 
     fn stats(&self) -> TransportStats {

@@ -16,6 +16,7 @@ use crate::connection::{Connection, ConnectionLimits};
 use crate::credits::{Credits, RESERVE, WINDOW_MIN};
 use crate::devices::{DeviceStatus, Devices, OnLost};
 use crate::lane::{Lane, Place};
+use crate::leases::LeaseStats;
 use crate::memory::SlotPool;
 use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
 use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
@@ -72,6 +73,9 @@ impl RdmaUpgrade {
             send_slots_in_use: lane.shared.send_slots_in_use(),
             source_bytes_in_use: lane.shared.sources.bytes_in_use(),
             sink_bytes_in_use: lane.shared.sinks.bytes_in_use(),
+            registered_bytes: lane.shared.registered_bytes(),
+            huge_page_bytes: lane.shared.huge_page_bytes(),
+            leases: lane.shared.leases.stats(),
             cancellations: lane.shared.cancellations.snapshot(),
         });
         infos.collect()
@@ -162,6 +166,12 @@ pub struct LaneInfo {
     pub source_bytes_in_use: u64,
     /// Bytes of buffers that large frames are read into, until the application lets go of them.
     pub sink_bytes_in_use: u64,
+    /// Bytes registered for large frames, in use or not.
+    pub registered_bytes: u64,
+    /// What of those lies in explicit huge pages.
+    pub huge_page_bytes: u64,
+    /// Received large frames that applications hold.
+    pub leases: LeaseStats,
     /// What became of large frames whose calls were given up.
     pub cancellations: CancellationStats,
 }

@@ -17,6 +17,7 @@ use crate::credits::RESERVE;
 use crate::lane::{Kick, LaneShared};
 use crate::message::{MessageHeader, MessageKind, Offer, OfferedSegment, Released};
 use crate::offered::Offered;
+use crate::offered_memory::OfferedMemory;
 use crate::path::Outgoing;
 use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
@@ -145,10 +146,15 @@ impl End {
 
     fn offer(&self, transfer: u32, lens: &[u64], frame_len: u64) {
         let memory = RemoteMemory { address: 4096, key: RemoteKey(1) };
-        let segments = lens.iter().map(|len| OfferedSegment { memory, len: *len }).collect();
-        let offer = Offer { frame_len, prefix: [1; HEADER_LEN], segments };
+        let segments = lens.iter().map(|len| OfferedSegment { memory, len: *len });
+        let mut segments: Vec<_> = segments.collect();
+        if let Some(first) = segments.first_mut() {
+            first.len -= HEADER_LEN as u64;
+        }
+        let offer = Offer { head: vec![1; HEADER_LEN], segments };
         let mut body = [0; OFFER_LEN_MAX];
         let len = offer.write(&mut body);
+        body[..8].copy_from_slice(&frame_len.to_le_bytes());
         self.say(MessageKind::Offer { transfer }, &body[..len]);
     }
 
@@ -279,7 +285,8 @@ fn send_large(end: &End) {
     let buffer = connection.lane.sources.try_take(100_000).unwrap();
     let slot = connection.lane.send_slots.try_take().unwrap();
     let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
-    connection.send(Outgoing::Offer { buffer, slot, permit, call: 7, is_given_up: false }).unwrap();
+    let memory = OfferedMemory::Own(buffer);
+    connection.send(Outgoing::Offer { memory, slot, permit, call: 7, is_given_up: false }).unwrap();
 }
 
 #[tokio::test]

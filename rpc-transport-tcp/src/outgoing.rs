@@ -45,7 +45,8 @@ impl FrameBuffer {
         Self { memory, _permit: permit }
     }
 
-    fn frame_len(&self) -> usize {
+    /// The length of the frame in it.
+    pub(crate) fn frame_len(&self) -> usize {
         self.memory.len() - RECORD_HEADER_LEN
     }
 }

@@ -4,12 +4,14 @@
 //! socket in its caller's task, and calls that arrive meanwhile go out with the next write. When
 //! the socket is full, one task waits for it. Reading has a task of its own.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rpc_core::pool::Pool;
 use rpc_core::transport::{
     CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
@@ -201,7 +203,10 @@ impl<S: Socket> Shared<S> {
 
     fn take_up(&self, outgoing: &mut Outgoing, item: Item) {
         let is_large = match item {
-            Item::Frame(frame) => outgoing.push(frame),
+            Item::Frame(frame) => {
+                self.counters.written_bytes.add(frame.frame_len() as u64);
+                outgoing.push(frame)
+            }
             Item::Control(header) => {
                 outgoing.push_control(header);
                 false
@@ -367,6 +372,7 @@ impl<S: Socket> Shared<S> {
 
 impl<S: Socket> Transport for SocketTransport<S> {
     type Buffer = FrameBuffer;
+    type Tail = Infallible;
 
     fn name(&self) -> &'static str {
         S::NAME
@@ -395,6 +401,14 @@ impl<S: Socket> Transport for SocketTransport<S> {
 
     fn send(&self, frame: FrameBuffer) -> Result<(), TransportError> {
         self.shared.push(Item::Frame(frame))
+    }
+
+    fn claim_tail(&self, _: usize, _: &Bytes) -> Option<Infallible> {
+        None
+    }
+
+    fn send_with_tail(&self, _: FrameBuffer, tail: Infallible) -> Result<(), TransportError> {
+        match tail {}
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {

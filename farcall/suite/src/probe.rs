@@ -60,6 +60,13 @@ impl ProbeRpc for Probe {
         produce(request.into_inner()).map(Response::new)
     }
 
+    async fn lend(&self, request: Request<ProduceRequest>) -> Result<Response<EchoReply>, Status> {
+        let EchoReply { payload, tail } = produce(request.into_inner())?;
+        let mut buffer = farcall::buffer(payload.len()).await;
+        buffer.copy_from_slice(&payload);
+        Ok(Response::new(EchoReply { payload: buffer.freeze(), tail }))
+    }
+
     async fn park(&self, request: Request<ParkRequest>) -> Result<Response<EchoReply>, Status> {
         let ParkRequest { tag, answer, payload } = request.into_inner();
         // A request of many MiB must not stand in for what the answer holds.

@@ -55,7 +55,7 @@ fn stub_method(index: usize, method: &MethodModel, settings: &RpcSettings) -> To
 
 /// The type of the argument and the function that makes a request of it.
 fn argument(method: &MethodModel, settings: &RpcSettings) -> (TokenStream, TokenStream) {
-    let (runtime, request) = (&settings.runtime, &method.request);
+    let (runtime, request) = (&settings.runtime, &method.request.path);
     if method.client_streaming {
         let argument = quote!(impl #runtime::IntoStreamingRequest<Message = #request>);
         (argument, quote!(#runtime::IntoStreamingRequest::into_streaming_request))
@@ -66,6 +66,6 @@ fn argument(method: &MethodModel, settings: &RpcSettings) -> (TokenStream, Token
 }
 
 fn reply(method: &MethodModel, settings: &RpcSettings) -> TokenStream {
-    let (runtime, response) = (&settings.runtime, &method.response);
+    let (runtime, response) = (&settings.runtime, &method.response.path);
     if method.server_streaming { quote!(#runtime::Streaming<#response>) } else { response.clone() }
 }

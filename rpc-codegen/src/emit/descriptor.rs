@@ -3,6 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
+use super::detach;
 use super::model::{MethodModel, ServiceModel};
 use crate::settings::RpcSettings;
 
@@ -23,11 +24,13 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
 fn method_descriptor(method: &MethodModel, settings: &RpcSettings) -> TokenStream {
     let runtime = &settings.runtime;
     let (path, kind, idempotency) = (&method.path, method.kind_variant(), &method.idempotency);
+    let detach = detach::value(method, settings);
     quote! {
         #runtime::MethodDescriptor {
             path: #path,
             kind: #runtime::CallKind::#kind,
             idempotency: #runtime::Idempotency::#idempotency,
+            detach: #detach,
         }
     }
 }

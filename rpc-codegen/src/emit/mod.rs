@@ -6,6 +6,7 @@
 
 mod client;
 mod descriptor;
+mod detach;
 mod model;
 mod server;
 
@@ -22,6 +23,7 @@ pub(crate) fn module(service: &ServiceModel, settings: &RpcSettings) -> TokenStr
     let docs = &service.docs;
     let gap = (!docs.is_empty()).then(|| quote!(#[doc = ""]));
     let descriptor = descriptor::items(service, settings);
+    let detach = detach::items(service, settings);
     let server = settings.build_server.then(|| server::items(service, settings));
     let client = settings.build_client.then(|| client::items(service, settings));
     quote! {
@@ -38,6 +40,7 @@ pub(crate) fn module(service: &ServiceModel, settings: &RpcSettings) -> TokenStr
                 clippy::pedantic,
             )]
             #descriptor
+            #detach
             #server
             #client
         }

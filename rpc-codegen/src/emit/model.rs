@@ -4,6 +4,7 @@ use proc_macro2::{Ident, TokenStream};
 use prost_types::method_options::IdempotencyLevel;
 use quote::{format_ident, quote};
 
+use crate::bytes_fields::{BytesField, BytesFields};
 use crate::settings::RpcSettings;
 use crate::{message_type, names};
 
@@ -30,8 +31,16 @@ pub(crate) struct MethodModel {
     pub(crate) idempotency: Ident,
     pub(crate) trait_method: Ident,
     pub(crate) stub_method: Ident,
-    pub(crate) request: TokenStream,
-    pub(crate) response: TokenStream,
+    pub(crate) request: MessageModel,
+    pub(crate) response: MessageModel,
+}
+
+/// One of a method's messages.
+pub(crate) struct MessageModel {
+    /// Its path from inside the module.
+    pub(crate) path: TokenStream,
+    /// Its `bytes` fields, as far as they are known.
+    pub(crate) bytes_fields: Vec<BytesField>,
 }
 
 impl ServiceModel {
@@ -43,6 +52,7 @@ impl ServiceModel {
     pub(crate) fn new(
         service: &prost_build::Service,
         settings: &RpcSettings,
+        bytes_fields: &BytesFields,
     ) -> Result<Self, syn::Error> {
         let dot = if service.package.is_empty() { "" } else { "." };
         let full_name = format!("{}{dot}{}", service.package, service.proto_name);
@@ -50,7 +60,8 @@ impl ServiceModel {
         let server_module = format_ident!("{}_server", names::tonic_snake_case(&trait_name));
         let trait_name = format_ident!("{trait_name}");
         let methods = service.methods.iter();
-        let methods = methods.map(|method| MethodModel::new(method, &full_name, settings));
+        let methods =
+            methods.map(|method| MethodModel::new(method, &full_name, settings, bytes_fields));
         Ok(Self {
             package: service.package.clone(),
             docs: docs(&full_name, &service.comments.leading, settings),
@@ -69,9 +80,16 @@ impl MethodModel {
         method: &prost_build::Method,
         service: &str,
         settings: &RpcSettings,
+        bytes_fields: &BytesFields,
     ) -> Result<Self, syn::Error> {
         let full_name = format!("{service}.{}", method.proto_name);
-        let message = |path: &str| message_type::from_service_module(path, &settings.proto_path);
+        let message = |path: &str, proto: &str| {
+            // Fields of a message from elsewhere are whatever that place made of them.
+            let is_ours = message_type::is_generated(path);
+            let fields = if is_ours { bytes_fields.of(proto) } else { &[] };
+            let path = message_type::from_service_module(path, &settings.proto_path)?;
+            Ok::<_, syn::Error>(MessageModel { path, bytes_fields: fields.to_vec() })
+        };
         Ok(Self {
             path: format!("/{service}/{}", method.proto_name),
             docs: docs(&full_name, &method.comments.leading, settings),
@@ -81,8 +99,8 @@ impl MethodModel {
             idempotency: idempotency(method.options.idempotency_level()),
             trait_method: format_ident!("{}", method.name),
             stub_method: format_ident!("{}", names::stub_method(&method.name)),
-            request: message(&method.input_type)?,
-            response: message(&method.output_type)?,
+            request: message(&method.input_type, &method.input_proto_type)?,
+            response: message(&method.output_type, &method.output_proto_type)?,
         })
     }
 

@@ -19,10 +19,12 @@ use super::present::Present;
 use super::starts::Starts;
 use super::upload::upload;
 use super::{Caller, Connect, Intercepted, LayeredChannel, Outgoing, PathInfo, Reply, Started};
+use crate::buffer::buffer_of;
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::deadline::take_grpc_timeout;
+use crate::encode::Split;
 use crate::wire::outcome::Outcome;
-use crate::{Deadline, MethodDescriptor, NotExecuted, Trailers, refusal};
+use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted, Trailers, refusal};
 
 /// How many connections a call may find at their end before it is given up: one that the channel
 /// has, one that came in its place, and one more.
@@ -189,6 +191,32 @@ impl Channel {
         }
     }
 
+    /// Memory for a long `bytes` field of a request: as [`crate::buffer()`], and right for this
+    /// channel. It belongs to the device of the present connection; before the first one, and over
+    /// a transport without a device, it is plain memory.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is taken.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use rpc_core::Channel;
+    ///
+    /// /// A page to be uploaded, which a peer over RDMA reads from where it was written.
+    /// async fn page(channel: &Channel, number: u8) -> Bytes {
+    ///     let mut buffer = channel.buffer(1 << 20).await;
+    ///     buffer.fill(number);
+    ///     buffer.freeze()
+    /// }
+    /// ```
+    pub async fn buffer(&self, len: usize) -> Buffer {
+        let source = self.present.open().and_then(|connection| connection.buffers());
+        buffer_of(source, len).await
+    }
+
     /// What the present connection says of itself; `None` when there is none.
     #[must_use]
     pub fn info(&self) -> Option<ConnectionInfo> {
@@ -223,6 +251,7 @@ impl Caller for Channel {
     {
         let deadline = self.deadline(&mut request);
         let (metadata, _, message) = request.into_parts();
+        let message = Split::new(message, method.detach.request);
         let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
         decode(within(deadline, self.exchange(call)).await?)
     }
@@ -238,6 +267,7 @@ impl Caller for Channel {
     {
         let deadline = self.deadline(&mut request);
         let (metadata, _, message) = request.into_parts();
+        let message = Split::new(message, method.detach.request);
         let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
         within(deadline, self.follow(call)).await
     }
@@ -256,7 +286,7 @@ impl Caller for Channel {
         let call = Outgoing { method, metadata: &metadata, deadline, message: None };
         let reply = async {
             let started = self.start(call).await?;
-            let _upload = upload(stream, &started);
+            let _upload = upload(stream, &started, method);
             started.reply().await
         };
         decode(within(deadline, reply).await?)
@@ -276,7 +306,7 @@ impl Caller for Channel {
         let call = Outgoing { method, metadata: &metadata, deadline, message: None };
         let answer = async {
             let started = self.start(call).await?;
-            let upload = upload(stream, &started);
+            let upload = upload(stream, &started, method);
             download(started, upload, deadline, self.clone()).await
         };
         within(deadline, answer).await

@@ -12,7 +12,7 @@ use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
-use crate::{Deadline, Keepalive, Limits, MethodDescriptor};
+use crate::{BufferSource, Deadline, Keepalive, Limits, MethodDescriptor};
 
 /// What a session is started with.
 #[derive(Debug)]
@@ -84,6 +84,11 @@ pub trait Connection: fmt::Debug + Send + Sync {
 
     /// Ends the connection; calls in flight end with `UNAVAILABLE`.
     fn close(&self);
+
+    /// Where applications get memory that the connection sends from, if it has any.
+    fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
+        None
+    }
 
     /// What the connection says of itself.
     fn info(&self) -> ConnectionInfo;

@@ -20,11 +20,11 @@ use crate::calls::keepalive::Pinged;
 use crate::calls::receiving::Receiving;
 use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
-use crate::frames::{self, Parts};
+use crate::frames::{self, Parts, Reserved};
 use crate::stream::{Inbound, Outbound, StreamHost};
 use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, metadata};
-use crate::{CallKind, Limits, refusal};
+use crate::{BufferSource, CallKind, Limits, refusal};
 
 /// The client's end of a connection over `T`.
 pub(crate) struct Session<T> {
@@ -189,7 +189,7 @@ impl<T: Transport> Session<T> {
         self: Arc<Self>,
         call: &Outgoing<'_>,
         mut prepared: Prepared,
-        mut buffer: T::Buffer,
+        mut reserved: Reserved<T>,
         permit: OwnedSemaphorePermit,
     ) -> Result<Started, Status> {
         let now = Instant::now();
@@ -199,8 +199,8 @@ impl<T: Transport> Session<T> {
         let Entered { id, answer, outbound } = self.enter(call.method.kind)?;
         prepared.header.call = id;
         prepared.header.argument = call.deadline.map_or(0, |deadline| deadline.to_wire(now));
-        prepared.parts(call).write(buffer.as_mut());
-        if let Err(error) = self.transport.send(buffer) {
+        reserved.write(&prepared.parts(call));
+        if let Err(error) = reserved.send(&self.transport) {
             drop(self.finish(id));
             return Err(self.unsendable(&error));
         }
@@ -276,8 +276,8 @@ impl<T: Transport> Connection for Session<T> {
             Err(TryAcquireError::Closed) => return Err(self.closed_status()),
         };
         let prepared = self.prepare(&call)?;
-        match self.transport.try_reserve(prepared.parts(&call).len()) {
-            Ok(Some(buffer)) => self.launch(&call, prepared, buffer, permit).map(Some),
+        match frames::try_reserve(&self.transport, &prepared.parts(&call)) {
+            Ok(Some(reserved)) => self.launch(&call, prepared, reserved, permit).map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(self.unsendable(&error)),
         }
@@ -288,9 +288,9 @@ impl<T: Transport> Connection for Session<T> {
             let permit = Arc::clone(&self.permits).acquire_owned().await;
             let permit = permit.map_err(|_| self.closed_status())?;
             let prepared = self.prepare(&call)?;
-            let reserved = self.transport.reserve(prepared.parts(&call).len()).await;
-            let buffer = reserved.map_err(|error| self.unsendable(&error))?;
-            self.launch(&call, prepared, buffer, permit)
+            let reserved = frames::reserve(&self.transport, &prepared.parts(&call)).await;
+            let reserved = reserved.map_err(|error| self.unsendable(&error))?;
+            self.launch(&call, prepared, reserved, permit)
         })
     }
 
@@ -340,6 +340,10 @@ impl<T: Transport> Connection for Session<T> {
 
     fn close(&self) {
         self.transport.close();
+    }
+
+    fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
+        self.transport.buffers()
     }
 
     fn info(&self) -> ConnectionInfo {

@@ -8,12 +8,16 @@ use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::started::Started;
-use crate::Deadline;
-use crate::stream::{StreamWriter, pump};
+use crate::stream::{Direction, StreamWriter, pump};
 use crate::wire::FrameKind;
+use crate::{Deadline, MethodDescriptor};
 
 /// Sends `stream` as the requests of a call. Dropped, it stops where it is.
-pub(super) fn upload<S>(stream: S, started: &Started) -> Option<AbortOnDropHandle<()>>
+pub(super) fn upload<S>(
+    stream: S,
+    started: &Started,
+    method: &'static MethodDescriptor,
+) -> Option<AbortOnDropHandle<()>>
 where
     S: Stream<Item: Message> + Send + 'static,
 {
@@ -24,7 +28,7 @@ where
     // Calls that the stream makes while it is polled belong to whoever made the stream.
     let sending = Deadline::scope(Deadline::current(), async move {
         let stream = pin!(stream.map(Ok));
-        match pump(stream, &outbound, &mut writer, "request", "server's").await {
+        match pump(stream, &outbound, &mut writer, Direction::requests(method)).await {
             Ok(()) => writer.send_control(FrameKind::HalfClose),
             Err(status) => connection.fail(id, status),
         }

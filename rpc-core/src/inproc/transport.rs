@@ -3,6 +3,7 @@
 //! The queues need no bound of their own: a client has at most the server's `calls_max` requests
 //! and as many cancels under way, the server at most as many responses.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -71,12 +72,14 @@ impl InprocTransport {
             if frame.len() < LARGE_LEN { &counters.small_sent } else { &counters.large_sent };
         counter.add(1);
         counters.sent_count.add(1);
+        counters.written_bytes.add(frame.len() as u64);
         self.outgoing.send(frame).map_err(|_| closed(CloseReason::Peer))
     }
 }
 
 impl Transport for InprocTransport {
     type Buffer = PoolBuffer;
+    type Tail = Infallible;
 
     fn name(&self) -> &'static str {
         "inproc"
@@ -100,6 +103,14 @@ impl Transport for InprocTransport {
 
     fn send(&self, frame: PoolBuffer) -> Result<(), TransportError> {
         self.push(frame.freeze())
+    }
+
+    fn claim_tail(&self, _: usize, _: &Bytes) -> Option<Infallible> {
+        None
+    }
+
+    fn send_with_tail(&self, _: PoolBuffer, tail: Infallible) -> Result<(), TransportError> {
+        match tail {}
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {

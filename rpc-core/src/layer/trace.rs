@@ -113,6 +113,7 @@ mod tests {
         path: "/t.T/M",
         kind: CallKind::Unary,
         idempotency: Idempotency::Unknown,
+        detach: crate::Detach::NONE,
     };
 
     /// Asks for an outcome; `None` never ends.

@@ -16,7 +16,7 @@ use super::context::{Running, Unfinished};
 use super::head::{Head, undecodable};
 use super::layers::Capture;
 use super::reply::Responder;
-use crate::stream::{Inbound, Outbound, StreamWriter, pump, request_streaming};
+use crate::stream::{Direction, Inbound, Outbound, StreamWriter, pump, request_streaming};
 use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, ServiceDescriptor, Trailers, refusal};
 
@@ -157,11 +157,11 @@ where
     M: Message + 'static,
     Fut: Future<Output = Result<Response<M>, Status>> + Send + 'static,
 {
-    let deadline = running.deadline();
+    let (deadline, detacher) = (running.deadline(), running.method().detach.response);
     Box::pin(running.scope(async move {
         // Not before the first poll: what a handler does at once runs inside its call, too.
         let result = run(deadline, async move { handler().await }).await;
-        responder.reply(result).await;
+        responder.reply(result, detacher).await;
     }))
 }
 
@@ -177,21 +177,28 @@ where
     S: Stream<Item = Result<M, Status>> + Send + 'static,
     Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
 {
-    let deadline = running.deadline();
+    let (deadline, direction) = (running.deadline(), Direction::responses(running.method()));
     Box::pin(running.scope(async move {
         let result = run(deadline, async move { handler().await }).await;
-        send_stream(responder, deadline, &streams, result).await;
+        let sending = Sending { streams: &streams, deadline, direction };
+        send_stream(responder, sending, result).await;
     }))
+}
+
+/// How a handler's stream is sent.
+struct Sending<'a> {
+    streams: &'a CallStreams,
+    deadline: Option<Deadline>,
+    direction: Direction,
 }
 
 /// Sends a handler's stream, or the status that it returned instead.
 async fn send_stream<M, S>(
     responder: Responder,
-    deadline: Option<Deadline>,
-    streams: &CallStreams,
+    Sending { streams, deadline, direction }: Sending<'_>,
     result: Result<Response<S>, Status>,
 ) where
-    M: Message,
+    M: Message + 'static,
     S: Stream<Item = Result<M, Status>>,
 {
     let Some(outbound) = &streams.outbound else {
@@ -211,7 +218,7 @@ async fn send_stream<M, S>(
         encoded.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         refusal::check_metadata("response", block.len(), "client's", writer.peer_limits())?;
         writer.send(FrameKind::Headers, &block, None).await?;
-        pump(pin!(stream), outbound, writer, "response", "client's").await
+        pump(pin!(stream), outbound, writer, direction).await
     };
     let sent = run(deadline, sending).await;
     let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();

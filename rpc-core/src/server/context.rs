@@ -188,6 +188,7 @@ mod tests {
         path: "/t.T/M",
         kind: CallKind::Unary,
         idempotency: Idempotency::Unknown,
+        detach: crate::Detach::NONE,
     };
 
     fn running() -> Running {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tonic::Extensions;
 
 use super::CallContext;
+use crate::buffer::Buffers;
 use crate::transport::Addresses;
 
 /// The connection of a call, as its handler sees it. Made once for each connection and shared.
@@ -16,13 +17,15 @@ pub struct PeerInfo {
     pub transport: &'static str,
     /// The connection's two ends, where they have addresses.
     pub addresses: Addresses,
+    /// Where memory for answers comes from.
+    pub(crate) buffers: Buffers,
 }
 
 impl PeerInfo {
     /// What is known of a connection over `transport` between `addresses`.
     #[must_use]
     pub fn new(transport: &'static str, addresses: Addresses) -> Self {
-        Self { transport, addresses }
+        Self { transport, addresses, buffers: Buffers::default() }
     }
 
     /// The client's address; `None` where the transport has none, as inside a process.

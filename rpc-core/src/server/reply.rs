@@ -9,7 +9,8 @@ use tonic::{Code, Extensions, Response, Status};
 
 use super::layers::{Capture, ServerResponse};
 use crate::calls::load::LoadPermit;
-use crate::encode::Encode;
+use crate::detach::Detacher;
+use crate::encode::{Encode, Split};
 use crate::frames::Parts;
 use crate::stream::StreamHost;
 use crate::wire::outcome::Outcome;
@@ -82,7 +83,12 @@ impl Responder {
     }
 
     /// Answers with what a handler returned.
-    pub(super) async fn reply<M: Message + 'static>(self, result: Result<Response<M>, Status>) {
+    pub(super) async fn reply<M: Message + 'static>(
+        self,
+        result: Result<Response<M>, Status>,
+        detacher: Option<Detacher>,
+    ) {
+        let result = result.map(|response| response.map(|message| Split::new(message, detacher)));
         if let Some(capture) = &self.capture {
             return capture.set(result.map(ServerResponse::message));
         }

@@ -18,13 +18,14 @@ use super::call::CallStreams;
 use super::reply::{Answer, Replies, Responder, Standing};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
+use crate::buffer::Buffers;
 use crate::calls::keepalive::{Pinged, Traffic};
 use crate::calls::lifetime::CallCounts;
 use crate::calls::load::Load;
 use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
-use crate::frames::{self, Parts};
+use crate::frames::{self, Parts, Reserved};
 use crate::stream::StreamHost;
 use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
@@ -81,7 +82,8 @@ impl State {
 impl<T: Transport> ServerSession<T> {
     /// Starts the session and its transport.
     pub(crate) fn start(transport: T, setup: ServerSetup) -> Arc<Self> {
-        let peer = PeerInfo::new(transport.name(), setup.addresses.clone());
+        let mut peer = PeerInfo::new(transport.name(), setup.addresses.clone());
+        peer.buffers = Buffers::of(transport.buffers().as_ref());
         let session = Arc::new_cyclic(|this| Self {
             transport,
             router: setup.router,
@@ -127,7 +129,7 @@ impl<T: Transport> ServerSession<T> {
     /// Sends the answer of a call that nobody gave up. The call is out of the table before its
     /// client can know the answer and make another; it counts as unsettled until the transport
     /// has the answer, so that draining does not close the link in between.
-    fn send_answer(&self, id: u64, frame: T::Buffer) {
+    fn send_answer(&self, id: u64, frame: Reserved<T>) {
         {
             let mut state = self.state();
             if !state.finish(id) {
@@ -136,7 +138,7 @@ impl<T: Transport> ServerSession<T> {
             state.answering_count += 1;
         }
         // A connection that has ended meanwhile has nobody to tell.
-        let _ = self.transport.send(frame);
+        let _ = frame.send(&self.transport);
         let mut state = self.state();
         state.answering_count -= 1;
         if state.is_idle() {
@@ -175,9 +177,9 @@ impl<T: Transport> ServerSession<T> {
         Ok(())
     }
 
-    fn fill(&self, mut buffer: T::Buffer, id: u64, answer: &Answer<'_>) {
-        answer.parts(id).write(buffer.as_mut());
-        self.send_answer(id, buffer);
+    fn fill(&self, mut reserved: Reserved<T>, id: u64, answer: &Answer<'_>) {
+        reserved.write(&answer.parts(id));
+        self.send_answer(id, reserved);
     }
 
     /// Settles a reserved answer; what cannot be sent for want of memory becomes a status.
@@ -185,10 +187,10 @@ impl<T: Transport> ServerSession<T> {
         &self,
         id: u64,
         answer: &Answer<'_>,
-        reserved: Result<T::Buffer, TransportError>,
+        reserved: Result<Reserved<T>, TransportError>,
     ) -> Option<Status> {
         match reserved {
-            Ok(buffer) => self.fill(buffer, id, answer),
+            Ok(reserved) => self.fill(reserved, id, answer),
             Err(TransportError::Closed { .. }) => {
                 self.finish(id);
             }
@@ -239,9 +241,9 @@ impl<T: Transport> Replies for ServerSession<T> {
     }
 
     fn try_reply(&self, id: u64, answer: &Answer<'_>) -> bool {
-        let reserved = match self.transport.try_reserve(answer.parts(id).len()) {
+        let reserved = match frames::try_reserve(&self.transport, &answer.parts(id)) {
             Ok(None) => return false,
-            Ok(Some(buffer)) => Ok(buffer),
+            Ok(Some(reserved)) => Ok(reserved),
             Err(error) => Err(error),
         };
         if let Some(status) = self.settle(id, answer, reserved) {
@@ -252,7 +254,7 @@ impl<T: Transport> Replies for ServerSession<T> {
 
     fn reply<'a>(&'a self, id: u64, answer: &'a Answer<'a>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let reserved = self.transport.reserve(answer.parts(id).len()).await;
+            let reserved = frames::reserve(&self.transport, &answer.parts(id)).await;
             if let Some(status) = self.settle(id, answer, reserved) {
                 self.spawn_refusal(id, status);
             }

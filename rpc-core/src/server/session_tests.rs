@@ -1,5 +1,6 @@
 //! What a draining session still owes its client.
 
+use std::convert::Infallible;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
@@ -18,6 +19,7 @@ struct Curious {
 
 impl Transport for Curious {
     type Buffer = Vec<u8>;
+    type Tail = Infallible;
 
     fn name(&self) -> &'static str {
         "curious"
@@ -38,6 +40,14 @@ impl Transport for Curious {
         let is_drained = session.drained().now_or_never().is_some();
         self.was_drained.lock().unwrap().push(is_drained);
         Ok(())
+    }
+
+    fn claim_tail(&self, _: usize, _: &Bytes) -> Option<Infallible> {
+        None
+    }
+
+    fn send_with_tail(&self, _: Vec<u8>, tail: Infallible) -> Result<(), TransportError> {
+        match tail {}
     }
 
     fn send_control(&self, _: [u8; HEADER_LEN]) -> Result<(), TransportError> {

@@ -1,9 +1,11 @@
 //! Small messages gathered into one frame.
 
+use bytes::Bytes;
 use prost::Message;
 
 use super::inbound::MESSAGE_LEN_LEN;
-use crate::encode::Encode;
+use crate::detach::Detacher;
+use crate::encode::{Encode, Split};
 
 /// A frame is filled with messages up to this length; a longer message has a frame of its own.
 ///
@@ -13,19 +15,20 @@ pub(super) const BATCH_LEN_MAX: usize = 4000;
 /// Messages that share a frame.
 #[derive(Debug)]
 pub(super) struct Batch<M> {
-    messages: Vec<M>,
+    messages: Vec<Split<M>>,
     len: usize,
+    detacher: Option<Detacher>,
 }
 
-impl<M: Message> Batch<M> {
-    pub(super) fn new() -> Self {
-        Self { messages: Vec::new(), len: 0 }
+impl<M: Message + 'static> Batch<M> {
+    pub(super) fn new(detacher: Option<Detacher>) -> Self {
+        Self { messages: Vec::new(), len: 0, detacher }
     }
 
     /// Adds a message, whatever its length.
     pub(super) fn push(&mut self, message: M) {
         self.len += MESSAGE_LEN_LEN + message.encoded_len();
-        self.messages.push(message);
+        self.messages.push(Split::new(message, self.detacher));
     }
 
     /// Whether a message of `len` bytes may share the frame.
@@ -44,14 +47,20 @@ impl<M: Message> Encode for Batch<M> {
         self.len
     }
 
-    fn encode_into(&self, mut out: &mut [u8]) {
+    fn tail(&self) -> Option<&Bytes> {
+        // What is long enough to have a tail is alone.
+        self.messages.last().and_then(Encode::tail)
+    }
+
+    fn encode_head(&self, mut out: &mut [u8]) {
         for message in &self.messages {
-            let len = message.encoded_len();
+            let len = message.len();
+            let head_len = len - message.tail().map_or(0, Bytes::len);
             let (prefix, rest) = out.split_at_mut(MESSAGE_LEN_LEN);
             // Messages are checked against the peer's limit, and against 4 GiB, when sent.
             prefix.copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
-            let (body, rest) = rest.split_at_mut(len);
-            message.encode_raw(&mut { body });
+            let (body, rest) = rest.split_at_mut(head_len);
+            message.encode_head(body);
             out = rest;
         }
     }

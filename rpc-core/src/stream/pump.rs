@@ -8,8 +8,29 @@ use tonic::Status;
 
 use super::batch::Batch;
 use super::{Outbound, StreamWriter};
-use crate::refusal;
+use crate::detach::Detacher;
 use crate::wire::FrameKind;
+use crate::{MethodDescriptor, refusal};
+
+/// Which way messages go, in words for whoever sends too long a one, and how they are taken apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Direction {
+    what: &'static str,
+    whose: &'static str,
+    detacher: Option<Detacher>,
+}
+
+impl Direction {
+    /// From a client.
+    pub(crate) fn requests(method: &MethodDescriptor) -> Self {
+        Self { what: "request", whose: "server's", detacher: method.detach.request }
+    }
+
+    /// From a server.
+    pub(crate) fn responses(method: &MethodDescriptor) -> Self {
+        Self { what: "response", whose: "client's", detacher: method.detach.response }
+    }
+}
 
 /// Sends the messages of `stream` until it ends. Messages that are ready together share a frame.
 ///
@@ -21,14 +42,13 @@ pub(crate) async fn pump<M, S>(
     mut stream: Pin<&mut S>,
     window: &Outbound,
     writer: &mut StreamWriter,
-    what: &str,
-    whose: &str,
+    Direction { what, whose, detacher }: Direction,
 ) -> Result<(), Status>
 where
-    M: Message,
+    M: Message + 'static,
     S: Stream<Item = Result<M, Status>>,
 {
-    let mut batch = Batch::new();
+    let mut batch = Batch::new(detacher);
     // A message that did not fit the last frame.
     let mut carried: Option<Result<M, Status>> = None;
     loop {
@@ -65,7 +85,7 @@ where
 }
 
 /// Whether a message may share the frame; then the window has counted it.
-fn fits<M: Message>(batch: &Batch<M>, message: &M, window: &Outbound) -> bool {
+fn fits<M: Message + 'static>(batch: &Batch<M>, message: &M, window: &Outbound) -> bool {
     let len = message.encoded_len();
     batch.has_room(len) && window.try_send(len)
 }

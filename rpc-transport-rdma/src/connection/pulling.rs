@@ -14,10 +14,6 @@ use crate::memory::{LargeBuffer, PoolError};
 use crate::message::Offer;
 use crate::puller::Wanted;
 
-/// Transfers up to this length get their memory in the lane's task; registering that much takes
-/// less than the hop to another task and back. More may take milliseconds, which a lane has not.
-const PULL_IN_PLACE_LEN_MAX: usize = 256 << 10;
-
 impl Connection {
     pub(super) fn handle_offer(
         self: &Arc<Self>,
@@ -25,7 +21,8 @@ impl Connection {
         transfer: u32,
         offer: Offer,
     ) -> Result<(), ProtocolError> {
-        let Offer { frame_len, prefix, segments } = offer;
+        let (frame_len, prefix) = (offer.frame_len(), offer.prefix());
+        let Offer { head, segments } = offer;
         let Admission::Accept { deadline } = handler.handle_announced(&prefix, frame_len)? else {
             let _ = self.with_path(|path| {
                 path.push_refusal(transfer);
@@ -34,17 +31,15 @@ impl Connection {
             return Ok(());
         };
         let call = FrameHeader::parse(&prefix)?.call;
-        let wanted = Wanted { call, prefix, deadline, segments: segments.into() };
+        let wanted = Wanted { call, prefix, head, deadline, segments: segments.into() };
         // A path that has ended takes nothing, and says so to the handler by itself.
         let _ = self.with_path(|path| Ok(path.accept(transfer, wanted)?));
         let len = usize::try_from(frame_len).unwrap_or(usize::MAX);
-        if len <= PULL_IN_PLACE_LEN_MAX {
-            match self.lane.sinks.try_take(len) {
-                Err(PoolError::Exhausted { .. }) => {}
-                taken => {
-                    self.pull(transfer, taken);
-                    return Ok(());
-                }
+        match self.lane.sinks.try_take_at_once(len) {
+            Err(PoolError::Exhausted { .. }) => {}
+            taken => {
+                self.pull(transfer, taken);
+                return Ok(());
             }
         }
         self.lane.runtime.spawn(Arc::clone(self).pull_later(transfer, len, deadline));
@@ -84,7 +79,7 @@ impl Connection {
             Ok(sink) => {
                 // A path that has ended meanwhile takes its memory back by dropping it.
                 let _ = self.with_path(|path| {
-                    path.pull(transfer, sink);
+                    path.pull(transfer, sink, &self.counters);
                     Ok(())
                 });
             }

@@ -1,13 +1,12 @@
 //! What goes out: messages as credits allow, READs as the peer allows, all in one post.
 
 use rpc_core::transport::{CloseReason, Counters};
-use rpc_core::wire::HEADER_LEN;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::{CONTROL_SLOT_LEN, Outgoing, Path, Phase};
-use crate::memory::{LargeBuffer, Slot};
-use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, OfferedSegment};
+use crate::memory::Slot;
+use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
 use crate::verbs::Work;
 
 impl Path {
@@ -104,13 +103,15 @@ impl Path {
             }
             Some(Outgoing::Frame { slot, len, permit }) => {
                 counters.small_sent.add(1);
+                counters.written_bytes.add(len as u64);
                 self.commit(MessageKind::Frame, slot, MESSAGE_HEADER_LEN + len, Some(permit));
             }
-            Some(Outgoing::Offer { buffer, mut slot, permit, call, is_given_up }) => {
+            Some(Outgoing::Offer { memory, mut slot, permit, call, is_given_up }) => {
                 counters.large_sent.add(1);
-                let offer = describe(&buffer);
+                counters.written_bytes.add(memory.written_len() as u64);
+                let offer = memory.describe(&slot);
                 let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
-                let transfer = self.offered.insert(call, buffer, Instant::now());
+                let transfer = self.offered.insert(call, memory, Instant::now());
                 self.commit(MessageKind::Offer { transfer }, slot, len, Some(permit));
                 if is_given_up {
                     self.withdraw(call);
@@ -144,13 +145,4 @@ impl Path {
         self.batch.push_back(Work::Send { slot, len, invalidate: None });
         self.permits.push_back(permit);
     }
-}
-
-/// The offer of a frame that lies in one buffer.
-fn describe(buffer: &LargeBuffer) -> Offer {
-    let mut prefix = [0; HEADER_LEN];
-    prefix.copy_from_slice(&buffer[..HEADER_LEN]);
-    let frame_len = buffer.len() as u64;
-    let segments = vec![OfferedSegment { memory: buffer.remote(), len: frame_len }];
-    Offer { frame_len, prefix, segments }
 }

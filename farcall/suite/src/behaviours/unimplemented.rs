@@ -1,7 +1,7 @@
 //! What a server does not have.
 
 use bytes::Bytes;
-use farcall::{CallKind, Caller, Code, Idempotency, MethodDescriptor, Request};
+use farcall::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor, Request};
 
 use super::echo::echo;
 use crate::failure::{check, check_eq, refused};
@@ -15,6 +15,7 @@ static NEWER: MethodDescriptor = MethodDescriptor {
     path: "/farcall.suite.Probe/Newer",
     kind: CallKind::Unary,
     idempotency: Idempotency::Unknown,
+    detach: Detach::NONE,
 };
 
 fn request() -> EchoRequest {

@@ -2,6 +2,7 @@
 //! whatever byte stream a connection starts on.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -188,6 +189,7 @@ impl End {
 
 impl Transport for End {
     type Buffer = Vec<u8>;
+    type Tail = Infallible;
 
     fn name(&self) -> &'static str {
         "detour"
@@ -215,6 +217,14 @@ impl Transport for End {
 
     fn send(&self, frame: Vec<u8>) -> Result<(), TransportError> {
         self.push(frame.into())
+    }
+
+    fn claim_tail(&self, _: usize, _: &Bytes) -> Option<Infallible> {
+        None
+    }
+
+    fn send_with_tail(&self, _: Vec<u8>, tail: Infallible) -> Result<(), TransportError> {
+        match tail {}
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {

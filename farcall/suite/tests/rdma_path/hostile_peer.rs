@@ -214,11 +214,13 @@ impl HostilePeer {
         header[24..].copy_from_slice(&(len - HEADER_LEN as u64).to_le_bytes());
         let mut body = len.to_le_bytes().to_vec();
         body.extend_from_slice(&1u32.to_le_bytes());
-        body.extend_from_slice(&[0; 4]);
-        body.extend_from_slice(&header);
-        for word in [memory.address, len, memory.key.0.into()] {
+        body.extend_from_slice(&32u32.to_le_bytes());
+        // The header travels in the offer; what lies in memory is what follows it.
+        let address = memory.address + HEADER_LEN as u64;
+        for word in [address, len - HEADER_LEN as u64, memory.key.0.into()] {
             body.extend_from_slice(&word.to_le_bytes());
         }
+        body.extend_from_slice(&header);
         let transfer = u32::try_from(call).unwrap_or(u32::MAX);
         self.say(OFFER, 0, transfer, &body).await;
     }

@@ -15,10 +15,13 @@ mod fallback;
 mod hostile;
 mod hostile_peer;
 mod killed;
+mod lent;
+mod lock_limit;
 mod proxy;
 mod rig;
 mod runtimes;
 mod shared_queue;
+mod small_pool;
 
 use std::process::ExitCode;
 
@@ -32,6 +35,12 @@ type Test = (&'static str, fn(&Rig) -> Result<(), Failure>);
 const TESTS: &[Test] = &[
     ("small_calls_go_by_send", by_verbs::small_calls_go_by_send),
     ("large_payloads_go_by_read", by_verbs::large_payloads_go_by_read),
+    ("what_lies_in_lent_memory_is_sent_from_there", lent::sent_from_where_it_lies),
+    ("a_stream_of_lent_memory_is_sent_from_there", lent::streamed_from_where_it_lies),
+    ("small_calls_go_on_while_large_ones_wait_for_memory", small_pool::exhausted),
+    ("what_has_no_memory_in_time_is_refused_by_name", small_pool::refused),
+    ("eight_mib_of_lockable_memory_are_enough", lock_limit::eight_mib),
+    ("too_little_lockable_memory_is_named", lock_limit::too_little),
     ("sixty_four_connections_share_one_receive_queue", shared_queue::sixty_four_connections),
     ("a_client_killed_while_its_upload_is_read", killed::client_uploading),
     ("a_client_killed_while_it_reads_a_download", killed::client_downloading),
@@ -63,6 +72,9 @@ const TESTS: &[Test] = &[
 fn main() -> ExitCode {
     if let Some(role) = child::role() {
         return child::run(&role);
+    }
+    if let Some(played) = lock_limit::play() {
+        return played;
     }
     if std::env::var("FARCALL_RDMA").as_deref() != Ok("required") {
         println!("skipped: no RDMA device (FARCALL_RDMA is not set to `required`)");

@@ -13,7 +13,7 @@ use tonic::{Extensions, Request};
 use crate::client::Started;
 use crate::client::upload::upload;
 use crate::deadline::take_grpc_timeout;
-use crate::encode::Encode;
+use crate::encode::{Encode, Split};
 use crate::layer::Described;
 use crate::{Deadline, MethodDescriptor};
 
@@ -41,6 +41,7 @@ impl ClientCall {
         request: Request<M>,
     ) -> Self {
         let (metadata, extensions, message) = request.into_parts();
+        let message = Split::new(message, method.detach.request);
         Self::new(method, (metadata, extensions), CallBody::Message(Arc::new(message)))
     }
 
@@ -155,14 +156,22 @@ impl fmt::Debug for ClientCall {
 /// A stream of requests, its type forgotten.
 pub(super) trait Upload: Send {
     /// Sends it as the requests of a call.
-    fn start(self: Box<Self>, started: &Started) -> Option<AbortOnDropHandle<()>>;
+    fn start(
+        self: Box<Self>,
+        started: &Started,
+        method: &'static MethodDescriptor,
+    ) -> Option<AbortOnDropHandle<()>>;
 }
 
 impl<S> Upload for S
 where
     S: Stream<Item: Message> + Send + 'static,
 {
-    fn start(self: Box<Self>, started: &Started) -> Option<AbortOnDropHandle<()>> {
-        upload(*self, started)
+    fn start(
+        self: Box<Self>,
+        started: &Started,
+        method: &'static MethodDescriptor,
+    ) -> Option<AbortOnDropHandle<()>> {
+        upload(*self, started, method)
     }
 }

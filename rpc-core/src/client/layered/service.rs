@@ -45,7 +45,7 @@ impl Channel {
         within(deadline, async {
             if let Some(stream) = stream {
                 let started = self.start(outgoing).await?;
-                let upload = stream.start(&started);
+                let upload = stream.start(&started, method);
                 return self.answer(outgoing, started, upload).await;
             }
             let mut starts = self.starts(method);

@@ -24,13 +24,14 @@ use crate::{CallKind, Caller, Deadline, MethodDescriptor};
 ///
 /// ```
 /// use rpc_core::client::mock::MockChannel;
-/// use rpc_core::{CallKind, Caller, Code, Idempotency, MethodDescriptor};
+/// use rpc_core::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor};
 /// use rpc_core::{Request, Response, Status};
 /// # // Stands for what is generated from a `.proto` file.
 /// # static SAY_HELLO: MethodDescriptor = MethodDescriptor {
 /// #     path: "/hello.Greeter/SayHello",
 /// #     kind: CallKind::Unary,
 /// #     idempotency: Idempotency::Unknown,
+/// #     detach: Detach::NONE,
 /// # };
 /// # struct GreeterStub<C>(C);
 /// # impl<C: Caller> GreeterStub<C> {

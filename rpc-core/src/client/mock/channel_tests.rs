@@ -4,7 +4,7 @@ use futures::stream;
 use tonic::Code;
 
 use super::*;
-use crate::Idempotency;
+use crate::{Detach, Idempotency};
 
 static UNARY: MethodDescriptor = method("/t.T/Unary", CallKind::Unary);
 static SERVER: MethodDescriptor = method("/t.T/Server", CallKind::ServerStreaming);
@@ -12,7 +12,7 @@ static CLIENT: MethodDescriptor = method("/t.T/Client", CallKind::ClientStreamin
 static BOTH: MethodDescriptor = method("/t.T/Both", CallKind::Streaming);
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
-    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown }
+    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
 }
 
 fn numbers() -> Request<impl Stream<Item = u64> + Send + 'static> {

@@ -1,0 +1,145 @@
+//! Which `bytes` fields each message has, under the names that prost gives them.
+//!
+//! prost's hook for services knows a message by its name only, so this is read from the same
+//! descriptors beforehand. Only fields of a message itself count, and only those that are there
+//! once: what lies deeper cannot be put at a message's end. Fields in a `oneof` are left alone.
+
+use std::collections::HashMap;
+
+use heck::ToSnakeCase;
+use proc_macro2::{Ident, Span};
+use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
+
+/// Names that cannot be raw identifiers; prost appends an underscore.
+const NEVER_RAW: &[&str] = &["_", "super", "self", "Self", "extern", "crate"];
+
+/// The singular `bytes` fields of messages, by the messages' full names with a dot in front.
+#[derive(Debug, Default)]
+pub(crate) struct BytesFields(HashMap<String, Vec<BytesField>>);
+
+/// One field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BytesField {
+    pub(crate) number: u32,
+    /// Its name in prost's struct.
+    pub(crate) name: Ident,
+}
+
+impl BytesFields {
+    pub(crate) fn new(fds: &FileDescriptorSet) -> Self {
+        let mut fields = Self::default();
+        for file in &fds.file {
+            let scope = match file.package() {
+                "" => String::new(),
+                package => format!(".{package}"),
+            };
+            for message in &file.message_type {
+                fields.add(&scope, message);
+            }
+        }
+        fields
+    }
+
+    /// The fields of a message; none when it is not known.
+    pub(crate) fn of(&self, message: &str) -> &[BytesField] {
+        self.0.get(message).map_or(&[], Vec::as_slice)
+    }
+
+    fn add(&mut self, scope: &str, message: &DescriptorProto) {
+        let name = format!("{scope}.{}", message.name());
+        for nested in &message.nested_type {
+            self.add(&name, nested);
+        }
+        let fields: Vec<_> = message.field.iter().filter_map(bytes_field).collect();
+        if !fields.is_empty() {
+            self.0.insert(name, fields);
+        }
+    }
+}
+
+fn bytes_field(field: &FieldDescriptorProto) -> Option<BytesField> {
+    let is_alone = field.oneof_index.is_none() || field.proto3_optional();
+    let is_singular = field.label() != Label::Repeated;
+    let number = u32::try_from(field.number()).ok()?;
+    (field.r#type() == Type::Bytes && is_alone && is_singular)
+        .then(|| BytesField { number, name: rust_name(field.name()) })
+}
+
+/// prost's name for a field.
+fn rust_name(name: &str) -> Ident {
+    let snake = name.to_snake_case();
+    if NEVER_RAW.contains(&snake.as_str()) {
+        return Ident::new(&format!("{snake}_"), Span::call_site());
+    }
+    if snake.starts_with(char::is_numeric) {
+        return Ident::new(&format!("_{snake}"), Span::call_site());
+    }
+    // A keyword of this or of a later edition is raw; any other raw identifier would be the same
+    // name, and harder to read.
+    match syn::parse_str::<Ident>(&snake) {
+        Ok(ident) if snake != "gen" => ident,
+        _ => Ident::new_raw(&snake, Span::call_site()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_prosts() {
+        for (proto, rust) in [
+            ("payload", "payload"),
+            ("rawData", "raw_data"),
+            ("type", "r#type"),
+            ("gen", "r#gen"),
+            ("self", "self_"),
+            ("_1st", "_1st"),
+        ] {
+            assert_eq!(rust_name(proto).to_string(), rust);
+        }
+    }
+
+    #[test]
+    fn only_fields_that_are_there_once_and_by_themselves_count() {
+        let field = |number, label: Label, r#type: Type, oneof_index| FieldDescriptorProto {
+            name: Some(format!("f{number}")),
+            number: Some(number),
+            label: Some(label.into()),
+            r#type: Some(r#type.into()),
+            oneof_index,
+            ..Default::default()
+        };
+        let optional = FieldDescriptorProto {
+            proto3_optional: Some(true),
+            ..field(5, Label::Optional, Type::Bytes, Some(0))
+        };
+        let inner = DescriptorProto {
+            name: Some("Inner".into()),
+            field: vec![
+                field(1, Label::Optional, Type::Bytes, None),
+                field(2, Label::Repeated, Type::Bytes, None),
+                field(3, Label::Optional, Type::String, None),
+                field(4, Label::Optional, Type::Bytes, Some(1)),
+                optional,
+            ],
+            ..Default::default()
+        };
+        let outer = DescriptorProto {
+            name: Some("Outer".into()),
+            nested_type: vec![inner],
+            ..Default::default()
+        };
+        let file = prost_types::FileDescriptorProto {
+            package: Some("a.b".into()),
+            message_type: vec![outer],
+            ..Default::default()
+        };
+        let fields = BytesFields::new(&FileDescriptorSet { file: vec![file] });
+        let numbers = fields.of(".a.b.Outer.Inner").iter().map(|field| field.number);
+        assert_eq!(numbers.collect::<Vec<_>>(), [1, 5]);
+        assert_eq!(fields.of(".a.b.Outer"), &[]);
+        assert_eq!(fields.of(".a.b.Unknown"), &[]);
+    }
+}

@@ -1,0 +1,62 @@
+//! How the messages of a method give up their longest `bytes` field.
+//!
+//! One private function for each message of each method, named in the method's descriptor: no
+//! trait is implemented for a message, so that messages from elsewhere need nothing, and two
+//! services may share theirs.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{format_ident, quote};
+
+use super::model::{MessageModel, MethodModel, ServiceModel};
+use crate::settings::RpcSettings;
+
+/// The functions of a service.
+pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
+    let functions = service.methods.iter().flat_map(|method| {
+        let sides = [("request", &method.request), ("response", &method.response)];
+        sides.map(|(side, message)| function(&name(method, side), message, settings))
+    });
+    functions.collect()
+}
+
+/// The value of a descriptor's `detach`.
+pub(crate) fn value(method: &MethodModel, settings: &RpcSettings) -> TokenStream {
+    let runtime = &settings.runtime;
+    if method.request.bytes_fields.is_empty() && method.response.bytes_fields.is_empty() {
+        return quote!(#runtime::Detach::NONE);
+    }
+    let side = |side: &str, message: &MessageModel| {
+        if message.bytes_fields.is_empty() {
+            return quote!(::core::option::Option::None);
+        }
+        let name = name(method, side);
+        quote!(::core::option::Option::Some(#runtime::Detacher::new(#name)))
+    };
+    let request = side("request", &method.request);
+    let response = side("response", &method.response);
+    quote!(#runtime::Detach { request: #request, response: #response })
+}
+
+fn name(method: &MethodModel, side: &str) -> Ident {
+    format_ident!("detach_{}_{side}", method.trait_method)
+}
+
+fn function(name: &Ident, message: &MessageModel, settings: &RpcSettings) -> TokenStream {
+    if message.bytes_fields.is_empty() {
+        return TokenStream::new();
+    }
+    let (runtime, path) = (&settings.runtime, &message.path);
+    let fields = message.bytes_fields.iter().map(|field| {
+        let (number, name) = (field.number, &field.name);
+        let number = proc_macro2::Literal::u32_unsuffixed(number);
+        quote!((#number, &mut message.#name))
+    });
+    quote! {
+        fn #name(
+            message: &mut dyn ::core::any::Any,
+        ) -> ::core::option::Option<#runtime::Detached> {
+            let message = message.downcast_mut::<#path>()?;
+            #runtime::detach_longest(&mut [#(#fields),*])
+        }
+    }
+}

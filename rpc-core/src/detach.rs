@@ -1,0 +1,129 @@
+//! Taking a message's largest `bytes` field out of it, so that it can travel from where it lies.
+//!
+//! Protobuf allows the fields of a message in any order. So the rest of a message is encoded by
+//! prost as ever, and one long field follows it: its key and length, and then its bytes, which a
+//! transport may send without copying them. What the receiver decodes is the same message.
+//!
+//! Which fields a message has is known where its code is generated; generated code says it with a
+//! [`Detacher`] in its method's descriptor. A message without one travels as prost writes it.
+
+use std::any::Any;
+use std::fmt;
+
+use bytes::Bytes;
+
+/// Shorter fields are encoded with their message: copying as much takes about 10 us, and a field
+/// apart costs a look-up and a larger offer.
+pub(crate) const DETACH_LEN_MIN: usize = 64 << 10;
+
+/// How the messages of a method are taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Detach {
+    /// The requests; `None` when they have no `bytes` field, or nobody knows.
+    pub request: Option<Detacher>,
+    /// The responses.
+    pub response: Option<Detacher>,
+}
+
+impl Detach {
+    /// Messages travel as prost writes them.
+    pub const NONE: Self = Self { request: None, response: None };
+}
+
+/// Takes the largest `bytes` field out of messages of one type.
+#[derive(Clone, Copy)]
+pub struct Detacher(fn(&mut dyn Any) -> Option<Detached>);
+
+impl Detacher {
+    /// A detacher for the type that `detach` downcasts to; it leaves other types alone.
+    #[must_use]
+    pub const fn new(detach: fn(&mut dyn Any) -> Option<Detached>) -> Self {
+        Self(detach)
+    }
+
+    pub(crate) fn detach<M: Any>(self, message: &mut M) -> Option<Detached> {
+        (self.0)(message)
+    }
+}
+
+impl PartialEq for Detacher {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for Detacher {}
+
+impl fmt::Debug for Detacher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Detacher")
+    }
+}
+
+/// A field that was taken out of its message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Detached {
+    /// The field's number.
+    pub number: u32,
+    /// What it held.
+    pub bytes: Bytes,
+}
+
+/// A singular `bytes` field, in the types that prost gives it.
+pub trait BytesField {
+    /// How many bytes it could give; 0 when it must stay where it is.
+    fn detachable_len(&self) -> usize;
+
+    /// Takes them out, and leaves the field as if it had never been set.
+    fn detach(&mut self) -> Bytes;
+}
+
+impl BytesField for Bytes {
+    fn detachable_len(&self) -> usize {
+        self.len()
+    }
+
+    fn detach(&mut self) -> Bytes {
+        std::mem::take(self)
+    }
+}
+
+impl BytesField for Option<Bytes> {
+    fn detachable_len(&self) -> usize {
+        self.as_ref().map_or(0, Bytes::len)
+    }
+
+    fn detach(&mut self) -> Bytes {
+        self.take().unwrap_or_default()
+    }
+}
+
+/// Plain memory, which every transport copies anyway.
+impl BytesField for Vec<u8> {
+    fn detachable_len(&self) -> usize {
+        0
+    }
+
+    fn detach(&mut self) -> Bytes {
+        Bytes::new()
+    }
+}
+
+impl BytesField for Option<Vec<u8>> {
+    fn detachable_len(&self) -> usize {
+        0
+    }
+
+    fn detach(&mut self) -> Bytes {
+        Bytes::new()
+    }
+}
+
+/// Takes out the longest of a message's fields, if it is long enough to be worth it. For generated
+/// code.
+pub fn detach_longest(fields: &mut [(u32, &mut dyn BytesField)]) -> Option<Detached> {
+    let longest = fields.iter_mut().max_by_key(|(_, field)| field.detachable_len())?;
+    let (number, field) = longest;
+    (field.detachable_len() >= DETACH_LEN_MIN)
+        .then(|| Detached { number: *number, bytes: field.detach() })
+}

@@ -1,0 +1,200 @@
+//! Received memory that applications keep, and a word when they keep it for long.
+//!
+//! A large frame is read into registered memory, which the message that was decoded from it aliases
+//! until the last `Bytes` of it is dropped. Whoever puts such a `Bytes` into a cache keeps a buffer
+//! from the next frame, and finds out when there are none left. So a lease that is held for longer
+//! than `rdma.lease_warn_after` is told of once, with its length and age.
+//!
+//! One task looks after all leases of a lane. It exists while there is something to look after, and
+//! sleeps until the oldest lease is due; a lease that comes and goes wakes nobody.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use slab::Slab;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::memory::LargeBuffer;
+
+/// The leases of a lane.
+pub(crate) struct Leases {
+    warn_after: Duration,
+    runtime: Handle,
+    held: Mutex<Held>,
+    overdue_count: AtomicU64,
+}
+
+#[derive(Default)]
+struct Held {
+    entries: Slab<Entry>,
+    is_watched: bool,
+}
+
+struct Entry {
+    since: Instant,
+    len: usize,
+    is_told: bool,
+}
+
+/// What a lane says of its leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LeaseStats {
+    /// Received frames that applications hold at this moment.
+    pub held: usize,
+    /// Leases that were held for longer than `rdma.lease_warn_after`, so far.
+    pub overdue_count: u64,
+}
+
+impl Leases {
+    /// No leases; those that are held for longer than `warn_after` will be told of by a task of
+    /// `runtime`.
+    pub(crate) fn new(warn_after: Duration, runtime: Handle) -> Arc<Self> {
+        let (held, overdue_count) = (Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { warn_after, runtime, held, overdue_count })
+    }
+
+    /// Turns a frame into bytes, which give its memory back when the last of them is dropped.
+    pub(crate) fn lease(self: &Arc<Self>, frame: LargeBuffer) -> Bytes {
+        let entry = Entry { since: Instant::now(), len: frame.len(), is_told: false };
+        let (key, is_watched) = {
+            let mut held = self.held();
+            (held.entries.insert(entry), std::mem::replace(&mut held.is_watched, true))
+        };
+        if !is_watched {
+            self.runtime.spawn(watch(Arc::downgrade(self)));
+        }
+        Bytes::from_owner(Lease { frame, key, leases: Arc::clone(self) })
+    }
+
+    pub(crate) fn stats(&self) -> LeaseStats {
+        let overdue_count = self.overdue_count.load(Ordering::Relaxed);
+        LeaseStats { held: self.held().entries.len(), overdue_count }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Every change is complete before anything that could panic.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of what is due at `now`; gives when to look again, if ever.
+    fn look(&self, now: Instant) -> Option<Instant> {
+        let mut due = Vec::new();
+        let next = {
+            let mut held = self.held();
+            for (_, entry) in held.entries.iter_mut().filter(|(_, entry)| !entry.is_told) {
+                if entry.since + self.warn_after <= now {
+                    entry.is_told = true;
+                    due.push((entry.len, now - entry.since));
+                }
+            }
+            let untold = held.entries.iter().filter(|(_, entry)| !entry.is_told);
+            let oldest = untold.map(|(_, entry)| entry.since).min();
+            held.is_watched = oldest.is_some();
+            oldest.map(|since| since + self.warn_after)
+        };
+        self.overdue_count.fetch_add(due.len() as u64, Ordering::Relaxed);
+        for (len, age) in due {
+            tracing::warn!(
+                len,
+                ?age,
+                "received memory is still held by the application: copy what is kept for long, or \
+                 raise rdma.sink_bytes_max (rdma.lease_warn_after)",
+            );
+        }
+        // Leases that came one after the other are told of together.
+        next.map(|at| at.max(now + self.warn_after / 8))
+    }
+}
+
+impl fmt::Debug for Leases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leases").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// Looks after leases until there is none that is not told of.
+async fn watch(leases: Weak<Leases>) {
+    loop {
+        let next = leases.upgrade().and_then(|leases| leases.look(Instant::now()));
+        let Some(at) = next else { return };
+        tokio::time::sleep_until(at).await;
+    }
+}
+
+/// A frame that an application holds.
+struct Lease {
+    frame: LargeBuffer,
+    key: usize,
+    leases: Arc<Leases>,
+}
+
+impl AsRef<[u8]> for Lease {
+    fn as_ref(&self) -> &[u8] {
+        &self.frame
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.leases.held().entries.remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Access, RegionPool};
+    use crate::verbs::mock::MockDevice;
+
+    const WARN_AFTER: Duration = Duration::from_secs(8);
+
+    fn leases() -> (Arc<RegionPool>, Arc<Leases>) {
+        let pool = RegionPool::new(&MockDevice::new().device(), Access::Sink, 1 << 20);
+        (pool, Leases::new(WARN_AFTER, Handle::current()))
+    }
+
+    fn task_count() -> usize {
+        Handle::current().metrics().num_alive_tasks()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_held_for_long_is_told_of_once() {
+        let (pool, leases) = leases();
+        let long = leases.lease(pool.try_take(10_000).unwrap());
+        let alias = long.slice(3..5);
+        drop(long);
+        tokio::time::sleep(WARN_AFTER / 2).await;
+        let short = leases.lease(pool.try_take(10_000).unwrap());
+        tokio::time::sleep(WARN_AFTER / 2 + Duration::from_millis(2)).await;
+        assert_eq!(leases.stats(), LeaseStats { held: 2, overdue_count: 1 });
+        drop(short);
+        tokio::time::sleep(WARN_AFTER * 10).await;
+        assert_eq!(leases.stats(), LeaseStats { held: 1, overdue_count: 1 });
+        drop(alias);
+        assert_eq!(leases.stats(), LeaseStats { held: 0, overdue_count: 1 });
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_task_watches_and_none_when_nothing_is_left_to_tell_of() {
+        let (pool, leases) = leases();
+        assert_eq!(task_count(), 0);
+        for _ in 0..100 {
+            drop(leases.lease(pool.try_take(10_000).unwrap()));
+        }
+        let held: Vec<_> = (0..10).map(|_| leases.lease(pool.try_take(10_000).unwrap())).collect();
+        tokio::task::yield_now().await;
+        assert_eq!(task_count(), 1);
+        tokio::time::sleep(WARN_AFTER + Duration::from_millis(2)).await;
+        assert_eq!((task_count(), leases.stats().overdue_count), (0, 10));
+        drop(held);
+        drop(leases.lease(pool.try_take(10_000).unwrap()));
+        tokio::task::yield_now().await;
+        assert_eq!(task_count(), 0, "nothing is held when the task looks");
+    }
+}

@@ -1,0 +1,63 @@
+//! Where an offered frame lies.
+//!
+//! A frame's head travels in the offer itself; what the peer reads is one piece of memory behind
+//! it. That is either a buffer of ours, into which the whole frame was written, or memory that the
+//! application was lent and filled itself, of which the frame is the tail.
+
+use bytes::Bytes;
+use rpc_core::wire::HEADER_LEN;
+
+use crate::memory::{LargeBuffer, Lent};
+use crate::message::{MESSAGE_HEADER_LEN, Offer, OfferedSegment};
+use crate::verbs::RemoteMemory;
+
+/// The end of a frame that lies in lent memory.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    lent: Lent,
+    /// They keep the loan, and so the memory.
+    _bytes: Bytes,
+}
+
+impl Tail {
+    /// The end of a frame, which was found to lie there.
+    pub(crate) fn new(bytes: Bytes, lent: Lent) -> Self {
+        Self { lent, _bytes: bytes }
+    }
+}
+
+/// What the peer may read until it releases it.
+#[derive(Debug)]
+pub(crate) enum OfferedMemory {
+    /// Holds the whole frame.
+    Own(LargeBuffer),
+    /// Holds all of it but the head, whose `head_len` bytes lie in the slot of the offer.
+    Lent { tail: Tail, head_len: usize },
+}
+
+impl OfferedMemory {
+    /// The offer of the frame; `slot` is where it will be written.
+    pub(crate) fn describe(&self, slot: &[u8]) -> Offer {
+        let (head, memory, len) = match self {
+            Self::Own(buffer) => {
+                let RemoteMemory { address, key } = buffer.remote();
+                let memory = RemoteMemory { address: address + HEADER_LEN as u64, key };
+                (&buffer[..HEADER_LEN], memory, buffer.len() - HEADER_LEN)
+            }
+            Self::Lent { tail, head_len } => {
+                let head = &slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + head_len];
+                (head, tail.lent.remote(), tail.lent.len())
+            }
+        };
+        let segments = vec![OfferedSegment { memory, len: len as u64 }];
+        Offer { head: head.to_vec(), segments }
+    }
+
+    /// Bytes of the frame that were written here.
+    pub(crate) fn written_len(&self) -> usize {
+        match self {
+            Self::Own(buffer) => buffer.len(),
+            Self::Lent { head_len, .. } => *head_len,
+        }
+    }
+}
