@@ -6,7 +6,7 @@ use rpc_core::connect::Declined;
 use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
 
 /// The version of the messages on the path. Different versions do not understand each other.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// One end of a path: its queue pair, and what may be sent to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,8 +110,8 @@ mod tests {
         };
         let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352 };
         assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
-        let other = RawBlob { version: 2, ..RawBlob::default() }.encode_to_vec();
-        assert!(Blob::decode(&other).unwrap_err().reason.contains("version 2"));
+        let other = RawBlob { version: 1, ..RawBlob::default() }.encode_to_vec();
+        assert!(Blob::decode(&other).unwrap_err().reason.contains("version 1"));
     }
 
     proptest! {

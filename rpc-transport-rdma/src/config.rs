@@ -20,13 +20,16 @@ pub struct RdmaConfig {
     pub slot_len: u32,
     /// Send slots shared by all connections of a lane: 256 by default, 1.1 MiB.
     pub send_slots: u32,
-    /// The most receive slots promised to one connection: 32 by default. Connections that come
-    /// later get fewer, down to 4, so that 64 fit one lane's 1,024 slots.
+    /// The most messages that one connection may have on their way to us: 32 by default. A
+    /// connection begins with one, gets more as it needs them, and fewer again when others do:
+    /// with 1,024 slots, eight busy ones have 32 each and sixty-four have 11. Each takes two more
+    /// for control messages, so that 341 idle ones fit.
     pub credits_max: u32,
-    /// Requests in flight on one queue pair: 128 by default.
+    /// Requests in flight on one queue pair: 96 by default, three windows.
     pub send_depth: u32,
-    /// Connections on one lane at most: 128 by default. It sizes the completion queue, which
-    /// must never overrun: slots + connections x (send depth + 1).
+    /// Connections on one lane at most: 256 by default. It sizes the completion queue, which
+    /// must never overrun: slots + connections x (send depth + 1). By default that is 25,856, of
+    /// 32,767 that Soft-RoCE has.
     pub connections_max: u32,
     /// Registered memory for large frames being sent, in bytes: 512 MiB by default.
     pub source_bytes_max: u64,
@@ -53,8 +56,8 @@ impl Default for RdmaConfig {
             slot_len: 4352,
             send_slots: 256,
             credits_max: 32,
-            send_depth: 128,
-            connections_max: 128,
+            send_depth: 96,
+            connections_max: 256,
             source_bytes_max: 512 << 20,
             sink_bytes_max: 512 << 20,
             read_len_max: 1 << 20,

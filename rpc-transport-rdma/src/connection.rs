@@ -36,8 +36,6 @@ pub(crate) struct Connection {
     pub(crate) frames: Arc<Semaphore>,
     /// The longest frame that travels whole.
     pub(crate) frame_len_max: usize,
-    /// The receive slots that the lane promised to this connection, the reserve included.
-    pub(crate) promised_slots: u32,
     /// Set when the peer answered our probe.
     pub(crate) proven: CancellationToken,
     /// Set when the connection has begun to end, so that nobody waits for memory any more.
@@ -69,7 +67,6 @@ impl Connection {
             counters: Counters::default(),
             frames: Arc::new(Semaphore::new(SLOTS_MAX)),
             frame_len_max: limits.frame_len_max,
-            promised_slots: limits.promised_slots,
             proven: CancellationToken::new(),
             ending: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -102,6 +99,9 @@ impl Connection {
             path.flush(&self.counters)?;
             Ok(value)
         });
+        if path.credits.is_waiting() {
+            self.lane.watch();
+        }
         let is_done = matches!(path.phase, Phase::Closing) && path.is_idle() && !path.is_corked;
         let reason = match &result {
             Err(reason) => Some(reason.clone()),
@@ -396,6 +396,23 @@ impl Connection {
         });
     }
 
+    /// Asks the peer for credits that it does not use. For the lane's task.
+    pub(crate) fn recall(self: &Arc<Self>) {
+        // A path that has ended gives everything back.
+        let _ = self.with_path(|path| {
+            path.recall();
+            Ok(())
+        });
+    }
+
+    /// Whether something waits for credit; if so, what to say about a wait of at least `limit`.
+    pub(crate) fn stall(&self, now: Instant, limit: Duration) -> Option<Option<String>> {
+        match &mut *self.state() {
+            State::Alive(path) if path.credits.is_waiting() => Some(path.credits.stall(now, limit)),
+            _ => None,
+        }
+    }
+
     /// Whether the queue pair is halted and nothing is in flight. For the lane's task.
     pub(crate) fn is_drained(&self) -> bool {
         match &*self.state() {
@@ -438,7 +455,6 @@ impl Connection {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
     pub(crate) frame_len_max: usize,
-    pub(crate) promised_slots: u32,
 }
 
 impl fmt::Debug for Connection {

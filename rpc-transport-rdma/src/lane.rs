@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -18,17 +19,16 @@ use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::RdmaConfig;
+use crate::account::Holding;
 use crate::connection::Connection;
-use crate::credits::{RESERVE, WINDOW_MIN};
 use crate::memory::{Access, RegionPool, SlotPool};
+use crate::pressure::Pressure;
+use crate::shares::{BASE, Full, Ledger, Shares};
+use crate::tally::Tally;
 use crate::verbs::{
     Attachment, Completion, CompletionQueue, Device, ReceiveError, SharedReceiveQueue,
     SharedReceiveQueueConfig, VerbsError, WorkKind,
 };
-
-/// A connection is promised at most this share of the slots that are left, so that each one leaves
-/// some for those to come: with 1,024 slots the first gets 32, and 64 fit.
-const SHARE: u32 = 32;
 
 /// What those who come too late are told.
 const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
@@ -54,6 +54,10 @@ pub(crate) struct LaneShared {
     pub(crate) sinks: Arc<RegionPool>,
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
+    pub(crate) shares: Arc<Shares>,
+    pub(crate) tally: Arc<Tally>,
+    /// Whether a task looks for connections that have waited too long.
+    pub(crate) is_watched: AtomicBool,
     table: Mutex<Table>,
     /// What waits for the lane's task; `None` when that has ended.
     kicks: Mutex<Option<Vec<Kick>>>,
@@ -65,7 +69,6 @@ pub(crate) struct LaneShared {
 struct Table {
     by_tag: Slab<Option<Arc<Connection>>>,
     tag_by_number: HashMap<u32, u32>,
-    promised_slots: u32,
     is_dead: bool,
 }
 
@@ -81,13 +84,16 @@ pub(crate) enum Kick {
     End(Arc<Connection>),
     /// Tell the handler of a frame that will not come.
     Withheld(Arc<Connection>, [u8; HEADER_LEN], Withheld),
+    /// Ask idle connections for the slots that they hold.
+    Recall,
+    /// The receive queue ran low.
+    ReceiveLimit,
 }
 
 /// A place among a lane's connections; dropped unused, it is free again.
 pub(crate) struct Place {
     lane: Arc<LaneShared>,
     pub(crate) tag: u32,
-    pub(crate) window: u32,
     is_used: bool,
 }
 
@@ -107,6 +113,7 @@ impl Lane {
                 tag: 0,
             },
         )?;
+        let ledger = Ledger::new(slots, config.connections_max, config.credits_max);
         let shared = Arc::new(LaneShared {
             config: config.clone(),
             runtime: Handle::current(),
@@ -115,6 +122,9 @@ impl Lane {
             sources: RegionPool::new(device, Access::Source, config.source_bytes_max),
             sinks: RegionPool::new(device, Access::Sink, config.sink_bytes_max),
             receive_bytes: receives.memory_bytes(),
+            shares: Arc::new(Shares::new(ledger)),
+            tally: Arc::default(),
+            is_watched: AtomicBool::new(false),
             table: Mutex::default(),
             kicks: Mutex::new(Some(Vec::new())),
             kicked: Notify::new(),
@@ -124,6 +134,7 @@ impl Lane {
             shared: Arc::clone(&shared),
             completions,
             receives,
+            pressure: Pressure::new(slots),
             batch: Vec::new(),
             corked: Vec::new(),
         };
@@ -138,33 +149,31 @@ impl LaneShared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place and promises it receive slots.
+    /// Takes a place, and the receive slots that a connection has at least.
     ///
     /// # Errors
     ///
     /// In words, when there are no slots left to promise or the lane has ended.
-    pub(crate) fn take_place(self: &Arc<Self>) -> Result<Place, String> {
-        let mut table = self.table();
-        if table.is_dead {
+    pub(crate) fn take_place(self: &Arc<Self>) -> Result<(Place, Holding), String> {
+        if self.is_dead() {
             return Err(DEAD.into());
         }
-        let slots = u32::from(self.config.receive_slots);
-        let left = slots - table.promised_slots;
-        let window = (left / SHARE).min(self.config.credits_max).max(WINDOW_MIN);
-        let promise = window + RESERVE;
-        let count = table.by_tag.len();
-        if promise > left || count >= self.config.connections_max as usize {
-            return Err(format!(
-                "the lane is full: {count} connections of at most {} (rdma.connections_max), and \
-                 {left} of {slots} receive slots left to promise (rdma.receive_slots)",
-                self.config.connections_max,
-            ));
+        let holding = Holding::take(&self.shares);
+        if self.shares.ledger().is_short() {
+            self.kick(Kick::Recall);
         }
-        table.promised_slots += promise;
-        let key = table.by_tag.insert(None);
+        let holding = holding.map_err(|Full { count, free }| {
+            let (slots, count_max) = (self.config.receive_slots, self.config.connections_max);
+            format!(
+                "the lane is full: {count} connections of at most {count_max} \
+                 (rdma.connections_max), and {free} of {slots} receive slots left to promise \
+                 (rdma.receive_slots), of which a connection takes {BASE}"
+            )
+        })?;
+        let key = self.table().by_tag.insert(None);
         // At most `connections_max` places are taken.
         let tag = u32::try_from(key).unwrap_or(u32::MAX);
-        Ok(Place { lane: Arc::clone(self), tag, window, is_used: false })
+        Ok((Place { lane: Arc::clone(self), tag, is_used: false }, holding))
     }
 
     /// Puts a connection into its place, so that its messages and completions find it.
@@ -192,11 +201,10 @@ impl LaneShared {
         Err(DEAD.into())
     }
 
-    fn remove(&self, tag: u32, promised_slots: u32) {
+    fn remove(&self, tag: u32) {
         let mut table = self.table();
         table.tag_by_number.retain(|_, other| *other != tag);
         table.by_tag.try_remove(tag as usize);
-        table.promised_slots -= promised_slots;
     }
 
     /// Whether its task has ended.
@@ -212,6 +220,18 @@ impl LaneShared {
     /// How many send slots are not free.
     pub(crate) fn send_slots_in_use(&self) -> usize {
         (self.send_slots.count() as usize).saturating_sub(self.send_slots.available())
+    }
+
+    pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
+        self.table().by_tag.iter().filter_map(|(_, connection)| connection.clone()).collect()
+    }
+
+    /// Takes note that the device saw fewer receives posted than the limit that the lane set: the
+    /// lane is late, and peers may soon have to wait and try again. For whoever takes the device's
+    /// asynchronous events; those of a shared receive queue do not say of which lane.
+    pub(crate) fn handle_receive_limit(&self) {
+        self.tally.receive_limit_events.add(1);
+        self.kick(Kick::ReceiveLimit);
     }
 
     fn by_tag(&self, tag: u32) -> Option<Arc<Connection>> {
@@ -250,17 +270,10 @@ impl LaneShared {
     }
 }
 
-impl Place {
-    /// The receive slots promised, the reserve included.
-    pub(crate) fn promised_slots(&self) -> u32 {
-        self.window + RESERVE
-    }
-}
-
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_used {
-            self.lane.remove(self.tag, self.promised_slots());
+            self.lane.remove(self.tag);
         }
     }
 }
@@ -280,6 +293,7 @@ struct Driver {
     shared: Arc<LaneShared>,
     completions: CompletionQueue,
     receives: SharedReceiveQueue,
+    pressure: Pressure,
     batch: Vec<Completion>,
     corked: Vec<Arc<Connection>>,
 }
@@ -305,9 +319,13 @@ impl Driver {
                 continue;
             }
             tokio::select! {
-                result = self.completions.wait() => result?,
+                result = self.completions.wait() => {
+                    result?;
+                    self.shared.tally.events.add(1);
+                }
                 () = self.shared.kicked.notified() => {}
             }
+            self.shared.tally.wakeups.add(1);
             // An event that is always there, and no time to spin, must not starve other tasks.
             tokio::task::consume_budget().await;
         }
@@ -316,13 +334,16 @@ impl Driver {
     /// Works while there is work, and a little longer.
     async fn spin(&mut self) -> Result<(), VerbsError> {
         let mut last_work = Instant::now();
+        let mut spins = 0;
         loop {
             for _ in 0..POLLS_PER_TURN {
                 if self.turn()? {
                     last_work = Instant::now();
                     break;
                 }
+                spins += 1;
                 if last_work.elapsed() >= self.shared.config.spin {
+                    self.shared.tally.spins.add(spins);
                     return Ok(());
                 }
                 std::hint::spin_loop();
@@ -341,6 +362,8 @@ impl Driver {
         }
         let count = self.completions.poll(&mut self.batch)?;
         if count > 0 {
+            self.shared.tally.polls.add(1);
+            self.shared.tally.completions.add(count as u64);
             let mut batch = std::mem::take(&mut self.batch);
             for completion in batch.drain(..) {
                 self.dispatch(completion);
@@ -354,6 +377,7 @@ impl Driver {
             self.end_if_drained(&connection);
         }
         reposted?;
+        self.relieve(count);
         Ok(count > 0 || is_kicked)
     }
 
@@ -369,8 +393,43 @@ impl Driver {
                 connection.handle_withheld(&prefix, reason);
                 connection
             }
+            Kick::Recall => return self.recall(),
+            Kick::ReceiveLimit => return self.handle_receive_limit(),
         };
         self.end_if_drained(&connection);
+    }
+
+    /// Sees to it that windows suit the queue, after `count` completions.
+    fn relieve(&mut self, count: usize) {
+        if self.pressure.handle_completions(count) {
+            self.shared.shares.change(Ledger::relax);
+            if self.shared.shares.take_pressed() {
+                self.recall();
+            }
+        }
+        let Some(limit) = self.pressure.limit_to_arm(count) else { return };
+        if let Err(error) = self.receives.arm_limit(limit) {
+            let device = self.shared.attachment.device().name();
+            tracing::debug!(%error, device, "the device gives no word of a queue that runs low");
+        }
+    }
+
+    /// Asks connections that are idle for the slots that they hold.
+    fn recall(&self) {
+        for connection in self.shared.connections() {
+            connection.recall();
+        }
+    }
+
+    fn handle_receive_limit(&mut self) {
+        if self.pressure.handle_limit() {
+            let device = self.shared.attachment.device().name();
+            tracing::warn!(
+                device,
+                "a shared receive queue ran low: the lane is late, windows are halved"
+            );
+        }
+        self.shared.shares.change(Ledger::squeeze);
     }
 
     fn dispatch(&mut self, completion: Completion) {
@@ -416,7 +475,7 @@ impl Driver {
     fn end(&self, connection: &Arc<Connection>) {
         // Only the first time: the place may be another's by now.
         if connection.end() {
-            self.shared.remove(connection.tag, connection.promised_slots);
+            self.shared.remove(connection.tag);
         }
     }
 }

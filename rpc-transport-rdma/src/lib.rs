@@ -10,6 +10,8 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[forbid(unsafe_code)]
+mod account;
+#[forbid(unsafe_code)]
 mod blob;
 #[forbid(unsafe_code)]
 mod config;
@@ -27,8 +29,16 @@ mod message;
 #[forbid(unsafe_code)]
 mod path;
 #[forbid(unsafe_code)]
+mod pressure;
+#[forbid(unsafe_code)]
 mod puller;
+#[forbid(unsafe_code)]
+mod shares;
+#[forbid(unsafe_code)]
+mod stall;
 mod sys;
+#[forbid(unsafe_code)]
+mod tally;
 #[forbid(unsafe_code)]
 mod transport;
 #[forbid(unsafe_code)]
@@ -36,4 +46,5 @@ mod upgrade;
 pub mod verbs;
 
 pub use config::RdmaConfig;
+pub use tally::LaneActivity;
 pub use upgrade::{LaneInfo, RdmaUpgrade};

@@ -19,7 +19,8 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use slab::Slab;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::credits::{Credits, RESERVE};
+use crate::account::Account;
+use crate::credits::RESERVE;
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::message::{
     MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, OfferedSegment, Released,
@@ -89,7 +90,7 @@ pub(crate) struct Path {
     /// Set while the lane handles a batch, at whose end everything is posted at once.
     pub(crate) is_corked: bool,
     rules: Rules,
-    credits: Credits,
+    pub(crate) credits: Account,
     /// Messages without a body, which take their turn before frames.
     control: VecDeque<MessageKind>,
     control_slots: Arc<SlotPool>,
@@ -107,7 +108,7 @@ impl Path {
     pub(crate) fn new(
         queue_pair: QueuePair,
         rules: Rules,
-        credits: Credits,
+        credits: Account,
         control_slots: Arc<SlotPool>,
         puller: Puller<Arc<Sink>>,
     ) -> Self {
@@ -154,6 +155,13 @@ impl Path {
 
     pub(crate) fn push_release(&mut self, transfer: u32, outcome: Released) {
         self.control.push_back(MessageKind::Release { transfer, outcome });
+    }
+
+    /// Asks an idle peer for the credits that it does not use.
+    pub(crate) fn recall(&mut self) {
+        if matches!(self.phase, Phase::Open) {
+            self.control.extend(self.credits.recall());
+        }
     }
 
     /// Begins to pull what the peer offered under `transfer`.
@@ -209,7 +217,7 @@ impl Path {
             }
         };
         let Some(arrival) = arrival else {
-            self.credits.handle_message()?;
+            self.credits.handle_control(header.kind)?;
             return Ok(None);
         };
         let Phase::Proving(early) = &mut self.phase else {
@@ -247,7 +255,14 @@ impl Path {
             }
             MessageKind::Probe => self.control.push_back(MessageKind::ProbeAnswer),
             MessageKind::ProbeAnswer => self.is_proven = true,
-            MessageKind::Grant | MessageKind::Frame | MessageKind::Offer { .. } => {}
+            MessageKind::Recall { keep } => {
+                let returned = self.credits.handle_recall(keep);
+                self.control.extend(returned.map(|returned| MessageKind::Return { returned }));
+            }
+            MessageKind::Return { .. }
+            | MessageKind::Grant
+            | MessageKind::Frame
+            | MessageKind::Offer { .. } => {}
         }
         if self.control.len() > CONTROL_MAX {
             let value = self.control.len() as u64;
@@ -310,6 +325,7 @@ impl Path {
             }
             let waiting_count = self.send_count();
             let posted = self.queue_pair.post(&mut self.batch);
+            self.credits.tally().posts.add(1);
             counters.sent_count.add((waiting_count - self.send_count()) as u64);
             match posted {
                 Ok(_) if self.batch.is_empty() && self.queue_pair.room() > 0 => {}
@@ -349,9 +365,9 @@ impl Path {
     fn fill_control(&mut self) -> bool {
         let Some(&kind) = self.control.front() else { return false };
         let Some(slot) = self.control_slots.try_take() else { return false };
-        let may = match kind {
-            MessageKind::Probe | MessageKind::ProbeAnswer => self.credits.try_take_reserved(),
-            _ => self.credits.try_take(),
+        let may = match kind.is_reserved() {
+            true => self.credits.try_take_reserved(),
+            false => self.credits.try_take(),
         };
         if may {
             self.control.pop_front();
@@ -401,6 +417,7 @@ impl Path {
     fn fill_grant(&mut self) {
         let Some(slot) = self.control_slots.try_take() else { return };
         if self.credits.try_take_reserved() {
+            self.credits.tally().grants_sent.add(1);
             self.commit(MessageKind::Grant, slot, MESSAGE_HEADER_LEN, None);
         }
     }
@@ -412,7 +429,8 @@ impl Path {
         len: usize,
         permit: Option<OwnedSemaphorePermit>,
     ) {
-        let (epoch, grant) = (self.rules.peer_epoch, self.credits.announce());
+        let waiting_count = self.control.len() + self.outgoing.len();
+        let (epoch, grant) = (self.rules.peer_epoch, self.credits.announce(waiting_count));
         let header = MessageHeader { kind, epoch, grant };
         slot[..MESSAGE_HEADER_LEN].copy_from_slice(&header.to_bytes());
         // Slots are a few KiB long.

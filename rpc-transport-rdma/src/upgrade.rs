@@ -12,15 +12,17 @@ use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgr
 use rpc_core::transport::{Addresses, CloseReason};
 
 use crate::RdmaConfig;
+use crate::account::{Account, Holding};
 use crate::blob::Blob;
 use crate::connection::{Connection, ConnectionLimits};
-use crate::credits::{Credits, RESERVE, WINDOW_MIN};
+use crate::credits::{RESERVE, WINDOW_MIN};
 use crate::device::{PortQuery, find_port};
 use crate::lane::{Lane, Place};
 use crate::memory::SlotPool;
 use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
 use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
 use crate::puller::Puller;
+use crate::tally::LaneActivity;
 use crate::transport::RdmaTransport;
 use crate::verbs::{Ibverbs, Port, Provider, QueuePair, QueuePairConfig};
 
@@ -61,9 +63,11 @@ impl RdmaUpgrade {
             device: device.clone(),
             connection_count: lane.shared.connection_count(),
             receive_bytes: lane.shared.receive_bytes,
+            promised_slots: lane.shared.shares.ledger().promised(),
             send_slots_in_use: lane.shared.send_slots_in_use(),
             source_bytes_in_use: lane.shared.sources.bytes_in_use(),
             sink_bytes_in_use: lane.shared.sinks.bytes_in_use(),
+            activity: lane.shared.tally.activity(),
         });
         infos.collect()
     }
@@ -92,7 +96,7 @@ impl RdmaUpgrade {
         let lane = self.lane(&port)?;
         // Keys and queues of one opening of a device mean nothing to another.
         let port = Port { device: lane.shared.attachment.device().clone(), ..port };
-        let place = lane.shared.take_place().map_err(Declined::new)?;
+        let (place, holding) = lane.shared.take_place().map_err(Declined::new)?;
         let config = QueuePairConfig {
             send_depth: self.config.send_depth,
             reads_max: self.config.reads_max,
@@ -104,7 +108,7 @@ impl RdmaUpgrade {
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
-        Ok(Prepared { lane, place, queue_pair, epoch })
+        Ok(Prepared { lane, place, queue_pair, holding, epoch })
     }
 }
 
@@ -124,12 +128,16 @@ pub struct LaneInfo {
     pub connection_count: usize,
     /// Bytes of memory that messages are received into, for all connections together.
     pub receive_bytes: usize,
+    /// Receive slots that are promised to connections.
+    pub promised_slots: u32,
     /// Send slots that hold a message, or that a caller is filling.
     pub send_slots_in_use: usize,
     /// Bytes of buffers that large frames are sent from, until the peer has read them.
     pub source_bytes_in_use: u64,
     /// Bytes of buffers that large frames are read into, until the application lets go of them.
     pub sink_bytes_in_use: u64,
+    /// What it has done since it began.
+    pub activity: LaneActivity,
 }
 
 /// One end of a path that knows nothing of the other yet.
@@ -137,6 +145,8 @@ struct Prepared {
     lane: Arc<Lane>,
     place: Place,
     queue_pair: QueuePair,
+    /// Behind the queue pair, so that its slots are promised to nobody else before it is gone.
+    holding: Holding,
     epoch: u32,
 }
 
@@ -145,7 +155,7 @@ impl Prepared {
         Blob {
             endpoint: self.queue_pair.endpoint(),
             epoch: self.epoch,
-            grant: self.place.window,
+            grant: self.holding.window(),
             slot_len: self.lane.shared.config.slot_len,
         }
     }
@@ -155,6 +165,9 @@ impl Prepared {
         let config = &self.lane.shared.config;
         let agreement = self.queue_pair.connect(&peer.endpoint, &config.connect);
         let agreement = agreement.map_err(|error| declined(&error))?;
+        if peer.grant == 0 {
+            return Err(Declined::new("the peer grants no message at all"));
+        }
         let slot_len = config.slot_len.min(peer.slot_len);
         if (slot_len as usize) < OFFER_LEN_MAX {
             return Err(Declined::new(format!(
@@ -167,17 +180,15 @@ impl Prepared {
         let rules = Rules {
             our_epoch: self.epoch,
             peer_epoch: peer.epoch,
-            window: self.place.window,
+            window: self.holding.window(),
             stale_max: config.credits_max.max(WINDOW_MIN) + RESERVE,
         };
         let chunk_len = config.read_len_max.min(self.queue_pair.message_len_max()).max(1);
         let puller = Puller::new(agreement.reads_max, chunk_len);
-        let credits = Credits::new(self.place.window, peer.grant);
+        let tally = Arc::clone(&self.lane.shared.tally);
+        let credits = Account::new(self.holding, peer.grant, tally);
         let number = self.queue_pair.number();
-        let limits = ConnectionLimits {
-            frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN,
-            promised_slots: self.place.promised_slots(),
-        };
+        let limits = ConnectionLimits { frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN };
         let path = Path::new(self.queue_pair, rules, credits, control, puller);
         let shared = Arc::clone(&self.lane.shared);
         let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);

@@ -10,8 +10,9 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use super::*;
 use crate::credits::RESERVE;
 use crate::lane::{Kick, LaneShared};
-use crate::message::{MessageHeader, MessageKind, Offer, OfferedSegment, Released};
+use crate::message::{Grant, MessageHeader, MessageKind, Offer, OfferedSegment, Released};
 use crate::path::Outgoing;
+use crate::stall::STALL_AFTER;
 use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
 
@@ -96,7 +97,7 @@ impl Rig {
     fn connect(&self) -> End {
         let prepared = self.prepare();
         let peer = Blob { grant: GRANT, ..prepared.blob() };
-        let (epoch, window) = (prepared.epoch, prepared.place.window);
+        let (epoch, window) = (prepared.epoch, prepared.holding.window());
         let number = prepared.queue_pair.number();
         let joined = prepared.join(&peer).unwrap();
         End { mock: self.mock.clone(), joined, epoch, number, window }
@@ -125,7 +126,7 @@ impl End {
     }
 
     fn say_with_grant(&self, kind: MessageKind, grant: u32, body: &[u8]) {
-        let header = MessageHeader { kind, epoch: self.epoch, grant };
+        let header = MessageHeader { kind, epoch: self.epoch, grant: granting(grant) };
         self.deliver(&[&header.to_bytes(), body].concat());
     }
 
@@ -159,6 +160,10 @@ impl End {
             ..Default::default()
         });
     }
+}
+
+fn granting(count: u32) -> Grant {
+    Grant { count, control_seen: 0, wants_more: false }
 }
 
 /// Lets the lane's task run until something holds.
@@ -199,7 +204,7 @@ async fn costs_its_connection(offend: impl AsyncFnOnce(&End), words: &str) {
 async fn messages_of_another_path_are_ignored_up_to_a_bound() {
     let offend = async |bad: &End| {
         let epoch = bad.epoch.wrapping_add(1);
-        let header = MessageHeader { kind: MessageKind::Grant, epoch, grant: GRANT };
+        let header = MessageHeader { kind: MessageKind::Grant, epoch, grant: granting(GRANT) };
         for _ in 0..bad.window + RESERVE {
             bad.deliver(&header.to_bytes());
         }
@@ -231,20 +236,81 @@ async fn a_grant_taken_back_costs_the_connection() {
     costs_its_connection(offend, "credit grant").await;
 }
 
+/// More than a peer may send that never says what it has seen, so that it is granted little.
+const FLOOD: usize = 2 * (GRANT + RESERVE) as usize;
+
+/// The peer says one thing until its connection ends, or far too often.
+async fn flood(bad: &End, kind: MessageKind) {
+    for _ in 0..FLOOD {
+        bad.say(kind, &[1; HEADER_LEN]);
+        tokio::task::yield_now().await;
+        if bad.connection().ending.is_cancelled() {
+            break;
+        }
+    }
+}
+
 #[tokio::test]
 async fn messages_beyond_the_promised_slots_cost_the_connection() {
-    let offend = async |bad: &End| {
-        // A peer that lets us send nothing can be granted nothing either.
-        let lives_on = (GRANT + RESERVE) * bad.window + bad.window + RESERVE;
-        for _ in 0..=lives_on {
-            bad.say(MessageKind::Grant, &[]);
-            tokio::task::yield_now().await;
-            if bad.connection().ending.is_cancelled() {
-                break;
-            }
-        }
-    };
+    let offend = async |bad: &End| flood(bad, MessageKind::Frame).await;
     costs_its_connection(offend, "messages sent without credit").await;
+}
+
+#[tokio::test]
+async fn control_messages_beyond_the_reserve_cost_the_connection() {
+    let offend = async |bad: &End| flood(bad, MessageKind::Grant).await;
+    costs_its_connection(offend, "control messages without credit").await;
+}
+
+#[tokio::test]
+async fn credits_returned_that_were_never_granted_cost_the_connection() {
+    let offend = async |bad: &End| bad.say(MessageKind::Return { returned: 1000 }, &[]);
+    costs_its_connection(offend, "returned credits").await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_gives_back_what_the_peer_recalls() {
+    let rig = Rig::new();
+    let (end, _recorder) = rig.open();
+    end.say(MessageKind::Recall { keep: 1 }, &[]);
+    until("the return", || !end.sends().is_empty()).await;
+    // All but the one that is kept are spent, and the return took one of them.
+    let connection = end.connection();
+    let sent_before = end.sends().len();
+    connection.send_control([0; HEADER_LEN]).unwrap();
+    connection.send_control([0; HEADER_LEN]).unwrap();
+    assert_eq!(end.sends().len(), sent_before + 1);
+    assert_eq!(rig.upgrade.lanes()[0].activity.credit_waits, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_credit_that_lasts_is_counted_once() {
+    let rig = Rig::new();
+    let (end, _recorder) = rig.open();
+    for _ in 0..=GRANT {
+        end.connection().send_control([0; HEADER_LEN]).unwrap();
+    }
+    let stalls = || rig.upgrade.lanes()[0].activity.credit_stalls;
+    for expected in [1, 1] {
+        // The watch is asleep before time goes on.
+        tokio::task::yield_now().await;
+        tokio::time::advance(STALL_AFTER + Duration::from_millis(1)).await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(stalls(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_runs_low_halves_windows() {
+    let rig = Rig::new();
+    let (end, _recorder) = rig.open();
+    let lane = &end.connection().lane;
+    let limit = lane.shares.limit();
+    lane.handle_receive_limit();
+    until("smaller windows", || lane.shares.limit() == limit / 2).await;
+    assert_eq!(rig.upgrade.lanes()[0].activity.receive_limit_events, 1);
 }
 
 #[tokio::test]
