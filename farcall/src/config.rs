@@ -6,7 +6,7 @@ use std::time::Duration;
 use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
 use rpc_core::{Keepalive, Limits};
 #[cfg(feature = "rdma")]
-use rpc_transport_rdma::{LaneInfo, RdmaConfig, RdmaUpgrade};
+use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RdmaUpgrade};
 
 #[cfg(not(feature = "rdma"))]
 use self::not_built_in::RdmaUpgrade;
@@ -72,6 +72,14 @@ impl Config {
     #[must_use]
     pub fn rdma_lanes(&self) -> Vec<LaneInfo> {
         self.upgrade.get().map(|upgrade| upgrade.lanes()).unwrap_or_default()
+    }
+
+    /// What is known of each RDMA device that is or was in use under these rules, with a count of
+    /// what has happened to it.
+    #[cfg(feature = "rdma")]
+    #[must_use]
+    pub fn rdma_devices(&self) -> Vec<DeviceStatus> {
+        self.upgrade.get().map(|upgrade| upgrade.devices()).unwrap_or_default()
     }
 
     pub(crate) fn limits(&self) -> Limits {

@@ -37,4 +37,6 @@ pub use rpc_core::{
     Streaming, Trailers, async_trait, client, codegen, layer, metadata, server,
 };
 #[cfg(feature = "rdma")]
-pub use rpc_transport_rdma::{LaneInfo, RdmaConfig};
+pub use rpc_transport_rdma::verbs::AsyncEventKind;
+#[cfg(feature = "rdma")]
+pub use rpc_transport_rdma::{DeviceStatus, LaneActivity, LaneInfo, RdmaConfig};

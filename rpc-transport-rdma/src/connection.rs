@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::devices::Reach;
 use crate::lane::{Kick, LaneShared};
 use crate::memory::{LargeBuffer, PoolError};
 use crate::message::{Offer, Released};
@@ -31,6 +32,10 @@ pub(crate) const SLOTS_MAX: usize = 64;
 /// One connection of a lane.
 pub(crate) struct Connection {
     pub(crate) tag: u32,
+    /// The number of its queue pair.
+    pub(crate) number: u32,
+    /// How the peer reaches it.
+    pub(crate) reach: Reach,
     pub(crate) lane: Arc<LaneShared>,
     pub(crate) counters: Counters,
     pub(crate) frames: Arc<Semaphore>,
@@ -62,6 +67,8 @@ impl Connection {
     ) -> Self {
         Self {
             tag,
+            number: path.queue_pair.number(),
+            reach: Reach::of(path.queue_pair.port()),
             close_timeout: lane.config.close_timeout,
             lane,
             counters: Counters::default(),

@@ -77,8 +77,17 @@ pub struct FoundPort {
 ///
 /// [`DeviceError`] says what was looked for and what was found.
 pub fn find_port(provider: &dyn Provider, query: PortQuery<'_>) -> Result<Port, DeviceError> {
+    find_port_by(provider, query, |name| Device::open(provider, name))
+}
+
+/// As [`find_port`], with a way to open devices that may know some of them already.
+pub(crate) fn find_port_by(
+    provider: &dyn Provider,
+    query: PortQuery<'_>,
+    open: impl Fn(&str) -> Result<Device, VerbsError>,
+) -> Result<Port, DeviceError> {
     let mut candidates = Vec::new();
-    for device in open_all(provider, query.device)? {
+    for device in open_all(provider, query.device, open)? {
         for found in ports_of(&device)? {
             candidates.push((device.clone(), found));
         }
@@ -130,14 +139,18 @@ impl FoundPort {
 
 /// Opens one device by name, or all there are. A device that cannot be opened is skipped as long
 /// as another can: it may belong to somebody else.
-fn open_all(provider: &dyn Provider, name: Option<&str>) -> Result<Vec<Device>, DeviceError> {
+fn open_all(
+    provider: &dyn Provider,
+    name: Option<&str>,
+    open: impl Fn(&str) -> Result<Device, VerbsError>,
+) -> Result<Vec<Device>, DeviceError> {
     if let Some(name) = name {
-        return Ok(vec![Device::open(provider, name)?]);
+        return Ok(vec![open(name)?]);
     }
     let mut devices = Vec::new();
     let mut first_error = None;
     for info in provider.devices()? {
-        match Device::open(provider, &info.name) {
+        match open(&info.name) {
             Ok(device) => devices.push(device),
             Err(error) => {
                 tracing::warn!(device = info.name, %error, "cannot open an RDMA device");
@@ -152,7 +165,8 @@ fn open_all(provider: &dyn Provider, name: Option<&str>) -> Result<Vec<Device>, 
     }
 }
 
-fn ports_of(device: &Device) -> Result<Vec<FoundPort>, VerbsError> {
+/// What each port of a device has now.
+pub(crate) fn ports_of(device: &Device) -> Result<Vec<FoundPort>, VerbsError> {
     let table = device.gid_table()?;
     let ports = 1..=device.attributes().port_count;
     ports

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use rpc_core::transport::Withheld;
+use rpc_core::transport::{CloseReason, Withheld};
 use rpc_core::wire::HEADER_LEN;
 use slab::Slab;
 use tokio::runtime::Handle;
@@ -62,6 +62,8 @@ pub(crate) struct LaneShared {
     /// What waits for the lane's task; `None` when that has ended.
     kicks: Mutex<Option<Vec<Kick>>>,
     kicked: Notify,
+    /// Ends the lane's task, and is set when that has ended by itself.
+    pub(crate) stop: CancellationToken,
 }
 
 /// The connections of a lane.
@@ -70,6 +72,8 @@ struct Table {
     by_tag: Slab<Option<Arc<Connection>>>,
     tag_by_number: HashMap<u32, u32>,
     is_dead: bool,
+    /// Why it was ended, if that is known.
+    end_reason: Option<String>,
 }
 
 /// Something for the lane's task to do for a connection. By handle and not by tag: the connection
@@ -114,6 +118,7 @@ impl Lane {
             },
         )?;
         let ledger = Ledger::new(slots, config.connections_max, config.credits_max);
+        let stop = CancellationToken::new();
         let shared = Arc::new(LaneShared {
             config: config.clone(),
             runtime: Handle::current(),
@@ -128,8 +133,8 @@ impl Lane {
             table: Mutex::default(),
             kicks: Mutex::new(Some(Vec::new())),
             kicked: Notify::new(),
+            stop: stop.clone(),
         });
-        let stop = CancellationToken::new();
         let driver = Driver {
             shared: Arc::clone(&shared),
             completions,
@@ -156,7 +161,7 @@ impl LaneShared {
     /// In words, when there are no slots left to promise or the lane has ended.
     pub(crate) fn take_place(self: &Arc<Self>) -> Result<(Place, Holding), String> {
         if self.is_dead() {
-            return Err(DEAD.into());
+            return Err(self.table().end_words());
         }
         let holding = Holding::take(&self.shares);
         if self.shares.ledger().is_short() {
@@ -198,13 +203,40 @@ impl LaneShared {
         }
         // Here and not above: an unused place takes the lock to be free again.
         drop(place);
-        Err(DEAD.into())
+        Err(self.table().end_words())
     }
 
     fn remove(&self, tag: u32) {
         let mut table = self.table();
         table.tag_by_number.retain(|_, other| *other != tag);
         table.by_tag.try_remove(tag as usize);
+    }
+
+    /// Ends the connections that are concerned, each for `reason`, and gives their number.
+    pub(crate) fn end_connections(
+        &self,
+        reason: &str,
+        is_concerned: impl Fn(&Connection) -> bool,
+    ) -> usize {
+        let mut connections = self.connections();
+        connections.retain(|connection| is_concerned(connection));
+        for connection in &connections {
+            connection.fail(CloseReason::Failed(reason.to_owned()));
+        }
+        connections.len()
+    }
+
+    /// Ends the lane and all its connections for `reason`, without waiting for a device that may
+    /// be gone, and gives their number.
+    pub(crate) fn lose(&self, reason: &str) -> usize {
+        {
+            let mut table = self.table();
+            table.is_dead = true;
+            table.end_reason.get_or_insert_with(|| reason.to_owned());
+        }
+        let count = self.end_connections(reason, |_| true);
+        self.stop.cancel();
+        count
     }
 
     /// Whether its task has ended.
@@ -222,8 +254,9 @@ impl LaneShared {
         (self.send_slots.count() as usize).saturating_sub(self.send_slots.available())
     }
 
+    /// Its connections.
     pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
-        self.table().by_tag.iter().filter_map(|(_, connection)| connection.clone()).collect()
+        self.table().connections()
     }
 
     /// Takes note that the device saw fewer receives posted than the limit that the lane set: the
@@ -270,6 +303,15 @@ impl LaneShared {
     }
 }
 
+impl Table {
+    fn connections(&self) -> Vec<Arc<Connection>> {
+        self.by_tag.iter().filter_map(|(_, connection)| connection.clone()).collect()
+    }
+
+    fn end_words(&self) -> String {
+        self.end_reason.clone().unwrap_or_else(|| DEAD.to_owned())
+    }
+}
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_used {
@@ -483,11 +525,13 @@ impl Driver {
 /// Also when the runtime goes away: nobody will handle the connections' completions any more.
 impl Drop for Driver {
     fn drop(&mut self) {
-        let connections: Vec<_> = {
+        let connections = {
             let mut table = self.shared.table();
             table.is_dead = true;
-            table.by_tag.iter().filter_map(|(_, connection)| connection.clone()).collect()
+            table.connections()
         };
+        // Whoever waits for the device's events has to know that it has a lane less.
+        self.shared.stop.cancel();
         for connection in connections {
             self.end(&connection);
         }

@@ -22,6 +22,8 @@ mod credits;
 #[forbid(unsafe_code)]
 pub mod device;
 #[forbid(unsafe_code)]
+mod devices;
+#[forbid(unsafe_code)]
 mod lane;
 pub mod memory;
 #[forbid(unsafe_code)]
@@ -46,5 +48,6 @@ mod upgrade;
 pub mod verbs;
 
 pub use config::RdmaConfig;
+pub use devices::DeviceStatus;
 pub use tally::LaneActivity;
 pub use upgrade::{LaneInfo, RdmaUpgrade};

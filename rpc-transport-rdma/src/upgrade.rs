@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -16,7 +16,8 @@ use crate::account::{Account, Holding};
 use crate::blob::Blob;
 use crate::connection::{Connection, ConnectionLimits};
 use crate::credits::{RESERVE, WINDOW_MIN};
-use crate::device::{PortQuery, find_port};
+use crate::device::PortQuery;
+use crate::devices::{DeviceStatus, Devices, OnLost};
 use crate::lane::{Lane, Place};
 use crate::memory::SlotPool;
 use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
@@ -24,7 +25,7 @@ use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
 use crate::puller::Puller;
 use crate::tally::LaneActivity;
 use crate::transport::RdmaTransport;
-use crate::verbs::{Ibverbs, Port, Provider, QueuePair, QueuePairConfig};
+use crate::verbs::{Device, Ibverbs, Port, Provider, QueuePair, QueuePairConfig};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
 /// gives up after about half a second, twice that on a device that stretches its timeouts.
@@ -34,11 +35,14 @@ const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 /// of it in flight and half being filled, in one page of memory.
 const CONTROL_SLOTS: u32 = 32;
 
+/// The lanes by the names of their devices.
+type Lanes = Mutex<HashMap<String, Arc<Lane>>>;
+
 /// The way to RDMA. One of these holds the lanes of every device that is in use.
 pub struct RdmaUpgrade {
-    provider: Box<dyn Provider>,
+    devices: Devices,
     config: RdmaConfig,
-    lanes: Mutex<HashMap<String, Arc<Lane>>>,
+    lanes: Arc<Lanes>,
 }
 
 impl RdmaUpgrade {
@@ -51,7 +55,8 @@ impl RdmaUpgrade {
     /// The way to the devices of another provider of verbs.
     #[must_use]
     pub fn with_provider(provider: Box<dyn Provider>, config: RdmaConfig) -> Self {
-        Self { provider, config, lanes: Mutex::default() }
+        let lanes = Arc::default();
+        Self { devices: Devices::new(provider, let_go_of(&lanes)), config, lanes }
     }
 
     /// What each lane in use has: its device, its connections, and the memory that all of them
@@ -72,10 +77,16 @@ impl RdmaUpgrade {
         infos.collect()
     }
 
+    /// What is known of every device that is or was in use, its events included.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceStatus> {
+        self.devices.status()
+    }
+
     fn port(&self, local: Option<IpAddr>) -> Result<Port, Declined> {
         let address = local.ok_or_else(|| Declined::new("the connection has no IP address"))?;
         let query = PortQuery { address, device: self.config.device.as_deref() };
-        find_port(&*self.provider, query).map_err(|error| Declined::new(error.to_string()))
+        self.devices.find(query).map_err(|error| declined(&error))
     }
 
     /// The lane of a device; made at the first connection, and anew when its task has ended.
@@ -87,6 +98,7 @@ impl RdmaUpgrade {
         }
         let lane = Lane::start(&port.device, &self.config).map_err(|error| declined(&error))?;
         let lane = Arc::new(lane);
+        self.devices.attach(port, &lane.shared);
         lanes.insert(name.to_owned(), Arc::clone(&lane));
         Ok(lane)
     }
@@ -114,8 +126,25 @@ impl RdmaUpgrade {
 
 impl fmt::Debug for RdmaUpgrade {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RdmaUpgrade").field("lanes", &self.lanes()).finish_non_exhaustive()
+        f.debug_struct("RdmaUpgrade")
+            .field("devices", &self.devices)
+            .field("lanes", &self.lanes())
+            .finish_non_exhaustive()
     }
+}
+
+/// Takes the lanes of a lost device out of the list, which would keep the device open.
+fn let_go_of(lanes: &Arc<Lanes>) -> OnLost {
+    let lanes: Weak<Lanes> = Arc::downgrade(lanes);
+    Box::new(move |device: &Device| {
+        let Some(lanes) = lanes.upgrade() else { return };
+        let mut kept = lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_lost = |lane: &Arc<Lane>| lane.shared.attachment.device().is_same(device);
+        let lost: Vec<_> = kept.extract_if(|_, lane| is_lost(lane)).collect();
+        // Closing a device may wait for the system.
+        drop(kept);
+        drop(lost);
+    })
 }
 
 /// What a lane says of itself.
@@ -291,6 +320,9 @@ fn declined(error: &dyn std::error::Error) -> Declined {
     Declined::new(words)
 }
 
+#[cfg(test)]
+#[path = "upgrade_event_tests.rs"]
+mod event_tests;
 #[cfg(test)]
 #[path = "upgrade_tests.rs"]
 mod tests;

@@ -27,7 +27,7 @@ const GRANT: u32 = 16;
 
 /// What a connection's handler was told.
 #[derive(Debug, Default)]
-struct Recorder {
+pub(super) struct Recorder {
     frames: Mutex<Vec<Bytes>>,
     closed: Mutex<Option<CloseReason>>,
 }
@@ -37,7 +37,7 @@ impl Recorder {
         self.frames.lock().unwrap().clone()
     }
 
-    fn closed(&self) -> Option<CloseReason> {
+    pub(super) fn closed(&self) -> Option<CloseReason> {
         self.closed.lock().unwrap().clone()
     }
 }
@@ -63,22 +63,22 @@ impl Handler for Recorder {
 }
 
 /// A lane over the mock device. Peers are played by the test.
-struct Rig {
-    mock: MockDevice,
-    upgrade: RdmaUpgrade,
+pub(super) struct Rig {
+    pub(super) mock: MockDevice,
+    pub(super) upgrade: RdmaUpgrade,
 }
 
 /// One end under test; the other is the test's.
-struct End {
+pub(super) struct End {
     mock: MockDevice,
     joined: Joined,
     epoch: u32,
-    number: u32,
+    pub(super) number: u32,
     window: u32,
 }
 
 impl Rig {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::with_close_timeout(LIMIT)
     }
 
@@ -103,7 +103,7 @@ impl Rig {
         End { mock: self.mock.clone(), joined, epoch, number, window }
     }
 
-    fn open(&self) -> (End, Arc<Recorder>) {
+    pub(super) fn open(&self) -> (End, Arc<Recorder>) {
         let (end, recorder) = (self.connect(), Arc::new(Recorder::default()));
         end.connection().start(recorder.clone());
         (end, recorder)
@@ -111,7 +111,7 @@ impl Rig {
 }
 
 impl End {
-    fn connection(&self) -> &Arc<Connection> {
+    pub(super) fn connection(&self) -> &Arc<Connection> {
         self.joined.connection.as_ref().unwrap()
     }
 
@@ -148,7 +148,7 @@ impl End {
     }
 
     /// The device gives everything back, as it does after a halt.
-    fn flush(&self) {
+    pub(super) fn flush(&self) {
         let (_, marker) =
             self.sends().into_iter().rfind(|(kind, _)| *kind == WorkKind::Marker).unwrap();
         let (work_id, queue_pair_number) = (marker.work_id, self.number);
@@ -167,7 +167,7 @@ fn granting(count: u32) -> Grant {
 }
 
 /// Lets the lane's task run until something holds.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..TURNS_MAX {
         if holds() {
             return;
@@ -177,7 +177,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what} did not happen");
 }
 
-async fn frame_arrives(end: &End, recorder: &Recorder, text: &[u8]) {
+pub(super) async fn frame_arrives(end: &End, recorder: &Recorder, text: &[u8]) {
     end.say(MessageKind::Frame, text);
     until("the frame", || recorder.frames().last().is_some_and(|frame| frame == text)).await;
 }

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::memory::{Access, Mapping, Region};
@@ -36,6 +36,11 @@ struct MockState {
     windows: u32,
     destroyed: usize,
     destroy_fails: bool,
+    events: VecDeque<AsyncEvent>,
+    waker: Option<Waker>,
+    port_down: bool,
+    gid_gone: bool,
+    openings: Vec<Weak<MockDevice>>,
 }
 
 /// Where a region lies.
@@ -113,6 +118,32 @@ impl MockDevice {
         self.state().destroyed
     }
 
+    /// Lets an event happen to the device.
+    pub(crate) fn happen(&self, event: AsyncEvent) {
+        let mut state = self.state();
+        state.events.push_back(event);
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Takes the port down or up; nobody is told.
+    pub(crate) fn set_port_down(&self, is_down: bool) {
+        self.state().port_down = is_down;
+    }
+
+    /// Takes the port's only GID away or gives it back; nobody is told.
+    pub(crate) fn set_gid_gone(&self, is_gone: bool) {
+        self.state().gid_gone = is_gone;
+    }
+
+    /// How often the device was opened, and how many of these openings are not closed.
+    pub(crate) fn openings(&self) -> (usize, usize) {
+        let state = self.state();
+        let open = state.openings.iter().filter(|opening| opening.strong_count() > 0);
+        (state.openings.len(), open.count())
+    }
+
     pub(crate) fn errors_set(&self) -> usize {
         self.state().errors_set
     }
@@ -167,7 +198,9 @@ unsafe impl Provider for MockDevice {
     }
 
     fn open(&self, _name: &str) -> Result<Arc<dyn RawDevice>, VerbsError> {
-        Ok(Arc::new(self.clone()))
+        let opening = Arc::new(self.clone());
+        self.state().openings.push(Arc::downgrade(&opening));
+        Ok(opening)
     }
 }
 
@@ -192,7 +225,7 @@ unsafe impl RawDevice for MockDevice {
 
     fn port(&self, _number: u8) -> Result<PortAttributes, VerbsError> {
         Ok(PortAttributes {
-            state: PortState::Active,
+            state: if self.state().port_down { PortState::Inactive(1) } else { PortState::Active },
             active_mtu: Mtu::B4096,
             message_len_max: 1 << 23,
             lid: 0,
@@ -201,11 +234,19 @@ unsafe impl RawDevice for MockDevice {
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
+        if self.state().gid_gone {
+            return Ok(Vec::new());
+        }
         let gid = Gid::from_ip(MOCK_ADDRESS);
         Ok(vec![GidEntry { port: 1, index: 0, gid, kind: GidKind::RoceV2 }])
     }
 
-    fn poll_async_event(&self, _: &mut Context<'_>) -> Poll<Result<AsyncEvent, VerbsError>> {
+    fn poll_async_event(&self, context: &mut Context<'_>) -> Poll<Result<AsyncEvent, VerbsError>> {
+        let mut state = self.state();
+        if let Some(event) = state.events.pop_front() {
+            return Poll::Ready(Ok(event));
+        }
+        state.waker = Some(context.waker().clone());
         Poll::Pending
     }
 
@@ -311,7 +352,9 @@ unsafe impl RawMemoryWindow for MockWindow {
 
 impl Drop for MockRegion {
     fn drop(&mut self) {
-        self.device.state().regions.retain(|(key, _)| key.0 != self.key);
+        let mut state = self.device.state();
+        state.regions.retain(|(key, _)| key.0 != self.key);
+        state.receives.retain(|receive| receive.segment.key.0 != self.key);
     }
 }
 

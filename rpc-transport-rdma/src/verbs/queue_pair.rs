@@ -261,6 +261,12 @@ impl QueuePair {
         (self.config.send_depth as usize).saturating_sub(self.in_flight.len())
     }
 
+    /// The port that it uses, as it was when the queue pair was made.
+    #[must_use]
+    pub fn port(&self) -> &Port {
+        &self.port
+    }
+
     /// Its number, which its receives' completions carry.
     #[must_use]
     pub fn number(&self) -> u32 {

@@ -1,5 +1,6 @@
 //! That payloads really go by verbs, and what happens to a path in between: processes killed and
-//! calls dropped in the middle of a READ, runtimes that end, lanes that are full, proofs that fail.
+//! calls dropped in the middle of a READ, runtimes that end, lanes that are full or idle or besieged,
+//! proofs that fail.
 //!
 //! Needs RDMA devices that count what Soft-RoCE counts, like those of the virtual machine that
 //! `cargo xtask test` starts, and nobody else on them. As in `tests/rdma.rs`, the variable
@@ -12,6 +13,8 @@ mod child;
 mod device;
 mod dropped;
 mod fallback;
+mod greed;
+mod idle;
 mod killed;
 mod proxy;
 mod rig;
@@ -30,7 +33,9 @@ type Test = (&'static str, fn(&Rig) -> Result<(), Failure>);
 const TESTS: &[Test] = &[
     ("small_calls_go_by_send", by_verbs::small_calls_go_by_send),
     ("large_payloads_go_by_read", by_verbs::large_payloads_go_by_read),
-    ("sixty_four_connections_share_one_receive_queue", shared_queue::sixty_four_connections),
+    ("connections_share_one_receive_queue", shared_queue::connections_share_one_queue),
+    ("eight_greedy_clients_share_alike_and_keep_nobody_out", greed::eight_greedy_clients),
+    ("idle_connections_make_no_wakeups", idle::no_wakeups),
     ("a_client_killed_while_its_upload_is_read", killed::client_uploading),
     ("a_client_killed_while_it_reads_a_download", killed::client_downloading),
     ("a_server_killed_while_its_download_is_read", killed::server_downloading),

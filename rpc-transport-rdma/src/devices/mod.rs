@@ -1,0 +1,17 @@
+//! The devices in use: each is opened once, and one task a device waits for what happens to it.
+//!
+//! A device is in use as long as it has a lane. Only then is it kept open, because who holds a
+//! device open holds up its removal, and only then does somebody listen, so that what is known of
+//! its ports can be kept until an event says otherwise.
+//!
+//! Deliberately not here: the choice between ports, which is `device`'s, and what a lane does.
+
+mod cache;
+mod counts;
+mod reach;
+mod response;
+mod watch;
+
+pub(crate) use cache::{Devices, OnLost};
+pub use counts::DeviceStatus;
+pub(crate) use reach::Reach;

@@ -1,0 +1,83 @@
+//! What an asynchronous event asks for. Pure.
+
+use crate::verbs::{AsyncEvent, AsyncEventKind};
+
+/// What to do about an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Response {
+    /// It is counted, and nothing follows from it.
+    Ignore,
+    /// Ports may be usable that were not: they are looked up anew.
+    LookAgain,
+    /// The connections of a port end; those of all ports if the event names none.
+    EndPort(Option<u8>),
+    /// The addresses of ports may have changed: connections whose own is gone end.
+    CheckAddresses,
+    /// The connection of a queue pair ends.
+    EndQueuePair(u32),
+    /// A queue that connections share is broken: the lanes of the device end.
+    EndLanes,
+    /// The device is gone.
+    EndDevice,
+    /// A shared receive queue runs low.
+    Refill,
+}
+
+/// What `event` asks for.
+pub(super) fn response(event: &AsyncEvent) -> Response {
+    match event.kind {
+        AsyncEventKind::PortActive => Response::LookAgain,
+        AsyncEventKind::PortError => Response::EndPort(event.port),
+        AsyncEventKind::GidChange | AsyncEventKind::LidChange => Response::CheckAddresses,
+        AsyncEventKind::QueuePairFatal
+        | AsyncEventKind::QueuePairRequestError
+        | AsyncEventKind::QueuePairAccessError => {
+            event.queue_pair_number.map_or(Response::Ignore, Response::EndQueuePair)
+        }
+        AsyncEventKind::CompletionQueueError | AsyncEventKind::SharedReceiveQueueError => {
+            Response::EndLanes
+        }
+        AsyncEventKind::DeviceFatal => Response::EndDevice,
+        AsyncEventKind::ReceiveLimit => Response::Refill,
+        // The last may never come, so that nothing may depend on it.
+        AsyncEventKind::LastReceiveReached | AsyncEventKind::Other(_) => Response::Ignore,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kind: AsyncEventKind) -> Response {
+        response(&AsyncEvent { kind, port: Some(2), queue_pair_number: Some(17) })
+    }
+
+    #[test]
+    fn each_kind_of_event_has_its_response() {
+        let expected = [
+            (AsyncEventKind::CompletionQueueError, Response::EndLanes),
+            (AsyncEventKind::SharedReceiveQueueError, Response::EndLanes),
+            (AsyncEventKind::QueuePairFatal, Response::EndQueuePair(17)),
+            (AsyncEventKind::QueuePairRequestError, Response::EndQueuePair(17)),
+            (AsyncEventKind::QueuePairAccessError, Response::EndQueuePair(17)),
+            (AsyncEventKind::DeviceFatal, Response::EndDevice),
+            (AsyncEventKind::PortActive, Response::LookAgain),
+            (AsyncEventKind::PortError, Response::EndPort(Some(2))),
+            (AsyncEventKind::GidChange, Response::CheckAddresses),
+            (AsyncEventKind::LidChange, Response::CheckAddresses),
+            (AsyncEventKind::ReceiveLimit, Response::Refill),
+            (AsyncEventKind::LastReceiveReached, Response::Ignore),
+            (AsyncEventKind::Other(99), Response::Ignore),
+        ];
+        for (kind, response) in expected {
+            assert_eq!(of(kind), response, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_without_its_subject_harms_nobody_else() {
+        let event = |kind| AsyncEvent { kind, port: None, queue_pair_number: None };
+        assert_eq!(response(&event(AsyncEventKind::QueuePairFatal)), Response::Ignore);
+        assert_eq!(response(&event(AsyncEventKind::PortError)), Response::EndPort(None));
+    }
+}
