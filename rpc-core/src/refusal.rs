@@ -100,6 +100,7 @@ pub(crate) fn deadline_exceeded() -> Status {
 pub(crate) fn withheld(reason: Withheld) -> Status {
     match reason {
         Withheld::Expired => deadline_exceeded(),
+        Withheld::GivenUp => Status::cancelled("the sender took a large message back"),
         Withheld::NoMemory(words) => Status::resource_exhausted(words),
     }
 }

@@ -74,6 +74,13 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// When the transport is closed; the frame is not sent.
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError>;
 
+    /// Gives up the large frames of a call, either way: nobody wants them any more. What is being
+    /// received stops where it can, what was offered is taken back, and the memory is free once
+    /// neither the peer nor a device uses it. Frames that were announced and stop here are
+    /// reported by [`Handler::handle_withheld`]. What cannot be stopped goes on as if nothing had
+    /// been said, and so does everything in a transport that does not implement this.
+    fn abandon(&self, _call: u64) {}
+
     /// Ends the link: what was sent is flushed within a bound of time, then the handler hears
     /// [`Handler::handle_closed`]. Closing twice is closing once.
     fn close(&self);
@@ -139,6 +146,8 @@ pub enum Admission {
 pub enum Withheld {
     /// Its deadline had passed when the transport was to begin with it.
     Expired,
+    /// Its call was given up, on this side or by the peer.
+    GivenUp,
     /// There can be no memory for it; the words name the limit and how to raise it.
     NoMemory(String),
 }

@@ -11,6 +11,13 @@ use crate::shares::{BASE, Ledger};
 /// The window that the peers of a lane promise back.
 const PEER_WINDOW: u32 = 8;
 
+impl Holding {
+    /// Takes more slots than a connection begins with.
+    pub(crate) fn widen(&mut self, count: u32) {
+        self.extra += self.shares.change(|ledger| ledger.grow(self.window(), count));
+    }
+}
+
 /// A lane with its connections, each with its peer and what is on its way between them.
 struct World {
     shares: Arc<Shares>,
@@ -90,9 +97,8 @@ impl World {
     }
 
     fn is_quiet(&self) -> bool {
-        let is_quiet = |link: &Link| {
-            link.backlog == 0 && link.to_us.is_empty() && link.to_peer.is_empty()
-        };
+        let is_quiet =
+            |link: &Link| link.backlog == 0 && link.to_us.is_empty() && link.to_peer.is_empty();
         self.links.iter().all(is_quiet)
     }
 

@@ -11,6 +11,10 @@ pub struct RdmaConfig {
     /// The device to use, for example `mlx5_0`; by default the one that has the connection's
     /// local address.
     pub device: Option<String>,
+    /// Lanes of a device: 1 by default, so that their memory stays below the limit named next.
+    /// Each has a task of its own, so more serve more processors; connections go where the fewest
+    /// are.
+    pub lanes: u16,
     /// Receive slots shared by all connections of a lane: 1,024 by default. With slots of
     /// 4,352 bytes that is 4.3 MiB, which together with the send slots stays below Debian's
     /// default limit of 8 MiB of locked memory.
@@ -44,6 +48,16 @@ pub struct RdmaConfig {
     pub spin: Duration,
     /// How long a queue pair waits and retries.
     pub connect: ConnectOptions,
+    /// How long a peer may keep a large frame that it was offered: 60 s by default, so that one
+    /// that takes and never gives back holds memory for a minute and then no connection. A peer
+    /// with these rules refuses what it has had no memory for in half that time.
+    pub release_timeout: Duration,
+    /// How long a peer may take to let go of a large frame whose call was given up: 5 s by
+    /// default. It has to stop between two READs of at most `read_len_max` bytes, which takes
+    /// milliseconds, and its device gives up on a dead link after about half a second; longer
+    /// means that it does not run. Then the connection ends, because that alone takes the memory
+    /// back.
+    pub cancel_timeout: Duration,
     /// How long a closing connection may take to finish what it was given: 5 s by default.
     pub close_timeout: Duration,
 }
@@ -52,6 +66,7 @@ impl Default for RdmaConfig {
     fn default() -> Self {
         Self {
             device: None,
+            lanes: 1,
             receive_slots: 1024,
             slot_len: 4352,
             send_slots: 256,
@@ -64,6 +79,8 @@ impl Default for RdmaConfig {
             reads_max: 16,
             spin: Duration::from_micros(20),
             connect: ConnectOptions::default(),
+            release_timeout: Duration::from_secs(60),
+            cancel_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(5),
         }
     }

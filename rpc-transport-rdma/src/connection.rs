@@ -3,27 +3,24 @@
 //! Senders push and post in their own task. Everything that arrives is handled by the lane's task
 //! alone, so that calls of the [`Handler`] never overlap.
 
+mod cancelling;
+mod pulling;
+
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rpc_core::Deadline;
-use rpc_core::transport::{Admission, CloseReason, Counters, Handler, TransportError, Withheld};
-use rpc_core::wire::{HEADER_LEN, ProtocolError};
-use tokio::sync::Semaphore;
+use rpc_core::transport::{CloseReason, Counters, Handler, TransportError};
+use rpc_core::wire::HEADER_LEN;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::devices::Reach;
 use crate::lane::{Kick, LaneShared};
-use crate::memory::{LargeBuffer, PoolError};
-use crate::message::{Offer, Released};
 use crate::path::{Arrival, Outgoing, Path, Phase};
 use crate::verbs::Completion;
-
-/// Transfers up to this length get their memory in the lane's task; registering that much takes
-/// less than the hop to another task and back. More may take milliseconds, which a lane has not.
-const PULL_IN_PLACE_LEN_MAX: usize = 256 << 10;
 
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a lane's default 256.
@@ -47,6 +44,12 @@ pub(crate) struct Connection {
     pub(crate) ending: CancellationToken,
     /// Set when the queue pair is gone.
     pub(crate) ended: CancellationToken,
+    /// Wakes who waits for memory for a transfer, when one is stopped.
+    stopped: Notify,
+    /// Wakes who watches what the peer was offered, when some of it is taken back.
+    withdrawn: Notify,
+    /// Whether somebody watches.
+    is_watching: AtomicBool,
     /// Taken when the connection ends, because the handler owns the transport that owns this.
     handler: Mutex<Option<Arc<dyn Handler>>>,
     path: Mutex<State>,
@@ -77,6 +80,9 @@ impl Connection {
             proven: CancellationToken::new(),
             ending: CancellationToken::new(),
             ended: CancellationToken::new(),
+            stopped: Notify::new(),
+            withdrawn: Notify::new(),
+            is_watching: AtomicBool::new(false),
             handler: Mutex::new(None),
             path: Mutex::new(State::Alive(Box::new(path))),
         }
@@ -118,8 +124,21 @@ impl Connection {
         if let Some(reason) = reason {
             self.halt(path, reason);
         }
+        let (withheld, is_exposed) = (path.take_withheld(), path.is_exposed());
         drop(state);
+        if is_exposed {
+            self.watch();
+        }
+        self.report_withheld(withheld);
         result.map_err(|reason| TransportError::Closed { reason })
+    }
+
+    /// Looks at the path, unless it has ended.
+    fn look<R>(&self, at: impl FnOnce(&Path) -> R) -> Option<R> {
+        match &*self.state() {
+            State::Alive(path) => Some(at(path)),
+            State::Ended(_) => None,
+        }
     }
 
     /// Stops the path, and sees to it that it ends within bounds.
@@ -327,82 +346,6 @@ impl Connection {
         }
     }
 
-    fn handle_offer(
-        self: &Arc<Self>,
-        handler: &dyn Handler,
-        transfer: u32,
-        offer: Offer,
-    ) -> Result<(), ProtocolError> {
-        let admission = handler.handle_announced(&offer.prefix, offer.frame_len)?;
-        let Admission::Accept { deadline } = admission else {
-            self.release(transfer);
-            return Ok(());
-        };
-        let len = usize::try_from(offer.frame_len).ok();
-        if let Some(len) = len.filter(|len| *len <= PULL_IN_PLACE_LEN_MAX) {
-            match self.lane.sinks.try_take(len) {
-                Ok(sink) => {
-                    self.pull(transfer, offer, sink);
-                    return Ok(());
-                }
-                Err(PoolError::Exhausted { .. }) => {}
-                Err(error) => return self.withhold(handler, transfer, &offer, &error),
-            }
-        }
-        self.lane.runtime.spawn(Arc::clone(self).pull_later(transfer, offer, deadline));
-        Ok(())
-    }
-
-    /// Waits for memory and then pulls. The lane's task delivers the outcome, whatever it is.
-    async fn pull_later(self: Arc<Self>, transfer: u32, offer: Offer, deadline: Option<Deadline>) {
-        let len = usize::try_from(offer.frame_len).unwrap_or(usize::MAX);
-        let sink = tokio::select! {
-            () = self.ending.cancelled() => return,
-            sink = self.lane.sinks.take(len) => sink,
-        };
-        // Last look at the deadline before the first READ; a READ is never posted for nothing.
-        let is_late = deadline.is_some_and(|deadline| deadline.has_passed(Instant::now()));
-        let reason = match sink {
-            Ok(sink) if !is_late => return self.pull(transfer, offer, sink),
-            Ok(_) => Withheld::Expired,
-            Err(error) => no_memory(&error),
-        };
-        self.release(transfer);
-        let prefix = offer.prefix;
-        Arc::clone(&self.lane).kick(Kick::Withheld(self, prefix, reason));
-    }
-
-    fn withhold(
-        self: &Arc<Self>,
-        handler: &dyn Handler,
-        transfer: u32,
-        offer: &Offer,
-        error: &PoolError,
-    ) -> Result<(), ProtocolError> {
-        self.release(transfer);
-        handler.handle_withheld(&offer.prefix, no_memory(error))
-    }
-
-    /// Tells the handler of a frame that will not come. For the lane's task.
-    pub(crate) fn handle_withheld(self: &Arc<Self>, prefix: &[u8; HEADER_LEN], reason: Withheld) {
-        let Some(handler) = self.handler() else { return };
-        if let Err(error) = handler.handle_withheld(prefix, reason) {
-            self.fail(error.into());
-        }
-    }
-
-    fn pull(self: &Arc<Self>, transfer: u32, offer: Offer, sink: LargeBuffer) {
-        // A path that has ended meanwhile takes its memory back by dropping it.
-        let _ = self.with_path(|path| Ok(path.pull(transfer, offer.segments, sink)?));
-    }
-
-    fn release(self: &Arc<Self>, transfer: u32) {
-        let _ = self.with_path(|path| {
-            path.push_release(transfer, Released::Refused);
-            Ok(())
-        });
-    }
-
     /// Asks the peer for credits that it does not use. For the lane's task.
     pub(crate) fn recall(self: &Arc<Self>) {
         // A path that has ended gives everything back.
@@ -477,12 +420,4 @@ impl fmt::Debug for Connection {
 
 fn closed_unless(may: bool) -> Result<(), TransportError> {
     if may { Ok(()) } else { Err(TransportError::Closed { reason: CloseReason::Local }) }
-}
-
-fn no_memory(error: &PoolError) -> Withheld {
-    let knob = match error {
-        PoolError::TooLarge { .. } | PoolError::Exhausted { .. } => " (rdma.sink_bytes_max)",
-        PoolError::Register(_) => "",
-    };
-    Withheld::NoMemory(format!("{error}{knob}"))
 }

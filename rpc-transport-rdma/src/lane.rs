@@ -20,6 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::RdmaConfig;
 use crate::account::Holding;
+use crate::cancellations::Cancellations;
 use crate::connection::Connection;
 use crate::memory::{Access, RegionPool, SlotPool};
 use crate::pressure::Pressure;
@@ -52,6 +53,7 @@ pub(crate) struct LaneShared {
     pub(crate) send_slots: Arc<SlotPool>,
     pub(crate) sources: Arc<RegionPool>,
     pub(crate) sinks: Arc<RegionPool>,
+    pub(crate) cancellations: Arc<Cancellations>,
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
     pub(crate) shares: Arc<Shares>,
@@ -104,6 +106,23 @@ pub(crate) struct Place {
 impl Lane {
     /// Makes a lane on a device, and starts its task in the current tokio runtime.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
+        let sources = RegionPool::new(device, Access::Source, config.source_bytes_max);
+        let sinks = RegionPool::new(device, Access::Sink, config.sink_bytes_max);
+        Self::start_with(device, config, [sources, sinks])
+    }
+
+    /// Makes another lane on the same device, which shares the memory for large frames.
+    pub(crate) fn start_sibling(&self) -> Result<Self, VerbsError> {
+        let LaneShared { attachment, config, sources, sinks, .. } = &*self.shared;
+        let pools = [Arc::clone(sources), Arc::clone(sinks)];
+        Self::start_with(attachment.device(), config, pools)
+    }
+
+    fn start_with(
+        device: &Device,
+        config: &RdmaConfig,
+        [sources, sinks]: [Arc<RegionPool>; 2],
+    ) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
         let sends = config.connections_max.saturating_mul(config.send_depth.saturating_add(1));
         let wanted = slots.saturating_add(sends);
@@ -124,8 +143,9 @@ impl Lane {
             runtime: Handle::current(),
             attachment: receives.attachment(),
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
-            sources: RegionPool::new(device, Access::Source, config.source_bytes_max),
-            sinks: RegionPool::new(device, Access::Sink, config.sink_bytes_max),
+            sources,
+            sinks,
+            cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             shares: Arc::new(Shares::new(ledger)),
             tally: Arc::default(),

@@ -14,6 +14,8 @@ mod account;
 #[forbid(unsafe_code)]
 mod blob;
 #[forbid(unsafe_code)]
+mod cancellations;
+#[forbid(unsafe_code)]
 mod config;
 #[forbid(unsafe_code)]
 mod connection;
@@ -25,9 +27,13 @@ pub mod device;
 mod devices;
 #[forbid(unsafe_code)]
 mod lane;
+#[forbid(unsafe_code)]
+mod lanes;
 pub mod memory;
 #[forbid(unsafe_code)]
 mod message;
+#[forbid(unsafe_code)]
+mod offered;
 #[forbid(unsafe_code)]
 mod path;
 #[forbid(unsafe_code)]
@@ -47,6 +53,7 @@ mod transport;
 mod upgrade;
 pub mod verbs;
 
+pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
 pub use devices::DeviceStatus;
 pub use tally::LaneActivity;

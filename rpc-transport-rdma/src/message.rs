@@ -4,13 +4,13 @@
 //!
 //! | offset | size | field |
 //! |--:|--:|---|
-//! | 0 | 1 | kind: 1 frame, 2 offer, 3 release, 4 grant, 5 probe, 6 probe answer |
+//! | 0 | 1 | kind: 1 frame, 2 offer, 3 release, 4 grant, 5 probe, 6 probe answer, 7 cancel |
 //! | | | 8 recall, 9 return; 128 more when the sender has more to send than credit |
-//! | 1 | 1 | outcome of a release: 0 read, 1 refused; else zero |
+//! | 1 | 1 | outcome of a release: 0 read, 1 refused, 2 stopped; else zero |
 //! | 2 | 2 | how many grants, probes and answers came in, modulo 2^16 |
 //! | 4 | 4 | epoch, which the receiver chose for this path |
 //! | 8 | 4 | grant: how many messages the sender of this may be sent in all, modulo 2^32 |
-//! | 12 | 4 | transfer of an offer or a release; else zero |
+//! | 12 | 4 | transfer of an offer, a release or a cancel; else zero |
 //! | | | of a recall the credits to keep, of a return those given back so far, modulo 2^32 |
 //!
 //! A frame follows its header. After the header of an offer come `frame_len: u64`,
@@ -104,6 +104,9 @@ pub(crate) enum MessageKind {
     Probe,
     /// Answers a probe.
     ProbeAnswer,
+    /// The sender of an offer wants its memory back. The answer is the release, which says how far
+    /// the receiver came; one that crossed the cancel is answer enough.
+    Cancel { transfer: u32 },
     /// Asks for the credits that are not in use, but for `keep`.
     Recall { keep: u32 },
     /// Gives credits back, `returned` in all since the path began. It takes one itself.
@@ -124,6 +127,8 @@ pub(crate) enum Released {
     Read,
     /// Nothing was read.
     Refused,
+    /// A part was read, and no more will be.
+    Stopped,
 }
 
 impl MessageHeader {
@@ -133,9 +138,11 @@ impl MessageHeader {
             MessageKind::Offer { transfer } => (2, 0, transfer),
             MessageKind::Release { transfer, outcome: Released::Read } => (3, 0, transfer),
             MessageKind::Release { transfer, outcome: Released::Refused } => (3, 1, transfer),
+            MessageKind::Release { transfer, outcome: Released::Stopped } => (3, 2, transfer),
             MessageKind::Grant => (4, 0, 0),
             MessageKind::Probe => (5, 0, 0),
             MessageKind::ProbeAnswer => (6, 0, 0),
+            MessageKind::Cancel { transfer } => (7, 0, transfer),
             MessageKind::Recall { keep } => (8, 0, keep),
             MessageKind::Return { returned } => (9, 0, returned),
         };
@@ -155,9 +162,11 @@ impl MessageHeader {
             (2, 0) => MessageKind::Offer { transfer },
             (3, 0) => MessageKind::Release { transfer, outcome: Released::Read },
             (3, 1) => MessageKind::Release { transfer, outcome: Released::Refused },
+            (3, 2) => MessageKind::Release { transfer, outcome: Released::Stopped },
             (4, 0) => MessageKind::Grant,
             (5, 0) => MessageKind::Probe,
             (6, 0) => MessageKind::ProbeAnswer,
+            (7, 0) => MessageKind::Cancel { transfer },
             (8, 0) => MessageKind::Recall { keep: transfer },
             (9, 0) => MessageKind::Return { returned: transfer },
             (kind, outcome) => {
@@ -267,6 +276,8 @@ mod tests {
             MessageKind::Offer { transfer: 3 },
             MessageKind::Release { transfer: 4, outcome: Released::Read },
             MessageKind::Release { transfer: 5, outcome: Released::Refused },
+            MessageKind::Release { transfer: 6, outcome: Released::Stopped },
+            MessageKind::Cancel { transfer: u32::MAX },
             MessageKind::Grant,
             MessageKind::Probe,
             MessageKind::ProbeAnswer,

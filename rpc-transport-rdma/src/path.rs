@@ -10,22 +10,24 @@
 //! borrows one. What a peer may READ stays in `offered` until it is released, or until the queue
 //! pair is gone. What arrives becomes an [`Arrival`], which is delivered when the lock is released.
 
+mod cancelling;
+mod posting;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rpc_core::transport::{CloseReason, Counters};
+use rpc_core::transport::{CloseReason, Counters, Withheld};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
-use slab::Slab;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::account::Account;
+use crate::cancellations::Cancellations;
 use crate::credits::RESERVE;
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
-use crate::message::{
-    MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, OfferedSegment, Released,
-};
-use crate::puller::Puller;
+use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Released};
+use crate::offered::Offered;
+use crate::puller::{Outcome, Puller, Wanted};
 use crate::verbs::{Completion, Done, QueuePair, Work};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
@@ -42,7 +44,16 @@ pub(crate) enum Outgoing {
     /// A frame that lies in its slot, behind room for the header.
     Frame { slot: Slot, len: usize, permit: OwnedSemaphorePermit },
     /// A frame to be offered, and the slot for the offer.
-    Offer { buffer: LargeBuffer, slot: Slot, permit: OwnedSemaphorePermit },
+    Offer {
+        buffer: LargeBuffer,
+        slot: Slot,
+        permit: OwnedSemaphorePermit,
+        /// The call that the frame is of.
+        call: u64,
+        /// Whether the call was given up while the offer waited. It goes out all the same, since
+        /// what follows it may name it, and is taken back at once.
+        is_given_up: bool,
+    },
     /// A frame that is a header alone. It waits here for its turn, so that what gives up a call
     /// does not come before the call; its slot is a control slot.
     Control([u8; HEADER_LEN]),
@@ -95,8 +106,11 @@ pub(crate) struct Path {
     control: VecDeque<MessageKind>,
     control_slots: Arc<SlotPool>,
     outgoing: VecDeque<Outgoing>,
-    offered: Slab<LargeBuffer>,
+    offered: Offered<LargeBuffer>,
     puller: Puller<Arc<Sink>>,
+    /// Frames that were announced and will not come, of which the handler has to be told.
+    withheld: Vec<([u8; HEADER_LEN], Withheld)>,
+    cancellations: Arc<Cancellations>,
     batch: VecDeque<Work>,
     /// For every send in `batch` or posted, in order, what comes back with its completion.
     permits: VecDeque<Option<OwnedSemaphorePermit>>,
@@ -111,6 +125,7 @@ impl Path {
         credits: Account,
         control_slots: Arc<SlotPool>,
         puller: Puller<Arc<Sink>>,
+        cancellations: Arc<Cancellations>,
     ) -> Self {
         Self {
             queue_pair,
@@ -122,8 +137,10 @@ impl Path {
             control: VecDeque::new(),
             control_slots,
             outgoing: VecDeque::new(),
-            offered: Slab::new(),
+            offered: Offered::default(),
             puller,
+            withheld: Vec::new(),
+            cancellations,
             batch: VecDeque::new(),
             permits: VecDeque::new(),
             done: Vec::new(),
@@ -153,7 +170,12 @@ impl Path {
         self.control.push_back(MessageKind::Probe);
     }
 
-    pub(crate) fn push_release(&mut self, transfer: u32, outcome: Released) {
+    /// Refuses what the peer offered under `transfer`.
+    pub(crate) fn push_refusal(&mut self, transfer: u32) {
+        self.push_release(transfer, Released::Refused);
+    }
+
+    fn push_release(&mut self, transfer: u32, outcome: Released) {
         self.control.push_back(MessageKind::Release { transfer, outcome });
     }
 
@@ -164,14 +186,14 @@ impl Path {
         }
     }
 
-    /// Begins to pull what the peer offered under `transfer`.
-    pub(crate) fn pull(
-        &mut self,
-        transfer: u32,
-        segments: Vec<OfferedSegment>,
-        sink: LargeBuffer,
-    ) -> Result<(), ProtocolError> {
-        self.puller.begin(transfer, segments, Arc::new(Sink::new(sink)))
+    /// Takes note that what the peer offered under `transfer` is wanted.
+    pub(crate) fn accept(&mut self, transfer: u32, wanted: Wanted) -> Result<(), ProtocolError> {
+        self.puller.accept(transfer, wanted)
+    }
+
+    /// Begins to pull an accepted transfer. One that was stopped meanwhile needs no memory.
+    pub(crate) fn pull(&mut self, transfer: u32, sink: LargeBuffer) {
+        self.puller.begin(transfer, Arc::new(Sink::new(sink)));
     }
 
     /// Gives what arrived before the path was open, and opens it.
@@ -247,11 +269,15 @@ impl Path {
 
     fn handle_control(&mut self, kind: MessageKind) -> Result<(), ProtocolError> {
         match kind {
-            MessageKind::Release { transfer, .. } => {
-                if self.offered.try_remove(transfer as usize).is_none() {
-                    let value = transfer.into();
-                    return Err(ProtocolError::Invalid { what: "transfer of a release", value });
+            MessageKind::Release { transfer, outcome } => {
+                let released = self.offered.release(transfer)?;
+                if released.was_quarantined {
+                    self.cancellations.count_answer(outcome);
                 }
+            }
+            MessageKind::Cancel { transfer } => {
+                self.puller.stop(transfer, Withheld::GivenUp);
+                self.settle_stopped();
             }
             MessageKind::Probe => self.control.push_back(MessageKind::ProbeAnswer),
             MessageKind::ProbeAnswer => self.is_proven = true,
@@ -297,7 +323,7 @@ impl Path {
                     counters.received_bytes.add(len.into());
                     self.handle_read(sink, arrivals);
                 }
-                Work::Read { .. } => {}
+                Work::Read { .. } | Work::Bind(_) | Work::Invalidate(_) => {}
             }
         }
         self.done = done;
@@ -305,138 +331,15 @@ impl Path {
     }
 
     fn handle_read(&mut self, sink: Arc<Sink>, arrivals: &mut Vec<Arrival>) {
-        let Some(transfer) = self.puller.handle_read() else { return };
+        let Some(ended) = self.puller.handle_read() else { return };
+        if ended.outcome != Outcome::Whole {
+            return self.settle(ended);
+        }
         // The puller has let go of the sink with the transfer, so this READ held the last handle.
         if let Some(sink) = Arc::into_inner(sink) {
-            self.push_release(transfer, Released::Read);
+            self.push_release(ended.transfer, Released::Read);
             arrivals.push(Arrival::Large(sink.into_buffer().freeze()));
         }
-    }
-
-    /// Posts as much of what waits as credits and the queue pair allow.
-    pub(crate) fn flush(&mut self, counters: &Counters) -> Result<(), CloseReason> {
-        if self.is_corked || matches!(self.phase, Phase::Halting(_)) {
-            return Ok(());
-        }
-        loop {
-            self.fill(counters);
-            if self.batch.is_empty() {
-                return Ok(());
-            }
-            let waiting_count = self.send_count();
-            let posted = self.queue_pair.post(&mut self.batch);
-            self.credits.tally().posts.add(1);
-            counters.sent_count.add((waiting_count - self.send_count()) as u64);
-            match posted {
-                Ok(_) if self.batch.is_empty() && self.queue_pair.room() > 0 => {}
-                // A completion makes room, and whoever handles it flushes again.
-                Ok(_) => return Ok(()),
-                Err(error) => {
-                    let words = match std::error::Error::source(&error) {
-                        Some(source) => format!("cannot post to the RDMA path: {error}: {source}"),
-                        None => format!("cannot post to the RDMA path: {error}"),
-                    };
-                    return Err(CloseReason::Failed(words));
-                }
-            }
-        }
-    }
-
-    /// The messages in the batch. A READ is none: the peer's device answers it, and not the peer.
-    fn send_count(&self) -> usize {
-        self.batch.iter().filter(|work| matches!(work, Work::Send { .. })).count()
-    }
-
-    /// Moves what may go out now into the batch: control messages, then frames, then READs.
-    fn fill(&mut self, counters: &Counters) {
-        let room = self.queue_pair.room();
-        while self.batch.len() < room && self.fill_control() {}
-        while self.batch.len() < room && self.fill_outgoing(counters) {}
-        while self.batch.len() < room {
-            let Some(chunk) = self.puller.next_chunk() else { break };
-            let (sink, offset) = (chunk.sink, chunk.offset);
-            self.batch.push_back(Work::Read { sink, offset, len: chunk.len, remote: chunk.remote });
-        }
-        if self.batch.len() < room && self.credits.is_grant_due() {
-            self.fill_grant();
-        }
-    }
-
-    fn fill_control(&mut self) -> bool {
-        let Some(&kind) = self.control.front() else { return false };
-        let Some(slot) = self.control_slots.try_take() else { return false };
-        let may = match kind.is_reserved() {
-            true => self.credits.try_take_reserved(),
-            false => self.credits.try_take(),
-        };
-        if may {
-            self.control.pop_front();
-            self.commit(kind, slot, MESSAGE_HEADER_LEN, None);
-        }
-        may
-    }
-
-    fn fill_outgoing(&mut self, counters: &Counters) -> bool {
-        let control_slot = match self.outgoing.front() {
-            None => return false,
-            Some(Outgoing::Control(_)) => match self.control_slots.try_take() {
-                // A completion gives one back, and whoever handles it flushes again.
-                None => return false,
-                slot => slot,
-            },
-            Some(_) => None,
-        };
-        if !self.credits.try_take() {
-            return false;
-        }
-        match self.outgoing.pop_front() {
-            Some(Outgoing::Control(header)) => {
-                let Some(mut slot) = control_slot else { return false };
-                slot[MESSAGE_HEADER_LEN..CONTROL_SLOT_LEN].copy_from_slice(&header);
-                self.commit(MessageKind::Frame, slot, CONTROL_SLOT_LEN, None);
-            }
-            Some(Outgoing::Frame { slot, len, permit }) => {
-                counters.small_sent.add(1);
-                self.commit(MessageKind::Frame, slot, MESSAGE_HEADER_LEN + len, Some(permit));
-            }
-            Some(Outgoing::Offer { buffer, mut slot, permit }) => {
-                counters.large_sent.add(1);
-                let offer = describe(&buffer);
-                let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
-                let key = self.offered.insert(buffer);
-                // Buffers are at least 8 KiB each, so their number is far below 2^32.
-                let transfer = u32::try_from(key).unwrap_or(u32::MAX);
-                self.commit(MessageKind::Offer { transfer }, slot, len, Some(permit));
-            }
-            None => return false,
-        }
-        true
-    }
-
-    /// Sends the grant alone, since nothing else takes it along.
-    fn fill_grant(&mut self) {
-        let Some(slot) = self.control_slots.try_take() else { return };
-        if self.credits.try_take_reserved() {
-            self.credits.tally().grants_sent.add(1);
-            self.commit(MessageKind::Grant, slot, MESSAGE_HEADER_LEN, None);
-        }
-    }
-
-    fn commit(
-        &mut self,
-        kind: MessageKind,
-        mut slot: Slot,
-        len: usize,
-        permit: Option<OwnedSemaphorePermit>,
-    ) {
-        let waiting_count = self.control.len() + self.outgoing.len();
-        let (epoch, grant) = (self.rules.peer_epoch, self.credits.announce(waiting_count));
-        let header = MessageHeader { kind, epoch, grant };
-        slot[..MESSAGE_HEADER_LEN].copy_from_slice(&header.to_bytes());
-        // Slots are a few KiB long.
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.batch.push_back(Work::Send { slot, len });
-        self.permits.push_back(permit);
     }
 
     /// Stops the queue pair; what is in flight comes back through its completions. What was not
@@ -464,13 +367,4 @@ impl Path {
         drop(queue_pair);
         drop(offered);
     }
-}
-
-/// The offer of a frame that lies in one buffer.
-fn describe(buffer: &LargeBuffer) -> Offer {
-    let mut prefix = [0; HEADER_LEN];
-    prefix.copy_from_slice(&buffer[..HEADER_LEN]);
-    let frame_len = buffer.len() as u64;
-    let segments = vec![OfferedSegment { memory: buffer.remote(), len: frame_len }];
-    Offer { frame_len, prefix, segments }
 }

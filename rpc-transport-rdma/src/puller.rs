@@ -1,16 +1,22 @@
-//! Which READ to post next: the transfers under way, chunk by chunk, each in its turn.
+//! The frames that the peer offers and this side wants: which READ to post next, and when to stop.
 //!
 //! ```text
-//!   admitted ──begin──> pulling ──last READ completed──> done
-//!       └── deadline passed before the first READ ──> expired
+//!   accept ──> waiting ──begin──> pulling ──last READ completed──> whole
+//!                 │ stop             │ stop, or the deadline passed
+//!                 v                  ├ no READ outstanding ──> ended
+//!               ended                └ stopping ──last of them completed──> ended
 //! ```
 //! Transfers take turns so that a long one does not hold up a short one, and at most as many READs
-//! are outstanding as both devices agreed on. Pure: what is read into is an opaque value that
-//! comes back when the last READ has completed.
+//! are outstanding as both devices agreed on. A transfer whose READs are all posted is not stopped
+//! any more: it will be whole. Pure: what is read into is an opaque value that comes back when the
+//! last READ has completed, and time is an argument.
 
 use std::collections::{HashMap, VecDeque};
 
-use rpc_core::wire::ProtocolError;
+use rpc_core::Deadline;
+use rpc_core::transport::Withheld;
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use tokio::time::Instant;
 
 use crate::message::OfferedSegment;
 use crate::verbs::RemoteMemory;
@@ -28,26 +34,64 @@ pub(crate) struct Chunk<S> {
     pub(crate) remote: RemoteMemory,
 }
 
-/// The transfers that are being pulled; `S` is a handle to what they are read into.
+/// A frame that is to be pulled.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// The call that it is of.
+    pub(crate) call: u64,
+    /// Its first bytes.
+    pub(crate) prefix: [u8; HEADER_LEN],
+    /// When to stop pulling it.
+    pub(crate) deadline: Option<Deadline>,
+    /// Where it lies.
+    pub(crate) segments: VecDeque<OfferedSegment>,
+}
+
+/// A transfer that is over.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) transfer: u32,
+    pub(crate) prefix: [u8; HEADER_LEN],
+    pub(crate) outcome: Outcome,
+}
+
+/// How a transfer ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Everything is there.
+    Whole,
+    /// No READ was ever posted.
+    NotStarted(Withheld),
+    /// Some READs were posted, and all of them have completed.
+    Stopped(Withheld),
+}
+
+/// The transfers that are wanted; `S` is a handle to what they are read into.
 #[derive(Debug)]
 pub(crate) struct Puller<S> {
     transfers: HashMap<u32, Transfer<S>>,
     /// Transfers that have READs left to post, in the order of their turns.
     turns: VecDeque<u32>,
-    /// The transfer of every READ that is posted, in the order of posting.
+    /// The transfer and the length of every READ that is posted, in the order of posting.
     posted: VecDeque<(u32, u32)>,
+    /// Transfers that ended otherwise than by their last READ.
+    ended: Vec<Ended>,
     reads_max: usize,
     chunk_len: u32,
 }
 
 #[derive(Debug)]
 struct Transfer<S> {
-    sink: S,
-    segments: VecDeque<OfferedSegment>,
+    wanted: Wanted,
+    /// `None` while it waits for memory.
+    sink: Option<S>,
     /// Where the next READ goes.
     offset: usize,
     /// Bytes that have not arrived.
     missing: u64,
+    outstanding: usize,
+    /// Why no further READ is posted.
+    stopped: Option<Withheld>,
 }
 
 impl<S: Clone> Puller<S> {
@@ -57,62 +101,115 @@ impl<S: Clone> Puller<S> {
             transfers: HashMap::new(),
             turns: VecDeque::new(),
             posted: VecDeque::new(),
+            ended: Vec::new(),
             reads_max: reads_max.into(),
             chunk_len,
         }
     }
 
-    /// Begins to pull an offered frame of `frame_len` bytes into `sink`.
+    /// Takes note of an offered frame that this side wants and has no memory for yet.
     ///
     /// # Errors
     ///
-    /// When the transfer is being pulled already.
-    pub(crate) fn begin(
-        &mut self,
-        transfer: u32,
-        segments: Vec<OfferedSegment>,
-        sink: S,
-    ) -> Result<(), ProtocolError> {
+    /// When the transfer is under way already.
+    pub(crate) fn accept(&mut self, transfer: u32, wanted: Wanted) -> Result<(), ProtocolError> {
         if self.transfers.contains_key(&transfer) {
             let value = transfer.into();
             return Err(ProtocolError::Invalid { what: "transfer of an offer", value });
         }
-        let missing = segments.iter().map(|segment| segment.len).sum();
-        let entry = Transfer { sink, segments: segments.into(), offset: 0, missing };
+        let missing = wanted.segments.iter().map(|segment| segment.len).sum();
+        let entry =
+            Transfer { wanted, sink: None, offset: 0, missing, outstanding: 0, stopped: None };
         self.transfers.insert(transfer, entry);
-        self.turns.push_back(transfer);
         Ok(())
     }
 
-    /// The next READ to post; `None` when there is none, or enough are outstanding.
-    pub(crate) fn next_chunk(&mut self) -> Option<Chunk<S>> {
-        if self.posted.len() >= self.reads_max {
-            return None;
+    /// Begins to pull a waiting transfer; false when it has been stopped meanwhile.
+    pub(crate) fn begin(&mut self, transfer: u32, sink: S) -> bool {
+        match self.transfers.get_mut(&transfer) {
+            Some(entry) if entry.sink.is_none() => {
+                entry.sink = Some(sink);
+                self.turns.push_back(transfer);
+                true
+            }
+            _ => false,
         }
-        let number = self.turns.pop_front()?;
-        let transfer = self.transfers.get_mut(&number)?;
-        let chunk = transfer.next_chunk(self.chunk_len)?;
-        if !transfer.segments.is_empty() {
-            self.turns.push_back(number);
-        }
-        self.posted.push_back((number, chunk.len));
-        Some(chunk)
     }
 
-    /// Takes note that the oldest posted READ has completed. Gives the transfer's number when it
-    /// was the last one: everything is there.
-    pub(crate) fn handle_read(&mut self) -> Option<u32> {
+    /// Whether a transfer still waits for memory.
+    pub(crate) fn is_waiting(&self, transfer: u32) -> bool {
+        self.transfers.get(&transfer).is_some_and(|entry| entry.sink.is_none())
+    }
+
+    /// The next READ to post; `None` when there is none, or enough are outstanding.
+    pub(crate) fn next_chunk(&mut self, now: Instant) -> Option<Chunk<S>> {
+        while self.posted.len() < self.reads_max {
+            let number = self.turns.pop_front()?;
+            let Some(transfer) = self.transfers.get_mut(&number) else { continue };
+            if transfer.wanted.deadline.is_some_and(|deadline| deadline.has_passed(now)) {
+                self.stop(number, Withheld::Expired);
+                continue;
+            }
+            let Some(chunk) = transfer.next_chunk(self.chunk_len) else { continue };
+            if !transfer.wanted.segments.is_empty() {
+                self.turns.push_back(number);
+            }
+            self.posted.push_back((number, chunk.len));
+            return Some(chunk);
+        }
+        None
+    }
+
+    /// Takes note that the oldest posted READ has completed. Gives its transfer when that is over.
+    pub(crate) fn handle_read(&mut self) -> Option<Ended> {
         let (number, len) = self.posted.pop_front()?;
         let transfer = self.transfers.get_mut(&number)?;
         transfer.missing -= u64::from(len);
-        if transfer.missing > 0 {
+        transfer.outstanding -= 1;
+        let is_over = transfer.missing == 0 || transfer.stopped.is_some();
+        if !is_over || transfer.outstanding > 0 {
             return None;
         }
-        self.transfers.remove(&number);
-        Some(number)
+        let Transfer { wanted, stopped, .. } = self.transfers.remove(&number)?;
+        let outcome = stopped.map_or(Outcome::Whole, Outcome::Stopped);
+        Some(Ended { transfer: number, prefix: wanted.prefix, outcome })
     }
 
-    /// How many transfers are being pulled.
+    /// Posts no further READ for a transfer. Once none is outstanding it has ended, which
+    /// [`Puller::handle_read`] or [`Puller::take_ended`] tells. One that does not exist, is stopped
+    /// already or needs no further READ is left alone.
+    pub(crate) fn stop(&mut self, number: u32, why: Withheld) {
+        let Some(transfer) = self.transfers.get_mut(&number) else { return };
+        if transfer.wanted.segments.is_empty() || transfer.stopped.is_some() {
+            return;
+        }
+        self.turns.retain(|turn| *turn != number);
+        if transfer.outstanding > 0 {
+            transfer.stopped = Some(why);
+            return;
+        }
+        let has_read = transfer.offset > 0;
+        let prefix = transfer.wanted.prefix;
+        self.transfers.remove(&number);
+        let outcome = if has_read { Outcome::Stopped(why) } else { Outcome::NotStarted(why) };
+        self.ended.push(Ended { transfer: number, prefix, outcome });
+    }
+
+    /// Stops every transfer of a call.
+    pub(crate) fn stop_call(&mut self, call: u64, why: &Withheld) {
+        let of_call = self.transfers.iter().filter(|(_, entry)| entry.wanted.call == call);
+        let numbers: Vec<u32> = of_call.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.stop(number, why.clone());
+        }
+    }
+
+    /// The transfers that ended by being stopped while no READ of theirs was outstanding.
+    pub(crate) fn take_ended(&mut self) -> Vec<Ended> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// How many transfers are under way.
     pub(crate) fn transfer_count(&self) -> usize {
         self.transfers.len()
     }
@@ -121,20 +218,23 @@ impl<S: Clone> Puller<S> {
     pub(crate) fn clear(&mut self) {
         self.transfers.clear();
         self.turns.clear();
+        self.ended.clear();
     }
 }
 
 impl<S: Clone> Transfer<S> {
     fn next_chunk(&mut self, chunk_len: u32) -> Option<Chunk<S>> {
-        let segment = self.segments.front_mut()?;
+        let sink = self.sink.clone()?;
+        let segment = self.wanted.segments.front_mut()?;
         let len = u32::try_from(segment.len).unwrap_or(u32::MAX).min(chunk_len);
-        let (sink, offset, remote) = (self.sink.clone(), self.offset, segment.memory);
+        let (offset, remote) = (self.offset, segment.memory);
         self.offset += len as usize;
+        self.outstanding += 1;
         segment.len -= u64::from(len);
         // An address that would wrap cannot be read anyway: the device refuses the READ.
         segment.memory.address = segment.memory.address.wrapping_add(len.into());
         if segment.len == 0 {
-            self.segments.pop_front();
+            self.wanted.segments.pop_front();
         }
         Some(Chunk { sink, offset, len, remote })
     }
@@ -142,64 +242,150 @@ impl<S: Clone> Transfer<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
     use crate::verbs::RemoteKey;
 
-    fn segment(address: u64, len: u64) -> OfferedSegment {
-        OfferedSegment { memory: RemoteMemory { address, key: RemoteKey(1) }, len }
+    fn wanted(call: u64, segments: &[(u64, u64)]) -> Wanted {
+        let segment = |(address, len): &(u64, u64)| OfferedSegment {
+            memory: RemoteMemory { address: *address, key: RemoteKey(1) },
+            len: *len,
+        };
+        let segments = segments.iter().map(segment).collect();
+        Wanted { call, prefix: [0; HEADER_LEN], deadline: None, segments }
+    }
+
+    fn started<S: Clone>(puller: &mut Puller<S>, number: u32, len: u64, sink: S) {
+        puller.accept(number, wanted(number.into(), &[(u64::from(number) * 100, len)])).unwrap();
+        assert!(puller.begin(number, sink));
+    }
+
+    fn outcome(ended: Ended) -> (u32, Outcome) {
+        (ended.transfer, ended.outcome)
     }
 
     #[test]
     fn transfers_take_turns_and_the_depth_is_kept() {
+        let now = Instant::now();
         let mut puller = Puller::new(3, 10);
-        puller.begin(1, vec![segment(100, 25)], 'a').unwrap();
-        puller.begin(2, vec![segment(500, 25)], 'b').unwrap();
-        let chunks: Vec<_> = std::iter::from_fn(|| puller.next_chunk()).collect();
+        started(&mut puller, 1, 25, 'a');
+        started(&mut puller, 5, 25, 'b');
+        let chunks: Vec<_> = std::iter::from_fn(|| puller.next_chunk(now)).collect();
         let order: Vec<_> = chunks.iter().map(|chunk| (chunk.sink, chunk.offset)).collect();
         assert_eq!(order, [('a', 0), ('b', 0), ('a', 10)]);
         assert_eq!(chunks[2].remote.address, 110);
         assert_eq!(puller.handle_read(), None);
-        assert_eq!(puller.next_chunk().map(|chunk| chunk.sink), Some('b'));
+        assert_eq!(puller.next_chunk(now).map(|chunk| chunk.sink), Some('b'));
     }
 
     #[test]
     fn a_transfer_that_is_offered_twice_is_a_violation() {
         let mut puller = Puller::new(1, 10);
-        puller.begin(1, vec![segment(0, 5)], ()).unwrap();
-        assert!(puller.begin(1, vec![segment(0, 5)], ()).is_err());
+        started(&mut puller, 1, 5, ());
+        assert!(puller.accept(1, wanted(1, &[(0, 5)])).is_err());
+    }
+
+    #[test]
+    fn what_waits_for_memory_is_stopped_at_once_and_never_begins() {
+        let mut puller = Puller::new(1, 10);
+        puller.accept(1, wanted(7, &[(0, 5)])).unwrap();
+        puller.stop_call(7, &Withheld::GivenUp);
+        assert!(!puller.is_waiting(1) && !puller.begin(1, ()));
+        let ended: Vec<_> = puller.take_ended().into_iter().map(outcome).collect();
+        assert_eq!(ended, [(1, Outcome::NotStarted(Withheld::GivenUp))]);
+    }
+
+    #[test]
+    fn a_stopped_transfer_ends_with_the_reads_that_are_out() {
+        let now = Instant::now();
+        let mut puller = Puller::new(2, 10);
+        started(&mut puller, 1, 50, ());
+        let reads: Vec<_> = std::iter::from_fn(|| puller.next_chunk(now)).collect();
+        assert_eq!(reads.len(), 2);
+        puller.stop(1, Withheld::GivenUp);
+        assert_eq!((puller.handle_read(), puller.next_chunk(now)), (None, None));
+        let ended = puller.handle_read().map(outcome);
+        assert_eq!(ended, Some((1, Outcome::Stopped(Withheld::GivenUp))));
+        assert_eq!(puller.transfer_count(), 0);
+    }
+
+    #[test]
+    fn a_transfer_whose_reads_are_all_posted_becomes_whole() {
+        let now = Instant::now();
+        let mut puller = Puller::new(2, 10);
+        started(&mut puller, 1, 20, ());
+        while puller.next_chunk(now).is_some() {}
+        puller.stop(1, Withheld::GivenUp);
+        assert_eq!(puller.handle_read(), None);
+        assert_eq!(puller.handle_read().map(outcome), Some((1, Outcome::Whole)));
+    }
+
+    #[test]
+    fn no_read_is_posted_after_the_deadline() {
+        let now = Instant::now();
+        let mut puller = Puller::new(1, 10);
+        let deadline = Some(Deadline(now + Duration::from_secs(1)));
+        for number in [1, 2] {
+            puller.accept(number, Wanted { deadline, ..wanted(1, &[(0, 20)]) }).unwrap();
+        }
+        assert!(puller.begin(1, ()) && puller.next_chunk(now).is_some());
+        assert!(puller.begin(2, ()));
+        let late = now + Duration::from_secs(1);
+        assert_eq!(puller.handle_read(), None);
+        assert_eq!(puller.next_chunk(late), None);
+        let ended: Vec<_> = puller.take_ended().into_iter().map(outcome).collect();
+        assert_eq!(
+            ended,
+            [(1, Outcome::Stopped(Withheld::Expired)), (2, Outcome::NotStarted(Withheld::Expired)),]
+        );
     }
 
     proptest! {
         #[test]
-        fn every_byte_is_read_once_and_every_transfer_ends(
+        fn every_byte_is_read_once_and_every_transfer_ends_once(
             lens in prop::collection::vec(prop::collection::vec(1u64..50, 1..4), 1..6),
+            stops in prop::collection::vec((0u32..6, 0usize..40), 0..4),
             reads_max in 1u8..5,
             chunk_len in 1u32..20,
         ) {
+            let now = Instant::now();
             let mut puller = Puller::new(reads_max, chunk_len);
-            for (number, segments) in (0u32..).zip(&lens) {
-                let segments = segments.iter().map(|len| segment(0, *len)).collect();
-                puller.begin(number, segments, number as usize).unwrap();
+            for (number, lens) in (0u32..).zip(&lens) {
+                let segments: Vec<_> = lens.iter().map(|len| (0, *len)).collect();
+                puller.accept(number, wanted(number.into(), &segments)).unwrap();
+                prop_assert!(puller.begin(number, number as usize));
             }
-            let mut next = vec![0; lens.len()];
-            let mut ended = 0;
-            let mut outstanding = 0;
-            loop {
-                while let Some(chunk) = puller.next_chunk() {
-                    prop_assert_eq!(chunk.offset, next[chunk.sink]);
-                    next[chunk.sink] += chunk.len as usize;
-                    outstanding += 1;
-                    prop_assert!(outstanding <= reads_max);
+            let mut read = vec![0; lens.len()];
+            let mut ended = Vec::new();
+            let mut outstanding = VecDeque::new();
+            for step in 0.. {
+                for (number, _) in stops.iter().filter(|(_, at)| *at == step) {
+                    puller.stop(*number, Withheld::GivenUp);
                 }
-                if outstanding == 0 { break; }
-                outstanding -= 1;
-                ended += usize::from(puller.handle_read().is_some());
+                ended.extend(puller.take_ended());
+                while let Some(chunk) = puller.next_chunk(now) {
+                    prop_assert_eq!(chunk.offset, read[chunk.sink]);
+                    read[chunk.sink] += chunk.len as usize;
+                    outstanding.push_back(chunk.sink);
+                    prop_assert!(outstanding.len() <= reads_max.into());
+                }
+                let Some(sink) = outstanding.pop_front() else { break };
+                if let Some(over) = puller.handle_read() {
+                    prop_assert_eq!(over.transfer as usize, sink);
+                    prop_assert!(!outstanding.contains(&sink), "a READ is out");
+                    ended.push(over);
+                }
             }
-            prop_assert_eq!(ended, lens.len());
-            for (read, segments) in next.iter().zip(&lens) {
-                prop_assert_eq!(*read as u64, segments.iter().sum::<u64>());
+            let mut numbers: Vec<_> = ended.iter().map(|over| over.transfer).collect();
+            numbers.sort_unstable();
+            prop_assert_eq!(numbers, (0..).take(lens.len()).collect::<Vec<u32>>());
+            for over in &ended {
+                let len: u64 = lens[over.transfer as usize].iter().sum();
+                let is_whole = read[over.transfer as usize] as u64 == len;
+                prop_assert_eq!(is_whole, over.outcome == Outcome::Whole);
             }
             prop_assert_eq!(puller.transfer_count(), 0);
         }

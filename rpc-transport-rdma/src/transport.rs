@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{CloseReason, Handler, Transport, TransportError, TransportStats};
-use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use rpc_core::wire::{FrameHeader, HEADER_LEN, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
@@ -136,12 +136,19 @@ impl Transport for RdmaTransport {
         let RdmaBuffer { memory, slot, permit } = frame;
         self.connection.send(match memory {
             Memory::Slot { len } => Outgoing::Frame { slot, len, permit },
-            Memory::Large(buffer) => Outgoing::Offer { buffer, slot, permit },
+            Memory::Large(buffer) => {
+                let call = FrameHeader::parse(&buffer).map_or(0, |header| header.call);
+                Outgoing::Offer { buffer, slot, permit, call, is_given_up: false }
+            }
         })
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {
         self.connection.send_control(header)
+    }
+
+    fn abandon(&self, call: u64) {
+        self.connection.abandon(call);
     }
 
     fn close(&self) {

@@ -1,17 +1,15 @@
 //! RDMA as an upgrade of a connection that starts on another path.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
 use rpc_core::transport::{Addresses, CloseReason};
 
-use crate::RdmaConfig;
 use crate::account::{Account, Holding};
 use crate::blob::Blob;
 use crate::connection::{Connection, ConnectionLimits};
@@ -19,6 +17,7 @@ use crate::credits::{RESERVE, WINDOW_MIN};
 use crate::device::PortQuery;
 use crate::devices::{DeviceStatus, Devices, OnLost};
 use crate::lane::{Lane, Place};
+use crate::lanes::Lanes;
 use crate::memory::SlotPool;
 use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
 use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
@@ -26,6 +25,7 @@ use crate::puller::Puller;
 use crate::tally::LaneActivity;
 use crate::transport::RdmaTransport;
 use crate::verbs::{Device, Ibverbs, Port, Provider, QueuePair, QueuePairConfig};
+use crate::{CancellationStats, RdmaConfig};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
 /// gives up after about half a second, twice that on a device that stretches its timeouts.
@@ -34,9 +34,6 @@ const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 /// Control slots of a connection: the window of a default connection's releases and cancels, half
 /// of it in flight and half being filled, in one page of memory.
 const CONTROL_SLOTS: u32 = 32;
-
-/// The lanes by the names of their devices.
-type Lanes = Mutex<HashMap<String, Arc<Lane>>>;
 
 /// The way to RDMA. One of these holds the lanes of every device that is in use.
 pub struct RdmaUpgrade {
@@ -63,18 +60,18 @@ impl RdmaUpgrade {
     /// receive into.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneInfo> {
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let infos = lanes.iter().map(|(device, lane)| LaneInfo {
-            device: device.clone(),
-            connection_count: lane.shared.connection_count(),
-            receive_bytes: lane.shared.receive_bytes,
-            promised_slots: lane.shared.shares.ledger().promised(),
-            send_slots_in_use: lane.shared.send_slots_in_use(),
-            source_bytes_in_use: lane.shared.sources.bytes_in_use(),
-            sink_bytes_in_use: lane.shared.sinks.bytes_in_use(),
-            activity: lane.shared.tally.activity(),
-        });
-        infos.collect()
+        self.lanes.map(|device, number, lane| LaneInfo {
+            device: device.to_owned(),
+            number,
+            connection_count: lane.connection_count(),
+            receive_bytes: lane.receive_bytes,
+            promised_slots: lane.shares.ledger().promised(),
+            send_slots_in_use: lane.send_slots_in_use(),
+            source_bytes_in_use: lane.sources.bytes_in_use(),
+            sink_bytes_in_use: lane.sinks.bytes_in_use(),
+            activity: lane.tally.activity(),
+            cancellations: lane.cancellations.snapshot(),
+        })
     }
 
     /// What is known of every device that is or was in use, its events included.
@@ -89,18 +86,11 @@ impl RdmaUpgrade {
         self.devices.find(query).map_err(|error| declined(&error))
     }
 
-    /// The lane of a device; made at the first connection, and anew when its task has ended.
+    /// The lane for a connection through `port`.
     fn lane(&self, port: &Port) -> Result<Arc<Lane>, Declined> {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = port.device.name();
-        if let Some(lane) = lanes.get(name).filter(|lane| !lane.shared.is_dead()) {
-            return Ok(Arc::clone(lane));
-        }
-        let lane = Lane::start(&port.device, &self.config).map_err(|error| declined(&error))?;
-        let lane = Arc::new(lane);
-        self.devices.attach(port, &lane.shared);
-        lanes.insert(name.to_owned(), Arc::clone(&lane));
-        Ok(lane)
+        let attach = |lane: &_| self.devices.attach(port, lane);
+        let lane = self.lanes.find(&port.device, &self.config, attach);
+        lane.map_err(|error| declined(&error))
     }
 
     fn prepare(&self, addresses: &Addresses) -> Result<Prepared, Declined> {
@@ -137,13 +127,9 @@ impl fmt::Debug for RdmaUpgrade {
 fn let_go_of(lanes: &Arc<Lanes>) -> OnLost {
     let lanes: Weak<Lanes> = Arc::downgrade(lanes);
     Box::new(move |device: &Device| {
-        let Some(lanes) = lanes.upgrade() else { return };
-        let mut kept = lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_lost = |lane: &Arc<Lane>| lane.shared.attachment.device().is_same(device);
-        let lost: Vec<_> = kept.extract_if(|_, lane| is_lost(lane)).collect();
-        // Closing a device may wait for the system.
-        drop(kept);
-        drop(lost);
+        if let Some(lanes) = lanes.upgrade() {
+            lanes.let_go_of(device);
+        }
     })
 }
 
@@ -153,6 +139,8 @@ fn let_go_of(lanes: &Arc<Lanes>) -> OnLost {
 pub struct LaneInfo {
     /// The device.
     pub device: String,
+    /// Its number among the lanes of the device, from 0.
+    pub number: usize,
     /// How many connections it has.
     pub connection_count: usize,
     /// Bytes of memory that messages are received into, for all connections together.
@@ -161,12 +149,16 @@ pub struct LaneInfo {
     pub promised_slots: u32,
     /// Send slots that hold a message, or that a caller is filling.
     pub send_slots_in_use: usize,
-    /// Bytes of buffers that large frames are sent from, until the peer has read them.
+    /// Bytes of buffers that large frames are sent from, until the peer has read them; of all
+    /// lanes of the device, which share them.
     pub source_bytes_in_use: u64,
-    /// Bytes of buffers that large frames are read into, until the application lets go of them.
+    /// Bytes of buffers that large frames are read into, until the application lets go of them; of
+    /// all lanes of the device.
     pub sink_bytes_in_use: u64,
     /// What it has done since it began.
     pub activity: LaneActivity,
+    /// What became of large frames whose calls were given up.
+    pub cancellations: CancellationStats,
 }
 
 /// One end of a path that knows nothing of the other yet.
@@ -218,7 +210,8 @@ impl Prepared {
         let credits = Account::new(self.holding, peer.grant, tally);
         let number = self.queue_pair.number();
         let limits = ConnectionLimits { frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN };
-        let path = Path::new(self.queue_pair, rules, credits, control, puller);
+        let cancellations = Arc::clone(&self.lane.shared.cancellations);
+        let path = Path::new(self.queue_pair, rules, credits, control, puller, cancellations);
         let shared = Arc::clone(&self.lane.shared);
         let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);

@@ -1,7 +1,10 @@
 //! Connections of a whole lane over the mock device: what a hostile peer may cost, and how
 //! connections end.
 
-use std::sync::Weak;
+#[path = "cancel_tests.rs"]
+mod cancelling;
+
+use std::sync::{Mutex, Weak};
 
 use bytes::Bytes;
 use rpc_core::transport::{Admission, Handler, Withheld};
@@ -11,6 +14,7 @@ use super::*;
 use crate::credits::RESERVE;
 use crate::lane::{Kick, LaneShared};
 use crate::message::{Grant, MessageHeader, MessageKind, Offer, OfferedSegment, Released};
+use crate::offered::Offered;
 use crate::path::Outgoing;
 use crate::stall::STALL_AFTER;
 use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
@@ -29,6 +33,7 @@ const GRANT: u32 = 16;
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     frames: Mutex<Vec<Bytes>>,
+    withheld: Mutex<Vec<Withheld>>,
     closed: Mutex<Option<CloseReason>>,
 }
 
@@ -53,7 +58,8 @@ impl Handler for Recorder {
     }
 
     fn handle_withheld(&self, _: &[u8; HEADER_LEN], reason: Withheld) -> Result<(), ProtocolError> {
-        panic!("withheld: {reason:?}");
+        self.withheld.lock().unwrap().push(reason);
+        Ok(())
     }
 
     fn handle_closed(&self, reason: CloseReason) {
@@ -79,12 +85,18 @@ pub(super) struct End {
 
 impl Rig {
     pub(super) fn new() -> Self {
-        Self::with_close_timeout(LIMIT)
+        Self::with_timeout(LIMIT)
     }
 
-    fn with_close_timeout(close_timeout: Duration) -> Self {
+    fn with_timeout(timeout: Duration) -> Self {
         let mock = MockDevice::new();
-        let config = RdmaConfig { receive_slots: 256, close_timeout, ..RdmaConfig::default() };
+        let config = RdmaConfig {
+            receive_slots: 256,
+            close_timeout: timeout,
+            cancel_timeout: timeout,
+            release_timeout: timeout,
+            ..RdmaConfig::default()
+        };
         let upgrade = RdmaUpgrade::with_provider(Box::new(mock.clone()), config);
         Self { mock, upgrade }
     }
@@ -95,7 +107,9 @@ impl Rig {
     }
 
     fn connect(&self) -> End {
-        let prepared = self.prepare();
+        let mut prepared = self.prepare();
+        // The peer says several things in a row, and never what it has seen of ours.
+        prepared.holding.widen(7);
         let peer = Blob { grant: GRANT, ..prepared.blob() };
         let (epoch, window) = (prepared.epoch, prepared.holding.window());
         let number = prepared.queue_pair.number();
@@ -303,6 +317,22 @@ async fn a_wait_for_credit_that_lasts_is_counted_once() {
 }
 
 #[tokio::test]
+async fn connections_spread_over_lanes_that_share_large_memory() {
+    let mock = MockDevice::new();
+    let config = RdmaConfig { lanes: 3, receive_slots: 256, ..RdmaConfig::default() };
+    let upgrade = RdmaUpgrade::with_provider(Box::new(mock.clone()), config);
+    let rig = Rig { mock, upgrade };
+    let ends: Vec<_> = (0..7).map(|_| rig.connect()).collect();
+    let lanes = rig.upgrade.lanes();
+    let describe = |lane: &LaneInfo| (lane.number, lane.connection_count);
+    assert_eq!(lanes.iter().map(describe).collect::<Vec<_>>(), [(0, 3), (1, 2), (2, 2)]);
+    assert_eq!(rig.upgrade.devices()[0].lane_count, 3);
+    let _buffer = ends[0].connection().lane.sources.try_take(100_000).unwrap();
+    let in_use: Vec<_> = rig.upgrade.lanes().iter().map(|lane| lane.source_bytes_in_use).collect();
+    assert!(in_use[0] > 0 && in_use.iter().all(|bytes| *bytes == in_use[0]), "{in_use:?}");
+}
+
+#[tokio::test]
 async fn a_queue_that_runs_low_halves_windows() {
     let rig = Rig::new();
     let (end, _recorder) = rig.open();
@@ -320,18 +350,23 @@ async fn a_release_of_nothing_costs_the_connection() {
     costs_its_connection(offend, "transfer of a release").await;
 }
 
-/// A large frame in the lane's memory, on its way to the peer as transfer 0.
+/// The number of a connection's first transfer.
+fn first_transfer() -> u32 {
+    Offered::default().insert(0, (), tokio::time::Instant::now())
+}
+
+/// A large frame of call 7 in the lane's memory, on its way to the peer.
 fn send_large(end: &End) {
     let connection = end.connection();
     let buffer = connection.lane.sources.try_take(100_000).unwrap();
     let slot = connection.lane.send_slots.try_take().unwrap();
     let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
-    connection.send(Outgoing::Offer { buffer, slot, permit }).unwrap();
+    connection.send(Outgoing::Offer { buffer, slot, permit, call: 7, is_given_up: false }).unwrap();
 }
 
 #[tokio::test]
 async fn a_second_release_costs_the_connection() {
-    let release = MessageKind::Release { transfer: 0, outcome: Released::Read };
+    let release = MessageKind::Release { transfer: first_transfer(), outcome: Released::Read };
     let offend = async |bad: &End| {
         send_large(bad);
         let lane = &bad.connection().lane;
@@ -447,7 +482,7 @@ async fn what_is_asked_for_a_connection_that_is_gone_does_not_hit_its_successor(
 
 #[tokio::test]
 async fn a_queue_pair_that_does_not_drain_is_destroyed_in_bounded_time() {
-    let rig = Rig::with_close_timeout(Duration::from_millis(10));
+    let rig = Rig::with_timeout(Duration::from_millis(10));
     let (end, told) = rig.open();
     end.connection().fail(CloseReason::Peer);
     // The device gives nothing back.

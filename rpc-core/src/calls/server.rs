@@ -102,6 +102,20 @@ impl<T> Calls<T> {
         }
     }
 
+    /// Forgets a call whose request was announced and will never arrive, because the client gave
+    /// it up. A call that is in flight is none of those.
+    pub fn give_up(&mut self, id: u64) {
+        let Entry::Occupied(entry) = self.entries.entry(id) else { return };
+        match entry.get() {
+            State::Arriving => drop(entry.remove()),
+            State::GivenUp => {
+                entry.remove();
+                self.given_up_count -= 1;
+            }
+            State::InFlight(_) => {}
+        }
+    }
+
     /// Ends a call because the client gave it up, and gives back what was attached.
     pub fn cancel(&mut self, id: u64) -> Option<T> {
         match self.entries.get_mut(&id)? {
@@ -163,6 +177,22 @@ mod tests {
         assert_eq!(calls.cancel(7), None);
         assert_eq!(calls.start(7), Ok(Start::GivenUp));
         assert_eq!(calls.in_flight_count(), 0);
+    }
+
+    #[test]
+    fn a_request_that_will_not_arrive_leaves_nothing_behind() {
+        let mut calls = Calls::<()>::new(1);
+        for is_cancelled in [false, true] {
+            calls.announce(7).unwrap();
+            if is_cancelled {
+                assert_eq!(calls.cancel(7), None);
+            }
+            calls.give_up(7);
+            assert_eq!(calls.in_flight_count(), 0);
+        }
+        assert_eq!(calls.start(7), Ok(Start::Run));
+        calls.give_up(7);
+        assert_eq!(calls.in_flight_count(), 1, "it runs");
     }
 
     #[test]

@@ -243,6 +243,13 @@ impl<T: Transport> Session<T> {
         ended
     }
 
+    /// Tells transport and server that nobody waits for a call any more.
+    fn give_up(&self, id: u64) {
+        self.transport.abandon(id);
+        // A connection that is closed needs no cancel.
+        let _ = self.transport.send_control(FrameHeader::bare(FrameKind::Cancel, id).to_bytes());
+    }
+
     /// Closes a connection whose work is done. It is this side that closes, because only this side
     /// knows of requests on their way.
     pub(super) fn leave_if(&self, is_done: bool) {
@@ -284,9 +291,7 @@ impl<T: Transport> Connection for Session<T> {
             (state.calls.cancel(id), state.is_done())
         };
         if was_in_flight {
-            let header = FrameHeader::bare(FrameKind::Cancel, id).to_bytes();
-            // A connection that is closed needs no cancel.
-            let _ = self.transport.send_control(header);
+            self.give_up(id);
         }
         self.leave_if(is_done);
     }
@@ -297,8 +302,7 @@ impl<T: Transport> Connection for Session<T> {
             (state.calls.finish(id), state.is_done())
         };
         if let Some(InFlight { route, .. }) = ended {
-            let header = FrameHeader::bare(FrameKind::Cancel, id).to_bytes();
-            let _ = self.transport.send_control(header);
+            self.give_up(id);
             route.fail(status);
         }
         self.leave_if(is_done);

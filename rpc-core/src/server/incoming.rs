@@ -56,6 +56,7 @@ impl<T: Transport> Handler for ServerSession<T> {
                 if let Some(running) = running {
                     running.abort();
                 }
+                self.transport.abandon(header.call);
                 self.idle.notify_waiters();
                 Ok(())
             }
@@ -75,6 +76,11 @@ impl<T: Transport> Handler for ServerSession<T> {
     ) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse(prefix)?;
         self.state().receiving.withheld(header.frame_key());
+        if reason == Withheld::GivenUp && header.kind == FrameKind::Request {
+            self.state().calls.give_up(header.call);
+            self.idle.notify_waiters();
+            return Ok(());
+        }
         let Some(this) = self.this.upgrade() else { return Ok(()) };
         let status = refusal::withheld(reason);
         match header.kind {

@@ -9,19 +9,24 @@ use bytes::Bytes;
 
 use super::size_class::SizeClass;
 use super::{Access, Region, RegionPool};
-use crate::verbs::{RawSegment, RemoteMemory};
+use crate::verbs::{Binding, RawSegment, RemoteMemory, Window};
 
 /// A large registered buffer; back in its pool when dropped.
 pub struct LargeBuffer {
     pool: Arc<RegionPool>,
     /// Taken by `drop` only.
-    region: Option<Region>,
+    region: Option<Arc<Region>>,
     class: SizeClass,
     len: usize,
 }
 
 impl LargeBuffer {
-    pub(super) fn new(pool: Arc<RegionPool>, region: Region, class: SizeClass, len: usize) -> Self {
+    pub(super) fn new(
+        pool: Arc<RegionPool>,
+        region: Arc<Region>,
+        class: SizeClass,
+        len: usize,
+    ) -> Self {
         debug_assert!(len <= class.bytes() && class.bytes() <= region.len());
         Self { pool, region: Some(region), class, len }
     }
@@ -49,6 +54,18 @@ impl LargeBuffer {
         self.region().remote()
     }
 
+    /// Binds a window to it, once the binding is posted. Until the window's key is dead again the
+    /// buffer must be kept, or the peer reads what its next user writes.
+    ///
+    /// # Panics
+    ///
+    /// If the buffer is not from a pool of [`Access::Windowed`]: a device would refuse.
+    #[must_use]
+    pub fn bind(&self, window: Window) -> Binding {
+        assert_eq!(self.access(), Access::Windowed, "a window must be bound to windowed memory");
+        Binding::new(window, self.region(), 0, self.len)
+    }
+
     /// Turns it into shared bytes; it is back in its pool when the last of them is dropped.
     #[must_use]
     pub fn freeze(self) -> Bytes {
@@ -64,7 +81,7 @@ impl LargeBuffer {
         self.region().segment(offset, len)
     }
 
-    fn region(&self) -> &Region {
+    fn region(&self) -> &Arc<Region> {
         self.region.as_ref().expect("only drop takes the region")
     }
 

@@ -4,7 +4,8 @@ use std::ptr::NonNull;
 
 use super::Mapping;
 use crate::verbs::{
-    Device, LocalKey, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory, VerbsError,
+    Device, LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory,
+    VerbsError,
 };
 
 /// What a device may do with a region. Remote writing is deliberately not among the choices.
@@ -25,6 +26,7 @@ pub enum Access {
 #[derive(Debug)]
 pub struct Region {
     raw: Box<dyn RawMemoryRegion>,
+    device: Device,
     base: NonNull<u8>,
     address: u64,
     len: usize,
@@ -50,7 +52,7 @@ impl Region {
         let mapping = raw.mapping();
         let (base, address, len) = (mapping.base(), mapping.address(), mapping.len());
         let local_key = raw.local_key();
-        Ok(Self { raw, base, address, len, local_key })
+        Ok(Self { raw, device: device.clone(), base, address, len, local_key })
     }
 
     /// Length in bytes, a whole number of pages.
@@ -97,6 +99,30 @@ impl Region {
     pub(crate) fn segment(&self, offset: usize, len: u32) -> RawSegment {
         self.assert_within(offset, len as usize);
         RawSegment { address: self.address + offset as u64, len, key: self.local_key }
+    }
+
+    /// The address of a span as the device knows it.
+    ///
+    /// # Panics
+    ///
+    /// If the span is not within the region.
+    pub(crate) fn address_of(&self, offset: usize, len: usize) -> u64 {
+        self.assert_within(offset, len);
+        self.address + offset as u64
+    }
+
+    /// The region as a request to bind a window names it.
+    pub(crate) fn handle(&self) -> ObjectHandle {
+        self.raw.handle()
+    }
+
+    pub(crate) fn local_key(&self) -> LocalKey {
+        self.local_key
+    }
+
+    /// Whether it is registered with this opening of a device.
+    pub(crate) fn is_of(&self, device: &Device) -> bool {
+        self.device.is_same(device)
     }
 
     fn assert_within(&self, offset: usize, len: usize) {

@@ -33,7 +33,7 @@ pub struct RegionPool {
 /// Regions that are registered and not in use.
 #[derive(Default)]
 struct Cache {
-    by_class: [Vec<Region>; COUNT],
+    by_class: [Vec<Arc<Region>>; COUNT],
     /// Units of regions in the cache.
     cached: usize,
     /// Units of regions in use, being registered or being dropped.
@@ -140,7 +140,7 @@ impl RegionPool {
     }
 
     /// Takes back a buffer's region and wakes who waits for its budget.
-    pub(super) fn put_back(&self, region: Region, class: SizeClass) {
+    pub(super) fn put_back(&self, region: Arc<Region>, class: SizeClass) {
         let units = class.units();
         {
             let mut cache = self.cache();
@@ -158,7 +158,7 @@ impl RegionPool {
     }
 
     /// A region of the class for somebody who holds permits for it.
-    fn region_for(&self, class: SizeClass) -> Result<Region, VerbsError> {
+    fn region_for(&self, class: SizeClass) -> Result<Arc<Region>, VerbsError> {
         let units = class.units() as usize;
         let mut evicted = Vec::new();
         {
@@ -182,12 +182,12 @@ impl RegionPool {
     }
 
     /// Registers a region; the cache makes way if the memory cannot be pinned otherwise.
-    fn register(&self, class: SizeClass) -> Result<Region, VerbsError> {
-        let first = Region::new(&self.device, class.bytes(), self.access);
+    fn register(&self, class: SizeClass) -> Result<Arc<Region>, VerbsError> {
+        let first = Region::new(&self.device, class.bytes(), self.access).map(Arc::new);
         if !matches!(first, Err(VerbsError::MemoryLock { .. })) {
             return first;
         }
-        let evicted: Vec<Region> = {
+        let evicted: Vec<Arc<Region>> = {
             let mut cache = self.cache();
             std::iter::from_fn(|| cache.evict()).collect()
         };
@@ -195,7 +195,7 @@ impl RegionPool {
             return first;
         }
         drop(evicted);
-        Region::new(&self.device, class.bytes(), self.access)
+        Region::new(&self.device, class.bytes(), self.access).map(Arc::new)
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {
@@ -205,7 +205,7 @@ impl RegionPool {
 
 impl Cache {
     /// Takes a region of the largest class that has one: few evictions make much room.
-    fn evict(&mut self) -> Option<Region> {
+    fn evict(&mut self) -> Option<Arc<Region>> {
         let (position, regions) =
             self.by_class.iter_mut().enumerate().rev().find(|(_, regions)| !regions.is_empty())?;
         self.cached -= 1 << position;

@@ -41,7 +41,7 @@ pub struct Completion {
 pub(super) struct Success {
     pub(super) opcode: u32,
     pub(super) byte_len: u32,
-    pub(super) invalidated_key: Option<RemoteKey>,
+    invalidated_key: Option<RemoteKey>,
 }
 
 impl Completion {
@@ -94,6 +94,13 @@ impl Completion {
     #[must_use]
     pub fn error(&self) -> Option<CompletionError> {
         self.outcome.err()
+    }
+
+    /// The key that the received message took away (`SEND_WITH_INV`), if the device says so.
+    #[must_use]
+    pub fn invalidated_key(&self) -> Option<RemoteKey> {
+        let success = self.outcome.as_ref().ok();
+        success.filter(|_| self.kind() == WorkKind::Receive)?.invalidated_key
     }
 
     /// Uses it up.

@@ -12,6 +12,13 @@ pub struct LocalKey(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteKey(pub u32);
 
+impl RemoteKey {
+    /// The key that a window has when it is bound next: only the low byte is free to choose.
+    pub(super) fn next(self) -> Self {
+        Self((self.0 & !0xff) | (self.0.wrapping_add(1) & 0xff))
+    }
+}
+
 impl fmt::Debug for RemoteKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A key is a capability, so it is kept out of logs.

@@ -34,6 +34,8 @@ struct MockState {
     errors_set: usize,
     queue_pairs: u32,
     windows: u32,
+    windows_live: usize,
+    windows_at_destruction: usize,
     destroyed: usize,
     destroy_fails: bool,
     events: VecDeque<AsyncEvent>,
@@ -116,6 +118,15 @@ impl MockDevice {
 
     pub(crate) fn destroyed(&self) -> usize {
         self.state().destroyed
+    }
+
+    pub(crate) fn windows(&self) -> usize {
+        self.state().windows_live
+    }
+
+    /// How many windows there were when queue pairs were destroyed, in all.
+    pub(crate) fn windows_at_destruction(&self) -> usize {
+        self.state().windows_at_destruction
     }
 
     /// Lets an event happen to the device.
@@ -254,9 +265,10 @@ unsafe impl RawDevice for MockDevice {
         let key = {
             let mut state = self.state();
             state.windows += 1;
-            RemoteKey(state.windows << 8)
+            state.windows_live += 1;
+            RemoteKey(state.windows << 8 | 0xfe)
         };
-        Ok(Box::new(MockWindow { key }))
+        Ok(Box::new(MockWindow { key, device: self.clone() }))
     }
 
     fn register(
@@ -333,6 +345,7 @@ unsafe impl RawMemoryRegion for MockRegion {
 #[derive(Debug)]
 struct MockWindow {
     key: RemoteKey,
+    device: MockDevice,
 }
 
 // SAFETY: the mock only records requests to bind, and looks at none of their handles.
@@ -347,6 +360,12 @@ unsafe impl RawMemoryWindow for MockWindow {
 
     fn set_key(&mut self, key: RemoteKey) {
         self.key = key;
+    }
+}
+
+impl Drop for MockWindow {
+    fn drop(&mut self) {
+        self.device.state().windows_live -= 1;
     }
 }
 
@@ -455,7 +474,9 @@ unsafe impl RawQueuePair for MockQueuePair {
             let source = std::io::Error::from_raw_os_error(libc::EIO);
             return Err(VerbsError::system("destroy a queue pair", source));
         }
-        self.device.state().destroyed += 1;
+        let mut state = self.device.state();
+        state.destroyed += 1;
+        state.windows_at_destruction += state.windows_live;
         Ok(())
     }
 }

@@ -33,7 +33,8 @@
 //! - **V8 (windows).** A window grants reading and nothing else, of memory that M4 lets a peer read
 //!   at any time: what it decides is who sees which bytes, never whether memory is valid. Its
 //!   structure is looked at while a request that names it is being posted, by the queue pair that
-//!   owns both, and at no other time.
+//!   owns both, and at no other time. A binding keeps its region registered, and a queue pair's
+//!   windows are deallocated before it is destroyed.
 
 #[forbid(unsafe_code)]
 mod async_event;
@@ -70,9 +71,13 @@ mod provider;
 mod queue_pair;
 #[forbid(unsafe_code)]
 mod queue_pair_config;
+#[forbid(unsafe_code)]
+mod request;
 mod shared_receive_queue;
 #[forbid(unsafe_code)]
 mod slot_table;
+#[forbid(unsafe_code)]
+mod window;
 #[forbid(unsafe_code)]
 mod work;
 #[forbid(unsafe_code)]
@@ -99,5 +104,6 @@ pub use provider::{
 pub use queue_pair::QueuePair;
 pub use queue_pair_config::QueuePairConfig;
 pub use shared_receive_queue::{ReceiveError, SharedReceiveQueue, SharedReceiveQueueConfig};
+pub use window::{Binding, Window};
 pub use work::{Done, Work};
 pub use work_id::{WorkId, WorkKind};

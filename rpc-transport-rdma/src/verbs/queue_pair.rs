@@ -19,11 +19,14 @@ use std::io;
 use std::mem;
 
 use super::in_flight::InFlight;
+use super::request::Parts;
+use super::window::Windows;
 use super::work_id::QueueIdentity;
 use super::{
-    Agreement, Attachment, Completion, CompletionError, ConnectError, ConnectOptions, Done,
-    Endpoint, PathAttributes, Port, PostError, QueuePairConfig, QueuePairRequest, RawOperation,
-    RawQueuePair, RawSend, UnknownCompletion, VerbsError, Work, WorkId, WorkKind, WorkStatus,
+    Agreement, Attachment, Binding, Completion, CompletionError, ConnectError, ConnectOptions,
+    Done, Endpoint, PathAttributes, Port, PostError, QueuePairConfig, QueuePairRequest,
+    RawOperation, RawQueuePair, RawSend, UnknownCompletion, VerbsError, Window, Work, WorkId,
+    WorkKind, WorkStatus,
 };
 
 /// One end of a reliable connection.
@@ -32,6 +35,8 @@ pub struct QueuePair {
     raw: Option<Box<dyn RawQueuePair>>,
     /// The marker is the entry without work.
     in_flight: InFlight<Option<Work>>,
+    /// Allocated after the queue pair and gone before it, whatever they are bound to.
+    windows: Windows,
     requests: Vec<RawSend>,
     state: State,
     identity: QueueIdentity,
@@ -81,6 +86,7 @@ impl QueuePair {
             local: config.local_endpoint(raw.number(), port),
             raw: Some(raw),
             in_flight: InFlight::with_capacity(completions as usize),
+            windows: Windows::new(attachment.device(), identity),
             requests: Vec::new(),
             state: State::Initial,
             identity,
@@ -125,6 +131,24 @@ impl QueuePair {
         self.state = if result.is_ok() { State::Ready } else { State::Failed };
         result?;
         Ok(agreement)
+    }
+
+    /// Allocates a memory window, which only this queue pair can bind. It exists as long as the
+    /// queue pair, wherever the value goes.
+    ///
+    /// # Errors
+    ///
+    /// What the system said, for example that the device has none left.
+    pub fn allocate_window(&mut self) -> Result<Window, VerbsError> {
+        self.windows.allocate()
+    }
+
+    /// Deallocates a window whatever it is bound to: its key is dead when this returns. A message
+    /// that takes the key away afterwards fails the queue pair.
+    ///
+    /// A binding of another queue pair is none of this one's, and is only dropped.
+    pub fn deallocate_window(&mut self, binding: Binding) {
+        self.windows.deallocate(binding);
     }
 
     /// Posts as much of the batch as the send queue has room for, with one call into the device,
@@ -184,8 +208,11 @@ impl QueuePair {
         for remaining in (0..ended).rev() {
             // V3: the device is done with everything up to the completed request.
             match self.in_flight.pop() {
-                Some(Some(work)) => {
+                Some(Some(mut work)) => {
                     let outcome = if remaining == 0 { outcome } else { earlier(outcome) };
+                    if outcome.is_ok() {
+                        self.windows.handle_done(&mut work);
+                    }
                     done.push(Done { work, outcome });
                 }
                 Some(None) => self.state = State::Drained,
@@ -297,6 +324,8 @@ impl QueuePair {
         let raw = self.raw.as_mut().expect("only drop takes the queue pair");
         // SAFETY: V2: the segments are of slots and sinks that were checked to hold them and are
         // in `in_flight` now, which gives them back only by completion, refusal or destruction.
+        // V8: so are the bindings, which keep their regions; their windows are in `windows`, and
+        // both were checked to be of this device.
         let Err(partial) = (unsafe { raw.post_send(&self.requests) }) else {
             return Ok(count);
         };
@@ -319,11 +348,10 @@ impl QueuePair {
 
     /// A piece of work as the device needs it, or what is wrong with it.
     fn request(&self, work: &Work, position: u16) -> Result<RawSend, &'static str> {
-        let (kind, operation, segment) = work.parts()?;
-        if segment.len > self.message_len_max() {
+        let Parts { kind, operation, segment } = Parts::of(work, &self.windows)?;
+        if segment.is_some_and(|segment| segment.len > self.message_len_max()) {
             return Err("it is longer than the port's longest message");
         }
-        let segment = (segment.len > 0).then_some(segment);
         let fits_inline = segment.is_some_and(|segment| segment.len <= self.inline_max());
         Ok(RawSend {
             work_id: self.identity.work_id(kind, position).to_u64(),
@@ -353,6 +381,8 @@ impl Drop for QueuePair {
         {
             tracing::debug!(%error, number = self.number(), "cannot halt before destroying");
         }
+        // A device may take long to destroy a queue pair that still has a bound window.
+        self.windows.deallocate_all();
         match raw.destroy() {
             // V5: the device has forgotten the queue pair, so dropping `in_flight` is safe now.
             // Completions that still lie in the queue name this queue's serial and find nobody.

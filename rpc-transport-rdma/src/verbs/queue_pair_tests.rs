@@ -18,6 +18,7 @@ struct Fixture {
     port: Port,
     slots: Arc<SlotPool>,
     sinks: Arc<RegionPool>,
+    sources: Arc<RegionPool>,
     queue_pair: QueuePair,
 }
 
@@ -39,6 +40,7 @@ impl Fixture {
             port,
             slots: SlotPool::new(&device, SLOTS, 64).unwrap(),
             sinks: RegionPool::new(&device, Access::Sink, 1 << 20),
+            sources: RegionPool::new(&device, Access::Windowed, 1 << 20),
             queue_pair,
             mock,
         }
@@ -47,7 +49,7 @@ impl Fixture {
     fn send(&self, text: &str) -> Work {
         let mut slot = self.slots.try_take().unwrap();
         slot[..text.len()].copy_from_slice(text.as_bytes());
-        Work::Send { slot, len: u32::try_from(text.len()).unwrap() }
+        Work::Send { slot, len: u32::try_from(text.len()).unwrap(), invalidate: None }
     }
 
     fn sends(&self, count: usize) -> VecDeque<Work> {
@@ -88,8 +90,12 @@ fn connected(attachment: &Attachment, port: &Port) -> QueuePair {
 
 fn texts(done: &[Done]) -> Vec<String> {
     let text = |done: &Done| match &done.work {
-        Work::Send { slot, len } => String::from_utf8_lossy(&slot[..*len as usize]).into_owned(),
+        Work::Send { slot, len, .. } => {
+            String::from_utf8_lossy(&slot[..*len as usize]).into_owned()
+        }
         Work::Read { offset, .. } => format!("read at {offset}"),
+        Work::Bind(binding) => format!("bind {binding:?}"),
+        Work::Invalidate(binding) => format!("invalidate {binding:?}"),
     };
     done.iter().map(text).collect()
 }
@@ -151,7 +157,7 @@ fn reads_share_a_sink_and_the_last_gives_it_back() {
     }
     let sinks = fixture.complete(1, 0).into_iter().map(|done| match done.work {
         Work::Read { sink, .. } => sink,
-        Work::Send { .. } => panic!("not a READ"),
+        other => panic!("not a READ: {other:?}"),
     });
     let buffers: Vec<LargeBuffer> =
         sinks.filter_map(Arc::into_inner).map(Sink::into_buffer).collect();
@@ -317,7 +323,7 @@ fn work_that_cannot_be_is_refused_before_anything_is_posted() {
         assert_eq!((batch.len(), fixture.mock.send_calls()), (2, 0));
     }
     let slot = fixture.slots.try_take().unwrap();
-    let mut batch = VecDeque::from([Work::Send { slot, len: 65 }]);
+    let mut batch = VecDeque::from([Work::Send { slot, len: 65, invalidate: None }]);
     assert!(matches!(fixture.queue_pair.post(&mut batch), Err(PostError::Invalid { .. })));
 }
 
@@ -357,4 +363,148 @@ fn queues_move_between_threads_and_what_makes_them_is_shared() {
     is_shared::<Arc<SlotPool>>();
     is_shared::<Arc<RegionPool>>();
     is_shared::<LargeBuffer>();
+}
+
+/// A binding of a new window to a new buffer.
+fn binding(fixture: &mut Fixture) -> (Binding, LargeBuffer) {
+    let buffer = fixture.sources.try_take(10_000).unwrap();
+    let window = fixture.queue_pair.allocate_window().unwrap();
+    (buffer.bind(window), buffer)
+}
+
+fn only_binding(done: Vec<Done>) -> Binding {
+    let [Done { work: Work::Bind(binding) | Work::Invalidate(binding), .. }] =
+        <[Done; 1]>::try_from(done).unwrap()
+    else {
+        panic!("no binding")
+    };
+    binding
+}
+
+#[test]
+fn a_bind_goes_out_with_the_message_behind_it_in_one_post() {
+    let mut fixture = Fixture::new();
+    let (bind, buffer) = binding(&mut fixture);
+    let remote = bind.remote();
+    let mut batch = VecDeque::from([Work::Bind(bind), fixture.send("offer")]);
+    assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 2);
+    assert_eq!((fixture.mock.send_calls(), fixture.queue_pair.room()), (1, 2));
+    let [bind, send] = fixture.mock.sends().try_into().unwrap();
+    let RawOperation::Bind(raw) = bind.operation else { panic!("{bind:?}") };
+    assert_eq!((raw.key, raw.address, raw.len), (remote.key, remote.address, 10_000));
+    assert_eq!((bind.segment, bind.signaled, send.signaled), (None, false, true));
+    let done = fixture.complete(1, 0);
+    assert_eq!(done.len(), 2);
+    drop(buffer);
+}
+
+#[test]
+fn a_key_dies_by_an_invalidation_and_the_next_is_another() {
+    let mut fixture = Fixture::new();
+    let (bind, buffer) = binding(&mut fixture);
+    let first = bind.remote().key;
+    fixture.queue_pair.post(&mut VecDeque::from([Work::Bind(bind)])).unwrap();
+    let bound = only_binding(fixture.complete(0, 0));
+    let bound = bound.into_window().expect_err("the peer can read through it");
+    fixture.queue_pair.post(&mut VecDeque::from([Work::Invalidate(bound)])).unwrap();
+    assert_eq!(fixture.mock.sends()[1].operation, RawOperation::Invalidate(first));
+    let dead = only_binding(fixture.complete(1, 0));
+    let window = dead.into_window().expect("the key is dead");
+    let second = buffer.bind(window).remote().key;
+    assert_eq!((first.0 & 0xff, second.0 & 0xff), (0xff, 0), "the low byte wraps");
+    assert_eq!(first.0 >> 8, second.0 >> 8);
+}
+
+#[test]
+fn a_message_of_the_peer_takes_a_key_away_and_only_its_own() {
+    let mut fixture = Fixture::new();
+    let (bind, _buffer) = binding(&mut fixture);
+    let key = bind.remote().key;
+    let mut unbound = bind;
+    assert!(!unbound.handle_invalidated(key), "it is not bound yet");
+    fixture.queue_pair.post(&mut VecDeque::from([Work::Bind(unbound)])).unwrap();
+    let mut bound = only_binding(fixture.complete(0, 0));
+    assert!(!bound.handle_invalidated(RemoteKey(key.0 ^ 1)));
+    let number = fixture.queue_pair.number();
+    let raw = fixture.mock.take_receive(0, number);
+    fixture.mock.complete(RawCompletion { invalidated_key: Some(key), ..raw });
+    let taken = fixture.poll().invalidated_key().expect("the device says so");
+    assert!(bound.handle_invalidated(taken));
+    assert!(!bound.handle_invalidated(taken), "a key dies once");
+    assert!(bound.into_window().is_ok());
+}
+
+#[test]
+fn a_message_can_take_a_key_of_the_peer_away() {
+    let mut fixture = Fixture::new();
+    let Work::Send { slot, len, .. } = fixture.send("done") else { panic!("no send") };
+    let invalidate = Some(RemoteKey(77));
+    let mut batch = VecDeque::from([Work::Send { slot, len, invalidate }]);
+    fixture.queue_pair.post(&mut batch).unwrap();
+    let operation = fixture.mock.sends()[0].operation;
+    assert_eq!(operation, RawOperation::SendInvalidate(RemoteKey(77)));
+}
+
+#[test]
+fn windows_that_cannot_be_bound_or_invalidated_are_refused_before_anything_is_posted() {
+    let mut fixture = Fixture::new();
+    let (unbound, buffer) = binding(&mut fixture);
+    let mut other = connected(&fixture.attachment, &fixture.port);
+    let foreign = buffer.bind(other.allocate_window().unwrap());
+    let device = fixture.mock.device();
+    let elsewhere = RegionPool::new(&device, Access::Windowed, 1 << 20).try_take(10).unwrap();
+    let abroad = elsewhere.bind(fixture.queue_pair.allocate_window().unwrap());
+    let cases = [
+        (Work::Invalidate(unbound), "not bound"),
+        (Work::Bind(foreign), "another queue pair"),
+        (Work::Bind(abroad), "another device"),
+    ];
+    for (work, words) in cases {
+        let error = fixture.queue_pair.post(&mut VecDeque::from([work])).unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    assert_eq!(fixture.mock.send_calls(), 0);
+}
+
+#[test]
+fn windows_are_gone_before_their_queue_pair_wherever_they_are() {
+    let mut fixture = Fixture::new();
+    let bindings: Vec<_> = (0..3).map(|_| binding(&mut fixture)).collect();
+    let (bindings, buffers): (Vec<_>, Vec<_>) = bindings.into_iter().unzip();
+    let mut bindings = bindings.into_iter();
+    let first = VecDeque::from([Work::Bind(bindings.next().unwrap())]);
+    fixture.queue_pair.post(&mut { first }).unwrap();
+    let bound = only_binding(fixture.complete(0, 0));
+    let second = VecDeque::from([Work::Bind(bindings.next().unwrap())]);
+    fixture.queue_pair.post(&mut { second }).unwrap();
+    let Fixture { queue_pair, mock, sources, .. } = fixture;
+    assert_eq!(mock.windows(), 3, "bound, being bound and unbound");
+    drop(queue_pair);
+    assert_eq!((mock.destroyed(), mock.windows(), mock.windows_at_destruction()), (1, 0, 0));
+    drop((bound, bindings, buffers));
+    assert_eq!(sources.bytes_in_use(), 0);
+}
+
+#[test]
+fn a_window_can_be_deallocated_while_it_is_bound() {
+    let mut fixture = Fixture::new();
+    let (bind, _buffer) = binding(&mut fixture);
+    fixture.queue_pair.post(&mut VecDeque::from([Work::Bind(bind)])).unwrap();
+    let bound = only_binding(fixture.complete(0, 0));
+    fixture.queue_pair.deallocate_window(bound);
+    assert_eq!(fixture.mock.windows(), 0);
+}
+
+#[test]
+fn a_binding_keeps_its_region_registered() {
+    let mut fixture = Fixture::new();
+    let (bind, buffer) = binding(&mut fixture);
+    let before = fixture.mock.registered_bytes();
+    drop(buffer);
+    // The whole budget in one buffer leaves no room for the cached one.
+    let large = fixture.sources.try_take(1 << 20).unwrap();
+    assert_eq!(fixture.mock.registered_bytes(), before + (1 << 20));
+    drop(bind);
+    drop(large);
+    assert!(fixture.mock.registered_bytes() < before + (1 << 20));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CompletionError, RawOperation, RawSegment, RemoteMemory, WorkKind};
+use super::{Binding, CompletionError, RemoteKey, RemoteMemory};
 use crate::memory::{Sink, Slot};
 
 /// A request for a queue pair. It owns the memory that the device will use.
@@ -14,6 +14,9 @@ pub enum Work {
         slot: Slot,
         /// Length of the message.
         len: u32,
+        /// A key of the peer that the message takes away as it arrives. One that is not valid
+        /// there fails the connection.
+        invalidate: Option<RemoteKey>,
     },
     /// Reads the peer's memory into a part of a sink.
     Read {
@@ -26,26 +29,10 @@ pub enum Work {
         /// Where the bytes are in the peer.
         remote: RemoteMemory,
     },
-}
-
-impl Work {
-    /// What the device is to do with which memory, or why that cannot be.
-    pub(super) fn parts(&self) -> Result<(WorkKind, RawOperation, RawSegment), &'static str> {
-        match self {
-            Self::Send { slot, len } => {
-                let is_within = *len as usize <= slot.len();
-                let segment = is_within.then(|| slot.segment(*len));
-                let segment = segment.ok_or("the message is longer than its slot")?;
-                Ok((WorkKind::Send, RawOperation::Send, segment))
-            }
-            Self::Read { len: 0, .. } => Err("a READ of nothing"),
-            Self::Read { sink, offset, len, remote } => {
-                let segment =
-                    sink.segment(*offset, *len).ok_or("the READ does not fit its sink")?;
-                Ok((WorkKind::Read, RawOperation::Read(*remote), segment))
-            }
-        }
-    }
+    /// Opens a part of a buffer to the peer, for everything that is posted after it.
+    Bind(Binding),
+    /// Takes the key of a bound window away from the peer.
+    Invalidate(Binding),
 }
 
 /// A request that the device is done with.

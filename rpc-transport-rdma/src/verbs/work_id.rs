@@ -6,19 +6,20 @@
 //!
 //! | bits   | field    | meaning                                                    |
 //! |--------|----------|------------------------------------------------------------|
-//! | 63..62 | kind     | send, read, receive or marker                              |
-//! | 61..48 | position | sequence in the send queue, or slot index                  |
-//! | 47..20 | serial   | of the queue that posted it, unique in the process         |
-//! | 19..0  | tag      | chosen by the queue's creator, to route completions        |
+//! | 63..61 | kind     | what was posted                                            |
+//! | 60..47 | position | sequence in the send queue, or slot index                  |
+//! | 46..19 | serial   | of the queue that posted it, unique in the process         |
+//! | 18..0  | tag      | chosen by the queue's creator, to route completions        |
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::VerbsError;
 
+const KIND_BITS: u32 = 3;
 const POSITION_BITS: u32 = 14;
 const SERIAL_BITS: u32 = 28;
-const TAG_BITS: u32 = 20;
-const _: () = assert!(2 + POSITION_BITS + SERIAL_BITS + TAG_BITS == u64::BITS);
+const TAG_BITS: u32 = 19;
+const _: () = assert!(KIND_BITS + POSITION_BITS + SERIAL_BITS + TAG_BITS == u64::BITS);
 
 /// What a completed work request was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,6 +30,10 @@ pub enum WorkKind {
     Read,
     /// A message received into a slot of the shared receive queue.
     Receive,
+    /// A memory window bound.
+    Bind,
+    /// A key of our own taken away.
+    Invalidate,
     /// The last request of a halted queue pair.
     Marker,
 }
@@ -46,10 +51,12 @@ impl WorkId {
     /// What was posted.
     #[must_use]
     pub fn kind(self) -> WorkKind {
-        match self.0 >> (u64::BITS - 2) {
+        match self.0 >> (u64::BITS - KIND_BITS) {
             0 => WorkKind::Send,
             1 => WorkKind::Read,
             2 => WorkKind::Receive,
+            3 => WorkKind::Bind,
+            4 => WorkKind::Invalidate,
             _ => WorkKind::Marker,
         }
     }
@@ -121,11 +128,13 @@ impl QueueIdentity {
             WorkKind::Send => 0u64,
             WorkKind::Read => 1,
             WorkKind::Receive => 2,
-            WorkKind::Marker => 3,
+            WorkKind::Bind => 3,
+            WorkKind::Invalidate => 4,
+            WorkKind::Marker => 5,
         };
         let position = u64::from(position % WorkId::POSITIONS);
         WorkId(
-            kind << (u64::BITS - 2)
+            kind << (u64::BITS - KIND_BITS)
                 | position << (TAG_BITS + SERIAL_BITS)
                 | u64::from(self.serial) << TAG_BITS
                 | u64::from(self.tag),
@@ -145,7 +154,8 @@ mod tests {
     #[test]
     fn every_field_comes_back() {
         let identity = QueueIdentity::new(WorkId::TAG_MAX).unwrap();
-        for kind in [WorkKind::Send, WorkKind::Read, WorkKind::Receive, WorkKind::Marker] {
+        let kinds = [WorkKind::Send, WorkKind::Read, WorkKind::Receive, WorkKind::Marker];
+        for kind in kinds.into_iter().chain([WorkKind::Bind, WorkKind::Invalidate]) {
             for position in [0, 1, WorkId::POSITIONS - 1] {
                 let id = WorkId::from_u64(identity.work_id(kind, position).to_u64());
                 assert_eq!((id.kind(), id.position(), id.tag()), (kind, position, WorkId::TAG_MAX));

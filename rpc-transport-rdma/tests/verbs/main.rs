@@ -13,3 +13,4 @@ mod events;
 mod messages;
 mod reads;
 mod rig;
+mod windows;

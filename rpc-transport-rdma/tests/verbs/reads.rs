@@ -28,7 +28,7 @@ fn reads(end: &End, remote: RemoteMemory, len: usize, chunk: usize) -> VecDeque<
 fn buffers(done: &mut Vec<Done>) -> Vec<LargeBuffer> {
     let sinks = done.drain(..).filter_map(|done| match done.work {
         Work::Read { sink, .. } => Arc::into_inner(sink),
-        Work::Send { .. } => None,
+        _ => None,
     });
     sinks.map(Sink::into_buffer).collect()
 }

@@ -10,7 +10,8 @@ use rpc_transport_rdma::device::{DeviceError, PortQuery, find_port};
 use rpc_transport_rdma::memory::{Access, RegionPool, SlotPool};
 use rpc_transport_rdma::verbs::{
     Completion, CompletionQueue, ConnectOptions, Done, Ibverbs, Port, QueuePair, QueuePairConfig,
-    SharedReceiveQueue, SharedReceiveQueueConfig, UnknownCompletion, VerbsError, Work, WorkKind,
+    RemoteKey, SharedReceiveQueue, SharedReceiveQueueConfig, UnknownCompletion, VerbsError, Work,
+    WorkKind,
 };
 
 /// No wait in these tests takes longer, or the test fails.
@@ -61,10 +62,14 @@ pub(crate) struct End {
     pub(crate) queue_pair: QueuePair,
     pub(crate) slots: Arc<SlotPool>,
     pub(crate) sources: Arc<RegionPool>,
+    /// Buffers that are read through windows.
+    pub(crate) windowed: Arc<RegionPool>,
     pub(crate) sinks: Arc<RegionPool>,
     pub(crate) port: Port,
     /// Messages in the order of their completions.
     pub(crate) messages: Vec<Vec<u8>>,
+    /// For each message the key that it took away.
+    pub(crate) invalidated: Vec<Option<RemoteKey>>,
     /// Work that came back.
     pub(crate) done: Vec<Done>,
     /// Completions of sends and READs.
@@ -105,9 +110,11 @@ impl End {
             queue_pair,
             slots: SlotPool::new(device, SEND_SLOTS, SLOT_LEN)?,
             sources: RegionPool::new(device, Access::Source, 64 << 20),
+            windowed: RegionPool::new(device, Access::Windowed, 64 << 20),
             sinks: RegionPool::new(device, Access::Sink, 64 << 20),
             port: port.clone(),
             messages: Vec::new(),
+            invalidated: Vec::new(),
             done: Vec::new(),
             send_completions: 0,
             unknown: 0,
@@ -133,8 +140,12 @@ impl End {
 
     fn handle(&mut self, completion: Completion) {
         if completion.kind() == WorkKind::Receive {
+            let invalidated = completion.invalidated_key();
             match self.receives.receive(completion, <[u8]>::to_vec) {
-                Ok(message) => self.messages.push(message),
+                Ok(message) => {
+                    self.messages.push(message);
+                    self.invalidated.push(invalidated);
+                }
                 Err(_) => self.failed_receives += 1,
             }
             return;
@@ -150,7 +161,7 @@ impl End {
     pub(crate) fn send(&self, bytes: &[u8]) -> Work {
         let mut slot = self.slots.try_take().expect("the pool is larger than the tests need");
         slot[..bytes.len()].copy_from_slice(bytes);
-        Work::Send { slot, len: bytes.len() as u32 }
+        Work::Send { slot, len: bytes.len() as u32, invalidate: None }
     }
 
     /// Posts everything; the send queue must have room for it.

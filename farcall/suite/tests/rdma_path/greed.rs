@@ -65,7 +65,7 @@ async fn measure(stubs: &[ProbeStub]) -> Result<(f64, Vec<u64>), Failure> {
             }));
         }
     }
-    for result in try_join_all(tasks).await.map_err(|error| error.to_string())? {
+    for result in try_join_all(tasks).await? {
         result?;
     }
     #[allow(clippy::cast_precision_loss, reason = "thousands")]

@@ -1,0 +1,82 @@
+//! The bound on what a peer may keep: frames that it was offered, and those that were taken back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rpc_core::transport::CloseReason;
+use tokio::time::Instant;
+
+use super::Connection;
+use crate::offered::Patience;
+use crate::path::Path;
+
+impl Connection {
+    /// Gives up what travels for a call, either way.
+    pub(crate) fn abandon(self: &Arc<Self>, call: u64) {
+        // A path that has ended has nothing to give up.
+        let _ = self.with_path(|path| {
+            path.abandon(call);
+            Ok(())
+        });
+        self.withdrawn.notify_one();
+    }
+
+    /// Sees to it that somebody watches what the peer was offered.
+    pub(super) fn watch(self: &Arc<Self>) {
+        if !self.is_watching.swap(true, Ordering::AcqRel) {
+            self.lane.runtime.spawn(Arc::clone(self).watch_releases());
+        }
+    }
+
+    /// Ends the connection when the peer does not release in time: memory that it was offered is
+    /// free once the queue pair is gone, and never by time alone.
+    async fn watch_releases(self: Arc<Self>) {
+        let config = &self.lane.config;
+        let patience = Patience { release: config.release_timeout, cancel: config.cancel_timeout };
+        loop {
+            let Some((at, is_withdrawn)) = self.next_overdue(patience) else { return };
+            if at <= Instant::now() {
+                return self.lose_patience(patience, is_withdrawn);
+            }
+            tokio::select! {
+                () = self.ending.cancelled() => return,
+                () = self.withdrawn.notified() => {}
+                () = tokio::time::sleep_until(at) => {}
+            }
+        }
+    }
+
+    /// When the next release is overdue; `None` when there is nothing left to watch.
+    fn next_overdue(&self, patience: Patience) -> Option<(Instant, bool)> {
+        loop {
+            let overdue = self.look(|path| path.overdue_at(patience)).flatten();
+            if overdue.is_some() {
+                return overdue;
+            }
+            self.is_watching.store(false, Ordering::Release);
+            // What was offered in between found a watcher, and this was it.
+            let is_exposed = self.look(Path::is_exposed).unwrap_or(false);
+            if !is_exposed || self.is_watching.swap(true, Ordering::AcqRel) {
+                return None;
+            }
+        }
+    }
+
+    fn lose_patience(self: &Arc<Self>, patience: Patience, is_withdrawn: bool) {
+        let words = if is_withdrawn {
+            let timeout = patience.cancel;
+            self.lane.cancellations.overdue.add(1);
+            format!(
+                "the peer did not release within {timeout:?} what was taken back from it \
+                 (rdma.cancel_timeout)"
+            )
+        } else {
+            let timeout = patience.release;
+            format!(
+                "the peer did not release within {timeout:?} what it was offered \
+                 (rdma.release_timeout)"
+            )
+        };
+        self.fail(CloseReason::Failed(words));
+    }
+}

@@ -1,0 +1,159 @@
+//! What goes out: messages as credits allow, READs as the peer allows, all in one post.
+
+use rpc_core::transport::{CloseReason, Counters};
+use rpc_core::wire::HEADER_LEN;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::{CONTROL_SLOT_LEN, Outgoing, Path, Phase};
+use crate::memory::{LargeBuffer, Slot};
+use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, OfferedSegment};
+use crate::verbs::Work;
+
+impl Path {
+    /// Posts as much of what waits as credits and the queue pair allow.
+    pub(crate) fn flush(&mut self, counters: &Counters) -> Result<(), CloseReason> {
+        if self.is_corked || matches!(self.phase, Phase::Halting(_)) {
+            return Ok(());
+        }
+        loop {
+            self.fill(counters);
+            if self.batch.is_empty() {
+                return Ok(());
+            }
+            let waiting_count = self.send_count();
+            let posted = self.queue_pair.post(&mut self.batch);
+            self.credits.tally().posts.add(1);
+            counters.sent_count.add((waiting_count - self.send_count()) as u64);
+            match posted {
+                Ok(_) if self.batch.is_empty() && self.queue_pair.room() > 0 => {}
+                // A completion makes room, and whoever handles it flushes again.
+                Ok(_) => return Ok(()),
+                Err(error) => {
+                    let words = match std::error::Error::source(&error) {
+                        Some(source) => format!("cannot post to the RDMA path: {error}: {source}"),
+                        None => format!("cannot post to the RDMA path: {error}"),
+                    };
+                    return Err(CloseReason::Failed(words));
+                }
+            }
+        }
+    }
+
+    /// The messages in the batch. A READ is none: the peer's device answers it, and not the peer.
+    fn send_count(&self) -> usize {
+        self.batch.iter().filter(|work| matches!(work, Work::Send { .. })).count()
+    }
+
+    /// Moves what may go out now into the batch: control messages, then frames, then READs.
+    fn fill(&mut self, counters: &Counters) {
+        let room = self.queue_pair.room();
+        while self.batch.len() < room && self.fill_control() {}
+        while self.batch.len() < room && self.fill_outgoing(counters) {}
+        if self.puller.transfer_count() > 0 {
+            self.fill_reads(room);
+        }
+        if self.batch.len() < room && self.credits.is_grant_due() {
+            self.fill_grant();
+        }
+    }
+
+    /// READs, and the releases of transfers that were stopped instead.
+    fn fill_reads(&mut self, room: usize) {
+        let now = Instant::now();
+        while self.batch.len() < room {
+            let Some(chunk) = self.puller.next_chunk(now) else { break };
+            let (sink, offset) = (chunk.sink, chunk.offset);
+            self.batch.push_back(Work::Read { sink, offset, len: chunk.len, remote: chunk.remote });
+        }
+        self.settle_stopped();
+        while self.batch.len() < room && self.fill_control() {}
+    }
+
+    fn fill_control(&mut self) -> bool {
+        let Some(&kind) = self.control.front() else { return false };
+        let Some(slot) = self.control_slots.try_take() else { return false };
+        let may = match kind.is_reserved() {
+            true => self.credits.try_take_reserved(),
+            false => self.credits.try_take(),
+        };
+        if may {
+            self.control.pop_front();
+            self.commit(kind, slot, MESSAGE_HEADER_LEN, None);
+        }
+        may
+    }
+
+    fn fill_outgoing(&mut self, counters: &Counters) -> bool {
+        let control_slot = match self.outgoing.front() {
+            None => return false,
+            Some(Outgoing::Control(_)) => match self.control_slots.try_take() {
+                // A completion gives one back, and whoever handles it flushes again.
+                None => return false,
+                slot => slot,
+            },
+            Some(_) => None,
+        };
+        if !self.credits.try_take() {
+            return false;
+        }
+        match self.outgoing.pop_front() {
+            Some(Outgoing::Control(header)) => {
+                let Some(mut slot) = control_slot else { return false };
+                slot[MESSAGE_HEADER_LEN..CONTROL_SLOT_LEN].copy_from_slice(&header);
+                self.commit(MessageKind::Frame, slot, CONTROL_SLOT_LEN, None);
+            }
+            Some(Outgoing::Frame { slot, len, permit }) => {
+                counters.small_sent.add(1);
+                self.commit(MessageKind::Frame, slot, MESSAGE_HEADER_LEN + len, Some(permit));
+            }
+            Some(Outgoing::Offer { buffer, mut slot, permit, call, is_given_up }) => {
+                counters.large_sent.add(1);
+                let offer = describe(&buffer);
+                let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
+                let transfer = self.offered.insert(call, buffer, Instant::now());
+                self.commit(MessageKind::Offer { transfer }, slot, len, Some(permit));
+                if is_given_up {
+                    self.withdraw(call);
+                }
+            }
+            None => return false,
+        }
+        true
+    }
+
+    /// Sends the grant alone, since nothing else takes it along.
+    fn fill_grant(&mut self) {
+        let Some(slot) = self.control_slots.try_take() else { return };
+        if self.credits.try_take_reserved() {
+            self.credits.tally().grants_sent.add(1);
+            self.commit(MessageKind::Grant, slot, MESSAGE_HEADER_LEN, None);
+        }
+    }
+
+    fn commit(
+        &mut self,
+        kind: MessageKind,
+        mut slot: Slot,
+        len: usize,
+        permit: Option<OwnedSemaphorePermit>,
+    ) {
+        let waiting_count = self.control.len() + self.outgoing.len();
+        let (epoch, grant) = (self.rules.peer_epoch, self.credits.announce(waiting_count));
+        let header = MessageHeader { kind, epoch, grant };
+        slot[..MESSAGE_HEADER_LEN].copy_from_slice(&header.to_bytes());
+        // Slots are a few KiB long.
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.batch.push_back(Work::Send { slot, len, invalidate: None });
+        self.permits.push_back(permit);
+    }
+}
+
+/// The offer of a frame that lies in one buffer.
+fn describe(buffer: &LargeBuffer) -> Offer {
+    let mut prefix = [0; HEADER_LEN];
+    prefix.copy_from_slice(&buffer[..HEADER_LEN]);
+    let frame_len = buffer.len() as u64;
+    let segments = vec![OfferedSegment { memory: buffer.remote(), len: frame_len }];
+    Offer { frame_len, prefix, segments }
+}
