@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::credits::{Credits, WINDOW_MIN};
 use crate::message::{Grant, MessageKind};
-use crate::shares::{Full, Shares};
+use crate::shares::{Full, Ledger, Shares};
 use crate::tally::Tally;
 
 /// Receive slots that a connection holds: the base, and what its window has grown by.
@@ -26,7 +26,7 @@ pub(crate) struct Holding {
 impl Holding {
     /// Takes the base of a new connection.
     pub(crate) fn take(shares: &Arc<Shares>) -> Result<Self, Full> {
-        shares.change(|ledger| ledger.admit())?;
+        shares.change(Ledger::admit)?;
         Ok(Self { shares: Arc::clone(shares), extra: 0 })
     }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::credits::RESERVE;
-use crate::shares::{BASE, Ledger};
+use crate::shares::BASE;
 
 /// The window that the peers of a lane promise back.
 const PEER_WINDOW: u32 = 8;
@@ -91,7 +91,7 @@ impl World {
             let outstanding = link.account.credits.outstanding();
             assert!(outstanding <= link.account.holding.window(), "promised more than is held");
             let ordinary = link.to_us.iter().filter(|(kind, _)| !kind.is_reserved()).count();
-            assert!(link.peer.available() + ordinary as u32 <= outstanding);
+            assert!(link.peer.available() as usize + ordinary <= outstanding as usize);
             assert!(link.to_us.len() - ordinary <= RESERVE as usize);
         }
     }
@@ -296,7 +296,7 @@ fn a_long_wait_is_told_once() {
     assert_eq!((tally.credit_waits, tally.credit_stalls), (1, 1));
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Step {
     Connect,
     Leave(prop::sample::Index),
