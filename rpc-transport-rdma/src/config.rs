@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use crate::device::PortChoice;
 use crate::verbs::ConnectOptions;
 
 /// The configuration of the RDMA transport. One lane has one of each queue below.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RdmaConfig {
-    /// The device to use, for example `mlx5_0`; by default the one that has the connection's
-    /// local address.
-    pub device: Option<String>,
+    /// The devices or ports that may be used, for example `mlx5_0` or `mlx5_1:2`; all by default.
+    pub devices: Vec<String>,
+    /// Which of them serves a connection: by default the one that has its local address.
+    pub port_choice: PortChoice,
     /// Lanes of a device: 1 by default, so that their memory stays below the limit named next.
     /// Each has a task of its own, so more serve more processors; connections go where the fewest
     /// are.
@@ -65,7 +67,8 @@ pub struct RdmaConfig {
 impl Default for RdmaConfig {
     fn default() -> Self {
         Self {
-            device: None,
+            devices: Vec::new(),
+            port_choice: PortChoice::Address,
             lanes: 1,
             receive_slots: 1024,
             slot_len: 4352,

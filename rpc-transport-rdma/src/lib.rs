@@ -55,6 +55,7 @@ pub mod verbs;
 
 pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
+pub use device::PortChoice;
 pub use devices::DeviceStatus;
 pub use tally::LaneActivity;
 pub use upgrade::{LaneInfo, RdmaUpgrade};

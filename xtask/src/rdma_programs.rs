@@ -36,7 +36,14 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         arguments: &[],
         limit_seconds: 600,
     },
-    // Behind the others: it pulls the cable between the devices.
+    // Behind the others: these pull the cable between the devices, and take devices away.
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("rdma_devices"),
+        features: &["rdma"],
+        arguments: &["--nocapture"],
+        limit_seconds: 900,
+    },
     RdmaProgram {
         package: "farcall-suite",
         target: Target::Test("rdma_liveness"),
