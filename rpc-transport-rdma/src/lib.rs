@@ -13,6 +13,7 @@
 mod account;
 #[forbid(unsafe_code)]
 mod blob;
+mod bootstrap;
 #[forbid(unsafe_code)]
 mod cancellations;
 #[forbid(unsafe_code)]

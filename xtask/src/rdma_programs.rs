@@ -36,6 +36,13 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         arguments: &[],
         limit_seconds: 600,
     },
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("rdma_failover"),
+        features: &["rdma"],
+        arguments: &["--nocapture"],
+        limit_seconds: 300,
+    },
     // Behind the others: these pull the cable between the devices, and take devices away.
     RdmaProgram {
         package: "farcall-suite",
