@@ -45,6 +45,7 @@ mod puller;
 mod shares;
 #[forbid(unsafe_code)]
 mod stall;
+#[cfg(feature = "ibverbs")]
 mod sys;
 #[forbid(unsafe_code)]
 mod tally;
@@ -60,3 +61,5 @@ pub use device::PortChoice;
 pub use devices::DeviceStatus;
 pub use tally::LaneActivity;
 pub use upgrade::{LaneInfo, RdmaUpgrade};
+#[cfg(feature = "sim")]
+pub use verbs::sim;

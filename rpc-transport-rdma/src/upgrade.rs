@@ -23,7 +23,9 @@ use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
 use crate::puller::Puller;
 use crate::tally::LaneActivity;
 use crate::transport::RdmaTransport;
-use crate::verbs::{Device, Ibverbs, Port, Provider, QueuePair, QueuePairConfig};
+#[cfg(feature = "ibverbs")]
+use crate::verbs::Ibverbs;
+use crate::verbs::{Device, Port, Provider, QueuePair, QueuePairConfig};
 use crate::{CancellationStats, RdmaConfig};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
@@ -43,6 +45,7 @@ pub struct RdmaUpgrade {
 
 impl RdmaUpgrade {
     /// The way to the RDMA devices of this host. Nothing is opened before it is needed.
+    #[cfg(feature = "ibverbs")]
     #[must_use]
     pub fn new(config: RdmaConfig) -> Self {
         Self::with_provider(Box::new(Ibverbs::new()), config)

@@ -68,7 +68,7 @@ impl Running {
             limit: harness.limit(),
             address,
             server_config,
-            client_config: Config::default().with_limits(Harness::limits()),
+            client_config: harness.config(),
             server,
             watch,
             shutdown: Some(shutdown),
