@@ -6,7 +6,7 @@ use std::time::Duration;
 use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
 use rpc_core::{Keepalive, Limits};
 #[cfg(feature = "rdma")]
-use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RdmaUpgrade};
+use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RdmaUpgrade, RkeyScope};
 
 #[cfg(not(feature = "rdma"))]
 use self::not_built_in::RdmaUpgrade;
@@ -65,6 +65,17 @@ impl Config {
         self.rdma = rdma;
         self.upgrade = Arc::default();
         self
+    }
+
+    /// The same rules with this reach of the keys that RDMA peers are given to read large messages
+    /// with: windows where they work, unless said otherwise. Devices are not shared with the
+    /// original.
+    #[cfg(feature = "rdma")]
+    #[must_use]
+    pub fn with_rkey_scope(self, rkey_scope: RkeyScope) -> Self {
+        let mut rdma = self.rdma.clone();
+        rdma.rkey_scope = rkey_scope;
+        self.with_rdma(rdma)
     }
 
     /// What each RDMA device in use under these rules has of connections and memory.

@@ -39,4 +39,4 @@ pub use rpc_core::{
 #[cfg(feature = "rdma")]
 pub use rpc_transport_rdma::verbs::AsyncEventKind;
 #[cfg(feature = "rdma")]
-pub use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig};
+pub use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RkeyScope, UnknownRkeyScope};

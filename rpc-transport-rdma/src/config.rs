@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::RkeyScope;
 use crate::verbs::ConnectOptions;
 
 /// The configuration of the RDMA transport. One lane has one of each queue below.
@@ -32,6 +33,9 @@ pub struct RdmaConfig {
     pub source_bytes_max: u64,
     /// Registered memory for large frames being received, in bytes: 512 MiB by default.
     pub sink_bytes_max: u64,
+    /// How far the keys reach that a peer is given to read large frames with:
+    /// [`RkeyScope::Auto`] by default.
+    pub rkey_scope: RkeyScope,
     /// The longest READ: 1 MiB by default, as long as several are outstanding.
     pub read_len_max: u32,
     /// READs outstanding on one connection at most: 16 by default. The peer may allow fewer.
@@ -67,6 +71,7 @@ impl Default for RdmaConfig {
             connections_max: 128,
             source_bytes_max: 512 << 20,
             sink_bytes_max: 512 << 20,
+            rkey_scope: RkeyScope::Auto,
             read_len_max: 1 << 20,
             reads_max: 16,
             spin: Duration::from_micros(20),

@@ -17,7 +17,6 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::RdmaConfig;
 use crate::cancellations::Cancellations;
 use crate::connection::Connection;
 use crate::credits::{RESERVE, WINDOW_MIN};
@@ -26,6 +25,7 @@ use crate::verbs::{
     Attachment, Completion, CompletionQueue, Device, ReceiveError, SharedReceiveQueue,
     SharedReceiveQueueConfig, VerbsError, WorkKind,
 };
+use crate::{RdmaConfig, RkeyScope};
 
 /// A connection is promised at most this share of the slots that are left, so that each one leaves
 /// some for those to come: with 1,024 slots the first gets 32, and 64 fit.
@@ -98,7 +98,8 @@ pub(crate) struct Place {
 }
 
 impl Lane {
-    /// Makes a lane on a device, and starts its task in the current tokio runtime.
+    /// Makes a lane on a device, and starts its task in the current tokio runtime. The scope of
+    /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
         let sends = config.connections_max.saturating_mul(config.send_depth.saturating_add(1));
@@ -119,7 +120,7 @@ impl Lane {
             runtime: Handle::current(),
             attachment: receives.attachment(),
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
-            sources: RegionPool::new(device, Access::Source, config.source_bytes_max),
+            sources: RegionPool::new(device, source_access(config), config.source_bytes_max),
             sinks: RegionPool::new(device, Access::Sink, config.sink_bytes_max),
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
@@ -137,6 +138,14 @@ impl Lane {
         };
         tokio::spawn(driver.run(stop.clone()));
         Ok(Self { shared, _stop: stop.drop_guard() })
+    }
+}
+
+/// What peers may do with the memory that large frames are sent from.
+fn source_access(config: &RdmaConfig) -> Access {
+    match config.rkey_scope {
+        RkeyScope::Window => Access::Windowed,
+        RkeyScope::Auto | RkeyScope::Region => Access::Source,
     }
 }
 
@@ -437,9 +446,10 @@ impl Driver {
         if let Some(connection) = &connection {
             self.cork(connection);
         }
+        let taken_key = completion.invalidated_key();
         let received = self.receives.receive(completion, |message| {
             if let Some(connection) = &connection {
-                connection.handle_message(message);
+                connection.handle_message(message, taken_key);
             }
         });
         match (received, connection) {

@@ -34,14 +34,22 @@ mod offered;
 mod path;
 #[forbid(unsafe_code)]
 mod puller;
+#[forbid(unsafe_code)]
+mod rkey_scope;
 mod sys;
 #[forbid(unsafe_code)]
 mod transport;
 #[forbid(unsafe_code)]
 mod upgrade;
 pub mod verbs;
+#[forbid(unsafe_code)]
+mod window_check;
+#[forbid(unsafe_code)]
+mod windows;
 
 pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
 pub use devices::DeviceStatus;
+pub use rkey_scope::{RkeyScope, UnknownRkeyScope};
 pub use upgrade::{LaneInfo, RdmaUpgrade};
+pub use window_check::{WindowFault, check_windows};

@@ -23,7 +23,7 @@ use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
 use crate::puller::Puller;
 use crate::transport::RdmaTransport;
 use crate::verbs::{Device, Ibverbs, Port, Provider, QueuePair, QueuePairConfig};
-use crate::{CancellationStats, RdmaConfig};
+use crate::{CancellationStats, RdmaConfig, RkeyScope};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
 /// gives up after about half a second, twice that on a device that stretches its timeouts.
@@ -32,6 +32,10 @@ const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 /// Control slots of a connection: the window of a default connection's releases and cancels, half
 /// of it in flight and half being filled, in one page of memory.
 const CONTROL_SLOTS: u32 = 32;
+
+/// Windows of one connection at most, so many large frames may be on their way to a peer that has
+/// not released them. They are allocated when they are needed.
+const WINDOWS_MAX: usize = 256;
 
 /// The lanes by the names of their devices.
 type Lanes = Mutex<HashMap<String, Arc<Lane>>>;
@@ -64,6 +68,7 @@ impl RdmaUpgrade {
         let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let infos = lanes.iter().map(|(device, lane)| LaneInfo {
             device: device.clone(),
+            rkey_scope: lane.shared.config.rkey_scope,
             connection_count: lane.shared.connection_count(),
             receive_bytes: lane.shared.receive_bytes,
             send_slots_in_use: lane.shared.send_slots_in_use(),
@@ -93,7 +98,12 @@ impl RdmaUpgrade {
         if let Some(lane) = lanes.get(name).filter(|lane| !lane.shared.is_dead()) {
             return Ok(Arc::clone(lane));
         }
-        let lane = Lane::start(&port.device, &self.config).map_err(|error| declined(&error))?;
+        let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
+            let words = declined(&error).reason;
+            Declined::new(format!("rdma.rkey_scope is window, and for {name} {words}"))
+        })?;
+        let config = RdmaConfig { rkey_scope, ..self.config.clone() };
+        let lane = Lane::start(&port.device, &config).map_err(|error| declined(&error))?;
         let lane = Arc::new(lane);
         self.devices.attach(port, &lane.shared);
         lanes.insert(name.to_owned(), Arc::clone(&lane));
@@ -150,6 +160,9 @@ fn let_go_of(lanes: &Arc<Lanes>) -> OnLost {
 pub struct LaneInfo {
     /// The device.
     pub device: String,
+    /// How far the keys reach that peers are given: [`RkeyScope::Window`] or
+    /// [`RkeyScope::Region`], as decided for the device.
+    pub rkey_scope: RkeyScope,
     /// How many connections it has.
     pub connection_count: usize,
     /// Bytes of memory that messages are received into, for all connections together.
@@ -179,7 +192,20 @@ impl Prepared {
             epoch: self.epoch,
             grant: self.place.window,
             slot_len: self.lane.shared.config.slot_len,
+            has_windows: self.has_windows(),
         }
+    }
+
+    fn has_windows(&self) -> bool {
+        self.lane.shared.config.rkey_scope == RkeyScope::Window
+    }
+
+    /// How many windows the connection may have: as many as would fit if every connection had
+    /// that many.
+    fn windows_max(&self) -> usize {
+        let device_max = self.lane.shared.attachment.device().attributes().windows_max;
+        let share = device_max / self.lane.shared.config.connections_max.max(1);
+        if self.has_windows() { (share as usize).clamp(1, WINDOWS_MAX) } else { 0 }
     }
 
     /// Joins the end with its peer's, and registers it with its lane.
@@ -201,6 +227,8 @@ impl Prepared {
             peer_epoch: peer.epoch,
             window: self.place.window,
             stale_max: config.credits_max.max(WINDOW_MIN) + RESERVE,
+            windows_max: self.windows_max(),
+            takes_keys_away: self.has_windows() && peer.has_windows,
         };
         let chunk_len = config.read_len_max.min(self.queue_pair.message_len_max()).max(1);
         let puller = Puller::new(agreement.reads_max, chunk_len);
@@ -211,7 +239,8 @@ impl Prepared {
             promised_slots: self.place.promised_slots(),
         };
         let cancellations = Arc::clone(&self.lane.shared.cancellations);
-        let path = Path::new(self.queue_pair, rules, credits, control, puller, cancellations);
+        let mut path = Path::new(self.queue_pair, rules, credits, control, puller, cancellations);
+        path.allocate_first_window().map_err(|error| declined(&error))?;
         let shared = Arc::clone(&self.lane.shared);
         let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);

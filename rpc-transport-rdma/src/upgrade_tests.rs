@@ -3,6 +3,8 @@
 
 #[path = "cancel_tests.rs"]
 mod cancelling;
+#[path = "window_tests.rs"]
+mod windows;
 
 use std::sync::Weak;
 

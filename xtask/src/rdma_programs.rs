@@ -16,8 +16,13 @@ pub(crate) const VERBS: &[RdmaProgram] = &[RdmaProgram {
     target: Target::AllTests,
     features: &[],
     arguments: &[],
+    variables: &[],
     limit_seconds: 300,
 }];
+
+/// Has what the suite offers read through memory windows, which is not the default on the
+/// software device.
+const THROUGH_WINDOWS: &[(&str, &str)] = &[("FARCALL_RKEY_SCOPE", "window")];
 
 /// The suite of behaviours that every transport must show, over RDMA.
 pub(crate) const SUITE: &[RdmaProgram] = &[
@@ -27,6 +32,7 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         features: &["rdma"],
         // One at a time: a behaviour's bound counts what its neighbours take on few processors.
         arguments: &["--test-threads=1"],
+        variables: &[],
         limit_seconds: 600,
     },
     RdmaProgram {
@@ -34,6 +40,23 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         target: Target::Test("rdma_path"),
         features: &["rdma"],
         arguments: &[],
+        variables: &[],
+        limit_seconds: 600,
+    },
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("rdma"),
+        features: &["rdma"],
+        arguments: &["--test-threads=1"],
+        variables: THROUGH_WINDOWS,
+        limit_seconds: 600,
+    },
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("rdma_path"),
+        features: &["rdma"],
+        arguments: &[],
+        variables: THROUGH_WINDOWS,
         limit_seconds: 600,
     },
     // Behind the others: it pulls the cable between the devices.
@@ -42,6 +65,7 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         target: Target::Test("rdma_liveness"),
         features: &["rdma"],
         arguments: &["--nocapture"],
+        variables: &[],
         limit_seconds: 300,
     },
 ];
@@ -63,6 +87,8 @@ pub(crate) struct RdmaProgram {
     pub(crate) features: &'static [&'static str],
     /// Its arguments. `{server}` becomes the address of the device on which servers listen.
     pub(crate) arguments: &'static [&'static str],
+    /// The variables of its environment, beside those of the place where it runs.
+    pub(crate) variables: &'static [(&'static str, &'static str)],
     /// After how many seconds each of its executables is killed.
     pub(crate) limit_seconds: u64,
 }
@@ -110,12 +136,16 @@ impl RdmaProgram {
 
     fn job(&self, executable: Executable, addresses: &[String; 2]) -> Job {
         let [_, server] = addresses;
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let mut variables = vec![(SERVER_VARIABLE.to_owned(), server.clone())];
+        variables.extend(self.variables.iter().map(own));
+        let settings = self.variables.iter().map(|(name, value)| format!(" {name}={value}"));
         let fill = |argument: &&str| argument.replace("{server}", server);
         Job {
-            name: format!("{} {}", self.package, executable.name),
+            name: format!("{} {}{}", self.package, executable.name, settings.collect::<String>()),
             program: executable.path,
             arguments: self.arguments.iter().map(fill).collect(),
-            variables: vec![(SERVER_VARIABLE.to_owned(), server.clone())],
+            variables,
             directory: executable.package,
             limit_seconds: self.limit_seconds,
         }
@@ -131,6 +161,7 @@ mod tests {
         target: Target::Test("suite"),
         features: &["a", "b"],
         arguments: &["auto://{server}:0"],
+        variables: &[("SCOPE", "window")],
         limit_seconds: 60,
     };
 
@@ -155,7 +186,8 @@ mod tests {
             Executable { name: "suite".into(), path: "/t/suite".into(), package: "/w/p".into() };
         let job = PROGRAM.job(executable, &["10.0.0.1".into(), "10.0.1.1".into()]);
         assert_eq!(job.arguments, ["auto://10.0.1.1:0"]);
-        assert_eq!(job.variables, [("FARCALL_RDMA_SERVER".to_owned(), "10.0.1.1".to_owned())]);
-        assert_eq!(job.name, "p suite");
+        let variables = [("FARCALL_RDMA_SERVER", "10.0.1.1"), ("SCOPE", "window")];
+        assert_eq!(job.variables, variables.map(|(name, value)| (name.into(), value.into())));
+        assert_eq!(job.name, "p suite SCOPE=window");
     }
 }

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farcall::server::ServerBuilder;
-use farcall::{Config, Endpoint, Limits, Server};
+use farcall::{Endpoint, Limits, Server};
 
 use crate::failure::Cause;
 use crate::proto::probe_rpc::ProbeService;
 use crate::running::Running;
-use crate::{Failure, Probe};
+use crate::{Failure, Probe, config};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
 const MESSAGE_LEN_MAX: u64 = 80 << 20;
@@ -123,7 +123,7 @@ impl Harness {
     ///
     /// As [`Harness::serve`].
     pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
-        let config = Config::default().with_limits(limits);
+        let config = config().with_limits(limits);
         Running::start(&self.path.address(), config, self).await
     }
 
@@ -140,8 +140,7 @@ impl Harness {
         &self,
         build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
     ) -> Result<Running, Failure> {
-        let config = Config::default().with_limits(Self::limits());
-        Running::start_with(&self.path.address(), config, self, build).await
+        Running::start_with(&self.path.address(), config(), self, build).await
     }
 
     /// Starts a server with other rules for its connections.
@@ -156,8 +155,7 @@ impl Harness {
 
     /// A place to listen on, and its address.
     pub(crate) async fn endpoint(&self) -> Result<(Endpoint, String), Failure> {
-        let config = Config::default().with_limits(Self::limits());
-        let endpoint = farcall::bind_with(&self.path.address(), &config).await?;
+        let endpoint = farcall::bind_with(&self.path.address(), &config()).await?;
         let address = endpoint.address().to_string();
         Ok((endpoint, address))
     }

@@ -20,6 +20,7 @@ mod probe;
 pub mod raw_peer;
 mod relay;
 mod report;
+mod rules;
 mod runner;
 mod running;
 mod served;
@@ -44,6 +45,9 @@ pub use failure::{Cause, Failure};
 pub use harness::{Harness, Path};
 pub use payload::payload;
 pub use probe::Probe;
+pub use rules::config;
+#[cfg(feature = "rdma")]
+pub use rules::rkey_scope;
 pub use runner::run;
 pub use running::Running;
 pub use watch::{Event, Watch};

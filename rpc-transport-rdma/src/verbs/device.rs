@@ -35,6 +35,12 @@ impl Device {
         self.raw.attributes()
     }
 
+    /// A reason not to let peers take keys of windows away although that works, if there is one.
+    #[must_use]
+    pub fn window_defect(&self) -> Option<&'static str> {
+        self.raw.window_defect()
+    }
+
     /// Asks for the attributes of a port; ports count from 1.
     ///
     /// # Errors

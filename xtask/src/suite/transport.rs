@@ -53,6 +53,7 @@ impl Transport {
             target: Target::Test(self.name()),
             features,
             arguments,
+            variables: &[],
             limit_seconds: 600,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use farcall::{Code, Config, NotExecuted, Response, Server, Status};
+use farcall::{Code, NotExecuted, Response, Server, Status};
 use futures::future::BoxFuture;
 use rpc_core::connect::Bootstrap;
 use rpc_core::server::Listen;
@@ -104,7 +104,7 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
     let first = server();
     let shared = Shared { endpoint: Arc::new(Mutex::new(endpoint)) };
     let mut serving = Serving::start(first, &shared);
-    let config = Config::default().with_limits(Harness::limits());
+    let config = crate::config();
     let channel = farcall::connect_with(&address, &config).await?;
     let found = channel.info().map(|info| info.transport);
     check_eq("the transport", &found, &Some(harness.path().name()))?;
