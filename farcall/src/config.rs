@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
-use rpc_core::{Keepalive, Limits};
+use rpc_core::{Backoff, Keepalive, Limits, ReplayLimits};
 #[cfg(feature = "rdma")]
 use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RdmaUpgrade, RkeyScope};
 
@@ -17,6 +17,8 @@ pub struct Config {
     limits: Limits,
     handshake_timeout: Duration,
     keepalive: Option<Keepalive>,
+    backoff: Backoff,
+    replays: ReplayLimits,
     #[cfg(feature = "rdma")]
     rdma: RdmaConfig,
     upgrade: Arc<OnceLock<Arc<RdmaUpgrade>>>,
@@ -29,6 +31,8 @@ impl Default for Config {
             limits: client.limits,
             handshake_timeout: client.handshake_timeout,
             keepalive: client.keepalive,
+            backoff: client.backoff,
+            replays: client.replays,
             #[cfg(feature = "rdma")]
             rdma: RdmaConfig::default(),
             upgrade: Arc::default(),
@@ -55,6 +59,21 @@ impl Config {
     #[must_use]
     pub fn with_keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
         self.keepalive = keepalive.into();
+        self
+    }
+
+    /// The same rules with these delays before an RDMA path that has died is tried again.
+    #[must_use]
+    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// The same rules with this bound on the idempotent calls that a channel makes once more after
+    /// their connection ended under them.
+    #[must_use]
+    pub fn with_replays(mut self, replays: ReplayLimits) -> Self {
+        self.replays = replays;
         self
     }
 
@@ -126,6 +145,8 @@ impl Config {
             policy,
             handshake_timeout: self.handshake_timeout,
             keepalive: self.keepalive,
+            backoff: self.backoff,
+            replays: self.replays,
         }
     }
 }

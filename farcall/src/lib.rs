@@ -27,16 +27,19 @@ pub use connect::{channel, connect, connect_with};
 pub use connect_info::tonic_connect_info;
 pub use endpoint::{BindError, Endpoint, bind, bind_with};
 
-pub use rpc_core::client::mock;
+pub use rpc_core::client::{PathInfo, mock};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::TransportStats;
 pub use rpc_core::{
-    CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Keepalive, Limits,
-    MethodDescriptor, NotExecuted, Request, Response, Server, Service, ServiceDescriptor, Status,
-    Streaming, Trailers, async_trait, client, codegen, layer, metadata, server,
+    Backoff, CallKind, Caller, Channel, Code, Deadline, Extensions, Idempotency, Keepalive, Limits,
+    MayHaveExecuted, MethodDescriptor, NotExecuted, ReplayLimits, Request, Response, Server,
+    Service, ServiceDescriptor, Status, Streaming, Trailers, async_trait, client, codegen, layer,
+    metadata, server,
 };
 #[cfg(feature = "rdma")]
 pub use rpc_transport_rdma::verbs::AsyncEventKind;
 #[cfg(feature = "rdma")]
-pub use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RkeyScope, UnknownRkeyScope};
+pub use rpc_transport_rdma::{
+    DeviceStatus, LaneInfo, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,
+};

@@ -11,7 +11,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
 use rpc_core::client::{Connect, Connection};
-use rpc_core::connect::{ClientConfig, ConnectError, connect};
+use rpc_core::connect::{ClientConfig, ConnectError, Wanted, connect};
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::{
@@ -79,11 +79,18 @@ struct Start {
 
 /// Gives away its one connection.
 #[derive(Debug)]
-struct Once(Mutex<Option<Arc<dyn Connection>>>);
+struct Once {
+    config: ClientConfig,
+    connection: Mutex<Option<Arc<dyn Connection>>>,
+}
 
 impl Connect for Once {
-    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
-        let connection = self.0.lock().expect("nothing panics under the lock").take();
+    fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+        let connection = self.connection.lock().expect("nothing panics under the lock").take();
         let (address, reason) = ("scripted".into(), "there is one connection".into());
         let connection = connection.ok_or(ConnectError::Address { address, reason });
         std::future::ready(connection).boxed()
@@ -99,7 +106,11 @@ pub(crate) fn run(bytes: &[u8]) {
 async fn script(bytes: &[u8]) {
     let link = Scripted::default();
     let connection = open(&link).await;
-    let channel = Channel::new(Once(Mutex::new(Some(Arc::clone(&connection)))));
+    let once = Once {
+        config: ClientConfig::default(),
+        connection: Mutex::new(Some(Arc::clone(&connection))),
+    };
+    let channel = Channel::new(once);
     let mut peer = Peer::new(link, kinds);
     let mut calls: Vec<JoinHandle<Result<u64, Status>>> = Vec::new();
     let mut input = Unstructured::new(bytes);
@@ -160,7 +171,7 @@ async fn open(link: &Scripted) -> Arc<dyn Connection> {
     let incoming = std::io::Cursor::new(incoming);
     let bootstrap = Box::new(ScriptedBootstrap { incoming, link: link.clone() });
     let config = ClientConfig { limits: LIMITS, ..ClientConfig::default() };
-    connect(bootstrap, &config).await.expect("the server's Hello is good")
+    connect(bootstrap, &config, Wanted::Best).await.expect("the server's Hello is good")
 }
 
 /// Makes a call and reads its answer to the end; says how many messages that had.

@@ -76,6 +76,11 @@ pub(crate) fn going_away() -> Status {
     Status::unavailable("the server is shutting down, or the connection is old or idle")
 }
 
+/// A call on a connection that another has taken the place of.
+pub(crate) fn retired() -> Status {
+    Status::unavailable("another connection has taken this one's place")
+}
+
 /// A call beyond what the server runs at a time.
 pub(crate) fn overloaded(running_max: usize) -> Status {
     Status::resource_exhausted(format!(

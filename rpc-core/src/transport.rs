@@ -208,6 +208,17 @@ pub enum CloseReason {
     Failed(String),
 }
 
+impl CloseReason {
+    /// Whether the link failed under its two ends, as opposed to one of them ending it.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Self::Failed(_) | Self::Silent { .. } => true,
+            Self::Local | Self::Peer | Self::Protocol(_) => false,
+        }
+    }
+}
+
 /// The two ends of a link, where they have addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Addresses {

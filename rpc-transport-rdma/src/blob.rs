@@ -110,6 +110,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_infiniband_end_travels_with_its_lid() {
+        let endpoint = Endpoint {
+            queue_pair_number: 17,
+            packet_sequence_number: 5,
+            gid: Gid([3; 16]),
+            lid: 0xbfff,
+            mtu: Mtu::B2048,
+            reads_max: 4,
+            link_layer: LinkLayer::InfiniBand,
+        };
+        let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352 };
+        assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
+    }
+
+    #[test]
     fn a_blob_survives_and_another_version_is_declined() {
         let endpoint = Endpoint {
             queue_pair_number: 17,

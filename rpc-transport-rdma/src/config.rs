@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use crate::RkeyScope;
+use crate::device::PortChoice;
 use crate::verbs::ConnectOptions;
 
 /// The configuration of the RDMA transport. One lane has one of each queue below.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RdmaConfig {
-    /// The device to use, for example `mlx5_0`; by default the one that has the connection's
-    /// local address.
-    pub device: Option<String>,
+    /// The devices or ports that may be used, for example `mlx5_0` or `mlx5_1:2`; all by default.
+    pub devices: Vec<String>,
+    /// Which of them serves a connection: by default the one that has its local address.
+    pub port_choice: PortChoice,
     /// Receive slots shared by all connections of a lane: 1,024 by default. With slots of
     /// 4,352 bytes that is 4.3 MiB, which together with the send slots stays below Debian's
     /// default limit of 8 MiB of locked memory.
@@ -62,7 +64,8 @@ pub struct RdmaConfig {
 impl Default for RdmaConfig {
     fn default() -> Self {
         Self {
-            device: None,
+            devices: Vec::new(),
+            port_choice: PortChoice::Address,
             receive_slots: 1024,
             slot_len: 4352,
             send_slots: 256,

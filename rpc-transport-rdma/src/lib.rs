@@ -11,6 +11,7 @@
 
 #[forbid(unsafe_code)]
 mod blob;
+mod bootstrap;
 #[forbid(unsafe_code)]
 mod cancellations;
 #[forbid(unsafe_code)]
@@ -49,6 +50,7 @@ mod windows;
 
 pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
+pub use device::PortChoice;
 pub use devices::DeviceStatus;
 pub use rkey_scope::{RkeyScope, UnknownRkeyScope};
 pub use upgrade::{LaneInfo, RdmaUpgrade};

@@ -1,14 +1,14 @@
-//! A proven path as a transport, and the bootstrap that lives beside it.
+//! A proven path as a transport; the bootstrap that lives beside it is `bootstrap`'s business.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{CloseReason, Handler, Transport, TransportError, TransportStats};
-use rpc_core::wire::{FrameHeader, HEADER_LEN, ProtocolError};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
+use crate::bootstrap::watch;
 use crate::connection::Connection;
 use crate::lane::Lane;
 use crate::memory::{LargeBuffer, PoolError, Slot};
@@ -179,27 +179,4 @@ impl fmt::Debug for RdmaTransport {
             .field("connection", &self.connection)
             .finish_non_exhaustive()
     }
-}
-
-/// Watches the bootstrap, which says nothing any more: its end is the peer's end, long before a
-/// queue pair would notice, and our end is said by closing it.
-async fn watch(mut bootstrap: Box<dyn Bootstrap>, connection: Arc<Connection>) {
-    let mut byte = [0];
-    let reason = tokio::select! {
-        () = connection.ended.cancelled() => None,
-        read = bootstrap.read(&mut byte) => Some(match read {
-            Ok(0) => CloseReason::Peer,
-            Ok(_) => {
-                let what = "bytes on the bootstrap beside an RDMA path";
-                CloseReason::Protocol(ProtocolError::Invalid { what, value: byte[0].into() })
-            }
-            Err(error) => CloseReason::Failed(format!("the bootstrap failed: {error}")),
-        }),
-    };
-    if let Some(reason) = reason {
-        connection.fail(reason);
-        connection.ended.cancelled().await;
-    }
-    // The peer may have closed its end long ago.
-    let _ = bootstrap.shutdown().await;
 }

@@ -14,7 +14,6 @@ use rpc_core::transport::{Addresses, CloseReason};
 use crate::blob::Blob;
 use crate::connection::{Connection, ConnectionLimits};
 use crate::credits::{Credits, RESERVE, WINDOW_MIN};
-use crate::device::PortQuery;
 use crate::devices::{DeviceStatus, Devices, OnLost};
 use crate::lane::{Lane, Place};
 use crate::memory::SlotPool;
@@ -58,7 +57,8 @@ impl RdmaUpgrade {
     #[must_use]
     pub fn with_provider(provider: Box<dyn Provider>, config: RdmaConfig) -> Self {
         let lanes = Arc::default();
-        Self { devices: Devices::new(provider, let_go_of(&lanes)), config, lanes }
+        let devices = Devices::new(provider, &config, let_go_of(&lanes));
+        Self { devices, config, lanes }
     }
 
     /// What each lane in use has: its device, its connections, and the memory that all of them
@@ -87,8 +87,7 @@ impl RdmaUpgrade {
 
     fn port(&self, local: Option<IpAddr>) -> Result<Port, Declined> {
         let address = local.ok_or_else(|| Declined::new("the connection has no IP address"))?;
-        let query = PortQuery { address, device: self.config.device.as_deref() };
-        self.devices.find(query).map_err(|error| declined(&error))
+        self.devices.find(address).map_err(|error| declined(&error))
     }
 
     /// The lane of a device; made at the first connection, and anew when its task has ended.

@@ -1,6 +1,8 @@
 //! Connections of a whole lane over the mock device: what a hostile peer may cost, and how
 //! connections end.
 
+#[path = "bootstrap_tests.rs"]
+mod beside_a_bootstrap;
 #[path = "cancel_tests.rs"]
 mod cancelling;
 #[path = "window_tests.rs"]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Connection};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError};
+use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 use tokio::net::{TcpStream, ToSocketAddrs};
@@ -75,8 +75,12 @@ impl TcpConnector {
 }
 
 impl Connect for TcpConnector {
-    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
-        Box::pin(async {
+    fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+        Box::pin(async move {
             let unreachable = |source| {
                 let address = format!("tcp://{}", self.address);
                 ConnectError::Unreachable { address, source }
@@ -88,7 +92,7 @@ impl Connect for TcpConnector {
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
                 .map_err(unreachable)?;
             let bootstrap = bootstrap(stream).map_err(unreachable)?;
-            connect::connect(Box::new(bootstrap), &self.config).await
+            connect::connect(Box::new(bootstrap), &self.config, wanted).await
         })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Connection};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError};
+use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 use tokio::net::UnixStream;
@@ -85,8 +85,12 @@ impl UnixConnector {
 }
 
 impl Connect for UnixConnector {
-    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
-        Box::pin(async {
+    fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+        Box::pin(async move {
             let opened = tokio::time::timeout(self.config.handshake_timeout, self.open()).await;
             let stream = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(
                 |source| {
@@ -94,7 +98,7 @@ impl Connect for UnixConnector {
                     ConnectError::Unreachable { address, source }
                 },
             )?;
-            connect::connect(Box::new(bootstrap(stream, &self.name)), &self.config).await
+            connect::connect(Box::new(bootstrap(stream, &self.name)), &self.config, wanted).await
         })
     }
 }

@@ -59,7 +59,21 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         variables: THROUGH_WINDOWS,
         limit_seconds: 600,
     },
-    // Behind the others: it pulls the cable between the devices.
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("rdma_failover"),
+        features: &["rdma"],
+        arguments: &["--nocapture"],
+        limit_seconds: 300,
+    },
+    // Behind the others: these pull the cable between the devices, and take devices away.
+    RdmaProgram {
+        package: "farcall-suite",
+        target: Target::Test("rdma_devices"),
+        features: &["rdma"],
+        arguments: &["--nocapture"],
+        limit_seconds: 900,
+    },
     RdmaProgram {
         package: "farcall-suite",
         target: Target::Test("rdma_liveness"),

@@ -2,6 +2,8 @@
 
 use farcall::{Code, Deadline, Request, Response, Status, Streaming, Trailers, async_trait};
 use futures::StreamExt;
+use futures::future::ready;
+use futures::stream::once;
 use tokio::time::Instant;
 use tonic::codegen::BoxStream;
 
@@ -38,6 +40,7 @@ impl Probe {
 impl ProbeRpc for Probe {
     type DownloadStream = BoxStream<EchoReply>;
     type ChatStream = BoxStream<EchoReply>;
+    type FollowStream = BoxStream<EchoReply>;
 
     async fn echo(&self, request: Request<EchoRequest>) -> Result<Response<EchoReply>, Status> {
         let EchoRequest { payload, tail } = request.into_inner();
@@ -57,6 +60,18 @@ impl ProbeRpc for Probe {
         drop(payload);
         self.reporter.park(tag).await;
         produce(answer.unwrap_or_default()).map(Response::new)
+    }
+
+    async fn wait(&self, request: Request<ParkRequest>) -> Result<Response<EchoReply>, Status> {
+        self.park(request).await
+    }
+
+    async fn follow(
+        &self,
+        request: Request<ParkRequest>,
+    ) -> Result<Response<Self::FollowStream>, Status> {
+        let reply = self.park(request).await?.into_inner();
+        Ok(Response::new(Box::pin(once(ready(Ok(reply))))))
     }
 
     async fn reflect(

@@ -6,11 +6,11 @@
 //! devices are there and `FARCALL_RDMA_SERVER` is the address of the server's. A cable of a real
 //! network card is left alone.
 
-use std::net::IpAddr;
-use std::path::Path;
-use std::process::Command;
+mod cable;
+
 use std::time::{Duration, Instant};
 
+use cable::Cable;
 use farcall::{Channel, Code, Config, Keepalive, Server, Status};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
@@ -29,55 +29,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Between two looks at a condition that nothing announces.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
-
-/// The cable at the client's end. Dropped, it is mended.
-struct Cable {
-    interface: String,
-    routes: Vec<String>,
-}
-
-impl Cable {
-    /// Finds the interface that has an address, and what leads to it.
-    fn of(address: IpAddr) -> Option<Self> {
-        let addresses = ip(&["-o", "-4", "address", "show"]);
-        let word = format!(" {address}/");
-        let line = addresses.lines().find(|line| line.contains(&word))?;
-        let interface = line.split_whitespace().nth(1)?.to_owned();
-        if Path::new("/sys/class/net").join(&interface).join("device").exists() {
-            return None;
-        }
-        let routes = ip(&["-4", "route", "show", "table", "all", "dev", &interface]);
-        let is_ours = |line: &&str| !line.starts_with("local") && !line.starts_with("broadcast");
-        let routes = routes.lines().filter(is_ours).map(|line| line.trim().to_owned()).collect();
-        Some(Self { interface, routes })
-    }
-
-    fn pull(&self) {
-        ip(&["link", "set", &self.interface, "down"]);
-    }
-
-    fn mend(&self) {
-        ip(&["link", "set", &self.interface, "up"]);
-        for route in &self.routes {
-            let words = route.split_whitespace().chain(["dev", &self.interface]);
-            let words: Vec<&str> = ["-4", "route", "replace"].into_iter().chain(words).collect();
-            ip(&words);
-        }
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        self.mend();
-    }
-}
-
-fn ip(arguments: &[&str]) -> String {
-    let output = Command::new("ip").args(arguments).output().expect("the program `ip`");
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {}: {words}", arguments.join(" "));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 struct Rig {
     host: String,

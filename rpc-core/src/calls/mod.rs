@@ -3,11 +3,13 @@
 //! Each side keeps a table of what is in flight; what a driver has to remember of a call (a way to
 //! wake its caller, a handle to its task) goes in as an opaque value and comes back exactly once.
 
+pub mod breaker;
 pub mod client;
 pub mod keepalive;
 pub mod lifetime;
 pub mod load;
 pub mod receiving;
 pub mod reorder;
+pub mod replays;
 pub mod server;
 pub mod window;

@@ -1,13 +1,12 @@
-//! The channel: a cheap handle that makes calls over one connection and renews it when it ends.
+//! The channel: a cheap handle that makes calls over one connection, which is renewed when it ends.
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use futures::future::BoxFuture;
 use prost::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
@@ -16,26 +15,14 @@ use tonic::{Extensions, Request, Response, Status, Streaming};
 use tower::Layer;
 
 use super::download::download;
+use super::present::Present;
+use super::starts::Starts;
 use super::upload::upload;
-use super::{Caller, Connection, Intercepted, LayeredChannel, Outgoing, Reply, Started};
+use super::{Caller, Connect, Intercepted, LayeredChannel, Outgoing, PathInfo, Reply, Started};
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::deadline::take_grpc_timeout;
 use crate::wire::outcome::Outcome;
 use crate::{Deadline, MethodDescriptor, NotExecuted, Trailers, refusal};
-
-/// Makes connections to one server.
-pub trait Connect: fmt::Debug + Send + Sync + 'static {
-    /// Makes a new connection.
-    ///
-    /// # Errors
-    ///
-    /// When none can be made.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancelled, nothing is left behind.
-    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>>;
-}
 
 /// How many connections a call may find at their end before it is given up: one that the channel
 /// has, one that came in its place, and one more.
@@ -51,39 +38,24 @@ const STARTS_MAX: u32 = 3;
 /// then go on, and the next one connects. A call that crossed the server's word comes back marked
 /// as not executed, and is started once more, unless its requests are a stream, which is partly
 /// sent by then: that one ends with `UNAVAILABLE`, marked with [`NotExecuted`].
+///
+/// When a better path under a connection dies (RDMA, where TCP still works) the channel goes on
+/// without it, at once, and tries in the background to win it back; [`Channel::path`] tells. Where
+/// the path is required, calls fail with `UNAVAILABLE` and the reason until it is back. A call
+/// that was in flight on a connection that ended is made once more if its method is idempotent by
+/// its `.proto` and nothing of its answer was seen; any other ends with `UNAVAILABLE`, marked with
+/// [`crate::MayHaveExecuted`].
 #[derive(Clone, Debug)]
 pub struct Channel {
-    shared: Arc<Shared>,
+    present: Arc<Present>,
     timeout: Option<Duration>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    connector: Box<dyn Connect>,
-    current: Mutex<Option<Arc<dyn Connection>>>,
-    /// Held while connecting, so that many callers make one connection.
-    connecting: tokio::sync::Mutex<()>,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = current {
-            connection.close();
-        }
-    }
 }
 
 impl Channel {
     /// A channel that connects at its first call.
     #[must_use]
     pub fn new(connector: impl Connect) -> Self {
-        let shared = Shared {
-            connector: Box::new(connector),
-            current: Mutex::new(None),
-            connecting: tokio::sync::Mutex::new(()),
-        };
-        Self { shared: Arc::new(shared), timeout: None }
+        Self { present: Arc::new(Present::new(connector)), timeout: None }
     }
 
     /// Connects now.
@@ -97,7 +69,7 @@ impl Channel {
     /// Cancelled, nothing is left behind.
     pub async fn connect(connector: impl Connect) -> Result<Self, ConnectError> {
         let channel = Self::new(connector);
-        channel.shared.connection().await?;
+        channel.present.connection().await?;
         Ok(channel)
     }
 
@@ -164,68 +136,14 @@ impl Channel {
         Intercepted::new(self, interceptor)
     }
 
-    pub(super) async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
-        self.shared.start(call).await
-    }
-
-    /// As [`Shared::exchange`], for an answer that is a stream.
-    async fn follow<Resp>(&self, call: Outgoing<'_>) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        Resp: Message + Default + 'static,
-    {
-        let begin =
-            async || download(self.start(call).await?, None, call.deadline, self.clone()).await;
-        match begin().await {
-            Err(status) if NotExecuted::invites_another_start(&status) => begin().await,
-            other => other,
-        }
-    }
-
-    /// What the present connection says of itself; `None` when there is none.
-    #[must_use]
-    pub fn info(&self) -> Option<ConnectionInfo> {
-        self.shared.open().map(|connection| connection.info())
-    }
-
-    /// The earliest of what the request says, or the channel where it says nothing, and of what
-    /// is inherited.
-    pub(super) fn deadline<T>(&self, request: &mut Request<T>) -> Option<Deadline> {
-        let explicit = request.extensions().get::<Deadline>().copied();
-        let timeout = take_grpc_timeout(request.metadata_mut()).or(self.timeout);
-        let relative = timeout.map(|timeout| Deadline::after(Instant::now(), timeout));
-        explicit.into_iter().chain(relative).chain(Deadline::current()).min()
-    }
-}
-
-impl Shared {
-    /// The present connection, if calls can be started on it.
-    fn open(&self) -> Option<Arc<dyn Connection>> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().filter(|connection| connection.is_open()).map(Arc::clone)
-    }
-
-    async fn connection(&self) -> Result<Arc<dyn Connection>, ConnectError> {
-        if let Some(connection) = self.open() {
-            return Ok(connection);
-        }
-        let _alone = self.connecting.lock().await;
-        if let Some(connection) = self.open() {
-            return Ok(connection);
-        }
-        let connection = self.connector.connect().await?;
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = Some(Arc::clone(&connection));
-        Ok(connection)
-    }
-
     /// Starts a call. A connection that ends just then is renewed.
-    async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
+    pub(super) async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
         let mut left = STARTS_MAX;
         loop {
             left -= 1;
-            let connection = match self.open() {
+            let connection = match self.present.open() {
                 Some(connection) => connection,
-                None => self.connection().await.map_err(unavailable)?,
+                None => self.present.connection().await.map_err(unavailable)?,
             };
             let started = match Arc::clone(&connection).try_start(call) {
                 Ok(Some(started)) => return Ok(started),
@@ -239,15 +157,57 @@ impl Shared {
         }
     }
 
-    /// Makes a call whose answer is one message. One that the server refused because it goes away
-    /// is made once more, on another connection.
+    /// The starts of a call with one request.
+    pub(super) fn starts(&self, method: &'static MethodDescriptor) -> Starts<'_> {
+        Starts::new(&self.present, method)
+    }
+
+    /// Makes a call whose answer is one message.
     async fn exchange(&self, call: Outgoing<'_>) -> Result<Reply, Status> {
-        match self.start(call).await?.reply().await {
-            Err(status) if NotExecuted::invites_another_start(&status) => {
-                self.start(call).await?.reply().await
+        let mut starts = self.starts(call.method);
+        loop {
+            let started = self.start(call).await.map_err(|status| starts.last(status))?;
+            match started.reply().await {
+                Err(status) => starts.again(status)?,
+                reply => return reply,
             }
-            other => other,
         }
+    }
+
+    /// Makes a call whose answer is a stream.
+    async fn follow<Resp>(&self, call: Outgoing<'_>) -> Result<Response<Streaming<Resp>>, Status>
+    where
+        Resp: Message + Default + 'static,
+    {
+        let mut starts = self.starts(call.method);
+        loop {
+            let started = self.start(call).await.map_err(|status| starts.last(status))?;
+            match download(started, None, call.deadline, self.clone()).await {
+                Err(status) => starts.again(status)?,
+                response => return response,
+            }
+        }
+    }
+
+    /// What the present connection says of itself; `None` when there is none.
+    #[must_use]
+    pub fn info(&self) -> Option<ConnectionInfo> {
+        self.present.info()
+    }
+
+    /// What has become of the better path, whether there is a connection now or not.
+    #[must_use]
+    pub fn path(&self) -> PathInfo {
+        self.present.path()
+    }
+
+    /// The earliest of what the request says, or the channel where it says nothing, and of what
+    /// is inherited.
+    pub(super) fn deadline<T>(&self, request: &mut Request<T>) -> Option<Deadline> {
+        let explicit = request.extensions().get::<Deadline>().copied();
+        let timeout = take_grpc_timeout(request.metadata_mut()).or(self.timeout);
+        let relative = timeout.map(|timeout| Deadline::after(Instant::now(), timeout));
+        explicit.into_iter().chain(relative).chain(Deadline::current()).min()
     }
 }
 
@@ -264,7 +224,7 @@ impl Caller for Channel {
         let deadline = self.deadline(&mut request);
         let (metadata, _, message) = request.into_parts();
         let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
-        decode(within(deadline, self.shared.exchange(call)).await?)
+        decode(within(deadline, self.exchange(call)).await?)
     }
 
     async fn server_streaming<Req, Resp>(
@@ -295,7 +255,7 @@ impl Caller for Channel {
         let (metadata, _, stream) = request.into_parts();
         let call = Outgoing { method, metadata: &metadata, deadline, message: None };
         let reply = async {
-            let started = self.shared.start(call).await?;
+            let started = self.start(call).await?;
             let _upload = upload(stream, &started);
             started.reply().await
         };
@@ -315,7 +275,7 @@ impl Caller for Channel {
         let (metadata, _, stream) = request.into_parts();
         let call = Outgoing { method, metadata: &metadata, deadline, message: None };
         let answer = async {
-            let started = self.shared.start(call).await?;
+            let started = self.start(call).await?;
             let upload = upload(stream, &started);
             download(started, upload, deadline, self.clone()).await
         };

@@ -10,7 +10,7 @@ use tonic::metadata::MetadataMap;
 use super::Started;
 use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
-use crate::transport::Addresses;
+use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::{Deadline, Keepalive, Limits, MethodDescriptor};
 
@@ -27,6 +27,8 @@ pub struct ClientSetup {
     pub addresses: Addresses,
     /// Why the connection did not move to a better path.
     pub fallback: Option<String>,
+    /// Whether it moved to one.
+    pub is_upgraded: bool,
 }
 
 /// A call to be started.
@@ -72,6 +74,13 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// Whether calls can be started: the connection has not ended, and the server has not said
     /// that it starts no more.
     fn is_open(&self) -> bool;
+
+    /// Why the connection takes no calls any more, once it has ended or is about to. Absent where
+    /// it only was sent away or retired.
+    fn closed(&self) -> Option<CloseReason>;
+
+    /// Starts no more calls, and ends the connection with the last one in flight.
+    fn retire(&self);
 
     /// Ends the connection; calls in flight end with `UNAVAILABLE`.
     fn close(&self);

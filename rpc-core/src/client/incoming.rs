@@ -12,7 +12,7 @@ use crate::frames::take_apart;
 use crate::stream::{End, Inserted, Item};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
-use crate::{liveness, refusal};
+use crate::{MayHaveExecuted, liveness, refusal};
 
 impl<T: Transport> Handler for Session<T> {
     fn handle_announced(
@@ -88,10 +88,10 @@ impl<T: Transport> Handler for Session<T> {
         self.permits.close();
         self.ended.cancel();
         for InFlight { route, .. } in calls {
-            route.fail(match was_sent_away {
+            route.fail(MayHaveExecuted::mark(match was_sent_away {
                 true => refusal::cut_short(&reason),
                 false => refusal::closed(&reason),
-            });
+            }));
         }
     }
 }

@@ -3,18 +3,25 @@
 mod caller;
 mod channel;
 mod connection;
+mod connector;
 mod download;
 mod incoming;
 mod keep_alive;
 mod layered;
 pub mod mock;
+mod path_info;
+mod present;
 mod session;
 mod started;
+mod starts;
 mod upload;
+mod win_back;
 
 pub use caller::Caller;
-pub use channel::{Channel, Connect};
+pub use channel::Channel;
 pub use connection::{ClientSetup, Connection, Outgoing};
+pub use connector::Connect;
 pub use layered::{ClientCall, ClientReply, Intercepted, LayeredChannel};
+pub use path_info::PathInfo;
 pub(crate) use session::Session;
 pub use started::{Reply, Started};

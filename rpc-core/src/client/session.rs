@@ -35,6 +35,7 @@ pub(crate) struct Session<T> {
     pub(super) permits: Arc<Semaphore>,
     pub(super) addresses: Addresses,
     fallback: Option<String>,
+    is_upgraded: bool,
     state: Mutex<State>,
     /// Set when the connection has ended.
     pub(super) ended: CancellationToken,
@@ -46,15 +47,17 @@ pub(super) struct State {
     pub(super) closed: Option<CloseReason>,
     /// Set when the server has said that it starts no more calls here.
     pub(super) is_sent_away: bool,
-    /// Set when the transport takes nothing any more, of which the handler hears later.
-    is_cut: bool,
+    /// Set when another connection has taken this one's place.
+    is_retired: bool,
+    /// Why the transport takes nothing any more, of which the handler hears later.
+    cut: Option<CloseReason>,
     pub(super) pinged: Pinged,
 }
 
 impl State {
-    /// Whether the server starts no more calls here, and the last has ended.
+    /// Whether no more calls are started here, and the last has ended.
     pub(super) fn is_done(&self) -> bool {
-        self.is_sent_away && self.calls.in_flight_count() == 0
+        (self.is_sent_away || self.is_retired) && self.calls.in_flight_count() == 0
     }
 }
 
@@ -106,12 +109,14 @@ impl<T: Transport> Session<T> {
             permits: Arc::new(Semaphore::new(permit_count)),
             addresses: setup.addresses,
             fallback: setup.fallback,
+            is_upgraded: setup.is_upgraded,
             state: Mutex::new(State {
                 calls: Calls::default(),
                 receiving: Receiving::new(setup.limits.receiving_bytes_max),
                 closed: None,
                 is_sent_away: false,
-                is_cut: false,
+                is_retired: false,
+                cut: None,
                 pinged: Pinged::new(Instant::now().into_std()),
             }),
             ended: CancellationToken::new(),
@@ -172,6 +177,9 @@ impl<T: Transport> Session<T> {
         if state.is_sent_away {
             return Err(refusal::going_away());
         }
+        if state.is_retired {
+            return Err(refusal::retired());
+        }
         let id = state.calls.start(InFlight { route, outbound: outbound.clone() });
         Ok(Entered { id, answer, outbound })
     }
@@ -219,14 +227,15 @@ impl<T> Session<T> {
         match &state.closed {
             Some(reason) => refusal::closed(reason),
             None if state.is_sent_away => refusal::going_away(),
+            None if state.is_retired => refusal::retired(),
             None => refusal::closed(&CloseReason::Local),
         }
     }
 
     /// The status of a call that the transport does not take.
     fn unsendable(&self, error: &TransportError) -> Status {
-        if matches!(error, TransportError::Closed { .. }) {
-            self.state().is_cut = true;
+        if let TransportError::Closed { reason } = error {
+            self.state().cut.get_or_insert_with(|| reason.clone());
         }
         refusal::unsendable(error)
     }
@@ -310,7 +319,23 @@ impl<T: Transport> Connection for Session<T> {
 
     fn is_open(&self) -> bool {
         let state = self.state();
-        state.closed.is_none() && !state.is_sent_away && !state.is_cut
+        state.closed.is_none() && state.cut.is_none() && !state.is_sent_away && !state.is_retired
+    }
+
+    fn closed(&self) -> Option<CloseReason> {
+        let state = self.state();
+        state.closed.as_ref().or(state.cut.as_ref()).cloned()
+    }
+
+    fn retire(&self) {
+        let is_done = {
+            let mut state = self.state();
+            state.is_retired = true;
+            state.is_done()
+        };
+        // Whoever waits for a turn here takes it elsewhere.
+        self.permits.close();
+        self.leave_if(is_done);
     }
 
     fn close(&self) {
@@ -321,6 +346,7 @@ impl<T: Transport> Connection for Session<T> {
         ConnectionInfo {
             transport: self.transport.name(),
             addresses: self.addresses.clone(),
+            is_upgraded: self.is_upgraded,
             fallback: self.fallback.clone(),
             calls_in_flight: self.state().calls.in_flight_count(),
             stats: self.transport.stats(),

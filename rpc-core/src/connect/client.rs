@@ -8,7 +8,7 @@ use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade,
 use crate::client::{ClientSetup, Connection};
 use crate::transport::Addresses;
 use crate::wire::hello::{Hello, Offer, Verdict};
-use crate::{Keepalive, Limits};
+use crate::{Backoff, Keepalive, Limits, ReplayLimits};
 
 /// How a client connects.
 #[derive(Debug, Clone)]
@@ -25,6 +25,10 @@ pub struct ClientConfig {
     /// How a server that is gone is found; `None` leaves that to the operating system, which may
     /// take hours.
     pub keepalive: Option<Keepalive>,
+    /// How soon a better path that has died is tried again.
+    pub backoff: Backoff,
+    /// How many calls a channel may make once more after their connection ended under them.
+    pub replays: ReplayLimits,
 }
 
 impl Default for ClientConfig {
@@ -34,6 +38,8 @@ impl Default for ClientConfig {
             policy: UpgradePolicy::Never,
             handshake_timeout: Duration::from_secs(10),
             keepalive: Some(Keepalive::default()),
+            backoff: Backoff::default(),
+            replays: ReplayLimits::default(),
         }
     }
 }
@@ -50,12 +56,33 @@ pub enum UpgradePolicy {
     Require(Arc<dyn Upgrade>),
 }
 
+/// Which path a connection is to take, of those that its [`UpgradePolicy`] has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The best that can be had.
+    Best,
+    /// The bootstrap, because a better one has just failed; where a better one is required, that.
+    Bootstrap,
+    /// A better one, or no connection.
+    Upgraded,
+}
+
 impl UpgradePolicy {
-    fn upgrades(&self) -> &[Arc<dyn Upgrade>] {
+    fn upgrades(&self, wanted: Wanted) -> &[Arc<dyn Upgrade>] {
         match self {
             Self::Never => &[],
+            Self::Prefer(_) if wanted == Wanted::Bootstrap => &[],
             Self::Prefer(upgrades) => upgrades,
             Self::Require(upgrade) => std::slice::from_ref(upgrade),
+        }
+    }
+
+    /// The upgrade without which there is to be no connection.
+    fn required(&self, wanted: Wanted) -> Option<&Arc<dyn Upgrade>> {
+        match self {
+            Self::Prefer(upgrades) if wanted == Wanted::Upgraded => upgrades.first(),
+            Self::Never | Self::Prefer(_) => None,
+            Self::Require(upgrade) => Some(upgrade),
         }
     }
 }
@@ -85,9 +112,10 @@ impl Offers {
 pub async fn connect(
     bootstrap: Box<dyn Bootstrap>,
     config: &ClientConfig,
+    wanted: Wanted,
 ) -> Result<Arc<dyn Connection>, ConnectError> {
     let address = bootstrap.addresses().to_string();
-    let handshake = negotiate(bootstrap, config, &address);
+    let handshake = negotiate(bootstrap, config, wanted, &address);
     match tokio::time::timeout(config.handshake_timeout, handshake).await {
         Ok(outcome) => outcome,
         Err(_) => {
@@ -100,10 +128,13 @@ pub async fn connect(
 async fn negotiate(
     mut bootstrap: Box<dyn Bootstrap>,
     config: &ClientConfig,
+    wanted: Wanted,
     address: &str,
 ) -> Result<Arc<dyn Connection>, ConnectError> {
+    let required = config.policy.required(wanted);
     let failed = |error| handshake_failed(address, error);
-    let mut offers = prepare_offers(&config.policy, &bootstrap.addresses()).await;
+    let upgrades = config.policy.upgrades(wanted);
+    let mut offers = prepare_offers(upgrades, &bootstrap.addresses()).await;
     let mut hello = Hello::new(&config.limits);
     let offer = |(name, offer): &(&'static str, Box<dyn PendingOffer>)| Offer {
         name: (*name).to_owned(),
@@ -111,7 +142,7 @@ async fn negotiate(
     };
     hello.offers = offers.pending.iter().map(offer).collect();
     // A required upgrade that this host cannot offer needs no question to the peer.
-    check_required(config, &offers, address)?;
+    check_required(required, &offers, address)?;
     handshake::write(&mut *bootstrap, &hello).await.map_err(failed)?;
     let mut answer: Hello = handshake::read(&mut *bootstrap, "Hello").await.map_err(failed)?;
     for declined in std::mem::take(&mut answer.declined) {
@@ -129,7 +160,7 @@ async fn negotiate(
     };
     if candidate.is_none() {
         offers.pending.clear();
-        check_required(config, &offers, address)?;
+        check_required(required, &offers, address)?;
     }
     let fallback = match (&candidate, offers.failures.is_empty()) {
         (None, false) => Some(offers.failures.join("; ")),
@@ -142,6 +173,7 @@ async fn negotiate(
         peer: answer,
         addresses,
         fallback,
+        is_upgraded: candidate.is_some(),
     };
     let link = match candidate {
         Some(candidate) => candidate.into_link(bootstrap),
@@ -150,9 +182,9 @@ async fn negotiate(
     Ok(link.open_client(setup))
 }
 
-async fn prepare_offers(policy: &UpgradePolicy, addresses: &Addresses) -> Offers {
+async fn prepare_offers(upgrades: &[Arc<dyn Upgrade>], addresses: &Addresses) -> Offers {
     let mut offers = Offers::default();
-    for upgrade in policy.upgrades() {
+    for upgrade in upgrades {
         let (this, addresses) = (Arc::clone(upgrade), addresses.clone());
         match upgrade::blocking(move || this.offer(&addresses)).await {
             Ok(offer) => offers.pending.push((upgrade.name(), offer)),
@@ -173,12 +205,12 @@ async fn prove(offers: &mut Offers, accepted: &Offer) -> Result<Box<dyn Candidat
 }
 
 fn check_required(
-    config: &ClientConfig,
+    required: Option<&Arc<dyn Upgrade>>,
     offers: &Offers,
     address: &str,
 ) -> Result<(), ConnectError> {
-    match &config.policy {
-        UpgradePolicy::Require(upgrade) if offers.pending.is_empty() => {
+    match required {
+        Some(upgrade) if offers.pending.is_empty() => {
             let mut reason = offers.failures.join("; ");
             if reason.is_empty() {
                 reason.push_str("the peer does not know it");

@@ -52,6 +52,14 @@ pub enum ConnectError {
         /// Why it was not possible.
         reason: String,
     },
+    /// The required path has failed, and is not tried again yet.
+    #[error("{reason}; it is tried again in {wait_ms} ms")]
+    Waiting {
+        /// Why it failed.
+        reason: String,
+        /// How long until then, in milliseconds.
+        wait_ms: u128,
+    },
     /// The address cannot be used as given.
     #[error("{address}: {reason}")]
     Address {

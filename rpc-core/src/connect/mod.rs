@@ -20,7 +20,7 @@ mod link;
 mod server;
 mod upgrade;
 
-pub use client::{ClientConfig, UpgradePolicy, connect};
+pub use client::{ClientConfig, UpgradePolicy, Wanted, connect};
 pub use error::ConnectError;
 pub use handshake::HandshakeError;
 pub use link::{Bootstrap, Link};
@@ -37,6 +37,8 @@ pub struct ConnectionInfo {
     pub transport: &'static str,
     /// Its two ends.
     pub addresses: Addresses,
+    /// Whether it moved to a better path than the one that it started on.
+    pub is_upgraded: bool,
     /// Why it did not move to a better path, when one was tried.
     pub fallback: Option<String>,
     /// The calls in flight on it at this moment.

@@ -27,6 +27,8 @@ pub struct Accepted {
     pub hello: Hello,
     /// Why it did not move to a better path, when the client asked for one.
     pub fallback: Option<String>,
+    /// Whether it moved to one.
+    pub is_upgraded: bool,
 }
 
 impl std::fmt::Debug for Accepted {
@@ -68,6 +70,7 @@ pub async fn accept(
         }
         None => None,
     };
+    let is_upgraded = candidate.is_some();
     let (link, fallback) = match candidate {
         Some(candidate) => (candidate.into_link(bootstrap), None),
         None => {
@@ -75,7 +78,7 @@ pub async fn accept(
             (bootstrap.into_link(), fallback)
         }
     };
-    Ok(Accepted { link, hello, fallback })
+    Ok(Accepted { link, hello, fallback, is_upgraded })
 }
 
 /// Accepts the first offer that can be had, and notes in `answer` why those before it cannot.

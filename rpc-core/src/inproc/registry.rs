@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::bootstrap::{InprocBootstrap, pair};
 use crate::client::{Connect, Connection};
-use crate::connect::{self, Bootstrap, ClientConfig, ConnectError};
+use crate::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
 use crate::server::Listen;
 
 /// Clients that wait to be accepted; as a TCP listener's backlog, it bounds a burst.
@@ -88,13 +88,17 @@ impl InprocConnector {
 }
 
 impl Connect for InprocConnector {
-    fn connect(&self) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
-        Box::pin(async {
+    fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+        Box::pin(async move {
             let bootstrap = self.open().await.map_err(|source| {
                 let address = format!("inproc://{}", self.name);
                 ConnectError::Unreachable { address, source }
             })?;
-            connect::connect(Box::new(bootstrap), &self.config).await
+            connect::connect(Box::new(bootstrap), &self.config, wanted).await
         })
     }
 }

@@ -24,6 +24,8 @@ pub struct ServerSetup {
     pub addresses: Addresses,
     /// Why the connection did not move to a better path.
     pub fallback: Option<String>,
+    /// Whether the connection moved to a better path.
+    pub is_upgraded: bool,
     pub(crate) router: Arc<Router>,
     pub(crate) load: Arc<Load>,
 }

@@ -131,7 +131,7 @@ async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: Cancell
             return;
         }
     };
-    let Accepted { link, hello, fallback } = accepted;
+    let Accepted { link, hello, fallback, is_upgraded } = accepted;
     if let Some(reason) = &fallback {
         tracing::warn!(%addresses, %reason, "accepted without the better path");
     }
@@ -140,6 +140,7 @@ async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: Cancell
         peer_limits: hello.limits(),
         addresses,
         fallback,
+        is_upgraded,
         router: Arc::clone(&shared.router),
         load: Arc::clone(&shared.load),
     };

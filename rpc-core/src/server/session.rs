@@ -41,6 +41,7 @@ pub(crate) struct ServerSession<T> {
     /// What handlers can know of the connection.
     pub(super) peer: Arc<PeerInfo>,
     fallback: Option<String>,
+    is_upgraded: bool,
     state: Mutex<State>,
     pub(super) idle: Notify,
     pub(super) closed: CancellationToken,
@@ -90,6 +91,7 @@ impl<T: Transport> ServerSession<T> {
             addresses: setup.addresses,
             peer: Arc::new(peer),
             fallback: setup.fallback,
+            is_upgraded: setup.is_upgraded,
             state: Mutex::new(State {
                 calls: Calls::new(setup.limits.calls_max),
                 receiving: Receiving::new(setup.limits.receiving_bytes_max),
@@ -310,6 +312,7 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
         ConnectionInfo {
             transport: self.transport.name(),
             addresses: self.addresses.clone(),
+            is_upgraded: self.is_upgraded,
             fallback: self.fallback.clone(),
             calls_in_flight: self.state().calls.in_flight_count(),
             stats: self.transport.stats(),

@@ -60,6 +60,7 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
         peer_limits: Limits::default(),
         addresses: Addresses::default(),
         fallback: None,
+        is_upgraded: false,
         router: Arc::default(),
         load: Load::new(1),
     };

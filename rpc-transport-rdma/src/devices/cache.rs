@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::DeviceStatus;
 use super::counts::EventCounts;
 use super::watch::Watch;
-use crate::device::{DeviceError, PortQuery, find_port_by};
+use crate::RdmaConfig;
+use crate::device::{DeviceError, PortChoice, Search, find_port_by};
 use crate::lane::LaneShared;
 use crate::verbs::{AsyncEventKind, Device, Gid, Port, PortAttributes, Provider, VerbsError};
 
@@ -20,6 +21,9 @@ pub(crate) type OnLost = Box<dyn Fn(&Device) + Send + Sync>;
 /// The devices of one provider, as far as they are in use.
 pub(crate) struct Devices {
     provider: Box<dyn Provider>,
+    /// The devices and ports that may be used; all if there are none.
+    names: Vec<String>,
+    choice: PortChoice,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -57,29 +61,32 @@ struct FoundFor {
 
 impl Devices {
     /// The devices of `provider`, of which none is opened yet.
-    pub(crate) fn new(provider: Box<dyn Provider>, on_lost: OnLost) -> Self {
-        let shared = Shared { cache: Mutex::default(), on_lost };
-        Self { provider, shared: Arc::new(shared) }
+    pub(crate) fn new(provider: Box<dyn Provider>, config: &RdmaConfig, on_lost: OnLost) -> Self {
+        let shared = Arc::new(Shared { cache: Mutex::default(), on_lost });
+        Self { provider, names: config.devices.clone(), choice: config.port_choice, shared }
     }
 
-    /// Finds the port for a local address. Devices in use are not opened once more, and those
-    /// that are opened only to look are closed again.
+    /// Finds the port for a connection's local address. Devices in use are not opened once more,
+    /// and those that are opened only to look are closed again.
     ///
     /// # Errors
     ///
     /// [`DeviceError`] says what was looked for and what was found.
-    pub(crate) fn find(&self, query: PortQuery<'_>) -> Result<Port, DeviceError> {
+    pub(crate) fn find(&self, address: IpAddr) -> Result<Port, DeviceError> {
         let generation = {
             let cache = self.shared.cache();
-            if let Some(port) = cache.known(query.address) {
+            if let Some(port) = cache.known(address) {
                 return Ok(port);
             }
             cache.generation
         };
-        let port = find_port_by(&*self.provider, query, |name| self.open(name))?;
+        let names = self.names.iter().map(|name| name.parse());
+        let names = names.collect::<Result<_, _>>()?;
+        let search = Search { address, names, choice: self.choice };
+        let port = find_port_by(&*self.provider, &search, |name| self.open(name))?;
         let mut cache = self.shared.cache();
         if cache.generation == generation && cache.is_watched(&port.device) {
-            cache.keep(query.address, &port);
+            cache.keep(address, &port);
         }
         Ok(port)
     }

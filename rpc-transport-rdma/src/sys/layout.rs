@@ -78,6 +78,9 @@ fn object_checks() -> Vec<Check> {
     layout!(checks, "struct ibv_srq_attr", ibv_srq_attr {
         max_wr => "max_wr", max_sge => "max_sge", srq_limit => "srq_limit"
     });
+    layout!(checks, "struct ibv_device", ibv_device {
+        name => "name", dev_name => "dev_name"
+    });
     layout!(checks, "struct ibv_pd", ibv_pd { context => "context" });
     layout!(checks, "struct ibv_comp_channel", ibv_comp_channel { fd => "fd" });
     layout!(checks, "struct ibv_cq", ibv_cq { context => "context", cqe => "cqe" });

@@ -4,6 +4,9 @@
 
 use super::{Gid, LinkLayer, Mtu, VerbsError};
 
+/// The greatest LID of a single port; those above are groups (InfiniBand, 4.1.3).
+const UNICAST_LID_MAX: u16 = 0xbfff;
+
 /// Numbers of queue pairs and packets have 24 bits.
 pub(super) const NUMBER_24_MAX: u32 = 0x00ff_ffff;
 
@@ -98,6 +101,23 @@ pub enum ConnectError {
         /// There.
         remote: LinkLayer,
     },
+    /// Both ends are on InfiniBand, in subnets that only a router joins. A path through one is
+    /// not supported: its LIDs would have to come from the subnet's manager.
+    #[error("the InfiniBand subnets differ: {local} here, {remote} at the peer")]
+    SubnetMismatch {
+        /// The GID here.
+        local: Gid,
+        /// The GID there.
+        remote: Gid,
+    },
+    /// Both ends are on Ethernet, one with an IPv4 address and the other with an IPv6 address.
+    #[error("the GIDs are of two address families: {local} here, {remote} at the peer")]
+    FamilyMismatch {
+        /// The GID here.
+        local: Gid,
+        /// The GID there.
+        remote: Gid,
+    },
     /// An option is outside its range.
     #[error("connect option {option} is {value}, which is not in {min}..={max}")]
     InvalidOption {
@@ -141,8 +161,8 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// [`ConnectError::InvalidEndpoint`] or [`ConnectError::LinkLayerMismatch`] when the peer's
-    /// values, which came over the network, cannot be.
+    /// [`ConnectError::InvalidEndpoint`] when the peer's values, which came over the network,
+    /// cannot be, and one of the mismatches when no path joins the two.
     pub fn agree(&self, remote: &Self) -> Result<Agreement, ConnectError> {
         let invalid = |field, value| Err(ConnectError::InvalidEndpoint { field, value });
         let number = remote.queue_pair_number;
@@ -155,17 +175,37 @@ impl Endpoint {
         if remote.reads_max == 0 {
             return invalid("number of READs", 0);
         }
-        if self.link_layer != remote.link_layer {
-            let (local, remote) = (self.link_layer, remote.link_layer);
-            return Err(ConnectError::LinkLayerMismatch { local, remote });
-        }
-        if remote.link_layer == LinkLayer::InfiniBand && remote.lid == 0 {
-            return invalid("LID", 0);
-        }
+        self.check_addresses(remote)?;
         Ok(Agreement {
             mtu: self.mtu.min(remote.mtu),
             reads_max: self.reads_max.min(remote.reads_max),
         })
+    }
+
+    /// Whether a path can join the two: by LIDs within one InfiniBand subnet, or by the GIDs of
+    /// RoCE v2, which are addresses of one family.
+    fn check_addresses(&self, remote: &Self) -> Result<(), ConnectError> {
+        let (here, there) = (self.gid, remote.gid);
+        match (self.link_layer, remote.link_layer) {
+            (LinkLayer::InfiniBand, LinkLayer::InfiniBand) => {
+                if !(1..=UNICAST_LID_MAX).contains(&remote.lid) {
+                    return Err(ConnectError::InvalidEndpoint {
+                        field: "LID",
+                        value: remote.lid.into(),
+                    });
+                }
+                if here.subnet_prefix() != there.subnet_prefix() {
+                    return Err(ConnectError::SubnetMismatch { local: here, remote: there });
+                }
+            }
+            (LinkLayer::Ethernet, LinkLayer::Ethernet) => {
+                if here.to_ip().is_ipv4() != there.to_ip().is_ipv4() {
+                    return Err(ConnectError::FamilyMismatch { local: here, remote: there });
+                }
+            }
+            (local, remote) => return Err(ConnectError::LinkLayerMismatch { local, remote }),
+        }
+        Ok(())
     }
 }
 
@@ -204,6 +244,45 @@ mod tests {
         ];
         for remote in bad {
             assert!(endpoint().agree(&remote).is_err(), "{remote:?}");
+        }
+    }
+
+    fn on(link_layer: LinkLayer, gid: &str, lid: u16) -> Endpoint {
+        Endpoint { link_layer, gid: Gid::from_ip(gid.parse().unwrap()), lid, ..endpoint() }
+    }
+
+    #[test]
+    fn lids_join_ends_of_one_subnet() {
+        let infiniband = |gid, lid| on(LinkLayer::InfiniBand, gid, lid);
+        let local = infiniband("fe80::2:c903:1d:2a31", 3);
+        for lid in [1, 0xbfff] {
+            local.agree(&infiniband("fe80::2:c903:1d:2a32", lid)).unwrap();
+        }
+        for lid in [0, 0xc000, 0xffff] {
+            let error = local.agree(&infiniband("fe80::2:c903:1d:2a32", lid)).unwrap_err();
+            assert!(matches!(error, ConnectError::InvalidEndpoint { field: "LID", .. }), "{error}");
+        }
+        let elsewhere = infiniband("fec0:0:0:1::2", 4);
+        let error = local.agree(&elsewhere).unwrap_err();
+        assert!(matches!(error, ConnectError::SubnetMismatch { .. }), "{error}");
+    }
+
+    #[test]
+    fn gids_join_ends_of_one_address_family() {
+        let ethernet = |gid| on(LinkLayer::Ethernet, gid, 0);
+        ethernet("10.0.0.1").agree(&ethernet("192.168.7.1")).unwrap();
+        ethernet("2001:db8::1").agree(&ethernet("2001:db8:1::1")).unwrap();
+        let error = ethernet("10.0.0.1").agree(&ethernet("2001:db8::1")).unwrap_err();
+        assert!(matches!(error, ConnectError::FamilyMismatch { .. }), "{error}");
+    }
+
+    #[test]
+    fn infiniband_and_ethernet_are_not_joined() {
+        let (infiniband, ethernet) =
+            (on(LinkLayer::InfiniBand, "fe80::1", 3), on(LinkLayer::Ethernet, "fe80::1", 0));
+        for (local, remote) in [(infiniband, ethernet), (ethernet, infiniband)] {
+            let error = local.agree(&remote).unwrap_err();
+            assert!(matches!(error, ConnectError::LinkLayerMismatch { .. }), "{error}");
         }
     }
 

@@ -17,6 +17,13 @@ impl Gid {
         }
     }
 
+    /// The half that all ports of an InfiniBand subnet have in common.
+    #[must_use]
+    pub fn subnet_prefix(self) -> [u8; 8] {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        [a, b, c, d, e, f, g, h]
+    }
+
     /// The identifier as an IP address; a mapped IPv4 address comes back as IPv4.
     #[must_use]
     pub fn to_ip(self) -> IpAddr {

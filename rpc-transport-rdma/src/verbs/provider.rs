@@ -75,7 +75,8 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError>;
 
     /// Takes the next asynchronous event; if there is none, arranges for a wake-up when one
-    /// arrives. One task waits at a time.
+    /// arrives. One task waits at a time. A device that the system wants to take away has had a
+    /// [`DeviceFatal`](super::AsyncEventKind::DeviceFatal), and is gone when it is closed.
     ///
     /// # Errors
     ///

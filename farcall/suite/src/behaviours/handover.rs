@@ -34,8 +34,14 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// One endpoint, from which servers take connections one after the other: the port is never shut.
 #[derive(Debug, Clone)]
-struct Shared {
+pub(super) struct Shared {
     endpoint: Arc<Mutex<farcall::Endpoint>>,
+}
+
+impl Shared {
+    pub(super) fn new(endpoint: farcall::Endpoint) -> Self {
+        Self { endpoint: Arc::new(Mutex::new(endpoint)) }
+    }
 }
 
 impl Listen for Shared {
@@ -45,13 +51,13 @@ impl Listen for Shared {
 }
 
 /// A server on the shared endpoint, and the way to shut it down.
-struct Serving {
+pub(super) struct Serving {
     shutdown: oneshot::Sender<()>,
     served: JoinHandle<io::Result<()>>,
 }
 
 impl Serving {
-    fn start(server: Server, shared: &Shared) -> Self {
+    pub(super) fn start(server: Server, shared: &Shared) -> Self {
         let (shutdown, shut_down) = oneshot::channel();
         let listener = shared.clone();
         let served = tokio::spawn(async move {
@@ -60,7 +66,12 @@ impl Serving {
         Self { shutdown, served }
     }
 
-    async fn stop(self) -> Result<(), Failure> {
+    /// Stops polling it: its connections end at once.
+    pub(super) fn abort(self) {
+        self.served.abort();
+    }
+
+    pub(super) async fn stop(self) -> Result<(), Failure> {
         // It serves until it is told.
         let _ = self.shutdown.send(());
         Ok(self.served.await??)
@@ -102,7 +113,7 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
     // Made beforehand: the endpoint is the present server's for as long as that serves.
     let servers: Vec<_> = (0..ROUND_COUNT).map(|_| server()).collect();
     let first = server();
-    let shared = Shared { endpoint: Arc::new(Mutex::new(endpoint)) };
+    let shared = Shared::new(endpoint);
     let mut serving = Serving::start(first, &shared);
     let config = crate::config();
     let channel = farcall::connect_with(&address, &config).await?;

@@ -4,8 +4,8 @@ use futures::future::BoxFuture;
 
 use super::{
     calls_max, cancel, concurrency, connections, context, deadline, echo, handover, inherited,
-    interceptors, interop_calls, interop_ends, layers, limits, liveness, metadata, panic, restart,
-    shutdown, status, streams, unimplemented, unread,
+    interceptors, interop_calls, interop_ends, layers, limits, liveness, metadata, panic, replay,
+    restart, shutdown, status, streams, unimplemented, unread,
 };
 use crate::{Failure, Harness};
 
@@ -156,6 +156,9 @@ list! {
         an_old_connection_is_replaced_without_an_error
         a_call_outlives_the_age_of_its_connection
         a_call_over_the_limit_of_the_server_is_shed
+    }
+    replay {
+        idempotent_calls_are_replayed_when_their_connection_dies
     }
     restart {
         a_client_reconnects_to_a_server_that_came_back

@@ -18,6 +18,7 @@ mod list;
 mod liveness;
 mod metadata;
 mod panic;
+mod replay;
 mod restart;
 mod shutdown;
 mod status;

@@ -3,7 +3,11 @@
 use std::io;
 
 /// The process's resident memory in KiB, as Linux counts it.
-pub(super) fn resident_kib() -> io::Result<u64> {
+///
+/// # Errors
+///
+/// When Linux does not say.
+pub fn resident_kib() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());

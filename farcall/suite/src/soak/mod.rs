@@ -9,5 +9,6 @@ mod memory;
 mod run;
 mod tally;
 
+pub use memory::resident_kib;
 pub use run::{Plan, Report, soak};
 pub use tally::{Ended, Tally};

@@ -20,6 +20,8 @@ pub(crate) enum Role {
     Upload(String, usize),
     /// Receives that many bytes from a server.
     Download(String, usize),
+    /// Makes a call of that many bytes, and exits with its connection as it is.
+    Leave(String, usize),
 }
 
 impl Role {
@@ -28,6 +30,7 @@ impl Role {
             Self::Serve(host) => format!("serve {host} 0"),
             Self::Upload(authority, len) => format!("upload {authority} {len}"),
             Self::Download(authority, len) => format!("download {authority} {len}"),
+            Self::Leave(authority, len) => format!("leave {authority} {len}"),
         }
     }
 
@@ -39,6 +42,7 @@ impl Role {
             "serve" => Some(Self::Serve(place)),
             "upload" => Some(Self::Upload(place, len)),
             "download" => Some(Self::Download(place, len)),
+            "leave" => Some(Self::Leave(place, len)),
             _ => None,
         }
     }
@@ -78,13 +82,19 @@ async fn play(role: Role) -> Result<(), Failure> {
             println!("connected");
             download(&stub, 1, len).await.map(drop)
         }
+        Role::Leave(authority, len) => {
+            let stub = ProbeStub::new(connect(&authority, &config(slow())).await?);
+            println!("connected");
+            upload(&stub, len).await?;
+            std::process::exit(0)
+        }
     }
 }
 
 /// A running child. It says one line when it is ready. Dropped, it is killed.
 #[derive(Debug)]
 pub(crate) struct Process {
-    child: Child,
+    pub(crate) child: Child,
     /// What it said.
     pub(crate) line: String,
 }

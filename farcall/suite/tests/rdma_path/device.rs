@@ -10,7 +10,7 @@ use serde_json::Value;
 /// An RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device {
-    name: String,
+    pub(crate) name: String,
     counters: PathBuf,
 }
 

@@ -12,6 +12,8 @@ mod child;
 mod device;
 mod dropped;
 mod fallback;
+mod hostile;
+mod hostile_peer;
 mod killed;
 mod proxy;
 mod rig;
@@ -44,6 +46,18 @@ const TESTS: &[Test] = &[
     ("a_path_to_no_queue_pair_falls_back", fallback::wrong_queue_pair),
     ("a_path_to_nowhere_falls_back", fallback::wrong_address),
     ("a_path_of_another_epoch_falls_back", fallback::wrong_epoch),
+    ("a_client_that_offers_a_bad_key", hostile::bad_key),
+    ("a_client_that_offers_more_than_its_memory", hostile::longer_than_its_memory),
+    ("a_client_that_closes_its_memory_early", hostile::memory_closed_early),
+    ("a_client_that_never_releases", hostile::never_releases),
+    ("a_client_that_keeps_what_is_taken_back", hostile::keeps_what_is_taken_back),
+    ("a_client_that_releases_twice", hostile::releases_twice),
+    ("a_client_that_releases_nothing", hostile::releases_what_it_was_never_offered),
+    ("a_client_that_takes_away_no_key", hostile::takes_away_what_is_no_key),
+    ("a_client_that_sends_without_credit", hostile::sends_without_credit),
+    ("a_client_that_floods_offers", hostile::floods_offers),
+    ("a_client_that_offers_twice_at_once", hostile::offers_under_a_number_in_use),
+    ("a_client_that_talks_nonsense", hostile::talks_nonsense),
 ];
 
 fn main() -> ExitCode {

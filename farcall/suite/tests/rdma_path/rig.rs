@@ -90,7 +90,8 @@ pub(crate) struct Serving {
     /// Its host and port.
     pub(crate) authority: String,
     pub(crate) server: Server,
-    config: Config,
+    /// The rules that it serves by.
+    pub(crate) config: Config,
     _watch: Watch,
     serving: JoinHandle<std::io::Result<()>>,
 }

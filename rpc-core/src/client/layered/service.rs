@@ -3,16 +3,17 @@
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Extensions, Status};
 use tower::Service;
 
-use super::call::{CallBody, Upload};
+use super::call::CallBody;
 use super::reply::ReplyBody;
 use super::{ClientCall, ClientReply};
 use crate::client::channel::{open_reply, within};
 use crate::client::download::begin;
-use crate::client::{Channel, Outgoing};
-use crate::{CallKind, NotExecuted, Trailers};
+use crate::client::{Channel, Outgoing, Started};
+use crate::{CallKind, Trailers};
 
 impl Service<ClientCall> for Channel {
     type Response = ClientReply;
@@ -41,26 +42,31 @@ impl Channel {
         };
         let (metadata, message) = (request.metadata(), message.as_deref());
         let outgoing = Outgoing { method, metadata, deadline, message };
-        let is_repeatable = stream.is_none();
         within(deadline, async {
-            match self.answer(outgoing, stream).await {
-                Err(status) if is_repeatable && NotExecuted::invites_another_start(&status) => {
-                    self.answer(outgoing, None).await
+            if let Some(stream) = stream {
+                let started = self.start(outgoing).await?;
+                let upload = stream.start(&started);
+                return self.answer(outgoing, started, upload).await;
+            }
+            let mut starts = self.starts(method);
+            loop {
+                let started = self.start(outgoing).await.map_err(|status| starts.last(status))?;
+                match self.answer(outgoing, started, None).await {
+                    Err(status) => starts.again(status)?,
+                    reply => return reply,
                 }
-                other => other,
             }
         })
         .await
     }
 
-    /// Starts the call and waits for its first answer.
+    /// Waits for the first answer to a call.
     async fn answer(
         &self,
         outgoing: Outgoing<'_>,
-        stream: Option<Box<dyn Upload>>,
+        started: Started,
+        upload: Option<AbortOnDropHandle<()>>,
     ) -> Result<ClientReply, Status> {
-        let started = self.start(outgoing).await?;
-        let upload = stream.and_then(|stream| stream.start(&started));
         if matches!(outgoing.method.kind, CallKind::Unary | CallKind::ClientStreaming) {
             let (metadata, Trailers(trailers), message) = open_reply(started.reply().await?)?;
             drop(upload);

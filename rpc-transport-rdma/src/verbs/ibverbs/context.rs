@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use rdma_sys::{ibv_context, ibv_device, ibv_pd};
+use rdma_sys::{ibv_context, ibv_device, ibv_event_type, ibv_pd};
 
 use super::readiness::{Readiness, Taken};
-use crate::sys::{self, RawAsyncEvent, check_errno, check_pointer};
+use super::removal::Removal;
+use crate::sys::{self, EventSubject, RawAsyncEvent, check_errno, check_pointer};
 use crate::verbs::VerbsError;
 
 /// An open device; closed when dropped.
@@ -17,6 +18,7 @@ use crate::verbs::VerbsError;
 pub(super) struct Context {
     pointer: NonNull<ibv_context>,
     readiness: Readiness,
+    removal: Removal,
 }
 
 // SAFETY: S4: libibverbs locks its objects itself, and the pointer never changes.
@@ -34,7 +36,12 @@ impl Context {
         // SAFETY: the caller's promise.
         let pointer = check_pointer(unsafe { rdma_sys::ibv_open_device(device.as_ptr()) });
         let pointer = pointer.map_err(|error| VerbsError::system("open the device", error))?;
-        let context = Self { pointer, readiness: Readiness::default() };
+        // SAFETY: the caller's promise.
+        let node = unsafe { &(*device.as_ptr()).dev_name };
+        let node = node.map(|byte| byte.to_ne_bytes()[0]).into_iter();
+        let node: String = node.take_while(|byte| *byte != 0).map(char::from).collect();
+        let removal = Removal::new(node);
+        let context = Self { pointer, readiness: Readiness::default(), removal };
         set_non_blocking(context.descriptor())?;
         Ok(Arc::new(context))
     }
@@ -47,11 +54,17 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw(descriptor) }
     }
 
-    /// Takes the next async event, or waits for one.
+    /// Takes the next async event, or waits for one. A device that the system takes away has had
+    /// its last.
     pub(super) fn poll_async_event(
         &self,
         context: &mut TaskContext<'_>,
     ) -> Poll<Result<RawAsyncEvent, VerbsError>> {
+        if let Poll::Ready(removed) = self.removal.poll(context) {
+            let event_type = ibv_event_type::IBV_EVENT_DEVICE_FATAL as i32;
+            let event = RawAsyncEvent { event_type, subject: EventSubject::Other };
+            return Poll::Ready(removed.map(|()| event));
+        }
         self.readiness.poll(self.descriptor(), context, || {
             // SAFETY: V1: the context is open, and `open` made its descriptor non-blocking.
             let event = unsafe { sys::next_async_event(self.pointer) }

@@ -15,6 +15,8 @@ mod path;
 mod provider;
 mod queue_pair;
 mod readiness;
+#[forbid(unsafe_code)]
+mod removal;
 mod shared_receive_queue;
 
 pub use provider::Ibverbs;

@@ -102,3 +102,61 @@ fn mtu_number(mtu: Mtu) -> u32 {
         Mtu::B4096 => ibv_mtu::IBV_MTU_4096,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::{Agreement, ConnectOptions, Endpoint, Gid};
+
+    fn path(link_layer: LinkLayer) -> PathAttributes {
+        let remote = Endpoint {
+            queue_pair_number: 17,
+            packet_sequence_number: 5,
+            gid: Gid([7; 16]),
+            lid: 9,
+            mtu: Mtu::B4096,
+            reads_max: 16,
+            link_layer,
+        };
+        PathAttributes {
+            port: 2,
+            gid_index: 3,
+            packet_sequence_number: 6,
+            remote,
+            agreement: Agreement { mtu: Mtu::B1024, reads_max: 4 },
+            options: ConnectOptions::default(),
+        }
+    }
+
+    #[test]
+    fn on_infiniband_packets_go_by_lid_without_a_global_header() {
+        let transition = to_ready_to_receive(&path(LinkLayer::InfiniBand));
+        let address = transition.attributes.ah_attr;
+        assert_eq!((address.is_global, address.dlid, address.port_num), (0, 9, 2));
+        assert_eq!((address.grh.sgid_index, address.grh.hop_limit), (0, 0));
+        assert_ne!(transition.mask & ibv_qp_attr_mask::IBV_QP_AV.0.cast_signed(), 0);
+    }
+
+    #[test]
+    fn on_ethernet_packets_go_by_gid() {
+        let transition = to_ready_to_receive(&path(LinkLayer::Ethernet));
+        let address = transition.attributes.ah_attr;
+        assert_eq!((address.is_global, address.dlid, address.port_num), (1, 0, 2));
+        assert_eq!((address.grh.sgid_index, address.grh.hop_limit), (3, HOP_LIMIT));
+        // SAFETY: S2: both halves of the union are sixteen plain bytes.
+        assert_eq!(unsafe { address.grh.dgid.raw }, [7; 16]);
+    }
+
+    #[test]
+    fn what_was_agreed_on_is_set_on_both_ways() {
+        let path = path(LinkLayer::Ethernet);
+        let receive = to_ready_to_receive(&path).attributes;
+        assert_eq!((receive.dest_qp_num, receive.rq_psn, receive.max_dest_rd_atomic), (17, 5, 4));
+        assert_eq!(receive.path_mtu, ibv_mtu::IBV_MTU_1024);
+        let send = to_ready_to_send(&path).attributes;
+        assert_eq!((send.sq_psn, send.max_rd_atomic), (6, 4));
+        let init = to_init(path.port);
+        assert_eq!(init.attributes.qp_access_flags, ibv_access_flags::IBV_ACCESS_REMOTE_READ.0);
+        assert_eq!(init.attributes.port_num, 2);
+    }
+}

@@ -1,0 +1,164 @@
+//! A server, and a channel to it that prefers the detour.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farcall::{Backoff, Channel, ReplayLimits, Response, Server, Status};
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
+use farcall_suite::{Event, Probe, Watch};
+use rpc_core::connect::{ClientConfig, UpgradePolicy};
+use rpc_core::inproc::{InprocConnector, InprocListener};
+use tokio::task::JoinHandle;
+
+use crate::detour::Detour;
+
+/// The bound on every wait, of a clock that stands still unless everybody waits.
+const LIMIT: Duration = Duration::from_secs(100);
+
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
+pub(crate) const BACKOFF: Backoff = Backoff {
+    delay_min: Duration::from_millis(200),
+    delay_max: Duration::from_secs(60),
+    healthy_after: Duration::from_secs(30),
+};
+
+type Call = JoinHandle<Result<Response<EchoReply>, Status>>;
+
+pub(crate) struct Rig {
+    pub(crate) detour: Detour,
+    pub(crate) channel: Channel,
+    pub(crate) stub: ProbeStub,
+    pub(crate) served: Served,
+    name: &'static str,
+}
+
+/// A server, until it is dropped.
+pub(crate) struct Served {
+    pub(crate) server: Server,
+    pub(crate) watch: Watch,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Served {
+    fn start(name: &'static str, detour: &Detour) -> Self {
+        let listener = InprocListener::bind(name).expect("nobody else has the name");
+        let (probe, watch) = Probe::new();
+        let builder = Server::builder().upgrade(Arc::new(detour.clone()));
+        let server = builder.add_service(ProbeService::new(probe)).build();
+        let serving = server.clone();
+        let task = tokio::spawn(async move { serving.serve(listener).await });
+        Self { server, watch, task }
+    }
+
+    /// Waits until handlers of these calls have begun, in any order. What ends meanwhile is the
+    /// business of others.
+    pub(crate) async fn entered(&mut self, tags: &[u64]) {
+        let mut tags = tags.to_vec();
+        let all = async {
+            while !tags.is_empty() {
+                if let Event::Entered(tag) = self.watch.next().await.expect("the server lives") {
+                    let expected = tags.iter().position(|&expected| expected == tag);
+                    tags.swap_remove(expected.unwrap_or_else(|| panic!("{tag} was not called")));
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, all).await.expect("the handlers begin");
+    }
+}
+
+/// A channel that would like the detour.
+pub(crate) fn prefer(detour: &Detour) -> UpgradePolicy {
+    UpgradePolicy::Prefer(vec![Arc::new(detour.clone())])
+}
+
+/// A channel that goes nowhere without the detour.
+pub(crate) fn require(detour: &Detour) -> UpgradePolicy {
+    UpgradePolicy::Require(Arc::new(detour.clone()))
+}
+
+impl Rig {
+    pub(crate) async fn start(name: &'static str, policy: fn(&Detour) -> UpgradePolicy) -> Self {
+        Self::with_replays(name, policy, ReplayLimits::default()).await
+    }
+
+    pub(crate) async fn with_replays(
+        name: &'static str,
+        policy: fn(&Detour) -> UpgradePolicy,
+        replays: ReplayLimits,
+    ) -> Self {
+        let detour = Detour::default();
+        let served = Served::start(name, &detour);
+        let policy = policy(&detour);
+        let config = ClientConfig { policy, backoff: BACKOFF, replays, ..Default::default() };
+        let channel = Channel::connect(InprocConnector::new(name, config)).await;
+        let channel = channel.expect("the server is there");
+        let stub = ProbeStub::new(channel.clone());
+        let rig = Self { detour, channel, stub, served, name };
+        assert_eq!(rig.transport(), "detour");
+        rig
+    }
+
+    /// What carries the present connection.
+    pub(crate) fn transport(&self) -> &'static str {
+        self.channel.info().map_or("nothing", |info| info.transport)
+    }
+
+    pub(crate) async fn echo(&self) -> Result<(), Status> {
+        self.stub.echo(EchoRequest::default()).await.map(drop)
+    }
+
+    /// Cuts the detour, and makes a call that has to go on without it.
+    pub(crate) async fn fail_over(&self) {
+        self.detour.cut();
+        self.echo().await.expect("the bootstrap is whole");
+        assert_eq!(self.transport(), "inproc");
+    }
+
+    /// Starts a call that is idempotent and waits in its handler.
+    pub(crate) fn wait(&self, tag: u64) -> Call {
+        let stub = self.stub.clone();
+        tokio::spawn(async move { stub.wait(ParkRequest { tag, ..Default::default() }).await })
+    }
+
+    /// Starts a call that is not idempotent and waits in its handler.
+    pub(crate) fn park(&self, tag: u64) -> Call {
+        let stub = self.stub.clone();
+        tokio::spawn(async move { stub.park(ParkRequest { tag, ..Default::default() }).await })
+    }
+
+    /// Ends the server and all its connections at once, without a word.
+    pub(crate) async fn kill_server(&mut self) {
+        self.served.task.abort();
+        let ended = (&mut self.served.task).await;
+        assert!(ended.is_err_and(|error| error.is_cancelled()), "it was still serving");
+    }
+
+    /// Puts another server in the place of one that was killed.
+    pub(crate) fn start_server(&mut self) {
+        self.served = Served::start(self.name, &self.detour);
+    }
+
+    /// Waits for a condition that nothing announces.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let looking = async {
+            while !holds(self) {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        let looked = tokio::time::timeout(LIMIT, looking).await;
+        looked.unwrap_or_else(|_| panic!("{what} did not happen within {LIMIT:?}"));
+    }
+
+    /// How long until the detour is tried again.
+    pub(crate) fn next_attempt(&self) -> Duration {
+        self.channel.path().next_attempt.expect("the detour is not in use")
+    }
+}
+
+/// The end of a call that was started.
+pub(crate) async fn end(call: Call) -> Result<(), Status> {
+    let ended = tokio::time::timeout(LIMIT, call).await.expect("a call ends");
+    ended.expect("no panic").map(drop)
+}

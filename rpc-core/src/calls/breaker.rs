@@ -1,0 +1,281 @@
+//! When a better path that has died is tried again.
+//!
+//! ```text
+//!   Untried ──upgraded──> Whole ──died, or could not be had again──> Broken ──upgraded──> Whole
+//!                                                                      │  ^
+//!                                                                      └──┘ an attempt failed
+//! ```
+//!
+//! Delays double from one failure to the next, and a path that dies soon after it was won back
+//! counts as one more failure: only one that has been whole for a while begins anew. Absent is
+//! what an attempt is: the client's business.
+
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+
+/// The longest delay that is taken from a configuration; beyond, nobody waits for a path.
+const DELAY_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How soon a path that has died is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// The first delay, to which chance adds up to as much again, so that many clients do not
+    /// come back together; the same for every later one.
+    ///
+    /// 200 ms by default: a link that flaps is back by then, and an attempt that fails costs the
+    /// server a queue pair for half a second.
+    pub delay_min: Duration,
+    /// Delays double up to this, at most a day.
+    ///
+    /// 60 s by default: one handshake a minute is nothing for either side, and a path that was
+    /// mended is in use again after a minute and a half on average.
+    pub delay_max: Duration,
+    /// For how long a path has to be whole before its next death counts as a first one.
+    ///
+    /// 30 s by default: longer than the default keepalive takes to notice that a path which was
+    /// proven carries nothing any more.
+    pub healthy_after: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            delay_min: Duration::from_millis(200),
+            delay_max: Duration::from_secs(60),
+            healthy_after: Duration::from_secs(30),
+        }
+    }
+}
+
+/// When a path is tried again after it was whole for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstAttempt {
+    /// At once: calls have no other path.
+    AtOnce,
+    /// After a delay: calls go on elsewhere meanwhile.
+    Delayed,
+}
+
+/// The memory of one channel's better path.
+#[derive(Debug)]
+pub struct Breaker {
+    rules: Backoff,
+    first: FirstAttempt,
+    delays: <ExponentialBuilder as BackoffBuilder>::Backoff,
+    /// Whether nothing has failed since the path was whole for a while.
+    is_fresh: bool,
+    state: State,
+    deaths: u64,
+    returns: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Untried,
+    Whole { since: Instant },
+    Broken { reason: String, due: Instant },
+}
+
+impl Breaker {
+    /// A breaker of a path that was never tried.
+    #[must_use]
+    pub fn new(rules: Backoff, first: FirstAttempt) -> Self {
+        let delays = delays(&rules);
+        let state = State::Untried;
+        Self { rules, first, delays, is_fresh: true, state, deaths: 0, returns: 0 }
+    }
+
+    /// Takes note that a connection has the path; true when it comes back by that.
+    pub fn handle_upgraded(&mut self, now: Instant) -> bool {
+        let is_back = matches!(self.state, State::Broken { .. });
+        if is_back {
+            self.returns += 1;
+        }
+        self.state = State::Whole { since: now };
+        is_back
+    }
+
+    /// Takes note that the path of a connection has died.
+    pub fn handle_death(&mut self, now: Instant, reason: String) {
+        self.deaths += 1;
+        self.break_off(now, reason);
+    }
+
+    /// Takes note that the path could not be had. One that never was is left alone.
+    pub fn handle_failed(&mut self, now: Instant, reason: String) {
+        if self.state != State::Untried {
+            self.break_off(now, reason);
+        }
+    }
+
+    /// Why the path is not in use, and when it is tried again; `None` while it is whole.
+    #[must_use]
+    pub fn broken(&self) -> Option<(&str, Instant)> {
+        match &self.state {
+            State::Broken { reason, due } => Some((reason, *due)),
+            State::Untried | State::Whole { .. } => None,
+        }
+    }
+
+    /// How often the path has died.
+    #[must_use]
+    pub fn deaths(&self) -> u64 {
+        self.deaths
+    }
+
+    /// How often it has come back.
+    #[must_use]
+    pub fn returns(&self) -> u64 {
+        self.returns
+    }
+
+    fn break_off(&mut self, now: Instant, reason: String) {
+        if let State::Whole { since } = self.state
+            && now.saturating_duration_since(since) >= self.rules.healthy_after
+        {
+            self.delays = delays(&self.rules);
+            self.is_fresh = true;
+        }
+        let is_at_once = self.is_fresh && self.first == FirstAttempt::AtOnce;
+        self.is_fresh = false;
+        let delay = match is_at_once {
+            true => Duration::ZERO,
+            // The sequence has no end; if it had, its last delay would be the longest.
+            false => self.delays.next().unwrap_or(DELAY_LIMIT),
+        };
+        self.state = State::Broken { reason, due: now + delay };
+    }
+}
+
+fn delays(rules: &Backoff) -> <ExponentialBuilder as BackoffBuilder>::Backoff {
+    let delay_max = rules.delay_max.min(DELAY_LIMIT);
+    ExponentialBuilder::new()
+        .with_min_delay(rules.delay_min.min(delay_max))
+        .with_max_delay(delay_max)
+        .without_max_times()
+        .with_jitter()
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RULES: Backoff = Backoff {
+        delay_min: Duration::from_millis(100),
+        delay_max: Duration::from_millis(1600),
+        healthy_after: Duration::from_secs(10),
+    };
+
+    fn delay(breaker: &Breaker, now: Instant) -> Duration {
+        let (_, due) = breaker.broken().expect("it is broken");
+        due - now
+    }
+
+    fn is_about(delay: Duration, ms: u64) -> bool {
+        (Duration::from_millis(ms)..=Duration::from_millis(2 * ms)).contains(&delay)
+    }
+
+    #[test]
+    fn delays_double_up_to_the_longest() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed);
+        breaker.handle_upgraded(now);
+        breaker.handle_death(now, "cut".into());
+        assert!(is_about(delay(&breaker, now), 100));
+        for ms in [200, 400, 800, 1600, 1600] {
+            breaker.handle_failed(now, "still cut".into());
+            assert!(is_about(delay(&breaker, now), ms), "{breaker:?}");
+        }
+        assert_eq!(breaker.broken().map(|(reason, _)| reason), Some("still cut"));
+    }
+
+    #[test]
+    fn a_path_that_dies_soon_after_its_return_waits_longer() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed);
+        breaker.handle_upgraded(now);
+        breaker.handle_death(now, "cut".into());
+        assert!(breaker.handle_upgraded(now), "it is back");
+        breaker.handle_death(now + Duration::from_secs(9), "cut again".into());
+        assert!(is_about(delay(&breaker, now + Duration::from_secs(9)), 200));
+        assert_eq!((breaker.deaths(), breaker.returns()), (2, 1));
+    }
+
+    #[test]
+    fn a_healthy_period_begins_anew() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed);
+        breaker.handle_upgraded(now);
+        breaker.handle_death(now, "cut".into());
+        breaker.handle_failed(now, "cut".into());
+        breaker.handle_upgraded(now);
+        let later = now + RULES.healthy_after;
+        breaker.handle_death(later, "cut".into());
+        assert!(is_about(delay(&breaker, later), 100));
+    }
+
+    #[test]
+    fn without_another_path_the_first_attempt_is_at_once() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(RULES, FirstAttempt::AtOnce);
+        breaker.handle_upgraded(now);
+        breaker.handle_death(now, "cut".into());
+        assert_eq!(delay(&breaker, now), Duration::ZERO);
+        breaker.handle_failed(now, "cut".into());
+        assert!(is_about(delay(&breaker, now), 100));
+    }
+
+    #[test]
+    fn a_path_that_never_was_is_not_missed() {
+        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed);
+        breaker.handle_failed(Instant::now(), "no device".into());
+        assert_eq!(breaker.broken(), None);
+        assert!(!breaker.handle_upgraded(Instant::now()), "it does not come back");
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Upgraded,
+        Death,
+        Failed,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![Just(Step::Upgraded), Just(Step::Death), Just(Step::Failed)]
+    }
+
+    proptest! {
+        #[test]
+        fn every_delay_is_within_its_bounds(
+            steps in prop::collection::vec((step(), 0..20u64), 0..64),
+            (min, max) in (any::<Duration>(), any::<Duration>()),
+        ) {
+            let rules = Backoff { delay_min: min, delay_max: max, ..RULES };
+            let mut breaker = Breaker::new(rules, FirstAttempt::Delayed);
+            let mut now = Instant::now();
+            let mut upgrades = 0;
+            for (step, seconds) in steps {
+                now += Duration::from_secs(seconds);
+                match step {
+                    Step::Upgraded => {
+                        upgrades += 1;
+                        breaker.handle_upgraded(now);
+                        prop_assert_eq!(breaker.broken(), None);
+                    }
+                    Step::Death => breaker.handle_death(now, String::new()),
+                    Step::Failed => breaker.handle_failed(now, String::new()),
+                }
+                let longest = max.min(DELAY_LIMIT) * 2;
+                if let (Step::Death, Some((_, due))) = (&step, breaker.broken()) {
+                    prop_assert!(due - now >= min.min(max).min(DELAY_LIMIT));
+                    prop_assert!(due - now <= longest + Duration::from_micros(1));
+                }
+            }
+            prop_assert!(breaker.returns() <= upgrades);
+        }
+    }
+}

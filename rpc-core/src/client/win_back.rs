@@ -1,0 +1,65 @@
+//! The task that tries to win a better path back while calls go on without it.
+//!
+//! It makes a whole new connection and gives it to the channel only when the path is proven, so
+//! that the one in use is never at risk. It knows its channel weakly, because the channel closes
+//! its connection with its last clone, and aborts this.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::time::sleep_until;
+
+use super::present::Present;
+use super::{Connect, Connection};
+use crate::connect::{ConnectError, Wanted};
+
+/// What an attempt needs, without the channel.
+pub(super) struct Attempt {
+    pub(super) connector: Arc<dyn Connect>,
+    /// Held by whoever makes a connection.
+    pub(super) connecting: Arc<tokio::sync::Mutex<()>>,
+    /// How many callers wait for a connection.
+    pub(super) waiting: watch::Receiver<usize>,
+}
+
+impl Attempt {
+    /// Connects over the better path; `None` when a caller needed a connection meanwhile, or the
+    /// channel is gone.
+    async fn make(&mut self) -> Option<Made> {
+        self.waiting.wait_for(|count| *count == 0).await.ok()?;
+        let alone = Arc::clone(&self.connecting).lock_owned().await;
+        tokio::select! {
+            biased;
+            _ = self.waiting.wait_for(|count| *count > 0) => None,
+            connected = self.connector.connect(Wanted::Upgraded) => {
+                Some(Made { connected, _alone: alone })
+            }
+        }
+    }
+}
+
+/// What became of an attempt. Until it is dropped, nobody else connects.
+struct Made {
+    connected: Result<Arc<dyn Connection>, ConnectError>,
+    _alone: OwnedMutexGuard<()>,
+}
+
+/// Tries until the path is back, or until nothing would gain from it.
+pub(super) async fn win_back(present: Weak<Present>, mut attempt: Attempt) {
+    loop {
+        let due = present.upgrade().and_then(|present| present.next_attempt());
+        let Some(due) = due else { return };
+        sleep_until(due).await;
+        // The connection in use may have ended meanwhile, and nobody has missed it.
+        let is_wanted = present.upgrade().is_some_and(|present| present.next_attempt().is_some());
+        if !is_wanted {
+            return;
+        }
+        let Some(Made { connected, _alone }) = attempt.make().await else { continue };
+        match (present.upgrade(), connected) {
+            (Some(present), connected) => present.finish_attempt(connected),
+            (None, Ok(connection)) => return connection.close(),
+            (None, Err(_)) => return,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Why no port was found, with what there is instead.
+
+use std::net::IpAddr;
+
+use super::FoundPort;
+use crate::verbs::{PortState, VerbsError};
+
+/// Why no port was found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// There is no RDMA device at all.
+    #[error("this machine has no RDMA device")]
+    NoDevice,
+    /// No active port has the address.
+    #[error("no active RDMA port has the address {address}; found: {}", list(found))]
+    NoMatchingGid {
+        /// The address that was looked for.
+        address: IpAddr,
+        /// What was found instead.
+        found: Vec<FoundPort>,
+    },
+    /// No active port has a GID that a peer could be given.
+    #[error("no active RDMA port can serve {address}; found: {}", list(found))]
+    NoUsablePort {
+        /// The local address of the connection, whose family the GID must have on Ethernet.
+        address: IpAddr,
+        /// What was found instead.
+        found: Vec<FoundPort>,
+    },
+    /// A port could serve the address and is not active.
+    #[error("port {port} of {device} has the address {address} but is not active (state {state})")]
+    PortDown {
+        /// The address.
+        address: IpAddr,
+        /// The device.
+        device: String,
+        /// The port.
+        port: u8,
+        /// The port's state as verbs numbers it.
+        state: u32,
+    },
+    /// A name in the configuration is none of a device or port.
+    #[error("rdma.devices: {name:?} is not the name of a device (`mlx5_0`) or port (`mlx5_0:1`)")]
+    InvalidName {
+        /// The name.
+        name: String,
+    },
+    /// A device has no port of the number that the configuration names.
+    #[error("rdma.devices: {device} has no port {port}; it has {port_count}")]
+    NoSuchPort {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u8,
+        /// How many ports it has.
+        port_count: u8,
+    },
+    /// A device could not be listed, opened or asked.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+}
+
+fn list(found: &[FoundPort]) -> String {
+    if found.is_empty() {
+        return "no port".to_owned();
+    }
+    let describe = |port: &FoundPort| {
+        let gids: Vec<_> =
+            port.gids.iter().map(|entry| format!("{} ({:?})", entry.gid, entry.kind)).collect();
+        let state = match port.attributes.state {
+            PortState::Active => "active".to_owned(),
+            PortState::Inactive(state) => format!("not active, state {state}"),
+        };
+        format!("{} port {} ({state}): {}", port.device, port.port, gids.join(", "))
+    };
+    found.iter().map(describe).collect::<Vec<_>>().join("; ")
+}

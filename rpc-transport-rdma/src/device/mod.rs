@@ -1,0 +1,26 @@
+//! Which port of which device serves a connection.
+//!
+//! By default that is the port that has the connection's local address. On RoCE its RoCE v2 GID
+//! equals the address: never the first entry of the table or the last. On InfiniBand its GID is in
+//! the hardware address of the network interface that has the address (IP over InfiniBand). Only
+//! active ports count. Configuration can name the devices or ports that may be used, and can ask
+//! for the nearest of them instead. Where several serve, the nearest to the processors of this
+//! process is taken.
+//!
+//! Deliberately not here: opening connections, keeping devices open, and any guess when nothing
+//! matches.
+
+mod error;
+mod found_port;
+mod interface;
+mod port_name;
+mod search;
+mod topology;
+
+pub use error::DeviceError;
+pub use found_port::FoundPort;
+pub(crate) use found_port::ports_of;
+pub use port_name::PortName;
+pub(crate) use search::find_port_by;
+pub use search::{PortChoice, PortQuery, Search, find_port};
+pub use topology::Topology;

@@ -1,0 +1,333 @@
+//! Looking at ports, and the choice between those that were found.
+
+use std::cmp::Reverse;
+use std::net::IpAddr;
+
+use super::interface::infiniband_gid_of;
+use super::{DeviceError, FoundPort, PortName, Topology, ports_of};
+use crate::verbs::{Device, Gid, GidEntry, Port, PortState, Provider, VerbsError};
+
+/// What to look for by an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortQuery<'a> {
+    /// The local address that peers reach the port by.
+    pub address: IpAddr,
+    /// Only this device or port (`mlx5_0:1`), if given.
+    pub device: Option<&'a str>,
+}
+
+/// Which of the ports that may be used serves a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum PortChoice {
+    /// The one that has the connection's local address; of several, the nearest.
+    #[default]
+    Address,
+    /// The nearest that is active, with an address of its own if it does not have the
+    /// connection's. The peer's port must be reachable from any port that may be used; if it is
+    /// not, that is found out by the proof of the path, which takes its time.
+    Nearest,
+}
+
+/// All that a port is chosen by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Search {
+    /// The connection's local address.
+    pub address: IpAddr,
+    /// The ports that may be used; all if there are none.
+    pub names: Vec<PortName>,
+    /// How to choose between them.
+    pub choice: PortChoice,
+}
+
+impl Search {
+    /// Looks everywhere for the port that has an address.
+    #[must_use]
+    pub fn for_address(address: IpAddr) -> Self {
+        Self { address, names: Vec::new(), choice: PortChoice::Address }
+    }
+
+    fn may_use(&self, port: &FoundPort) -> bool {
+        self.names.is_empty() || self.names.iter().any(|name| name.includes(port))
+    }
+}
+
+/// Finds the active port that has a local address, and opens its device.
+///
+/// # Errors
+///
+/// [`DeviceError`] says what was looked for and what was found.
+pub fn find_port(provider: &dyn Provider, query: PortQuery<'_>) -> Result<Port, DeviceError> {
+    let names = query.device.map(str::parse).transpose()?.into_iter().collect();
+    let search = Search { names, ..Search::for_address(query.address) };
+    find_port_by(provider, &search, |name| Device::open(provider, name))
+}
+
+/// Finds a port, with a way to open devices that may know some of them already.
+pub(crate) fn find_port_by(
+    provider: &dyn Provider,
+    search: &Search,
+    open: impl Fn(&str) -> Result<Device, VerbsError>,
+) -> Result<Port, DeviceError> {
+    let mut candidates = Vec::new();
+    for device in open_all(provider, &search.names, open)? {
+        for found in ports_of(&device)? {
+            candidates.push((device.clone(), found));
+        }
+    }
+    let interface_gid = infiniband_gid_of(search.address);
+    let found: Vec<_> = candidates.iter().map(|(_, found)| found.clone()).collect();
+    let topology = Topology::of_process();
+    let distance = |device: &str| topology.distance(device);
+    let (index, entry) = choose(&found, search, interface_gid, distance)?;
+    let (device, found) = candidates.swap_remove(index);
+    Ok(Port {
+        device,
+        number: found.port,
+        gid_index: entry.index,
+        gid: entry.gid,
+        attributes: found.attributes,
+    })
+}
+
+/// Decides between the ports that were found. Pure.
+fn choose(
+    found: &[FoundPort],
+    search: &Search,
+    interface_gid: Option<Gid>,
+    distance: impl Fn(&str) -> Option<u32>,
+) -> Result<(usize, GidEntry), DeviceError> {
+    let address = search.address;
+    let mut down = None;
+    let mut serving = Vec::new();
+    for (index, port) in found.iter().enumerate().filter(|(_, port)| search.may_use(port)) {
+        let own = port.gid_of(address, interface_gid);
+        let other = || match search.choice {
+            PortChoice::Address => None,
+            PortChoice::Nearest => port.any_gid(address),
+        };
+        let Some(entry) = own.or_else(other) else { continue };
+        match port.attributes.state {
+            PortState::Active => serving.push((index, entry)),
+            PortState::Inactive(state) if own.is_some() => down = down.or(Some((port, state))),
+            PortState::Inactive(_) => {}
+        }
+    }
+    // Unknown distances are the greatest; of equals the first is taken.
+    let nearness =
+        |(index, _): &(usize, GidEntry)| Reverse(distance(&found[*index].device).map(Reverse));
+    if let Some(nearest) = serving.into_iter().min_by_key(nearness) {
+        return Ok(nearest);
+    }
+    let all = || found.to_vec();
+    Err(match (down, search.choice) {
+        (Some((port, state)), _) => {
+            DeviceError::PortDown { address, device: port.device.clone(), port: port.port, state }
+        }
+        (None, PortChoice::Address) => DeviceError::NoMatchingGid { address, found: all() },
+        (None, PortChoice::Nearest) => DeviceError::NoUsablePort { address, found: all() },
+    })
+}
+
+/// Opens the devices that are named, or all there are. A device that cannot be opened is skipped
+/// as long as another can: it may belong to somebody else, or be away.
+fn open_all(
+    provider: &dyn Provider,
+    names: &[PortName],
+    open: impl Fn(&str) -> Result<Device, VerbsError>,
+) -> Result<Vec<Device>, DeviceError> {
+    let mut wanted: Vec<String> = names.iter().map(|name| name.device.clone()).collect();
+    wanted.dedup();
+    if wanted.is_empty() {
+        wanted = provider.devices()?.into_iter().map(|info| info.name).collect();
+    }
+    let mut devices = Vec::new();
+    let mut first_error = None;
+    for name in &wanted {
+        match open(name) {
+            Ok(device) => devices.push(device),
+            Err(error) => {
+                tracing::warn!(device = name, %error, "cannot open an RDMA device");
+                first_error = first_error.or(Some(error));
+            }
+        }
+    }
+    if devices.is_empty() {
+        return Err(first_error.map_or(DeviceError::NoDevice, DeviceError::from));
+    }
+    check_ports(&devices, names)?;
+    Ok(devices)
+}
+
+/// Whether every port that is named exists.
+fn check_ports(devices: &[Device], names: &[PortName]) -> Result<(), DeviceError> {
+    for name in names {
+        let device = devices.iter().find(|device| device.name() == name.device);
+        let port_count = device.map(|device| device.attributes().port_count);
+        if let (Some(port), Some(port_count)) = (name.port, port_count)
+            && port > port_count
+        {
+            let device = name.device.clone();
+            return Err(DeviceError::NoSuchPort { device, port, port_count });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interface::gid_in_hardware_address;
+    use super::*;
+    use crate::verbs::{GidKind, LinkLayer, Mtu, PortAttributes};
+
+    fn port(device: &str, state: PortState, gids: &[(&str, GidKind)]) -> FoundPort {
+        let link_layer = match gids[0].1 {
+            GidKind::InfiniBand => LinkLayer::InfiniBand,
+            _ => LinkLayer::Ethernet,
+        };
+        let entry = |(index, (gid, kind)): (u8, &(&str, GidKind))| GidEntry {
+            port: 1,
+            index,
+            gid: Gid::from_ip(gid.parse().unwrap()),
+            kind: *kind,
+        };
+        FoundPort {
+            device: device.to_owned(),
+            port: 1,
+            attributes: PortAttributes {
+                state,
+                active_mtu: Mtu::B1024,
+                message_len_max: 1 << 23,
+                lid: 0,
+                link_layer,
+            },
+            gids: (0..).zip(gids).map(entry).collect(),
+        }
+    }
+
+    const ADDRESS: &str = "10.0.0.1";
+
+    fn choose(
+        found: &[FoundPort],
+        address: IpAddr,
+        interface_gid: Option<Gid>,
+    ) -> Result<(usize, GidEntry), DeviceError> {
+        super::choose(found, &Search::for_address(address), interface_gid, |_| None)
+    }
+
+    /// Distances of devices by their names.
+    fn distance(device: &str) -> Option<u32> {
+        match device {
+            "near" => Some(10),
+            "far" => Some(21),
+            _ => None,
+        }
+    }
+
+    fn chosen(found: &[FoundPort], search: &Search) -> Result<(String, u8), String> {
+        let chosen = super::choose(found, search, None, distance);
+        let name = |(index, entry): (usize, GidEntry)| (found[index].device.clone(), entry.index);
+        chosen.map(name).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn of_several_ports_that_have_the_address_the_nearest_is_chosen() {
+        let here = [(ADDRESS, GidKind::RoceV2)];
+        let ports = ["unknown", "far", "near"].map(|name| port(name, PortState::Active, &here));
+        let mut search = Search::for_address(ADDRESS.parse().unwrap());
+        assert_eq!(chosen(&ports, &search), Ok(("near".to_owned(), 0)));
+        assert_eq!(chosen(&ports[..2], &search), Ok(("far".to_owned(), 0)));
+        search.names = vec!["unknown".parse().unwrap(), "far:1".parse().unwrap()];
+        assert_eq!(chosen(&ports, &search), Ok(("far".to_owned(), 0)));
+        search.names = vec!["far:2".parse().unwrap()];
+        assert!(chosen(&ports, &search).unwrap_err().contains("no active RDMA port has"));
+    }
+
+    #[test]
+    fn the_nearest_port_serves_with_an_address_of_its_own() {
+        let near = port(
+            "near",
+            PortState::Active,
+            &[
+                ("fe80::1", GidKind::RoceV2),
+                ("10.1.0.9", GidKind::RoceV1),
+                ("2001:db8::9", GidKind::RoceV2),
+                ("10.1.0.9", GidKind::RoceV2),
+            ],
+        );
+        let far = port("far", PortState::Active, &[(ADDRESS, GidKind::RoceV2)]);
+        let mut search = Search::for_address(ADDRESS.parse().unwrap());
+        let ports = [far.clone(), near.clone()];
+        assert_eq!(chosen(&ports, &search), Ok(("far".to_owned(), 0)));
+        search.choice = PortChoice::Nearest;
+        assert_eq!(chosen(&ports, &search), Ok(("near".to_owned(), 3)));
+        search.address = "2001:db8::1".parse().unwrap();
+        assert_eq!(chosen(&ports, &search), Ok(("near".to_owned(), 2)), "the same family");
+
+        search.address = ADDRESS.parse().unwrap();
+        let down = FoundPort {
+            attributes: PortAttributes { state: PortState::Inactive(1), ..near.attributes },
+            ..near
+        };
+        assert_eq!(chosen(&[down.clone(), far], &search), Ok(("far".to_owned(), 0)));
+        let error = chosen(&[down], &search).unwrap_err();
+        assert!(
+            error.starts_with("no active RDMA port can serve 10.0.0.1; found: near"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_roce_v2_gid_that_equals_the_address_is_chosen() {
+        let found = [
+            port("other", PortState::Active, &[("10.0.0.2", GidKind::RoceV2)]),
+            port(
+                "right",
+                PortState::Active,
+                &[
+                    ("fe80::1", GidKind::RoceV2),
+                    (ADDRESS, GidKind::RoceV1),
+                    (ADDRESS, GidKind::RoceV2),
+                ],
+            ),
+        ];
+        let (index, entry) = choose(&found, ADDRESS.parse().unwrap(), None).unwrap();
+        assert_eq!((index, entry.index, entry.kind), (1, 2, GidKind::RoceV2));
+    }
+
+    #[test]
+    fn an_infiniband_port_is_found_by_its_interface() {
+        let text = "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:1d:2a:31\n";
+        let gid = gid_in_hardware_address(text).unwrap();
+        assert_eq!(gid.to_string(), "fe80::2:c903:1d:2a31");
+        let found =
+            [port("ib", PortState::Active, &[("fe80::2:c903:1d:2a31", GidKind::InfiniBand)])];
+        let (index, entry) = choose(&found, ADDRESS.parse().unwrap(), Some(gid)).unwrap();
+        assert_eq!((index, entry.gid), (0, gid));
+        assert!(choose(&found, ADDRESS.parse().unwrap(), None).is_err());
+        for text in ["", "02:42:ac:11:00:02", "zz"] {
+            assert_eq!(gid_in_hardware_address(text), None);
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_down_is_not_chosen_and_is_named() {
+        let down = port("rxe0", PortState::Inactive(1), &[(ADDRESS, GidKind::RoceV2)]);
+        let error = choose(std::slice::from_ref(&down), ADDRESS.parse().unwrap(), None);
+        let error = error.unwrap_err().to_string();
+        assert_eq!(error, "port 1 of rxe0 has the address 10.0.0.1 but is not active (state 1)");
+        let up = port("rxe1", PortState::Active, &[(ADDRESS, GidKind::RoceV2)]);
+        assert_eq!(choose(&[down, up], ADDRESS.parse().unwrap(), None).unwrap().0, 1);
+    }
+
+    #[test]
+    fn what_was_found_is_named_when_nothing_matches() {
+        let found = [port("rxe0", PortState::Active, &[("10.0.0.2", GidKind::RoceV2)])];
+        let error = choose(&found, ADDRESS.parse().unwrap(), None).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no active RDMA port has the address 10.0.0.1; found: \
+             rxe0 port 1 (active): 10.0.0.2 (RoceV2)"
+        );
+    }
+}
