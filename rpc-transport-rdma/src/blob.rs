@@ -120,7 +120,7 @@ mod tests {
             reads_max: 4,
             link_layer: LinkLayer::InfiniBand,
         };
-        let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352 };
+        let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows: true };
         assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
     }
 

@@ -54,8 +54,8 @@ pub struct RdmaConfig {
     /// How long a peer may take to let go of a large frame whose call was given up: 5 s by
     /// default. It has to stop between two READs of at most `read_len_max` bytes, which takes
     /// milliseconds, and its device gives up on a dead link after about half a second; longer
-    /// means that it does not run. Then the connection ends, because that alone takes the memory
-    /// back.
+    /// means that it does not run. Then its key is revoked if a window guards the memory; else
+    /// the connection ends, because that alone takes the memory back.
     pub cancel_timeout: Duration,
     /// How long a closing connection may take to finish what it was given: 5 s by default.
     pub close_timeout: Duration,

@@ -47,7 +47,7 @@ pub use payload::payload;
 pub use probe::Probe;
 pub use rules::config;
 #[cfg(feature = "rdma")]
-pub use rules::rkey_scope;
+pub use rules::scoped;
 pub use runner::run;
 pub use running::Running;
 pub use watch::{Event, Watch};

@@ -7,6 +7,12 @@ use farcall::Config;
 
 use crate::Harness;
 
+/// A timeout of 4.3 s. Soft-RoCE executes the binds of windows once more whenever it retransmits,
+/// which fails the connection; nothing is lost on the way between two of its devices on one host,
+/// and only a slow processor makes it retransmit.
+#[cfg(feature = "rdma")]
+const TIMEOUT_WITH_WINDOWS: u8 = 20;
+
 /// The default rules, with the suite's limits and the scope of keys under test.
 ///
 /// # Panics
@@ -16,20 +22,24 @@ use crate::Harness;
 pub fn config() -> Config {
     let config = Config::default().with_limits(Harness::limits());
     #[cfg(feature = "rdma")]
-    let config = config.with_rkey_scope(rkey_scope());
+    let config = config.with_rdma(scoped(farcall::RdmaConfig::default()));
     config
 }
 
-/// The scope of keys under test.
+/// The same rules of RDMA with the scope of keys under test.
 ///
 /// # Panics
 ///
 /// When the variable names none.
 #[cfg(feature = "rdma")]
 #[must_use]
-pub fn rkey_scope() -> farcall::RkeyScope {
-    match std::env::var("FARCALL_RKEY_SCOPE") {
-        Ok(word) => word.parse().unwrap_or_else(|error| panic!("FARCALL_RKEY_SCOPE: {error}")),
-        Err(_) => farcall::RkeyScope::default(),
+pub fn scoped(mut rdma: farcall::RdmaConfig) -> farcall::RdmaConfig {
+    if let Ok(word) = std::env::var("FARCALL_RKEY_SCOPE") {
+        let scope = word.parse::<farcall::RkeyScope>();
+        rdma.rkey_scope = scope.unwrap_or_else(|error| panic!("FARCALL_RKEY_SCOPE: {error}"));
     }
+    if rdma.rkey_scope == farcall::RkeyScope::Window {
+        rdma.connect.timeout = TIMEOUT_WITH_WINDOWS;
+    }
+    rdma
 }

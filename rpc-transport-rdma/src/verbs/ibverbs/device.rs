@@ -29,9 +29,10 @@ const LINK_LAYER_ETHERNET: u8 = 2;
 const SOFT_ROCE_VENDOR: u32 = 0x00ff_ffff;
 
 /// Seen on Linux 6.1 and 6.12: `rxe_do_invalidate_mw` follows the queue pair and the region of the
-/// window, which are null once that is free.
-const SOFT_ROCE_DEFECT: &str =
-    "with Soft-RoCE a peer that takes the key of a window away twice panics this host's kernel";
+/// window, which are null once that is free; and `req_retry` starts again with the oldest request,
+/// so that binds and invalidations behind it are executed once more.
+const SOFT_ROCE_DEFECT: &str = "with Soft-RoCE a peer that takes the key of a window away twice panics this host's kernel, \
+     and a packet sent again fails connections that use windows";
 
 #[derive(Debug)]
 pub(super) struct IbvDevice {
