@@ -31,7 +31,6 @@ pub(crate) const PROGRAM: RdmaProgram = RdmaProgram {
         "100",
     ],
     // Measured in emulation it takes under a minute; a busy machine may be several times slower.
-    variables: &[],
     limit_seconds: 300,
 };
 

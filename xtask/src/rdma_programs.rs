@@ -16,13 +16,8 @@ pub(crate) const VERBS: &[RdmaProgram] = &[RdmaProgram {
     target: Target::AllTests,
     features: &[],
     arguments: &[],
-    variables: &[],
     limit_seconds: 300,
 }];
-
-/// Has what the suite offers read through memory windows, which is not the default on the
-/// software device.
-const THROUGH_WINDOWS: &[(&str, &str)] = &[("FARCALL_RKEY_SCOPE", "window")];
 
 /// The suite of behaviours that every transport must show, over RDMA.
 pub(crate) const SUITE: &[RdmaProgram] = &[
@@ -32,7 +27,6 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         features: &["rdma"],
         // One at a time: a behaviour's bound counts what its neighbours take on few processors.
         arguments: &["--test-threads=1"],
-        variables: &[],
         limit_seconds: 600,
     },
     RdmaProgram {
@@ -40,23 +34,6 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         target: Target::Test("rdma_path"),
         features: &["rdma"],
         arguments: &[],
-        variables: &[],
-        limit_seconds: 600,
-    },
-    RdmaProgram {
-        package: "farcall-suite",
-        target: Target::Test("rdma"),
-        features: &["rdma"],
-        arguments: &["--test-threads=1"],
-        variables: THROUGH_WINDOWS,
-        limit_seconds: 600,
-    },
-    RdmaProgram {
-        package: "farcall-suite",
-        target: Target::Test("rdma_path"),
-        features: &["rdma"],
-        arguments: &[],
-        variables: THROUGH_WINDOWS,
         limit_seconds: 600,
     },
     RdmaProgram {
@@ -79,7 +56,6 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         target: Target::Test("rdma_liveness"),
         features: &["rdma"],
         arguments: &["--nocapture"],
-        variables: &[],
         limit_seconds: 300,
     },
 ];
@@ -101,8 +77,6 @@ pub(crate) struct RdmaProgram {
     pub(crate) features: &'static [&'static str],
     /// Its arguments. `{server}` becomes the address of the device on which servers listen.
     pub(crate) arguments: &'static [&'static str],
-    /// The variables of its environment, beside those of the place where it runs.
-    pub(crate) variables: &'static [(&'static str, &'static str)],
     /// After how many seconds each of its executables is killed.
     pub(crate) limit_seconds: u64,
 }
@@ -150,16 +124,12 @@ impl RdmaProgram {
 
     fn job(&self, executable: Executable, addresses: &[String; 2]) -> Job {
         let [_, server] = addresses;
-        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let mut variables = vec![(SERVER_VARIABLE.to_owned(), server.clone())];
-        variables.extend(self.variables.iter().map(own));
-        let settings = self.variables.iter().map(|(name, value)| format!(" {name}={value}"));
         let fill = |argument: &&str| argument.replace("{server}", server);
         Job {
-            name: format!("{} {}{}", self.package, executable.name, settings.collect::<String>()),
+            name: format!("{} {}", self.package, executable.name),
             program: executable.path,
             arguments: self.arguments.iter().map(fill).collect(),
-            variables,
+            variables: vec![(SERVER_VARIABLE.to_owned(), server.clone())],
             directory: executable.package,
             limit_seconds: self.limit_seconds,
         }
@@ -175,7 +145,6 @@ mod tests {
         target: Target::Test("suite"),
         features: &["a", "b"],
         arguments: &["auto://{server}:0"],
-        variables: &[("SCOPE", "window")],
         limit_seconds: 60,
     };
 
@@ -200,8 +169,7 @@ mod tests {
             Executable { name: "suite".into(), path: "/t/suite".into(), package: "/w/p".into() };
         let job = PROGRAM.job(executable, &["10.0.0.1".into(), "10.0.1.1".into()]);
         assert_eq!(job.arguments, ["auto://10.0.1.1:0"]);
-        let variables = [("FARCALL_RDMA_SERVER", "10.0.1.1"), ("SCOPE", "window")];
-        assert_eq!(job.variables, variables.map(|(name, value)| (name.into(), value.into())));
-        assert_eq!(job.name, "p suite SCOPE=window");
+        assert_eq!(job.variables, [("FARCALL_RDMA_SERVER".to_owned(), "10.0.1.1".to_owned())]);
+        assert_eq!(job.name, "p suite");
     }
 }

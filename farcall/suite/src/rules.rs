@@ -8,8 +8,7 @@ use farcall::Config;
 use crate::Harness;
 
 /// A timeout of 4.3 s. Soft-RoCE executes the binds of windows once more whenever it retransmits,
-/// which fails the connection; nothing is lost on the way between two of its devices on one host,
-/// and only a slow processor makes it retransmit.
+/// which ends or stalls the connection; on a slow processor a longer timeout makes that rarer.
 #[cfg(feature = "rdma")]
 const TIMEOUT_WITH_WINDOWS: u8 = 20;
 

@@ -53,7 +53,6 @@ impl Transport {
             target: Target::Test(self.name()),
             features,
             arguments,
-            variables: &[],
             limit_seconds: 600,
         }
     }
