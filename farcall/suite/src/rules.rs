@@ -1,16 +1,12 @@
 //! The rules that connections under test have in common.
 //!
 //! `FARCALL_RKEY_SCOPE` says which scope of keys they ask for: `auto`, as by default, `window` or
-//! `region`.
+//! `region`. Windows are for hardware: on Soft-RoCE a connection that uses them stalls now and then,
+//! as `docs/adr/0005-keys-reach-one-frame-where-windows-work.md` tells.
 
 use farcall::Config;
 
 use crate::Harness;
-
-/// A timeout of 4.3 s. Soft-RoCE executes the binds of windows once more whenever it retransmits,
-/// which ends or stalls the connection; on a slow processor a longer timeout makes that rarer.
-#[cfg(feature = "rdma")]
-const TIMEOUT_WITH_WINDOWS: u8 = 20;
 
 /// The default rules, with the suite's limits and the scope of keys under test.
 ///
@@ -36,9 +32,6 @@ pub fn scoped(mut rdma: farcall::RdmaConfig) -> farcall::RdmaConfig {
     if let Ok(word) = std::env::var("FARCALL_RKEY_SCOPE") {
         let scope = word.parse::<farcall::RkeyScope>();
         rdma.rkey_scope = scope.unwrap_or_else(|error| panic!("FARCALL_RKEY_SCOPE: {error}"));
-    }
-    if rdma.rkey_scope == farcall::RkeyScope::Window {
-        rdma.connect.timeout = TIMEOUT_WITH_WINDOWS;
     }
     rdma
 }

@@ -19,7 +19,6 @@ mod proxy;
 mod rig;
 mod runtimes;
 mod shared_queue;
-mod windows;
 
 use std::process::ExitCode;
 
@@ -33,7 +32,6 @@ type Test = (&'static str, fn(&Rig) -> Result<(), Failure>);
 const TESTS: &[Test] = &[
     ("small_calls_go_by_send", by_verbs::small_calls_go_by_send),
     ("large_payloads_go_by_read", by_verbs::large_payloads_go_by_read),
-    ("large_frames_go_through_windows", windows::both_and_either_side),
     ("sixty_four_connections_share_one_receive_queue", shared_queue::sixty_four_connections),
     ("a_client_killed_while_its_upload_is_read", killed::client_uploading),
     ("a_client_killed_while_it_reads_a_download", killed::client_downloading),

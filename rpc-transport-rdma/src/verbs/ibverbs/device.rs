@@ -32,7 +32,7 @@ const SOFT_ROCE_VENDOR: u32 = 0x00ff_ffff;
 /// window, which are null once that is free; and `req_retry` starts again with the oldest request,
 /// so that binds and invalidations behind it are executed once more.
 const SOFT_ROCE_DEFECT: &str = "with Soft-RoCE a peer that takes the key of a window away twice panics this host's kernel, \
-     and a packet sent again fails connections that use windows";
+     and connections that use windows fail or stall when a packet is sent again";
 
 #[derive(Debug)]
 pub(super) struct IbvDevice {
