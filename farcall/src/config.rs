@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
 use rpc_core::{Backoff, Keepalive, Limits, ReplayLimits};
-#[cfg(feature = "rdma")]
+#[cfg(feature = "sim")]
+use rpc_transport_rdma::sim::SimNetwork;
+#[cfg(any(feature = "rdma", feature = "sim"))]
 use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RdmaUpgrade, RkeyScope};
 
-#[cfg(not(feature = "rdma"))]
-use self::not_built_in::RdmaUpgrade;
+use self::not_built_in::NotBuiltIn;
+#[cfg(not(any(feature = "rdma", feature = "sim")))]
+use self::not_built_in::NotBuiltIn as RdmaUpgrade;
 
 /// The rules for connections, on either side. Clones share the RDMA devices that are in use.
 #[derive(Debug, Clone)]
@@ -19,9 +22,12 @@ pub struct Config {
     keepalive: Option<Keepalive>,
     backoff: Backoff,
     replays: ReplayLimits,
-    #[cfg(feature = "rdma")]
+    #[cfg(any(feature = "rdma", feature = "sim"))]
     rdma: RdmaConfig,
-    upgrade: Arc<OnceLock<Arc<RdmaUpgrade>>>,
+    #[cfg(feature = "sim")]
+    network: Option<SimNetwork>,
+    /// `None` inside where RDMA is not built in.
+    upgrade: Arc<OnceLock<Option<Arc<RdmaUpgrade>>>>,
 }
 
 impl Default for Config {
@@ -33,8 +39,10 @@ impl Default for Config {
             keepalive: client.keepalive,
             backoff: client.backoff,
             replays: client.replays,
-            #[cfg(feature = "rdma")]
+            #[cfg(any(feature = "rdma", feature = "sim"))]
             rdma: RdmaConfig::default(),
+            #[cfg(feature = "sim")]
+            network: None,
             upgrade: Arc::default(),
         }
     }
@@ -78,7 +86,7 @@ impl Config {
     }
 
     /// The same rules with this configuration of RDMA. Devices are not shared with the original.
-    #[cfg(feature = "rdma")]
+    #[cfg(any(feature = "rdma", feature = "sim"))]
     #[must_use]
     pub fn with_rdma(mut self, rdma: RdmaConfig) -> Self {
         self.rdma = rdma;
@@ -89,7 +97,7 @@ impl Config {
     /// The same rules with this reach of the keys that RDMA peers are given to read large messages
     /// with: windows where they work, unless said otherwise. Devices are not shared with the
     /// original.
-    #[cfg(feature = "rdma")]
+    #[cfg(any(feature = "rdma", feature = "sim"))]
     #[must_use]
     pub fn with_rkey_scope(self, rkey_scope: RkeyScope) -> Self {
         let mut rdma = self.rdma.clone();
@@ -97,19 +105,31 @@ impl Config {
         self.with_rdma(rdma)
     }
 
+    /// The same rules with the devices of a simulated network in place of this machine's. Devices
+    /// are not shared with the original.
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn with_simulated_rdma(mut self, network: &SimNetwork) -> Self {
+        self.network = Some(network.clone());
+        self.upgrade = Arc::default();
+        self
+    }
+
     /// What each RDMA device in use under these rules has of connections and memory.
-    #[cfg(feature = "rdma")]
+    #[cfg(any(feature = "rdma", feature = "sim"))]
     #[must_use]
     pub fn rdma_lanes(&self) -> Vec<LaneInfo> {
-        self.upgrade.get().map(|upgrade| upgrade.lanes()).unwrap_or_default()
+        let upgrade = self.upgrade.get().and_then(Option::as_ref);
+        upgrade.map(|upgrade| upgrade.lanes()).unwrap_or_default()
     }
 
     /// What is known of each RDMA device that is or was in use under these rules, with a count of
     /// what has happened to it.
-    #[cfg(feature = "rdma")]
+    #[cfg(any(feature = "rdma", feature = "sim"))]
     #[must_use]
     pub fn rdma_devices(&self) -> Vec<DeviceStatus> {
-        self.upgrade.get().map(|upgrade| upgrade.devices()).unwrap_or_default()
+        let upgrade = self.upgrade.get().and_then(Option::as_ref);
+        upgrade.map(|upgrade| upgrade.devices()).unwrap_or_default()
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -126,17 +146,29 @@ impl Config {
 
     /// The way to RDMA; made once for all clones.
     pub(crate) fn rdma(&self) -> Arc<dyn Upgrade> {
-        Arc::<RdmaUpgrade>::clone(self.upgrade.get_or_init(|| Arc::new(self.make_upgrade())))
+        match self.upgrade.get_or_init(|| self.make_upgrade().map(Arc::new)) {
+            Some(upgrade) => Arc::<RdmaUpgrade>::clone(upgrade),
+            None => Arc::new(NotBuiltIn),
+        }
+    }
+
+    fn make_upgrade(&self) -> Option<RdmaUpgrade> {
+        #[cfg(feature = "sim")]
+        if let Some(network) = &self.network {
+            let provider = Box::new(network.provider());
+            return Some(RdmaUpgrade::with_provider(provider, self.rdma.clone()));
+        }
+        self.make_hardware_upgrade()
     }
 
     #[cfg(feature = "rdma")]
-    fn make_upgrade(&self) -> RdmaUpgrade {
-        RdmaUpgrade::new(self.rdma.clone())
+    fn make_hardware_upgrade(&self) -> Option<RdmaUpgrade> {
+        Some(RdmaUpgrade::new(self.rdma.clone()))
     }
 
     #[cfg(not(feature = "rdma"))]
-    fn make_upgrade(&self) -> RdmaUpgrade {
-        RdmaUpgrade
+    fn make_hardware_upgrade(&self) -> Option<RdmaUpgrade> {
+        None
     }
 
     pub(crate) fn client(&self, policy: UpgradePolicy) -> ClientConfig {
@@ -151,7 +183,6 @@ impl Config {
     }
 }
 
-#[cfg(not(feature = "rdma"))]
 mod not_built_in {
     //! RDMA where it is not built in: asked for, it says so.
 
@@ -159,13 +190,13 @@ mod not_built_in {
     use rpc_core::transport::Addresses;
 
     #[derive(Debug)]
-    pub(super) struct RdmaUpgrade;
+    pub(super) struct NotBuiltIn;
 
     fn declined() -> Declined {
         Declined::new("farcall is built without its feature `rdma`")
     }
 
-    impl Upgrade for RdmaUpgrade {
+    impl Upgrade for NotBuiltIn {
         fn name(&self) -> &'static str {
             "rdma"
         }

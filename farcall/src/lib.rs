@@ -37,9 +37,11 @@ pub use rpc_core::{
     Service, ServiceDescriptor, Status, Streaming, Trailers, async_trait, client, codegen, layer,
     metadata, server,
 };
-#[cfg(feature = "rdma")]
+#[cfg(feature = "sim")]
+pub use rpc_transport_rdma::sim;
+#[cfg(any(feature = "rdma", feature = "sim"))]
 pub use rpc_transport_rdma::verbs::AsyncEventKind;
-#[cfg(feature = "rdma")]
+#[cfg(any(feature = "rdma", feature = "sim"))]
 pub use rpc_transport_rdma::{
     DeviceStatus, LaneInfo, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,
 };

@@ -37,6 +37,7 @@ mod path;
 mod puller;
 #[forbid(unsafe_code)]
 mod rkey_scope;
+#[cfg(feature = "ibverbs")]
 mod sys;
 #[forbid(unsafe_code)]
 mod transport;
@@ -54,4 +55,6 @@ pub use device::PortChoice;
 pub use devices::DeviceStatus;
 pub use rkey_scope::{RkeyScope, UnknownRkeyScope};
 pub use upgrade::{LaneInfo, RdmaUpgrade};
+#[cfg(feature = "sim")]
+pub use verbs::sim;
 pub use window_check::{WindowFault, check_windows};

@@ -21,7 +21,9 @@ use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
 use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
 use crate::puller::Puller;
 use crate::transport::RdmaTransport;
-use crate::verbs::{Device, Ibverbs, Port, Provider, QueuePair, QueuePairConfig};
+#[cfg(feature = "ibverbs")]
+use crate::verbs::Ibverbs;
+use crate::verbs::{Device, Port, Provider, QueuePair, QueuePairConfig};
 use crate::{CancellationStats, RdmaConfig, RkeyScope};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
@@ -48,6 +50,7 @@ pub struct RdmaUpgrade {
 
 impl RdmaUpgrade {
     /// The way to the RDMA devices of this host. Nothing is opened before it is needed.
+    #[cfg(feature = "ibverbs")]
     #[must_use]
     pub fn new(config: RdmaConfig) -> Self {
         Self::with_provider(Box::new(Ibverbs::new()), config)

@@ -1,19 +1,24 @@
 //! What differs between transports: the address, and the patience.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farcall::server::ServerBuilder;
-use farcall::{Endpoint, Limits, Server};
+use farcall::sim::{SimCensus, SimNetwork};
+use farcall::{Config, Endpoint, Limits, Server};
 
-use crate::failure::Cause;
+use crate::failure::{Cause, check_eq};
 use crate::proto::probe_rpc::ProbeService;
 use crate::running::Running;
-use crate::{Failure, Probe, config};
+use crate::{Failure, Probe};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
 const MESSAGE_LEN_MAX: u64 = 80 << 20;
+
+/// Any number will do: real sockets and threads make a run what it is.
+const SIMULATION_SEED: u64 = 1;
 
 /// The path that is under test.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub enum Path {
     Unix,
     /// No transport of ours: tonic's generated clients and tonic's server, on loopback.
     Tonic,
+    /// RDMA on a simulated device that has the loopback address.
+    SimulatedRdma,
     /// RDMA between this host's address and itself.
     Rdma {
         /// The address of an RDMA device.
@@ -43,7 +50,7 @@ impl Path {
             Self::Tcp => "tcp",
             Self::Unix => "unix",
             Self::Tonic => "tonic",
-            Self::Rdma { .. } => "rdma",
+            Self::SimulatedRdma | Self::Rdma { .. } => "rdma",
         }
     }
 
@@ -59,6 +66,7 @@ impl Path {
                 // A name of its own in the folder for such files; the listener removes it.
                 format!("unix://{}", std::env::temp_dir().join(name).display())
             }
+            Self::SimulatedRdma => "rdma://127.0.0.1:0".to_owned(),
             Self::Rdma { host } => format!("rdma://{host}:0"),
         }
     }
@@ -66,7 +74,10 @@ impl Path {
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(match self {
+            Self::SimulatedRdma => "rdma-sim",
+            other => other.name(),
+        })
     }
 }
 
@@ -75,13 +86,20 @@ impl fmt::Display for Path {
 pub struct Harness {
     path: Path,
     limit: Duration,
+    /// The network that the path needs, if it is a simulated one.
+    network: Option<SimNetwork>,
 }
 
 impl Harness {
     /// A harness for `path`, in which nothing takes longer than `limit`.
     #[must_use]
     pub fn new(path: Path, limit: Duration) -> Self {
-        Self { path, limit }
+        let network = (path == Path::SimulatedRdma).then(|| {
+            let network = SimNetwork::new(SIMULATION_SEED);
+            network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
+            network
+        });
+        Self { path, limit, network }
     }
 
     /// The path under test.
@@ -93,6 +111,27 @@ impl Harness {
     /// The bound on one behaviour, and on each wait in it.
     pub(crate) fn limit(&self) -> Duration {
         self.limit
+    }
+
+    /// The rules of both sides, unless a behaviour is about them.
+    pub(crate) fn config(&self) -> Config {
+        let config = Config::default().with_limits(Self::limits());
+        match &self.network {
+            Some(network) => config.with_simulated_rdma(network),
+            None => config,
+        }
+    }
+
+    /// Checks that the simulated device, if there is one, was used as devices may be, and that
+    /// nothing is left on it.
+    ///
+    /// # Errors
+    ///
+    /// When it was not, or something is.
+    pub fn check_device(&self) -> Result<(), Failure> {
+        let Some(network) = &self.network else { return Ok(()) };
+        check_eq("misuse of the device", &network.violations(), &Vec::new())?;
+        check_eq("what is left on the device", &network.census(), &SimCensus::default())
     }
 
     /// The limits of both sides, unless a behaviour is about them.
@@ -123,7 +162,7 @@ impl Harness {
     ///
     /// As [`Harness::serve`].
     pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
-        let config = config().with_limits(limits);
+        let config = self.config().with_limits(limits);
         Running::start(&self.path.address(), config, self).await
     }
 
@@ -140,7 +179,8 @@ impl Harness {
         &self,
         build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
     ) -> Result<Running, Failure> {
-        Running::start_with(&self.path.address(), config(), self, build).await
+        let config = self.config();
+        Running::start_with(&self.path.address(), config, self, build).await
     }
 
     /// Starts a server with other rules for its connections.
@@ -155,7 +195,8 @@ impl Harness {
 
     /// A place to listen on, and its address.
     pub(crate) async fn endpoint(&self) -> Result<(Endpoint, String), Failure> {
-        let endpoint = farcall::bind_with(&self.path.address(), &config()).await?;
+        let config = self.config();
+        let endpoint = farcall::bind_with(&self.path.address(), &config).await?;
         let address = endpoint.address().to_string();
         Ok((endpoint, address))
     }

@@ -1,11 +1,12 @@
 //! One set of behaviours that farcall shows over every transport, and what it takes to run them.
 //!
 //! A [`Behaviour`] is an async function over a [`Harness`], which knows the [`Path`] under test and
-//! nothing else changes between transports: `tests/inproc.rs`, `tests/tcp.rs`, `tests/unix.rs` and
-//! `tests/rdma.rs` run the same list, and `tests/tonic.rs` what tonic itself has a counterpart of.
-//! [`Probe`] is the service that they call, generated from `proto/suite.proto`; it also runs under
-//! tonic's own server, as does that of gRPC's interoperability tests. What only concerns bytes on a
-//! socket is not a behaviour: [`raw_peer`] is for tests of that.
+//! nothing else changes between transports: `tests/inproc.rs`, `tests/tcp.rs`, `tests/unix.rs`,
+//! `tests/rdma_sim.rs` and `tests/rdma.rs` run the same list, and `tests/tonic.rs` what tonic
+//! itself has a counterpart of. [`Probe`] is the service that they call, generated from
+//! `proto/suite.proto`; it also runs under tonic's own server, as does that of gRPC's
+//! interoperability tests. What only concerns bytes on a socket is not a behaviour: [`raw_peer`] is
+//! for tests of that.
 #![forbid(unsafe_code)]
 
 mod behaviours;
@@ -20,7 +21,6 @@ mod probe;
 pub mod raw_peer;
 mod relay;
 mod report;
-mod rules;
 mod runner;
 mod running;
 mod served;
@@ -45,9 +45,6 @@ pub use failure::{Cause, Failure};
 pub use harness::{Harness, Path};
 pub use payload::payload;
 pub use probe::Probe;
-pub use rules::config;
-#[cfg(feature = "rdma")]
-pub use rules::scoped;
 pub use runner::run;
 pub use running::Running;
 pub use watch::{Event, Watch};

@@ -72,5 +72,5 @@ fn show(behaviour: Behaviour, path: Path, limit: Duration) -> Result<(), Failure
         shown.unwrap_or_else(|_| Err(Failure::new(timed_out)))
     });
     runtime.shutdown_timeout(CLEANUP_LIMIT);
-    shown
+    shown.and_then(|()| harness.check_device())
 }

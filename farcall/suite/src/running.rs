@@ -12,7 +12,7 @@ use crate::interop::Interop;
 use crate::interop_proto::test_service_rpc::TestServiceService;
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::watch::{Event, Watch};
-use crate::{Failure, Harness, Probe, config};
+use crate::{Failure, Harness, Probe};
 
 /// Between two looks at a condition that nothing announces.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
@@ -68,7 +68,7 @@ impl Running {
             limit: harness.limit(),
             address,
             server_config,
-            client_config: config(),
+            client_config: harness.config(),
             server,
             watch,
             shutdown: Some(shutdown),

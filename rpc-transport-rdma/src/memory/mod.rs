@@ -29,6 +29,7 @@
 //!   kernel move a pinned page away from under the device; libibverbs protects its own memory.
 
 mod large_buffer;
+#[cfg(feature = "ibverbs")]
 mod lock_limit;
 mod mapping;
 mod region;
@@ -45,4 +46,5 @@ pub use region_pool::{PoolError, RegionPool};
 pub use sink::Sink;
 pub use slot_pool::{Slot, SlotPool};
 
+#[cfg(feature = "ibverbs")]
 pub(crate) use lock_limit::lock_limit_bytes;

@@ -36,6 +36,7 @@ pub enum AsyncEventKind {
 
 impl AsyncEventKind {
     /// The numbers of `enum ibv_event_type`, which are part of the kernel's ABI.
+    #[cfg(any(test, feature = "ibverbs"))]
     pub(super) fn from_number(number: i32) -> Self {
         match number {
             0 => Self::CompletionQueueError,

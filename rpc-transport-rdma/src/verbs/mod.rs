@@ -1,8 +1,9 @@
 //! Verbs objects that own what their device uses.
 //!
-//! [`Provider`] and the `Raw*` traits are the seam; [`Ibverbs`] is the implementation over
-//! libibverbs. Above it stand [`CompletionQueue`], [`SharedReceiveQueue`] and [`QueuePair`], which
-//! are safe: buffers are moved into them and come back with completions.
+//! [`Provider`] and the `Raw*` traits are the seam; `Ibverbs` is the implementation over
+//! libibverbs, `sim` is one without hardware. Above it stand [`CompletionQueue`],
+//! [`SharedReceiveQueue`] and [`QueuePair`], which are safe: buffers are moved into them and come
+//! back with completions.
 //!
 //! Deliberately not here: tasks, credits, message formats, and the choice of a device.
 //!
@@ -35,6 +36,13 @@
 //!   structure is looked at while a request that names it is being posted, by the queue pair that
 //!   owns both, and at no other time. A binding keeps its region registered, and a queue pair's
 //!   windows are deallocated before it is destroyed.
+//! - **V9 (simulated devices).** What a simulated device knows of memory is a pointer in its
+//!   network's table. It is there only while the region is registered, and followed only under the
+//!   network's lock: to gather what a posted message names, to write to a posted receive or READ
+//!   before its completion has been polled, and to read what a key opens to the peer. A region
+//!   that something in flight names does not leave the table, and is leaked. Handles of objects
+//!   are numbers. A peer that reads what its owner is writing is a data race here, as it is not on
+//!   hardware: tests of such peers run on one thread.
 
 #[forbid(unsafe_code)]
 mod async_event;
@@ -56,6 +64,7 @@ mod endpoint;
 mod error;
 #[forbid(unsafe_code)]
 mod gid;
+#[cfg(feature = "ibverbs")]
 mod ibverbs;
 #[forbid(unsafe_code)]
 mod in_flight;
@@ -74,6 +83,8 @@ mod queue_pair_config;
 #[forbid(unsafe_code)]
 mod request;
 mod shared_receive_queue;
+#[cfg(feature = "sim")]
+pub mod sim;
 #[forbid(unsafe_code)]
 mod slot_table;
 #[forbid(unsafe_code)]
@@ -92,6 +103,7 @@ pub use device::Device;
 pub use endpoint::{Agreement, ConnectError, ConnectOptions, Endpoint, PathAttributes};
 pub use error::VerbsError;
 pub use gid::{Gid, GidEntry, GidKind};
+#[cfg(feature = "ibverbs")]
 pub use ibverbs::Ibverbs;
 pub use keys::{LocalKey, RemoteKey, RemoteMemory};
 pub use port::Port;

@@ -7,7 +7,7 @@ use rpc_transport_rdma::memory::Sink;
 use rpc_transport_rdma::verbs::{ConnectOptions, QueuePair, QueuePairConfig, Work, WorkStatus};
 
 use crate::rig::{
-    End, Sizes, connect, connected, connected_with, drive_until, pattern, ports, routes,
+    End, Sizes, connect, connected, connected_with, drive_until, pairs, pattern, routes,
 };
 
 /// Two ends whose second has a single receive slot and never posts it again, so that what the
@@ -114,69 +114,72 @@ async fn a_peer_that_is_gone_is_noticed() {
 async fn every_receive_slot_survives_dying_connections_or_is_counted_as_overtaken() {
     const SLOTS: usize = 30;
     const DEATHS: usize = 20;
-    let Some(route) = ports() else { return };
-    let sizes = Sizes { receive_slots: SLOTS as u16, ..Default::default() };
-    let mut ends = connected_with(&route, sizes, &ConnectOptions::default());
-    for round in 0..DEATHS {
-        // Two packets each, so that many a message is cut in the middle.
-        let batch: VecDeque<_> = (0..32).map(|i| ends[0].send(&pattern(4352, i))).collect();
-        ends[0].post_all(batch);
-        for _ in 0..round {
-            ends[1].drive();
-        }
-        for i in [1, 0] {
-            let config = QueuePairConfig { send_depth: 32, tag: 7, ..Default::default() };
-            let attachment = ends[i].receives.attachment();
-            if round % 2 == 0 {
-                ends[i].queue_pair.halt().unwrap();
-                drive_until(&mut ends, |ends| ends[i].queue_pair.is_drained()).await;
+    for route in pairs() {
+        let sizes = Sizes { receive_slots: SLOTS as u16, ..Default::default() };
+        let mut ends = connected_with(&route, sizes, &ConnectOptions::default());
+        for round in 0..DEATHS {
+            // Two packets each, so that many a message is cut in the middle.
+            let batch: VecDeque<_> = (0..32).map(|i| ends[0].send(&pattern(4352, i))).collect();
+            ends[0].post_all(batch);
+            for _ in 0..round {
+                ends[1].drive();
             }
-            ends[i].queue_pair = QueuePair::new(&attachment, &route[i], &config).unwrap();
+            for i in [1, 0] {
+                let config = QueuePairConfig { send_depth: 32, tag: 7, ..Default::default() };
+                let attachment = ends[i].receives.attachment();
+                if round % 2 == 0 {
+                    ends[i].queue_pair.halt().unwrap();
+                    drive_until(&mut ends, |ends| ends[i].queue_pair.is_drained()).await;
+                }
+                ends[i].queue_pair = QueuePair::new(&attachment, &route[i], &config).unwrap();
+            }
+            while ends[1].drive() > 0 {}
+            ends[0].done.clear();
+            connect(&mut ends, &ConnectOptions::default());
         }
-        while ends[1].drive() > 0 {}
-        ends[0].done.clear();
-        connect(&mut ends, &ConnectOptions::default());
+        ends[1].reposts = false;
+        ends[1].messages.clear();
+        fill(&mut ends[0], SLOTS);
+        // Which of the two depends on the kernel; no slot may be unaccounted for.
+        drive_until(&mut ends, |ends| {
+            ends[1].messages.len() + ends[1].receives.overtaken_count() == SLOTS
+        })
+        .await;
+        let lost = ends[1].receives.overtaken_count();
+        assert!(lost <= DEATHS, "a queue pair fills one slot at a time, and {lost} are lost");
+        println!("{lost} of {SLOTS} receive slots lost");
     }
-    ends[1].reposts = false;
-    ends[1].messages.clear();
-    fill(&mut ends[0], SLOTS);
-    // Which of the two depends on the kernel; no slot may be unaccounted for.
-    drive_until(&mut ends, |ends| {
-        ends[1].messages.len() + ends[1].receives.overtaken_count() == SLOTS
-    })
-    .await;
-    let lost = ends[1].receives.overtaken_count();
-    assert!(lost <= DEATHS, "a queue pair fills one slot at a time, and {lost} are lost");
-    println!("{lost} of {SLOTS} receive slots lost");
 }
 
 #[tokio::test]
 async fn many_connections_come_and_go_on_one_lane() {
-    let Some(route) = ports() else { return };
-    let mut ends = connected(&route);
-    for round in 0..50 {
-        fill(&mut ends[0], 3);
-        if round % 2 == 0 {
-            for end in &mut ends {
-                end.queue_pair.halt().unwrap();
-            }
-            drive_until(&mut ends, |ends| ends.iter().all(|end| end.queue_pair.is_drained())).await;
-        }
-        for end in &mut ends {
-            let config = QueuePairConfig { send_depth: 100, tag: 7, ..Default::default() };
-            let attachment = end.receives.attachment();
-            // At most one of these sizes beside the receives: a share that was not given back
-            // would soon be missed.
-            let next = loop {
-                match QueuePair::new(&attachment, &end.port, &config) {
-                    Ok(queue_pair) => break queue_pair,
-                    Err(error) => assert!(end.drive() > 0 || round > 0, "{error}"),
+    for route in pairs() {
+        let mut ends = connected(&route);
+        for round in 0..50 {
+            fill(&mut ends[0], 3);
+            if round % 2 == 0 {
+                for end in &mut ends {
+                    end.queue_pair.halt().unwrap();
                 }
-            };
-            end.queue_pair = next;
+                drive_until(&mut ends, |ends| ends.iter().all(|end| end.queue_pair.is_drained()))
+                    .await;
+            }
+            for end in &mut ends {
+                let config = QueuePairConfig { send_depth: 100, tag: 7, ..Default::default() };
+                let attachment = end.receives.attachment();
+                // At most one of these sizes beside the receives: a share that was not given back
+                // would soon be missed.
+                let next = loop {
+                    match QueuePair::new(&attachment, &end.port, &config) {
+                        Ok(queue_pair) => break queue_pair,
+                        Err(error) => assert!(end.drive() > 0 || round > 0, "{error}"),
+                    }
+                };
+                end.queue_pair = next;
+            }
+            connect(&mut ends, &ConnectOptions::default());
+            ends.iter_mut().for_each(|end| end.done.clear());
         }
-        connect(&mut ends, &ConnectOptions::default());
-        ends.iter_mut().for_each(|end| end.done.clear());
+        assert!(ends[0].has_all_slots());
     }
-    assert!(ends[0].has_all_slots());
 }

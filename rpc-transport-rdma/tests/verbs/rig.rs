@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpc_transport_rdma::device::{DeviceError, PortQuery, find_port};
+use rpc_transport_rdma::device::{PortQuery, find_port};
 use rpc_transport_rdma::memory::{Access, RegionPool, SlotPool};
+use rpc_transport_rdma::sim::{SimDevice, SimNetwork};
 use rpc_transport_rdma::verbs::{
-    Completion, CompletionQueue, ConnectOptions, Done, Ibverbs, Port, QueuePair, QueuePairConfig,
-    RemoteKey, SharedReceiveQueue, SharedReceiveQueueConfig, UnknownCompletion, VerbsError, Work,
-    WorkKind,
+    Completion, CompletionQueue, ConnectOptions, Done, Port, QueuePair, QueuePairConfig, RemoteKey,
+    SharedReceiveQueue, SharedReceiveQueueConfig, UnknownCompletion, VerbsError, Work, WorkKind,
 };
 
 /// No wait in these tests takes longer, or the test fails.
@@ -29,30 +29,48 @@ pub(crate) fn addresses() -> [IpAddr; 2] {
     [first, second].map(|text| text.trim().parse().expect("an IP address"))
 }
 
-/// The ports of both addresses; `None`, and a line that says so, where there are none.
-pub(crate) fn ports() -> Option<[Port; 2]> {
-    let provider = Ibverbs::new();
+/// The ports of both addresses, if this machine has them, or a line that says that it has not.
+#[cfg(feature = "ibverbs")]
+pub(crate) fn hardware_ports() -> Option<[Port; 2]> {
+    let provider = rpc_transport_rdma::verbs::Ibverbs::new();
     let find = |address| find_port(&provider, PortQuery { address, device: None });
     let ports = addresses().map(find);
     match ports {
         [Ok(first), Ok(second)] => Some([first, second]),
         [Err(error), _] | [_, Err(error)] => {
-            skip_or_fail(&error);
+            let is_required = env::var("FARCALL_RDMA").is_ok_and(|value| value == "required");
+            assert!(!is_required, "FARCALL_RDMA is required: {error} ({error:?})");
+            println!("skipped: no RDMA device ({error})");
             None
         }
     }
 }
 
-fn skip_or_fail(error: &DeviceError) {
-    let is_required = env::var("FARCALL_RDMA").is_ok_and(|value| value == "required");
-    assert!(!is_required, "FARCALL_RDMA is required: {error} ({error:?})");
-    println!("skipped: no RDMA device ({error})");
+#[cfg(not(feature = "ibverbs"))]
+fn hardware_ports() -> Option<[Port; 2]> {
+    None
+}
+
+/// A simulated network on which any misuse panics, with two devices and their ports.
+pub(crate) fn simulated(seed: u64) -> (SimNetwork, [SimDevice; 2], [Port; 2]) {
+    let network = SimNetwork::new(seed);
+    network.panic_on_violation();
+    let [first, second] = addresses();
+    let devices = [network.add_device("sim0", &[first]), network.add_device("sim1", &[second])];
+    let provider = network.provider();
+    let find = |address| find_port(&provider, PortQuery { address, device: None }).unwrap();
+    (network, devices, [first, second].map(find))
+}
+
+/// Ports of two devices each.
+pub(crate) fn pairs() -> Vec<[Port; 2]> {
+    hardware_ports().into_iter().chain([simulated(1).2]).collect()
 }
 
 /// The pairs of ports that connections are tested over: two devices, and one with itself.
 pub(crate) fn routes() -> Vec<[Port; 2]> {
-    let Some([first, second]) = ports() else { return Vec::new() };
-    vec![[first.clone(), second], [first.clone(), first]]
+    let pairs = pairs().into_iter();
+    pairs.flat_map(|[first, second]| [[first.clone(), second], [first.clone(), first]]).collect()
 }
 
 /// One end: a lane with one queue pair, and pools.

@@ -20,6 +20,10 @@ pub(crate) enum Step {
     Doc,
     /// All tests that need no RDMA device, documentation's examples and `tidy` among them.
     Unit,
+    /// The RDMA crate without libibverbs, on its simulated device: lints and tests.
+    Sim,
+    /// The verbs on the simulated device in Miri, where that is installed.
+    Miri,
     /// Builds what the following steps run.
     BuildVm,
     /// Tests of the verbs and of the RDMA transport, on RDMA devices.
@@ -37,6 +41,9 @@ impl Step {
             Self::Fmt | Self::Deny => &[Purpose::Checks],
             Self::Clippy => &[Purpose::Checks, Purpose::Build],
             Self::Doc | Self::BuildVm => &[Purpose::Build],
+            // Neither has anything to do with a library of the system.
+            Self::Sim => &[Purpose::Checks],
+            Self::Miri => &[],
             // The tests of xtask pack an initramfs.
             Self::Unit | Self::VmVerbs | Self::VmSuite | Self::VmDemo => {
                 &[Purpose::Build, Purpose::Vm]
@@ -55,8 +62,8 @@ impl Step {
         Duration::from_secs(match self {
             Self::Fmt => 60,
             Self::Deny => 300,
-            Self::Clippy | Self::Doc => 1200,
-            Self::Unit => 1800,
+            Self::Clippy | Self::Doc | Self::Sim => 1200,
+            Self::Unit | Self::Miri => 1800,
             Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo => {
                 crate::rdma_programs::BUILD_LIMIT.as_secs()
             }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -81,6 +82,13 @@ impl Runner {
                 self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
             }
             Step::Unit => self.cargo(step, &[&["test"], WORKSPACE].concat(), &[]),
+            Step::Sim => {
+                let lints = ["--", "-D", "warnings"];
+                let arguments = [&["clippy", "--all-targets"], SIMULATED, &lints].concat();
+                self.cargo(step, &arguments, &[])?;
+                self.cargo(step, &[&["test"], SIMULATED].concat(), &[])
+            }
+            Step::Miri => miri(step),
             Step::BuildVm => self.build_all(),
             Step::VmVerbs => self.on_devices("verbs", rdma_programs::VERBS),
             Step::VmSuite => self.on_devices("suite", rdma_programs::SUITE),
@@ -146,6 +154,28 @@ impl Runner {
 }
 
 const WORKSPACE: &[&str] = &["--workspace", "--all-features"];
+
+/// The RDMA crate without what needs libibverbs.
+const SIMULATED: &[&str] =
+    &["--package", "rpc-transport-rdma", "--no-default-features", "--features", "sim"];
+
+/// The tests that Miri runs: those of objects that own what a device uses.
+const IN_MIRI: &[&str] =
+    &["--lib", "--", "verbs::sim", "verbs::queue_pair", "verbs::shared_receive_queue"];
+
+/// Runs tests of the simulated device in Miri, if a nightly toolchain has it.
+fn miri(step: Step) -> Result<Outcome> {
+    let miri = ["run", "nightly", "cargo", "miri"];
+    let asked = Command::new("rustup").args(miri).arg("--version").output();
+    if !asked.is_ok_and(|output| output.status.success()) {
+        return Ok(Outcome::Skipped("no nightly toolchain with Miri".into()));
+    }
+    let mut command = Command::new("rustup");
+    command.args(miri).arg("test").args(SIMULATED).args(IN_MIRI);
+    println!("{}", command_line(&command));
+    bounded::run(&mut command, step.limit())?;
+    Ok(Outcome::Passed(None))
+}
 
 /// Whether cargo-deny has a database of vulnerable crates on this machine.
 fn has_advisories() -> bool {

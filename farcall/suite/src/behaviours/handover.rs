@@ -115,8 +115,7 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
     let first = server();
     let shared = Shared::new(endpoint);
     let mut serving = Serving::start(first, &shared);
-    let config = crate::config();
-    let channel = farcall::connect_with(&address, &config).await?;
+    let channel = farcall::connect_with(&address, &harness.config()).await?;
     let found = channel.info().map(|info| info.transport);
     check_eq("the transport", &found, &Some(harness.path().name()))?;
     let stub = ProbeStub::new(channel);

@@ -140,7 +140,7 @@ impl Drop for Serving {
 /// The rules of servers and clients, with room for the largest payload.
 pub(crate) fn config(rdma: RdmaConfig) -> Config {
     let limits = Limits { message_len_max: 80 << 20, ..Limits::default() };
-    Config::default().with_limits(limits).with_rdma(farcall_suite::scoped(rdma))
+    Config::default().with_limits(limits).with_rdma(rdma)
 }
 
 /// RDMA that reads in small steps, one at a time, so that a payload takes its time.

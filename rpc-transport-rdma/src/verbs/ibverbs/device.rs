@@ -31,8 +31,8 @@ const SOFT_ROCE_VENDOR: u32 = 0x00ff_ffff;
 /// Seen on Linux 6.1 and 6.12: `rxe_do_invalidate_mw` follows the queue pair and the region of the
 /// window, which are null once that is free; and `req_retry` starts again with the oldest request,
 /// so that binds and invalidations behind it are executed once more.
-const SOFT_ROCE_DEFECT: &str = "with Soft-RoCE a peer that takes the key of a window away twice panics this host's kernel, \
-     and connections that use windows fail or stall when a packet is sent again";
+const SOFT_ROCE_DEFECT: &str =
+    "with Soft-RoCE a peer that takes a window's key away twice panics this host's kernel";
 
 #[derive(Debug)]
 pub(super) struct IbvDevice {

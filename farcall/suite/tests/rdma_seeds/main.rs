@@ -1,0 +1,37 @@
+//! Whole runs over simulated RDMA, each made by a seed: clients and a server, small and large
+//! calls, calls that are given up, deadlines, and faults of the device, on a clock that waits for
+//! nobody.
+//!
+//! Of every seed must be true: every call ends, an answer has the right bytes, a run whose faults
+//! are harmless fails no call, the device was never misused, and in the end no slot, buffer,
+//! connection, registration or queue is left. `FARCALL_SIM_SEEDS` says how many seeds to run, 150
+//! by default, and `FARCALL_SIM_FIRST_SEED` which is the first.
+
+// Clippy's exemption for tests does not reach their helpers.
+#![allow(clippy::unwrap_used)]
+
+mod calls;
+mod faults;
+mod run;
+
+use run::Tally;
+
+/// Seeds of a plain run: some seconds.
+const SEED_COUNT: u64 = 150;
+
+fn number(variable: &str, default: u64) -> u64 {
+    let text = std::env::var(variable).ok();
+    text.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}")))
+}
+
+#[test]
+fn every_seed_keeps_what_farcall_promises() {
+    let first = number("FARCALL_SIM_FIRST_SEED", 0);
+    let count = number("FARCALL_SIM_SEEDS", SEED_COUNT);
+    let mut tally = Tally::default();
+    for seed in first..first + count {
+        tally.add(&run::run(seed));
+    }
+    println!("{count} seeds from {first}: {tally}");
+    assert!(tally.has_everything() || count < SEED_COUNT, "something never came: {tally}");
+}

@@ -1,0 +1,209 @@
+//! One run: a server, its clients, and what must be left of them.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use farcall::sim::{SimCensus, SimNetwork};
+use farcall::{Channel, RdmaConfig, Server};
+use farcall_suite::Probe;
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use rpc_core::connect::{Candidate, ClientConfig, Declined, PendingOffer, Upgrade, UpgradePolicy};
+use rpc_core::inproc::{InprocConnector, InprocListener};
+use rpc_core::transport::Addresses;
+use rpc_transport_rdma::RdmaUpgrade;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::calls;
+use super::faults::{self, Severity};
+
+/// Of the simulation's time: far longer than all timeouts in a row.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// Between two looks at what is left.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+const CLIENT_COUNT: u64 = 2;
+const TASKS_PER_CLIENT: u64 = 4;
+
+/// What happened, over one run or many.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) answered: u64,
+    pub(crate) large: u64,
+    pub(crate) given_up: u64,
+    pub(crate) expired: u64,
+    pub(crate) failed: u64,
+    broken: u64,
+    late_writes: u64,
+    timeouts: u64,
+    refused: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.answered += other.answered;
+        self.large += other.large;
+        self.given_up += other.given_up;
+        self.expired += other.expired;
+        self.failed += other.failed;
+        self.broken += other.broken;
+        self.late_writes += other.late_writes;
+        self.timeouts += other.timeouts;
+        self.refused += other.refused;
+    }
+
+    /// Whether every kind of thing has happened that the runs are there to show.
+    pub(crate) fn has_everything(&self) -> bool {
+        let ends = [self.answered, self.large, self.given_up, self.expired, self.failed];
+        let faults = [self.broken, self.late_writes, self.timeouts, self.refused];
+        ends.into_iter().chain(faults).all(|count| count > 0)
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { answered, large, given_up, expired, failed, .. } = self;
+        let Self { broken, late_writes, timeouts, refused, .. } = self;
+        write!(
+            f,
+            "{answered} calls answered ({large} large), {given_up} given up, {expired} expired, \
+             {failed} failed; {broken} queue pairs broken, {late_writes} late writes, {timeouts} \
+             timeouts, {refused} posts refused"
+        )
+    }
+}
+
+/// RDMA beside a byte stream inside the process, as if that were on the loopback interface: with
+/// real sockets the paused clock would run away.
+#[derive(Debug)]
+struct OnLoopback(RdmaUpgrade);
+
+impl OnLoopback {
+    fn new(network: &SimNetwork) -> Arc<Self> {
+        let mut config = RdmaConfig::default();
+        config.receive_slots = 64;
+        config.send_slots = 24;
+        config.credits_max = 8;
+        config.connections_max = 8;
+        config.send_depth = 16;
+        config.source_bytes_max = 4 << 20;
+        config.sink_bytes_max = 4 << 20;
+        config.read_len_max = 64 << 10;
+        config.spin = Duration::ZERO;
+        Arc::new(Self(RdmaUpgrade::with_provider(Box::new(network.provider()), config)))
+    }
+
+    fn addresses() -> Addresses {
+        let local = Some(([127, 0, 0, 1], 1).into());
+        Addresses { local, peer: local, unix: None }
+    }
+
+    /// Whether nothing of a connection is left.
+    fn is_clean(&self) -> bool {
+        self.0.lanes().iter().all(|lane| {
+            lane.connection_count == 0
+                && lane.send_slots_in_use == 0
+                && lane.source_bytes_in_use == 0
+                && lane.sink_bytes_in_use == 0
+        })
+    }
+}
+
+impl Upgrade for OnLoopback {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
+        self.0.offer(&Self::addresses())
+    }
+
+    fn accept(&self, _: &Addresses, o: &[u8]) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
+        self.0.accept(&Self::addresses(), o)
+    }
+}
+
+/// Runs a seed to its end. Panics, naming the seed, when it shows what it may not.
+pub(crate) fn run(seed: u64) -> Tally {
+    let network = SimNetwork::new(seed);
+    let shown = catch_unwind(AssertUnwindSafe(|| show(seed, &network)));
+    shown.unwrap_or_else(|panic| {
+        eprintln!("seed {seed} failed; violations: {:?}", network.violations());
+        eprintln!("to see it again: FARCALL_SIM_FIRST_SEED={seed} FARCALL_SIM_SEEDS=1");
+        resume_unwind(panic)
+    })
+}
+
+fn show(seed: u64, network: &SimNetwork) -> Tally {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.unwrap();
+    let mut tally = runtime.block_on(async {
+        let ended = tokio::time::timeout(LIMIT, scenario(seed, network)).await;
+        ended.unwrap_or_else(|_| panic!("the run does not end; left: {:?}", network.census()))
+    });
+    drop(runtime);
+    assert_eq!(network.violations(), []);
+    assert_eq!(network.census(), SimCensus::default(), "something is left on the device");
+    let counters = network.counters();
+    tally.broken = counters.broken_queue_pairs;
+    tally.late_writes = counters.late_writes;
+    tally.timeouts = counters.timeouts;
+    tally.refused = counters.refused_posts;
+    tally
+}
+
+async fn scenario(seed: u64, network: &SimNetwork) -> Tally {
+    let severity = Severity::of(seed);
+    let device = network.add_device("sim0", &[[127, 0, 0, 1].into()]);
+    faults::begin(network, severity);
+    let upgrades = [OnLoopback::new(network), OnLoopback::new(network)];
+    let name = format!("seed-{seed}");
+    let listener = InprocListener::bind(name.clone()).unwrap();
+    let probe = ProbeService::new(Probe::new().0);
+    let builder = Server::builder().upgrade(upgrades[0].clone()).add_service(probe);
+    let server = builder.build();
+    let (shutdown, shut_down) = oneshot::channel::<()>();
+    let serving =
+        tokio::spawn(
+            async move { server.serve_until(listener, async { drop(shut_down.await) }).await },
+        );
+    let pestering =
+        (severity == Severity::Violent).then(|| tokio::spawn(faults::pester(device.clone(), seed)));
+    let tally = call(seed, severity, &name, &upgrades[1]).await;
+    if let Some(pestering) = pestering {
+        pestering.abort();
+        device.link_up();
+    }
+    drop(shutdown);
+    serving.await.unwrap().unwrap();
+    while !upgrades.iter().all(|upgrade| upgrade.is_clean()) {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    tally
+}
+
+/// Makes the calls of all clients and waits for their ends.
+async fn call(seed: u64, severity: Severity, name: &str, upgrade: &Arc<OnLoopback>) -> Tally {
+    let mut tasks = JoinSet::new();
+    for client in 0..CLIENT_COUNT {
+        let policy = UpgradePolicy::Require(upgrade.clone());
+        let config = ClientConfig { policy, ..ClientConfig::default() };
+        let stub = ProbeStub::new(Channel::new(InprocConnector::new(name, config)));
+        for task in 0..TASKS_PER_CLIENT {
+            let task = client * TASKS_PER_CLIENT + task;
+            tasks.spawn(calls::make(stub.clone(), seed, task, severity));
+        }
+    }
+    let mut tally = Tally::default();
+    while let Some(ended) = tasks.join_next().await {
+        match ended {
+            Ok(ended) => tally.add(&ended),
+            Err(error) => resume_unwind(error.into_panic()),
+        }
+    }
+    tally
+}

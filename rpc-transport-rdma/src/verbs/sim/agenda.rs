@@ -1,0 +1,93 @@
+//! What will happen on a simulated network, in order of time.
+
+use std::collections::BTreeMap;
+
+/// Nanoseconds since the network began.
+pub(super) type Nanos = u64;
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A request reaches the peer of a queue pair.
+    Arrive(Packet),
+    /// The peer's answer comes back.
+    Answer(Packet, Answer),
+    /// The acknowledgement timeout of a queue pair may have passed.
+    Timeout { queue_pair: u32 },
+    /// A queue pair has waited for a receiver that was not ready.
+    Resume { queue_pair: u32, attempt: u32 },
+    /// What is left in the send queue of a queue pair in the error state is thrown out.
+    Flush { queue_pair: u32 },
+    /// The event of a completion queue that was armed comes through.
+    Notify { completion_queue: u32 },
+}
+
+/// A request of a queue pair on the wire.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packet {
+    pub(super) queue_pair: u32,
+    /// Position among the requests that go over the wire.
+    pub(super) sequence: u32,
+    /// Packets of an earlier attempt mean nothing.
+    pub(super) attempt: u32,
+}
+
+/// What a peer answers.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// It is done; for a READ, with the bytes.
+    Done(Option<Box<[u8]>>),
+    /// It had no receive posted and is to be asked again after a while.
+    NotReady { wait: Nanos },
+    /// It refused, with a status as verbs numbers it.
+    Refused(u32),
+}
+
+/// Events by time, and by the order of scheduling where the times are equal.
+#[derive(Debug, Default)]
+pub(super) struct Agenda {
+    events: BTreeMap<(Nanos, u64), Event>,
+    scheduled: u64,
+}
+
+impl Agenda {
+    pub(super) fn schedule(&mut self, at: Nanos, event: Event) {
+        self.events.insert((at, self.scheduled), event);
+        self.scheduled += 1;
+    }
+
+    /// When the next event is due.
+    pub(super) fn next_time(&self) -> Option<Nanos> {
+        self.events.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Takes the next event that is due at `now`, with its time.
+    pub(super) fn take_due(&mut self, now: Nanos) -> Option<(Nanos, Event)> {
+        let entry = self.events.first_entry().filter(|entry| entry.key().0 <= now)?;
+        let ((at, _), event) = entry.remove_entry();
+        Some((at, event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_and_then_by_the_order_of_scheduling() {
+        let mut agenda = Agenda::default();
+        for (at, queue_pair) in [(5, 1), (3, 2), (5, 3), (9, 4)] {
+            agenda.schedule(at, Event::Flush { queue_pair });
+        }
+        assert_eq!(agenda.next_time(), Some(3));
+        let due = std::iter::from_fn(|| agenda.take_due(5));
+        let due: Vec<_> = due
+            .map(|(at, event)| match event {
+                Event::Flush { queue_pair } => (at, queue_pair),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(due, [(3, 2), (5, 1), (5, 3)]);
+        assert_eq!(agenda.next_time(), Some(9));
+    }
+}

@@ -1,0 +1,174 @@
+//! An open simulated device.
+
+use std::any::Any;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::completion_queue::SimCompletionQueue;
+use super::fabric::Fabric;
+use super::network::SimDeviceConfig;
+use super::queue_pair::SimQueuePair;
+use super::receive_queue::SimReceiveQueue;
+use super::region::SimRegion;
+use super::state::State;
+use super::waiter::Waiter;
+use super::window::SimWindow;
+use crate::memory::{Access, Mapping, Region};
+use crate::verbs::{
+    AsyncEvent, DeviceAttributes, GidEntry, GidKind, LinkLayer, PortAttributes, PortState,
+    QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow,
+    RawQueuePair, RawSharedReceiveQueue, VerbsError,
+};
+
+/// The state of a port that is down, `IBV_PORT_DOWN`.
+const PORT_DOWN: u32 = 1;
+
+/// An opening of a device; objects made from it keep it.
+#[derive(Debug)]
+pub(super) struct SimContext {
+    pub(super) fabric: Arc<Fabric>,
+    pub(super) id: u32,
+    config: SimDeviceConfig,
+    waiter: Waiter,
+    this: std::sync::Weak<Self>,
+}
+
+impl SimContext {
+    pub(super) fn new(fabric: Arc<Fabric>, id: u32, config: SimDeviceConfig) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            fabric,
+            id,
+            config,
+            waiter: Waiter::default(),
+            this: this.clone(),
+        })
+    }
+
+    /// Does something to the network unless this device was lost.
+    pub(super) fn enter<R>(
+        &self,
+        operation: &'static str,
+        change: impl FnOnce(&mut State) -> Result<R, VerbsError>,
+    ) -> Result<R, VerbsError> {
+        self.fabric.enter(|state| {
+            let is_dead = state.contexts.get(&self.id).is_none_or(|context| context.is_dead);
+            if is_dead { Err(failed(operation, libc::EIO)) } else { change(state) }
+        })
+    }
+
+    /// The device in the network's table.
+    pub(super) fn device(&self, state: &State) -> usize {
+        state.contexts.get(&self.id).map_or(0, |context| context.device)
+    }
+
+    fn this(&self) -> Arc<Self> {
+        self.this.upgrade().expect("it is borrowed from its `Arc`")
+    }
+}
+
+/// A refusal with a system error number.
+pub(super) fn failed(operation: &'static str, errno: i32) -> VerbsError {
+    VerbsError::system(operation, io::Error::from_raw_os_error(errno))
+}
+
+// SAFETY: V9: memory is written only on behalf of posted receives and READs whose completion has
+// not been polled, and no request of a peer writes anything.
+unsafe impl RawDevice for SimContext {
+    fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    fn attributes(&self) -> DeviceAttributes {
+        self.config.attributes
+    }
+
+    /// A check that waits without sleeping would stop the simulated time that it waits for.
+    fn has_known_windows(&self) -> bool {
+        true
+    }
+
+    fn window_defect(&self) -> Option<&'static str> {
+        Some("a simulated device uses windows when asked to by name")
+    }
+
+    fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
+        if number != 1 {
+            return Err(failed("query a port", libc::EINVAL));
+        }
+        let is_up = self.enter("query a port", |state| Ok(state.carries(self.device(state))))?;
+        Ok(PortAttributes {
+            state: if is_up { PortState::Active } else { PortState::Inactive(PORT_DOWN) },
+            active_mtu: self.config.mtu,
+            message_len_max: self.config.message_len_max,
+            lid: 0,
+            link_layer: LinkLayer::Ethernet,
+        })
+    }
+
+    fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
+        let entry = |(index, gid)| GidEntry { port: 1, index, gid, kind: GidKind::RoceV2 };
+        Ok((0..).zip(self.config.gids.iter().copied()).map(entry).collect())
+    }
+
+    fn poll_async_event(&self, context: &mut Context<'_>) -> Poll<Result<AsyncEvent, VerbsError>> {
+        self.waiter.poll(&self.fabric, self.id, context, |state| {
+            state.contexts.get_mut(&self.id)?.events.pop_front()
+        })
+    }
+
+    fn register(
+        &self,
+        mapping: Mapping,
+        access: Access,
+    ) -> Result<Box<dyn RawMemoryRegion>, VerbsError> {
+        Ok(Box::new(SimRegion::register(self.this(), mapping, access)?))
+    }
+
+    fn allocate_window(&self) -> Result<Box<dyn RawMemoryWindow>, VerbsError> {
+        Ok(Box::new(SimWindow::allocate(self.this())?))
+    }
+
+    fn create_completion_queue(
+        &self,
+        capacity: u32,
+    ) -> Result<Arc<dyn RawCompletionQueue>, VerbsError> {
+        Ok(Arc::new(SimCompletionQueue::create(self.this(), capacity)?))
+    }
+
+    fn create_shared_receive_queue(
+        &self,
+        depth: u32,
+        memory: Arc<Region>,
+    ) -> Result<Arc<dyn RawSharedReceiveQueue>, VerbsError> {
+        Ok(Arc::new(SimReceiveQueue::create(self.this(), depth, memory)?))
+    }
+
+    fn create_queue_pair(
+        &self,
+        request: &QueuePairRequest<'_>,
+    ) -> Result<Box<dyn RawQueuePair>, VerbsError> {
+        let completions: &dyn Any = &**request.completion_queue;
+        let completions = completions.downcast_ref::<SimCompletionQueue>();
+        let receives: &dyn Any = &**request.shared_receive_queue;
+        let receives = receives.downcast_ref::<SimReceiveQueue>();
+        let completions = completions.filter(|queue| queue.context.id == self.id);
+        let Some(completions) = completions else {
+            return Err(VerbsError::ForeignObject { what: "the completion queue" });
+        };
+        let Some(receives) = receives.filter(|queue| queue.context.id == self.id) else {
+            return Err(VerbsError::ForeignObject { what: "the shared receive queue" });
+        };
+        let queues = (completions.id, receives.id);
+        Ok(Box::new(SimQueuePair::create(self.this(), request, queues)?))
+    }
+}
+
+impl Drop for SimContext {
+    fn drop(&mut self) {
+        self.fabric.enter(|state| {
+            state.contexts.remove(&self.id);
+            state.stop_waiting(self.id);
+        });
+    }
+}

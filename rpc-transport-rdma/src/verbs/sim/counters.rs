@@ -1,0 +1,61 @@
+//! What has happened on a simulated network, and what exists on it.
+
+/// How often something has happened. A test that injects faults should see that they came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SimCounters {
+    /// Messages that were delivered.
+    pub messages: u64,
+    /// READs that were answered with bytes.
+    pub reads: u64,
+    /// Windows that were bound.
+    pub binds: u64,
+    /// Windows that a request of either side has invalidated.
+    pub invalidations: u64,
+    /// Requests and answers that were lost on the way.
+    pub lost: u64,
+    /// Times that a queue pair began again after a timeout.
+    pub timeouts: u64,
+    /// Messages that found no receive posted, or were told so.
+    pub receiver_not_ready: u64,
+    /// Posts that ended early.
+    pub refused_posts: u64,
+    /// Registrations that failed.
+    pub refused_registrations: u64,
+    /// Writes that waited until their completion was polled.
+    pub late_writes: u64,
+    /// Completions that overtook those of other queues.
+    pub reordered_completions: u64,
+    /// Events that were held back.
+    pub delayed_events: u64,
+    /// Events without a completion.
+    pub spurious_events: u64,
+    /// Queue pairs that broke, by chance or because they were told to.
+    pub broken_queue_pairs: u64,
+    /// Peers' accesses that were refused: bad keys, bounds, rights.
+    pub refused_accesses: u64,
+}
+
+/// What exists on a network now. When everything above is gone it is all zero.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SimCensus {
+    /// Openings of devices.
+    pub contexts: usize,
+    /// Registered regions.
+    pub regions: usize,
+    /// Bytes of registered regions.
+    pub registered_bytes: u64,
+    /// Memory windows.
+    pub windows: usize,
+    /// Memory windows that are bound.
+    pub bound_windows: usize,
+    /// Completion queues.
+    pub completion_queues: usize,
+    /// Shared receive queues.
+    pub receive_queues: usize,
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Requests whose memory is a device's: posted, and their completion not polled yet.
+    pub requests: usize,
+}

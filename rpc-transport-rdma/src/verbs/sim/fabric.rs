@@ -1,0 +1,62 @@
+//! The lock around a simulated network, its clock, and its wake-ups.
+//!
+//! Whatever is done to the network is done by [`Fabric::enter`]: what has become due happens
+//! first, and whoever has to look again is woken when the lock is free.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::agenda::Nanos;
+use super::numbers::nanos;
+use super::state::State;
+
+#[derive(Debug)]
+pub(super) struct Fabric {
+    start: Instant,
+    state: Mutex<State>,
+    is_strict: AtomicBool,
+}
+
+impl Fabric {
+    pub(super) fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            state: Mutex::new(State::new(seed)),
+            is_strict: AtomicBool::new(false),
+        })
+    }
+
+    /// Lets a violation panic where it happens.
+    pub(super) fn be_strict(&self) {
+        self.is_strict.store(true, Ordering::Relaxed);
+    }
+
+    /// Does something to the network.
+    pub(super) fn enter<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let (result, wakes, violation) = {
+            // A panic inside is a failed test, which may still look at what is there.
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = nanos(Instant::now().saturating_duration_since(self.start));
+            state.advance(now);
+            let result = change(&mut state);
+            state.advance(now);
+            (result, state.take_wakes(), state.take_new_violation())
+        };
+        wakes.into_iter().for_each(std::task::Waker::wake);
+        if let Some(violation) = violation
+            && self.is_strict.load(Ordering::Relaxed)
+            && !std::thread::panicking()
+        {
+            panic!("the simulated device was misused: {violation}");
+        }
+        result
+    }
+
+    /// A moment of the network as tokio's.
+    pub(super) fn instant(&self, at: Nanos) -> Instant {
+        self.start + Duration::from_nanos(at)
+    }
+}

@@ -1,0 +1,78 @@
+//! Faults that come by chance.
+
+use std::time::Duration;
+
+/// How likely each fault is, from 0.0, never, to 1.0, always. The default is none at all.
+///
+/// Fields are set one by one: `let mut faults = SimFaults::default(); faults.packet_loss = 0.01;`
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct SimFaults {
+    /// A request or an answer is lost; the queue pair tries again after its timeout, and fails
+    /// with [`RetryExceeded`](crate::verbs::WorkStatus::RetryExceeded) after its retries.
+    pub packet_loss: f64,
+    /// A message finds the receiver not ready although a receive is posted.
+    pub receiver_not_ready: f64,
+    /// A completion event is held back for up to [`event_delay_max`](Self::event_delay_max);
+    /// meanwhile others become one with it.
+    pub delayed_event: f64,
+    /// The longest delay of an event; 10 ms by default.
+    pub event_delay_max: Duration,
+    /// Arming a completion queue makes an event although nothing completes.
+    pub spurious_event: f64,
+    /// Received or read bytes are written at the last legal moment, when the completion is
+    /// polled; until then the memory holds rubbish.
+    pub late_write: f64,
+    /// A completion overtakes those of other queues that wait to be polled.
+    pub reordered_completion: f64,
+    /// A send queue with work in flight says `ENOMEM` in the middle of a post.
+    pub full_send_queue: f64,
+    /// A post to a send queue ends early with `EIO`.
+    pub refused_post: f64,
+    /// A post to a shared receive queue ends early with `ENOMEM`.
+    pub refused_receive: f64,
+    /// Registering memory fails with `ENOMEM`.
+    pub refused_registration: f64,
+    /// A request breaks its queue pair.
+    pub broken_queue_pair: f64,
+    /// Bytes that can be registered with one device before it says `ENOMEM`; `None`, the default,
+    /// is no limit.
+    pub memory_lock_bytes: Option<u64>,
+}
+
+impl Default for SimFaults {
+    fn default() -> Self {
+        Self {
+            packet_loss: 0.0,
+            receiver_not_ready: 0.0,
+            delayed_event: 0.0,
+            event_delay_max: Duration::from_millis(10),
+            spurious_event: 0.0,
+            late_write: 0.0,
+            reordered_completion: 0.0,
+            full_send_queue: 0.0,
+            refused_post: 0.0,
+            refused_receive: 0.0,
+            refused_registration: 0.0,
+            broken_queue_pair: 0.0,
+            memory_lock_bytes: None,
+        }
+    }
+}
+
+impl SimFaults {
+    /// Often every fault that costs time and nothing else: no connection may end by it.
+    #[must_use]
+    pub fn harmless() -> Self {
+        Self {
+            packet_loss: 0.01,
+            receiver_not_ready: 0.05,
+            delayed_event: 0.1,
+            spurious_event: 0.1,
+            late_write: 0.5,
+            reordered_completion: 0.3,
+            full_send_queue: 0.05,
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! A simulated RDMA device, for tests without hardware: of this crate, and of your own service.
+//!
+//! A [`SimNetwork`] is a fabric with any number of [`SimDevice`]s, each with the addresses that
+//! its port has. Its [`SimProvider`] opens them like real ones, so that everything above verbs
+//! runs unchanged:
+//!
+//! ```
+//! use rpc_transport_rdma::sim::{SimFaults, SimNetwork};
+//! use rpc_transport_rdma::{RdmaConfig, RdmaUpgrade};
+//!
+//! let network = SimNetwork::new(42);
+//! // Connections over 127.0.0.1 find it; one device can serve both ends.
+//! let device = network.add_device("sim0", &["127.0.0.1".parse().unwrap()]);
+//! let upgrade = RdmaUpgrade::with_provider(Box::new(network.provider()), RdmaConfig::default());
+//! // Later, in the middle of calls:
+//! network.set_faults(SimFaults::harmless());
+//! device.link_down();
+//! device.link_up();
+//! assert_eq!(network.violations(), []);
+//! # drop(upgrade);
+//! ```
+//!
+//! What happens when is decided by the network's seed and by the order in which its queues are
+//! used, and time is tokio's: under `start_paused` a second of retries takes none. Whoever waits
+//! for a completion event or an asynchronous event drives the whole network; there is no task.
+//!
+//! # What it does
+//!
+//! Reliable connected queue pairs whose requests arrive, are answered and complete in order; READs
+//! bounded by what was agreed; shared receive queues with receiver-not-ready retries and their
+//! limit; keys that are really checked, by bounds, access and, for windows of type 2, queue pair;
+//! `SEND_WITH_INV`; acknowledgement timeouts; the error state and its flushes; completion queues
+//! that overrun; events that must be armed.
+//!
+//! [`SimFaults`] are chances, drawn from the seed. [`SimDevice`] has faults to trigger: a link that
+//! goes down, a device that is lost. What a program above may never do is reported as a
+//! [`SimViolation`] instead of undefined behaviour, as far as a device can notice it.
+//!
+//! # What it does not do
+//!
+//! It moves messages and not packets, so no message is ever cut in the middle; it has one port a
+//! device, RoCE v2 addressing and no `WRITE`. It says nothing about speed.
+
+#[forbid(unsafe_code)]
+mod agenda;
+mod completion_queue;
+mod context;
+#[forbid(unsafe_code)]
+mod counters;
+#[forbid(unsafe_code)]
+mod device;
+#[forbid(unsafe_code)]
+mod fabric;
+#[forbid(unsafe_code)]
+mod faults;
+mod memory;
+#[forbid(unsafe_code)]
+mod network;
+#[forbid(unsafe_code)]
+mod numbers;
+mod provider;
+mod queue_pair;
+mod receive_queue;
+mod region;
+#[forbid(unsafe_code)]
+mod requester;
+#[forbid(unsafe_code)]
+mod responder;
+#[forbid(unsafe_code)]
+mod send_queue;
+#[forbid(unsafe_code)]
+mod span_ledger;
+#[forbid(unsafe_code)]
+mod state;
+#[cfg(test)]
+mod tests;
+#[forbid(unsafe_code)]
+mod violation;
+#[forbid(unsafe_code)]
+mod waiter;
+mod window;
+
+pub use counters::{SimCensus, SimCounters};
+pub use device::{SimDevice, SimLoss};
+pub use faults::SimFaults;
+pub use network::{SimDeviceConfig, SimNetwork};
+pub use provider::SimProvider;
+pub use violation::SimViolation;

@@ -1,0 +1,150 @@
+//! A simulated queue pair as the queues above hold it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::context::{SimContext, failed};
+use super::send_queue::{Phase, QueuePairState, Wire};
+use super::state::State;
+use crate::verbs::{
+    PartialPost, PathAttributes, QueuePairRequest, RawCompletionQueue, RawQueuePair, RawSend,
+    RawSharedReceiveQueue, VerbsError,
+};
+
+/// The first number of a queue pair that is not reserved.
+const FIRST_NUMBER: u32 = 17;
+
+#[derive(Debug)]
+pub(super) struct SimQueuePair {
+    context: Arc<SimContext>,
+    id: u32,
+    number: u32,
+    inline_max: u32,
+    _completion_queue: Arc<dyn RawCompletionQueue>,
+    _shared_receive_queue: Arc<dyn RawSharedReceiveQueue>,
+}
+
+impl SimQueuePair {
+    pub(super) fn create(
+        context: Arc<SimContext>,
+        request: &QueuePairRequest<'_>,
+        (completion_queue, receive_queue): (u32, u32),
+    ) -> Result<Self, VerbsError> {
+        let operation = "create a queue pair";
+        let (id, number) = context.enter(operation, |state| {
+            let device = context.device(state);
+            let config = &state.devices[device].config;
+            let limits = config.attributes;
+            let of_device = state.queue_pairs.values().filter(|it| it.device == device);
+            if of_device.count() >= limits.queue_pairs_max as usize {
+                return Err(failed(operation, libc::ENOMEM));
+            }
+            let is_within = request.port == 1
+                && request.inline_max <= config.inline_max
+                && (1..=limits.send_depth_max).contains(&request.send_depth);
+            if !is_within {
+                return Err(failed(operation, libc::EINVAL));
+            }
+            let (id, number) = (state.next_id(), state.free_number(device));
+            let queue_pair = QueuePairState {
+                number,
+                device,
+                context: context.id,
+                completion_queue,
+                receive_queue,
+                depth: request.send_depth,
+                inline_max: request.inline_max,
+                phase: Phase::Initial,
+                requests: VecDeque::new(),
+                issued: 0,
+                silent: 0,
+                writes: Vec::new(),
+                spans: VecDeque::new(),
+                wire: Wire::default(),
+                expected: 0,
+                is_silent: false,
+            };
+            state.queue_pairs.insert(id, queue_pair);
+            Ok((id, number))
+        })?;
+        Ok(Self {
+            context,
+            id,
+            number,
+            inline_max: request.inline_max,
+            _completion_queue: Arc::clone(request.completion_queue),
+            _shared_receive_queue: Arc::clone(request.shared_receive_queue),
+        })
+    }
+}
+
+impl State {
+    /// The lowest number that no queue pair of the device has: numbers are used again as soon as
+    /// can be, because that is when somebody mistakes one for another.
+    fn free_number(&self, device: usize) -> u32 {
+        let of_device = self.queue_pairs.values().filter(|it| it.device == device);
+        let taken: std::collections::BTreeSet<u32> = of_device.map(|it| it.number).collect();
+        (FIRST_NUMBER..).find(|number| !taken.contains(number)).unwrap_or(FIRST_NUMBER)
+    }
+}
+
+// SAFETY: requests wait in one queue, from whose front alone they complete, and the handles to the
+// queues are dropped after `destroy` has made the network forget the queue pair.
+unsafe impl RawQueuePair for SimQueuePair {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn inline_max(&self) -> u32 {
+        self.inline_max
+    }
+
+    fn connect(&mut self, path: &PathAttributes) -> Result<(), VerbsError> {
+        let operation = "connect a queue pair";
+        self.context.enter(operation, |state| {
+            let device = self.context.device(state);
+            let gids = &state.devices[device].config.gids;
+            let has_gid = gids.len() > usize::from(path.gid_index) && path.port == 1;
+            let queue_pair = state.queue_pairs.get_mut(&self.id);
+            let queue_pair = queue_pair.filter(|it| matches!(it.phase, Phase::Initial) && has_gid);
+            let queue_pair = queue_pair.ok_or_else(|| failed(operation, libc::EINVAL))?;
+            queue_pair.wire.retries = path.options.retry_count;
+            queue_pair.wire.rnr_retries = path.options.rnr_retry;
+            queue_pair.phase = Phase::Ready(Box::new(*path));
+            Ok(())
+        })
+    }
+
+    fn set_error(&mut self) -> Result<(), VerbsError> {
+        self.context.enter("halt a queue pair", |state| {
+            state.fail(self.id);
+            Ok(())
+        })
+    }
+
+    unsafe fn post_send(&mut self, requests: &[RawSend]) -> Result<(), PartialPost> {
+        self.context.fabric.enter(|state| state.post_sends(self.id, requests))
+    }
+
+    fn destroy(self: Box<Self>) -> Result<(), VerbsError> {
+        let fails = self.context.fabric.enter(|state| {
+            let device = self.context.device(state);
+            let failing = &mut state.devices[device].failing_destructions;
+            let fails = *failing > 0;
+            *failing = failing.saturating_sub(1);
+            fails
+        });
+        if fails {
+            // With the queues: the network still has it.
+            std::mem::forget(self);
+            return Err(failed("destroy a queue pair", libc::EBUSY));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SimQueuePair {
+    fn drop(&mut self) {
+        self.context.fabric.enter(|state| state.destroy_queue_pair(self.id));
+    }
+}

@@ -1,0 +1,274 @@
+//! The state of a simulated queue pair, and what is posted to it.
+//!
+//! ```text
+//!           connect            a request failed, the peer's was refused,
+//! Initial ----------> Ready ------------------------------------------> Error
+//!    |                       or it was told to                            ^
+//!    '--------------------------------------------------------------------'
+//! ```
+//! A request is *posted* until its completion was polled; until then it takes a place in the
+//! queue and its memory is the device's. It is *issued* when it has left for the peer.
+
+use std::collections::VecDeque;
+
+use super::agenda::{Event, Nanos};
+use super::completion_queue::{LateWrite, Origin};
+use super::numbers::status;
+use super::span_ledger::{SpanId, Usage};
+use super::state::State;
+use super::violation::SimViolation;
+use crate::memory::Access;
+use crate::verbs::{
+    AsyncEventKind, PartialPost, PathAttributes, RawOperation, RawSegment, RawSend,
+};
+
+#[derive(Debug)]
+pub(super) struct QueuePairState {
+    pub(super) number: u32,
+    pub(super) device: usize,
+    pub(super) context: u32,
+    pub(super) completion_queue: u32,
+    pub(super) receive_queue: u32,
+    pub(super) depth: u32,
+    pub(super) inline_max: u32,
+    pub(super) phase: Phase,
+    /// Requests that have not completed, in order.
+    pub(super) requests: VecDeque<Request>,
+    /// How many of them, from the front, have been issued.
+    pub(super) issued: usize,
+    /// Requests that have succeeded since the last completion, without one of their own.
+    pub(super) silent: usize,
+    /// What those, or the next, write when their completion is polled.
+    pub(super) writes: Vec<LateWrite>,
+    /// Memory of everything posted.
+    pub(super) spans: VecDeque<Option<SpanId>>,
+    pub(super) wire: Wire,
+    /// The sequence number of the peer's next request.
+    pub(super) expected: u32,
+    /// Nothing is heard of it any more.
+    pub(super) is_silent: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Phase {
+    Initial,
+    Ready(Box<PathAttributes>),
+    Error,
+}
+
+/// Where a queue pair is in its exchange with the peer.
+#[derive(Debug, Default)]
+pub(super) struct Wire {
+    pub(super) next_sequence: u32,
+    pub(super) attempt: u32,
+    /// Whether it waits for a receiver that was not ready.
+    pub(super) is_paused: bool,
+    pub(super) has_timer: bool,
+    pub(super) last_progress: Nanos,
+    /// Requests and answers do not overtake each other.
+    pub(super) last_arrival: Nanos,
+    pub(super) last_answer: Nanos,
+    pub(super) retries: u8,
+    pub(super) rnr_retries: u8,
+}
+
+/// A request that was posted.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) work_id: u64,
+    pub(super) operation: RawOperation,
+    pub(super) segment: Option<RawSegment>,
+    pub(super) is_signaled: bool,
+    pub(super) is_inline: bool,
+    /// What a message was when it was posted.
+    pub(super) posted: Option<Box<[u8]>>,
+    /// Its number on the wire, once it has been issued.
+    pub(super) sequence: Option<u32>,
+    pub(super) outcome: Option<Result<(), u32>>,
+}
+
+impl QueuePairState {
+    pub(super) fn path(&self) -> Option<&PathAttributes> {
+        match &self.phase {
+            Phase::Ready(path) => Some(path),
+            Phase::Initial | Phase::Error => None,
+        }
+    }
+
+    pub(super) fn is_error(&self) -> bool {
+        matches!(self.phase, Phase::Error)
+    }
+
+    /// Issued requests that the peer has not answered.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = &Request> {
+        let issued = self.requests.iter().take(self.issued);
+        issued.filter(|request| request.sequence.is_some() && request.outcome.is_none())
+    }
+}
+
+impl State {
+    pub(super) fn post_sends(&mut self, id: u32, requests: &[RawSend]) -> Result<(), PartialPost> {
+        let refuse = |accepted, errno| Err(PartialPost { accepted, errno });
+        let Some(queue_pair) = self.queue_pairs.get(&id) else { return refuse(0, libc::EINVAL) };
+        let (number, is_initial) = (queue_pair.number, matches!(queue_pair.phase, Phase::Initial));
+        if self.contexts.get(&queue_pair.context).is_none_or(|context| context.is_dead) {
+            return refuse(0, libc::EIO);
+        }
+        if is_initial {
+            self.report(SimViolation::NotConnected { number });
+            return refuse(0, libc::EINVAL);
+        }
+        let refused = self.refused_part(id, requests.len());
+        let mut result = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            let injected = refused.filter(|(at, _)| *at == index).map(|(_, errno)| errno);
+            self.counters.refused_posts += u64::from(injected.is_some());
+            let posted = injected.map_or(Ok(()), Err).and_then(|()| self.post_send(id, request));
+            if let Err(errno) = posted {
+                result = refuse(index, errno);
+                break;
+            }
+        }
+        self.work(id);
+        result
+    }
+
+    /// Where a post ends early by chance, and why.
+    fn refused_part(&mut self, id: u32, count: usize) -> Option<(usize, i32)> {
+        let queue_pair = self.queue_pairs.get(&id).filter(|state| !state.is_error())?;
+        // Nobody would believe that an empty queue is full.
+        let may_be_full = !queue_pair.spans.is_empty();
+        if self.roll(self.faults.refused_post) {
+            return Some((self.pick(count), libc::EIO));
+        }
+        (may_be_full && self.roll(self.faults.full_send_queue))
+            .then(|| (self.pick(count), libc::ENOMEM))
+    }
+
+    fn post_send(&mut self, id: u32, send: &RawSend) -> Result<(), i32> {
+        let queue_pair = self.queue_pairs.get(&id).ok_or(libc::EINVAL)?;
+        let (number, context) = (queue_pair.number, queue_pair.context);
+        if queue_pair.spans.len() >= queue_pair.depth as usize {
+            let depth = queue_pair.depth;
+            self.report(SimViolation::SendQueueOverrun { number, depth });
+            return Err(libc::ENOMEM);
+        }
+        let (len, max) = (send.segment.map_or(0, |segment| segment.len), queue_pair.inline_max);
+        if send.inline && len > max {
+            self.report(SimViolation::InlineTooLong { number, len, max });
+            return Err(libc::EINVAL);
+        }
+        let message_len_max = self.devices[queue_pair.device].config.message_len_max;
+        let checked = send.segment.map_or(Ok(()), |segment| self.check(context, send, segment));
+        let is_too_long = len > message_len_max;
+        let outcome = if is_too_long { Err(status::LOCAL_LENGTH) } else { checked };
+        let span = self.note_span(send).filter(|_| checked.is_ok());
+        let is_message =
+            matches!(send.operation, RawOperation::Send | RawOperation::SendInvalidate(_));
+        let posted = send.segment.filter(|_| is_message && checked.is_ok());
+        let request = Request {
+            work_id: send.work_id,
+            operation: send.operation,
+            segment: send.segment,
+            is_signaled: send.signaled,
+            is_inline: send.inline,
+            posted: posted.and_then(|segment| self.gather(segment)),
+            sequence: None,
+            outcome: outcome.err().map(Err),
+        };
+        if let Some(queue_pair) = self.queue_pairs.get_mut(&id) {
+            queue_pair.spans.push_back(span);
+            queue_pair.requests.push_back(request);
+        }
+        Ok(())
+    }
+
+    /// Whether a request may use the memory that it names.
+    fn check(&mut self, context: u32, send: &RawSend, segment: RawSegment) -> Result<(), u32> {
+        let (address, len) = (segment.address, segment.len);
+        let Some(access) = self.region_of(context, segment).map(|region| region.access) else {
+            self.report(SimViolation::UnknownMemory { address, len });
+            return Err(status::LOCAL_PROTECTION);
+        };
+        if matches!(send.operation, RawOperation::Read(_)) && access != Access::Sink {
+            self.report(SimViolation::WrongAccess { address, len });
+            return Err(status::LOCAL_PROTECTION);
+        }
+        Ok(())
+    }
+
+    /// Takes note of the memory that a request keeps until its completion was polled.
+    fn note_span(&mut self, send: &RawSend) -> Option<SpanId> {
+        let segment = send.segment.filter(|_| !send.inline)?;
+        let (address, len) = (segment.address, segment.len);
+        let is_read = matches!(send.operation, RawOperation::Read(_));
+        let usage = if is_read { Usage::Writes } else { Usage::Reads };
+        let (span, collides) = self.ledger.insert(address, len.into(), usage);
+        if collides {
+            self.report(SimViolation::MemoryInUse { address, len });
+        }
+        Some(span)
+    }
+
+    /// The completion of a queue pair's next `ended` requests has been polled.
+    pub(super) fn reap(&mut self, id: u32, ended: usize) {
+        let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
+        let ended = ended.min(queue_pair.spans.len());
+        let spans: Vec<_> = queue_pair.spans.drain(..ended).flatten().collect();
+        spans.into_iter().for_each(|span| self.ledger.remove(span));
+    }
+
+    /// Moves a queue pair to the error state; what is in its send queue is flushed, later.
+    pub(super) fn fail(&mut self, id: u32) {
+        let at = self.after_latency();
+        let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
+        if !matches!(std::mem::replace(&mut queue_pair.phase, Phase::Error), Phase::Error) {
+            self.agenda.schedule(at, Event::Flush { queue_pair: id });
+            self.raise_for(id, AsyncEventKind::LastReceiveReached);
+        }
+    }
+
+    /// Breaks a queue pair for no fault of its own.
+    pub(super) fn break_down(&mut self, id: u32) {
+        if self.queue_pairs.get(&id).is_some_and(|queue_pair| !queue_pair.is_error()) {
+            self.counters.broken_queue_pairs += 1;
+            self.raise_for(id, AsyncEventKind::QueuePairFatal);
+            self.fail(id);
+        }
+    }
+
+    /// Lets nothing be heard of a queue pair any more.
+    pub(super) fn silence(&mut self, id: u32) {
+        if let Some(queue_pair) = self.queue_pairs.get_mut(&id) {
+            queue_pair.is_silent = true;
+            queue_pair.phase = Phase::Error;
+        }
+    }
+
+    pub(super) fn destroy_queue_pair(&mut self, id: u32) {
+        let Some(queue_pair) = self.queue_pairs.remove(&id) else { return };
+        for span in queue_pair.spans.into_iter().flatten() {
+            self.ledger.remove(span);
+        }
+        let (number, context) = (queue_pair.number, queue_pair.context);
+        // Nobody is told of a queue pair whose number may soon be another's.
+        if let Some(context) = self.contexts.get_mut(&context) {
+            context.events.retain(|event| event.queue_pair_number != Some(number));
+        }
+        let bound = self
+            .windows
+            .iter_mut()
+            .filter(|(_, window)| window.bound.is_some_and(|bound| bound.queue_pair == id));
+        let mut has_older = false;
+        for (window_id, window) in bound {
+            window.bound = None;
+            has_older |= *window_id < id;
+        }
+        if has_older {
+            self.report(SimViolation::DestroyedBound { number });
+        }
+        self.forget_writes(
+            |origin| matches!(origin, Origin::Send { queue_pair, .. } if queue_pair == id),
+        );
+    }
+}

@@ -1,0 +1,252 @@
+//! Faults of simulated devices, as the queues above them see them. Time is tokio's, and paused.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use rpc_transport_rdma::memory::Sink;
+use rpc_transport_rdma::sim::{SimFaults, SimLoss, SimNetwork};
+use rpc_transport_rdma::verbs::{
+    AsyncEventKind, ConnectOptions, Port, PostError, Work, WorkStatus,
+};
+use tokio::time::Instant;
+
+use crate::rig::{End, Sizes, connected, connected_with, pattern, simulated};
+
+/// Between two looks; longer than a network takes one way.
+const STEP: Duration = Duration::from_millis(1);
+
+/// Far more looks than anything here takes.
+const STEPS_MAX: usize = 100_000;
+
+/// Drives both ends until a condition holds, letting the time pass.
+async fn pass_until(ends: &mut [End; 2], condition: impl Fn(&[End; 2]) -> bool) {
+    for _ in 0..STEPS_MAX {
+        let count: usize = ends.iter_mut().map(End::drive).sum();
+        if condition(ends) {
+            return;
+        }
+        if count == 0 {
+            tokio::time::sleep(STEP).await;
+        }
+    }
+    panic!("the condition does not hold after {STEPS_MAX} steps");
+}
+
+fn send(end: &mut End, count: usize) {
+    let batch: VecDeque<_> = (0..count).map(|i| end.send(&pattern(1000, i))).collect();
+    end.post_all(batch);
+}
+
+fn statuses(end: &End) -> Vec<WorkStatus> {
+    let failed = end.done.iter().filter_map(|done| done.outcome.err());
+    failed.map(|error| error.status).collect()
+}
+
+fn events(port: &Port) -> Vec<AsyncEventKind> {
+    let mut kinds = Vec::new();
+    let context = &mut Context::from_waker(Waker::noop());
+    while let Poll::Ready(event) = port.device.poll_async_event(context) {
+        kinds.push(event.unwrap().kind);
+    }
+    kinds
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cable_that_is_out_shorter_than_the_retries_costs_only_time() {
+    let (network, devices, ports) = simulated(2);
+    let mut ends = connected(&ports);
+    devices[1].link_down();
+    send(&mut ends[0], 3);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    devices[1].link_up();
+    pass_until(&mut ends, |ends| ends[1].messages.len() == 3 && ends[0].done.len() == 3).await;
+    assert_eq!(statuses(&ends[0]), []);
+    assert!(network.counters().timeouts > 0);
+    let seen = events(&ports[1]);
+    assert_eq!(seen, [AsyncEventKind::PortError, AsyncEventKind::PortActive]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cable_that_stays_out_ends_the_queue_pair_after_all_retries() {
+    let (_network, devices, ports) = simulated(3);
+    let options = ConnectOptions { timeout: 14, retry_count: 2, ..Default::default() };
+    let mut ends = connected_with(&ports, Sizes::default(), &options);
+    devices[0].link_down();
+    let start = Instant::now();
+    send(&mut ends[0], 3);
+    pass_until(&mut ends, |ends| ends[0].done.len() == 3).await;
+    // The first attempt and two more, each 67 ms, and a little for the timers' granularity.
+    let took = start.elapsed().as_millis();
+    assert!((201..220).contains(&took), "{took} ms");
+    // One completion names the first, as the whole batch asked for only one.
+    assert_eq!(statuses(&ends[0])[0], WorkStatus::RetryExceeded);
+    assert!(ends[0].has_all_slots() || !ends[0].done.is_empty());
+    assert!(ends[1].messages.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_is_not_ready_ends_a_sender_that_does_not_wait_for_ever() {
+    let (_network, _devices, ports) = simulated(4);
+    let options = ConnectOptions { rnr_retry: 3, rnr_timer: 20, ..Default::default() };
+    let sizes = Sizes { receive_slots: 1, ..Default::default() };
+    let mut ends = connected_with(&ports, sizes, &options);
+    ends[1].reposts = false;
+    let start = Instant::now();
+    send(&mut ends[0], 1);
+    pass_until(&mut ends, |ends| ends[0].done.len() == 1).await;
+    send(&mut ends[0], 1);
+    pass_until(&mut ends, |ends| ends[0].done.len() == 2).await;
+    assert_eq!(statuses(&ends[0]), [WorkStatus::ReceiverNotReady]);
+    let took = start.elapsed().as_millis();
+    assert!((30..50).contains(&took), "three waits of 10.24 ms, and it took {took} ms");
+    assert!(ends[1].queue_pair.is_ready(), "the receiver has done nothing wrong");
+}
+
+/// Everything that a correct program need not notice, all at once.
+async fn harmless_faults(seed: u64) -> (SimNetwork, Vec<Vec<u8>>) {
+    const COUNT: usize = 1500;
+    let (network, _devices, ports) = simulated(seed);
+    network.set_faults(SimFaults::harmless());
+    let mut ends = connected(&ports);
+    let len = 300_000;
+    let expected = pattern(len, 5);
+    let mut source = ends[1].sources.try_take(len).unwrap();
+    source.copy_from_slice(&expected);
+    let mut batch = VecDeque::new();
+    let mut next = 0;
+    let mut read_count = 0;
+    for _ in 0..STEPS_MAX {
+        if next < COUNT && batch.len() < 8 && ends[0].queue_pair.room() > 8 {
+            batch.push_back(ends[0].send(&pattern(20 + next % 700, next)));
+            next += 1;
+            if next % 50 == 0 {
+                let sink = ends[0].sinks.try_take(len).unwrap();
+                let sink = Arc::new(Sink::new(sink));
+                let remote = source.remote();
+                batch.push_back(Work::Read { sink, offset: 0, len: len as u32, remote });
+            }
+            ends[0].queue_pair.post(&mut batch).unwrap();
+            // Against the stream, so that sends and receives complete into the same queue.
+            if next % 4 == 0 && ends[1].queue_pair.room() > 0 {
+                let mut back = VecDeque::from([ends[1].send(b"back")]);
+                ends[1].queue_pair.post(&mut back).unwrap();
+            }
+        }
+        let count: usize = ends.iter_mut().map(End::drive).sum();
+        ends[1].done.clear();
+        for done in std::mem::take(&mut ends[0].done) {
+            done.outcome.unwrap();
+            if let Work::Read { sink, .. } = done.work {
+                let buffer = Arc::into_inner(sink).unwrap().into_buffer();
+                assert!(buffer[..] == expected[..], "seed {seed}: the bytes of a READ differ");
+                read_count += 1;
+            }
+        }
+        if ends[1].messages.len() == COUNT && ends[0].queue_pair.in_flight_len() == 0 {
+            break;
+        }
+        if count == 0 {
+            ends[0].queue_pair.post(&mut batch).unwrap();
+            tokio::time::sleep(STEP).await;
+        }
+    }
+    assert_eq!((ends[1].messages.len(), read_count), (COUNT, COUNT / 50), "seed {seed}");
+    (network, std::mem::take(&mut ends[1].messages))
+}
+
+#[tokio::test(start_paused = true)]
+async fn harmless_faults_come_and_nobody_above_notices() {
+    for seed in 0..5 {
+        let (network, messages) = harmless_faults(seed).await;
+        for (i, message) in messages.iter().enumerate() {
+            assert_eq!(*message, pattern(20 + i % 700, i), "seed {seed}, message {i}");
+        }
+        let counters = network.counters();
+        let came = [
+            counters.lost,
+            counters.timeouts,
+            counters.receiver_not_ready,
+            counters.late_writes,
+            counters.reordered_completions,
+            counters.refused_posts,
+        ];
+        assert!(came.iter().all(|count| *count > 0), "seed {seed}: {counters:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seed_repeats_its_run_exactly() {
+    let mut first = harmless_faults(77).await.0.counters();
+    let second = harmless_faults(77).await.0.counters();
+    assert_eq!(first, second);
+    first = harmless_faults(78).await.0.counters();
+    assert_ne!(first, second, "another seed is another run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_device_gives_everything_back_or_nothing_until_it_is_destroyed() {
+    for loss in [SimLoss::Flushed, SimLoss::Silent] {
+        let (network, devices, ports) = simulated(5);
+        let mut ends = connected(&ports);
+        ends[1].reposts = false;
+        send(&mut ends[0], 10);
+        devices[0].lose(loss);
+        for _ in 0..100 {
+            ends.iter_mut().for_each(|end| drop(end.completions.poll(&mut Vec::new())));
+            tokio::time::sleep(STEP).await;
+        }
+        assert!(events(&ports[0]).contains(&AsyncEventKind::DeviceFatal));
+        let mut batch = VecDeque::from([ends[0].send(b"too late")]);
+        let posted = ends[0].queue_pair.post(&mut batch);
+        assert!(matches!(posted, Err(PostError::Device { accepted: 0, .. })), "{posted:?}");
+        drop(batch);
+        let slots = Arc::clone(&ends[0].slots);
+        drop(ends);
+        assert_eq!(slots.available(), slots.count() as usize, "{loss:?}");
+        drop((slots, ports));
+        assert_eq!(network.census(), Default::default(), "{loss:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_completion_queue_is_an_error_to_poll() {
+    let (_network, devices, ports) = simulated(6);
+    let mut ends = connected(&ports);
+    devices[0].break_completion_queues();
+    assert!(ends[0].completions.poll(&mut Vec::new()).is_err());
+    let seen = events(&ports[0]);
+    assert!(seen.contains(&AsyncEventKind::CompletionQueueError), "{seen:?}");
+    assert_eq!(ends[1].drive(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_pair_that_cannot_be_destroyed_keeps_its_memory() {
+    let (network, devices, ports) = simulated(7);
+    let mut ends = connected(&ports);
+    send(&mut ends[0], 4);
+    let slots = Arc::clone(&ends[0].slots);
+    devices[0].fail_destructions(1);
+    drop(ends);
+    assert_eq!(slots.available(), slots.count() as usize - 4);
+    assert_eq!(network.census().queue_pairs, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_held_back_comes_in_the_end() {
+    let (network, _devices, ports) = simulated(8);
+    let mut faults = SimFaults::default();
+    faults.delayed_event = 1.0;
+    network.set_faults(faults);
+    let mut ends = connected(&ports);
+    for round in 1..=50 {
+        ends[1].completions.arm().unwrap();
+        send(&mut ends[0], 1);
+        ends[1].completions.wait().await.unwrap();
+        pass_until(&mut ends, |ends| ends[1].messages.len() == round && ends[0].done.len() == 1)
+            .await;
+        ends[0].done.clear();
+    }
+    assert!(network.counters().delayed_events >= 50);
+}
