@@ -7,6 +7,7 @@ mod bounded;
 mod cargo;
 mod check;
 mod demo;
+mod faults;
 mod interrupt;
 mod kernel;
 mod rdma_device;
@@ -23,6 +24,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum as _};
 
 use check::Step;
+use faults::FaultsOptions;
 use kernel::Series;
 use setup::Purpose;
 use suite::Transport;
@@ -69,6 +71,8 @@ enum Task {
         #[arg(long, value_enum, default_value_t = Series::V6_1)]
         kernel: Series,
     },
+    /// Break links, devices and processes in the virtual machine, and show what calls see of it.
+    Faults(FaultsOptions),
     /// Run a command in the Soft-RoCE virtual machine; its exit status becomes ours (124: time is
     /// over, 125: none).
     Vm(VmOptions),
@@ -112,6 +116,7 @@ fn run(task: Task) -> Result<ExitCode> {
             suite::run(&transports, kernel)?;
         }
         Task::Demo { kernel } => demo::run(kernel)?,
+        Task::Faults(options) => faults::run(&options)?,
         Task::Vm(options) => return Ok(ExitCode::from(vm::run(&options)?.exit_code())),
         Task::Batch { file } => batch::run_file(&file)?,
     }

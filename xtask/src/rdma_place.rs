@@ -17,7 +17,7 @@ use crate::vm::{self, VmEnd, VmOptions};
 pub(crate) const REQUIRED_VARIABLE: &str = "FARCALL_RDMA";
 
 /// A boot takes 5 to 13 s, and a busy machine may be ten times slower.
-const BOOT_LIMIT: Duration = Duration::from_secs(130);
+pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(130);
 
 /// Variables that change what programs print.
 const PASSED_ON: [&str; 2] = ["RUST_BACKTRACE", "RUST_LOG"];

@@ -14,6 +14,8 @@ mod counterpart;
 mod either;
 pub mod entries;
 mod failure;
+#[cfg(feature = "rdma")]
+pub mod faults;
 mod harness;
 mod interop;
 mod payload;

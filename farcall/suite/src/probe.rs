@@ -14,7 +14,7 @@ use crate::proto::{
     DownloadRequest, EchoReply, EchoRequest, FailRequest, ParkRequest, ProduceRequest,
     ReflectReply, ReflectRequest, RemainingReply, RemainingRequest, UploadReply,
 };
-use crate::streams;
+use crate::streams::{self, Digest};
 use crate::watch::{self, Reporter, Watch};
 
 /// The service.
@@ -45,6 +45,12 @@ impl ProbeRpc for Probe {
     async fn echo(&self, request: Request<EchoRequest>) -> Result<Response<EchoReply>, Status> {
         let EchoRequest { payload, tail } = request.into_inner();
         Ok(Response::new(EchoReply { payload, tail }))
+    }
+
+    async fn digest(&self, request: Request<EchoRequest>) -> Result<Response<UploadReply>, Status> {
+        let mut digest = Digest::default();
+        digest.add(&request.get_ref().payload);
+        Ok(Response::new(digest.into_reply()))
     }
 
     async fn produce(

@@ -32,6 +32,8 @@ pub(crate) enum Step {
     VmSuite,
     /// The demo, on RDMA devices.
     VmDemo,
+    /// The short rows of the fault matrix, in the virtual machine.
+    VmFaults,
 }
 
 impl Step {
@@ -45,7 +47,7 @@ impl Step {
             Self::Sim => &[Purpose::Checks],
             Self::Miri => &[],
             // The tests of xtask pack an initramfs.
-            Self::Unit | Self::VmVerbs | Self::VmSuite | Self::VmDemo => {
+            Self::Unit | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults => {
                 &[Purpose::Build, Purpose::Vm]
             }
         }
@@ -53,7 +55,10 @@ impl Step {
 
     /// Whether it runs programs on RDMA devices.
     pub(super) fn needs_devices(self) -> bool {
-        matches!(self, Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo)
+        matches!(
+            self,
+            Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults
+        )
     }
 
     /// The bound on each cargo command of the step: several times what it takes from nothing on two
@@ -64,7 +69,7 @@ impl Step {
             Self::Deny => 300,
             Self::Clippy | Self::Doc | Self::Sim => 1200,
             Self::Unit | Self::Miri => 1800,
-            Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo => {
+            Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults => {
                 crate::rdma_programs::BUILD_LIMIT.as_secs()
             }
         })

@@ -12,6 +12,7 @@ use super::summary::{Outcome, Summary};
 use crate::batch::Job;
 use crate::bounded::{self, command_line};
 use crate::cargo::Cargo;
+use crate::faults;
 use crate::interrupt;
 use crate::kernel::Series;
 use crate::rdma_place::RdmaPlace;
@@ -31,7 +32,8 @@ pub(crate) fn run(steps: &[Step], kernel: Series) -> Result<()> {
         purposes.extend(place.purposes());
     }
     setup::ensure(&purposes)?;
-    let mut runner = Runner { cargo: Cargo::new()?, place, built: HashMap::new() };
+    let machine = RdmaPlace::Vm(kernel);
+    let mut runner = Runner { cargo: Cargo::new()?, place, machine, built: HashMap::new() };
     let mut summary = Summary::default();
     for &step in steps {
         println!("=== {step}: {}", step.description());
@@ -64,6 +66,8 @@ pub(crate) fn list(steps: &[Step]) {
 struct Runner {
     cargo: Cargo,
     place: RdmaPlace,
+    /// The virtual machine, for what must not run on this host whatever devices it has.
+    machine: RdmaPlace,
     /// The jobs of a step, once its programs are built.
     built: HashMap<&'static str, Vec<Job>>,
 }
@@ -93,6 +97,11 @@ impl Runner {
             Step::VmVerbs => self.on_devices("verbs", rdma_programs::VERBS),
             Step::VmSuite => self.on_devices("suite", rdma_programs::SUITE),
             Step::VmDemo => self.on_devices("demo", rdma_programs::DEMO),
+            Step::VmFaults => {
+                let jobs = self.jobs("faults", faults::QUICK)?.to_vec();
+                self.machine.run(&jobs)?;
+                Ok(Outcome::Passed(None))
+            }
         }
     }
 
@@ -120,6 +129,7 @@ impl Runner {
             ("verbs", rdma_programs::VERBS),
             ("suite", rdma_programs::SUITE),
             ("demo", rdma_programs::DEMO),
+            ("faults", faults::QUICK),
         ];
         let mut count = 0;
         for (name, programs) in tables {

@@ -53,6 +53,11 @@ impl Exchange {
         self.folder.path().join("console")
     }
 
+    /// Whether the guest came so far as to start the command.
+    pub(super) fn is_started(&self) -> bool {
+        self.folder.path().join("started").exists()
+    }
+
     /// The exit status that the command left, if it came so far.
     pub(super) fn status(&self) -> Option<u8> {
         let text = fs::read_to_string(self.folder.path().join("status")).ok()?;

@@ -76,6 +76,7 @@ case $(<"$exchange/hosts") in
     2) one_device "$host" ;;
 esac
 must cd "$(<"$exchange/directory")"
+echo >"$exchange/started"
 env -i "${environment[@]}" "${command[@]}"
 echo $? >"$exchange/status"
 finish

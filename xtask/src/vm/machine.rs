@@ -123,7 +123,8 @@ impl Guest {
                 format!("ended without a status of the command (qemu: {qemu})")
             }
         };
-        eprintln!("xtask: guest {} {complaint}; the end of its console:", self.host);
+        let place = if self.exchange.is_started() { "in the command" } else { "while booting" };
+        eprintln!("xtask: guest {} {complaint}, {place}; the end of its console:", self.host);
         eprintln!("{}", self.exchange.console_end());
         Ok(if end == End::Expired { VmEnd::Expired } else { VmEnd::NoStatus })
     }

@@ -5,7 +5,7 @@
 //! `soak` a long one: `cargo run --release -p farcall-suite --bin soak -- tcp`.
 
 mod call;
-mod memory;
+pub(crate) mod memory;
 mod run;
 mod tally;
 

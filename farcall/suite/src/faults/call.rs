@@ -1,0 +1,224 @@
+//! One call of each kind, with every byte of it checked.
+
+use std::fmt;
+
+use bytes::Bytes;
+use farcall::{Code, NotExecuted, Status};
+use fastrand::Rng;
+use futures::stream;
+
+use crate::payload;
+use crate::proto::probe_rpc::ProbeStub;
+use crate::proto::{DownloadRequest, EchoRequest, ProduceRequest, UploadReply};
+use crate::streams::Digest;
+
+/// The longest message of a stream; the usual ones are small.
+const STREAMED_MAX: usize = 32 << 10;
+
+/// A large message: dozens of packets, and a READ of its own over RDMA.
+const LARGE: usize = 256 << 10;
+
+/// A small message: in one packet, and in one receive slot over RDMA.
+const SMALL_MAX: usize = 100;
+
+/// Messages of one stream.
+const MESSAGES: usize = 6;
+
+/// The kinds of calls, and where their payload is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    UnarySmall,
+    UnaryUp,
+    UnaryDown,
+    ClientStream,
+    ServerStream,
+    Bidi,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 6] = [
+        Self::UnarySmall,
+        Self::UnaryUp,
+        Self::UnaryDown,
+        Self::ClientStream,
+        Self::ServerStream,
+        Self::Bidi,
+    ];
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::UnarySmall => "unary small",
+            Self::UnaryUp => "unary large up",
+            Self::UnaryDown => "unary large down",
+            Self::ClientStream => "client stream",
+            Self::ServerStream => "server stream",
+            Self::Bidi => "bidi",
+        })
+    }
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    /// With the right answer.
+    Answered,
+    /// With an answer whose bytes are not the right ones.
+    WrongBytes,
+    /// With a status that says that it was not executed.
+    NotExecuted(i32),
+    /// With a status that leaves that open.
+    Failed(i32),
+    /// Not at all, within the bound on everything.
+    Endless,
+}
+
+impl End {
+    fn of(status: &Status) -> Self {
+        let code = status.code() as i32;
+        if NotExecuted::is_said_by(status) { Self::NotExecuted(code) } else { Self::Failed(code) }
+    }
+
+    /// The status's code, if it is one.
+    pub(super) fn code(self) -> Option<Code> {
+        match self {
+            Self::NotExecuted(code) | Self::Failed(code) => Some(Code::from_i32(code)),
+            Self::Answered | Self::WrongBytes | Self::Endless => None,
+        }
+    }
+}
+
+/// Bytes that an answer had to have and has not.
+struct WrongBytes;
+
+/// How a call can go wrong.
+enum Wrong {
+    Status(Status),
+    Bytes,
+}
+
+impl From<Status> for Wrong {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<WrongBytes> for Wrong {
+    fn from(_: WrongBytes) -> Self {
+        Self::Bytes
+    }
+}
+
+/// What makes calls of one kind.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    stub: ProbeStub,
+    kind: Kind,
+    /// Where payloads are cut from.
+    source: Bytes,
+    dice: Rng,
+}
+
+impl Caller {
+    pub(super) fn new(stub: ProbeStub, kind: Kind, seed: u64) -> Self {
+        Self { stub, kind, source: payload(seed, 2 * LARGE), dice: Rng::with_seed(seed) }
+    }
+
+    /// Makes one call; a failure comes with its words.
+    pub(super) async fn call(&mut self) -> (End, Option<String>) {
+        let result = match self.kind {
+            Kind::UnarySmall => self.unary_small().await,
+            Kind::UnaryUp => self.unary_up().await,
+            Kind::UnaryDown => self.unary_down().await,
+            Kind::ClientStream => self.client_stream().await,
+            Kind::ServerStream => self.server_stream().await,
+            Kind::Bidi => self.bidi().await,
+        };
+        match result {
+            Ok(()) => (End::Answered, None),
+            Err(Wrong::Bytes) => (End::WrongBytes, None),
+            Err(Wrong::Status(status)) => {
+                (End::of(&status), Some(format!("{:?}: {}", status.code(), status.message())))
+            }
+        }
+    }
+
+    async fn unary_small(&mut self) -> Result<(), Wrong> {
+        let sent = self.message(SMALL_MAX);
+        let reply = self.stub.echo(sent.clone()).await?.into_inner();
+        Ok(same(&reply.payload, &sent.payload)?)
+    }
+
+    async fn unary_up(&mut self) -> Result<(), Wrong> {
+        let start = self.dice.usize(0..LARGE);
+        let payload = self.source.slice(start..start + LARGE);
+        let expected = digest([&payload]);
+        let request = EchoRequest { payload, ..Default::default() };
+        let reply = self.stub.digest(request).await?.into_inner();
+        Ok(same(&reply, &expected)?)
+    }
+
+    async fn unary_down(&mut self) -> Result<(), Wrong> {
+        let seed = self.dice.u64(..);
+        let request = ProduceRequest { seed, len: LARGE as u64 };
+        let reply = self.stub.produce(request).await?.into_inner();
+        Ok(same(&reply.payload, &payload(seed, LARGE))?)
+    }
+
+    async fn client_stream(&mut self) -> Result<(), Wrong> {
+        let messages = self.messages();
+        let expected = digest(messages.iter().map(|message| &message.payload));
+        let reply = self.stub.upload(stream::iter(messages)).await?.into_inner();
+        Ok(same(&reply, &expected)?)
+    }
+
+    async fn server_stream(&mut self) -> Result<(), Wrong> {
+        let mut messages = Vec::new();
+        for message in self.messages() {
+            let (seed, len) = (self.dice.u64(..), message.payload.len() as u64);
+            messages.push(ProduceRequest { seed, len });
+        }
+        let request = DownloadRequest { messages: messages.clone(), ..Default::default() };
+        let mut replies = self.stub.download(request).await?.into_inner();
+        for ProduceRequest { seed, len } in messages {
+            let reply = replies.message().await?.ok_or(WrongBytes)?;
+            let len = usize::try_from(len).map_err(|_| WrongBytes)?;
+            same(&reply.payload, &payload(seed, len))?;
+        }
+        Ok(same(&replies.message().await?, &None)?)
+    }
+
+    async fn bidi(&mut self) -> Result<(), Wrong> {
+        let messages = self.messages();
+        let mut replies = self.stub.chat(stream::iter(messages.clone())).await?.into_inner();
+        for message in messages {
+            let reply = replies.message().await?.ok_or(WrongBytes)?;
+            same(&reply.payload, &message.payload)?;
+        }
+        Ok(same(&replies.message().await?, &None)?)
+    }
+
+    /// The messages of a stream: small ones, and one of any length.
+    fn messages(&mut self) -> Vec<EchoRequest> {
+        let long = self.dice.usize(0..MESSAGES);
+        let len_max = |index| if index == long { STREAMED_MAX } else { SMALL_MAX };
+        (0..MESSAGES).map(|index| self.message(len_max(index))).collect()
+    }
+
+    fn message(&mut self, len_max: usize) -> EchoRequest {
+        let len = self.dice.usize(1..=len_max);
+        let start = self.dice.usize(0..LARGE);
+        EchoRequest { payload: self.source.slice(start..start + len), ..Default::default() }
+    }
+}
+
+fn digest<'a>(payloads: impl IntoIterator<Item = &'a Bytes>) -> UploadReply {
+    let mut digest = Digest::default();
+    payloads.into_iter().for_each(|payload| digest.add(payload));
+    digest.into_reply()
+}
+
+fn same<T: PartialEq>(found: &T, expected: &T) -> Result<(), WrongBytes> {
+    if found == expected { Ok(()) } else { Err(WrongBytes) }
+}

@@ -1,0 +1,53 @@
+//! What the lanes of a process counted of large frames whose calls were given up.
+
+use std::fmt;
+
+use farcall::LaneInfo;
+
+/// The sums over lanes. What each means says `CancellationStats` of the RDMA crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Cancellations {
+    pub(super) withdrawn: u64,
+    pub(super) not_started: u64,
+    pub(super) stopped: u64,
+    pub(super) completed: u64,
+    /// Each of these cost a connection.
+    pub(super) overdue: u64,
+    pub(super) pulls_stopped: u64,
+}
+
+impl Cancellations {
+    pub(super) fn of(lanes: &[LaneInfo]) -> Self {
+        let mut sum = Self::default();
+        for counted in lanes.iter().map(|lane| &lane.cancellations) {
+            sum.withdrawn += counted.withdrawn;
+            sum.not_started += counted.not_started;
+            sum.stopped += counted.stopped;
+            sum.completed += counted.completed;
+            sum.overdue += counted.overdue;
+            sum.pulls_stopped += counted.pulls_stopped;
+        }
+        sum
+    }
+
+    pub(super) fn to_counts(self) -> [u64; 6] {
+        let Self { withdrawn, not_started, stopped, completed, overdue, pulls_stopped } = self;
+        [withdrawn, not_started, stopped, completed, overdue, pulls_stopped]
+    }
+
+    pub(super) fn from_counts(counts: [u64; 6]) -> Self {
+        let [withdrawn, not_started, stopped, completed, overdue, pulls_stopped] = counts;
+        Self { withdrawn, not_started, stopped, completed, overdue, pulls_stopped }
+    }
+}
+
+impl fmt::Display for Cancellations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { withdrawn, not_started, stopped, completed, overdue, pulls_stopped } = self;
+        write!(
+            f,
+            "{withdrawn} frames taken back ({not_started} not begun, {stopped} stopped half-way, \
+             {completed} read whole, {overdue} overdue), {pulls_stopped} reads stopped"
+        )
+    }
+}

@@ -1,0 +1,50 @@
+//! Calls on the same connection that nobody gives up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use farcall::Status;
+use fastrand::Rng;
+
+use crate::proto::EchoRequest;
+use crate::proto::probe_rpc::ProbeStub;
+
+/// The longest payload: it takes a READ too, and all neighbours' together are shorter than
+/// [`LEN_MIN`](super::tally::LEN_MIN).
+const LEN_MAX: usize = 16 << 10;
+
+/// How long one call may take, among large ones, on an emulated processor.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Makes calls one after the other and checks every byte.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    pub(super) stub: ProbeStub,
+    pub(super) source: Bytes,
+    pub(super) dice: Rng,
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+impl Neighbour {
+    /// Calls until it is stopped; gives the number of calls.
+    pub(super) async fn run(mut self) -> Result<u64, Status> {
+        let mut calls = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            let len = self.dice.usize(1..=LEN_MAX);
+            let start = self.dice.usize(0..=self.source.len() - len);
+            let payload = self.source.slice(start..start + len);
+            let request = EchoRequest { payload: payload.clone(), ..Default::default() };
+            let answered = tokio::time::timeout(LIMIT, self.stub.echo(request)).await;
+            let reply = answered.map_err(|_| {
+                Status::deadline_exceeded(format!("a neighbour's call took over {LIMIT:?}"))
+            })??;
+            if reply.into_inner().payload != payload {
+                return Err(Status::data_loss("a neighbour got wrong bytes"));
+            }
+            calls += 1;
+        }
+        Ok(calls)
+    }
+}

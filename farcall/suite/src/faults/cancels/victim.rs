@@ -1,0 +1,162 @@
+//! Large calls that are given up at a random moment, mostly.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use farcall::{Config, LaneInfo, Status};
+use fastrand::Rng;
+use futures::future::{Either, select};
+use futures::{FutureExt, poll};
+
+use super::tally::{LEN_MIN, Moment, Tally};
+use crate::payload;
+use crate::proto::probe_rpc::ProbeStub;
+use crate::proto::{EchoRequest, ProduceRequest};
+use crate::streams::Digest;
+
+/// The longest payload.
+pub(super) const LEN_MAX: usize = 1 << 20;
+
+/// How long a call that is not given up may take, and remains of others may stay.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Between two looks at what a lane has on its way.
+const LOOK_INTERVAL: Duration = Duration::from_micros(200);
+
+/// Calls are given up after up to this long, which is about what one takes among others.
+const PATIENCE_MAX_US: u64 = 60_000;
+
+/// Turns of the runtime, at most, after which a call is given up that has been seen on its way.
+const TURNS_MAX: usize = 200;
+
+/// Where the payload goes.
+#[derive(Debug, Clone, Copy)]
+enum Direction {
+    Up,
+    Down,
+    Both,
+}
+
+/// Makes calls over one connection with a lane of its own.
+#[derive(Debug)]
+pub(super) struct Victim {
+    pub(super) stub: ProbeStub,
+    pub(super) config: Config,
+    pub(super) source: Bytes,
+    pub(super) dice: Rng,
+}
+
+impl Victim {
+    /// Makes so many calls. An error is an end that giving up does not explain.
+    pub(super) async fn run(&mut self, count: u64) -> Result<Tally, Status> {
+        let mut tally = Tally::default();
+        for _ in 0..count {
+            tally.add(self.one().await?);
+        }
+        Ok(tally)
+    }
+
+    async fn one(&mut self) -> Result<Moment, Status> {
+        // Half of the calls begin among what those before them have left.
+        let is_quiet = self.dice.bool();
+        if is_quiet {
+            self.until(|lane| !is_busy(lane)).await?;
+        }
+        let direction = self.dice.choice([Direction::Up, Direction::Down, Direction::Both]);
+        let call = self.call(direction.unwrap_or(Direction::Both));
+        let mut call = pin!(call);
+        let how = self.dice.u8(0..10);
+        if how == 0 {
+            return match poll!(&mut call) {
+                std::task::Poll::Ready(result) => result.map(|()| Moment::Answered),
+                std::task::Poll::Pending => Ok(Moment::FirstPoll),
+            };
+        }
+        if how == 1 {
+            let answered = tokio::time::timeout(LIMIT, call).await;
+            let late = |_| Status::deadline_exceeded(format!("a call took over {LIMIT:?}"));
+            return answered.map_err(late)?.map(|()| Moment::Answered);
+        }
+        let patience = Duration::from_micros(self.dice.u64(0..PATIENCE_MAX_US));
+        let turns = self.dice.usize(0..TURNS_MAX);
+        let moment = self.moment(how < 6, patience, turns);
+        match select(call, pin!(moment)).await {
+            Either::Left((result, _)) => result.map(|()| Moment::Answered),
+            Either::Right((waited, _)) => {
+                waited?;
+                Ok(if is_quiet { Moment::of(&self.lane()) } else { Moment::Crowded })
+            }
+        }
+    }
+
+    /// Waits for the moment to give up: after a time, or a little after something large is on its
+    /// way.
+    async fn moment(&self, by_time: bool, patience: Duration, turns: usize) -> Result<(), Status> {
+        if by_time {
+            tokio::time::sleep(patience).await;
+            return Ok(());
+        }
+        self.until(is_busy).await?;
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    async fn until(&self, holds: impl Fn(&LaneInfo) -> bool) -> Result<(), Status> {
+        let waiting = async {
+            while !holds(&self.lane()) {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, waiting).await.map_err(|_| {
+            Status::deadline_exceeded(format!("the lane stays as it is: {:?}", self.lane()))
+        })
+    }
+
+    fn lane(&self) -> LaneInfo {
+        let mut lanes = self.config.rdma_lanes();
+        lanes.pop().expect("the connection has a lane, and its configuration no other")
+    }
+
+    /// One call of a random length, with every byte checked if it comes to its end.
+    fn call(
+        &mut self,
+        direction: Direction,
+    ) -> impl Future<Output = Result<(), Status>> + Send + use<> {
+        let (stub, seed) = (self.stub.clone(), self.dice.u64(..));
+        let len = self.dice.usize(LEN_MIN..=LEN_MAX);
+        let start = self.dice.usize(0..=self.source.len() - len);
+        let sent = self.source.slice(start..start + len);
+        let request = EchoRequest { payload: sent.clone(), ..Default::default() };
+        match direction {
+            Direction::Up => async move {
+                let reply = stub.digest(request).await?.into_inner();
+                let mut digest = Digest::default();
+                digest.add(&sent);
+                same(reply == digest.into_reply(), "the server got")
+            }
+            .boxed(),
+            Direction::Down => async move {
+                let request = ProduceRequest { seed, len: len as u64 };
+                let reply = stub.produce(request).await?.into_inner();
+                same(reply.payload == payload(seed, len), "we got")
+            }
+            .boxed(),
+            Direction::Both => async move {
+                let reply = stub.echo(request).await?.into_inner();
+                same(reply.payload == sent, "we got back")
+            }
+            .boxed(),
+        }
+    }
+}
+
+fn is_busy(lane: &LaneInfo) -> bool {
+    lane.source_bytes_in_use.max(lane.sink_bytes_in_use) >= LEN_MIN as u64
+}
+
+fn same(is_same: bool, whose: &str) -> Result<(), Status> {
+    if is_same { Ok(()) } else { Err(Status::data_loss(format!("{whose} wrong bytes"))) }
+}

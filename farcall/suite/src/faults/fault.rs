@@ -1,0 +1,164 @@
+//! What can be broken, and how it is mended.
+
+use std::time::Duration;
+
+use super::FaultError;
+use super::command::until;
+use super::device::queue_pairs;
+use super::lab::Lab;
+use super::newcomer;
+use super::process::Process;
+
+/// What a device may take to be removed: the kernel waits for those who use it, and Soft-RoCE up to
+/// 50 s for a queue pair of which a packet is still on its way.
+const REMOVE_LIMIT: Duration = Duration::from_secs(120);
+
+/// What the server may take to notice that a client was killed, and the kernel to clean up.
+const FORGET_LIMIT: Duration = Duration::from_secs(20);
+
+/// A fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// None, for comparison.
+    Nothing,
+    /// The server is killed; mended, another one listens in its place.
+    KillServer,
+    /// The server goes in order; mended, another one listens in its place.
+    RestartServer,
+    /// The server is stopped; mended, it goes on.
+    StopServer,
+    /// Another client is killed amid its calls.
+    KillClient,
+    /// The cable is pulled, and both ends know it.
+    LinkDown,
+    /// Every packet, both ways, is treated as netem's words say.
+    Netem(&'static str),
+    /// Packets of RDMA disappear, both ways, and nothing else does.
+    RdmaBlackhole,
+    /// The server's RDMA device is removed; mended, it is added again.
+    RemoveDevice,
+    /// The other machine's end of the link is cut, which nothing tells this one.
+    FarLinkDown,
+    /// As that, and the server is killed; mended, the machine is back with another server, as
+    /// after a crash.
+    FarHostReborn,
+}
+
+/// A fault that is there.
+#[derive(Debug)]
+pub(super) enum Broken {
+    Nothing,
+    NoServer,
+    StoppedServer,
+    DeadClient { pairs: usize },
+    LinkDown,
+    Netem,
+    RdmaBlackhole,
+    NoDevice,
+    FarLinkDown,
+    FarHostDead,
+}
+
+impl Fault {
+    /// What has to be there beforehand.
+    pub(super) fn prepare(self, lab: &mut Lab) -> Result<(), FaultError> {
+        if self == Self::KillClient {
+            let authority = lab.authority.clone();
+            let (process, _calling) = Process::start("client", &["call", &authority])?;
+            lab.neighbour = Some(process);
+        }
+        Ok(())
+    }
+
+    /// Breaks it.
+    pub(super) fn make(self, lab: &mut Lab) -> Result<Broken, FaultError> {
+        Ok(match self {
+            Self::Nothing => Broken::Nothing,
+            Self::KillServer => {
+                lab.take_server()?.kill()?;
+                Broken::NoServer
+            }
+            Self::RestartServer => {
+                lab.end_server()?;
+                Broken::NoServer
+            }
+            Self::StopServer => {
+                lab.server()?.stop()?;
+                Broken::StoppedServer
+            }
+            Self::KillClient => {
+                let pairs = queue_pairs()?.len();
+                lab.take_neighbour()?.kill()?;
+                Broken::DeadClient { pairs }
+            }
+            Self::LinkDown => {
+                lab.cable()?.near.down()?;
+                Broken::LinkDown
+            }
+            Self::Netem(words) => {
+                let cable = lab.cable()?;
+                cable.near.emulate(words)?;
+                cable.far.emulate(words)?;
+                Broken::Netem
+            }
+            Self::RdmaBlackhole => {
+                let cable = lab.cable()?;
+                cable.near.drop_rdma()?;
+                cable.far.drop_rdma()?;
+                Broken::RdmaBlackhole
+            }
+            Self::RemoveDevice => {
+                let removal = lab.cable()?.device.remove()?;
+                newcomer::check(lab)?;
+                removal.wait(REMOVE_LIMIT)?;
+                Broken::NoDevice
+            }
+            Self::FarLinkDown => {
+                lab.far_host()?.ask("down")?;
+                Broken::FarLinkDown
+            }
+            Self::FarHostReborn => {
+                lab.far_host()?.ask("down")?;
+                lab.far_host()?.ask("kill")?;
+                Broken::FarHostDead
+            }
+        })
+    }
+}
+
+impl Broken {
+    /// Mends it, and says what was found in passing.
+    pub(super) fn mend(self, lab: &mut Lab) -> Result<Vec<String>, FaultError> {
+        let mut remarks = Vec::new();
+        match self {
+            Self::Nothing => {}
+            Self::NoServer => lab.start_server()?,
+            Self::StoppedServer => lab.server()?.go_on()?,
+            Self::DeadClient { pairs } => {
+                // A queue pair on each side.
+                let gone = until("the end of the dead client's queue pairs", FORGET_LIMIT, || {
+                    Ok(queue_pairs()?.len() + 2 <= pairs)
+                })?;
+                remarks.push(format!("the dead client's queue pairs were gone after {gone:.1?}"));
+            }
+            Self::LinkDown => lab.cable()?.near.up()?,
+            Self::Netem => {
+                let cable = lab.cable()?;
+                cable.near.emulate_nothing()?;
+                cable.far.emulate_nothing()?;
+            }
+            Self::RdmaBlackhole => {
+                let cable = lab.cable()?;
+                cable.near.let_rdma_in()?;
+                cable.far.let_rdma_in()?;
+            }
+            Self::NoDevice => lab.cable()?.device.add()?,
+            Self::FarLinkDown => lab.far_host()?.ask("up").map(drop)?,
+            Self::FarHostDead => {
+                lab.start_server()?;
+                lab.far_host()?.ask("up")?;
+            }
+        }
+        Ok(remarks)
+    }
+}

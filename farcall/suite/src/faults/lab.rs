@@ -1,0 +1,156 @@
+//! The place of a row: the machine's devices and links, and the server process.
+
+use std::net::IpAddr;
+
+use tokio::runtime::Runtime;
+
+use super::FaultError;
+use super::device::Device;
+use super::far_host::{FarHost, obey};
+use super::link::Link;
+use super::process::Process;
+use super::serve::Report;
+
+/// The addresses of the two devices of one machine.
+const CLIENT: &str = "10.0.0.1";
+const SERVER: &str = "10.0.1.1";
+
+/// The address of the first of two machines, where the server is.
+const FAR_SERVER: &str = "10.0.2.1";
+
+/// The variable that the virtual machine sets.
+const MACHINE_VARIABLE: &str = "FARCALL_VM_HOST";
+
+/// Everything that faults act on.
+#[derive(Debug)]
+pub(super) struct Lab {
+    pub(super) runtime: Runtime,
+    /// Where the server listens, and those that come in its place.
+    pub(super) authority: String,
+    place: Place,
+    server: Option<Process>,
+    pub(super) neighbour: Option<Process>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Cable(Cable),
+    TwoHosts(FarHost),
+}
+
+/// Both ends of a cable, and the device at the server's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cable {
+    /// The client's end.
+    pub(super) near: Link,
+    /// The server's end.
+    pub(super) far: Link,
+    /// The server's device.
+    pub(super) device: Device,
+}
+
+impl Lab {
+    /// The devices of this machine, which has to be the virtual one. Nothing is started yet.
+    pub(super) fn on_one_host() -> Result<Self, FaultError> {
+        check_machine()?;
+        let far = Link::of(address(SERVER)?)?;
+        let device = Device::on(far.interface())?;
+        let cable = Cable { near: Link::of(address(CLIENT)?)?, far, device };
+        Self::new(SERVER, Place::Cable(cable))
+    }
+
+    /// This machine and another one, where the server is.
+    pub(super) fn on_two_hosts() -> Result<Self, FaultError> {
+        check_machine()?;
+        Self::new(FAR_SERVER, Place::TwoHosts(FarHost::find()?))
+    }
+
+    fn new(server: &str, place: Place) -> Result<Self, FaultError> {
+        let authority = format!("{server}:0");
+        Ok(Self { runtime: runtime()?, authority, place, server: None, neighbour: None })
+    }
+
+    pub(super) fn cable(&self) -> Result<&Cable, FaultError> {
+        match &self.place {
+            Place::Cable(cable) => Ok(cable),
+            Place::TwoHosts(_) => Err(FaultError::Missing("cable with both ends".to_owned())),
+        }
+    }
+
+    pub(super) fn far_host(&mut self) -> Result<&mut FarHost, FaultError> {
+        match &mut self.place {
+            Place::TwoHosts(far) => Ok(far),
+            Place::Cable(_) => Err(FaultError::Missing("second machine beside it".to_owned())),
+        }
+    }
+
+    /// Starts a server: the first one on any port, the next one where that was.
+    pub(super) fn start_server(&mut self) -> Result<(), FaultError> {
+        if let Place::TwoHosts(far) = &mut self.place {
+            self.authority = far.ask("start")?;
+            return Ok(());
+        }
+        let (process, authority) = Process::start("server", &["serve", &self.authority])?;
+        (self.server, self.authority) = (Some(process), authority);
+        Ok(())
+    }
+
+    /// The server, where it is on this machine.
+    pub(super) fn server(&mut self) -> Result<&mut Process, FaultError> {
+        self.server.as_mut().ok_or(FaultError::Ended { role: "server" })
+    }
+
+    pub(super) fn take_server(&mut self) -> Result<Process, FaultError> {
+        self.server.take().ok_or(FaultError::Ended { role: "server" })
+    }
+
+    pub(super) fn take_neighbour(&mut self) -> Result<Process, FaultError> {
+        self.neighbour.take().ok_or(FaultError::Ended { role: "client" })
+    }
+
+    /// What the server says of itself.
+    pub(super) fn report(&mut self) -> Result<Report, FaultError> {
+        let line = match &mut self.place {
+            Place::TwoHosts(far) => far.ask("report")?,
+            Place::Cable(_) => self.server()?.ask("report")?,
+        };
+        Report::from_line(&line)
+    }
+
+    /// Ends the server in order.
+    pub(super) fn end_server(&mut self) -> Result<(), FaultError> {
+        match &mut self.place {
+            Place::TwoHosts(far) => far.ask("end").map(drop),
+            Place::Cable(_) => self.take_server()?.end(),
+        }
+    }
+}
+
+/// The role of the first of two machines: has a server when it is told to, and a link.
+pub(super) fn be_far_host() -> Result<(), FaultError> {
+    check_machine()?;
+    obey(&format!("{FAR_SERVER}:0"), &Link::of(address(FAR_SERVER)?)?)
+}
+
+/// Whether a server at that address is on another machine than its clients.
+pub(super) fn is_far(authority: &str) -> bool {
+    authority.starts_with(&format!("{FAR_SERVER}:"))
+}
+
+/// Refuses to break anything outside of the virtual machine.
+fn check_machine() -> Result<(), FaultError> {
+    match std::env::var_os(MACHINE_VARIABLE) {
+        Some(_) => Ok(()),
+        None => Err(FaultError::NotInMachine),
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr, FaultError> {
+    text.parse().map_err(|_| FaultError::Missing(format!("address {text}")))
+}
+
+/// A runtime of two threads, as many as the machine has processors.
+fn runtime() -> Result<Runtime, FaultError> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.worker_threads(2).enable_all().build()?)
+}

@@ -1,0 +1,233 @@
+//! Calls of every kind over every column, one after the other, until they are told to stop.
+//!
+//! Calls have no deadline: that they end is the transport's doing. What does not end within
+//! [`CALL_LIMIT`] is given up, and counts as endless.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use farcall::{Address, Channel, Config, ConnectionInfo, Keepalive, RdmaConfig};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::FaultError;
+use super::call::{Caller, End, Kind};
+use super::column::Column;
+use super::command::until;
+use super::lab::is_far;
+use super::sample::Sample;
+use crate::proto::probe_rpc::ProbeStub;
+
+/// How both sides look for a peer that is gone: found within 8 s, which is not so short that a few
+/// lost packets in a row, sent again at growing intervals, would pass for a dead peer.
+pub(super) const KEEPALIVE: Keepalive =
+    Keepalive { interval: Duration::from_secs(2), timeout: Duration::from_secs(4) };
+
+/// The bound on a handshake, so that a silent peer does not make attempts to connect the longest
+/// calls.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Beyond what any row allows.
+const CALL_LIMIT: Duration = Duration::from_secs(45);
+
+/// So many ways in which calls failed are told.
+const WORDS_MAX: usize = 12;
+
+/// After a failure the next call waits, as a sensible client would.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// So many answers of each kind, before anything is broken, show that all is well.
+const ANSWERS_FIRST: usize = 2;
+
+/// The bound on those; on emulated processors a connection takes a second.
+const FIRST_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a queue pair waits for an acknowledgement between two emulated machines, as verbs
+/// number it: 4.096 us x 2^this, 0.5 s. Four processors that are emulated on two, or fewer, answer
+/// later than the 67 ms of the default.
+const PATIENT_TIMEOUT: u8 = 17;
+
+/// The rules of clients of the server at an address, and its own.
+pub(super) fn config(authority: &str) -> Config {
+    let config = Config::default();
+    let config = config.with_keepalive(KEEPALIVE).with_handshake_timeout(HANDSHAKE_TIMEOUT);
+    if !is_far(authority) {
+        return config;
+    }
+    let mut rdma = RdmaConfig::default();
+    rdma.connect.timeout = PATIENT_TIMEOUT;
+    config.with_rdma(rdma)
+}
+
+/// The calls of all columns.
+#[derive(Debug)]
+pub(super) struct Load {
+    lanes: Vec<(Column, Channel)>,
+    seen: Arc<Seen>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    stop: AtomicBool,
+    samples: Mutex<Vec<Sample>>,
+    /// Every way in which calls failed, in words, once.
+    words: Mutex<BTreeSet<String>>,
+}
+
+impl Load {
+    /// Starts calling the server at `authority`.
+    pub(super) fn start(
+        runtime: &Handle,
+        authority: &str,
+        columns: &[Column],
+    ) -> Result<Self, FaultError> {
+        let _entered = runtime.enter();
+        let mut load = Self { lanes: Vec::new(), seen: Arc::default(), workers: Vec::new() };
+        for &column in columns {
+            let channel = channel(column, authority)?;
+            for kind in Kind::ALL {
+                let seed = ((column as u64) << 8) | kind as u64;
+                let caller = Caller::new(ProbeStub::new(channel.clone()), kind, seed);
+                let seen = Arc::clone(&load.seen);
+                load.workers.push(runtime.spawn(work(caller, column, kind, seen)));
+            }
+            load.lanes.push((column, channel));
+        }
+        Ok(load)
+    }
+
+    /// Waits for the first answers of every kind.
+    pub(super) fn until_answered(&self) -> Result<Duration, FaultError> {
+        let answered = until("answers to calls of every kind", FIRST_LIMIT, || {
+            let samples = self.seen.samples();
+            let answers = |column: Column, kind: Kind| {
+                let mine = |sample: &&Sample| {
+                    (sample.column, sample.kind, sample.end) == (column, kind, End::Answered)
+                };
+                samples.iter().filter(mine).count()
+            };
+            let columns = self.lanes.iter().map(|(column, _)| *column);
+            let mut pairs = columns.flat_map(|column| Kind::ALL.map(|kind| (column, kind)));
+            Ok(pairs.all(|(column, kind)| answers(column, kind) >= ANSWERS_FIRST))
+        });
+        answered.inspect_err(|_| self.words().iter().for_each(|words| println!("  {words}")))
+    }
+
+    /// What there is by now.
+    pub(super) fn samples(&self) -> Vec<Sample> {
+        self.seen.samples().clone()
+    }
+
+    /// In which words calls failed, mostly.
+    pub(super) fn words(&self) -> Vec<String> {
+        let words = self.seen.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown: Vec<_> = words.iter().take(WORDS_MAX).cloned().collect();
+        if words.len() > WORDS_MAX {
+            shown.push(format!("and in {} other ways", words.len() - WORDS_MAX));
+        }
+        shown
+    }
+
+    /// What the connection of a column says.
+    pub(super) fn info(&self, column: Column) -> Option<ConnectionInfo> {
+        let lane = self.lanes.iter().find(|(other, _)| *other == column);
+        lane.and_then(|(_, channel)| channel.info())
+    }
+
+    /// Whether a column is where it is when nothing is wrong.
+    pub(super) fn is_home(&self, column: Column) -> bool {
+        self.info(column).is_some_and(|info| info.transport == column.transport())
+    }
+
+    /// Lets the calls in flight end, and starts no more.
+    pub(super) fn stop(&mut self) -> Result<(), FaultError> {
+        self.seen.stop.store(true, Ordering::Relaxed);
+        // A worker gives up a call that does not end, and so ends itself.
+        let limit = CALL_LIMIT + Duration::from_secs(10);
+        until("the end of the calls in flight", limit, || {
+            Ok(self.workers.iter().all(JoinHandle::is_finished))
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.workers.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Seen {
+    fn samples(&self) -> MutexGuard<'_, Vec<Sample>> {
+        // A list is whole between any two statements.
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A channel that connects at its first call, with devices of its own.
+pub(super) fn channel(column: Column, authority: &str) -> Result<Channel, FaultError> {
+    let address = format!("{}://{authority}", column.scheme());
+    let address: Address = address
+        .parse()
+        .map_err(|_| FaultError::Words { role: "server", words: authority.to_owned() })?;
+    Ok(farcall::channel(address, &config(authority)))
+}
+
+async fn work(mut caller: Caller, column: Column, kind: Kind, seen: Arc<Seen>) {
+    while !seen.stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        let ended = tokio::time::timeout(CALL_LIMIT, caller.call()).await;
+        let (end, words) = ended.unwrap_or((End::Endless, None));
+        seen.samples().push(Sample { column, kind, began, ended: Instant::now(), end });
+        if let Some(words) = words {
+            let mut all = seen.words.lock().unwrap_or_else(PoisonError::into_inner);
+            all.insert(format!("{column}: {}", without_ports(&words)));
+        }
+        if end != End::Answered {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The same words whatever port a connection had.
+fn without_ports(words: &str) -> String {
+    let mut pieces = words.split(':');
+    let mut shown = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        shown.push(':');
+        let rest = piece.trim_start_matches(|c: char| c.is_ascii_digit());
+        shown.push_str(if rest.len() < piece.len() { "N" } else { "" });
+        shown.push_str(rest);
+    }
+    shown
+}
+
+/// The other client's role: calls over RDMA for as long as the process lives, and says when calls
+/// of all kinds have been answered.
+///
+/// # Errors
+///
+/// When they are not.
+pub fn run_for_ever(runtime: &Handle, authority: &str) -> Result<(), FaultError> {
+    let load = Load::start(runtime, authority, &[Column::Rdma])?;
+    load.until_answered()?;
+    println!("calling");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_that_differ_in_ports_alone_are_said_once() {
+        let shown = without_ports("with 10.0.0.1:39608 <-> 10.0.1.1:1: rdma: no 2");
+        assert_eq!(shown, "with 10.0.0.1:N <-> 10.0.1.1:N: rdma: no 2");
+        assert_eq!(without_ports(""), "");
+    }
+}

@@ -1,0 +1,74 @@
+//! The last bound: whatever hangs in spite of all others is named, and the program ended.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The status of a program that hung.
+pub const HUNG_EXIT_CODE: i32 = 3;
+
+/// Longer than any wait within a step of a row.
+const STEP_LIMIT: Duration = Duration::from_secs(120);
+
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Looks after the steps of the rows.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    step: Arc<Mutex<Step>>,
+}
+
+#[derive(Debug)]
+struct Step {
+    row: String,
+    name: &'static str,
+    since: Instant,
+    limit: Duration,
+}
+
+impl Watchdog {
+    /// Starts watching.
+    pub(super) fn start() -> Self {
+        let step = Step {
+            row: String::new(),
+            name: "the beginning",
+            since: Instant::now(),
+            limit: STEP_LIMIT,
+        };
+        let step = Arc::new(Mutex::new(step));
+        let watched = Arc::clone(&step);
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(LOOK_INTERVAL);
+                let step = lock(&watched);
+                if step.since.elapsed() > step.limit {
+                    let Step { row, name, limit, .. } = &*step;
+                    println!("HUNG: {row}: {name} has not ended within {limit:?}");
+                    std::process::exit(HUNG_EXIT_CODE);
+                }
+            }
+        });
+        Self { step }
+    }
+
+    /// A row begins.
+    pub(super) fn enter_row(&self, row: &str) {
+        let mut step = lock(&self.step);
+        row.clone_into(&mut step.row);
+        step.since = Instant::now();
+    }
+
+    /// A step of the row begins.
+    pub(super) fn enter(&self, name: &'static str) {
+        self.enter_for(name, STEP_LIMIT);
+    }
+
+    /// A step of the row begins that may take longer than others.
+    pub(super) fn enter_for(&self, name: &'static str, limit: Duration) {
+        let mut step = lock(&self.step);
+        (step.name, step.since, step.limit) = (name, Instant::now(), limit);
+    }
+}
+
+fn lock(step: &Mutex<Step>) -> MutexGuard<'_, Step> {
+    step.lock().unwrap_or_else(PoisonError::into_inner)
+}
