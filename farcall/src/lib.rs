@@ -42,4 +42,6 @@ pub use rpc_transport_rdma::sim;
 #[cfg(any(feature = "rdma", feature = "sim"))]
 pub use rpc_transport_rdma::verbs::AsyncEventKind;
 #[cfg(any(feature = "rdma", feature = "sim"))]
-pub use rpc_transport_rdma::{DeviceStatus, LaneActivity, LaneInfo, PortChoice, RdmaConfig};
+pub use rpc_transport_rdma::{
+    DeviceStatus, LaneActivity, LaneInfo, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,
+};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::RkeyScope;
 use crate::device::PortChoice;
 use crate::verbs::ConnectOptions;
 
@@ -41,6 +42,9 @@ pub struct RdmaConfig {
     pub source_bytes_max: u64,
     /// Registered memory for large frames being received, in bytes: 512 MiB by default.
     pub sink_bytes_max: u64,
+    /// How far the keys reach that a peer is given to read large frames with:
+    /// [`RkeyScope::Auto`] by default.
+    pub rkey_scope: RkeyScope,
     /// The longest READ: 1 MiB by default, as long as several are outstanding.
     pub read_len_max: u32,
     /// READs outstanding on one connection at most: 16 by default. The peer may allow fewer.
@@ -57,8 +61,8 @@ pub struct RdmaConfig {
     /// How long a peer may take to let go of a large frame whose call was given up: 5 s by
     /// default. It has to stop between two READs of at most `read_len_max` bytes, which takes
     /// milliseconds, and its device gives up on a dead link after about half a second; longer
-    /// means that it does not run. Then the connection ends, because that alone takes the memory
-    /// back.
+    /// means that it does not run. Then its key is revoked if a window guards the memory; else
+    /// the connection ends, because that alone takes the memory back.
     pub cancel_timeout: Duration,
     /// How long a closing connection may take to finish what it was given: 5 s by default.
     pub close_timeout: Duration,
@@ -78,6 +82,7 @@ impl Default for RdmaConfig {
             connections_max: 256,
             source_bytes_max: 512 << 20,
             sink_bytes_max: 512 << 20,
+            rkey_scope: RkeyScope::Auto,
             read_len_max: 1 << 20,
             reads_max: 16,
             spin: Duration::from_micros(20),

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::devices::Reach;
 use crate::lane::{Kick, LaneShared};
 use crate::path::{Arrival, Outgoing, Path, Phase};
-use crate::verbs::Completion;
+use crate::verbs::{Completion, RemoteKey};
 
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a lane's default 256.
@@ -283,12 +283,12 @@ impl Connection {
         self.deliver(early.unwrap_or_default());
     }
 
-    /// Takes a message of the peer. For the lane's task.
-    pub(crate) fn handle_message(self: &Arc<Self>, message: &[u8]) {
+    /// Takes a message of the peer, and the key that it took away. For the lane's task.
+    pub(crate) fn handle_message(self: &Arc<Self>, message: &[u8], taken_key: Option<RemoteKey>) {
         let arrival = {
             let mut state = self.state();
             let State::Alive(path) = &mut *state else { return };
-            let result = path.handle_message(message, &self.counters);
+            let result = path.handle_message(message, taken_key, &self.counters);
             if path.is_proven && !self.proven.is_cancelled() {
                 self.proven.cancel();
             }

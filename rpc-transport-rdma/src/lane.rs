@@ -18,7 +18,6 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::RdmaConfig;
 use crate::account::Holding;
 use crate::cancellations::Cancellations;
 use crate::connection::Connection;
@@ -30,6 +29,7 @@ use crate::verbs::{
     Attachment, Completion, CompletionQueue, Device, ReceiveError, SharedReceiveQueue,
     SharedReceiveQueueConfig, VerbsError, WorkKind,
 };
+use crate::{RdmaConfig, RkeyScope};
 
 /// What those who come too late are told.
 const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
@@ -104,9 +104,10 @@ pub(crate) struct Place {
 }
 
 impl Lane {
-    /// Makes a lane on a device, and starts its task in the current tokio runtime.
+    /// Makes a lane on a device, and starts its task in the current tokio runtime. The scope of
+    /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
-        let sources = RegionPool::new(device, Access::Source, config.source_bytes_max);
+        let sources = RegionPool::new(device, source_access(config), config.source_bytes_max);
         let sinks = RegionPool::new(device, Access::Sink, config.sink_bytes_max);
         Self::start_with(device, config, [sources, sinks])
     }
@@ -165,6 +166,14 @@ impl Lane {
         };
         tokio::spawn(driver.run(stop.clone()));
         Ok(Self { shared, _stop: stop.drop_guard() })
+    }
+}
+
+/// What peers may do with the memory that large frames are sent from.
+fn source_access(config: &RdmaConfig) -> Access {
+    match config.rkey_scope {
+        RkeyScope::Window => Access::Windowed,
+        RkeyScope::Auto | RkeyScope::Region => Access::Source,
     }
 }
 
@@ -508,9 +517,10 @@ impl Driver {
         if let Some(connection) = &connection {
             self.cork(connection);
         }
+        let taken_key = completion.invalidated_key();
         let received = self.receives.receive(completion, |message| {
             if let Some(connection) = &connection {
-                connection.handle_message(message);
+                connection.handle_message(message, taken_key);
             }
         });
         match (received, connection) {

@@ -7,9 +7,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::RdmaConfig;
 use crate::lane::{Lane, LaneShared};
-use crate::verbs::{Device, VerbsError};
+use crate::verbs::Device;
 
 /// The lanes of all devices.
 #[derive(Debug, Default)]
@@ -34,31 +33,29 @@ fn choose(counts: impl IntoIterator<Item = usize>, lanes_max: usize) -> Choice {
 }
 
 impl Lanes {
-    /// The lane for a new connection on `device`; `attach` is told of a new one before anybody
-    /// else can find it.
+    /// The lane for a new connection on the device of this name, which has up to `lanes_max`.
+    /// Another is made by `make`, beside one that there is already; `attach` is told of it before
+    /// anybody else can find it.
     ///
     /// # Errors
     ///
-    /// What the system said when a lane is to be made and cannot be.
-    pub(crate) fn find(
+    /// What `make` says.
+    pub(crate) fn find<E>(
         &self,
-        device: &Device,
-        config: &RdmaConfig,
+        device: &str,
+        lanes_max: usize,
+        make: impl FnOnce(Option<&Lane>) -> Result<Lane, E>,
         attach: impl FnOnce(&Arc<LaneShared>),
-    ) -> Result<Arc<Lane>, VerbsError> {
+    ) -> Result<Arc<Lane>, E> {
         let mut all = self.lock();
-        let lanes = all.entry(device.name().to_owned()).or_default();
+        let lanes = all.entry(device.to_owned()).or_default();
         // One that has ended is replaced.
         lanes.retain(|lane| !lane.shared.is_dead());
         let counts = lanes.iter().map(|lane| lane.shared.connection_count());
-        if let Choice::Existing(index) = choose(counts, usize::from(config.lanes)) {
+        if let Choice::Existing(index) = choose(counts, lanes_max) {
             return Ok(Arc::clone(&lanes[index]));
         }
-        let lane = match lanes.first() {
-            Some(sibling) => sibling.start_sibling()?,
-            None => Lane::start(device, config)?,
-        };
-        let lane = Arc::new(lane);
+        let lane = Arc::new(make(lanes.first().map(|lane| &**lane))?);
         attach(&lane.shared);
         lanes.push(Arc::clone(&lane));
         Ok(lane)

@@ -42,6 +42,8 @@ mod pressure;
 #[forbid(unsafe_code)]
 mod puller;
 #[forbid(unsafe_code)]
+mod rkey_scope;
+#[forbid(unsafe_code)]
 mod shares;
 #[forbid(unsafe_code)]
 mod stall;
@@ -54,12 +56,18 @@ mod transport;
 #[forbid(unsafe_code)]
 mod upgrade;
 pub mod verbs;
+#[forbid(unsafe_code)]
+mod window_check;
+#[forbid(unsafe_code)]
+mod windows;
 
 pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
 pub use device::PortChoice;
 pub use devices::DeviceStatus;
+pub use rkey_scope::{RkeyScope, UnknownRkeyScope};
 pub use tally::LaneActivity;
 pub use upgrade::{LaneInfo, RdmaUpgrade};
 #[cfg(feature = "sim")]
 pub use verbs::sim;
+pub use window_check::{WindowFault, check_windows};

@@ -11,9 +11,10 @@
 //! pair is gone. What arrives becomes an [`Arrival`], which is delivered when the lock is released.
 
 mod cancelling;
+mod exposing;
 mod posting;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,7 +29,8 @@ use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Released};
 use crate::offered::Offered;
 use crate::puller::{Outcome, Puller, Wanted};
-use crate::verbs::{Completion, Done, QueuePair, Work};
+use crate::verbs::{Completion, Done, QueuePair, RemoteKey, Work};
+use crate::windows::{Exposed, Windows};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
@@ -91,6 +93,10 @@ pub(crate) struct Rules {
     pub(crate) window: u32,
     /// The most messages of an earlier path that can still arrive.
     pub(crate) stale_max: u32,
+    /// How many windows the connection may have; none means that offers go without.
+    pub(crate) windows_max: usize,
+    /// Whether the peer wants its keys taken away with releases, and we can do that.
+    pub(crate) takes_keys_away: bool,
 }
 
 #[derive(Debug)]
@@ -106,7 +112,12 @@ pub(crate) struct Path {
     control: VecDeque<MessageKind>,
     control_slots: Arc<SlotPool>,
     outgoing: VecDeque<Outgoing>,
-    offered: Offered<LargeBuffer>,
+    offered: Offered<Exposed<LargeBuffer>>,
+    windows: Windows<LargeBuffer>,
+    /// Transfers whose keys were revoked, and whose releases may come late.
+    revoked: HashSet<u32>,
+    /// The keys of what the peer offers, which our releases take away.
+    peer_keys: HashMap<u32, RemoteKey>,
     puller: Puller<Arc<Sink>>,
     /// Frames that were announced and will not come, of which the handler has to be told.
     withheld: Vec<([u8; HEADER_LEN], Withheld)>,
@@ -138,6 +149,9 @@ impl Path {
             control_slots,
             outgoing: VecDeque::new(),
             offered: Offered::default(),
+            windows: Windows::new(rules.windows_max),
+            revoked: HashSet::new(),
+            peer_keys: HashMap::new(),
             puller,
             withheld: Vec::new(),
             cancellations,
@@ -158,6 +172,7 @@ impl Path {
         self.control.is_empty()
             && self.outgoing.is_empty()
             && self.offered.is_empty()
+            && self.windows.is_idle()
             && self.puller.transfer_count() == 0
             && self.queue_pair.in_flight_len() == 0
     }
@@ -215,6 +230,7 @@ impl Path {
     pub(crate) fn handle_message(
         &mut self,
         message: &[u8],
+        taken_key: Option<RemoteKey>,
         counters: &Counters,
     ) -> Result<Option<Arrival>, ProtocolError> {
         let (header, body) = MessageHeader::parse(message)?;
@@ -223,6 +239,7 @@ impl Path {
             return self.handle_stale(header.epoch);
         }
         self.credits.handle_grant(header.grant)?;
+        self.check_taken_key(header.kind, taken_key)?;
         let arrival = match header.kind {
             MessageKind::Frame => {
                 counters.small_received.add(1);
@@ -231,10 +248,11 @@ impl Path {
             }
             MessageKind::Offer { transfer } => {
                 let offer = Offer::parse(body)?;
+                self.note_peer_key(transfer, &offer);
                 Some(Arrival::Offered { transfer, offer })
             }
             kind => {
-                self.handle_control(kind)?;
+                self.handle_control(kind, taken_key)?;
                 None
             }
         };
@@ -267,15 +285,18 @@ impl Path {
         Ok(None)
     }
 
-    fn handle_control(&mut self, kind: MessageKind) -> Result<(), ProtocolError> {
+    fn handle_control(
+        &mut self,
+        kind: MessageKind,
+        taken_key: Option<RemoteKey>,
+    ) -> Result<(), ProtocolError> {
         match kind {
             MessageKind::Release { transfer, outcome } => {
-                let released = self.offered.release(transfer)?;
-                if released.was_quarantined {
-                    self.cancellations.count_answer(outcome);
-                }
+                self.handle_release(transfer, outcome, taken_key)?;
             }
             MessageKind::Cancel { transfer } => {
+                // Its release may come so late that the peer has revoked the key itself.
+                self.peer_keys.remove(&transfer);
                 self.puller.stop(transfer, Withheld::GivenUp);
                 self.settle_stopped();
             }
@@ -323,6 +344,9 @@ impl Path {
                     counters.received_bytes.add(len.into());
                     self.handle_read(sink, arrivals);
                 }
+                Work::Bind(binding) if outcome.is_ok() => self.windows.handle_bound(binding),
+                Work::Invalidate(binding) if outcome.is_ok() => self.windows.handle_dead(binding),
+                // What a failed path has exposed stays until its queue pair is gone.
                 Work::Read { .. } | Work::Bind(_) | Work::Invalidate(_) => {}
             }
         }
@@ -363,8 +387,8 @@ impl Path {
 
     /// Destroys the queue pair, and only then frees what the peer could read.
     pub(crate) fn destroy(self) {
-        let Self { queue_pair, offered, .. } = self;
+        let Self { queue_pair, offered, windows, .. } = self;
         drop(queue_pair);
-        drop(offered);
+        drop((offered, windows));
     }
 }

@@ -26,7 +26,7 @@ use crate::transport::RdmaTransport;
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
 use crate::verbs::{Device, Port, Provider, QueuePair, QueuePairConfig};
-use crate::{CancellationStats, RdmaConfig};
+use crate::{CancellationStats, RdmaConfig, RkeyScope};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
 /// gives up after about half a second, twice that on a device that stretches its timeouts.
@@ -35,6 +35,10 @@ const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 /// Control slots of a connection: the window of a default connection's releases and cancels, half
 /// of it in flight and half being filled, in one page of memory.
 const CONTROL_SLOTS: u32 = 32;
+
+/// Windows of one connection at most, so many large frames may be on their way to a peer that has
+/// not released them. They are allocated when they are needed.
+const WINDOWS_MAX: usize = 256;
 
 /// The way to RDMA. One of these holds the lanes of every device that is in use.
 pub struct RdmaUpgrade {
@@ -66,6 +70,7 @@ impl RdmaUpgrade {
         self.lanes.map(|device, number, lane| LaneInfo {
             device: device.to_owned(),
             number,
+            rkey_scope: lane.config.rkey_scope,
             connection_count: lane.connection_count(),
             receive_bytes: lane.receive_bytes,
             promised_slots: lane.shares.ledger().promised(),
@@ -90,9 +95,21 @@ impl RdmaUpgrade {
 
     /// The lane for a connection through `port`.
     fn lane(&self, port: &Port) -> Result<Arc<Lane>, Declined> {
+        let make = |sibling: Option<&Lane>| match sibling {
+            Some(sibling) => sibling.start_sibling().map_err(|error| declined(&error)),
+            None => self.first_lane(port),
+        };
         let attach = |lane: &_| self.devices.attach(port, lane);
-        let lane = self.lanes.find(&port.device, &self.config, attach);
-        lane.map_err(|error| declined(&error))
+        self.lanes.find(port.device.name(), self.config.lanes.into(), make, attach)
+    }
+
+    fn first_lane(&self, port: &Port) -> Result<Lane, Declined> {
+        let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
+            let (name, words) = (port.device.name(), declined(&error).reason);
+            Declined::new(format!("rdma.rkey_scope is window, and for {name} {words}"))
+        })?;
+        let config = RdmaConfig { rkey_scope, ..self.config.clone() };
+        Lane::start(&port.device, &config).map_err(|error| declined(&error))
     }
 
     fn prepare(&self, addresses: &Addresses) -> Result<Prepared, Declined> {
@@ -143,6 +160,9 @@ pub struct LaneInfo {
     pub device: String,
     /// Its number among the lanes of the device, from 0.
     pub number: usize,
+    /// How far the keys reach that peers are given: [`RkeyScope::Window`] or
+    /// [`RkeyScope::Region`], as decided for the device.
+    pub rkey_scope: RkeyScope,
     /// How many connections it has.
     pub connection_count: usize,
     /// Bytes of memory that messages are received into, for all connections together.
@@ -180,7 +200,20 @@ impl Prepared {
             epoch: self.epoch,
             grant: self.holding.window(),
             slot_len: self.lane.shared.config.slot_len,
+            has_windows: self.has_windows(),
         }
+    }
+
+    fn has_windows(&self) -> bool {
+        self.lane.shared.config.rkey_scope == RkeyScope::Window
+    }
+
+    /// How many windows the connection may have: as many as would fit if every connection had
+    /// that many.
+    fn windows_max(&self) -> usize {
+        let device_max = self.lane.shared.attachment.device().attributes().windows_max;
+        let share = device_max / self.lane.shared.config.connections_max.max(1);
+        if self.has_windows() { (share as usize).clamp(1, WINDOWS_MAX) } else { 0 }
     }
 
     /// Joins the end with its peer's, and registers it with its lane.
@@ -205,6 +238,8 @@ impl Prepared {
             peer_epoch: peer.epoch,
             window: self.holding.window(),
             stale_max: config.credits_max.max(WINDOW_MIN) + RESERVE,
+            windows_max: self.windows_max(),
+            takes_keys_away: self.has_windows() && peer.has_windows,
         };
         let chunk_len = config.read_len_max.min(self.queue_pair.message_len_max()).max(1);
         let puller = Puller::new(agreement.reads_max, chunk_len);
@@ -213,7 +248,8 @@ impl Prepared {
         let number = self.queue_pair.number();
         let limits = ConnectionLimits { frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN };
         let cancellations = Arc::clone(&self.lane.shared.cancellations);
-        let path = Path::new(self.queue_pair, rules, credits, control, puller, cancellations);
+        let mut path = Path::new(self.queue_pair, rules, credits, control, puller, cancellations);
+        path.allocate_first_window().map_err(|error| declined(&error))?;
         let shared = Arc::clone(&self.lane.shared);
         let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);

@@ -5,6 +5,8 @@
 mod beside_a_bootstrap;
 #[path = "cancel_tests.rs"]
 mod cancelling;
+#[path = "window_tests.rs"]
+mod windows;
 
 use std::sync::{Mutex, Weak};
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{CONTROL_SLOT_LEN, Outgoing, Path, Phase};
 use crate::memory::{LargeBuffer, Slot};
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, OfferedSegment};
-use crate::verbs::Work;
+use crate::verbs::{RemoteMemory, Work};
 
 impl Path {
     /// Posts as much of what waits as credits and the queue pair allow.
@@ -18,6 +18,9 @@ impl Path {
         }
         loop {
             self.fill(counters);
+            if let Some(error) = self.windows.failure() {
+                return Err(CloseReason::Failed(format!("no memory window for an offer: {error}")));
+            }
             if self.batch.is_empty() {
                 return Ok(());
             }
@@ -48,6 +51,7 @@ impl Path {
     /// Moves what may go out now into the batch: control messages, then frames, then READs.
     fn fill(&mut self, counters: &Counters) {
         let room = self.queue_pair.room();
+        while self.batch.len() < room && self.fill_invalidation() {}
         while self.batch.len() < room && self.fill_control() {}
         while self.batch.len() < room && self.fill_outgoing(counters) {}
         if self.puller.transfer_count() > 0 {
@@ -85,6 +89,11 @@ impl Path {
     }
 
     fn fill_outgoing(&mut self, counters: &Counters) -> bool {
+        let is_offer = matches!(self.outgoing.front(), Some(Outgoing::Offer { .. }));
+        if is_offer && !self.has_window() {
+            // A release gives one back, and whoever handles it flushes again.
+            return false;
+        }
         let control_slot = match self.outgoing.front() {
             None => return false,
             Some(Outgoing::Control(_)) => match self.control_slots.try_take() {
@@ -109,9 +118,10 @@ impl Path {
             }
             Some(Outgoing::Offer { buffer, mut slot, permit, call, is_given_up }) => {
                 counters.large_sent.add(1);
-                let offer = describe(&buffer);
+                let (exposed, memory) = self.expose(buffer);
+                let offer = describe(&exposed.buffer, memory);
                 let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
-                let transfer = self.offered.insert(call, buffer, Instant::now());
+                let transfer = self.offered.insert(call, exposed, Instant::now());
                 self.commit(MessageKind::Offer { transfer }, slot, len, Some(permit));
                 if is_given_up {
                     self.withdraw(call);
@@ -144,16 +154,17 @@ impl Path {
         slot[..MESSAGE_HEADER_LEN].copy_from_slice(&header.to_bytes());
         // Slots are a few KiB long.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.batch.push_back(Work::Send { slot, len, invalidate: None });
+        let invalidate = self.key_to_take(kind);
+        self.batch.push_back(Work::Send { slot, len, invalidate });
         self.permits.push_back(permit);
     }
 }
 
 /// The offer of a frame that lies in one buffer.
-fn describe(buffer: &LargeBuffer) -> Offer {
+fn describe(buffer: &LargeBuffer, memory: RemoteMemory) -> Offer {
     let mut prefix = [0; HEADER_LEN];
     prefix.copy_from_slice(&buffer[..HEADER_LEN]);
     let frame_len = buffer.len() as u64;
-    let segments = vec![OfferedSegment { memory: buffer.remote(), len: frame_len }];
+    let segments = vec![OfferedSegment { memory, len: frame_len }];
     Offer { frame_len, prefix, segments }
 }
