@@ -26,6 +26,10 @@ use crate::verbs::{Completion, RemoteKey};
 /// at most a quarter of a lane's default 256.
 pub(crate) const SLOTS_MAX: usize = 64;
 
+/// After how long a post is tried again that the device took only a part of: a few round trips,
+/// in which what it took has left its queue.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
+
 /// One connection of a lane.
 pub(crate) struct Connection {
     pub(crate) tag: u32,
@@ -125,12 +129,28 @@ impl Connection {
             self.halt(path, reason);
         }
         let (withheld, is_exposed) = (path.take_withheld(), path.is_exposed());
+        let must_retry = path.take_retry();
         drop(state);
+        if must_retry {
+            self.retry_later();
+        }
         if is_exposed {
             self.watch();
         }
         self.report_withheld(withheld);
         result.map_err(|reason| TransportError::Closed { reason })
+    }
+
+    /// Posts again after a while what the device did not take.
+    fn retry_later(self: &Arc<Self>) {
+        let this = Arc::downgrade(self);
+        self.lane.runtime.spawn(async move {
+            tokio::time::sleep(RETRY_AFTER).await;
+            if let Some(this) = this.upgrade() {
+                // A path that has ended has nothing to post.
+                let _ = this.with_path(|_| Ok(()));
+            }
+        });
     }
 
     /// Looks at the path, unless it has ended.

@@ -126,6 +126,8 @@ pub(crate) struct Path {
     /// For every send in `batch` or posted, in order, what comes back with its completion.
     permits: VecDeque<Option<OwnedSemaphorePermit>>,
     done: Vec<Done>,
+    /// Set when the device took a part of a post, and no completion will say when it takes more.
+    must_retry: bool,
     stale_count: u32,
 }
 
@@ -158,8 +160,14 @@ impl Path {
             batch: VecDeque::new(),
             permits: VecDeque::new(),
             done: Vec::new(),
+            must_retry: false,
             stale_count: 0,
         }
+    }
+
+    /// Whether posting has to be tried again by time; told once.
+    pub(crate) fn take_retry(&mut self) -> bool {
+        std::mem::take(&mut self.must_retry)
     }
 
     /// Whether something new may be sent.

@@ -30,8 +30,12 @@ impl Path {
             counters.sent_count.add((waiting_count - self.send_count()) as u64);
             match posted {
                 Ok(_) if self.batch.is_empty() && self.queue_pair.room() > 0 => {}
-                // A completion makes room, and whoever handles it flushes again.
-                Ok(_) => return Ok(()),
+                // A completion makes room, and whoever handles it flushes again; without one to
+                // come it is tried again after a while.
+                Ok(_) => {
+                    self.must_retry = !self.queue_pair.will_complete();
+                    return Ok(());
+                }
                 Err(error) => {
                     let words = match std::error::Error::source(&error) {
                         Some(source) => format!("cannot post to the RDMA path: {error}: {source}"),
