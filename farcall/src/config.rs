@@ -8,7 +8,7 @@ use rpc_core::{Backoff, Keepalive, Limits, ReplayLimits};
 #[cfg(feature = "sim")]
 use rpc_transport_rdma::sim::SimNetwork;
 #[cfg(any(feature = "rdma", feature = "sim"))]
-use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RdmaUpgrade};
+use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RdmaUpgrade, RkeyScope};
 
 use self::not_built_in::NotBuiltIn;
 #[cfg(not(any(feature = "rdma", feature = "sim")))]
@@ -92,6 +92,17 @@ impl Config {
         self.rdma = rdma;
         self.upgrade = Arc::default();
         self
+    }
+
+    /// The same rules with this reach of the keys that RDMA peers are given to read large messages
+    /// with: windows where they work, unless said otherwise. Devices are not shared with the
+    /// original.
+    #[cfg(any(feature = "rdma", feature = "sim"))]
+    #[must_use]
+    pub fn with_rkey_scope(self, rkey_scope: RkeyScope) -> Self {
+        let mut rdma = self.rdma.clone();
+        rdma.rkey_scope = rkey_scope;
+        self.with_rdma(rdma)
     }
 
     /// The same rules with the devices of a simulated network in place of this machine's. Devices

@@ -42,4 +42,7 @@ pub use rpc_transport_rdma::sim;
 #[cfg(any(feature = "rdma", feature = "sim"))]
 pub use rpc_transport_rdma::verbs::AsyncEventKind;
 #[cfg(any(feature = "rdma", feature = "sim"))]
-pub use rpc_transport_rdma::{DeviceStatus, LaneInfo, LeaseStats, PortChoice, RdmaConfig};
+pub use rpc_transport_rdma::{
+    DeviceStatus, LaneActivity, LaneInfo, LeaseStats, PortChoice, RdmaConfig, RkeyScope,
+    UnknownRkeyScope,
+};

@@ -6,7 +6,7 @@ use rpc_core::connect::Declined;
 use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
 
 /// The version of the messages on the path. Different versions do not understand each other.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// One end of a path: its queue pair, and what may be sent to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,9 @@ pub(crate) struct Blob {
     pub(crate) grant: u32,
     /// The longest message that this end's slots take.
     pub(crate) slot_len: u32,
+    /// Whether what this end offers is opened by windows, so that whoever releases it should take
+    /// the key away.
+    pub(crate) has_windows: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -44,6 +47,8 @@ struct RawBlob {
     grant: u32,
     #[prost(uint32, tag = "11")]
     slot_len: u32,
+    #[prost(bool, tag = "12")]
+    has_windows: bool,
 }
 
 impl Blob {
@@ -61,6 +66,7 @@ impl Blob {
             epoch: self.epoch,
             grant: self.grant,
             slot_len: self.slot_len,
+            has_windows: self.has_windows,
         };
         raw.encode_to_vec()
     }
@@ -87,7 +93,13 @@ impl Blob {
             reads_max: u8::try_from(raw.reads_max).map_err(|_| invalid("number of READs"))?,
             link_layer: if raw.is_infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet },
         };
-        Ok(Self { endpoint, epoch: raw.epoch, grant: raw.grant, slot_len: raw.slot_len })
+        Ok(Self {
+            endpoint,
+            epoch: raw.epoch,
+            grant: raw.grant,
+            slot_len: raw.slot_len,
+            has_windows: raw.has_windows,
+        })
     }
 }
 
@@ -108,7 +120,7 @@ mod tests {
             reads_max: 4,
             link_layer: LinkLayer::InfiniBand,
         };
-        let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352 };
+        let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows: true };
         assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
     }
 
@@ -123,10 +135,10 @@ mod tests {
             reads_max: 16,
             link_layer: LinkLayer::Ethernet,
         };
-        let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352 };
+        let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows: true };
         assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
-        let other = RawBlob { version: 2, ..RawBlob::default() }.encode_to_vec();
-        assert!(Blob::decode(&other).unwrap_err().reason.contains("version 2"));
+        let other = RawBlob { version: 1, ..RawBlob::default() }.encode_to_vec();
+        assert!(Blob::decode(&other).unwrap_err().reason.contains("version 1"));
     }
 
     proptest! {

@@ -11,6 +11,7 @@ pub(crate) struct Cancellations {
     not_started: Counter,
     stopped: Counter,
     completed: Counter,
+    pub(crate) revoked: Counter,
     pub(crate) overdue: Counter,
     pub(crate) pulls_stopped: Counter,
 }
@@ -32,6 +33,7 @@ impl Cancellations {
             not_started: self.not_started.value(),
             stopped: self.stopped.value(),
             completed: self.completed.value(),
+            revoked: self.revoked.value(),
             overdue: self.overdue.value(),
             pulls_stopped: self.pulls_stopped.value(),
         }
@@ -52,6 +54,9 @@ pub struct CancellationStats {
     pub stopped: u64,
     /// Of those, the ones that the peer had read whole by then.
     pub completed: u64,
+    /// Of those, the ones that the peer did not release in time and whose keys were revoked
+    /// instead.
+    pub revoked: u64,
     /// Of those, the ones that the peer did not release in time, at the cost of the connection.
     pub overdue: u64,
     /// Frames that this side was reading or about to read and stopped.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::RkeyScope;
 use crate::device::PortChoice;
 use crate::verbs::ConnectOptions;
 
@@ -13,6 +14,10 @@ pub struct RdmaConfig {
     pub devices: Vec<String>,
     /// Which of them serves a connection: by default the one that has its local address.
     pub port_choice: PortChoice,
+    /// Lanes of a device: 1 by default, so that their memory stays below the limit named next.
+    /// Each has a task of its own, so more serve more processors; connections go where the fewest
+    /// are.
+    pub lanes: u16,
     /// Receive slots shared by all connections of a lane: 1,024 by default. With slots of
     /// 4,352 bytes that is 4.3 MiB, which together with the send slots stays below Debian's
     /// default limit of 8 MiB of locked memory.
@@ -22,13 +27,16 @@ pub struct RdmaConfig {
     pub slot_len: u32,
     /// Send slots shared by all connections of a lane: 256 by default, 1.1 MiB.
     pub send_slots: u32,
-    /// The most receive slots promised to one connection: 32 by default. Connections that come
-    /// later get fewer, down to 4, so that 64 fit one lane's 1,024 slots.
+    /// The most messages that one connection may have on their way to us: 32 by default. A
+    /// connection begins with one, gets more as it needs them, and fewer again when others do:
+    /// with 1,024 slots, eight busy ones have 32 each and sixty-four have 11. Each takes two more
+    /// for control messages, so that 341 idle ones fit.
     pub credits_max: u32,
-    /// Requests in flight on one queue pair: 128 by default.
+    /// Requests in flight on one queue pair: 96 by default, three windows.
     pub send_depth: u32,
-    /// Connections on one lane at most: 128 by default. It sizes the completion queue, which
-    /// must never overrun: slots + connections x (send depth + 1).
+    /// Connections on one lane at most: 256 by default. It sizes the completion queue, which
+    /// must never overrun: slots + connections x (send depth + 1). By default that is 25,856, of
+    /// 32,767 that Soft-RoCE has.
     pub connections_max: u32,
     /// Registered memory for large frames being sent, in bytes: 512 MiB by default. Half of it at
     /// most is lent to applications that fill it themselves.
@@ -43,6 +51,9 @@ pub struct RdmaConfig {
     /// After how long a received large frame that the application still holds is told of in the
     /// log, once: 60 s by default. Its memory is missing from `sink_bytes_max` until it is dropped.
     pub lease_warn_after: Duration,
+    /// How far the keys reach that a peer is given to read large frames with:
+    /// [`RkeyScope::Auto`] by default.
+    pub rkey_scope: RkeyScope,
     /// The longest READ: 1 MiB by default, as long as several are outstanding.
     pub read_len_max: u32,
     /// READs outstanding on one connection at most: 16 by default. The peer may allow fewer.
@@ -59,8 +70,8 @@ pub struct RdmaConfig {
     /// How long a peer may take to let go of a large frame whose call was given up: 5 s by
     /// default. It has to stop between two READs of at most `read_len_max` bytes, which takes
     /// milliseconds, and its device gives up on a dead link after about half a second; longer
-    /// means that it does not run. Then the connection ends, because that alone takes the memory
-    /// back.
+    /// means that it does not run. Then its key is revoked if a window guards the memory; else
+    /// the connection ends, because that alone takes the memory back.
     pub cancel_timeout: Duration,
     /// How long a closing connection may take to finish what it was given: 5 s by default.
     pub close_timeout: Duration,
@@ -71,16 +82,18 @@ impl Default for RdmaConfig {
         Self {
             devices: Vec::new(),
             port_choice: PortChoice::Address,
+            lanes: 1,
             receive_slots: 1024,
             slot_len: 4352,
             send_slots: 256,
             credits_max: 32,
-            send_depth: 128,
-            connections_max: 128,
+            send_depth: 96,
+            connections_max: 256,
             source_bytes_max: 512 << 20,
             sink_bytes_max: 512 << 20,
             memory_timeout: Duration::from_secs(30),
             lease_warn_after: Duration::from_secs(60),
+            rkey_scope: RkeyScope::Auto,
             read_len_max: 1 << 20,
             reads_max: 16,
             spin: Duration::from_micros(20),

@@ -14,16 +14,21 @@ use std::time::Duration;
 use rpc_core::transport::{CloseReason, Counters, Handler, TransportError};
 use rpc_core::wire::HEADER_LEN;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::devices::Reach;
 use crate::lane::{Kick, LaneShared};
 use crate::path::{Arrival, Outgoing, Path, Phase};
-use crate::verbs::Completion;
+use crate::verbs::{Completion, RemoteKey};
 
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a lane's default 256.
 pub(crate) const SLOTS_MAX: usize = 64;
+
+/// After how long a post is tried again that the device took only a part of: a few round trips,
+/// in which what it took has left its queue.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// One connection of a lane.
 pub(crate) struct Connection {
@@ -37,8 +42,6 @@ pub(crate) struct Connection {
     pub(crate) frames: Arc<Semaphore>,
     /// The longest frame that travels whole.
     pub(crate) frame_len_max: usize,
-    /// The receive slots that the lane promised to this connection, the reserve included.
-    pub(crate) promised_slots: u32,
     /// Set when the peer answered our probe.
     pub(crate) proven: CancellationToken,
     /// Set when the connection has begun to end, so that nobody waits for memory any more.
@@ -78,7 +81,6 @@ impl Connection {
             counters: Counters::default(),
             frames: Arc::new(Semaphore::new(SLOTS_MAX)),
             frame_len_max: limits.frame_len_max,
-            promised_slots: limits.promised_slots,
             proven: CancellationToken::new(),
             ending: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -114,6 +116,9 @@ impl Connection {
             path.flush(&self.counters)?;
             Ok(value)
         });
+        if path.credits.is_waiting() {
+            self.lane.watch();
+        }
         let is_done = matches!(path.phase, Phase::Closing) && path.is_idle() && !path.is_corked;
         let reason = match &result {
             Err(reason) => Some(reason.clone()),
@@ -124,14 +129,29 @@ impl Connection {
             self.halt(path, reason);
         }
         let (withheld, is_exposed) = (path.take_withheld(), path.is_exposed());
-        let retired = path.take_retired();
+        let (retired, must_retry) = (path.take_retired(), path.take_retry());
         drop(state);
         drop(retired);
+        if must_retry {
+            self.retry_later();
+        }
         if is_exposed {
             self.watch();
         }
         self.report_withheld(withheld);
         result.map_err(|reason| TransportError::Closed { reason })
+    }
+
+    /// Posts again after a while what the device did not take.
+    fn retry_later(self: &Arc<Self>) {
+        let this = Arc::downgrade(self);
+        self.lane.runtime.spawn(async move {
+            tokio::time::sleep(RETRY_AFTER).await;
+            if let Some(this) = this.upgrade() {
+                // A path that has ended has nothing to post.
+                let _ = this.with_path(|_| Ok(()));
+            }
+        });
     }
 
     /// Looks at the path, unless it has ended.
@@ -285,12 +305,12 @@ impl Connection {
         self.deliver(early.unwrap_or_default());
     }
 
-    /// Takes a message of the peer. For the lane's task.
-    pub(crate) fn handle_message(self: &Arc<Self>, message: &[u8]) {
+    /// Takes a message of the peer, and the key that it took away. For the lane's task.
+    pub(crate) fn handle_message(self: &Arc<Self>, message: &[u8], taken_key: Option<RemoteKey>) {
         let arrival = {
             let mut state = self.state();
             let State::Alive(path) = &mut *state else { return };
-            let result = path.handle_message(message, &self.counters);
+            let result = path.handle_message(message, taken_key, &self.counters);
             if path.is_proven && !self.proven.is_cancelled() {
                 self.proven.cancel();
             }
@@ -348,6 +368,23 @@ impl Connection {
         }
     }
 
+    /// Asks the peer for credits that it does not use. For the lane's task.
+    pub(crate) fn recall(self: &Arc<Self>) {
+        // A path that has ended gives everything back.
+        let _ = self.with_path(|path| {
+            path.recall();
+            Ok(())
+        });
+    }
+
+    /// Whether something waits for credit; if so, what to say about a wait of at least `limit`.
+    pub(crate) fn stall(&self, now: Instant, limit: Duration) -> Option<Option<String>> {
+        match &mut *self.state() {
+            State::Alive(path) if path.credits.is_waiting() => Some(path.credits.stall(now, limit)),
+            _ => None,
+        }
+    }
+
     /// Whether the queue pair is halted and nothing is in flight. For the lane's task.
     pub(crate) fn is_drained(&self) -> bool {
         match &*self.state() {
@@ -390,7 +427,6 @@ impl Connection {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
     pub(crate) frame_len_max: usize,
-    pub(crate) promised_slots: u32,
 }
 
 impl fmt::Debug for Connection {

@@ -1,207 +1,260 @@
 //! Credits: who may still send, so that no message ever finds the peer's receive queue empty.
 //!
 //! Every message takes one receive slot of its receiver, whatever it is. A receiver promises a
-//! *window* of slots to each connection, and besides it a *reserve* that only pure grants may use.
-//! It says so by a cumulative count, the *grant*: how many messages it may be sent in all. Grants
-//! ride on every message; when none is due, a pure one is sent once half the window is used up.
-//! A count is not a position: a grant that is late or repeated changes nothing.
+//! *window* of slots to each connection, and besides it a *reserve* for control messages: pure
+//! grants, probes and their answers. Both are counts of one path, whose epoch every message
+//! carries, and both are cumulative, so that what is late or repeated changes nothing:
 //!
-//! Why the reserve never runs dry: a side sends a pure grant only after half a window of messages
-//! came in, each of which was sent under an earlier grant; before it sends the third after that,
-//! the peer has had to see the first, and whatever the peer sent since carried a fresh grant back.
+//! - the *grant*: how many ordinary messages the receiver takes in all. It rides on every message;
+//!   when none goes out, a pure one does once half a window more can be granted.
+//! - the control messages *seen*: a sender may be ahead of it by the reserve.
+//!
+//! A window may change at any time. A larger one raises the next grant. A smaller one lowers
+//! nothing that was granted: no grant is renewed until enough messages came in. An idle peer would
+//! never get there, so it is *recalled*: it answers with a *return*, by which it counts credits as
+//! spent that it did not use.
+//!
+//! Why the reserve never runs dry when it matters: a pure grant raises the promise. A peer that has
+//! used up all it was promised therefore sent something after it had seen the last grant, and that
+//! message says so. Hence whoever is owed a grant and has nothing in flight can be sent one, in
+//! windows of a single slot too. A grant, a probe and an answer never owe a grant themselves, so
+//! that two idle ends do not keep each other awake.
 //!
 //! Pure: nothing is sent here, and no memory is named.
 
 use rpc_core::wire::ProtocolError;
 
-/// The slots besides the window that pure grants may use: two in flight, as argued above, and as
-/// many again, because a probe and its answer use them before the first grant.
-pub(crate) const RESERVE: u32 = 4;
+use crate::message::Grant;
 
-/// The smallest window that is worth a connection: with less, every message waits for a grant.
-pub(crate) const WINDOW_MIN: u32 = 4;
+/// The slots besides the window that control messages may use: one would do, as argued above, and
+/// with two a peer that sends without pause gets its grants by halves of its window.
+pub(crate) const RESERVE: u32 = 2;
+
+/// The smallest window, which idle connections have: a single call at a time needs no more.
+pub(crate) const WINDOW_MIN: u32 = 1;
 
 /// The credit account of one connection, both directions.
 #[derive(Debug)]
 pub(crate) struct Credits {
-    /// How many messages were sent.
-    sent: u32,
+    sending: Sending,
+    receiving: Receiving,
+}
+
+/// What we may send.
+#[derive(Debug, Default)]
+struct Sending {
+    /// Messages sent, and credits returned.
+    spent: u32,
     /// How many the peer allows in all.
     granted: u32,
-    /// How many messages came in.
-    received: u32,
-    /// How many had come in when the last grant was given away.
-    announced: u32,
-    /// How many messages the peer may have on their way.
+    /// How many credits were returned.
+    returned: u32,
+    control_sent: u16,
+    /// How many of these the peer has seen.
+    control_seen: u16,
+}
+
+/// What the peer may send.
+#[derive(Debug, Default)]
+struct Receiving {
+    /// Messages that came in, and credits that came back.
+    spent: u32,
+    /// How many we allow in all.
+    promised: u32,
+    /// How many credits came back.
+    returned: u32,
+    /// How many messages the peer should have on their way at most.
     window: u32,
+    control_received: u16,
+    /// How many of these the peer knows that we saw.
+    control_announced: u16,
+    /// The peer had more to send than credit.
+    is_wanted: bool,
+    /// The peer was asked for what it does not use.
+    is_recalled: bool,
 }
 
 impl Credits {
     /// An account in which we promise the peer `window` slots and it promised us `granted`.
     pub(crate) fn new(window: u32, granted: u32) -> Self {
-        Self { sent: 0, granted, received: 0, announced: 0, window }
+        let sending = Sending { granted, ..Sending::default() };
+        let receiving = Receiving { promised: window, window, ..Receiving::default() };
+        Self { sending, receiving }
     }
 
     /// Counts a message to be sent; false when the peer has no slot for it.
     #[must_use]
     pub(crate) fn try_take(&mut self) -> bool {
-        self.try_take_within(0)
+        let may = self.unspent() > 0;
+        self.sending.spent = self.sending.spent.wrapping_add(u32::from(may));
+        may
     }
 
-    /// Counts a pure grant, a probe or its answer, which may use the reserve.
+    /// Counts a pure grant, a probe or its answer, which use the reserve.
     #[must_use]
     pub(crate) fn try_take_reserved(&mut self) -> bool {
-        self.try_take_within(RESERVE)
+        let sending = &mut self.sending;
+        let unseen = sending.control_sent.wrapping_sub(sending.control_seen);
+        let may = u32::from(unseen) < RESERVE;
+        sending.control_sent = sending.control_sent.wrapping_add(u16::from(may));
+        may
     }
 
-    /// Takes a grant that came with a message.
+    /// Takes the grant that came with a message.
     ///
     /// # Errors
     ///
-    /// When the peer takes back what it granted, or grants more than it could mean.
-    pub(crate) fn handle_grant(&mut self, grant: u32) -> Result<(), ProtocolError> {
-        let more = grant.wrapping_sub(self.granted);
+    /// When the peer takes back what it granted, grants more than it could mean, or has seen what
+    /// was not sent.
+    pub(crate) fn handle_grant(&mut self, grant: Grant) -> Result<(), ProtocolError> {
+        let sending = &mut self.sending;
+        let more = grant.count.wrapping_sub(sending.granted);
         // The path keeps order, so that no grant is overtaken and any step back is wrong.
         if more > u32::from(u16::MAX) {
-            return Err(ProtocolError::Invalid { what: "credit grant", value: grant.into() });
+            let value = grant.count.into();
+            return Err(ProtocolError::Invalid { what: "credit grant", value });
         }
-        self.granted = grant;
+        let seen = grant.control_seen.wrapping_sub(sending.control_seen);
+        if seen > sending.control_sent.wrapping_sub(sending.control_seen) {
+            let value = grant.control_seen.into();
+            return Err(ProtocolError::Invalid { what: "count of control messages", value });
+        }
+        sending.granted = grant.count;
+        sending.control_seen = grant.control_seen;
+        self.receiving.is_wanted |= grant.wants_more;
         Ok(())
     }
 
-    /// Counts a message that came in.
+    /// Counts an ordinary message that came in.
     ///
     /// # Errors
     ///
     /// When the peer sent it without credit.
     pub(crate) fn handle_message(&mut self) -> Result<(), ProtocolError> {
-        self.received = self.received.wrapping_add(1);
-        let unannounced = self.received.wrapping_sub(self.announced);
-        if unannounced > self.window + RESERVE {
-            let value = unannounced.into();
-            return Err(ProtocolError::Invalid { what: "messages sent without credit", value });
+        self.receiving.spend(1, "messages sent without credit")?;
+        self.receiving.is_recalled = false;
+        Ok(())
+    }
+
+    /// Counts a pure grant, a probe or an answer that came in.
+    ///
+    /// # Errors
+    ///
+    /// When the peer sent it beyond the reserve.
+    pub(crate) fn handle_reserved(&mut self) -> Result<(), ProtocolError> {
+        let receiving = &mut self.receiving;
+        receiving.control_received = receiving.control_received.wrapping_add(1);
+        let ahead = receiving.control_received.wrapping_sub(receiving.control_announced);
+        if u32::from(ahead) > RESERVE {
+            let value = ahead.into();
+            return Err(ProtocolError::Invalid { what: "control messages without credit", value });
         }
         Ok(())
     }
 
-    /// The grant to send along with a message that goes out now.
+    /// The grant to send along with a message that goes out now, while `waiting_count` more wait.
     #[must_use]
-    pub(crate) fn announce(&mut self) -> u32 {
-        self.announced = self.received;
-        self.received.wrapping_add(self.window)
+    pub(crate) fn announce(&mut self, waiting_count: usize) -> Grant {
+        let wants_more = waiting_count > 0 && self.unspent() == 0;
+        let receiving = &mut self.receiving;
+        receiving.promised = receiving.promised.wrapping_add(receiving.grantable());
+        receiving.control_announced = receiving.control_received;
+        let control_seen = receiving.control_received;
+        Grant { count: receiving.promised, control_seen, wants_more }
     }
 
     /// Whether a pure grant is due because no message took one along.
     #[must_use]
     pub(crate) fn is_grant_due(&self) -> bool {
-        self.received.wrapping_sub(self.announced) >= self.window.div_ceil(2)
+        let receiving = &self.receiving;
+        receiving.grantable() >= receiving.window.div_ceil(2).max(1)
     }
 
-    fn try_take_within(&mut self, reserve: u32) -> bool {
-        let left = self.granted.wrapping_add(reserve).wrapping_sub(self.sent);
-        let may = left.cast_signed() > 0;
-        self.sent = self.sent.wrapping_add(u32::from(may));
-        may
+    /// How many messages the peer should have on their way at most.
+    pub(crate) fn window(&self) -> u32 {
+        self.receiving.window
+    }
+
+    /// Changes the window. What was promised stays promised.
+    pub(crate) fn set_window(&mut self, window: u32) {
+        self.receiving.window = window;
+    }
+
+    /// How many slots the peer may fill now or after the next grant, the reserve not counted.
+    pub(crate) fn claim(&self) -> u32 {
+        self.receiving.outstanding().max(self.receiving.window)
+    }
+
+    /// How many ordinary messages came in, returned credits included, modulo 2^32.
+    pub(crate) fn received_count(&self) -> u32 {
+        self.receiving.spent
+    }
+
+    /// Whether the peer had more to send than credit since this was last asked.
+    pub(crate) fn take_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.receiving.is_wanted)
+    }
+
+    /// Lowers the window to the smallest; true when the peer has to be asked for what it holds
+    /// beyond that. It is asked once until it says something.
+    #[must_use]
+    pub(crate) fn recall(&mut self) -> bool {
+        let receiving = &mut self.receiving;
+        receiving.window = receiving.window.min(WINDOW_MIN);
+        let is_due = receiving.outstanding() > WINDOW_MIN && !receiving.is_recalled;
+        receiving.is_recalled |= is_due;
+        is_due
+    }
+
+    /// Gives up the credits beyond `keep`, because the peer asked for them. Returns the count to
+    /// tell it; `None` when there are none. The message that tells it takes one of its own.
+    pub(crate) fn handle_recall(&mut self, keep: u32) -> Option<u32> {
+        let excess = self.unspent().checked_sub(keep.max(1)).filter(|excess| *excess > 0)?;
+        let sending = &mut self.sending;
+        sending.spent = sending.spent.wrapping_add(excess - 1);
+        sending.returned = sending.returned.wrapping_add(excess - 1);
+        Some(sending.returned)
+    }
+
+    /// Takes back what the peer gave up; gives how many credits that are.
+    ///
+    /// # Errors
+    ///
+    /// When it gives up what it never had.
+    pub(crate) fn handle_return(&mut self, returned: u32) -> Result<u32, ProtocolError> {
+        let receiving = &mut self.receiving;
+        let more = returned.wrapping_sub(receiving.returned);
+        receiving.spend(more, "returned credits")?;
+        receiving.returned = returned;
+        Ok(more)
+    }
+
+    /// How many messages may be sent now.
+    fn unspent(&self) -> u32 {
+        self.sending.granted.wrapping_sub(self.sending.spent)
+    }
+}
+
+impl Receiving {
+    /// How many more the peer may send.
+    fn outstanding(&self) -> u32 {
+        self.promised.wrapping_sub(self.spent)
+    }
+
+    /// How many more could be granted now.
+    fn grantable(&self) -> u32 {
+        self.window.saturating_sub(self.outstanding())
+    }
+
+    fn spend(&mut self, count: u32, what: &'static str) -> Result<(), ProtocolError> {
+        if count > self.outstanding() {
+            return Err(ProtocolError::Invalid { what, value: count.into() });
+        }
+        self.spent = self.spent.wrapping_add(count);
+        Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    impl Credits {
-        /// How many messages may be sent now.
-        fn available(&self) -> u32 {
-            // Negative while the reserve is in use.
-            self.granted.wrapping_sub(self.sent).cast_signed().max(0).cast_unsigned()
-        }
-    }
-
-    #[test]
-    fn a_window_is_used_up_and_renewed() {
-        let mut credits = Credits::new(4, 2);
-        assert!(credits.try_take() && credits.try_take() && !credits.try_take());
-        credits.handle_grant(3).unwrap();
-        assert_eq!(credits.available(), 1);
-        assert!(credits.try_take() && !credits.try_take());
-    }
-
-    #[test]
-    fn counts_wrap() {
-        let mut credits = Credits::new(4, 0);
-        (credits.sent, credits.granted) = (u32::MAX, u32::MAX);
-        assert!(!credits.try_take());
-        credits.handle_grant(2).unwrap();
-        assert_eq!(credits.available(), 3);
-        assert!(credits.try_take());
-        assert_eq!(credits.sent, 0);
-    }
-
-    #[test]
-    fn a_grant_that_goes_back_and_a_message_without_credit_are_violations() {
-        let mut credits = Credits::new(4, 10);
-        assert!(credits.handle_grant(9).is_err());
-        for _ in 0..4 + RESERVE {
-            credits.handle_message().unwrap();
-        }
-        assert!(credits.handle_message().is_err());
-    }
-
-    /// Two ends, and what is on its way to each: the grant that a message carries.
-    struct Pair {
-        ends: [Credits; 2],
-        on_the_way: [VecDeque<u32>; 2],
-        window: u32,
-    }
-
-    impl Pair {
-        fn send(&mut self, from: usize, is_pure: bool) -> bool {
-            let credits = &mut self.ends[from];
-            let may = if is_pure { credits.try_take_reserved() } else { credits.try_take() };
-            if may {
-                let grant = credits.announce();
-                self.on_the_way[1 - from].push_back(grant);
-                // The receive queue has a slot for each of them.
-                let slots = (self.window + RESERVE) as usize;
-                assert!(self.on_the_way[1 - from].len() <= slots);
-            }
-            may
-        }
-
-        fn receive(&mut self, at: usize) {
-            let Some(grant) = self.on_the_way[at].pop_front() else { return };
-            self.ends[at].handle_message().unwrap();
-            self.ends[at].handle_grant(grant).unwrap();
-            if self.ends[at].is_grant_due() {
-                assert!(self.send(at, true), "a grant that is due can be sent");
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn slots_are_never_overrun_and_nobody_waits_for_ever(
-            window in WINDOW_MIN..40,
-            steps in prop::collection::vec(0u8..4, 0..600),
-        ) {
-            let ends = [Credits::new(window, window), Credits::new(window, window)];
-            let mut pair = Pair { ends, on_the_way: Default::default(), window };
-            for step in steps {
-                match step {
-                    0 | 1 => { let _ = pair.send(step.into(), false); }
-                    _ => pair.receive(usize::from(step) - 2),
-                }
-            }
-            // Once everything has arrived, both may send again.
-            while pair.on_the_way.iter().any(|queue| !queue.is_empty()) {
-                pair.receive(0);
-                pair.receive(1);
-            }
-            prop_assert!(pair.ends.iter().all(|end| end.available() > 0));
-        }
-    }
-}
+#[path = "credits_tests.rs"]
+mod tests;

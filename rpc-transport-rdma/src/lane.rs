@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -17,21 +18,20 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::RdmaConfig;
+use crate::account::Holding;
 use crate::cancellations::Cancellations;
 use crate::connection::Connection;
-use crate::credits::{RESERVE, WINDOW_MIN};
 use crate::leases::Leases;
 use crate::lent_buffers::offer_buffers;
 use crate::memory::{Access, PoolRules, RegionPool, SlotPool};
+use crate::pressure::Pressure;
+use crate::shares::{BASE, Full, Ledger, Shares};
+use crate::tally::Tally;
 use crate::verbs::{
     Attachment, Completion, CompletionQueue, Device, ReceiveError, SharedReceiveQueue,
     SharedReceiveQueueConfig, VerbsError, WorkKind,
 };
-
-/// A connection is promised at most this share of the slots that are left, so that each one leaves
-/// some for those to come: with 1,024 slots the first gets 32, and 64 fit.
-const SHARE: u32 = 32;
+use crate::{RdmaConfig, RkeyScope};
 
 /// What those who come too late are told.
 const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
@@ -60,6 +60,10 @@ pub(crate) struct LaneShared {
     pub(crate) cancellations: Arc<Cancellations>,
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
+    pub(crate) shares: Arc<Shares>,
+    pub(crate) tally: Arc<Tally>,
+    /// Whether a task looks for connections that have waited too long.
+    pub(crate) is_watched: AtomicBool,
     table: Mutex<Table>,
     /// What waits for the lane's task; `None` when that has ended.
     kicks: Mutex<Option<Vec<Kick>>>,
@@ -73,7 +77,6 @@ pub(crate) struct LaneShared {
 struct Table {
     by_tag: Slab<Option<Arc<Connection>>>,
     tag_by_number: HashMap<u32, u32>,
-    promised_slots: u32,
     is_dead: bool,
     /// Why it was ended, if that is known.
     end_reason: Option<String>,
@@ -91,19 +94,45 @@ pub(crate) enum Kick {
     End(Arc<Connection>),
     /// Tell the handler of a frame that will not come.
     Withheld(Arc<Connection>, [u8; HEADER_LEN], Withheld),
+    /// Ask idle connections for the slots that they hold.
+    Recall,
+    /// The receive queue ran low.
+    ReceiveLimit,
 }
 
 /// A place among a lane's connections; dropped unused, it is free again.
 pub(crate) struct Place {
     lane: Arc<LaneShared>,
     pub(crate) tag: u32,
-    pub(crate) window: u32,
     is_used: bool,
 }
 
 impl Lane {
-    /// Makes a lane on a device, and starts its task in the current tokio runtime.
+    /// Makes a lane on a device, and starts its task in the current tokio runtime. The scope of
+    /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
+        let group = Arc::default();
+        let pool = |access, bytes_max| {
+            let rules = PoolRules { access, bytes_max, wait_max: config.memory_timeout };
+            RegionPool::with_rules(device, rules, &group)
+        };
+        let sources = pool(source_access(config), config.source_bytes_max);
+        let sinks = pool(Access::Sink, config.sink_bytes_max);
+        Self::start_with(device, config, [sources, sinks])
+    }
+
+    /// Makes another lane on the same device, which shares the memory for large frames.
+    pub(crate) fn start_sibling(&self) -> Result<Self, VerbsError> {
+        let LaneShared { attachment, config, sources, sinks, .. } = &*self.shared;
+        let pools = [Arc::clone(sources), Arc::clone(sinks)];
+        Self::start_with(attachment.device(), config, pools)
+    }
+
+    fn start_with(
+        device: &Device,
+        config: &RdmaConfig,
+        [sources, sinks]: [Arc<RegionPool>; 2],
+    ) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
         let sends = config.connections_max.saturating_mul(config.send_depth.saturating_add(1));
         let wanted = slots.saturating_add(sends);
@@ -117,22 +146,21 @@ impl Lane {
                 tag: 0,
             },
         )?;
+        let ledger = Ledger::new(slots, config.connections_max, config.credits_max);
         let stop = CancellationToken::new();
-        let group = Arc::default();
-        let pool = |access, bytes_max| {
-            let rules = PoolRules { access, bytes_max, wait_max: config.memory_timeout };
-            RegionPool::with_rules(device, rules, &group)
-        };
         let shared = Arc::new(LaneShared {
             config: config.clone(),
             runtime: Handle::current(),
             attachment: receives.attachment(),
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
-            sources: pool(Access::Source, config.source_bytes_max),
-            sinks: pool(Access::Sink, config.sink_bytes_max),
+            sources,
+            sinks,
             leases: Leases::new(config.lease_warn_after, Handle::current()),
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
+            shares: Arc::new(Shares::new(ledger)),
+            tally: Arc::default(),
+            is_watched: AtomicBool::new(false),
             table: Mutex::default(),
             kicks: Mutex::new(Some(Vec::new())),
             kicked: Notify::new(),
@@ -142,6 +170,7 @@ impl Lane {
             shared: Arc::clone(&shared),
             completions,
             receives,
+            pressure: Pressure::new(slots),
             batch: Vec::new(),
             corked: Vec::new(),
         };
@@ -151,39 +180,45 @@ impl Lane {
     }
 }
 
+/// What peers may do with the memory that large frames are sent from.
+fn source_access(config: &RdmaConfig) -> Access {
+    match config.rkey_scope {
+        RkeyScope::Window => Access::Windowed,
+        RkeyScope::Auto | RkeyScope::Region => Access::Source,
+    }
+}
+
 impl LaneShared {
     fn table(&self) -> MutexGuard<'_, Table> {
         // Every change to the table is complete before anything that could panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place and promises it receive slots.
+    /// Takes a place, and the receive slots that a connection has at least.
     ///
     /// # Errors
     ///
     /// In words, when there are no slots left to promise or the lane has ended.
-    pub(crate) fn take_place(self: &Arc<Self>) -> Result<Place, String> {
-        let mut table = self.table();
-        if table.is_dead {
-            return Err(table.end_words());
+    pub(crate) fn take_place(self: &Arc<Self>) -> Result<(Place, Holding), String> {
+        if self.is_dead() {
+            return Err(self.table().end_words());
         }
-        let slots = u32::from(self.config.receive_slots);
-        let left = slots - table.promised_slots;
-        let window = (left / SHARE).min(self.config.credits_max).max(WINDOW_MIN);
-        let promise = window + RESERVE;
-        let count = table.by_tag.len();
-        if promise > left || count >= self.config.connections_max as usize {
-            return Err(format!(
-                "the lane is full: {count} connections of at most {} (rdma.connections_max), and \
-                 {left} of {slots} receive slots left to promise (rdma.receive_slots)",
-                self.config.connections_max,
-            ));
+        let holding = Holding::take(&self.shares);
+        if self.shares.ledger().is_short() {
+            self.kick(Kick::Recall);
         }
-        table.promised_slots += promise;
-        let key = table.by_tag.insert(None);
+        let holding = holding.map_err(|Full { count, free }| {
+            let (slots, count_max) = (self.config.receive_slots, self.config.connections_max);
+            format!(
+                "the lane is full: {count} connections of at most {count_max} \
+                 (rdma.connections_max), and {free} of {slots} receive slots left to promise \
+                 (rdma.receive_slots), of which a connection takes {BASE}"
+            )
+        })?;
+        let key = self.table().by_tag.insert(None);
         // At most `connections_max` places are taken.
         let tag = u32::try_from(key).unwrap_or(u32::MAX);
-        Ok(Place { lane: Arc::clone(self), tag, window, is_used: false })
+        Ok((Place { lane: Arc::clone(self), tag, is_used: false }, holding))
     }
 
     /// Puts a connection into its place, so that its messages and completions find it.
@@ -211,11 +246,10 @@ impl LaneShared {
         Err(self.table().end_words())
     }
 
-    fn remove(&self, tag: u32, promised_slots: u32) {
+    fn remove(&self, tag: u32) {
         let mut table = self.table();
         table.tag_by_number.retain(|_, other| *other != tag);
         table.by_tag.try_remove(tag as usize);
-        table.promised_slots -= promised_slots;
     }
 
     /// Ends the connections that are concerned, each for `reason`, and gives their number.
@@ -224,7 +258,7 @@ impl LaneShared {
         reason: &str,
         is_concerned: impl Fn(&Connection) -> bool,
     ) -> usize {
-        let mut connections = self.table().connections();
+        let mut connections = self.connections();
         connections.retain(|connection| is_concerned(connection));
         for connection in &connections {
             connection.fail(CloseReason::Failed(reason.to_owned()));
@@ -245,11 +279,6 @@ impl LaneShared {
         count
     }
 
-    /// Takes note that receives run low: the lane's task is woken and posts what is free.
-    pub(crate) fn handle_receive_limit(&self) {
-        self.kicked.notify_one();
-    }
-
     /// Whether its task has ended.
     pub(crate) fn is_dead(&self) -> bool {
         self.table().is_dead
@@ -260,7 +289,7 @@ impl LaneShared {
         self.table().by_tag.len()
     }
 
-    /// Bytes registered for large frames, in use or not.
+    /// Bytes registered for large frames, in use or not, by all lanes of the device.
     pub(crate) fn registered_bytes(&self) -> u64 {
         self.sources.bytes().registered + self.sinks.bytes().registered
     }
@@ -273,6 +302,19 @@ impl LaneShared {
     /// How many send slots are not free.
     pub(crate) fn send_slots_in_use(&self) -> usize {
         (self.send_slots.count() as usize).saturating_sub(self.send_slots.available())
+    }
+
+    /// Its connections.
+    pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
+        self.table().connections()
+    }
+
+    /// Takes note that the device saw fewer receives posted than the limit that the lane set: the
+    /// lane is late, and peers may soon have to wait and try again. For whoever takes the device's
+    /// asynchronous events; those of a shared receive queue do not say of which lane.
+    pub(crate) fn handle_receive_limit(&self) {
+        self.tally.receive_limit_events.add(1);
+        self.kick(Kick::ReceiveLimit);
     }
 
     fn by_tag(&self, tag: u32) -> Option<Arc<Connection>> {
@@ -320,18 +362,10 @@ impl Table {
         self.end_reason.clone().unwrap_or_else(|| DEAD.to_owned())
     }
 }
-
-impl Place {
-    /// The receive slots promised, the reserve included.
-    pub(crate) fn promised_slots(&self) -> u32 {
-        self.window + RESERVE
-    }
-}
-
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_used {
-            self.lane.remove(self.tag, self.promised_slots());
+            self.lane.remove(self.tag);
         }
     }
 }
@@ -351,6 +385,7 @@ struct Driver {
     shared: Arc<LaneShared>,
     completions: CompletionQueue,
     receives: SharedReceiveQueue,
+    pressure: Pressure,
     batch: Vec<Completion>,
     corked: Vec<Arc<Connection>>,
 }
@@ -376,9 +411,13 @@ impl Driver {
                 continue;
             }
             tokio::select! {
-                result = self.completions.wait() => result?,
+                result = self.completions.wait() => {
+                    result?;
+                    self.shared.tally.events.add(1);
+                }
                 () = self.shared.kicked.notified() => {}
             }
+            self.shared.tally.wakeups.add(1);
             // An event that is always there, and no time to spin, must not starve other tasks.
             tokio::task::consume_budget().await;
         }
@@ -387,13 +426,16 @@ impl Driver {
     /// Works while there is work, and a little longer.
     async fn spin(&mut self) -> Result<(), VerbsError> {
         let mut last_work = Instant::now();
+        let mut spins = 0;
         loop {
             for _ in 0..POLLS_PER_TURN {
                 if self.turn()? {
                     last_work = Instant::now();
                     break;
                 }
+                spins += 1;
                 if last_work.elapsed() >= self.shared.config.spin {
+                    self.shared.tally.spins.add(spins);
                     return Ok(());
                 }
                 std::hint::spin_loop();
@@ -412,6 +454,8 @@ impl Driver {
         }
         let count = self.completions.poll(&mut self.batch)?;
         if count > 0 {
+            self.shared.tally.polls.add(1);
+            self.shared.tally.completions.add(count as u64);
             let mut batch = std::mem::take(&mut self.batch);
             for completion in batch.drain(..) {
                 self.dispatch(completion);
@@ -425,6 +469,7 @@ impl Driver {
             self.end_if_drained(&connection);
         }
         reposted?;
+        self.relieve(count);
         Ok(count > 0 || is_kicked)
     }
 
@@ -440,8 +485,43 @@ impl Driver {
                 connection.handle_withheld(&prefix, reason);
                 connection
             }
+            Kick::Recall => return self.recall(),
+            Kick::ReceiveLimit => return self.handle_receive_limit(),
         };
         self.end_if_drained(&connection);
+    }
+
+    /// Sees to it that windows suit the queue, after `count` completions.
+    fn relieve(&mut self, count: usize) {
+        if self.pressure.handle_completions(count) {
+            self.shared.shares.change(Ledger::relax);
+            if self.shared.shares.take_pressed() {
+                self.recall();
+            }
+        }
+        let Some(limit) = self.pressure.limit_to_arm(count) else { return };
+        if let Err(error) = self.receives.arm_limit(limit) {
+            let device = self.shared.attachment.device().name();
+            tracing::debug!(%error, device, "the device gives no word of a queue that runs low");
+        }
+    }
+
+    /// Asks connections that are idle for the slots that they hold.
+    fn recall(&self) {
+        for connection in self.shared.connections() {
+            connection.recall();
+        }
+    }
+
+    fn handle_receive_limit(&mut self) {
+        if self.pressure.handle_limit() {
+            let device = self.shared.attachment.device().name();
+            tracing::warn!(
+                device,
+                "a shared receive queue ran low: the lane is late, windows are halved"
+            );
+        }
+        self.shared.shares.change(Ledger::squeeze);
     }
 
     fn dispatch(&mut self, completion: Completion) {
@@ -458,9 +538,10 @@ impl Driver {
         if let Some(connection) = &connection {
             self.cork(connection);
         }
+        let taken_key = completion.invalidated_key();
         let received = self.receives.receive(completion, |message| {
             if let Some(connection) = &connection {
-                connection.handle_message(message);
+                connection.handle_message(message, taken_key);
             }
         });
         match (received, connection) {
@@ -487,7 +568,7 @@ impl Driver {
     fn end(&self, connection: &Arc<Connection>) {
         // Only the first time: the place may be another's by now.
         if connection.end() {
-            self.shared.remove(connection.tag, connection.promised_slots);
+            self.shared.remove(connection.tag);
         }
     }
 }

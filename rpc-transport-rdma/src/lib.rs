@@ -10,6 +10,8 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[forbid(unsafe_code)]
+mod account;
+#[forbid(unsafe_code)]
 mod blob;
 mod bootstrap;
 #[forbid(unsafe_code)]
@@ -27,6 +29,8 @@ mod devices;
 #[forbid(unsafe_code)]
 mod lane;
 #[forbid(unsafe_code)]
+mod lanes;
+#[forbid(unsafe_code)]
 mod leases;
 #[forbid(unsafe_code)]
 mod lent_buffers;
@@ -40,20 +44,37 @@ mod offered_memory;
 #[forbid(unsafe_code)]
 mod path;
 #[forbid(unsafe_code)]
+mod pressure;
+#[forbid(unsafe_code)]
 mod puller;
+#[forbid(unsafe_code)]
+mod rkey_scope;
+#[forbid(unsafe_code)]
+mod shares;
+#[forbid(unsafe_code)]
+mod stall;
 #[cfg(feature = "ibverbs")]
 mod sys;
+#[forbid(unsafe_code)]
+mod tally;
 #[forbid(unsafe_code)]
 mod transport;
 #[forbid(unsafe_code)]
 mod upgrade;
 pub mod verbs;
+#[forbid(unsafe_code)]
+mod window_check;
+#[forbid(unsafe_code)]
+mod windows;
 
 pub use cancellations::CancellationStats;
 pub use config::RdmaConfig;
 pub use device::PortChoice;
 pub use devices::DeviceStatus;
 pub use leases::LeaseStats;
+pub use rkey_scope::{RkeyScope, UnknownRkeyScope};
+pub use tally::LaneActivity;
 pub use upgrade::{LaneInfo, RdmaUpgrade};
 #[cfg(feature = "sim")]
 pub use verbs::sim;
+pub use window_check::{WindowFault, check_windows};

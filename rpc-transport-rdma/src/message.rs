@@ -5,11 +5,13 @@
 //! | offset | size | field |
 //! |--:|--:|---|
 //! | 0 | 1 | kind: 1 frame, 2 offer, 3 release, 4 grant, 5 probe, 6 probe answer, 7 cancel |
+//! | | | 8 recall, 9 return; 128 more when the sender has more to send than credit |
 //! | 1 | 1 | outcome of a release: 0 read, 1 refused, 2 stopped; else zero |
-//! | 2 | 2 | zero |
+//! | 2 | 2 | how many grants, probes and answers came in, modulo 2^16 |
 //! | 4 | 4 | epoch, which the receiver chose for this path |
 //! | 8 | 4 | grant: how many messages the sender of this may be sent in all, modulo 2^32 |
 //! | 12 | 4 | transfer of an offer, a release or a cancel; else zero |
+//! | | | of a recall the credits to keep, of a return those given back so far, modulo 2^32 |
 //!
 //! A frame follows its header. After the header of an offer come `frame_len: u64`,
 //! `segment_count: u32`, `head_len: u32`, for each segment `address: u64, len: u64, rkey: u32` and
@@ -17,7 +19,7 @@
 //! segments are what follows the head. Pure values: nothing is sent here.
 
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::verbs::{RemoteKey, RemoteMemory};
@@ -48,7 +50,7 @@ const _: () = assert!(size_of::<RawSegment>() == 24);
 struct RawHeader {
     kind: u8,
     outcome: u8,
-    zero: [u8; 2],
+    control_seen: U16,
     epoch: U32,
     grant: U32,
     transfer: U32,
@@ -76,8 +78,22 @@ struct RawSegment {
 pub(crate) struct MessageHeader {
     pub(crate) kind: MessageKind,
     pub(crate) epoch: u32,
-    pub(crate) grant: u32,
+    pub(crate) grant: Grant,
 }
+
+/// What every message says of credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// How many ordinary messages the sender of this may be sent in all.
+    pub(crate) count: u32,
+    /// How many control messages have come in: pure grants, probes and answers.
+    pub(crate) control_seen: u16,
+    /// Whether the sender has more to send than credit.
+    pub(crate) wants_more: bool,
+}
+
+/// The bit of the kind that says [`Grant::wants_more`].
+const WANTS_MORE: u8 = 0x80;
 
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +113,17 @@ pub(crate) enum MessageKind {
     /// The sender of an offer wants its memory back. The answer is the release, which says how far
     /// the receiver came; one that crossed the cancel is answer enough.
     Cancel { transfer: u32 },
+    /// Asks for the credits that are not in use, but for `keep`.
+    Recall { keep: u32 },
+    /// Gives credits back, `returned` in all since the path began. It takes one itself.
+    Return { returned: u32 },
+}
+
+impl MessageKind {
+    /// Whether it takes a slot of the reserve and no credit.
+    pub(crate) fn is_reserved(self) -> bool {
+        matches!(self, Self::Grant | Self::Probe | Self::ProbeAnswer)
+    }
 }
 
 /// How an offer ended.
@@ -122,10 +149,13 @@ impl MessageHeader {
             MessageKind::Probe => (5, 0, 0),
             MessageKind::ProbeAnswer => (6, 0, 0),
             MessageKind::Cancel { transfer } => (7, 0, transfer),
+            MessageKind::Recall { keep } => (8, 0, keep),
+            MessageKind::Return { returned } => (9, 0, returned),
         };
-        let (epoch, grant) = (self.epoch.into(), self.grant.into());
-        let transfer = transfer.into();
-        zerocopy::transmute!(RawHeader { kind, outcome, zero: [0; 2], epoch, grant, transfer })
+        let kind = if self.grant.wants_more { kind | WANTS_MORE } else { kind };
+        let (epoch, grant) = (self.epoch.into(), self.grant.count.into());
+        let (transfer, control_seen) = (transfer.into(), self.grant.control_seen.into());
+        zerocopy::transmute!(RawHeader { kind, outcome, control_seen, epoch, grant, transfer })
     }
 
     /// Reads the header, and gives what follows it.
@@ -133,7 +163,7 @@ impl MessageHeader {
         let (raw, rest) = RawHeader::read_from_prefix(message)
             .map_err(|_| truncated("RDMA message", message.len(), MESSAGE_HEADER_LEN))?;
         let transfer = raw.transfer.get();
-        let kind = match (raw.kind, raw.outcome) {
+        let kind = match (raw.kind & !WANTS_MORE, raw.outcome) {
             (1, 0) => MessageKind::Frame,
             (2, 0) => MessageKind::Offer { transfer },
             (3, 0) => MessageKind::Release { transfer, outcome: Released::Read },
@@ -143,12 +173,16 @@ impl MessageHeader {
             (5, 0) => MessageKind::Probe,
             (6, 0) => MessageKind::ProbeAnswer,
             (7, 0) => MessageKind::Cancel { transfer },
+            (8, 0) => MessageKind::Recall { keep: transfer },
+            (9, 0) => MessageKind::Return { returned: transfer },
             (kind, outcome) => {
                 let value = u64::from(kind) | u64::from(outcome) << 8;
                 return Err(ProtocolError::Invalid { what: "kind of an RDMA message", value });
             }
         };
-        Ok((Self { kind, epoch: raw.epoch.get(), grant: raw.grant.get() }, rest))
+        let (count, control_seen) = (raw.grant.get(), raw.control_seen.get());
+        let grant = Grant { count, control_seen, wants_more: raw.kind & WANTS_MORE != 0 };
+        Ok((Self { kind, epoch: raw.epoch.get(), grant }, rest))
     }
 }
 
@@ -272,11 +306,16 @@ mod tests {
             MessageKind::Grant,
             MessageKind::Probe,
             MessageKind::ProbeAnswer,
+            MessageKind::Recall { keep: 3 },
+            MessageKind::Return { returned: u32::MAX },
         ] {
-            let header = MessageHeader { kind, epoch: 1, grant: 2 };
-            let mut bytes = header.to_bytes().to_vec();
-            bytes.push(9);
-            assert_eq!(MessageHeader::parse(&bytes), Ok((header, &[9][..])));
+            for wants_more in [false, true] {
+                let grant = Grant { count: 2, control_seen: 3, wants_more };
+                let header = MessageHeader { kind, epoch: 1, grant };
+                let mut bytes = header.to_bytes().to_vec();
+                bytes.push(9);
+                assert_eq!(MessageHeader::parse(&bytes), Ok((header, &[9][..])));
+            }
         }
     }
 

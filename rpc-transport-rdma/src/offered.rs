@@ -96,6 +96,20 @@ impl<B> Offered<B> {
         Ok(ReleasedFrame { buffer, was_quarantined: quarantined_at.is_some() })
     }
 
+    /// The memory of an offered frame.
+    pub(crate) fn get(&self, transfer: u32) -> Option<&B> {
+        let entry = self.entries.get((transfer & INDEX_MASK) as usize);
+        entry.filter(|entry| entry.transfer == transfer).map(|entry| &entry.buffer)
+    }
+
+    /// The frames that were taken back and that the peer is late to release.
+    pub(crate) fn overdue(&self, patience: Patience, now: Instant) -> Vec<u32> {
+        let quarantined = self.entries.iter().map(|(_, entry)| entry);
+        let quarantined = quarantined.filter(|entry| entry.quarantined_at.is_some());
+        let overdue = quarantined.filter(|entry| entry.overdue_at(patience) <= now);
+        overdue.map(|entry| entry.transfer).collect()
+    }
+
     /// Quarantines the frames of a call that was given up at `now`, and names the transfers of
     /// which the peer has to be told.
     pub(crate) fn withdraw(&mut self, call: u64, now: Instant) -> Vec<u32> {

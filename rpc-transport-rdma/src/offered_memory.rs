@@ -9,7 +9,7 @@ use rpc_core::wire::HEADER_LEN;
 
 use crate::memory::{LargeBuffer, Lent};
 use crate::message::{MESSAGE_HEADER_LEN, Offer, OfferedSegment};
-use crate::verbs::RemoteMemory;
+use crate::verbs::{Binding, RemoteMemory, Window};
 
 /// The end of a frame that lies in lent memory.
 #[derive(Debug)]
@@ -36,17 +36,32 @@ pub(crate) enum OfferedMemory {
 }
 
 impl OfferedMemory {
-    /// The offer of the frame; `slot` is where it will be written.
-    pub(crate) fn describe(&self, slot: &[u8]) -> Offer {
-        let (head, memory, len) = match self {
+    /// What follows the head, as the peer names it when it lies open as long as it is registered.
+    pub(crate) fn remote(&self) -> RemoteMemory {
+        match self {
             Self::Own(buffer) => {
                 let RemoteMemory { address, key } = buffer.remote();
-                let memory = RemoteMemory { address: address + HEADER_LEN as u64, key };
-                (&buffer[..HEADER_LEN], memory, buffer.len() - HEADER_LEN)
+                RemoteMemory { address: address + HEADER_LEN as u64, key }
             }
+            Self::Lent { tail, .. } => tail.lent.remote(),
+        }
+    }
+
+    /// Binds a window to what follows the head and to nothing else, once the binding is posted.
+    pub(crate) fn bind(&self, window: Window) -> Binding {
+        match self {
+            Self::Own(buffer) => buffer.bind_from(window, HEADER_LEN),
+            Self::Lent { tail, .. } => tail.lent.bind(window),
+        }
+    }
+
+    /// The offer of the frame, of which the peer names what follows the head `memory`; `slot` is
+    /// where the offer will be written.
+    pub(crate) fn describe(&self, slot: &[u8], memory: RemoteMemory) -> Offer {
+        let (head, len) = match self {
+            Self::Own(buffer) => (&buffer[..HEADER_LEN], buffer.len() - HEADER_LEN),
             Self::Lent { tail, head_len } => {
-                let head = &slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + head_len];
-                (head, tail.lent.remote(), tail.lent.len())
+                (&slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + head_len], tail.lent.len())
             }
         };
         let segments = vec![OfferedSegment { memory, len: len as u64 }];

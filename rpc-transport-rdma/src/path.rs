@@ -11,9 +11,10 @@
 //! pair is gone. What arrives becomes an [`Arrival`], which is delivered when the lock is released.
 
 mod cancelling;
+mod exposing;
 mod posting;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,14 +22,16 @@ use rpc_core::transport::{CloseReason, Counters, Withheld};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::account::Account;
 use crate::cancellations::Cancellations;
-use crate::credits::{Credits, RESERVE};
+use crate::credits::RESERVE;
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Released};
 use crate::offered::Offered;
 use crate::offered_memory::OfferedMemory;
 use crate::puller::{Outcome, Puller, Wanted};
-use crate::verbs::{Completion, Done, QueuePair, Work};
+use crate::verbs::{Completion, Done, QueuePair, RemoteKey, Work};
+use crate::windows::{Exposed, Windows};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
@@ -91,6 +94,10 @@ pub(crate) struct Rules {
     pub(crate) window: u32,
     /// The most messages of an earlier path that can still arrive.
     pub(crate) stale_max: u32,
+    /// How many windows the connection may have; none means that offers go without.
+    pub(crate) windows_max: usize,
+    /// Whether the peer wants its keys taken away with releases, and we can do that.
+    pub(crate) takes_keys_away: bool,
 }
 
 #[derive(Debug)]
@@ -101,15 +108,20 @@ pub(crate) struct Path {
     /// Set while the lane handles a batch, at whose end everything is posted at once.
     pub(crate) is_corked: bool,
     rules: Rules,
-    credits: Credits,
+    pub(crate) credits: Account,
     /// Messages without a body, which take their turn before frames.
     control: VecDeque<MessageKind>,
     control_slots: Arc<SlotPool>,
     outgoing: VecDeque<Outgoing>,
-    offered: Offered<OfferedMemory>,
+    offered: Offered<Exposed<OfferedMemory>>,
+    windows: Windows<OfferedMemory>,
     /// Memory that the peer is done with. Dropping the last of what an application was lent may run
     /// code of the application, which must not happen under the lock.
     retired: Vec<OfferedMemory>,
+    /// Transfers whose keys were revoked, and whose releases may come late.
+    revoked: HashSet<u32>,
+    /// The keys of what the peer offers, which our releases take away.
+    peer_keys: HashMap<u32, RemoteKey>,
     puller: Puller<Arc<Sink>>,
     /// Frames that were announced and will not come, of which the handler has to be told.
     withheld: Vec<([u8; HEADER_LEN], Withheld)>,
@@ -118,6 +130,8 @@ pub(crate) struct Path {
     /// For every send in `batch` or posted, in order, what comes back with its completion.
     permits: VecDeque<Option<OwnedSemaphorePermit>>,
     done: Vec<Done>,
+    /// Set when the device took a part of a post, and no completion will say when it takes more.
+    must_retry: bool,
     stale_count: u32,
 }
 
@@ -125,7 +139,7 @@ impl Path {
     pub(crate) fn new(
         queue_pair: QueuePair,
         rules: Rules,
-        credits: Credits,
+        credits: Account,
         control_slots: Arc<SlotPool>,
         puller: Puller<Arc<Sink>>,
         cancellations: Arc<Cancellations>,
@@ -141,15 +155,24 @@ impl Path {
             control_slots,
             outgoing: VecDeque::new(),
             offered: Offered::default(),
+            windows: Windows::new(rules.windows_max),
             retired: Vec::new(),
+            revoked: HashSet::new(),
+            peer_keys: HashMap::new(),
             puller,
             withheld: Vec::new(),
             cancellations,
             batch: VecDeque::new(),
             permits: VecDeque::new(),
             done: Vec::new(),
+            must_retry: false,
             stale_count: 0,
         }
+    }
+
+    /// Whether posting has to be tried again by time; told once.
+    pub(crate) fn take_retry(&mut self) -> bool {
+        std::mem::take(&mut self.must_retry)
     }
 
     /// Whether something new may be sent.
@@ -162,6 +185,7 @@ impl Path {
         self.control.is_empty()
             && self.outgoing.is_empty()
             && self.offered.is_empty()
+            && self.windows.is_idle()
             && self.puller.transfer_count() == 0
             && self.queue_pair.in_flight_len() == 0
     }
@@ -181,6 +205,13 @@ impl Path {
 
     fn push_release(&mut self, transfer: u32, outcome: Released) {
         self.control.push_back(MessageKind::Release { transfer, outcome });
+    }
+
+    /// Asks an idle peer for the credits that it does not use.
+    pub(crate) fn recall(&mut self) {
+        if matches!(self.phase, Phase::Open) {
+            self.control.extend(self.credits.recall());
+        }
     }
 
     /// Takes note that what the peer offered under `transfer` is wanted.
@@ -216,6 +247,7 @@ impl Path {
     pub(crate) fn handle_message(
         &mut self,
         message: &[u8],
+        taken_key: Option<RemoteKey>,
         counters: &Counters,
     ) -> Result<Option<Arrival>, ProtocolError> {
         let (header, body) = MessageHeader::parse(message)?;
@@ -224,6 +256,7 @@ impl Path {
             return self.handle_stale(header.epoch);
         }
         self.credits.handle_grant(header.grant)?;
+        self.check_taken_key(header.kind, taken_key)?;
         let arrival = match header.kind {
             MessageKind::Frame => {
                 counters.small_received.add(1);
@@ -232,15 +265,16 @@ impl Path {
             }
             MessageKind::Offer { transfer } => {
                 let offer = Offer::parse(body)?;
+                self.note_peer_key(transfer, &offer);
                 Some(Arrival::Offered { transfer, offer })
             }
             kind => {
-                self.handle_control(kind)?;
+                self.handle_control(kind, taken_key)?;
                 None
             }
         };
         let Some(arrival) = arrival else {
-            self.credits.handle_message()?;
+            self.credits.handle_control(header.kind)?;
             return Ok(None);
         };
         let Phase::Proving(early) = &mut self.phase else {
@@ -268,22 +302,31 @@ impl Path {
         Ok(None)
     }
 
-    fn handle_control(&mut self, kind: MessageKind) -> Result<(), ProtocolError> {
+    fn handle_control(
+        &mut self,
+        kind: MessageKind,
+        taken_key: Option<RemoteKey>,
+    ) -> Result<(), ProtocolError> {
         match kind {
             MessageKind::Release { transfer, outcome } => {
-                let released = self.offered.release(transfer)?;
-                if released.was_quarantined {
-                    self.cancellations.count_answer(outcome);
-                }
-                self.retired.push(released.buffer);
+                self.handle_release(transfer, outcome, taken_key)?;
             }
             MessageKind::Cancel { transfer } => {
+                // Its release may come so late that the peer has revoked the key itself.
+                self.peer_keys.remove(&transfer);
                 self.puller.stop(transfer, Withheld::GivenUp);
                 self.settle_stopped();
             }
             MessageKind::Probe => self.control.push_back(MessageKind::ProbeAnswer),
             MessageKind::ProbeAnswer => self.is_proven = true,
-            MessageKind::Grant | MessageKind::Frame | MessageKind::Offer { .. } => {}
+            MessageKind::Recall { keep } => {
+                let returned = self.credits.handle_recall(keep);
+                self.control.extend(returned.map(|returned| MessageKind::Return { returned }));
+            }
+            MessageKind::Return { .. }
+            | MessageKind::Grant
+            | MessageKind::Frame
+            | MessageKind::Offer { .. } => {}
         }
         if self.control.len() > CONTROL_MAX {
             let value = self.control.len() as u64;
@@ -318,6 +361,13 @@ impl Path {
                     counters.received_bytes.add(len.into());
                     self.handle_read(sink, arrivals);
                 }
+                Work::Bind(binding) if outcome.is_ok() => {
+                    self.retired.extend(self.windows.handle_bound(binding));
+                }
+                Work::Invalidate(binding) if outcome.is_ok() => {
+                    self.retired.extend(self.windows.handle_dead(binding));
+                }
+                // What a failed path has exposed stays until its queue pair is gone.
                 Work::Read { .. } | Work::Bind(_) | Work::Invalidate(_) => {}
             }
         }
@@ -367,8 +417,8 @@ impl Path {
 
     /// Destroys the queue pair, and only then frees what the peer could read.
     pub(crate) fn destroy(self) {
-        let Self { queue_pair, offered, retired, .. } = self;
+        let Self { queue_pair, offered, windows, retired, .. } = self;
         drop(queue_pair);
-        drop((offered, retired));
+        drop((offered, windows, retired));
     }
 }

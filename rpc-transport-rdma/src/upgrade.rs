@@ -1,31 +1,33 @@
 //! RDMA as an upgrade of a connection that starts on another path.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
 use rpc_core::transport::{Addresses, CloseReason};
 
+use crate::account::{Account, Holding};
 use crate::blob::Blob;
 use crate::connection::{Connection, ConnectionLimits};
-use crate::credits::{Credits, RESERVE, WINDOW_MIN};
+use crate::credits::{RESERVE, WINDOW_MIN};
 use crate::devices::{DeviceStatus, Devices, OnLost};
 use crate::lane::{Lane, Place};
+use crate::lanes::Lanes;
 use crate::leases::LeaseStats;
 use crate::memory::SlotPool;
 use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
 use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
 use crate::puller::Puller;
+use crate::tally::LaneActivity;
 use crate::transport::RdmaTransport;
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
 use crate::verbs::{Device, Port, Provider, QueuePair, QueuePairConfig};
-use crate::{CancellationStats, RdmaConfig};
+use crate::{CancellationStats, RdmaConfig, RkeyScope};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
 /// gives up after about half a second, twice that on a device that stretches its timeouts.
@@ -35,8 +37,9 @@ const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 /// of it in flight and half being filled, in one page of memory.
 const CONTROL_SLOTS: u32 = 32;
 
-/// The lanes by the names of their devices.
-type Lanes = Mutex<HashMap<String, Arc<Lane>>>;
+/// Windows of one connection at most, so many large frames may be on their way to a peer that has
+/// not released them. They are allocated when they are needed.
+const WINDOWS_MAX: usize = 256;
 
 /// The way to RDMA. One of these holds the lanes of every device that is in use.
 pub struct RdmaUpgrade {
@@ -65,20 +68,22 @@ impl RdmaUpgrade {
     /// receive into.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneInfo> {
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let infos = lanes.iter().map(|(device, lane)| LaneInfo {
-            device: device.clone(),
-            connection_count: lane.shared.connection_count(),
-            receive_bytes: lane.shared.receive_bytes,
-            send_slots_in_use: lane.shared.send_slots_in_use(),
-            source_bytes_in_use: lane.shared.sources.bytes_in_use(),
-            sink_bytes_in_use: lane.shared.sinks.bytes_in_use(),
-            registered_bytes: lane.shared.registered_bytes(),
-            huge_page_bytes: lane.shared.huge_page_bytes(),
-            leases: lane.shared.leases.stats(),
-            cancellations: lane.shared.cancellations.snapshot(),
-        });
-        infos.collect()
+        self.lanes.map(|device, number, lane| LaneInfo {
+            device: device.to_owned(),
+            number,
+            rkey_scope: lane.config.rkey_scope,
+            connection_count: lane.connection_count(),
+            receive_bytes: lane.receive_bytes,
+            promised_slots: lane.shares.ledger().promised(),
+            send_slots_in_use: lane.send_slots_in_use(),
+            source_bytes_in_use: lane.sources.bytes_in_use(),
+            sink_bytes_in_use: lane.sinks.bytes_in_use(),
+            registered_bytes: lane.registered_bytes(),
+            huge_page_bytes: lane.huge_page_bytes(),
+            leases: lane.leases.stats(),
+            activity: lane.tally.activity(),
+            cancellations: lane.cancellations.snapshot(),
+        })
     }
 
     /// What is known of every device that is or was in use, its events included.
@@ -92,18 +97,23 @@ impl RdmaUpgrade {
         self.devices.find(address).map_err(|error| declined(&error))
     }
 
-    /// The lane of a device; made at the first connection, and anew when its task has ended.
+    /// The lane for a connection through `port`.
     fn lane(&self, port: &Port) -> Result<Arc<Lane>, Declined> {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = port.device.name();
-        if let Some(lane) = lanes.get(name).filter(|lane| !lane.shared.is_dead()) {
-            return Ok(Arc::clone(lane));
-        }
-        let lane = Lane::start(&port.device, &self.config).map_err(|error| declined(&error))?;
-        let lane = Arc::new(lane);
-        self.devices.attach(port, &lane.shared);
-        lanes.insert(name.to_owned(), Arc::clone(&lane));
-        Ok(lane)
+        let make = |sibling: Option<&Lane>| match sibling {
+            Some(sibling) => sibling.start_sibling().map_err(|error| declined(&error)),
+            None => self.first_lane(port),
+        };
+        let attach = |lane: &_| self.devices.attach(port, lane);
+        self.lanes.find(port.device.name(), self.config.lanes.into(), make, attach)
+    }
+
+    fn first_lane(&self, port: &Port) -> Result<Lane, Declined> {
+        let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
+            let (name, words) = (port.device.name(), declined(&error).reason);
+            Declined::new(format!("rdma.rkey_scope is window, and for {name} {words}"))
+        })?;
+        let config = RdmaConfig { rkey_scope, ..self.config.clone() };
+        Lane::start(&port.device, &config).map_err(|error| declined(&error))
     }
 
     fn prepare(&self, addresses: &Addresses) -> Result<Prepared, Declined> {
@@ -111,7 +121,7 @@ impl RdmaUpgrade {
         let lane = self.lane(&port)?;
         // Keys and queues of one opening of a device mean nothing to another.
         let port = Port { device: lane.shared.attachment.device().clone(), ..port };
-        let place = lane.shared.take_place().map_err(Declined::new)?;
+        let (place, holding) = lane.shared.take_place().map_err(Declined::new)?;
         let config = QueuePairConfig {
             send_depth: self.config.send_depth,
             reads_max: self.config.reads_max,
@@ -123,7 +133,7 @@ impl RdmaUpgrade {
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
-        Ok(Prepared { lane, place, queue_pair, epoch })
+        Ok(Prepared { lane, place, queue_pair, holding, epoch })
     }
 }
 
@@ -140,13 +150,9 @@ impl fmt::Debug for RdmaUpgrade {
 fn let_go_of(lanes: &Arc<Lanes>) -> OnLost {
     let lanes: Weak<Lanes> = Arc::downgrade(lanes);
     Box::new(move |device: &Device| {
-        let Some(lanes) = lanes.upgrade() else { return };
-        let mut kept = lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_lost = |lane: &Arc<Lane>| lane.shared.attachment.device().is_same(device);
-        let lost: Vec<_> = kept.extract_if(|_, lane| is_lost(lane)).collect();
-        // Closing a device may wait for the system.
-        drop(kept);
-        drop(lost);
+        if let Some(lanes) = lanes.upgrade() {
+            lanes.let_go_of(device);
+        }
     })
 }
 
@@ -156,22 +162,33 @@ fn let_go_of(lanes: &Arc<Lanes>) -> OnLost {
 pub struct LaneInfo {
     /// The device.
     pub device: String,
+    /// Its number among the lanes of the device, from 0.
+    pub number: usize,
+    /// How far the keys reach that peers are given: [`RkeyScope::Window`] or
+    /// [`RkeyScope::Region`], as decided for the device.
+    pub rkey_scope: RkeyScope,
     /// How many connections it has.
     pub connection_count: usize,
     /// Bytes of memory that messages are received into, for all connections together.
     pub receive_bytes: usize,
+    /// Receive slots that are promised to connections.
+    pub promised_slots: u32,
     /// Send slots that hold a message, or that a caller is filling.
     pub send_slots_in_use: usize,
-    /// Bytes of buffers that large frames are sent from, until the peer has read them.
+    /// Bytes of buffers that large frames are sent from, until the peer has read them; of all
+    /// lanes of the device, which share them.
     pub source_bytes_in_use: u64,
-    /// Bytes of buffers that large frames are read into, until the application lets go of them.
+    /// Bytes of buffers that large frames are read into, until the application lets go of them; of
+    /// all lanes of the device.
     pub sink_bytes_in_use: u64,
-    /// Bytes registered for large frames, in use or not.
+    /// Bytes registered for large frames, in use or not, of all lanes of the device.
     pub registered_bytes: u64,
     /// What of those lies in explicit huge pages.
     pub huge_page_bytes: u64,
     /// Received large frames that applications hold.
     pub leases: LeaseStats,
+    /// What it has done since it began.
+    pub activity: LaneActivity,
     /// What became of large frames whose calls were given up.
     pub cancellations: CancellationStats,
 }
@@ -181,6 +198,8 @@ struct Prepared {
     lane: Arc<Lane>,
     place: Place,
     queue_pair: QueuePair,
+    /// Behind the queue pair, so that its slots are promised to nobody else before it is gone.
+    holding: Holding,
     epoch: u32,
 }
 
@@ -189,9 +208,22 @@ impl Prepared {
         Blob {
             endpoint: self.queue_pair.endpoint(),
             epoch: self.epoch,
-            grant: self.place.window,
+            grant: self.holding.window(),
             slot_len: self.lane.shared.config.slot_len,
+            has_windows: self.has_windows(),
         }
+    }
+
+    fn has_windows(&self) -> bool {
+        self.lane.shared.config.rkey_scope == RkeyScope::Window
+    }
+
+    /// How many windows the connection may have: as many as would fit if every connection had
+    /// that many.
+    fn windows_max(&self) -> usize {
+        let device_max = self.lane.shared.attachment.device().attributes().windows_max;
+        let share = device_max / self.lane.shared.config.connections_max.max(1);
+        if self.has_windows() { (share as usize).clamp(1, WINDOWS_MAX) } else { 0 }
     }
 
     /// Joins the end with its peer's, and registers it with its lane.
@@ -199,6 +231,9 @@ impl Prepared {
         let config = &self.lane.shared.config;
         let agreement = self.queue_pair.connect(&peer.endpoint, &config.connect);
         let agreement = agreement.map_err(|error| declined(&error))?;
+        if peer.grant == 0 {
+            return Err(Declined::new("the peer grants no message at all"));
+        }
         let slot_len = config.slot_len.min(peer.slot_len);
         if (slot_len as usize) < OFFER_LEN_MAX {
             return Err(Declined::new(format!(
@@ -211,19 +246,20 @@ impl Prepared {
         let rules = Rules {
             our_epoch: self.epoch,
             peer_epoch: peer.epoch,
-            window: self.place.window,
+            window: self.holding.window(),
             stale_max: config.credits_max.max(WINDOW_MIN) + RESERVE,
+            windows_max: self.windows_max(),
+            takes_keys_away: self.has_windows() && peer.has_windows,
         };
         let chunk_len = config.read_len_max.min(self.queue_pair.message_len_max()).max(1);
         let puller = Puller::new(agreement.reads_max, chunk_len);
-        let credits = Credits::new(self.place.window, peer.grant);
+        let tally = Arc::clone(&self.lane.shared.tally);
+        let credits = Account::new(self.holding, peer.grant, tally);
         let number = self.queue_pair.number();
-        let limits = ConnectionLimits {
-            frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN,
-            promised_slots: self.place.promised_slots(),
-        };
+        let limits = ConnectionLimits { frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN };
         let cancellations = Arc::clone(&self.lane.shared.cancellations);
-        let path = Path::new(self.queue_pair, rules, credits, control, puller, cancellations);
+        let mut path = Path::new(self.queue_pair, rules, credits, control, puller, cancellations);
+        path.allocate_first_window().map_err(|error| declined(&error))?;
         let shared = Arc::clone(&self.lane.shared);
         let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);

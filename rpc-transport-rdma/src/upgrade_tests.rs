@@ -5,8 +5,10 @@
 mod beside_a_bootstrap;
 #[path = "cancel_tests.rs"]
 mod cancelling;
+#[path = "window_tests.rs"]
+mod windows;
 
-use std::sync::Weak;
+use std::sync::{Mutex, Weak};
 
 use bytes::Bytes;
 use rpc_core::transport::{Admission, Handler, Withheld};
@@ -15,10 +17,11 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use super::*;
 use crate::credits::RESERVE;
 use crate::lane::{Kick, LaneShared};
-use crate::message::{MessageHeader, MessageKind, Offer, OfferedSegment, Released};
+use crate::message::{Grant, MessageHeader, MessageKind, Offer, OfferedSegment, Released};
 use crate::offered::Offered;
 use crate::offered_memory::OfferedMemory;
 use crate::path::Outgoing;
+use crate::stall::STALL_AFTER;
 use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
 
@@ -109,9 +112,11 @@ impl Rig {
     }
 
     fn connect(&self) -> End {
-        let prepared = self.prepare();
+        let mut prepared = self.prepare();
+        // The peer says several things in a row, and never what it has seen of ours.
+        prepared.holding.widen(7);
         let peer = Blob { grant: GRANT, ..prepared.blob() };
-        let (epoch, window) = (prepared.epoch, prepared.place.window);
+        let (epoch, window) = (prepared.epoch, prepared.holding.window());
         let number = prepared.queue_pair.number();
         let joined = prepared.join(&peer).unwrap();
         End { mock: self.mock.clone(), joined, epoch, number, window }
@@ -140,7 +145,7 @@ impl End {
     }
 
     fn say_with_grant(&self, kind: MessageKind, grant: u32, body: &[u8]) {
-        let header = MessageHeader { kind, epoch: self.epoch, grant };
+        let header = MessageHeader { kind, epoch: self.epoch, grant: granting(grant) };
         self.deliver(&[&header.to_bytes(), body].concat());
     }
 
@@ -181,6 +186,10 @@ impl End {
     }
 }
 
+fn granting(count: u32) -> Grant {
+    Grant { count, control_seen: 0, wants_more: false }
+}
+
 /// Lets the lane's task run until something holds.
 pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..TURNS_MAX {
@@ -219,7 +228,7 @@ async fn costs_its_connection(offend: impl AsyncFnOnce(&End), words: &str) {
 async fn messages_of_another_path_are_ignored_up_to_a_bound() {
     let offend = async |bad: &End| {
         let epoch = bad.epoch.wrapping_add(1);
-        let header = MessageHeader { kind: MessageKind::Grant, epoch, grant: GRANT };
+        let header = MessageHeader { kind: MessageKind::Grant, epoch, grant: granting(GRANT) };
         for _ in 0..bad.window + RESERVE {
             bad.deliver(&header.to_bytes());
         }
@@ -251,20 +260,97 @@ async fn a_grant_taken_back_costs_the_connection() {
     costs_its_connection(offend, "credit grant").await;
 }
 
+/// More than a peer may send that never says what it has seen, so that it is granted little.
+const FLOOD: usize = 2 * (GRANT + RESERVE) as usize;
+
+/// The peer says one thing until its connection ends, or far too often.
+async fn flood(bad: &End, kind: MessageKind) {
+    for _ in 0..FLOOD {
+        bad.say(kind, &[1; HEADER_LEN]);
+        tokio::task::yield_now().await;
+        if bad.connection().ending.is_cancelled() {
+            break;
+        }
+    }
+}
+
 #[tokio::test]
 async fn messages_beyond_the_promised_slots_cost_the_connection() {
-    let offend = async |bad: &End| {
-        // A peer that lets us send nothing can be granted nothing either.
-        let lives_on = (GRANT + RESERVE) * bad.window + bad.window + RESERVE;
-        for _ in 0..=lives_on {
-            bad.say(MessageKind::Grant, &[]);
-            tokio::task::yield_now().await;
-            if bad.connection().ending.is_cancelled() {
-                break;
-            }
-        }
-    };
+    let offend = async |bad: &End| flood(bad, MessageKind::Frame).await;
     costs_its_connection(offend, "messages sent without credit").await;
+}
+
+#[tokio::test]
+async fn control_messages_beyond_the_reserve_cost_the_connection() {
+    let offend = async |bad: &End| flood(bad, MessageKind::Grant).await;
+    costs_its_connection(offend, "control messages without credit").await;
+}
+
+#[tokio::test]
+async fn credits_returned_that_were_never_granted_cost_the_connection() {
+    let offend = async |bad: &End| bad.say(MessageKind::Return { returned: 1000 }, &[]);
+    costs_its_connection(offend, "returned credits").await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_gives_back_what_the_peer_recalls() {
+    let rig = Rig::new();
+    let (end, _recorder) = rig.open();
+    end.say(MessageKind::Recall { keep: 1 }, &[]);
+    until("the return", || !end.sends().is_empty()).await;
+    // All but the one that is kept are spent, and the return took one of them.
+    let connection = end.connection();
+    let sent_before = end.sends().len();
+    connection.send_control([0; HEADER_LEN]).unwrap();
+    connection.send_control([0; HEADER_LEN]).unwrap();
+    assert_eq!(end.sends().len(), sent_before + 1);
+    assert_eq!(rig.upgrade.lanes()[0].activity.credit_waits, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_credit_that_lasts_is_counted_once() {
+    let rig = Rig::new();
+    let (end, _recorder) = rig.open();
+    for _ in 0..=GRANT {
+        end.connection().send_control([0; HEADER_LEN]).unwrap();
+    }
+    let stalls = || rig.upgrade.lanes()[0].activity.credit_stalls;
+    for expected in [1, 1] {
+        // The watch is asleep before time goes on.
+        tokio::task::yield_now().await;
+        tokio::time::advance(STALL_AFTER + Duration::from_millis(1)).await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(stalls(), expected);
+    }
+}
+
+#[tokio::test]
+async fn connections_spread_over_lanes_that_share_large_memory() {
+    let mock = MockDevice::new();
+    let config = RdmaConfig { lanes: 3, receive_slots: 256, ..RdmaConfig::default() };
+    let upgrade = RdmaUpgrade::with_provider(Box::new(mock.clone()), config);
+    let rig = Rig { mock, upgrade };
+    let ends: Vec<_> = (0..7).map(|_| rig.connect()).collect();
+    let lanes = rig.upgrade.lanes();
+    let describe = |lane: &LaneInfo| (lane.number, lane.connection_count);
+    assert_eq!(lanes.iter().map(describe).collect::<Vec<_>>(), [(0, 3), (1, 2), (2, 2)]);
+    assert_eq!(rig.upgrade.devices()[0].lane_count, 3);
+    let _buffer = ends[0].connection().lane.sources.try_take(100_000).unwrap();
+    let in_use: Vec<_> = rig.upgrade.lanes().iter().map(|lane| lane.source_bytes_in_use).collect();
+    assert!(in_use[0] > 0 && in_use.iter().all(|bytes| *bytes == in_use[0]), "{in_use:?}");
+}
+
+#[tokio::test]
+async fn a_queue_that_runs_low_halves_windows() {
+    let rig = Rig::new();
+    let (end, _recorder) = rig.open();
+    let lane = &end.connection().lane;
+    let limit = lane.shares.limit();
+    lane.handle_receive_limit();
+    until("smaller windows", || lane.shares.limit() == limit / 2).await;
+    assert_eq!(rig.upgrade.lanes()[0].activity.receive_limit_events, 1);
 }
 
 #[tokio::test]

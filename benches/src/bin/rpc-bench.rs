@@ -23,6 +23,10 @@ struct Options {
     /// How long to poll before sleeping, in microseconds (RDMA only).
     #[arg(long, global = true)]
     spin_us: Option<u64>,
+    /// How far the keys reach that the peer is given: auto, window or region (RDMA only).
+    #[cfg(feature = "rdma")]
+    #[arg(long, global = true, default_value_t = farcall::RkeyScope::Auto)]
+    rkey_scope: farcall::RkeyScope,
     /// Threads of the runtime; 0 runs everything on the main thread.
     #[arg(long, global = true, default_value_t = 0)]
     threads: usize,
@@ -92,11 +96,13 @@ fn config(options: &Options) -> Config {
         Limits { message_len_max: 65 << 20, receiving_bytes_max: 1 << 30, ..Limits::default() };
     let config = Config::default().with_limits(limits);
     #[cfg(feature = "rdma")]
-    if let Some(spin_us) = options.spin_us {
+    let config = {
         let mut rdma = farcall::RdmaConfig::default();
-        rdma.spin = Duration::from_micros(spin_us);
-        return config.with_rdma(rdma);
-    }
+        rdma.rkey_scope = options.rkey_scope;
+        rdma.spin = options.spin_us.map_or(rdma.spin, Duration::from_micros);
+        config.with_rdma(rdma)
+    };
+    #[cfg(not(feature = "rdma"))]
     let _ = options;
     config
 }

@@ -28,14 +28,18 @@ impl Connection {
         }
     }
 
-    /// Ends the connection when the peer does not release in time: memory that it was offered is
-    /// free once the queue pair is gone, and never by time alone.
+    /// Revokes what the peer does not release in time after it was taken back, or ends the
+    /// connection: memory that it was offered is free once its key is dead or the queue pair is
+    /// gone, and never by time alone.
     async fn watch_releases(self: Arc<Self>) {
         let config = &self.lane.config;
         let patience = Patience { release: config.release_timeout, cancel: config.cancel_timeout };
         loop {
             let Some((at, is_withdrawn)) = self.next_overdue(patience) else { return };
             if at <= Instant::now() {
+                if is_withdrawn && self.revoke_overdue(patience) {
+                    continue;
+                }
                 return self.lose_patience(patience, is_withdrawn);
             }
             tokio::select! {
@@ -60,6 +64,11 @@ impl Connection {
                 return None;
             }
         }
+    }
+
+    fn revoke_overdue(self: &Arc<Self>, patience: Patience) -> bool {
+        let now = Instant::now();
+        self.with_path(|path| Ok(path.revoke_overdue(patience, now))).unwrap_or(false)
     }
 
     fn lose_patience(self: &Arc<Self>, patience: Patience, is_withdrawn: bool) {

@@ -65,9 +65,20 @@ impl LargeBuffer {
     /// If the buffer is not from a pool of [`Access::Windowed`]: a device would refuse.
     #[must_use]
     pub fn bind(&self, window: Window) -> Binding {
+        self.bind_from(window, 0)
+    }
+
+    /// As [`LargeBuffer::bind`], to what of it begins at `from`.
+    ///
+    /// # Panics
+    ///
+    /// As `bind`, and if `from` is beyond its end.
+    #[must_use]
+    pub fn bind_from(&self, window: Window, from: usize) -> Binding {
+        assert!(from <= self.len, "a window from {from} on: {self:?}");
         assert_eq!(self.access(), Access::Windowed, "a window must be bound to windowed memory");
         let (region, offset) = self.place();
-        Binding::new(window, region, offset, self.len)
+        Binding::new(window, region, offset + from, self.len - from)
     }
 
     /// Turns it into shared bytes; it is back in its pool when the last of them is dropped.

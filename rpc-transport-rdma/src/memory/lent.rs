@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{LargeBuffer, Region};
-use crate::verbs::RemoteMemory;
+use crate::verbs::{Binding, RemoteMemory, Window};
 
 /// The lent buffers of a pool, by the address of their first byte.
 #[derive(Debug, Default)]
@@ -45,10 +45,12 @@ impl Lent {
         RemoteMemory { address: address + self.offset as u64, key }
     }
 
-    /// The region that they lie in.
+    /// Binds a window to them, once the binding is posted; a device refuses if their pool is not
+    /// one of [`Access::Windowed`](super::Access::Windowed). Until the window's key is dead again
+    /// the `Bytes` must be kept, or the peer reads what the memory's next user writes.
     #[must_use]
-    pub fn region(&self) -> &Arc<Region> {
-        &self.region
+    pub fn bind(&self, window: Window) -> Binding {
+        Binding::new(window, &self.region, self.offset, self.len)
     }
 
     /// Length in bytes.

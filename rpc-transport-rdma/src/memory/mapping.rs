@@ -101,8 +101,10 @@ mod tests {
         if mapping.page_kind() != PageKind::Plain {
             assert_eq!(mapping.address() % (2 << 20), 0);
         }
-        // SAFETY: M1: nobody else knows the mapping, and it is as long as it says.
-        unsafe { mapping.base().add(mapping.len() - 1).write(7) };
+        // SAFETY: M1: the mapping is as long as it says.
+        let last = unsafe { mapping.base().add(mapping.len() - 1) };
+        // SAFETY: M1: nobody else knows the mapping.
+        unsafe { last.write(7) };
         assert_eq!(Mapping::new(12 << 10).unwrap().page_kind(), PageKind::Plain);
     }
 

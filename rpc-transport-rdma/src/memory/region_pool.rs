@@ -12,7 +12,8 @@
 //! pin no more. Every wait is bounded by the pool's `wait_max`.
 //!
 //! Known limit of the `region` policy (D15): a buffer keeps its key between uses, so a peer that
-//! remembers an old offer can read what the buffer holds next. Windows are the answer to that.
+//! remembers an old offer can read what the buffer holds next. Buffers of [`Access::Windowed`] have
+//! no key of their own that opens anything; a window gives them one for each offer.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

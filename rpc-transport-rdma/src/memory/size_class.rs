@@ -76,7 +76,7 @@ mod tests {
             let class = SizeClass(u8::try_from(position).unwrap());
             assert_eq!(SizeClass::of(class.bytes()), Some(class));
             assert_eq!(
-                SizeClass::of(class.bytes() + 1).map_or(COUNT, |next| next.position()),
+                SizeClass::of(class.bytes() + 1).map_or(COUNT, SizeClass::position),
                 position + 1
             );
         }

@@ -17,16 +17,24 @@ impl Path {
         }
         loop {
             self.fill(counters);
+            if let Some(error) = self.windows.failure() {
+                return Err(CloseReason::Failed(format!("no memory window for an offer: {error}")));
+            }
             if self.batch.is_empty() {
                 return Ok(());
             }
             let waiting_count = self.send_count();
             let posted = self.queue_pair.post(&mut self.batch);
+            self.credits.tally().posts.add(1);
             counters.sent_count.add((waiting_count - self.send_count()) as u64);
             match posted {
                 Ok(_) if self.batch.is_empty() && self.queue_pair.room() > 0 => {}
-                // A completion makes room, and whoever handles it flushes again.
-                Ok(_) => return Ok(()),
+                // A completion makes room, and whoever handles it flushes again; without one to
+                // come it is tried again after a while.
+                Ok(_) => {
+                    self.must_retry = !self.queue_pair.will_complete();
+                    return Ok(());
+                }
                 Err(error) => {
                     let words = match std::error::Error::source(&error) {
                         Some(source) => format!("cannot post to the RDMA path: {error}: {source}"),
@@ -46,6 +54,7 @@ impl Path {
     /// Moves what may go out now into the batch: control messages, then frames, then READs.
     fn fill(&mut self, counters: &Counters) {
         let room = self.queue_pair.room();
+        while self.batch.len() < room && self.fill_invalidation() {}
         while self.batch.len() < room && self.fill_control() {}
         while self.batch.len() < room && self.fill_outgoing(counters) {}
         if self.puller.transfer_count() > 0 {
@@ -71,9 +80,9 @@ impl Path {
     fn fill_control(&mut self) -> bool {
         let Some(&kind) = self.control.front() else { return false };
         let Some(slot) = self.control_slots.try_take() else { return false };
-        let may = match kind {
-            MessageKind::Probe | MessageKind::ProbeAnswer => self.credits.try_take_reserved(),
-            _ => self.credits.try_take(),
+        let may = match kind.is_reserved() {
+            true => self.credits.try_take_reserved(),
+            false => self.credits.try_take(),
         };
         if may {
             self.control.pop_front();
@@ -83,6 +92,11 @@ impl Path {
     }
 
     fn fill_outgoing(&mut self, counters: &Counters) -> bool {
+        let is_offer = matches!(self.outgoing.front(), Some(Outgoing::Offer { .. }));
+        if is_offer && !self.has_window() {
+            // A release gives one back, and whoever handles it flushes again.
+            return false;
+        }
         let control_slot = match self.outgoing.front() {
             None => return false,
             Some(Outgoing::Control(_)) => match self.control_slots.try_take() {
@@ -109,9 +123,10 @@ impl Path {
             Some(Outgoing::Offer { memory, mut slot, permit, call, is_given_up }) => {
                 counters.large_sent.add(1);
                 counters.written_bytes.add(memory.written_len() as u64);
-                let offer = memory.describe(&slot);
+                let (exposed, remote) = self.expose(memory);
+                let offer = exposed.buffer.describe(&slot, remote);
                 let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
-                let transfer = self.offered.insert(call, memory, Instant::now());
+                let transfer = self.offered.insert(call, exposed, Instant::now());
                 self.commit(MessageKind::Offer { transfer }, slot, len, Some(permit));
                 if is_given_up {
                     self.withdraw(call);
@@ -126,6 +141,7 @@ impl Path {
     fn fill_grant(&mut self) {
         let Some(slot) = self.control_slots.try_take() else { return };
         if self.credits.try_take_reserved() {
+            self.credits.tally().grants_sent.add(1);
             self.commit(MessageKind::Grant, slot, MESSAGE_HEADER_LEN, None);
         }
     }
@@ -137,12 +153,14 @@ impl Path {
         len: usize,
         permit: Option<OwnedSemaphorePermit>,
     ) {
-        let (epoch, grant) = (self.rules.peer_epoch, self.credits.announce());
+        let waiting_count = self.control.len() + self.outgoing.len();
+        let (epoch, grant) = (self.rules.peer_epoch, self.credits.announce(waiting_count));
         let header = MessageHeader { kind, epoch, grant };
         slot[..MESSAGE_HEADER_LEN].copy_from_slice(&header.to_bytes());
         // Slots are a few KiB long.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.batch.push_back(Work::Send { slot, len, invalidate: None });
+        let invalidate = self.key_to_take(kind);
+        self.batch.push_back(Work::Send { slot, len, invalidate });
         self.permits.push_back(permit);
     }
 }

@@ -35,6 +35,18 @@ impl Device {
         self.raw.attributes()
     }
 
+    /// Whether its windows are known to do what they should, so that nobody needs to try.
+    #[must_use]
+    pub fn has_known_windows(&self) -> bool {
+        self.raw.has_known_windows()
+    }
+
+    /// A reason not to let peers take keys of windows away although that works, if there is one.
+    #[must_use]
+    pub fn window_defect(&self) -> Option<&'static str> {
+        self.raw.window_defect()
+    }
+
     /// Asks for the attributes of a port; ports count from 1.
     ///
     /// # Errors

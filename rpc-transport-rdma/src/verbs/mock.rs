@@ -34,6 +34,7 @@ struct MockState {
     errors_set: usize,
     queue_pairs: u32,
     windows: u32,
+    windows_max: u32,
     windows_live: usize,
     windows_at_destruction: usize,
     destroyed: usize,
@@ -120,6 +121,11 @@ impl MockDevice {
         self.state().destroyed
     }
 
+    /// Makes the device say that it has windows.
+    pub(crate) fn claim_windows(&self) {
+        self.state().windows_max = 1000;
+    }
+
     pub(crate) fn windows(&self) -> usize {
         self.state().windows_live
     }
@@ -173,10 +179,21 @@ impl MockDevice {
 
     /// Writes a message into the receive at `index` and completes it.
     pub(crate) fn deliver(&self, index: usize, message: &[u8], number: u32) -> RawCompletion {
+        self.deliver_taking(index, message, number, None)
+    }
+
+    /// Writes a message that takes a key away into the receive at `index` and completes it.
+    pub(crate) fn deliver_taking(
+        &self,
+        index: usize,
+        message: &[u8],
+        number: u32,
+        invalidated_key: Option<RemoteKey>,
+    ) -> RawCompletion {
         let segment = self.state().receives[index].segment;
         self.write(segment, message);
         let byte_len = u32::try_from(message.len()).unwrap();
-        let raw = RawCompletion { byte_len, ..self.take_receive(index, number) };
+        let raw = RawCompletion { byte_len, invalidated_key, ..self.take_receive(index, number) };
         self.complete(raw);
         raw
     }
@@ -228,7 +245,7 @@ unsafe impl RawDevice for MockDevice {
             send_depth_max: 1000,
             completions_max: 10_000,
             shared_receives_max: 1000,
-            windows_max: 100,
+            windows_max: self.state().windows_max,
             reads_in_max: 8,
             reads_out_max: 4,
         }

@@ -55,6 +55,16 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// Its limits.
     fn attributes(&self) -> DeviceAttributes;
 
+    /// Whether its windows are known to do what they should, so that nobody needs to try.
+    fn has_known_windows(&self) -> bool {
+        false
+    }
+
+    /// A reason not to let peers take keys of windows away although that works, if there is one.
+    fn window_defect(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Asks for the attributes of a port; ports count from 1.
     ///
     /// # Errors

@@ -153,7 +153,8 @@ impl QueuePair {
 
     /// Posts as much of the batch as the send queue has room for, with one call into the device,
     /// and returns how many. The last of them asks for a completion. What does not fit, or the
-    /// device cannot take now, stays in the batch for after a completion.
+    /// device cannot take now, stays in the batch for after a completion, or for later when
+    /// [`QueuePair::will_complete`] says that none will come.
     ///
     /// # Errors
     ///
@@ -282,6 +283,13 @@ impl QueuePair {
         self.in_flight.len()
     }
 
+    /// Whether a completion will come by itself. After a partial post what is in flight may have
+    /// asked for none: then the rest of the batch has to be posted again after a while.
+    #[must_use]
+    pub fn will_complete(&self) -> bool {
+        self.in_flight.has_signaled()
+    }
+
     /// Number of requests that can be posted now.
     #[must_use]
     pub fn room(&self) -> usize {
@@ -334,11 +342,10 @@ impl QueuePair {
         for work in self.in_flight.take_back(count - accepted).flatten() {
             batch.push_front(work);
         }
-        // A full queue is no error as long as some completion will come to say that it no longer
-        // is. Without one the rest, and what was accepted without asking for a completion, would
-        // wait for ever. Nor is it a full queue if the device may have taken everything.
+        // A full queue is no error: what is in flight will make room. A queue that is full while
+        // it is empty will not change, and it is none if the device may have taken everything.
         let is_full = partial.errno == libc::ENOMEM && accepted < count;
-        if is_full && self.in_flight.has_signaled() {
+        if is_full && self.in_flight.len() > 0 {
             return Ok(accepted);
         }
         self.state = State::Failed;

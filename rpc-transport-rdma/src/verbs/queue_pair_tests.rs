@@ -195,11 +195,23 @@ fn a_full_device_queue_is_back_pressure_while_a_completion_will_come() {
 }
 
 #[test]
-fn a_full_device_queue_that_nothing_will_empty_is_an_error() {
+fn a_queue_that_is_full_while_it_is_empty_is_an_error() {
     let mut fixture = Fixture::new();
-    fixture.mock.refuse_sends(1, libc::ENOMEM);
+    fixture.mock.refuse_sends(0, libc::ENOMEM);
     let error = fixture.queue_pair.post(&mut fixture.sends(2)).unwrap_err();
-    assert!(matches!(error, PostError::Device { accepted: 1, .. }));
+    assert!(matches!(error, PostError::Device { accepted: 0, .. }));
+}
+
+#[test]
+fn a_post_cut_before_its_completion_has_to_be_tried_again() {
+    let mut fixture = Fixture::new();
+    let mut batch = fixture.sends(3);
+    fixture.mock.refuse_sends(2, libc::ENOMEM);
+    assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 2);
+    assert!(!fixture.queue_pair.will_complete());
+    assert_eq!(fixture.queue_pair.post(&mut batch).unwrap(), 1);
+    assert!(fixture.queue_pair.will_complete());
+    assert_eq!(fixture.complete(2, 0).len(), 3);
 }
 
 #[test]

@@ -167,6 +167,15 @@ impl SharedReceiveQueue {
         Err(VerbsError::system("post receives", source))
     }
 
+    /// Asks the device for one asynchronous event when fewer than `limit` slots are posted.
+    ///
+    /// # Errors
+    ///
+    /// What the system said, for example that the device does not know limits.
+    pub fn arm_limit(&self, limit: u32) -> Result<(), VerbsError> {
+        self.raw.arm_limit(limit)
+    }
+
     /// Number of slots that wait for [`repost`](Self::repost).
     #[must_use]
     pub fn idle_count(&self) -> usize {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rpc_transport_rdma::check_windows;
 use rpc_transport_rdma::memory::{LargeBuffer, Sink};
 use rpc_transport_rdma::verbs::{
     Binding, Done, QueuePair, QueuePairConfig, RemoteKey, RemoteMemory, Work, WorkStatus,
@@ -79,6 +80,15 @@ async fn assert_refused(ends: &mut [End; 2], remote: RemoteMemory) {
 fn invalidating(end: &End, key: RemoteKey) -> Work {
     let Work::Send { slot, len, .. } = end.send(b"done with it") else { panic!("no send") };
     Work::Send { slot, len, invalidate: Some(key) }
+}
+
+#[tokio::test]
+async fn the_devices_pass_the_check_of_their_windows() {
+    for [port, _] in routes() {
+        let begin = Instant::now();
+        check_windows(&port).unwrap();
+        println!("checked in {:?}", begin.elapsed());
+    }
 }
 
 #[tokio::test]

@@ -1,11 +1,18 @@
 //! What is logged on this thread, for tests that count its lines.
+//!
+//! One subscriber for the whole process hands each line to the log of the thread that said it. A
+//! subscriber for each test would not do: whether anybody listens to a line is remembered for the
+//! whole process, and a test that begins or ends at that moment can make another's line unheard.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use tracing::level_filters::LevelFilter;
-use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::fmt::MakeWriter;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Log>> = const { RefCell::new(None) };
+}
 
 /// The lines of WARN and above.
 #[derive(Debug, Clone, Default)]
@@ -13,17 +20,31 @@ pub(crate) struct Log {
     text: Arc<Mutex<Vec<u8>>>,
 }
 
+/// While it lives, what its thread logs is captured.
+#[derive(Debug)]
+pub(crate) struct Capturing(());
+
+impl Drop for Capturing {
+    fn drop(&mut self) {
+        CURRENT.set(None);
+    }
+}
+
 impl Log {
     /// Captures what this thread logs while the guard lives. On a current-thread runtime that is
     /// everything.
-    pub(crate) fn capture() -> (Self, DefaultGuard) {
+    pub(crate) fn capture() -> (Self, Capturing) {
+        static LISTENING: Once = Once::new();
+        LISTENING.call_once(|| {
+            let subscriber = tracing_subscriber::fmt()
+                .with_max_level(LevelFilter::WARN)
+                .with_ansi(false)
+                .with_writer(|| ThreadWriter);
+            subscriber.init();
+        });
         let log = Self::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(LevelFilter::WARN)
-            .with_ansi(false)
-            .with_writer(log.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
+        CURRENT.set(Some(log.clone()));
+        (log, Capturing(()))
     }
 
     /// The lines so far.
@@ -40,17 +61,17 @@ impl Log {
     }
 }
 
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
+/// Writes to the log of the thread it is used on, or nowhere.
+struct ThreadWriter;
 
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
-
-impl io::Write for Log {
+impl io::Write for ThreadWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        CURRENT.with_borrow(|log| {
+            if let Some(log) = log {
+                let mut text = log.text.lock().unwrap_or_else(PoisonError::into_inner);
+                text.extend_from_slice(bytes);
+            }
+        });
         Ok(bytes.len())
     }
 

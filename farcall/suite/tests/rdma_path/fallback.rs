@@ -44,12 +44,13 @@ pub(crate) fn address_without_device(rig: &Rig) -> Result<(), Failure> {
 pub(crate) fn full_lane(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
         let mut small = RdmaConfig::default();
-        small.receive_slots = 8;
+        small.receive_slots = 5;
         let server = rig.serve(small).await?;
         let client = config(RdmaConfig::default());
         let first = ProbeStub::new(connect(&server.authority, &client).await?);
-        let words = "the lane is full: 1 connections of at most 128 (rdma.connections_max), and 0 \
-                     of 8 receive slots left to promise (rdma.receive_slots)";
+        let words = "the lane is full: 1 connections of at most 256 (rdma.connections_max), and 2 \
+                     of 5 receive slots left to promise (rdma.receive_slots), of which a \
+                     connection takes 3";
         let second = falls_back(&server.authority, &client, words).await?;
         let mut told = server.server.connections().into_iter().filter_map(|info| info.fallback);
         assert!(told.any(|reason| reason.contains(words)), "the server knows too");

@@ -120,6 +120,7 @@ pub(crate) fn keeps_what_is_taken_back(rig: &Rig) -> Result<(), Failure> {
         // The call is given up, so that the server takes its answer back.
         let mut cancel = [0; 32];
         (cancel[0], cancel[8]) = (3, 1);
+        bad.wait_for_credit().await;
         bad.say(FRAME, 0, 0, &cancel).await;
         let taken_back = bad.hear(CANCEL).await;
         assert_eq!(HostilePeer::transfer(&taken_back), HostilePeer::transfer(&offer));
@@ -131,6 +132,7 @@ pub(crate) fn releases_twice(rig: &Rig) -> Result<(), Failure> {
         bad.say(FRAME, 0, 0, &produce_frame(1, MIB)).await;
         let transfer = HostilePeer::transfer(&bad.hear(OFFER).await);
         for _ in 0..2 {
+            bad.wait_for_credit().await;
             bad.say(RELEASE, 0, transfer, &[]).await;
         }
     })
@@ -179,6 +181,7 @@ pub(crate) fn offers_under_a_number_in_use(rig: &Rig) -> Result<(), Failure> {
         let mut scene = Scene::set(rig, slow()).await?;
         let memory = scene.bad.memory(32 << 20);
         for _ in 0..2 {
+            scene.bad.wait_for_credit().await;
             scene.bad.offer(1, memory.remote(), 32 * MIB).await;
         }
         scene.costs_the_bad_connection_only().await

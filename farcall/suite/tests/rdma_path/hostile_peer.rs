@@ -43,9 +43,13 @@ const MESSAGE_HEADER_LEN: usize = 16;
 pub(crate) const FRAME: u8 = 1;
 pub(crate) const OFFER: u8 = 2;
 pub(crate) const RELEASE: u8 = 3;
+const PURE_GRANT: u8 = 4;
 pub(crate) const PROBE: u8 = 5;
 pub(crate) const PROBE_ANSWER: u8 = 6;
 pub(crate) const CANCEL: u8 = 7;
+
+/// The bit of a kind by which the server says that it has more to send than credit.
+const WANTS_MORE: u8 = 0x80;
 
 /// What the two ends of a path tell each other.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -81,7 +85,10 @@ pub(crate) struct HostilePeer {
     epoch: u32,
     /// How many messages the server has allowed.
     pub(crate) granted: u32,
+    /// How many messages it has sent that take a credit.
     sent: u32,
+    /// How many messages came in that took none.
+    control_seen: u16,
     messages: VecDeque<Vec<u8>>,
     is_broken: bool,
 }
@@ -116,6 +123,7 @@ impl HostilePeer {
             epoch: 0,
             granted: 0,
             sent: 0,
+            control_seen: 0,
             messages: VecDeque::new(),
             is_broken: false,
         })
@@ -124,7 +132,7 @@ impl HostilePeer {
     async fn shake_hands(&mut self) -> Result<(), Failure> {
         let here = self.queue_pair.endpoint();
         let blob = Blob {
-            version: 1,
+            version: 2,
             queue_pair_number: here.queue_pair_number,
             packet_sequence_number: here.packet_sequence_number,
             gid: here.gid.0.to_vec(),
@@ -164,7 +172,8 @@ impl HostilePeer {
 
     /// Sends a message, with credit or without.
     pub(crate) async fn say(&mut self, kind: u8, outcome: u8, transfer: u32, body: &[u8]) {
-        let mut message = vec![kind, outcome, 0, 0];
+        let mut message = vec![kind, outcome];
+        message.extend_from_slice(&self.control_seen.to_le_bytes());
         for word in [self.epoch, GRANT, transfer] {
             message.extend_from_slice(&word.to_le_bytes());
         }
@@ -188,7 +197,8 @@ impl HostilePeer {
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
         let mut batch = VecDeque::from([Work::Send { slot, len, invalidate }]);
         self.is_broken |= self.queue_pair.post(&mut batch).is_err();
-        self.sent += 1;
+        let takes_credit = message.first().is_none_or(|kind| !is_control(*kind));
+        self.sent += u32::from(takes_credit);
     }
 
     /// Waits for credit, as a good client does.
@@ -257,7 +267,9 @@ impl HostilePeer {
         self.completions.poll(&mut polled).expect("the device lives");
         for completion in polled {
             if completion.kind() == WorkKind::Receive {
-                if let Ok(message) = self.receives.receive(completion, <[u8]>::to_vec) {
+                if let Ok(mut message) = self.receives.receive(completion, <[u8]>::to_vec) {
+                    message[0] &= !WANTS_MORE;
+                    self.control_seen += u16::from(is_control(message[0]));
                     let grant = message[8..12].try_into().expect("it is that long");
                     self.granted = u32::from_le_bytes(grant);
                     self.messages.push_back(message);
@@ -270,6 +282,11 @@ impl HostilePeer {
         self.receives.repost().expect("the device lives");
         tokio::task::yield_now().await;
     }
+}
+
+/// Whether a message of this kind takes no credit.
+fn is_control(kind: u8) -> bool {
+    matches!(kind, PURE_GRANT | PROBE | PROBE_ANSWER)
 }
 
 /// A request for the method that answers with nothing.

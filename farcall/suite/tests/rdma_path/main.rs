@@ -1,5 +1,6 @@
 //! That payloads really go by verbs, and what happens to a path in between: processes killed and
-//! calls dropped in the middle of a READ, runtimes that end, lanes that are full, proofs that fail.
+//! calls dropped in the middle of a READ, runtimes that end, lanes that are full or idle or
+//! besieged, proofs that fail.
 //!
 //! Needs RDMA devices that count what Soft-RoCE counts, like those of the virtual machine that
 //! `cargo xtask test` starts, and nobody else on them. As in `tests/rdma.rs`, the variable
@@ -12,8 +13,10 @@ mod child;
 mod device;
 mod dropped;
 mod fallback;
+mod greed;
 mod hostile;
 mod hostile_peer;
+mod idle;
 mod killed;
 mod lent;
 mod lock_limit;
@@ -41,7 +44,9 @@ const TESTS: &[Test] = &[
     ("what_has_no_memory_in_time_is_refused_by_name", small_pool::refused),
     ("eight_mib_of_lockable_memory_are_enough", lock_limit::eight_mib),
     ("too_little_lockable_memory_is_named", lock_limit::too_little),
-    ("sixty_four_connections_share_one_receive_queue", shared_queue::sixty_four_connections),
+    ("connections_share_one_receive_queue", shared_queue::connections_share_one_queue),
+    ("eight_greedy_clients_share_alike_and_keep_nobody_out", greed::eight_greedy_clients),
+    ("idle_connections_make_no_wakeups", idle::no_wakeups),
     ("a_client_killed_while_its_upload_is_read", killed::client_uploading),
     ("a_client_killed_while_it_reads_a_download", killed::client_downloading),
     ("a_server_killed_while_its_download_is_read", killed::server_downloading),

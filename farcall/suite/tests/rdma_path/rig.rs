@@ -168,6 +168,7 @@ pub(crate) fn lane(config: &Config) -> LaneInfo {
 /// Whether a lane has that many connections and nothing in use.
 pub(crate) fn is_idle(lane: &LaneInfo, connection_count: usize) -> bool {
     lane.connection_count == connection_count
+        && (connection_count > 0 || lane.promised_slots == 0)
         && lane.send_slots_in_use == 0
         && lane.source_bytes_in_use == 0
         && lane.sink_bytes_in_use == 0

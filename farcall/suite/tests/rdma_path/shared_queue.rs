@@ -1,13 +1,20 @@
 //! That receive memory is a matter of lanes and not of connections.
 
+use farcall::RdmaConfig;
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::rig::{Rig, config, connect, echo, lane};
 
-const CONNECTIONS: usize = 64;
+/// How many connections there are when the memory is looked at.
+const STAGES: [usize; 3] = [1, 64, 256];
 
-pub(crate) fn sixty_four_connections(rig: &Rig) -> Result<(), Failure> {
+/// The most that receive memory for the last stage may come to, in parts of what it would be with
+/// a queue of the same depth for each connection; and with one of a full window for each.
+const PART_OF_QUEUES: f64 = 0.05;
+const PART_OF_WINDOWS: f64 = 0.25;
+
+pub(crate) fn connections_share_one_queue(rig: &Rig) -> Result<(), Failure> {
     let queues = || {
         let client = rig.client_device.shared_receive_queue_count();
         (rig.server_device.shared_receive_queue_count(), client)
@@ -16,25 +23,44 @@ pub(crate) fn sixty_four_connections(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
         let server = rig.serve(Default::default()).await?;
         let client = config(Default::default());
-        let mut stubs = vec![ProbeStub::new(connect(&server.authority, &client).await?)];
-        let with_one = (server.lane(), queues());
-        while stubs.len() < CONNECTIONS {
-            stubs.push(ProbeStub::new(connect(&server.authority, &client).await?));
+        let mut stubs = Vec::new();
+        let mut receive_bytes = Vec::new();
+        for (stage, count) in STAGES.into_iter().enumerate() {
+            while stubs.len() < count {
+                stubs.push(ProbeStub::new(connect(&server.authority, &client).await?));
+            }
+            for (seed, stub) in (0..).zip(&stubs) {
+                echo(stub, seed, 1000).await?;
+            }
+            let lanes = [server.lane(), lane(&client)];
+            assert_eq!(lanes.each_ref().map(|lane| lane.connection_count), [count; 2]);
+            assert_eq!(server.server.connections().len(), count);
+            receive_bytes.push(lanes[0].receive_bytes);
+            let (slots, bytes) = (lanes[0].promised_slots, lanes[0].receive_bytes);
+            println!("{count} connections: {} KiB to receive into, {slots} slots", bytes / 1024);
+            // A device that is both ends' has both lanes.
+            let lane_count = if rig.server_device == rig.client_device { 2 } else { 1 };
+            let expected = (before.0 + lane_count, before.1 + lane_count);
+            assert_eq!(queues(), expected, "shared receive queues at stage {stage}");
         }
-        for (seed, stub) in (0..).zip(&stubs) {
-            echo(stub, seed, 1000).await?;
-        }
-        let with_all = (server.lane(), queues());
-        println!("with 1: {with_one:?}\nwith {CONNECTIONS}: {with_all:?}");
-        assert_eq!(with_one.0.connection_count, 1);
-        assert_eq!(with_all.0.connection_count, CONNECTIONS);
-        assert_eq!(server.server.connections().len(), CONNECTIONS);
-        assert_eq!(with_one.0.receive_bytes, with_all.0.receive_bytes);
-        assert_eq!(lane(&client).connection_count, CONNECTIONS);
-        // A device that is both ends' has both lanes.
-        let lanes = if rig.server_device == rig.client_device { 2 } else { 1 };
-        assert_eq!(with_one.1, (before.0 + lanes, before.1 + lanes));
-        assert_eq!(with_all.1, with_one.1, "shared receive queues");
+        compare(receive_bytes[0], receive_bytes[2]);
         Ok(())
     })
+}
+
+/// What the same would be with a receive queue for each connection.
+#[allow(clippy::cast_precision_loss, reason = "megabytes")]
+fn compare(with_one: usize, with_all: usize) {
+    assert_eq!(with_one, with_all, "receive memory grows with connections");
+    let (rdma, count) = (RdmaConfig::default(), STAGES[2]);
+    let queues = count * with_one;
+    let window = (rdma.credits_max + 2) as usize * rdma.slot_len as usize;
+    for (what, private, most) in [
+        ("a queue of the same depth", queues, PART_OF_QUEUES),
+        ("a queue of a full window", count * window, PART_OF_WINDOWS),
+    ] {
+        let part = with_all as f64 / private as f64;
+        println!("{count} connections with {what} each: {} KiB; ratio {part:.4}", private / 1024);
+        assert!(part <= most, "{part} of {what} each");
+    }
 }

@@ -25,10 +25,20 @@ const GIDS_MAX: usize = u16::MAX as usize / size_of::<RawGidEntry>();
 /// `IBV_LINK_LAYER_ETHERNET`, of an enumeration without a name that the bindings leave out.
 const LINK_LAYER_ETHERNET: u8 = 2;
 
+/// The vendor that Soft-RoCE gives itself (`RXE_VENDOR_ID` in Linux).
+const SOFT_ROCE_VENDOR: u32 = 0x00ff_ffff;
+
+/// Seen on Linux 6.1 and 6.12: `rxe_do_invalidate_mw` follows the queue pair and the region of the
+/// window, which are null once that is free; and `req_retry` starts again with the oldest request,
+/// so that binds and invalidations behind it are executed once more.
+const SOFT_ROCE_DEFECT: &str =
+    "with Soft-RoCE a peer that takes a window's key away twice panics this host's kernel";
+
 #[derive(Debug)]
 pub(super) struct IbvDevice {
     domain: Arc<ProtectionDomain>,
     name: String,
+    vendor: u32,
     attributes: DeviceAttributes,
 }
 
@@ -49,7 +59,12 @@ impl IbvDevice {
             reads_in_max: reads(raw.max_qp_rd_atom),
             reads_out_max: reads(raw.max_qp_init_rd_atom),
         };
-        Ok(Self { domain: ProtectionDomain::new(context)?, name, attributes })
+        Ok(Self {
+            domain: ProtectionDomain::new(context)?,
+            name,
+            vendor: raw.vendor_id,
+            attributes,
+        })
     }
 
     fn context(&self) -> &Arc<Context> {
@@ -66,6 +81,10 @@ unsafe impl RawDevice for IbvDevice {
 
     fn attributes(&self) -> DeviceAttributes {
         self.attributes
+    }
+
+    fn window_defect(&self) -> Option<&'static str> {
+        (self.vendor == SOFT_ROCE_VENDOR).then_some(SOFT_ROCE_DEFECT)
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {

@@ -83,6 +83,15 @@ unsafe impl RawDevice for SimContext {
         self.config.attributes
     }
 
+    /// A check that waits without sleeping would stop the simulated time that it waits for.
+    fn has_known_windows(&self) -> bool {
+        true
+    }
+
+    fn window_defect(&self) -> Option<&'static str> {
+        Some("a simulated device uses windows when asked to by name")
+    }
+
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
         if number != 1 {
             return Err(failed("query a port", libc::EINVAL));

@@ -1,0 +1,56 @@
+//! That connections with nothing to do cost nothing.
+
+use std::time::Duration;
+
+use farcall::LaneInfo;
+use farcall_suite::Failure;
+use farcall_suite::proto::probe_rpc::ProbeStub;
+
+use crate::rig::{Rig, config, connect, echo, lane, until};
+
+/// How long nothing must happen. What is counted is wake-ups, and none is right for any time below
+/// keepalive's interval of 20 s.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Looks in a row, a millisecond apart, at which nothing has happened: the last acknowledgements
+/// and grants have arrived.
+const QUIET_LOOKS: usize = 200;
+
+const CONNECTIONS: u64 = 8;
+
+pub(crate) fn no_wakeups(rig: &Rig) -> Result<(), Failure> {
+    rig.run(async {
+        let server = rig.serve(Default::default()).await?;
+        let client = config(Default::default());
+        let mut stubs = Vec::new();
+        for seed in 0..CONNECTIONS {
+            let stub = ProbeStub::new(connect(&server.authority, &client).await?);
+            echo(&stub, seed, 1000).await?;
+            echo(&stub, seed, 1 << 20).await?;
+            stubs.push(stub);
+        }
+        let wakeups = || [server.lane(), lane(&client)].map(|lane| lane.activity.wakeups);
+        let (mut before, mut looks) = (wakeups(), 0);
+        until("quiet", || {
+            let now = wakeups();
+            looks = if now == before { looks + 1 } else { 0 };
+            before = now;
+            looks == QUIET_LOOKS
+        })
+        .await;
+        tokio::time::sleep(IDLE).await;
+        let after = wakeups();
+        println!(
+            "{CONNECTIONS} idle pairs for {IDLE:?}: wake-ups before and after {before:?} {after:?}"
+        );
+        let describe = |lane: LaneInfo| format!("{:?}", lane.activity);
+        println!("server {}\nclient {}", describe(server.lane()), describe(lane(&client)));
+        assert_eq!(before, after, "wake-ups of idle lanes");
+        // And they are not asleep for good.
+        for (seed, stub) in (0..).zip(&stubs) {
+            echo(stub, seed, 1000).await?;
+        }
+        assert!(wakeups() > after);
+        Ok(())
+    })
+}

@@ -1,0 +1,95 @@
+//! When a lane looks after its receive slots. Pure: completions in, decisions out.
+//!
+//! A *round* is as many completions as the queue has slots. Once a round, windows that were halved
+//! may double again, and idle connections are asked for slots that others could not get; that
+//! bounds what both cost, and needs no clock that would wake an idle lane.
+//!
+//! The device tells when the queue runs low. Slots are posted again as soon as their completions
+//! are reaped, so this says that the lane is late and not that slots are missing: it is an alarm.
+//! The event disarms the limit; it is armed again when the lane has caught up, because a limit
+//! above the present level fires at once.
+
+/// A limit of an eighth of the queue leaves peers a few windows before they have to wait.
+const LIMIT_PART: u32 = 8;
+
+/// Completions that are taken at once; fewer mean that there are no more.
+const BATCH: usize = 32;
+
+/// What a lane remembers of its receive queue.
+#[derive(Debug)]
+pub(crate) struct Pressure {
+    slots: u32,
+    completions_in_round: usize,
+    is_armed: bool,
+    /// Whether the queue ran low in this round.
+    is_low: bool,
+    is_reported: bool,
+}
+
+impl Pressure {
+    pub(crate) fn new(slots: u32) -> Self {
+        // The first round is over at once.
+        let completions_in_round = slots as usize;
+        Self { slots, completions_in_round, is_armed: false, is_low: false, is_reported: false }
+    }
+
+    /// Counts completions; true when a round is over in which the queue did not run low.
+    pub(crate) fn handle_completions(&mut self, count: usize) -> bool {
+        self.completions_in_round += count;
+        if count == 0 || self.completions_in_round < self.slots as usize {
+            return false;
+        }
+        self.completions_in_round = 0;
+        !std::mem::take(&mut self.is_low)
+    }
+
+    /// The limit to arm after `count` completions were found at once, if it is time.
+    pub(crate) fn limit_to_arm(&mut self, count: usize) -> Option<u32> {
+        let may = !self.is_armed && count < BATCH;
+        self.is_armed |= may;
+        may.then_some((self.slots / LIMIT_PART).max(1))
+    }
+
+    /// The device says that the queue ran low; true the first time, which is to be logged.
+    pub(crate) fn handle_limit(&mut self) -> bool {
+        self.is_armed = false;
+        self.is_low = true;
+        !std::mem::replace(&mut self.is_reported, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_is_as_many_completions_as_there_are_slots() {
+        let mut pressure = Pressure::new(64);
+        assert!(!pressure.handle_completions(0), "nothing has happened");
+        assert!(pressure.handle_completions(1), "the first is over at once");
+        assert!(!pressure.handle_completions(32));
+        assert!(!pressure.handle_completions(31));
+        assert!(pressure.handle_completions(1));
+    }
+
+    #[test]
+    fn a_round_in_which_the_queue_ran_low_relieves_nothing() {
+        let mut pressure = Pressure::new(8);
+        assert!(pressure.handle_completions(8));
+        assert!(pressure.handle_limit(), "is logged");
+        assert!(!pressure.handle_limit(), "once");
+        assert!(!pressure.handle_completions(8));
+        assert!(pressure.handle_completions(8));
+    }
+
+    #[test]
+    fn the_limit_is_armed_again_when_the_lane_has_caught_up() {
+        let mut pressure = Pressure::new(1024);
+        assert_eq!(pressure.limit_to_arm(0), Some(128));
+        assert_eq!(pressure.limit_to_arm(0), None, "it is armed");
+        pressure.handle_limit();
+        assert_eq!(pressure.limit_to_arm(BATCH), None, "there may be more");
+        assert_eq!(pressure.limit_to_arm(BATCH - 1), Some(128));
+        assert_eq!(Pressure::new(3).limit_to_arm(0), Some(1));
+    }
+}

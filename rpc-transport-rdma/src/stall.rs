@@ -1,0 +1,56 @@
+//! Says so when a connection has waited for credit for seconds.
+//!
+//! A peer grants as messages arrive, whatever its application does, so that a long wait means that
+//! the peer is stuck or one of both has a fault. Each wait is logged once, with the account. The
+//! task that looks exists only while somebody waits, and is not the lane's own: that may be what
+//! is stuck.
+//!
+//! Not here: an end to the wait. Keepalive and the bootstrap find a peer that is gone.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::connection::Connection;
+use crate::lane::LaneShared;
+
+/// Far longer than a healthy peer takes, retries of lost packets included, and shorter than
+/// keepalive's default bound of 40 s.
+pub(crate) const STALL_AFTER: Duration = Duration::from_secs(5);
+
+impl LaneShared {
+    /// Sees to it that somebody looks after connections that wait for credit.
+    pub(crate) fn watch(self: &Arc<Self>) {
+        if !self.is_watched.load(Ordering::Relaxed) && !self.is_watched.swap(true, Ordering::SeqCst)
+        {
+            self.runtime.spawn(watch(Arc::downgrade(self)));
+        }
+    }
+}
+
+async fn watch(lane: Weak<LaneShared>) {
+    loop {
+        tokio::time::sleep(STALL_AFTER).await;
+        let Some(lane) = lane.upgrade() else { return };
+        // Before looking: who begins to wait after this starts a watch of its own.
+        lane.is_watched.store(false, Ordering::SeqCst);
+        let now = Instant::now();
+        let connections = lane.connections();
+        let waiting = connections.iter().filter(|connection| report(connection, now)).count();
+        if waiting == 0 || lane.is_watched.swap(true, Ordering::SeqCst) {
+            return;
+        }
+    }
+}
+
+/// Logs a wait that has become too long; whether the connection waits.
+fn report(connection: &Arc<Connection>, now: Instant) -> bool {
+    let Some(stall) = connection.stall(now, STALL_AFTER) else { return false };
+    if let Some(words) = stall {
+        let (tag, device) = (connection.tag, connection.lane.attachment.device().name());
+        tracing::warn!(tag, device, "an RDMA connection stalls: {words}");
+    }
+    true
+}
