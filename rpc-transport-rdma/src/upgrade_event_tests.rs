@@ -160,3 +160,27 @@ async fn the_task_of_a_device_ends_with_its_last_lane() {
     drop((end, rig));
     until("the device is closed", || mock.openings() == (1, 0)).await;
 }
+
+/// Far longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[test]
+fn the_end_of_a_lane_does_not_keep_its_thread_busy() {
+    // One thread, and the lane dropped on it: who waits for the lane's end runs before it ends.
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+    let (done, is_done) = std::sync::mpsc::channel();
+    runtime.spawn(async move {
+        let rig = Rig::new();
+        let prepared = rig.prepare();
+        rig.happen(AsyncEventKind::Other(99));
+        rig.is_counted(AsyncEventKind::Other(99), 1).await;
+        let mock = rig.mock.clone();
+        drop((prepared, rig));
+        until("the device is closed", || mock.openings().1 == 0).await;
+        done.send(()).unwrap();
+    });
+    let in_time = is_done.recv_timeout(LIMIT);
+    runtime.shutdown_background();
+    in_time.expect("the thread has time for others");
+}

@@ -106,7 +106,7 @@ impl Rig {
         Self { mock, upgrade }
     }
 
-    fn prepare(&self) -> Prepared {
+    pub(super) fn prepare(&self) -> Prepared {
         let local = Some((MOCK_ADDRESS, 7000).into());
         self.upgrade.prepare(&Addresses { local, ..Addresses::default() }).unwrap()
     }

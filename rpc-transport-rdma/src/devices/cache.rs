@@ -161,8 +161,12 @@ impl Cache {
 }
 
 impl Opened {
+    /// The lanes that have not ended. One that was told to stop counts as ended although its task
+    /// may not have run since: whoever waited for its end would find it still there, and no time
+    /// for it to go.
     fn live(&self) -> impl Iterator<Item = Arc<LaneShared>> {
-        self.lanes.iter().filter_map(Weak::upgrade).filter(|lane| !lane.is_dead())
+        let lanes = self.lanes.iter().filter_map(Weak::upgrade);
+        lanes.filter(|lane| !lane.is_dead() && !lane.stop.is_cancelled())
     }
 }
 
