@@ -9,8 +9,9 @@
 //!   └──────invalidation completed────────────────────────────────────── to be killed
 //! ```
 //! Memory is given back when the key that opens it is dead and not before: `B` stays here as long
-//! as a window may still open it, and is handed out when no window does. A window that comes back is used again last, so that a key stays
-//! unused for as long as can be. Nothing is posted here.
+//! as a window may still open it, and is handed out then for the caller to drop. A window that
+//! comes back is used again last, so that a key stays unused for as long as can be. Nothing is
+//! posted here.
 
 use std::collections::{HashMap, VecDeque};
 
