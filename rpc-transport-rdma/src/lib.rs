@@ -26,6 +26,9 @@ mod credits;
 pub mod device;
 #[forbid(unsafe_code)]
 mod devices;
+#[cfg(feature = "fuzzing")]
+#[forbid(unsafe_code)]
+pub mod fuzzing;
 #[forbid(unsafe_code)]
 mod lane;
 #[forbid(unsafe_code)]

@@ -39,7 +39,8 @@ pub(crate) struct FaultsOptions {
 }
 
 /// The short rows, as one of the checks. The bound is several times what they take in emulation.
-pub(crate) const QUICK: &[RdmaProgram] = &[program(&["matrix", "--quick"], 400)];
+pub(crate) const QUICK: &[RdmaProgram] =
+    &[program(&["matrix", "--quick"], 400), program(&["cancels", "--calls", "300"], 200)];
 
 const fn program(arguments: &'static [&'static str], limit_seconds: u64) -> RdmaProgram {
     RdmaProgram {
