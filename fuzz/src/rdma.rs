@@ -21,19 +21,21 @@ fn header(kind: u8, outcome: u8) -> Vec<u8> {
     bytes
 }
 
-/// The frame's length, how many segments, the frame's first bytes, and each segment.
+/// The frame's length, how many segments, how long its head is, each segment, and the head.
 fn offer(lens: &[u64]) -> Vec<u8> {
+    const HEAD: [u8; 32] = [1; 32];
     let count = u32::try_from(lens.len()).unwrap_or(u32::MAX);
+    let frame_len = HEAD.len() as u64 + lens.iter().sum::<u64>();
     let mut bytes = header(2, 0);
-    bytes.extend_from_slice(&lens.iter().sum::<u64>().to_le_bytes());
+    bytes.extend_from_slice(&frame_len.to_le_bytes());
     bytes.extend_from_slice(&count.to_le_bytes());
-    bytes.extend_from_slice(&[0; 4]);
-    bytes.extend_from_slice(&[1; 32]);
+    bytes.extend_from_slice(&32u32.to_le_bytes());
     for len in lens {
         for word in [0x7f00_0000_0000, *len, 0x2a] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
     }
+    bytes.extend_from_slice(&HEAD);
     bytes
 }
 
