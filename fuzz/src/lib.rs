@@ -3,9 +3,9 @@
 //! A [`Target`] is a plain function of bytes that panics where a property does not hold. Its corpus
 //! lies in `fuzz/corpus/NAME`, small files made from valid encodings by [`Target::seeds`];
 //! `cargo test -p farcall-fuzz` replays them and then mutates them (see [`campaign`]). `wire`,
-//! `records` and `rdma` are about bytes alone. `client` and `server` run a whole session, the real one, over a
-//! `scripted` transport whose peer may do anything, while a `ledger` reads along what the session
-//! sends.
+//! `records` and `rdma` are about bytes alone. `client` and `server` run a whole session, the real
+//! one, over a `scripted` transport whose peer may do anything, while a `ledger` reads along what
+//! the session sends.
 #![forbid(unsafe_code)]
 
 pub mod campaign;
