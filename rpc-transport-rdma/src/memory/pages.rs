@@ -17,6 +17,7 @@ pub enum PageKind {
 }
 
 /// Length of a huge page. Longer ones exist, and are of use to mappings far longer than ours.
+#[cfg(not(miri))]
 pub(super) const HUGE_LEN: usize = 2 << 20;
 
 #[cfg(not(miri))]
