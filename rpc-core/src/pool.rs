@@ -50,6 +50,17 @@ impl Pool {
         let pool = class.map(|_| Arc::clone(&self.shared));
         PoolBuffer { memory, len, pool }
     }
+
+    /// A copy of `bytes`. A short one, of which nothing would be kept, is not zeroed first.
+    #[must_use]
+    pub fn copy(&self, bytes: &[u8]) -> Bytes {
+        if class_of(bytes.len()).is_none() {
+            return Bytes::copy_from_slice(bytes);
+        }
+        let mut buffer = self.take(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer.freeze()
+    }
 }
 
 impl fmt::Debug for Pool {
@@ -191,6 +202,7 @@ mod tests {
         for len in [0, 1, 100] {
             assert_eq!(pool.take(len).len(), len);
             assert_eq!(pool.take(len).freeze().len(), len);
+            assert_eq!(pool.copy(&vec![7; len]), vec![7; len]);
         }
         assert_eq!(pool.shared.lock().kept_bytes, 0);
     }

@@ -39,6 +39,14 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// The transport's name, as addresses and logs spell it.
     fn name(&self) -> &'static str;
 
+    /// How long a frame may be in which messages of a stream that are ready together share a way.
+    ///
+    /// 4 KiB less headers, which fits an RDMA slot, unless the transport says otherwise; at most
+    /// 32 KiB.
+    fn batch_len_max(&self) -> usize {
+        4000
+    }
+
     /// Starts receiving into `handler`. Called once, inside a tokio runtime.
     fn start(&self, handler: Arc<dyn Handler>);
 
@@ -285,6 +293,9 @@ pub struct TransportStats {
     pub sent_count: u64,
     /// Bytes that have come in, those of frames still on their way included.
     pub received_bytes: u64,
+    /// Reads and writes that the kernel was asked for, those that failed for want of data or room
+    /// included. 0 where frames move without the kernel.
+    pub kernel_calls: u64,
 }
 
 /// The live counters behind [`TransportStats`]; an event is one relaxed addition.
@@ -306,6 +317,8 @@ pub struct Counters {
     pub sent_count: Counter,
     /// See [`TransportStats::received_bytes`].
     pub received_bytes: Counter,
+    /// See [`TransportStats::kernel_calls`].
+    pub kernel_calls: Counter,
 }
 
 impl Counters {
@@ -321,6 +334,7 @@ impl Counters {
             written_bytes: self.written_bytes.value(),
             sent_count: self.sent_count.value(),
             received_bytes: self.received_bytes.value(),
+            kernel_calls: self.kernel_calls.value(),
         }
     }
 }

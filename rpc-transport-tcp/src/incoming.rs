@@ -189,11 +189,10 @@ impl Incoming {
             return None;
         }
         self.start += RECORD_HEADER_LEN;
-        let mut frame = self.pool.take(header.len);
-        frame.copy_from_slice(&self.buffered()[..header.len]);
+        let frame = self.pool.copy(&self.buffered()[..header.len]);
         self.start += header.len;
         self.copied_bytes += header.len as u64;
-        Some(Event::Frame { frame: frame.freeze(), large: false })
+        Some(Event::Frame { frame, large: false })
     }
 
     fn first(&mut self, header: RecordHeader) -> Result<Option<Event>, ProtocolError> {

@@ -9,17 +9,23 @@
 #![forbid(unsafe_code)]
 
 mod bootstrap;
+mod frame_buffer;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod gathered;
 mod incoming;
 mod outgoing;
+mod queue;
+mod reading;
 mod record;
+mod reserving;
 mod socket;
 mod socket_file;
 mod spare;
 mod tcp;
 mod transport;
 mod unix;
+mod writing;
 
 pub use tcp::{TcpConnector, TcpListener};
 pub use unix::{UnixConnector, UnixListener};

@@ -1,8 +1,8 @@
 //! What is to be written, in the order in which it is to be written.
 //!
 //! Small frames go out in order, before any piece that is not yet staged; large frames take turns
-//! piece by piece. At most [`STAGED_BYTES_MAX`] are staged at a time, which is what a small frame
-//! can be behind. Free of I/O: a writer asks for slices and says how much of them it wrote.
+//! piece by piece. One piece is staged at a time, which is what a small frame can be behind. Free
+//! of I/O: a writer asks for slices and says how much of them it wrote.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -10,73 +10,61 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use bytes::Bytes;
 use rpc_core::pool::PoolBuffer;
-use rpc_core::wire::HEADER_LEN;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::gathered::{Gathered, Segment};
 use crate::record::{
-    FRAME_LEN_LEN, PIECE_LEN_MAX, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
-    WHOLE_LEN_MAX,
+    FRAME_LEN_LEN, PIECE_SENT_LEN_MAX, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
 };
-use crate::spare::Spare;
-
-/// The most bytes that are committed to their order: two pieces, so that a write of one leaves
-/// another ready.
-const STAGED_BYTES_MAX: usize = 2 * PIECE_LEN_MAX;
 
 /// The most slices of one write; more gain nothing measurable.
-pub(crate) const SLICES_MAX: usize = 64;
+const SLICES_MAX: usize = 64;
 
-/// Memory for a frame, with room for a record's header before it and its share of the queue's
-/// budget, which comes back when the frame is written.
+/// A large frame: its memory, which begins with room for a record's header as every frame's does,
+/// what is sent from where it lies behind that, and its share of the queue's budget, which comes
+/// back when the frame is written.
 #[derive(Debug)]
-pub(crate) struct FrameBuffer {
+pub(crate) struct LargeFrame {
     memory: PoolBuffer,
+    tail: Bytes,
     _permit: OwnedSemaphorePermit,
 }
 
-impl FrameBuffer {
-    /// The memory that a frame of `len` bytes needs.
-    pub(crate) fn memory_len(len: usize) -> usize {
-        len + RECORD_HEADER_LEN
+impl LargeFrame {
+    pub(crate) fn new(memory: PoolBuffer, tail: Bytes, permit: OwnedSemaphorePermit) -> Self {
+        Self { memory, tail, _permit: permit }
     }
 
-    pub(crate) fn new(memory: PoolBuffer, permit: OwnedSemaphorePermit) -> Self {
-        Self { memory, _permit: permit }
+    fn head(&self) -> &[u8] {
+        &self.memory[RECORD_HEADER_LEN..]
     }
 
-    /// The length of the frame in it.
-    pub(crate) fn frame_len(&self) -> usize {
-        self.memory.len() - RECORD_HEADER_LEN
-    }
-}
-
-impl AsMut<[u8]> for FrameBuffer {
-    fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[RECORD_HEADER_LEN..]
+    fn len(&self) -> usize {
+        self.head().len() + self.tail.len()
     }
 }
 
 /// Bytes that are committed to their order.
 #[derive(Debug)]
 enum Staged {
-    /// A record's header and small frame in one piece of memory.
-    Whole(FrameBuffer),
-    /// A record that is a frame's header alone.
-    Control([u8; RECORD_HEADER_LEN + HEADER_LEN]),
+    Small(Segment),
     /// The header of a piece, with the frame's length when it is the first.
     PieceHeader([u8; RECORD_HEADER_LEN + FRAME_LEN_LEN], usize),
-    /// A piece of a large frame.
-    Piece(Arc<FrameBuffer>, Range<usize>),
+    /// A piece of a large frame, from its own memory.
+    Head(Arc<LargeFrame>, Range<usize>),
+    /// A piece of what lies elsewhere.
+    Tail(Arc<LargeFrame>, Range<usize>),
 }
 
 impl Staged {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Whole(frame) => &frame.memory,
-            Self::Control(bytes) => bytes,
+            Self::Small(segment) => segment.bytes(),
             Self::PieceHeader(bytes, len) => &bytes[..*len],
-            Self::Piece(frame, range) => &frame.memory[range.clone()],
+            Self::Head(frame, range) => &frame.head()[range.clone()],
+            Self::Tail(frame, range) => &frame.tail[range.clone()],
         }
     }
 }
@@ -85,7 +73,7 @@ impl Staged {
 #[derive(Debug)]
 struct Transfer {
     number: u32,
-    frame: Arc<FrameBuffer>,
+    frame: Arc<LargeFrame>,
     /// How much of the frame is staged.
     at: usize,
 }
@@ -93,52 +81,56 @@ struct Transfer {
 /// The queue of what is to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
-    small: VecDeque<Staged>,
-    waiting: VecDeque<FrameBuffer>,
+    waiting: VecDeque<LargeFrame>,
     transfers: VecDeque<Transfer>,
     transfer_count: u32,
     staged: VecDeque<Staged>,
-    staged_bytes: usize,
     /// How much of the first staged bytes is written.
     written: usize,
-    /// The memory of small frames that are written.
-    pub(crate) spare: Spare,
+    /// The bytes of small frames that are staged.
+    small_bytes: usize,
+    /// Memory in which written frames were gathered.
+    spent: Option<Vec<u8>>,
 }
 
 impl Outgoing {
-    /// Queues a frame; true when it travels in pieces.
-    pub(crate) fn push(&mut self, mut frame: FrameBuffer) -> bool {
-        let len = frame.frame_len();
-        if len > WHOLE_LEN_MAX {
-            self.waiting.push_back(frame);
-            return true;
+    /// Stages the small frames that have come, behind what is staged already.
+    pub(crate) fn stage_small(&mut self, small: &mut Gathered) {
+        if let Some(memory) = self.spent.take() {
+            small.keep(memory);
         }
-        let header = RecordHeader { kind: RecordKind::Whole, len, transfer: 0 };
-        frame.memory[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
-        self.small.push_back(Staged::Whole(frame));
-        false
+        while let Some(segment) = small.pop() {
+            self.small_bytes += segment.bytes().len();
+            self.staged.push_back(Staged::Small(segment));
+        }
     }
 
-    /// Queues a frame that is a header alone.
-    pub(crate) fn push_control(&mut self, frame: [u8; HEADER_LEN]) {
-        let header = RecordHeader { kind: RecordKind::Whole, len: HEADER_LEN, transfer: 0 };
-        let mut bytes = [0; RECORD_HEADER_LEN + HEADER_LEN];
-        bytes[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
-        bytes[RECORD_HEADER_LEN..].copy_from_slice(&frame);
-        self.small.push_back(Staged::Control(bytes));
+    /// Queues a large frame.
+    pub(crate) fn push_large(&mut self, frame: LargeFrame) {
+        self.waiting.push_back(frame);
     }
 
     /// Whether nothing is left to be written.
     pub(crate) fn is_empty(&self) -> bool {
-        self.staged.is_empty()
-            && self.small.is_empty()
-            && self.transfers.is_empty()
-            && self.waiting.is_empty()
+        self.is_at_boundary() && self.transfers.is_empty() && self.waiting.is_empty()
     }
 
-    /// The next slices to write, in order; none when there is nothing to write.
+    /// Whether all that is left are large frames of which no piece is staged.
+    pub(crate) fn is_at_boundary(&self) -> bool {
+        self.staged.is_empty()
+    }
+
+    /// The bytes of small frames that are not written.
+    pub(crate) fn small_bytes(&self) -> usize {
+        self.small_bytes
+    }
+
+    /// The next slices to write, in order; none when there is nothing to write. A piece is staged
+    /// only when nothing else is, so that small frames that come meanwhile go before it.
     pub(crate) fn slices(&mut self) -> ArrayVec<IoSlice<'_>, SLICES_MAX> {
-        self.stage();
+        if self.staged.is_empty() {
+            self.stage_piece();
+        }
         let mut skip = self.written;
         let slices = self.staged.iter().take(SLICES_MAX).map(|staged| {
             let bytes = &staged.bytes()[skip..];
@@ -150,7 +142,6 @@ impl Outgoing {
 
     /// Takes note that `len` bytes of the slices were written.
     pub(crate) fn advance(&mut self, len: usize) {
-        self.staged_bytes -= len;
         self.written += len;
         while let Some(first) = self.staged.front() {
             let first_len = first.bytes().len();
@@ -158,23 +149,16 @@ impl Outgoing {
                 break;
             }
             self.written -= first_len;
-            if let Some(Staged::Whole(frame)) = self.staged.pop_front() {
-                self.spare.keep(frame.memory);
+            if let Some(Staged::Small(segment)) = self.staged.pop_front() {
+                self.small_bytes -= first_len;
+                if let Segment::Gathered(memory) = segment {
+                    self.spent = Some(memory);
+                }
             }
         }
     }
 
-    fn stage(&mut self) {
-        while self.staged_bytes < STAGED_BYTES_MAX {
-            if let Some(small) = self.small.pop_front() {
-                self.commit(small);
-            } else if !self.stage_piece() {
-                break;
-            }
-        }
-    }
-
-    fn stage_piece(&mut self) -> bool {
+    fn stage_piece(&mut self) {
         while self.transfers.len() < TRANSFERS_MAX
             && let Some(frame) = self.waiting.pop_front()
         {
@@ -182,22 +166,22 @@ impl Outgoing {
             let number = self.transfer_count;
             self.transfers.push_back(Transfer { number, frame: Arc::new(frame), at: 0 });
         }
-        let Some(mut transfer) = self.transfers.pop_front() else { return false };
-        let frame_len = transfer.frame.frame_len();
-        let len = PIECE_LEN_MAX.min(frame_len - transfer.at);
-        self.commit(piece_header(&transfer, frame_len, len));
-        let start = RECORD_HEADER_LEN + transfer.at;
-        self.commit(Staged::Piece(Arc::clone(&transfer.frame), start..start + len));
-        transfer.at += len;
-        if transfer.at < frame_len {
+        let Some(mut transfer) = self.transfers.pop_front() else { return };
+        let (frame_len, head_len) = (transfer.frame.len(), transfer.frame.head().len());
+        let (start, end) = (transfer.at, frame_len.min(transfer.at + PIECE_SENT_LEN_MAX));
+        self.staged.push_back(piece_header(&transfer, frame_len, end - start));
+        if start < head_len {
+            let range = start..end.min(head_len);
+            self.staged.push_back(Staged::Head(Arc::clone(&transfer.frame), range));
+        }
+        if end > head_len {
+            let range = start.saturating_sub(head_len)..end - head_len;
+            self.staged.push_back(Staged::Tail(Arc::clone(&transfer.frame), range));
+        }
+        transfer.at = end;
+        if end < frame_len {
             self.transfers.push_back(transfer);
         }
-        true
-    }
-
-    fn commit(&mut self, staged: Staged) {
-        self.staged_bytes += staged.bytes().len();
-        self.staged.push_back(staged);
     }
 }
 
@@ -220,11 +204,17 @@ mod tests {
 
     use super::*;
 
-    fn frame(len: usize, fill: u8) -> FrameBuffer {
+    fn large(head_len: usize, tail_len: usize, fill: u8) -> LargeFrame {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let mut frame = FrameBuffer::new(Pool::new(0).take(FrameBuffer::memory_len(len)), permit);
-        frame.as_mut().fill(fill);
-        frame
+        let mut head = Pool::new(0).take(RECORD_HEADER_LEN + head_len);
+        head.fill(fill);
+        LargeFrame::new(head, vec![fill; tail_len].into(), permit)
+    }
+
+    fn small(len: usize, fill: u8) -> Gathered {
+        let mut gathered = Gathered::default();
+        gathered.push_bytes(&vec![fill; len]);
+        gathered
     }
 
     /// Writes everything, at most `step` bytes at a time.
@@ -245,21 +235,23 @@ mod tests {
     #[test]
     fn a_small_frame_overtakes_the_pieces_that_are_not_staged() {
         let mut outgoing = Outgoing::default();
-        assert!(outgoing.push(frame(10 * PIECE_LEN_MAX, 1)));
+        outgoing.push_large(large(10 * PIECE_SENT_LEN_MAX, 0, 1));
         assert!(!outgoing.slices().is_empty());
-        assert!(!outgoing.push(frame(100, 2)));
+        outgoing.stage_small(&mut small(100, 0xee));
+        assert_eq!(outgoing.small_bytes(), 100);
         let bytes = drain(&mut outgoing, 1000);
-        let at = bytes.iter().position(|byte| *byte == 2 && bytes.len() > 1).unwrap();
-        assert!(at < STAGED_BYTES_MAX + 2 * PIECE_LEN_MAX, "{at}");
+        let at = bytes.iter().position(|byte| *byte == 0xee).unwrap();
+        assert_eq!(at, RECORD_HEADER_LEN + FRAME_LEN_LEN + PIECE_SENT_LEN_MAX);
+        assert_eq!(outgoing.small_bytes(), 0);
     }
 
     #[test]
     fn large_frames_take_turns() {
         let mut outgoing = Outgoing::default();
-        outgoing.push(frame(3 * PIECE_LEN_MAX, 1));
-        outgoing.push(frame(3 * PIECE_LEN_MAX, 2));
+        outgoing.push_large(large(3 * PIECE_SENT_LEN_MAX, 0, 1));
+        outgoing.push_large(large(3 * PIECE_SENT_LEN_MAX, 0, 2));
         let bytes = drain(&mut outgoing, usize::MAX / 2);
-        let piece = PIECE_LEN_MAX + RECORD_HEADER_LEN;
+        let piece = PIECE_SENT_LEN_MAX + RECORD_HEADER_LEN;
         let first = RECORD_HEADER_LEN + FRAME_LEN_LEN;
         assert_eq!(bytes[first], 1);
         assert_eq!(bytes[first + piece + FRAME_LEN_LEN], 2);
@@ -267,16 +259,18 @@ mod tests {
     }
 
     #[test]
-    fn any_size_of_write_gives_the_same_bytes() {
-        let make = || {
+    fn any_size_of_write_gives_the_same_bytes_wherever_they_lie() {
+        let make = |head_len, tail_len| {
             let mut outgoing = Outgoing::default();
-            outgoing.push(frame(WHOLE_LEN_MAX + 1, 1));
-            outgoing.push(frame(40, 2));
-            outgoing.push_control([3; HEADER_LEN]);
+            outgoing.push_large(large(head_len, tail_len, 1));
+            outgoing.stage_small(&mut small(40, 2));
             outgoing
         };
-        let whole = drain(&mut make(), usize::MAX / 2);
-        assert_eq!(drain(&mut make(), 1), whole);
-        assert_eq!(drain(&mut make(), 7), whole);
+        let len = 2 * PIECE_SENT_LEN_MAX + 7;
+        let whole = drain(&mut make(len, 0), usize::MAX / 2);
+        assert_eq!(drain(&mut make(len, 0), 7), whole);
+        for head_len in [40, PIECE_SENT_LEN_MAX, PIECE_SENT_LEN_MAX + 1] {
+            assert_eq!(drain(&mut make(head_len, len - head_len), 1000), whole);
+        }
     }
 }

@@ -1,31 +1,81 @@
 //! What the driver asks of a connected socket, so that it is written once for TCP and Unix sockets.
 
 use std::fmt;
-use std::future::Future;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::AsFd;
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
 
+/// How far a read or a write got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) len: usize,
+    /// Whether the socket had less, or took less, than was offered: another attempt would fail.
+    pub(crate) is_exhausted: bool,
+}
+
 /// A connected stream socket that can be read and written from any task.
-///
-/// The methods do what tokio's of the same names do.
 pub(crate) trait Socket:
-    AsFd + AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin + 'static
+    Sized + AsFd + AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin + 'static
 {
     /// The transport's name.
     const NAME: &'static str;
 
-    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
+    /// Whether there may be something to read. One task at a time can wait.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    fn writable(&self) -> impl Future<Output = io::Result<()>> + Send;
+    /// Whether there may be room to write. One task at a time can wait.
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Runs an operation while the socket is ready for it, and takes note when it is not any more.
+    fn try_io(
+        &self,
+        interest: Interest,
+        operation: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()>;
 
-    fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+    /// Reads what there is. An end of the stream moves nothing.
+    fn try_read(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Moved> {
+        let room = buffers.iter().map(|buffer| buffer.len()).sum();
+        moved(self, Interest::READABLE, room, || match buffers {
+            [buffer] => (&*SockRef::from(self)).read(buffer),
+            buffers => (&*SockRef::from(self)).read_vectored(buffers),
+        })
+    }
 
-    fn try_write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// Writes as much as fits.
+    fn try_write(&self, buffers: &[IoSlice<'_>]) -> io::Result<Moved> {
+        let len = buffers.iter().map(|buffer| buffer.len()).sum();
+        moved(self, Interest::WRITABLE, len, || match buffers {
+            [buffer] => (&*SockRef::from(self)).write(buffer),
+            buffers => (&*SockRef::from(self)).write_vectored(buffers),
+        })
+    }
+}
+
+/// Runs an operation on up to `max` bytes. One that falls short has exhausted the socket, which
+/// the runtime is told at once: to learn it from another attempt would cost a call more.
+fn moved<S: Socket>(
+    socket: &S,
+    interest: Interest,
+    max: usize,
+    operation: impl FnOnce() -> io::Result<usize>,
+) -> io::Result<Moved> {
+    let mut len = None;
+    let result = socket.try_io(interest, || {
+        let moved = operation()?;
+        len = Some(moved);
+        if moved < max && moved > 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    });
+    match (len, result) {
+        (Some(len), result) => Ok(Moved { len, is_exhausted: result.is_err() }),
+        (None, Err(error)) => Err(error),
+        // Without a length the operation has failed.
+        (None, Ok(())) => Err(io::ErrorKind::WouldBlock.into()),
+    }
 }
 
 macro_rules! socket {
@@ -33,24 +83,20 @@ macro_rules! socket {
         impl Socket for $stream {
             const NAME: &'static str = $name;
 
-            async fn readable(&self) -> io::Result<()> {
-                <$stream>::readable(self).await
+            fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.poll_read_ready(cx)
             }
 
-            async fn writable(&self) -> io::Result<()> {
-                <$stream>::writable(self).await
+            fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.poll_write_ready(cx)
             }
 
-            fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-                <$stream>::try_read(self, buffer)
-            }
-
-            fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-                <$stream>::try_read_vectored(self, buffers)
-            }
-
-            fn try_write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-                <$stream>::try_write_vectored(self, buffers)
+            fn try_io(
+                &self,
+                interest: Interest,
+                operation: impl FnOnce() -> io::Result<()>,
+            ) -> io::Result<()> {
+                <$stream>::try_io(self, interest, operation)
             }
         }
     };

@@ -1,18 +1,19 @@
-//! Memory of small frames that are written, kept for the next ones.
+//! Memory in which small frames are made, kept for the next ones.
 //!
-//! A small frame's memory is used for one write, which on a connection that keeps up is over
-//! before the next frame begins: without this, every frame would allocate and free. What is kept
+//! A small frame's memory is free again as soon as the frame is sent, since what waits to be
+//! written is gathered elsewhere: without this, every frame would allocate and free. What is kept
 //! belongs to one connection, so that nobody else is locked out, and is small enough not to count
 //! among the memory of an idle one. Received frames have memory of their own length instead, since
 //! nobody knows for how long they are held.
 
 use rpc_core::pool::{Pool, PoolBuffer};
 
-/// The longest frame, its record's header included, whose memory is kept.
-const LEN: usize = 512;
+/// The longest frame whose memory is kept. Copying as much costs less than a slice of its own
+/// costs the kernel.
+pub(crate) const LEN: usize = 2 << 10;
 
-/// The most that is kept: 4 KiB in all.
-const COUNT_MAX: usize = 8;
+/// The most that is kept: enough for two threads that make frames at the same moment.
+const COUNT_MAX: usize = 2;
 
 /// Memory that is kept.
 #[derive(Debug, Default)]
@@ -38,13 +39,9 @@ impl Spare {
 
     /// Keeps memory, if it is short and there is not enough yet.
     pub(crate) fn keep(&mut self, memory: PoolBuffer) {
-        let is_useful = self.buffers.len() < COUNT_MAX && memory.len() <= LEN;
-        self.buffers.extend(memory.resized(LEN).filter(|_| is_useful));
-    }
-
-    /// Moves here what the other one keeps.
-    pub(crate) fn append(&mut self, other: &mut Self) {
-        other.buffers.drain(..).for_each(|memory| self.keep(memory));
+        if self.buffers.len() < COUNT_MAX && memory.len() <= LEN {
+            self.buffers.push(memory);
+        }
     }
 }
 
@@ -68,10 +65,8 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let pool = Pool::new(0);
-        let [mut spare, mut other] = [Spare::default(), Spare::default()];
+        let mut spare = Spare::default();
         (0..2 * COUNT_MAX).for_each(|_| spare.keep(Spare::allocate(&pool, 1)));
-        (0..COUNT_MAX).for_each(|_| other.keep(Spare::allocate(&pool, 1)));
-        spare.append(&mut other);
-        assert_eq!((spare.buffers.len(), other.buffers.len()), (COUNT_MAX, 0));
+        assert_eq!(spare.buffers.len(), COUNT_MAX);
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod breaker;
 pub mod client;
+pub mod id_hashing;
 pub mod keepalive;
 pub mod lifetime;
 pub mod load;

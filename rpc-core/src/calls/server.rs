@@ -12,12 +12,13 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use super::id_hashing::IdHashing;
 use crate::wire::ProtocolError;
 
 /// The table of calls in flight; `T` is what the driver keeps for a running one.
 #[derive(Debug)]
 pub struct Calls<T> {
-    entries: HashMap<u64, State<T>>,
+    entries: HashMap<u64, State<T>, IdHashing>,
     given_up_count: usize,
     calls_max: u32,
 }
@@ -46,7 +47,7 @@ impl<T> Calls<T> {
     /// An empty table for a peer that was told `calls_max`.
     #[must_use]
     pub fn new(calls_max: u32) -> Self {
-        Self { entries: HashMap::new(), given_up_count: 0, calls_max }
+        Self { entries: HashMap::default(), given_up_count: 0, calls_max }
     }
 
     /// Takes note of a large request before it arrives.

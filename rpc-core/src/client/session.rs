@@ -21,7 +21,7 @@ use crate::calls::receiving::Receiving;
 use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
 use crate::frames::{self, Parts, Reserved};
-use crate::stream::{Inbound, Outbound, StreamHost};
+use crate::stream::{BATCH_LEN_MAX, Inbound, Outbound, StreamHost};
 use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, metadata};
 use crate::{BufferSource, CallKind, Limits, refusal};
@@ -192,13 +192,14 @@ impl<T: Transport> Session<T> {
         mut reserved: Reserved<T>,
         permit: OwnedSemaphorePermit,
     ) -> Result<Started, Status> {
-        let now = Instant::now();
-        if call.deadline.is_some_and(|deadline| deadline.has_passed(now)) {
+        // The clock is looked at only where somebody asks.
+        let timed = call.deadline.map(|deadline| (deadline, Instant::now()));
+        if timed.is_some_and(|(deadline, now)| deadline.has_passed(now)) {
             return Err(refusal::deadline_exceeded());
         }
         let Entered { id, answer, outbound } = self.enter(call.method.kind)?;
         prepared.header.call = id;
-        prepared.header.argument = call.deadline.map_or(0, |deadline| deadline.to_wire(now));
+        prepared.header.argument = timed.map_or(0, |(deadline, now)| deadline.to_wire(now));
         reserved.write(&prepared.parts(call));
         if let Err(error) = reserved.send(&self.transport) {
             drop(self.finish(id));
@@ -361,6 +362,10 @@ impl<T: Transport> Connection for Session<T> {
 impl<T: Transport> StreamHost for Session<T> {
     fn peer_limits(&self) -> &Limits {
         &self.peer_limits
+    }
+
+    fn batch_len_max(&self) -> usize {
+        self.transport.batch_len_max().min(BATCH_LEN_MAX)
     }
 
     fn try_send(&self, parts: &Parts<'_>) -> Result<bool, Status> {

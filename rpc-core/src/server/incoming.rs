@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::time::Instant;
 use tonic::Status;
 
 use super::ServerCall;
@@ -115,7 +114,7 @@ impl<T: Transport> Handler for ServerSession<T> {
 impl<T: Transport> ServerSession<T> {
     fn announce_request(&self, header: &FrameHeader, len: u64) -> Result<Admission, ProtocolError> {
         let Some(this) = self.this.upgrade() else { return Ok(Admission::Refuse) };
-        let deadline = Deadline::from_wire(Instant::now(), header.argument);
+        let deadline = Deadline::from_wire(header.argument);
         let refusal = {
             let mut state = self.state();
             match self.check_request(header, &state) {
@@ -189,7 +188,7 @@ impl<T: Transport> ServerSession<T> {
             (Some(status), _) => Box::pin(responder.fail(status)),
             (None, None) => Box::pin(responder.fail(Status::unimplemented("no such method"))),
             (None, Some((service, method))) => {
-                let deadline = Deadline::from_wire(Instant::now(), header.argument);
+                let deadline = Deadline::from_wire(header.argument);
                 let descriptor = &service.descriptor().methods[method];
                 let running = Running::new(descriptor, deadline, Arc::clone(&self.peer));
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };

@@ -19,6 +19,7 @@ use super::reply::{Answer, Replies, Responder, Standing};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
 use crate::buffer::Buffers;
+use crate::calls::id_hashing::IdHashing;
 use crate::calls::keepalive::{Pinged, Traffic};
 use crate::calls::lifetime::CallCounts;
 use crate::calls::load::Load;
@@ -26,7 +27,7 @@ use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
 use crate::frames::{self, Parts, Reserved};
-use crate::stream::StreamHost;
+use crate::stream::{BATCH_LEN_MAX, StreamHost};
 use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
 use crate::{Limits, liveness, refusal};
@@ -52,7 +53,7 @@ pub(crate) struct ServerSession<T> {
 pub(super) struct State {
     pub(super) calls: Calls<AbortHandle>,
     /// The streams of calls that have them.
-    pub(super) streams: HashMap<u64, CallStreams>,
+    pub(super) streams: HashMap<u64, CallStreams, IdHashing>,
     pub(super) receiving: Receiving,
     /// Answers that have left the table of calls and are not the transport's yet.
     answering_count: usize,
@@ -72,6 +73,11 @@ impl State {
     pub(super) fn cancel(&mut self, id: u64) -> Option<AbortHandle> {
         self.streams.remove(&id);
         self.calls.cancel(id)
+    }
+
+    /// Whether somebody who waits for the last call to end is to be told.
+    fn is_drained(&self) -> bool {
+        self.draining && self.is_idle()
     }
 
     fn is_idle(&self) -> bool {
@@ -97,7 +103,7 @@ impl<T: Transport> ServerSession<T> {
             state: Mutex::new(State {
                 calls: Calls::new(setup.limits.calls_max),
                 receiving: Receiving::new(setup.limits.receiving_bytes_max),
-                streams: HashMap::new(),
+                streams: HashMap::default(),
                 answering_count: 0,
                 draining: false,
                 started_count: 0,
@@ -120,7 +126,7 @@ impl<T: Transport> ServerSession<T> {
     fn finish(&self, id: u64) -> bool {
         let mut state = self.state();
         let in_flight = state.finish(id);
-        if state.is_idle() {
+        if state.is_drained() {
             self.idle.notify_waiters();
         }
         in_flight
@@ -141,7 +147,7 @@ impl<T: Transport> ServerSession<T> {
         let _ = frame.send(&self.transport);
         let mut state = self.state();
         state.answering_count -= 1;
-        if state.is_idle() {
+        if state.is_drained() {
             self.idle.notify_waiters();
         }
     }
@@ -216,6 +222,10 @@ impl<T: Transport> ServerSession<T> {
 impl<T: Transport> StreamHost for ServerSession<T> {
     fn peer_limits(&self) -> &Limits {
         &self.peer_limits
+    }
+
+    fn batch_len_max(&self) -> usize {
+        self.transport.batch_len_max().min(BATCH_LEN_MAX)
     }
 
     fn try_send(&self, parts: &Parts<'_>) -> Result<bool, Status> {

@@ -7,22 +7,19 @@ use super::inbound::MESSAGE_LEN_LEN;
 use crate::detach::Detacher;
 use crate::encode::{Encode, Split};
 
-/// A frame is filled with messages up to this length; a longer message has a frame of its own.
-///
-/// 4 KiB less headers, so that a shared frame fits an RDMA slot.
-pub(super) const BATCH_LEN_MAX: usize = 4000;
-
 /// Messages that share a frame.
 #[derive(Debug)]
 pub(super) struct Batch<M> {
     messages: Vec<Split<M>>,
     len: usize,
+    /// The frame is filled up to this length; a longer message has a frame of its own.
+    len_max: usize,
     detacher: Option<Detacher>,
 }
 
 impl<M: Message + 'static> Batch<M> {
-    pub(super) fn new(detacher: Option<Detacher>) -> Self {
-        Self { messages: Vec::new(), len: 0, detacher }
+    pub(super) fn new(len_max: usize, detacher: Option<Detacher>) -> Self {
+        Self { messages: Vec::new(), len: 0, len_max, detacher }
     }
 
     /// Adds a message, whatever its length.
@@ -33,7 +30,7 @@ impl<M: Message + 'static> Batch<M> {
 
     /// Whether a message of `len` bytes may share the frame.
     pub(super) fn has_room(&self, len: usize) -> bool {
-        self.messages.is_empty() || self.len + MESSAGE_LEN_LEN + len <= BATCH_LEN_MAX
+        self.messages.is_empty() || self.len + MESSAGE_LEN_LEN + len <= self.len_max
     }
 
     pub(super) fn clear(&mut self) {

@@ -17,6 +17,9 @@ pub(crate) trait StreamHost: fmt::Debug + Send + Sync {
     /// What the peer accepts.
     fn peer_limits(&self) -> &Limits;
 
+    /// How long a frame of messages that share it may be.
+    fn batch_len_max(&self) -> usize;
+
     /// Sends a frame if there is memory for it at once; false when the caller has to wait.
     fn try_send(&self, parts: &Parts<'_>) -> Result<bool, Status>;
 
@@ -42,6 +45,10 @@ impl StreamWriter {
 
     pub(crate) fn peer_limits(&self) -> &Limits {
         self.host.peer_limits()
+    }
+
+    pub(super) fn batch_len_max(&self) -> usize {
+        self.host.batch_len_max()
     }
 
     /// The place of the frame that comes next.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tonic::Status;
 
 use crate::calls::reorder::Reorder;
@@ -167,9 +167,11 @@ impl State {
             Item::Headers(block) => self.early_bytes -= block.len(),
             Item::Messages(messages) => {
                 self.early_bytes -= messages.len();
-                let mut rest = messages.clone();
+                let mut rest = &messages[..];
                 while !rest.is_empty() {
-                    self.window.receive(split_message(&mut rest)?.len())?;
+                    let len = first_len(rest)?;
+                    self.window.receive(len)?;
+                    rest = &rest[MESSAGE_LEN_LEN + len..];
                 }
             }
             Item::End(_) => self.is_complete = true,
@@ -183,8 +185,7 @@ impl State {
             match self.ready.front_mut()? {
                 Item::Messages(rest) if rest.is_empty() => drop(self.ready.pop_front()),
                 Item::Messages(rest) => {
-                    // The frame was looked through when it was accepted.
-                    let message = split_message(rest).unwrap_or_default();
+                    let message = split_message(rest);
                     let grant = self.window.consume(message.len());
                     return Some(Next::Message(message, grant));
                 }
@@ -199,8 +200,21 @@ impl State {
     }
 }
 
-/// Takes the first message off a frame of messages; it aliases the frame.
-fn split_message(rest: &mut Bytes) -> Result<Bytes, ProtocolError> {
+/// Takes the first message off a frame of messages, which was looked through when it was accepted.
+/// The message aliases the frame.
+fn split_message(rest: &mut Bytes) -> Bytes {
+    let len = first_len(rest).unwrap_or_default();
+    rest.advance(MESSAGE_LEN_LEN.min(rest.len()));
+    // A part that is everything is not made shared, which allocates.
+    if len == rest.len() { std::mem::take(rest) } else { rest.split_to(len) }
+}
+
+/// The length of the first message of a frame of messages.
+///
+/// # Errors
+///
+/// When the frame is too short for it.
+fn first_len(rest: &[u8]) -> Result<usize, ProtocolError> {
     let truncated = |len: usize, needed: usize| ProtocolError::Truncated {
         what: "message of a stream",
         len: len as u64,
@@ -213,7 +227,7 @@ fn split_message(rest: &mut Bytes) -> Result<Bytes, ProtocolError> {
     if rest.len() < end {
         return Err(truncated(rest.len(), end));
     }
-    Ok(rest.split_to(end).split_off(MESSAGE_LEN_LEN))
+    Ok(end - MESSAGE_LEN_LEN)
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ where
     M: Message + 'static,
     S: Stream<Item = Result<M, Status>>,
 {
-    let mut batch = Batch::new(detacher);
+    let mut batch = Batch::new(writer.batch_len_max(), detacher);
     // A message that did not fit the last frame.
     let mut carried: Option<Result<M, Status>> = None;
     loop {

@@ -20,6 +20,8 @@ pub(crate) enum Step {
     Doc,
     /// All tests that need no RDMA device, documentation's examples and `tidy` among them.
     Unit,
+    /// What a call may cost in calls into the kernel and in instructions, optimised.
+    Budgets,
     /// The RDMA crate without libibverbs, on its simulated device: lints and tests.
     Sim,
     /// The verbs on the simulated device in Miri, where that is installed.
@@ -43,6 +45,7 @@ impl Step {
             Self::Fmt | Self::Deny => &[Purpose::Checks],
             Self::Clippy => &[Purpose::Checks, Purpose::Build],
             Self::Doc | Self::BuildVm => &[Purpose::Build],
+            Self::Budgets => &[Purpose::Build, Purpose::Budgets],
             // Neither has anything to do with a library of the system.
             Self::Sim => &[Purpose::Checks],
             Self::Miri => &[],
@@ -68,7 +71,7 @@ impl Step {
             Self::Fmt => 60,
             Self::Deny => 300,
             Self::Clippy | Self::Doc | Self::Sim => 1200,
-            Self::Unit | Self::Miri => 1800,
+            Self::Unit | Self::Budgets | Self::Miri => 1800,
             Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults => {
                 crate::rdma_programs::BUILD_LIMIT.as_secs()
             }

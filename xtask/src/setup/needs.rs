@@ -15,6 +15,8 @@ pub(crate) enum Purpose {
     Build,
     /// Formatting, lints and licences.
     Checks,
+    /// Counting what a call costs.
+    Budgets,
     /// The virtual machine, and what runs in it.
     Vm,
 }
@@ -43,7 +45,7 @@ pub(crate) enum Probe {
 }
 
 use Probe::{Exists, Program, StaticBusybox};
-use Purpose::{Build, Vm};
+use Purpose::{Budgets, Build, Vm};
 
 const NEEDS: &[Need] = &[
     need(Build, "gcc", Program("cc"), "the linker that rustc calls"),
@@ -67,6 +69,7 @@ const NEEDS: &[Need] = &[
         Exists("/usr/include/rdma/rdma_cma.h"),
         "rdma-sys makes its bindings of it",
     ),
+    need(Budgets, "valgrind", Program("valgrind"), "counts instructions"),
     need(Vm, "qemu-system-x86", Program("qemu-system-x86_64"), "the virtual machine"),
     need(Vm, "busybox-static", StaticBusybox, "the first programs in the virtual machine"),
     need(Vm, "kmod", Program("modprobe"), "finds the modules of the guest's kernel"),

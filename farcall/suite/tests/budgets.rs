@@ -1,0 +1,209 @@
+//! What a call may cost over TCP: calls into the kernel, and instructions, client and server
+//! together. Both repeat, so that a regression shows without a clock.
+//!
+//! Everything runs on one thread. Instructions are those of user space, as valgrind's callgrind
+//! counts them in a process of its own; they mean something in an optimised build only, so that any
+//! other build counts calls into the kernel alone. Allocations are `allocations`' business.
+
+use std::future::Future;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use farcall::{Server, Status};
+use farcall_suite::Probe;
+use farcall_suite::proto::EchoRequest;
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use futures::future::try_join_all;
+use futures::stream;
+
+type Failure = Box<dyn std::error::Error>;
+
+const PAYLOAD_LEN: usize = 64;
+
+/// What is counted: how many calls, or messages of a stream, are under way at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Unary { in_flight: usize },
+    Chat,
+}
+
+/// A budget for each call, or each message that goes there and back.
+struct Budget {
+    name: &'static str,
+    work: Work,
+    /// Reads and writes of both sides. Alone, a call costs each side one of both, and nothing that
+    /// finds nothing to do; together, calls share them.
+    kernel_calls_max: f64,
+    /// Measured; a change of more than [`INSTRUCTIONS_TOLERANCE`] is a regression.
+    instructions: f64,
+}
+
+const BUDGETS: &[Budget] = &[
+    Budget {
+        name: "unary-1",
+        work: Work::Unary { in_flight: 1 },
+        kernel_calls_max: 4.05,
+        instructions: 22_500.0,
+    },
+    Budget {
+        name: "unary-16",
+        work: Work::Unary { in_flight: 16 },
+        kernel_calls_max: 0.3,
+        instructions: 13_900.0,
+    },
+    Budget { name: "chat", work: Work::Chat, kernel_calls_max: 0.05, instructions: 4_250.0 },
+];
+
+/// How far above its budget a count of instructions may be: compilers and libraries of another
+/// version come to a few percent.
+const INSTRUCTIONS_TOLERANCE: f64 = 0.1;
+
+/// The calls of the shorter of the two runs of which the difference is taken; the longer makes
+/// three times as many.
+const CALL_COUNT: u64 = 4_000;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().collect();
+    let outcome = match &arguments[..] {
+        [_, word, name, count] if word == "count" => count
+            .parse()
+            .map_err(Failure::from)
+            .and_then(|count| make_calls(budget(name)?, count).map(drop)),
+        _ => check(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn budget(name: &str) -> Result<&'static Budget, Failure> {
+    let found = BUDGETS.iter().find(|budget| budget.name == name);
+    found.ok_or_else(|| format!("no budget is called {name}").into())
+}
+
+fn check() -> Result<(), Failure> {
+    let mut over = Vec::new();
+    for budget in BUDGETS {
+        let count = make_calls(budget, CALL_COUNT)?;
+        let mut rows = vec![("calls into the kernel", count, budget.kernel_calls_max)];
+        if cfg!(not(debug_assertions)) {
+            let max = budget.instructions * (1.0 + INSTRUCTIONS_TOLERANCE);
+            rows.push(("instructions", instructions(budget)?, max));
+        }
+        for (what, count, max) in rows {
+            println!("{:<9} {count:>9.2} {what}, at most {max:.2}", budget.name);
+            if count > max {
+                over.push(format!("{}: {what}", budget.name));
+            }
+        }
+    }
+    if cfg!(debug_assertions) {
+        println!("instructions are not counted: this build is not optimised (--release)");
+    }
+    if over.is_empty() { Ok(()) } else { Err(format!("over budget: {}", over.join(", ")).into()) }
+}
+
+/// The instructions of each call: those of a long run less those of a short one.
+fn instructions(budget: &Budget) -> Result<f64, Failure> {
+    let (short, long) = (CALL_COUNT, 3 * CALL_COUNT);
+    let difference =
+        run_in_callgrind(budget, long)?.saturating_sub(run_in_callgrind(budget, short)?);
+    Ok(difference as f64 / (long - short) as f64)
+}
+
+fn run_in_callgrind(budget: &Budget, count: u64) -> Result<u64, Failure> {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    command.arg(std::env::current_exe()?).args(["count", budget.name, &count.to_string()]);
+    let output = command
+        .output()
+        .map_err(|error| format!("valgrind, which counts instructions, does not start: {error}"))?;
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    let collected = words
+        .lines()
+        .filter_map(|line| line.split_once("Collected :"))
+        .find_map(|(_, count)| count.trim().parse().ok());
+    match collected {
+        Some(count) if output.status.success() => Ok(count),
+        _ => Err(format!("callgrind ended with {}: {words}", output.status).into()),
+    }
+}
+
+/// Makes `count` calls after a tenth as many; the reads and writes of each.
+fn make_calls(budget: &Budget, count: u64) -> Result<f64, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let endpoint = farcall::bind("tcp://127.0.0.1:0").await?;
+        let address = endpoint.address().to_string();
+        let (probe, _watch) = Probe::new();
+        let builder = Server::builder().add_service(ProbeService::new(probe));
+        let server = Arc::new(endpoint.configure(builder).build());
+        let serving = Arc::clone(&server);
+        let serving = tokio::spawn(async move { serving.serve(endpoint).await });
+        let channel = farcall::connect(&address).await?;
+        let stub = ProbeStub::new(channel.clone());
+        let kernel_calls = || -> u64 {
+            let both = channel.info().into_iter().chain(server.connections());
+            both.map(|info| info.stats.kernel_calls).sum()
+        };
+        work(budget.work, &stub, count / 10).await?;
+        let before = kernel_calls();
+        work(budget.work, &stub, count).await?;
+        let counted = kernel_calls() - before;
+        serving.abort();
+        Ok(counted as f64 / count as f64)
+    })
+}
+
+async fn work(work: Work, stub: &ProbeStub, count: u64) -> Result<(), Status> {
+    let payload = Bytes::from(vec![7; PAYLOAD_LEN]);
+    match work {
+        Work::Unary { in_flight } => {
+            let share = count / in_flight as u64;
+            // Tasks, as callers mostly are; the first that ends does not keep the others waiting.
+            let callers = (0..in_flight).map(|_| {
+                let (stub, payload) = (stub.clone(), payload.clone());
+                async {
+                    joined(tokio::spawn(async move { unary(&stub, &payload, share).await })).await
+                }
+            });
+            try_join_all(callers).await.map(drop)
+        }
+        Work::Chat => chat(stub, &payload, count).await,
+    }
+}
+
+async fn joined<F>(task: F) -> Result<(), Status>
+where
+    F: Future<Output = Result<Result<(), Status>, tokio::task::JoinError>>,
+{
+    task.await.map_err(|error| Status::internal(error.to_string()))?
+}
+
+async fn unary(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
+    for _ in 0..count {
+        let request = EchoRequest { payload: payload.clone(), tail: Bytes::new() };
+        let reply = stub.echo(request).await?.into_inner();
+        assert_eq!(reply.payload.len(), PAYLOAD_LEN);
+    }
+    Ok(())
+}
+
+async fn chat(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
+    let payload = payload.clone();
+    let requests =
+        (0..count).map(move |_| EchoRequest { payload: payload.clone(), tail: Bytes::new() });
+    let mut replies = stub.chat(stream::iter(requests)).await?.into_inner();
+    let mut received = 0;
+    while let Some(reply) = replies.message().await? {
+        assert_eq!(reply.payload.len(), PAYLOAD_LEN);
+        received += 1;
+    }
+    assert_eq!(received, count);
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Hashing of call ids, which one number and one multiplication are enough for.
+//!
+//! The standard hasher costs as much as the rest of a look-up in a table of calls. Ids are chosen
+//! by the peer, so that a hash that it can foresee would let it make every look-up slow: each
+//! table has a key of its own, which the peer does not know.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// An odd number without pattern: the fraction of the golden ratio.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Hashes the ids of one table.
+#[derive(Debug, Clone)]
+pub struct IdHashing {
+    key: u64,
+}
+
+impl Default for IdHashing {
+    fn default() -> Self {
+        Self { key: RandomState::new().hash_one(FACTOR) }
+    }
+}
+
+impl BuildHasher for IdHashing {
+    type Hasher = IdHasher;
+
+    fn build_hasher(&self) -> IdHasher {
+        IdHasher(self.key)
+    }
+}
+
+/// The hash of one id.
+#[derive(Debug)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // Both halves of the product, so that every bit of the id has a part in every bit here.
+        let mixed = self.0 ^ id;
+        let high = (u128::from(mixed) * u128::from(FACTOR)) >> 64;
+        self.0 = high as u64 ^ mixed.wrapping_mul(FACTOR);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_as_clients_choose_them_spread_over_all_bits() {
+        let hashing = IdHashing::default();
+        let hashes: Vec<_> =
+            (0..1024u64).map(|number| hashing.hash_one((number << 32) | (number % 64))).collect();
+        // A table takes its place from the low bits and tells entries apart by the high ones.
+        for shift in [0, 57] {
+            let parts: HashSet<_> = hashes.iter().map(|hash| (hash >> shift) & 0x7f).collect();
+            assert_eq!(parts.len(), 128, "bits from {shift} on");
+        }
+    }
+
+    #[test]
+    fn no_two_tables_hash_alike() {
+        let [one, other] = [IdHashing::default(), IdHashing::default()];
+        assert_ne!(one.hash_one(7u64), other.hash_one(7u64));
+    }
+}

@@ -1,0 +1,69 @@
+//! Memory that a frame is written into.
+
+use bytes::Bytes;
+use rpc_core::pool::PoolBuffer;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::outgoing::LargeFrame;
+use crate::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
+
+/// Memory for a frame, with room for a record's header before it, and the share of the budget for
+/// large frames if it is one.
+#[derive(Debug)]
+pub(crate) struct FrameBuffer {
+    memory: PoolBuffer,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+/// The end of a frame that is written from where it lies, and its share of the budget.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    pub(crate) bytes: Bytes,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// A frame that is complete.
+#[derive(Debug)]
+pub(crate) enum Frame {
+    /// A whole record.
+    Small(PoolBuffer),
+    /// To be sent in pieces.
+    Large(LargeFrame),
+}
+
+impl FrameBuffer {
+    /// The memory that a frame of `len` bytes needs.
+    pub(crate) fn memory_len(len: usize) -> usize {
+        len + RECORD_HEADER_LEN
+    }
+
+    pub(crate) fn new(memory: PoolBuffer, permit: Option<OwnedSemaphorePermit>) -> Self {
+        Self { memory, permit }
+    }
+
+    /// The length of the frame in it.
+    pub(crate) fn frame_len(&self) -> usize {
+        self.memory.len() - RECORD_HEADER_LEN
+    }
+
+    pub(crate) fn into_frame(mut self) -> Frame {
+        if let Some(permit) = self.permit {
+            return Frame::Large(LargeFrame::new(self.memory, Bytes::new(), permit));
+        }
+        let header = RecordHeader { kind: RecordKind::Whole, len: self.frame_len(), transfer: 0 };
+        self.memory[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
+        Frame::Small(self.memory)
+    }
+
+    pub(crate) fn with_tail(self, Tail { bytes, mut permit }: Tail) -> Frame {
+        // Both are of the same budget.
+        self.permit.into_iter().for_each(|head| permit.merge(head));
+        Frame::Large(LargeFrame::new(self.memory, bytes, permit))
+    }
+}
+
+impl AsMut<[u8]> for FrameBuffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[RECORD_HEADER_LEN..]
+    }
+}

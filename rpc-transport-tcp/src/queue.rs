@@ -1,0 +1,205 @@
+//! What senders have queued and the writer has not taken up, and who is to write.
+//!
+//! Free of I/O; it stands behind a lock that is held for a few instructions at a time.
+//!
+//! Whoever sends writes, with two exceptions. While the connection's task *holds* the writing,
+//! because the socket is full or because large frames have had their turn, it goes on by itself.
+//! And while the queue is *corked*, because frames of one read are being delivered, or those whom
+//! they woke have not had their turn yet, frames gather and go out together.
+
+use rpc_core::transport::CloseReason;
+
+use crate::frame_buffer::Frame;
+use crate::gathered::Gathered;
+use crate::outgoing::{LargeFrame, Outgoing};
+use crate::record::WHOLE_LEN_MAX;
+use crate::spare::Spare;
+
+/// The bytes of small frames that may wait to be written: 64 of the longest.
+pub(crate) const SMALL_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
+
+/// The bytes that gather in a corked queue before they are written all the same: half of what 64
+/// small calls are. With all of them in one write the two sides would take turns, each asleep while
+/// the other works, which costs more than a write does: 64 calls in flight are twice as fast so.
+const CORKED_BYTES_MAX: usize = 3 << 10;
+
+/// Why the connection's task is to go on writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// The socket takes no more; nobody else writes.
+    SocketFull,
+    /// Large frames have had their turn; others write small ones.
+    TurnOver,
+}
+
+/// What a queue has taken since this was asked last.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) small_count: u64,
+    pub(crate) large_count: u64,
+    /// The bytes that were written into memory of the transport.
+    pub(crate) bytes: u64,
+}
+
+/// What senders touch.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    small: Gathered,
+    large: Vec<LargeFrame>,
+    taken: Taken,
+    /// The bytes of small frames that the writer has taken up and not written.
+    staged_bytes: usize,
+    /// Whether somebody waits for room.
+    is_awaited: bool,
+    /// Whether something is not written yet.
+    is_busy: bool,
+    /// How many frames were queued since the queue was corked.
+    corked: Option<usize>,
+    /// Memory for small frames.
+    pub(crate) spare: Spare,
+    pub(crate) hold: Option<Hold>,
+    pub(crate) closed: Option<CloseReason>,
+}
+
+impl Queue {
+    /// Adds a frame; true when the sender is to write.
+    #[must_use]
+    pub(crate) fn push(&mut self, frame: Frame, frame_len: usize) -> bool {
+        self.taken.bytes += frame_len as u64;
+        match frame {
+            Frame::Small(record) => {
+                let memory = self.small.push(record);
+                memory.into_iter().for_each(|memory| self.spare.keep(memory));
+                self.pushed_small()
+            }
+            Frame::Large(frame) => {
+                self.taken.large_count += 1;
+                self.large.push(frame);
+                self.is_busy = true;
+                self.hold.is_none() && self.corked.is_none()
+            }
+        }
+    }
+
+    /// Adds a record that is short; true when the sender is to write.
+    #[must_use]
+    pub(crate) fn push_bytes(&mut self, record: &[u8]) -> bool {
+        self.small.push_bytes(record);
+        self.pushed_small()
+    }
+
+    fn pushed_small(&mut self) -> bool {
+        self.taken.small_count += 1;
+        self.is_busy = true;
+        if let Some(count) = &mut self.corked {
+            *count += 1;
+        }
+        let is_gathering = self.corked.is_some() && self.small.bytes() < CORKED_BYTES_MAX;
+        self.hold != Some(Hold::SocketFull) && !is_gathering
+    }
+
+    /// Moves everything to the writer, and says what that is.
+    pub(crate) fn take_up(&mut self, outgoing: &mut Outgoing) -> Taken {
+        outgoing.stage_small(&mut self.small);
+        self.large.drain(..).for_each(|frame| outgoing.push_large(frame));
+        self.staged_bytes = outgoing.small_bytes();
+        self.is_busy = !outgoing.is_empty();
+        std::mem::take(&mut self.taken)
+    }
+
+    /// Whether something waits for a writer to take it up.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.small.bytes() > 0 || !self.large.is_empty()
+    }
+
+    /// Whether something is not written yet.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    /// Whether a small frame may be queued.
+    pub(crate) fn has_room(&self) -> bool {
+        self.small.bytes() + self.staged_bytes < SMALL_BYTES_MAX
+    }
+
+    /// Takes note that somebody waits for room.
+    pub(crate) fn await_room(&mut self) {
+        self.is_awaited = true;
+    }
+
+    /// Whether those who wait for room are to be told; only half a queue is worth waking for.
+    pub(crate) fn takes_waiters(&mut self) -> bool {
+        let bytes = self.small.bytes() + self.staged_bytes;
+        self.is_awaited && bytes <= SMALL_BYTES_MAX / 2 && std::mem::take(&mut self.is_awaited)
+    }
+
+    /// Lets frames gather.
+    pub(crate) fn cork(&mut self) {
+        self.corked = Some(0);
+    }
+
+    /// Lets frames go out again; says how many have gathered.
+    pub(crate) fn uncork(&mut self) -> usize {
+        self.corked.take().unwrap_or_default()
+    }
+
+    /// Drops what waits, and says for ever why nothing more is taken.
+    pub(crate) fn close(&mut self, reason: CloseReason) {
+        self.closed.get_or_insert(reason);
+        self.small.clear();
+        self.large.clear();
+        self.is_busy = false;
+        self.corked = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc_core::pool::Pool;
+
+    use super::*;
+
+    fn push(queue: &mut Queue, len: usize) -> bool {
+        queue.push(Frame::Small(Pool::new(0).take(len)), len)
+    }
+
+    #[test]
+    fn a_corked_queue_gathers_within_bounds() {
+        let mut queue = Queue::default();
+        assert!(push(&mut queue, 100));
+        queue.cork();
+        assert!(!push(&mut queue, 100));
+        assert!(!queue.push_bytes(&[0; 44]));
+        assert!(push(&mut queue, CORKED_BYTES_MAX));
+        assert_eq!(queue.uncork(), 3);
+        assert!(push(&mut queue, 100));
+    }
+
+    #[test]
+    fn nobody_writes_to_a_full_socket_and_small_frames_go_between_turns() {
+        let mut queue = Queue { hold: Some(Hold::SocketFull), ..Queue::default() };
+        assert!(!push(&mut queue, 100));
+        queue.hold = Some(Hold::TurnOver);
+        assert!(push(&mut queue, 100));
+    }
+
+    #[test]
+    fn room_is_what_is_neither_queued_nor_staged() {
+        let (mut queue, mut outgoing) = (Queue::default(), Outgoing::default());
+        while queue.has_room() {
+            let _ = push(&mut queue, WHOLE_LEN_MAX);
+        }
+        queue.await_room();
+        let taken = queue.take_up(&mut outgoing);
+        assert_eq!((taken.small_count, taken.bytes), (64, SMALL_BYTES_MAX as u64));
+        assert!(queue.is_busy() && !queue.has_room() && !queue.takes_waiters());
+        let mut written = 0;
+        while !queue.takes_waiters() {
+            outgoing.advance(WHOLE_LEN_MAX);
+            written += WHOLE_LEN_MAX;
+            queue.take_up(&mut outgoing);
+        }
+        assert_eq!(written, SMALL_BYTES_MAX / 2);
+        assert!(!queue.takes_waiters(), "they are told once");
+    }
+}

@@ -1,0 +1,145 @@
+//! The reading half of the driver, which is the connection's task.
+//!
+//! What a read brings is delivered with the queue of what goes out corked: answers that are made in
+//! place go out together. Frames that only wake somebody, as answers wake their callers, keep it
+//! corked until those who were woken have had their turn, since what they send next can go out
+//! together too.
+
+use std::future::poll_fn;
+use std::io::{self, IoSliceMut};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use rpc_core::transport::{CloseReason, Handler};
+use rpc_core::wire::ProtocolError;
+
+use crate::incoming::{Event, Incoming};
+use crate::socket::{Moved, Socket};
+use crate::transport::Shared;
+
+/// How much is read before other tasks have their turn: two pieces, about 30 us.
+const TURN_BYTES: usize = 128 << 10;
+
+/// How long a closing connection waits for the peer to close too.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is read at a time only to be thrown away.
+const SINK_LEN: usize = 16 << 10;
+
+impl<S: Socket> Shared<S> {
+    /// Reads until the connection ends, and says why it did.
+    pub(crate) async fn read(&self, handler: &dyn Handler) -> CloseReason {
+        let mut incoming = Incoming::new(self.pool.clone());
+        loop {
+            incoming.rest();
+            if let Err(error) = poll_fn(|cx| self.socket.poll_readable(cx)).await {
+                return CloseReason::Failed(error.to_string());
+            }
+            match self.read_available(&mut incoming, handler).await {
+                Ok(()) => {}
+                Err(reason) => return reason,
+            }
+        }
+    }
+
+    async fn read_available(
+        &self,
+        incoming: &mut Incoming,
+        handler: &dyn Handler,
+    ) -> Result<(), CloseReason> {
+        let mut turn_bytes = 0;
+        while let Some(Moved { len, is_exhausted }) = self.read_some(incoming)? {
+            incoming.filled(len);
+            self.counters.received_bytes.add(len as u64);
+            turn_bytes += len;
+            let is_awaited = self.deliver(incoming, handler)?;
+            // A peer that never pauses must not keep this thread from anybody else.
+            if is_awaited || turn_bytes >= TURN_BYTES {
+                tokio::task::yield_now().await;
+                turn_bytes = 0;
+            }
+            if is_awaited {
+                self.uncork();
+            }
+            if is_exhausted {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once; `None` when there is nothing to read.
+    fn read_some(&self, incoming: &mut Incoming) -> Result<Option<Moved>, CloseReason> {
+        let is_between_frames = incoming.is_between_frames();
+        let [direct, buffer] = incoming.spare();
+        self.counters.kernel_calls.add(1);
+        let read = if direct.is_empty() {
+            self.socket.try_read(&mut [IoSliceMut::new(buffer)])
+        } else {
+            self.socket.try_read(&mut [IoSliceMut::new(direct), IoSliceMut::new(buffer)])
+        };
+        match read {
+            Ok(Moved { len: 0, .. }) if is_between_frames => Err(CloseReason::Peer),
+            Ok(Moved { len: 0, .. }) => {
+                let words = "the peer closed the connection inside a frame";
+                Err(CloseReason::Failed(words.into()))
+            }
+            Ok(moved) => Ok(Some(moved)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(CloseReason::Failed(error.to_string())),
+        }
+    }
+
+    /// Delivers what has arrived; true when the queue is still corked, because several frames have
+    /// woken somebody who has not answered yet.
+    fn deliver(
+        &self,
+        incoming: &mut Incoming,
+        handler: &dyn Handler,
+    ) -> Result<bool, ProtocolError> {
+        self.queue().cork();
+        let [mut small_count, mut large_count] = [0; 2];
+        while let Some(event) = incoming.next()? {
+            match event {
+                Event::Announced { prefix, len } => {
+                    incoming.admit(handler.handle_announced(&prefix, len)?);
+                }
+                Event::Frame { frame, large } => {
+                    let count = if large { &mut large_count } else { &mut small_count };
+                    *count += 1;
+                    handler.handle_frame(frame)?;
+                }
+            }
+        }
+        self.counters.small_received.add(small_count);
+        self.counters.large_received.add(large_count);
+        self.counters.copied_bytes.add(incoming.take_copied_bytes());
+        let answered_count = self.uncork();
+        let is_awaited = small_count + large_count > answered_count as u64 + 1;
+        if is_awaited {
+            self.queue().cork();
+        }
+        Ok(is_awaited)
+    }
+
+    /// Says that nothing more will come, and throws away what the peer still sends until it has
+    /// closed too, within bounds. A socket that is closed with bytes unread resets the connection,
+    /// which takes from the peer what it has not read yet.
+    pub(crate) async fn linger(&self) {
+        if socket2::SockRef::from(&self.socket).shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        let closed_by_peer = async {
+            let mut sink = self.pool.take(SINK_LEN);
+            while poll_fn(|cx| self.socket.poll_readable(cx)).await.is_ok() {
+                match self.socket.try_read(&mut [IoSliceMut::new(&mut sink)]) {
+                    Ok(Moved { len: 0, .. }) => return,
+                    Ok(_) => tokio::task::consume_budget().await,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LINGER_TIMEOUT, closed_by_peer).await;
+    }
+}

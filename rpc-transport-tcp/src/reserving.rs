@@ -1,0 +1,89 @@
+//! Memory for frames, as far as there is room for them in the queue.
+//!
+//! Small frames have room while what waits is below a bound, which is looked at under the queue's
+//! lock. Large ones have permits, so that those who wait get their turn in order, whatever their
+//! lengths.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rpc_core::transport::{CloseReason, TransportError};
+use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
+
+use crate::frame_buffer::{FrameBuffer, Tail};
+use crate::record::WHOLE_LEN_MAX;
+use crate::spare::Spare;
+use crate::transport::Shared;
+
+/// The bytes of large frames that may wait to be written. A longer frame waits to be alone.
+pub(crate) const LARGE_BYTES_MAX: usize = 128 << 20;
+
+/// The share that a large frame has of the budget.
+fn share(len: usize) -> u32 {
+    // The budget fits 32 bits.
+    u32::try_from(len.min(LARGE_BYTES_MAX)).unwrap_or(u32::MAX)
+}
+
+impl<S> Shared<S> {
+    /// Memory for a frame, if there is room for it.
+    pub(crate) fn try_buffer(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
+        if len <= WHOLE_LEN_MAX {
+            return self.try_small_buffer(len);
+        }
+        match Arc::clone(&self.large_budget).try_acquire_many_owned(share(len)) {
+            Ok(permit) => Ok(Some(self.large_buffer(len, permit))),
+            Err(TryAcquireError::NoPermits) => Ok(None),
+            Err(TryAcquireError::Closed) => Err(self.closed()),
+        }
+    }
+
+    /// Memory for a frame, once there is room for it.
+    pub(crate) async fn buffer(&self, len: usize) -> Result<FrameBuffer, TransportError> {
+        if len > WHOLE_LEN_MAX {
+            let permit = Arc::clone(&self.large_budget).acquire_many_owned(share(len)).await;
+            return Ok(self.large_buffer(len, permit.map_err(|_| self.closed())?));
+        }
+        loop {
+            // Before the look at the queue, so that room that is made after it is not missed.
+            let room = self.room.notified();
+            if let Some(buffer) = self.try_small_buffer(len)? {
+                return Ok(buffer);
+            }
+            room.await;
+        }
+    }
+
+    /// The right to send the end of a frame from where it lies. Where there is no room for it, the
+    /// frame waits for room as a whole.
+    pub(crate) fn try_tail(&self, bytes: &Bytes) -> Option<Tail> {
+        let budget = Arc::clone(&self.large_budget);
+        let permit = budget.try_acquire_many_owned(share(bytes.len())).ok()?;
+        Some(Tail { bytes: bytes.clone(), permit })
+    }
+
+    fn try_small_buffer(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
+        let memory_len = FrameBuffer::memory_len(len);
+        let spare = {
+            let mut queue = self.queue();
+            if let Some(reason) = &queue.closed {
+                return Err(TransportError::Closed { reason: reason.clone() });
+            }
+            if !queue.has_room() {
+                queue.await_room();
+                return Ok(None);
+            }
+            queue.spare.take(memory_len)
+        };
+        let memory = spare.unwrap_or_else(|| Spare::allocate(&self.pool, memory_len));
+        Ok(Some(FrameBuffer::new(memory, None)))
+    }
+
+    fn large_buffer(&self, len: usize, permit: OwnedSemaphorePermit) -> FrameBuffer {
+        FrameBuffer::new(self.pool.take(FrameBuffer::memory_len(len)), Some(permit))
+    }
+
+    fn closed(&self) -> TransportError {
+        let reason = self.queue().closed.clone().unwrap_or(CloseReason::Local);
+        TransportError::Closed { reason }
+    }
+}

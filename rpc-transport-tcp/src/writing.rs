@@ -1,0 +1,210 @@
+//! The writing half of the driver.
+//!
+//! Whoever sends writes, if nobody else is writing; so a call on an idle connection reaches the
+//! socket in its caller's task, and calls that arrive meanwhile go out with the next write. The
+//! connection's task writes when the socket is full, and when large frames take longer than a turn,
+//! so that neither a sender nor this thread's other tasks wait for them.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::TryLockError;
+use std::time::Duration;
+
+use rpc_core::transport::{CloseReason, TransportError};
+
+use crate::outgoing::Outgoing;
+use crate::queue::{Hold, Queue};
+use crate::socket::{Moved, Socket};
+use crate::transport::Shared;
+
+/// How much is written before other tasks have their turn: two pieces, about 30 us.
+const TURN_BYTES: usize = 128 << 10;
+
+/// How long a closing connection may take to write what it was given.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// Somebody who has just sent a frame.
+    Sender,
+    /// The connection's task.
+    Driver,
+}
+
+/// How far a write got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flushed {
+    All,
+    /// The connection's task goes on.
+    Held,
+}
+
+impl<S: Socket> Shared<S> {
+    /// Queues something, and writes if `queue` says that it is to be written here.
+    pub(crate) fn push(
+        &self,
+        queue: impl FnOnce(&mut Queue) -> bool,
+    ) -> Result<(), TransportError> {
+        let is_to_write = {
+            let mut locked = self.queue();
+            if let Some(reason) = &locked.closed {
+                return Err(TransportError::Closed { reason: reason.clone() });
+            }
+            queue(&mut locked)
+        };
+        if is_to_write {
+            self.flush(Writer::Sender);
+        }
+        Ok(())
+    }
+
+    /// Lets out what has gathered while the queue was corked, and says how many frames were queued
+    /// meanwhile.
+    pub(crate) fn uncork(&self) -> usize {
+        let (count, is_to_write) = {
+            let mut queue = self.queue();
+            (queue.uncork(), queue.is_waiting() && queue.hold != Some(Hold::SocketFull))
+        };
+        if is_to_write {
+            self.flush(Writer::Sender);
+        }
+        count
+    }
+
+    /// Writes what is queued, unless somebody else is at it and will see it.
+    fn flush(&self, writer: Writer) {
+        loop {
+            let mut outgoing = match self.outgoing.try_lock() {
+                Ok(outgoing) => outgoing,
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            };
+            let flushed = self.write(&mut outgoing, writer);
+            drop(outgoing);
+            match flushed {
+                // Somebody may have queued more while the lock was still held.
+                Ok(Flushed::All) if self.queue().is_waiting() => {}
+                Ok(Flushed::All) => return,
+                Ok(Flushed::Held) => return self.held.notify_one(),
+                Err(error) => return self.fail(CloseReason::Failed(error.to_string())),
+            }
+        }
+    }
+
+    fn write(&self, outgoing: &mut Outgoing, writer: Writer) -> io::Result<Flushed> {
+        let mut turn_bytes = 0;
+        loop {
+            if let Some(flushed) = self.take_up(outgoing, writer, turn_bytes) {
+                return Ok(flushed);
+            }
+            self.counters.kernel_calls.add(1);
+            let written = self.socket.try_write(&outgoing.slices());
+            match written {
+                Ok(Moved { len, is_exhausted }) => {
+                    outgoing.advance(len);
+                    turn_bytes += len;
+                    if is_exhausted {
+                        return Ok(self.hold(Hold::SocketFull));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(self.hold(Hold::SocketFull));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Takes up what was queued; says how far the write has got when it is over.
+    fn take_up(
+        &self,
+        outgoing: &mut Outgoing,
+        writer: Writer,
+        turn_bytes: usize,
+    ) -> Option<Flushed> {
+        let mut queue = self.queue();
+        let taken = queue.take_up(outgoing);
+        let is_over = turn_bytes >= TURN_BYTES
+            // Large frames are the driver's while it holds them.
+            || writer == Writer::Sender && queue.hold.is_some() && outgoing.is_at_boundary();
+        // Nobody waits for what a broken connection was given.
+        let is_broken = queue.closed.as_ref().is_some_and(|reason| *reason != CloseReason::Local);
+        let flushed = if !queue.is_busy() || is_broken {
+            queue.hold = None;
+            if queue.closed.is_some() {
+                self.written.notify_waiters();
+            }
+            Some(Flushed::All)
+        } else if is_over {
+            queue.hold = Some(Hold::TurnOver);
+            Some(Flushed::Held)
+        } else {
+            None
+        };
+        let tells_waiters = queue.takes_waiters();
+        drop(queue);
+        if tells_waiters {
+            self.room.notify_waiters();
+        }
+        self.counters.written_bytes.add(taken.bytes);
+        self.counters.small_sent.add(taken.small_count);
+        self.counters.large_sent.add(taken.large_count);
+        self.counters.sent_count.add(taken.small_count + taken.large_count);
+        flushed
+    }
+
+    fn hold(&self, hold: Hold) -> Flushed {
+        self.queue().hold = Some(hold);
+        Flushed::Held
+    }
+
+    /// Writes whenever it is this task's turn, so that senders need not.
+    ///
+    /// # Cancel safety
+    ///
+    /// Begun anew, it goes on where it was: what it looks at first is the queue, not the news.
+    pub(crate) async fn write_held(&self) {
+        loop {
+            let hold = self.queue().hold;
+            match hold {
+                None => {
+                    self.held.notified().await;
+                    continue;
+                }
+                Some(Hold::TurnOver) => tokio::task::yield_now().await,
+                Some(Hold::SocketFull) => {
+                    if poll_fn(|cx| self.socket.poll_writable(cx)).await.is_err() {
+                        return;
+                    }
+                    // Small frames need not wait for this task any more.
+                    self.queue().hold = Some(Hold::TurnOver);
+                }
+            }
+            self.flush(Writer::Driver);
+        }
+    }
+
+    /// Waits until all that is queued is written, within bounds.
+    pub(crate) async fn flushed(&self) {
+        let flushed = async {
+            loop {
+                let written = self.written.notified();
+                if !self.queue().is_busy() {
+                    return;
+                }
+                written.await;
+            }
+        };
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, flushed).await;
+    }
+
+    /// Ends the connection at once: nothing is sent any more, and the reading task is told.
+    pub(crate) fn fail(&self, reason: CloseReason) {
+        self.queue().close(reason);
+        self.large_budget.close();
+        self.room.notify_waiters();
+        self.written.notify_waiters();
+        self.close.cancel();
+    }
+}
