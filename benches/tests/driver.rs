@@ -13,7 +13,8 @@ fn driver(arguments: &[&str]) -> Output {
 }
 
 fn figures(file: &Path) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+    let text = std::fs::read_to_string(file).expect("a file of results");
+    serde_json::from_str(&text).expect("JSON")
 }
 
 #[test]

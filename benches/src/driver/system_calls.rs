@@ -4,7 +4,7 @@
 //! A tracer such as `strace` makes every system call so slow that more work gathers for the next.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -38,6 +38,8 @@ fn start(id: u32, file: &Path) -> Result<Process> {
     // Counting begins when it is told to, and commands and their answers are lines.
     command.args(["stat", "-x", ",", "--delay", "-1", "--control", "fd:0,1", "--event", EVENT]);
     command.arg("--pid").arg(id.to_string()).arg("--output").arg(file);
+    // What it says there is that it was told to count.
+    command.stderr(Stdio::null());
     Process::start("perf", command)
 }
 
