@@ -33,8 +33,9 @@
 //! that overrun; events that must be armed.
 //!
 //! [`SimFaults`] are chances, drawn from the seed. [`SimDevice`] has faults to trigger: a link that
-//! goes down, a device that is lost, registrations that take their time. What a program above may never do is reported as a
-//! [`SimViolation`] instead of undefined behaviour, as far as a device can notice it.
+//! goes down, a device that is lost, registrations that take their time. What a program above may
+//! never do is reported as a [`SimViolation`] instead of undefined behaviour, as far as a device
+//! can notice it.
 //!
 //! # What it does not do
 //!
