@@ -1,7 +1,24 @@
-//! What the benchmarks share: the service that they call.
+//! The benchmark harness: one driver, `farcall-bench`, for farcall on every transport and for the
+//! peers that it is compared with.
+//!
+//! A *figure* is one line of the goals, such as T2: a ratio of two sides measured in one run, since
+//! machines are shared and an absolute number proves little. `figures` says what they are and keeps
+//! them; `statistics` and `rounds` are the arithmetic and the order of measuring. Sides are pairs
+//! of *worker* processes, a server and a client: `worker` is what runs inside of one, `subjects`
+//! the implementations it can be, `processes` how the driver starts, asks and ends them. `driver`
+//! puts these together; `tcp` and `rdma` hold the figures of the two groups.
 #![forbid(unsafe_code)]
 
+pub mod driver;
+pub mod figures;
+pub mod processes;
+pub mod rdma;
+pub mod rounds;
 pub mod service;
+pub mod statistics;
+pub mod subjects;
+pub mod tcp;
+pub mod worker;
 
 /// Messages, tonic's modules and farcall's, from `proto/bench.proto`.
 #[allow(missing_docs, missing_debug_implementations, clippy::all, clippy::pedantic)]

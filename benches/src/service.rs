@@ -24,7 +24,12 @@ impl Default for Service {
 }
 
 impl Service {
-    fn payload(&self, wanted: &Wanted) -> Result<Payload, Status> {
+    /// The answer to a download.
+    ///
+    /// # Errors
+    ///
+    /// When more is wanted than there is.
+    pub fn payload(&self, wanted: &Wanted) -> Result<Payload, Status> {
         let len = usize::try_from(wanted.len).unwrap_or(usize::MAX);
         if len > self.ready.len() {
             return Err(Status::invalid_argument(format!("at most {DOWNLOAD_LEN_MAX} bytes")));

@@ -137,6 +137,12 @@ impl Account {
         self.credits.is_grant_due()
     }
 
+    /// As [`Credits::note_lone_grant`].
+    pub(crate) fn note_lone_grant(&mut self) {
+        self.tally.grants_sent.add(1);
+        self.credits.note_lone_grant();
+    }
+
     /// Asks the peer for what it does not use, if it has sent nothing since the last time.
     #[must_use]
     pub(crate) fn recall(&mut self) -> Option<MessageKind> {

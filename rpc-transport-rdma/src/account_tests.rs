@@ -196,6 +196,30 @@ fn greedy(world: &mut World, count: usize) {
 }
 
 #[test]
+fn two_sides_that_take_turns_come_to_need_no_grants_of_their_own() {
+    let mut world = World::new(1024, 256, 32);
+    assert!(world.connect());
+    let Link { account, peer, .. } = &mut world.links[0];
+    let mut lone_rounds = Vec::new();
+    for round in 0..20 {
+        assert!(peer.try_take(), "the peer answers");
+        account.handle_grant(peer.announce(0)).unwrap();
+        account.handle_message().unwrap();
+        if account.is_grant_due() {
+            assert!(account.try_take_reserved());
+            account.note_lone_grant();
+            peer.handle_grant(account.announce(0)).unwrap();
+            peer.handle_reserved().unwrap();
+            lone_rounds.push(round);
+        }
+        assert!(account.try_take(), "we ask");
+        peer.handle_grant(account.announce(0)).unwrap();
+        peer.handle_message().unwrap();
+    }
+    assert_eq!(lone_rounds, [0, 1], "the window is wide enough after that");
+}
+
+#[test]
 fn eight_greedy_peers_get_the_most_and_newcomers_always_fit() {
     let mut world = World::new(1024, 256, 32);
     greedy(&mut world, 8);

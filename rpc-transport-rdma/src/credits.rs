@@ -30,8 +30,13 @@ use crate::message::Grant;
 /// with two a peer that sends without pause gets its grants by halves of its window.
 pub(crate) const RESERVE: u32 = 2;
 
-/// The smallest window, which idle connections have: a single call at a time needs no more.
+/// The smallest window, which idle connections have. One that is used grows, since grants for so
+/// few messages could never wait for something that takes them along.
 pub(crate) const WINDOW_MIN: u32 = 1;
+
+/// The smallest window of which a grant need not go out alone when two sides take turns: half of
+/// it is more than one message, and the next message of ours takes the grant along.
+const TURNS_WINDOW: u32 = 3;
 
 /// The credit account of one connection, both directions.
 #[derive(Debug)]
@@ -161,6 +166,12 @@ impl Credits {
         receiving.control_announced = receiving.control_received;
         let control_seen = receiving.control_received;
         Grant { count: receiving.promised, control_seen, wants_more }
+    }
+
+    /// Takes note that a grant goes out alone. With the smallest windows that happens with every
+    /// message that comes in, at the price of a message, so that they ought to be larger.
+    pub(crate) fn note_lone_grant(&mut self) {
+        self.receiving.is_wanted |= self.receiving.window < TURNS_WINDOW;
     }
 
     /// Whether a pure grant is due because no message took one along.

@@ -348,6 +348,7 @@ impl Path {
         let mut result = Ok(());
         for Done { work, outcome } in done.drain(..) {
             if let Err(error) = outcome {
+                tracing::debug!(?work, %error, "an RDMA work request failed");
                 let is_cause = result.is_ok() || !error.is_flush();
                 if is_cause {
                     result = Err(CloseReason::Failed(format!("the RDMA path failed: {error}")));

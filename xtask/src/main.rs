@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod bench;
 mod bounded;
 mod cargo;
 mod check;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum as _};
 
+use bench::BenchOptions;
 use check::Step;
 use faults::FaultsOptions;
 use kernel::Series;
@@ -71,6 +73,8 @@ enum Task {
         #[arg(long, value_enum, default_value_t = Series::V6_1)]
         kernel: Series,
     },
+    /// Measure farcall against its goals and its peers, and print the figures as a table.
+    Bench(BenchOptions),
     /// Break links, devices and processes in the virtual machine, and show what calls see of it.
     Faults(FaultsOptions),
     /// Run a command in the Soft-RoCE virtual machine; its exit status becomes ours (124: time is
@@ -116,6 +120,7 @@ fn run(task: Task) -> Result<ExitCode> {
             suite::run(&transports, kernel)?;
         }
         Task::Demo { kernel } => demo::run(kernel)?,
+        Task::Bench(options) => bench::run(&options)?,
         Task::Faults(options) => faults::run(&options)?,
         Task::Vm(options) => return Ok(ExitCode::from(vm::run(&options)?.exit_code())),
         Task::Batch { file } => batch::run_file(&file)?,

@@ -141,7 +141,7 @@ impl Path {
     fn fill_grant(&mut self) {
         let Some(slot) = self.control_slots.try_take() else { return };
         if self.credits.try_take_reserved() {
-            self.credits.tally().grants_sent.add(1);
+            self.credits.note_lone_grant();
             self.commit(MessageKind::Grant, slot, MESSAGE_HEADER_LEN, None);
         }
     }

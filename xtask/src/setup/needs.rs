@@ -17,6 +17,8 @@ pub(crate) enum Purpose {
     Checks,
     /// The virtual machine, and what runs in it.
     Vm,
+    /// Measuring.
+    Bench,
 }
 
 /// One thing that must be on the machine.
@@ -43,7 +45,7 @@ pub(crate) enum Probe {
 }
 
 use Probe::{Exists, Program, StaticBusybox};
-use Purpose::{Build, Vm};
+use Purpose::{Bench, Build, Vm};
 
 const NEEDS: &[Need] = &[
     need(Build, "gcc", Program("cc"), "the linker that rustc calls"),
@@ -84,6 +86,8 @@ const NEEDS: &[Need] = &[
     need(Vm, "ibverbs-utils", Program("ibv_devices"), "shows devices"),
     need(Vm, "rdmacm-utils", Program("rping"), "an independent check of the devices"),
     need(Vm, "perftest", Program("ib_send_lat"), "what farcall is measured against"),
+    need(Bench, "util-linux", Program("taskset"), "places processes on cores"),
+    need(Bench, "strace", Program("strace"), "counts system calls"),
 ];
 
 const fn need(purpose: Purpose, package: &'static str, probe: Probe, reason: &'static str) -> Need {

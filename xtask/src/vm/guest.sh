@@ -68,6 +68,9 @@ one_device() { # this host's index
 
 ulimit -l unlimited
 ip link set lo up
+# What answers a few large READs is more than the usual 1,000 packets. A cable that drops them makes Soft-RoCE send
+# them again, and its requester takes an answer that it no longer waits for as the end of its queue pair.
+echo 30000 >/proc/sys/net/core/netdev_max_backlog
 mapfile -d '' -t environment <"$exchange/environment"
 mapfile -d '' -t command <"$exchange/command"
 host=$(<"$exchange/host")

@@ -1,4 +1,5 @@
-//! The long soak: `soak inproc`, `soak tcp`, `soak unix`, or `soak rdma --host ADDRESS`.
+//! The long soak: `soak inproc`, `soak tcp`, `soak unix`, or `soak rdma --host ADDRESS`. What goes
+//! wrong is logged; `RUST_LOG` says how much.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -7,6 +8,8 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use farcall_suite::soak::{Plan, soak};
 use farcall_suite::{Failure, Harness, Path};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
 
 /// How much more memory than after the first half of the calls there may be at the end.
 const GROWTH_MAX: f64 = 1.5;
@@ -42,6 +45,8 @@ enum Transport {
 }
 
 fn main() -> ExitCode {
+    let default = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into());
+    tracing_subscriber::fmt().with_env_filter(default.from_env_lossy()).init();
     match run(Options::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -18,6 +18,9 @@ const MTU_MAX: u64 = 4096;
 /// and of what the connection's neighbours would need.
 const SENDS_PER_LARGE_CALL_MAX: u64 = 8;
 
+/// Grants that may go out alone while the windows of a new connection grow, both ways.
+const GRANTS_MAX: u64 = 8;
+
 /// A connection whose bootstrap runs through a hop that counts.
 struct Watched {
     _server: Serving,
@@ -64,6 +67,8 @@ pub(crate) fn small_calls_go_by_send(rig: &Rig) -> Result<(), Failure> {
         assert!(counts.receives >= 2 * SMALL_CALLS, "{counts:?}");
         // A completion that nobody has waited for yet, of the last answer, may be missing.
         assert!(counts.sends + 1 >= 2 * SMALL_CALLS, "{counts:?}");
+        // A few grants while windows grow; after that they ride on requests and answers.
+        assert!(counts.sends <= 2 * SMALL_CALLS + GRANTS_MAX, "{counts:?}");
         Ok(())
     })
 }

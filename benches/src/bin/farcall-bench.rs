@@ -1,0 +1,34 @@
+//! `farcall-bench` measures the figures of the goals, each side in processes of its own.
+#![forbid(unsafe_code)]
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use farcall_benches::driver::{self, HandCommand, Options};
+use farcall_benches::subjects::{self, BuiltIn};
+
+#[derive(Parser)]
+#[command(about = "Measures farcall against its goals", args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    #[command(flatten)]
+    ByHand(HandCommand),
+    /// What the driver starts: a server or a client that is told by lines what to do.
+    #[command(hide = true)]
+    Worker(BuiltIn),
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    match arguments.command {
+        None => driver::run(&arguments.options),
+        Some(Command::ByHand(command)) => command.run(),
+        Some(Command::Worker(options)) => subjects::run(&options, None),
+    }
+}

@@ -1,0 +1,131 @@
+//! What every figure is measured with.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::options::Options;
+use super::side::Side;
+use crate::processes::output;
+use crate::worker::Span;
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// Rounds of each comparison.
+    pub round_count: usize,
+    /// The length of one measurement, in milliseconds.
+    pub millis: u64,
+    /// Whether every peer is measured, or only those that figures are ratios to.
+    pub all_peers: bool,
+}
+
+impl Effort {
+    /// Under five minutes for a group, on two cores.
+    pub const QUICK: Self = Self { round_count: 7, millis: 300, all_peers: false };
+    /// A quarter of an hour.
+    pub const USUAL: Self = Self { round_count: 9, millis: 1000, all_peers: false };
+    /// More than an hour.
+    pub const FULL: Self = Self { round_count: 15, millis: 2000, all_peers: true };
+
+    /// The length of one measurement.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        Span::Millis(self.millis)
+    }
+
+    /// What is called before a side is measured, and not counted: caches, pools and windows find
+    /// their sizes.
+    #[must_use]
+    pub fn warm_up(&self) -> Span {
+        Span::Millis(self.millis.div_ceil(2).max(100).min(self.millis * 10))
+    }
+}
+
+/// What every figure is measured with: the effort, and where the programs are.
+#[derive(Debug)]
+pub struct Bench {
+    /// How much is measured.
+    pub effort: Effort,
+    /// This program, which has workers of its own.
+    program: PathBuf,
+    peers: PathBuf,
+}
+
+impl Bench {
+    /// What `options` ask for.
+    ///
+    /// # Errors
+    ///
+    /// When this program does not know where it is.
+    pub fn new(options: &Options) -> Result<Self> {
+        let program = std::env::current_exe().context("where this program is")?;
+        let beside = program.with_file_name("farcall-bench-peers");
+        let peers = options.peers.clone().unwrap_or(beside);
+        Ok(Self { effort: options.effort(), program, peers })
+    }
+
+    /// farcall over the transport of `address`.
+    #[must_use]
+    pub fn farcall(&self, address: &str) -> Side {
+        Side::new("farcall", &self.program, address).with_arguments(&["--subject", "farcall"])
+    }
+
+    /// Another subject of this crate, on a TCP port of loopback.
+    #[must_use]
+    pub fn built_in(&self, subject: &str) -> Side {
+        Side::new(subject, &self.program, LOOPBACK).with_arguments(&["--subject", subject])
+    }
+
+    /// A peer, on a TCP port of loopback.
+    ///
+    /// # Errors
+    ///
+    /// When the program with the peers is not there.
+    pub fn peer(&self, subject: &str) -> Result<Side> {
+        require(&self.peers)?;
+        let side = Side::new(subject, &self.peers, LOOPBACK);
+        Ok(side.with_arguments(&["--subject", subject]))
+    }
+
+    /// The twin of a program of ours that counts allocations.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there.
+    pub fn counting(&self, side: Side) -> Result<Side> {
+        let mut name = side.program.file_name().unwrap_or_default().to_owned();
+        name.push("-counting");
+        let program = side.program.with_file_name(name);
+        require(&program)?;
+        Ok(Side { program, ..side })
+    }
+}
+
+/// Where servers listen that are measured over TCP.
+const LOOPBACK: &str = "tcp://127.0.0.1:0";
+
+fn require(program: &Path) -> Result<()> {
+    ensure!(program.is_file(), "{} is not built; `cargo xtask bench` builds it", program.display());
+    Ok(())
+}
+
+/// The commit that is checked out where the driver runs, marked when files differ from it.
+pub(super) fn commit() -> String {
+    let mut command = Command::new("git");
+    command.args(["describe", "--always", "--dirty", "--abbrev=12"]);
+    let said = output(command, Duration::from_secs(10));
+    said.map_or_else(|_| "unknown".to_owned(), |line| line.trim().to_owned())
+}
+
+/// Processor, cores and kernel, in a line.
+pub(super) fn machine() -> String {
+    let read = |file| std::fs::read_to_string(file).unwrap_or_default();
+    let (processors, kernel) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
+    let model = processors.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = model.map_or("unknown processor", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    format!("{model}, {cores} cores, Linux {}", kernel.trim())
+}

@@ -1,0 +1,117 @@
+//! One server or one client, started by a person.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::{Args, Subcommand};
+
+use crate::subjects::{Farcall, FarcallOptions};
+use crate::worker::{Fleet, Load, Operation, Outcome, Span, Subject as _, block_on};
+
+/// What a person can start.
+#[derive(Debug, Subcommand)]
+pub enum HandCommand {
+    /// Serves until it is killed, or for the given time.
+    Server {
+        /// Where to listen, for example auto://10.0.0.1:7000.
+        address: String,
+        /// How long to serve, in seconds.
+        #[arg(long, default_value_t = 600)]
+        seconds: u64,
+        /// How the process runs.
+        #[command(flatten)]
+        runtime: Runtime,
+    },
+    /// Calls a server, and prints one line: operation, size, calls in flight, calls, p50 and p99 in
+    /// microseconds, calls a second, and MB/s of payload.
+    Client(HandLoad),
+}
+
+/// How the process runs.
+#[derive(Debug, Args)]
+pub struct Runtime {
+    /// Threads of the runtime; 0 runs everything on the main thread.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    #[command(flatten)]
+    farcall: FarcallOptions,
+}
+
+/// What a client does.
+#[derive(Debug, Args)]
+pub struct HandLoad {
+    /// Whom to call.
+    address: String,
+    #[arg(long, value_enum, default_value_t = Operation::Echo)]
+    operation: Operation,
+    /// Bytes of payload.
+    #[arg(long, default_value_t = 64)]
+    size: usize,
+    /// Calls in flight.
+    #[arg(long, default_value_t = 1)]
+    in_flight: usize,
+    /// Connections that they are spread over.
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    /// Calls that are measured.
+    #[arg(long, default_value_t = 10_000)]
+    calls: u64,
+    /// Calls before those, which are not.
+    #[arg(long, default_value_t = 1_000)]
+    warm_up: u64,
+    #[command(flatten)]
+    runtime: Runtime,
+}
+
+impl HandCommand {
+    /// Does it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot serve, connect or call.
+    pub fn run(&self) -> Result<()> {
+        match self {
+            Self::Server { address, seconds, runtime } => block_on(runtime.threads, async {
+                let address = Farcall::new(runtime.farcall.config()).serve(address).await?;
+                println!("listening on {address}");
+                tokio::time::sleep(Duration::from_secs(*seconds)).await;
+                Ok(())
+            }),
+            Self::Client(load) => block_on(load.runtime.threads, client(load)),
+        }
+    }
+}
+
+async fn client(hand: &HandLoad) -> Result<()> {
+    ensure!(hand.calls > 0, "--calls must be at least 1");
+    let subject = Farcall::new(hand.runtime.farcall.config());
+    let fleet = Fleet::connect(subject, &hand.address, hand.connections, None).await?;
+    let load = Load::new(hand.operation, hand.size, Span::Calls(hand.warm_up));
+    let load = load.with_in_flight(hand.in_flight);
+    if hand.warm_up > 0 {
+        fleet.run(&load).await?;
+    }
+    let outcome = fleet.run(&Load { span: Span::Calls(hand.calls), ..load }).await?;
+    let info = fleet.first().info();
+    print(info.as_ref().map_or("gone", |info| info.transport), &load, &outcome);
+    if let Some(reason) = info.and_then(|info| info.fallback) {
+        println!("not on RDMA: {reason}");
+    }
+    Ok(())
+}
+
+fn print(transport: &str, load: &Load, outcome: &Outcome) {
+    let rate = outcome.count as f64 / outcome.seconds;
+    println!(
+        "{transport} {:?} {} B, {} in flight: {} calls, p50 {:.1} us, p99 {:.1} us, {rate:.0} \
+         calls/s, {:.1} MB/s, {:.2} us of CPU a call here",
+        load.operation,
+        load.size,
+        load.in_flight,
+        outcome.count,
+        outcome.p50_us,
+        outcome.p99_us,
+        rate * load.size as f64 / 1e6,
+        outcome.spent.cpu_us() as f64 / outcome.count as f64,
+    );
+}

@@ -1,0 +1,119 @@
+//! The arguments of a run.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::bench::Effort;
+use crate::figures::{GOALS, Goal, Group, goal};
+
+/// The arguments of a run.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Which figures: those of TCP on the host, or those of RDMA where there are devices.
+    #[arg(long, value_enum, default_value_t = Group::Tcp)]
+    pub group: Group,
+    /// Measure this figure only, for example T2. May be repeated.
+    #[arg(long, value_parser = parse_goal)]
+    pub only: Vec<&'static Goal>,
+    /// Under five minutes.
+    #[arg(long, conflicts_with = "full")]
+    pub quick: bool,
+    /// As long as a night allows, with every peer in every measurement.
+    #[arg(long)]
+    pub full: bool,
+    /// How many rounds, instead of what the length says.
+    #[arg(long)]
+    pub rounds: Option<usize>,
+    /// How long one measurement takes, in milliseconds, instead of what the length says.
+    #[arg(long)]
+    pub millis: Option<u64>,
+    /// Put the figures into this file, in place of older ones with the same numbers.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// The program with the peers; without it, the one beside this program.
+    #[arg(long)]
+    pub peers: Option<PathBuf>,
+    /// What the figures say that they were measured of; without it, what git says.
+    #[arg(long)]
+    pub commit: Option<String>,
+}
+
+impl Options {
+    /// The figures that are asked for.
+    #[must_use]
+    pub fn goals(&self) -> Vec<&'static Goal> {
+        if self.only.is_empty() {
+            GOALS.iter().filter(|goal| goal.group == self.group).collect()
+        } else {
+            self.only.clone()
+        }
+    }
+
+    /// How much effort is asked for.
+    #[must_use]
+    pub fn effort(&self) -> Effort {
+        let effort = match (self.quick, self.full) {
+            (true, _) => Effort::QUICK,
+            (_, true) => Effort::FULL,
+            _ => Effort::USUAL,
+        };
+        Effort {
+            round_count: self.rounds.unwrap_or(effort.round_count).max(1),
+            millis: self.millis.unwrap_or(effort.millis).max(1),
+            ..effort
+        }
+    }
+}
+
+fn parse_goal(number: &str) -> Result<&'static Goal, String> {
+    goal(number).ok_or_else(|| {
+        let known: Vec<&str> = GOALS.iter().map(|goal| goal.number).collect();
+        format!("there is no such figure; there are {}", known.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parse(words: &[&str]) -> Options {
+        let line = std::iter::once("farcall-bench").chain(words.iter().copied());
+        Line::try_parse_from(line).unwrap().options
+    }
+
+    fn numbers(words: &[&str]) -> Vec<&'static str> {
+        parse(words).goals().iter().map(|goal| goal.number).collect()
+    }
+
+    #[test]
+    fn a_group_is_all_its_figures() {
+        assert_eq!(numbers(&[]), ["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8"]);
+        assert_eq!(numbers(&["--group", "rdma"]).len(), 11);
+        assert_eq!(numbers(&["--only", "t5", "--only", "T2"]), ["T5", "T2"]);
+    }
+
+    #[test]
+    fn figures_that_do_not_exist_are_refused_with_those_that_do() {
+        let error = Line::try_parse_from(["farcall-bench", "--only", "T99"]).unwrap_err();
+        assert!(error.to_string().contains("T1, T2"), "{error}");
+    }
+
+    #[test]
+    fn lengths_differ_and_single_values_go_first() {
+        let quick = parse(&["--quick"]).effort();
+        let full = parse(&["--full"]).effort();
+        assert!(quick.millis < full.millis && quick.round_count < full.round_count);
+        assert!(quick.round_count >= 7, "fewer rounds are no median to quote");
+        let own = parse(&["--quick", "--rounds", "2", "--millis", "5"]).effort();
+        assert_eq!((own.round_count, own.millis), (2, 5));
+    }
+}

@@ -1,0 +1,165 @@
+//! The two processes of a side.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::sample::Sample;
+use super::side::Side;
+use crate::processes::{Placement, Process};
+use crate::worker::{Command, Load, Reply, Role, Usage};
+
+/// How long a worker may take to answer what is no work, on a machine that is slow or emulated.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// How the processes of a side run.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// On which cores.
+    pub placement: Placement,
+    /// Threads of each process's runtime; 0 for one that runs on the main thread.
+    pub threads: usize,
+    /// Connections between them.
+    pub connections: usize,
+}
+
+impl Setting {
+    /// As applications run: on all cores, with tokio's usual runtime, over one connection.
+    #[must_use]
+    pub fn free() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self { placement: Placement::Free, threads, connections: 1 }
+    }
+
+    /// Both processes on one core, each on one thread, over one connection.
+    #[must_use]
+    pub fn one_core() -> Self {
+        Self { placement: Placement::OneCore, threads: 0, connections: 1 }
+    }
+
+    /// With so many connections.
+    #[must_use]
+    pub fn with_connections(self, connections: usize) -> Self {
+        Self { connections, ..self }
+    }
+
+    /// With so many threads in each process.
+    #[must_use]
+    pub fn with_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+}
+
+/// A server and a client of one side, each a process. They end with this value.
+#[derive(Debug)]
+pub struct Pair {
+    name: String,
+    /// First, so that it is gone before the server is.
+    client: Process,
+    /// None where the client is both, as over `inproc://`.
+    server: Option<Process>,
+}
+
+impl Pair {
+    /// Starts both and waits until they are connected.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be started, or cannot serve or connect.
+    pub fn start(side: &Side, setting: &Setting) -> Result<Self> {
+        let mut address = side.address.clone();
+        let mut server = None;
+        if !address.starts_with("inproc://") {
+            let command = side.command(Role::Server, &address, setting)?;
+            let mut process = Process::start(&format!("the server of {}", side.name), command)?;
+            address = ready(&mut process)?;
+            server = Some(process);
+        }
+        let command = side.command(Role::Client, &address, setting)?;
+        let mut client = Process::start(&format!("the client of {}", side.name), command)?;
+        ready(&mut client)?;
+        Ok(Self { name: side.name.clone(), client, server })
+    }
+
+    /// What results call the side.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The process ids of client and server.
+    #[must_use]
+    pub fn ids(&self) -> (u32, Option<u32>) {
+        (self.client.id(), self.server.as_ref().map(Process::id))
+    }
+
+    /// Runs a load.
+    ///
+    /// # Errors
+    ///
+    /// When a call fails, or it takes very much longer than it should.
+    pub fn load(&mut self, load: &Load) -> Result<Sample> {
+        let before = self.server_usage()?;
+        let limit = load.span.duration_max() + ANSWER_LIMIT;
+        let client = match self.client.ask(&Command::Load(*load), limit)? {
+            Reply::Loaded(outcome) => outcome,
+            other => bail!("the client of {}: {}", self.name, unexpected(other)),
+        };
+        let after = self.server_usage()?;
+        let server = after.zip(before).map(|(after, before)| after.since(&before));
+        Ok(Sample { load: *load, client, server: server.unwrap_or_default() })
+    }
+
+    /// Makes further connections that only idle.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be made.
+    pub fn hold(&mut self, connections: usize) -> Result<()> {
+        // A connection takes a few milliseconds where registering memory or emulation is slow.
+        let limit = ANSWER_LIMIT + Duration::from_millis(20) * u32::try_from(connections)?;
+        match self.client.ask(&Command::Hold { connections }, limit)? {
+            Reply::Held => Ok(()),
+            other => bail!("the client of {}: {}", self.name, unexpected(other)),
+        }
+    }
+
+    /// What the server has used up; nothing where the client is both.
+    ///
+    /// # Errors
+    ///
+    /// When it does not say.
+    pub fn server_usage(&mut self) -> Result<Option<Usage>> {
+        self.server.as_mut().map(usage).transpose()
+    }
+
+    /// What the client has used up.
+    ///
+    /// # Errors
+    ///
+    /// When it does not say.
+    pub fn client_usage(&mut self) -> Result<Usage> {
+        usage(&mut self.client)
+    }
+}
+
+fn usage(process: &mut Process) -> Result<Usage> {
+    match process.ask(&Command::Usage, ANSWER_LIMIT)? {
+        Reply::Usage(usage) => Ok(usage),
+        other => bail!(unexpected(other)),
+    }
+}
+
+fn ready(process: &mut Process) -> Result<String> {
+    match process.answer(ANSWER_LIMIT)? {
+        Reply::Ready { address } => Ok(address),
+        other => bail!(unexpected(other)),
+    }
+}
+
+fn unexpected(reply: Reply) -> String {
+    match reply {
+        Reply::Failed { reason } => reason,
+        other => format!("an answer to something else: {other:?}"),
+    }
+}

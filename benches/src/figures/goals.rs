@@ -1,0 +1,236 @@
+//! The goals: every figure by its number, with the least that may be shipped and what is aimed at.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// Where the figures of a group are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Group {
+    /// TCP over loopback, on the host.
+    Tcp,
+    /// RDMA devices, on a host that has them or in the virtual machine.
+    Rdma,
+}
+
+/// Which values are the better ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Better {
+    /// Latencies, costs, memory.
+    Lower,
+    /// Rates.
+    Higher,
+}
+
+/// One figure that is to be measured.
+#[derive(Debug)]
+pub struct Goal {
+    /// Its number, such as `T2`.
+    pub number: &'static str,
+    /// Where it is measured.
+    pub group: Group,
+    /// What it is, in a line.
+    pub title: &'static str,
+    /// What it consists of: each part has a value and a goal of its own.
+    pub parts: &'static [PartGoal],
+}
+
+/// One value of a figure, and what it should be.
+#[derive(Debug)]
+pub struct PartGoal {
+    /// What tells it from the figure's other parts; empty where there are none.
+    pub name: &'static str,
+    /// The unit of its value.
+    pub unit: &'static str,
+    /// Which values are the better ones.
+    pub better: Better,
+    /// The least that may be shipped.
+    pub ship: f64,
+    /// What is aimed at.
+    pub aim: f64,
+}
+
+impl Goal {
+    /// The part called `name`.
+    #[must_use]
+    pub fn part(&self, name: &str) -> Option<&'static PartGoal> {
+        self.parts.iter().find(|part| part.name == name)
+    }
+}
+
+/// The goal with this number, in any case of letters.
+#[must_use]
+pub fn goal(number: &str) -> Option<&'static Goal> {
+    GOALS.iter().find(|goal| goal.number.eq_ignore_ascii_case(number))
+}
+
+use Better::{Higher, Lower};
+use Group::{Rdma, Tcp};
+
+/// All of them, in the order in which they are measured and shown.
+pub const GOALS: &[Goal] = &[
+    tcp(
+        "T1",
+        "p50 of a 64 B call, 1 in flight, both processes on one core",
+        &[part("", "ratio to std", Lower, 1.35, 1.15)],
+    ),
+    tcp(
+        "T2",
+        "CPU per 64 B call, both processes, 64 in flight on 1 connection",
+        &[part("", "ratio to tonic", Lower, 1.0 / 6.0, 1.0 / 15.0)],
+    ),
+    tcp(
+        "T3",
+        "64 B calls/s, 256 in flight on 1 connection",
+        &[
+            part("over tonic", "ratio to tonic", Higher, 8.0, 20.0),
+            part("over tarpc", "ratio to tarpc", Higher, 2.5, 6.0),
+        ],
+    ),
+    tcp(
+        "T4",
+        "bytes/s of large messages, one at a time",
+        &[
+            part("upload 1 MiB", "ratio to std", Higher, 0.8, 1.0),
+            part("upload 64 MiB", "ratio to std", Higher, 0.8, 1.0),
+            part("download 1 MiB", "ratio to std", Higher, 0.8, 1.0),
+            part("download 64 MiB", "ratio to std", Higher, 0.8, 1.0),
+        ],
+    ),
+    tcp(
+        "T5",
+        "messages/s of a stream of 1 KiB from the server",
+        &[part("", "ratio to tonic", Higher, 1.2, 2.0)],
+    ),
+    tcp("T6", "the server's memory for an idle connection", &[part("", "KiB", Lower, 16.0, 8.0)]),
+    tcp(
+        "T7",
+        "heap allocations of a 64 B call without metadata, both processes",
+        &[part("", "allocations", Lower, 8.0, 6.0)],
+    ),
+    tcp(
+        "T8",
+        "p99 of a 64 B call while 64 MiB messages share its connection",
+        &[part("", "ratio to the same without them", Lower, 3.0, 1.5)],
+    ),
+    rdma(
+        "R1",
+        "p50 of a 64 B call, polling",
+        &[part("", "ratio to twice ib_send_lat", Lower, 1.6, 1.25)],
+    ),
+    rdma(
+        "R2",
+        "p50 of a 64 B call, waiting for events",
+        &[part("", "ratio to twice ib_send_lat -e", Lower, 2.0, 1.4)],
+    ),
+    rdma(
+        "R3",
+        "bytes/s of large calls, 4 in flight",
+        &[
+            part("1 MiB", "ratio to ib_read_bw", Higher, 0.80, 0.95),
+            part("8 MiB", "ratio to ib_read_bw", Higher, 0.80, 0.95),
+        ],
+    ),
+    rdma(
+        "R4",
+        "bytes/s of 8 MiB calls, one at a time",
+        &[part("", "ratio to ib_read_bw", Higher, 0.70, 0.90)],
+    ),
+    rdma(
+        "R5",
+        "64 B calls/s, 64 in flight",
+        &[part("", "ratio to half of ib_send_bw's messages/s", Higher, 0.40, 0.80)],
+    ),
+    rdma(
+        "R6",
+        "system calls of a 64 B call, 16 in flight",
+        &[
+            part("client", "system calls", Lower, 2.0, 0.5),
+            part("server", "system calls", Lower, 2.0, 0.5),
+        ],
+    ),
+    rdma(
+        "R7",
+        "against UCX active messages",
+        &[
+            part("64 B p50", "ratio to UCX", Lower, 1.0, 0.95),
+            part("1 MiB rate", "ratio to UCX", Higher, 1.0, 1.05),
+        ],
+    ),
+    rdma(
+        "R8",
+        "time of a 1 MiB call with a key of its own",
+        &[part("", "ratio to a key for the region", Lower, 1.3, 1.1)],
+    ),
+    rdma(
+        "R9",
+        "copies of a large payload, by either side",
+        &[part("client", "copies", Lower, 1.0, 0.0), part("server", "copies", Lower, 1.0, 0.0)],
+    ),
+    rdma(
+        "R10",
+        "receive memory of 256 idle connections",
+        &[part("", "ratio to a receive queue each", Lower, 0.25, 0.05)],
+    ),
+    rdma(
+        "R11",
+        "an idle connected pair that waits for events",
+        &[part("", "% of a core", Lower, 1.0, 0.1)],
+    ),
+];
+
+const fn tcp(number: &'static str, title: &'static str, parts: &'static [PartGoal]) -> Goal {
+    Goal { number, group: Tcp, title, parts }
+}
+
+const fn rdma(number: &'static str, title: &'static str, parts: &'static [PartGoal]) -> Goal {
+    Goal { number, group: Rdma, title, parts }
+}
+
+const fn part(
+    name: &'static str,
+    unit: &'static str,
+    better: Better,
+    ship: f64,
+    aim: f64,
+) -> PartGoal {
+    PartGoal { name, unit, better, ship, aim }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_there_once_and_found() {
+        let numbers: Vec<&str> = GOALS.iter().map(|goal| goal.number).collect();
+        let expected: Vec<String> = (1..=8)
+            .map(|number| format!("T{number}"))
+            .chain((1..=11).map(|number| format!("R{number}")))
+            .collect();
+        assert_eq!(numbers, expected);
+        assert_eq!(goal("t3").map(|goal| goal.number), Some("T3"));
+        assert!(goal("T9").is_none());
+    }
+
+    #[test]
+    fn the_aim_is_never_behind_what_may_be_shipped() {
+        for part in GOALS.iter().flat_map(|goal| goal.parts) {
+            match part.better {
+                Lower => assert!(part.aim <= part.ship),
+                Higher => assert!(part.aim >= part.ship),
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_a_figure_have_names_that_differ() {
+        for goal in GOALS {
+            let mut names: Vec<&str> = goal.parts.iter().map(|part| part.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), goal.parts.len(), "{}", goal.number);
+            assert!(goal.parts.len() == 1 || names.iter().all(|name| !name.is_empty()));
+        }
+    }
+}

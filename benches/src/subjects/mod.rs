@@ -1,0 +1,53 @@
+//! What is built in: farcall itself, and the two that show where the floor is.
+//!
+//! Peers that bring libraries of their own stand in `benches/peers`.
+
+mod farcall;
+mod mux;
+mod std_net;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+pub use farcall::{Farcall, FarcallOptions};
+pub use mux::Mux;
+pub use std_net::StdNet;
+
+use crate::worker::{self, AllocationCounter, Arguments};
+
+/// The subjects of this crate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// farcall, over the transport that the address names.
+    Farcall,
+    /// A bare multiplexed echo on tokio.
+    Mux,
+    /// Blocking sockets of the standard library: the floor.
+    Std,
+}
+
+/// The arguments of a worker of this crate.
+#[derive(Debug, Args)]
+pub struct BuiltIn {
+    /// What serves or calls.
+    #[arg(long, value_enum, default_value_t = Kind::Farcall)]
+    subject: Kind,
+    #[command(flatten)]
+    farcall: FarcallOptions,
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+/// Lives as a worker until the driver is gone.
+///
+/// # Errors
+///
+/// When it cannot serve or connect.
+pub fn run(options: &BuiltIn, counter: Option<AllocationCounter>) -> Result<()> {
+    let arguments = &options.arguments;
+    match options.subject {
+        Kind::Farcall => worker::run(arguments, Farcall::new(options.farcall.config()), counter),
+        Kind::Mux => worker::run(arguments, Mux, counter),
+        Kind::Std => worker::run(arguments, StdNet, counter),
+    }
+}

@@ -1,0 +1,24 @@
+//! The figures T1 to T8: TCP over loopback, on the host.
+
+mod ratios;
+
+use anyhow::{Result, bail};
+
+use crate::driver::Bench;
+use crate::figures::{Goal, Part};
+
+/// Measures a figure of this group.
+///
+/// # Errors
+///
+/// When it cannot be measured.
+pub fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
+    match goal.number {
+        "T1" => ratios::latency(bench, goal),
+        "T2" => ratios::cpu(bench, goal),
+        "T3" => ratios::rate(bench, goal),
+        "T4" => ratios::large(bench, goal),
+        "T5" => ratios::stream(bench, goal),
+        other => bail!("nothing here measures {other}"),
+    }
+}

@@ -1,0 +1,65 @@
+//! One call after the other: what each of the calls in flight is made by.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+
+use super::load::{Load, Operation};
+use super::quota::Quota;
+use super::subject::Client;
+use super::tally::Tally;
+
+/// Makes calls one after the other over one connection.
+#[derive(Debug, Clone)]
+pub struct Caller<C> {
+    client: C,
+    load: Load,
+    payload: Bytes,
+    quota: Quota,
+}
+
+impl<C: Client> Caller<C> {
+    pub(super) fn new(client: C, load: Load, payload: Bytes, quota: Quota) -> Self {
+        Self { client, load, payload, quota }
+    }
+
+    /// Makes the calls.
+    ///
+    /// # Errors
+    ///
+    /// When one fails, or brings back something of another length.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the call that it waits for.
+    pub async fn run(mut self) -> Result<Tally> {
+        let mut tally = Tally::new()?;
+        if self.load.operation == Operation::Feed {
+            self.client.feed(self.load.size, &mut self.quota).await?;
+            tally.add_messages(self.quota.done());
+            return Ok(tally);
+        }
+        let mut begun = Instant::now();
+        while self.quota.wants_call(begun) {
+            let len = self.call().await?;
+            ensure!(len == self.load.size, "{len} bytes came back, not {}", self.load.size);
+            let ended = Instant::now();
+            tally.add_calls(ended - begun, 1)?;
+            self.quota.add(1);
+            begun = ended;
+        }
+        Ok(tally)
+    }
+
+    async fn call(&self) -> Result<usize> {
+        let size = self.load.size;
+        match self.load.operation {
+            Operation::Echo => self.client.echo(self.payload.clone()).await,
+            Operation::Download => self.client.download(size).await,
+            Operation::Upload | Operation::Feed => {
+                self.client.upload(self.payload.clone()).await.map(|()| size)
+            }
+        }
+    }
+}

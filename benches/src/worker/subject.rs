@@ -1,0 +1,68 @@
+//! What a subject has to be able to do: the benchmark's service, as a server and as a client.
+
+use std::future::Future;
+use std::time::Instant;
+
+use anyhow::Result;
+use bytes::Bytes;
+use tokio::task::JoinHandle;
+
+use super::caller::Caller;
+use super::load::Load;
+use super::quota::Quota;
+use super::tally::Tally;
+
+/// One implementation of the benchmark's service: farcall, or a peer that it is compared with.
+#[allow(async_fn_in_trait, reason = "workers wait for these on the thread that runs them")]
+pub trait Subject {
+    /// One connection to its server.
+    type Connection: Connection;
+
+    /// Serves at `address` in the background and returns where, with the port that was chosen.
+    async fn serve(&self, address: &str) -> Result<String>;
+
+    /// Connects to a server.
+    async fn connect(&self, address: &str) -> Result<Self::Connection>;
+}
+
+/// One connection, over which calls are made.
+pub trait Connection {
+    /// Starts this connection's part of a load: `in_flight` calls at a time, each of them with
+    /// `quota` to do, or together with as much.
+    fn start(&self, load: &Load, in_flight: usize, quota: Quota) -> Vec<JoinHandle<Result<Tally>>>;
+}
+
+/// A connection of an asynchronous subject, by its calls. Each returns how many bytes came back, so
+/// that what did not do its work is noticed.
+pub trait Client: Clone + Sized + 'static {
+    /// Sends a payload and gets it back.
+    fn echo(&self, payload: Bytes) -> impl Future<Output = Result<usize>>;
+
+    /// Sends a payload.
+    fn upload(&self, payload: Bytes) -> impl Future<Output = Result<()>>;
+
+    /// Gets a payload.
+    fn download(&self, len: usize) -> impl Future<Output = Result<usize>>;
+
+    /// Gets payloads as long as `quota` wants more, counting them there, and ends the stream.
+    fn feed(&self, len: usize, quota: &mut Quota) -> impl Future<Output = Result<()>>;
+
+    /// Runs a caller as a task: `tokio::spawn(caller.run())`, or `spawn_local` for what has to stay
+    /// on its thread. Whether the future may go to another thread is known only where this is
+    /// implemented.
+    fn spawn(caller: Caller<Self>) -> JoinHandle<Result<Tally>>;
+}
+
+impl<C: Client> Connection for C {
+    fn start(&self, load: &Load, in_flight: usize, quota: Quota) -> Vec<JoinHandle<Result<Tally>>> {
+        let payload = Bytes::from(vec![5; load.size]);
+        let caller = Caller::new(self.clone(), *load, payload, quota);
+        (0..in_flight).map(|_| C::spawn(caller.clone())).collect()
+    }
+}
+
+/// When a load begins: now, once for all its callers.
+pub(super) fn quota(load: &Load) -> (Instant, Quota) {
+    let start = Instant::now();
+    (start, Quota::of(load.span, start, load.in_flight))
+}

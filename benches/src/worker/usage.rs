@@ -1,0 +1,120 @@
+//! What a process has used up, as Linux counts it.
+
+use anyhow::{Context as _, Result};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use serde::{Deserialize, Serialize};
+
+/// Counts the heap allocations of this process so far. Only the programs that are built for it have
+/// one, since counting slows everything else down.
+pub type AllocationCounter = fn() -> u64;
+
+/// What a process has used up since it began, and its memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Time in user mode, in microseconds.
+    pub user_us: u64,
+    /// Time in the kernel, in microseconds.
+    pub system_us: u64,
+    /// How often it gave the processor away, by waiting or by being preempted.
+    pub switches: u64,
+    /// Memory that it has now, in KiB.
+    pub resident_kib: u64,
+    /// The most that it ever had, in KiB.
+    pub peak_kib: u64,
+    /// Heap allocations, where they are counted.
+    pub allocations: Option<u64>,
+}
+
+impl Usage {
+    /// That of this process.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not say.
+    pub fn now(counter: Option<AllocationCounter>) -> Result<Self> {
+        let usage = getrusage(UsageWho::RUSAGE_SELF).context("asking for the resources used")?;
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
+        Ok(Self {
+            user_us: micros(usage.user_time())?,
+            system_us: micros(usage.system_time())?,
+            switches: u64::try_from(switches)?,
+            resident_kib: field_kib(&status, "VmRSS:")?,
+            peak_kib: field_kib(&status, "VmHWM:")?,
+            allocations: counter.map(|counter| counter()),
+        })
+    }
+
+    /// What was used up since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Spent {
+        Spent {
+            user_us: self.user_us.saturating_sub(earlier.user_us),
+            system_us: self.system_us.saturating_sub(earlier.system_us),
+            switches: self.switches.saturating_sub(earlier.switches),
+            peak_kib: self.peak_kib,
+            allocations: self.allocations.zip(earlier.allocations).map(|(now, then)| now - then),
+        }
+    }
+}
+
+/// What a process has used up for something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    /// Time in user mode, in microseconds.
+    pub user_us: u64,
+    /// Time in the kernel, in microseconds.
+    pub system_us: u64,
+    /// How often it gave the processor away.
+    pub switches: u64,
+    /// The most memory that it had up to the end, in KiB.
+    pub peak_kib: u64,
+    /// Heap allocations, where they are counted.
+    pub allocations: Option<u64>,
+}
+
+impl Spent {
+    /// Time on a processor, in microseconds.
+    #[must_use]
+    pub fn cpu_us(&self) -> u64 {
+        self.user_us + self.system_us
+    }
+}
+
+fn micros(time: TimeVal) -> Result<u64> {
+    let seconds = u64::try_from(time.tv_sec())?;
+    Ok(seconds * 1_000_000 + u64::try_from(time.tv_usec())?)
+}
+
+fn field_kib(status: &str, name: &str) -> Result<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    number.with_context(|| format!("/proc/self/status says nothing of {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_from_the_status() {
+        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(field_kib(status, "VmHWM:").unwrap(), 2048);
+        assert_eq!(field_kib(status, "VmRSS:").unwrap(), 1024);
+        assert!(field_kib(status, "VmSwap:").is_err());
+    }
+
+    #[test]
+    fn work_shows_in_the_usage() {
+        let before = Usage::now(Some(|| 5)).unwrap();
+        let mut sum = 0_u64;
+        while Usage::now(None).unwrap().since(&before).cpu_us() < 1000 {
+            sum = std::hint::black_box(sum + 1);
+        }
+        let spent = Usage::now(Some(|| 7)).unwrap().since(&before);
+        assert!(spent.cpu_us() >= 1000 && spent.peak_kib >= before.resident_kib);
+        assert_eq!(spent.allocations, Some(2));
+        assert_eq!(Usage::now(None).unwrap().since(&before).allocations, None);
+    }
+}
