@@ -156,7 +156,7 @@ impl Lane {
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
             sources,
             sinks,
-            leases: Leases::new(config.lease_warn_after, Handle::current()),
+            leases: Leases::new(device.name(), config.lease_warn_after, Handle::current()),
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             shares: Arc::new(Shares::new(ledger)),
