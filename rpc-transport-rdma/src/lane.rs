@@ -25,6 +25,7 @@ use crate::leases::Leases;
 use crate::lent_buffers::offer_buffers;
 use crate::memory::{Access, PoolRules, RegionPool, SlotPool};
 use crate::pressure::Pressure;
+use crate::refill::{REFILL_AFTER, Refill, Stuck};
 use crate::shares::{BASE, Full, Ledger, Shares};
 use crate::tally::Tally;
 use crate::verbs::{
@@ -155,7 +156,7 @@ impl Lane {
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
             sources,
             sinks,
-            leases: Leases::new(config.lease_warn_after, Handle::current()),
+            leases: Leases::new(device.name(), config.lease_warn_after, Handle::current()),
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             shares: Arc::new(Shares::new(ledger)),
@@ -170,6 +171,7 @@ impl Lane {
             shared: Arc::clone(&shared),
             completions,
             receives,
+            refill: Refill::default(),
             pressure: Pressure::new(slots),
             batch: Vec::new(),
             corked: Vec::new(),
@@ -380,11 +382,27 @@ impl fmt::Debug for LaneShared {
     }
 }
 
+/// Why a lane ends by itself.
+#[derive(Debug, thiserror::Error)]
+enum LaneError {
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
+}
+
+/// Until receives are posted again that the device did not take.
+async fn refill_after() {
+    // Made where it is polled, which is rare, and not with every sleep of the lane.
+    tokio::time::sleep(REFILL_AFTER).await;
+}
+
 /// The lane's task.
 struct Driver {
     shared: Arc<LaneShared>,
     completions: CompletionQueue,
     receives: SharedReceiveQueue,
+    refill: Refill,
     pressure: Pressure,
     batch: Vec<Completion>,
     corked: Vec<Arc<Connection>>,
@@ -399,10 +417,11 @@ impl Driver {
         if let Err(error) = result {
             let device = self.shared.attachment.device().name();
             tracing::error!(%error, device, "an RDMA lane has failed");
+            self.shared.lose(&format!("an RDMA lane of {device} has failed: {error}"));
         }
     }
 
-    async fn drive(&mut self) -> Result<(), VerbsError> {
+    async fn drive(&mut self) -> Result<(), LaneError> {
         loop {
             self.spin().await?;
             self.completions.arm()?;
@@ -416,6 +435,8 @@ impl Driver {
                     self.shared.tally.events.add(1);
                 }
                 () = self.shared.kicked.notified() => {}
+                // With nothing posted no completion would come.
+                () = refill_after(), if self.receives.idle_count() > 0 => {}
             }
             self.shared.tally.wakeups.add(1);
             // An event that is always there, and no time to spin, must not starve other tasks.
@@ -424,7 +445,7 @@ impl Driver {
     }
 
     /// Works while there is work, and a little longer.
-    async fn spin(&mut self) -> Result<(), VerbsError> {
+    async fn spin(&mut self) -> Result<(), LaneError> {
         let mut last_work = Instant::now();
         let mut spins = 0;
         loop {
@@ -446,7 +467,7 @@ impl Driver {
     }
 
     /// Handles what there is; false when there was nothing.
-    fn turn(&mut self) -> Result<bool, VerbsError> {
+    fn turn(&mut self) -> Result<bool, LaneError> {
         let kicks = self.shared.take_kicks();
         let is_kicked = !kicks.is_empty();
         for kick in kicks {
@@ -463,14 +484,26 @@ impl Driver {
             self.batch = batch;
         }
         // Slots go back before grants for them go out.
-        let reposted = self.receives.repost();
+        let refilled = self.refill();
         for connection in std::mem::take(&mut self.corked) {
             connection.uncork();
             self.end_if_drained(&connection);
         }
-        reposted?;
+        refilled?;
         self.relieve(count);
         Ok(count > 0 || is_kicked)
+    }
+
+    /// Posts the slots that are free again.
+    fn refill(&mut self) -> Result<(), LaneError> {
+        let posted = self.receives.repost()?;
+        let idle_count = self.receives.idle_count();
+        if self.refill.handle_attempt(posted, idle_count, tokio::time::Instant::now)? {
+            self.shared.tally.refills_refused.add(1);
+            let device = self.shared.attachment.device().name();
+            tracing::debug!(device, idle_count, "the device takes no more receives for now");
+        }
+        Ok(())
     }
 
     fn serve(&mut self, kick: Kick) {
