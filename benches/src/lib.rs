@@ -6,13 +6,15 @@
 //! them; `statistics` and `rounds` are the arithmetic and the order of measuring. Sides are pairs
 //! of *worker* processes, a server and a client: `worker` is what runs inside of one, `subjects`
 //! the implementations it can be, `processes` how the driver starts, asks and ends them. `driver`
-//! puts these together; `tcp` and `rdma` hold the figures of the two groups.
+//! puts these together; `tcp` and `rdma` hold the figures of the two groups, and `report` makes
+//! the pages that show them.
 #![forbid(unsafe_code)]
 
 pub mod driver;
 pub mod figures;
 pub mod processes;
 pub mod rdma;
+pub mod report;
 pub mod rounds;
 pub mod service;
 pub mod statistics;

@@ -13,7 +13,6 @@ mod client;
 mod craft;
 mod ledger;
 mod peer;
-mod rdma;
 mod records;
 mod scripted;
 mod seeds;

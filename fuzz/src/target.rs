@@ -2,7 +2,7 @@
 
 use rpc_transport_rdma::fuzzing;
 
-use crate::{client, rdma, records, server, wire};
+use crate::{client, records, server, wire};
 
 /// Something that takes any bytes.
 #[derive(Debug, Clone, Copy)]
@@ -30,8 +30,8 @@ pub fn targets() -> Vec<Target> {
         decoder("outcome", wire::outcome, wire::outcome_seeds),
         decoder("hello", wire::hello, wire::hello_seeds),
         decoder("records", records::run, records::seeds),
-        decoder("rdma_message", fuzzing::message, rdma::message_seeds),
-        decoder("rdma_blob", fuzzing::blob, rdma::blob_seeds),
+        decoder("rdma_message", fuzzing::message, fuzzing::message_seeds),
+        decoder("rdma_blob", fuzzing::blob, fuzzing::blob_seeds),
         session("client", client::run, client::seeds),
         session("server", server::run, server::seeds),
     ]

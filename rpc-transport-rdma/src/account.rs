@@ -101,6 +101,11 @@ impl Account {
         self.credits.handle_message()
     }
 
+    /// As [`Credits::outstanding`].
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.credits.outstanding()
+    }
+
     /// Counts a message without a frame that came in.
     pub(crate) fn handle_control(&mut self, kind: MessageKind) -> Result<(), ProtocolError> {
         if kind.is_reserved() {

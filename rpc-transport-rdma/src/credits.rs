@@ -191,6 +191,11 @@ impl Credits {
         self.receiving.window = window;
     }
 
+    /// How many more messages the peer may send, the reserve not counted.
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.receiving.outstanding()
+    }
+
     /// How many slots the peer may fill now or after the next grant, the reserve not counted.
     pub(crate) fn claim(&self) -> u32 {
         self.receiving.outstanding().max(self.receiving.window)

@@ -12,11 +12,6 @@ impl Credits {
     pub(crate) fn available(&self) -> u32 {
         self.unspent()
     }
-
-    /// How many more the peer may send.
-    pub(crate) fn outstanding(&self) -> u32 {
-        self.receiving.outstanding()
-    }
 }
 
 fn grant(count: u32) -> Grant {

@@ -26,6 +26,7 @@ use crate::leases::Leases;
 use crate::lent_buffers::offer_buffers;
 use crate::memory::{Access, PoolRules, RegionPool, SlotPool};
 use crate::pressure::Pressure;
+use crate::refill::Refill;
 use crate::shares::{BASE, Full, Ledger, Shares};
 use crate::tally::Tally;
 use crate::verbs::{
@@ -154,7 +155,7 @@ impl Lane {
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
             sources,
             sinks,
-            leases: Leases::new(config.lease_warn_after, Handle::current()),
+            leases: Leases::new(device.name(), config.lease_warn_after, Handle::current()),
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             shares: Arc::new(Shares::new(ledger)),
@@ -170,6 +171,7 @@ impl Lane {
             shared: Arc::clone(&shared),
             completions,
             receives,
+            refill: Refill::default(),
             pressure: Pressure::new(slots),
             batch: Vec::new(),
             corked: Vec::new(),

@@ -22,6 +22,7 @@ use crate::memory::LargeBuffer;
 
 /// The leases of a lane.
 pub(crate) struct Leases {
+    device: String,
     warn_after: Duration,
     runtime: Handle,
     held: Mutex<Held>,
@@ -51,11 +52,11 @@ pub struct LeaseStats {
 }
 
 impl Leases {
-    /// No leases; those that are held for longer than `warn_after` will be told of by a task of
-    /// `runtime`.
-    pub(crate) fn new(warn_after: Duration, runtime: Handle) -> Arc<Self> {
+    /// No leases of the device of this name; those that are held for longer than `warn_after` will
+    /// be told of by a task of `runtime`.
+    pub(crate) fn new(device: &str, warn_after: Duration, runtime: Handle) -> Arc<Self> {
         let (held, overdue_count) = (Mutex::default(), AtomicU64::new(0));
-        Arc::new(Self { warn_after, runtime, held, overdue_count })
+        Arc::new(Self { device: device.to_owned(), warn_after, runtime, held, overdue_count })
     }
 
     /// Turns a frame into bytes, which give its memory back when the last of them is dropped.
@@ -100,6 +101,7 @@ impl Leases {
         self.overdue_count.fetch_add(due.len() as u64, Ordering::Relaxed);
         for (len, age) in due {
             tracing::warn!(
+                device = self.device,
                 len,
                 ?age,
                 "received memory is still held by the application: copy what is kept for long, or \
@@ -155,7 +157,7 @@ mod tests {
 
     fn leases() -> (Arc<RegionPool>, Arc<Leases>) {
         let pool = RegionPool::new(&MockDevice::new().device(), Access::Sink, 1 << 20);
-        (pool, Leases::new(WARN_AFTER, Handle::current()))
+        (pool, Leases::new("mock", WARN_AFTER, Handle::current()))
     }
 
     fn task_count() -> usize {

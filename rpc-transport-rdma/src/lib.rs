@@ -51,6 +51,8 @@ mod pressure;
 #[forbid(unsafe_code)]
 mod puller;
 #[forbid(unsafe_code)]
+mod refill;
+#[forbid(unsafe_code)]
 mod rkey_scope;
 #[forbid(unsafe_code)]
 mod shares;

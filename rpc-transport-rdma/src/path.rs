@@ -24,7 +24,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::account::Account;
 use crate::cancellations::Cancellations;
-use crate::credits::RESERVE;
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Released};
 use crate::offered::Offered;
@@ -90,8 +89,6 @@ pub(crate) struct Rules {
     pub(crate) our_epoch: u32,
     /// What every message to the peer has to carry.
     pub(crate) peer_epoch: u32,
-    /// The slots that we promised the peer, the reserve not counted.
-    pub(crate) window: u32,
     /// The most messages of an earlier path that can still arrive.
     pub(crate) stale_max: u32,
     /// How many windows the connection may have; none means that offers go without.
@@ -281,8 +278,9 @@ impl Path {
             self.credits.handle_message()?;
             return Ok(Some(arrival));
         };
-        // Counted when the path opens; until then the peer lives on its first window.
-        if early.len() >= (self.rules.window + RESERVE) as usize {
+        // Counted when the path opens, so until then nothing of what was promised is renewed; it
+        // may have grown, because the peer wanted more.
+        if early.len() >= self.credits.outstanding() as usize {
             let value = early.len() as u64;
             return Err(ProtocolError::Invalid { what: "messages before the path opens", value });
         }

@@ -13,6 +13,7 @@ pub(crate) struct Tally {
     pub(crate) grants_sent: Counter,
     pub(crate) recalls_sent: Counter,
     pub(crate) receive_limit_events: Counter,
+    pub(crate) refills_refused: Counter,
     pub(crate) posts: Counter,
     pub(crate) polls: Counter,
     pub(crate) completions: Counter,
@@ -38,6 +39,9 @@ pub struct LaneActivity {
     /// Times that the device saw fewer receives posted than an eighth of the queue. Soon after
     /// that peers have to wait and try again (RNR), which nobody reports to the receiver.
     pub receive_limit_events: u64,
+    /// Times that the device did not take all receive slots that it was given back, after it had
+    /// taken all before. They are tried again.
+    pub refills_refused: u64,
     /// Batches of requests posted; each is one call into the device.
     pub posts: u64,
     /// Polls that found completions.
@@ -62,6 +66,7 @@ impl Tally {
             grants_sent: self.grants_sent.value(),
             recalls_sent: self.recalls_sent.value(),
             receive_limit_events: self.receive_limit_events.value(),
+            refills_refused: self.refills_refused.value(),
             posts: self.posts.value(),
             polls: self.polls.value(),
             completions: self.completions.value(),

@@ -246,7 +246,6 @@ impl Prepared {
         let rules = Rules {
             our_epoch: self.epoch,
             peer_epoch: peer.epoch,
-            window: self.holding.window(),
             stale_max: config.credits_max.max(WINDOW_MIN) + RESERVE,
             windows_max: self.windows_max(),
             takes_keys_away: self.has_windows() && peer.has_windows,

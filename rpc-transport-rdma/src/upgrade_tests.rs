@@ -5,6 +5,8 @@
 mod beside_a_bootstrap;
 #[path = "cancel_tests.rs"]
 mod cancelling;
+#[path = "lane_turn_tests.rs"]
+mod turns;
 #[path = "window_tests.rs"]
 mod windows;
 
@@ -431,6 +433,25 @@ async fn messages_before_the_path_opens_are_kept_and_bounded() {
     }
     until("the halt", || flood.connection().ending.is_cancelled()).await;
     assert!(!early.connection().ending.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_peer_may_use_what_it_was_granted_before_the_path_opens() {
+    let rig = Rig::new();
+    let early = rig.connect();
+    let grant = Grant { wants_more: true, ..granting(GRANT) };
+    let count = early.window + 4;
+    for sent in 1..=count {
+        // The window has doubled with the first of them, which the peer has been told.
+        let header = MessageHeader { kind: MessageKind::Frame, epoch: early.epoch, grant };
+        early.deliver(&[&header.to_bytes()[..], b"early"].concat());
+        until("a free slot", || rig.mock.posted_receives() == 256).await;
+        assert!(!early.connection().ending.is_cancelled(), "message {sent} was one too many");
+    }
+    assert!(!early.sends().is_empty(), "no grant went out");
+    let recorder = Arc::new(Recorder::default());
+    early.connection().start(recorder.clone());
+    until("the frames", || recorder.frames().len() == count as usize).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! What is measured and how is `farcall-bench`'s, in `benches`; here it is built and started.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const DRIVER: &str = "farcall-bench";
 
 /// The manifest of the peers. They are a workspace of their own, so that what they bring is built
 /// by nobody else.
-const PEERS: &str = "benches/peers/Cargo.toml";
+pub(crate) const PEERS: &str = "benches/peers/Cargo.toml";
 
 /// From nothing, with the peers' dependencies, on a slow machine.
 const BUILD_LIMIT: Duration = Duration::from_secs(2400);
@@ -100,11 +100,9 @@ fn tcp(options: &BenchOptions) -> Result<()> {
     let driver = ["build", "--release", "--package", "farcall-benches"];
     let driver = program(&cargo, &driver, DRIVER)?;
     let mut arguments = options.arguments(Group::Tcp);
-    if Path::new(PEERS).exists() {
-        let peers = ["build", "--release", "--all-features", "--manifest-path", PEERS];
-        let peers = program(&cargo, &peers, "farcall-bench-peers")?;
-        arguments.extend(["--peers".to_owned(), peers.display().to_string()]);
-    }
+    let peers = ["build", "--release", "--all-features", "--manifest-path", PEERS];
+    let peers = program(&cargo, &peers, "farcall-bench-peers")?;
+    arguments.extend(["--peers".to_owned(), peers.display().to_string()]);
     bounded::run(Command::new(driver).args(arguments), options.limit())
 }
 

@@ -1,9 +1,12 @@
 //! `farcall-bench` measures the figures of the goals, each side in processes of its own.
 #![forbid(unsafe_code)]
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use farcall_benches::driver::{self, HandCommand, Options};
+use farcall_benches::report;
 use farcall_benches::subjects::{self, BuiltIn};
 
 #[derive(Parser)]
@@ -19,6 +22,15 @@ struct Arguments {
 enum Command {
     #[command(flatten)]
     ByHand(HandCommand),
+    /// Renews the tables and plots of the report from files that `--json` has written.
+    Report {
+        /// The files; of a figure that stands in several, the last is taken.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// The folder with `performance.md`.
+        #[arg(long, default_value = "docs")]
+        out: PathBuf,
+    },
     /// What the driver starts: a server or a client that is told by lines what to do.
     #[command(hide = true)]
     Worker(BuiltIn),
@@ -29,6 +41,7 @@ fn main() -> Result<()> {
     match arguments.command {
         None => driver::run(&arguments.options),
         Some(Command::ByHand(command)) => command.run(),
+        Some(Command::Report { files, out }) => report::write(&files, &out),
         Some(Command::Worker(options)) => subjects::run(&options, None),
     }
 }

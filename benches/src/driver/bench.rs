@@ -90,6 +90,24 @@ impl Bench {
         Ok(side.with_arguments(&["--subject", subject]))
     }
 
+    /// farcall over TCP and the subjects that it is compared with; where every peer is wanted, also
+    /// those of `others`.
+    ///
+    /// # Errors
+    ///
+    /// When the program with the peers is needed and not there.
+    pub fn sides(&self, needed: &[&str], others: &[&str]) -> Result<Vec<Side>> {
+        let mut sides = vec![self.farcall(LOOPBACK)];
+        let others = if self.effort.all_peers { others } else { &[] };
+        for &subject in needed.iter().chain(others) {
+            sides.push(match subject {
+                "std" | "mux" => self.built_in(subject),
+                _ => self.peer(subject)?,
+            });
+        }
+        Ok(sides)
+    }
+
     /// The twin of a program of ours that counts allocations.
     ///
     /// # Errors

@@ -90,7 +90,7 @@ impl Comparison {
 }
 
 /// The medians of what is in the samples, by name.
-fn medians(samples: &[Sample]) -> BTreeMap<String, f64> {
+pub(crate) fn medians(samples: &[Sample]) -> BTreeMap<String, f64> {
     let mut by_name: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (name, value) in samples.iter().flat_map(Sample::by_name) {
         by_name.entry(name).or_default().push(value);

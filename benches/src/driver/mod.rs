@@ -1,8 +1,9 @@
 //! The driver: what `farcall-bench` does with its arguments.
 //!
 //! `bench` is what every figure is measured with: how much effort, which programs. `side` and
-//! `pair` start the two processes of a side, `comparison` measures sides against each other, and
-//! `run` goes through the figures. `by_hand` is for a person: one server, one client, one line.
+//! `pair` start the two processes of a side, `comparison` measures sides against each other,
+//! `system_calls` counts what they ask of the kernel, and `run` goes through the figures. `by_hand`
+//! is for a person: one server, one client, one line.
 
 mod bench;
 mod by_hand;
@@ -12,9 +13,11 @@ mod pair;
 mod run;
 mod sample;
 mod side;
+pub mod system_calls;
 
 pub use bench::{Bench, Effort};
 pub use by_hand::HandCommand;
+pub(crate) use comparison::medians;
 pub use comparison::{Comparison, Metric};
 pub use options::Options;
 pub use pair::{Pair, Setting};

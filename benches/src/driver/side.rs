@@ -40,6 +40,12 @@ impl Side {
         self
     }
 
+    /// What results call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// With another name.
     #[must_use]
     pub fn named(self, name: &str) -> Self {

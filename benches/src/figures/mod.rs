@@ -12,3 +12,4 @@ pub use figure::{Figure, Part, Sides, Standing};
 pub use goals::{Better, GOALS, Goal, Group, PartGoal, goal};
 pub use results::Results;
 pub use table::Table;
+pub(crate) use table::short;

@@ -77,7 +77,7 @@ fn write_part(f: &mut fmt::Formatter<'_>, part: &Part) -> fmt::Result {
 }
 
 /// A number with three significant digits, or as many as its whole part has.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     let digits = match value.abs() {
         value if value >= 100.0 => 0,
         value if value >= 10.0 => 1,

@@ -6,6 +6,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -82,13 +84,30 @@ impl Process {
         request: &impl Serialize,
         limit: Duration,
     ) -> Result<R> {
-        let mut line = serde_json::to_string(request)?;
-        line.push('\n');
+        self.send(&serde_json::to_string(request)?)?;
+        self.answer(limit)
+    }
+
+    /// Sends one line.
+    ///
+    /// # Errors
+    ///
+    /// When the process takes no more of them.
+    pub fn send(&mut self, line: &str) -> Result<()> {
         let stdin = self.stdin.as_mut().context("the input was asked for as a pipe")?;
         stdin
-            .write_all(line.as_bytes())
-            .with_context(|| format!("{} takes no more requests", self.name))?;
-        self.answer(limit)
+            .write_all(format!("{line}\n").as_bytes())
+            .with_context(|| format!("{} takes no more requests", self.name))
+    }
+
+    /// Interrupts it, as a person would at its terminal, so that it tells what it has to tell.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be sent a signal.
+    pub fn interrupt(&self) -> Result<()> {
+        let id = Pid::from_raw(i32::try_from(self.child.id())?);
+        kill(id, Signal::SIGINT).with_context(|| format!("interrupting {}", self.name))
     }
 
     /// Reads a line of JSON.

@@ -1,11 +1,20 @@
 //! The figures T1 to T8: TCP over loopback, on the host.
 
+mod allocations;
+mod matrix;
+mod memory;
+mod neighbours;
 mod ratios;
 
 use anyhow::{Result, bail};
 
 use crate::driver::Bench;
 use crate::figures::{Goal, Part};
+
+/// The length of a small payload.
+const SMALL: usize = 64;
+
+const MIB: usize = 1 << 20;
 
 /// Measures a figure of this group.
 ///
@@ -19,6 +28,9 @@ pub fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
         "T3" => ratios::rate(bench, goal),
         "T4" => ratios::large(bench, goal),
         "T5" => ratios::stream(bench, goal),
+        "T6" => memory::measure(bench, goal),
+        "T7" => allocations::measure(bench, goal),
+        "T8" => neighbours::measure(bench, goal),
         other => bail!("nothing here measures {other}"),
     }
 }

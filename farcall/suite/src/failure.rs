@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use farcall::{BindError, ConnectError, Status};
+use farcall::{BindError, ConnectError, RkeyScope, Status};
 use thiserror::Error;
 
 /// A behaviour was not shown.
@@ -45,6 +45,14 @@ pub enum Cause {
         found: String,
         /// The reason that the connection gives.
         fallback: Option<String>,
+    },
+    /// The keys that RDMA peers are given reach farther or less far than under test.
+    #[error("keys reach as far as {found:?} instead of {expected:?}")]
+    RkeyScope {
+        /// What is under test.
+        expected: RkeyScope,
+        /// What each lane of one side says; none means that it has no lane.
+        found: Vec<RkeyScope>,
     },
     /// A handler did not say what it saw.
     #[error("the handler did not say what it saw")]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farcall::server::ServerBuilder;
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Config, Endpoint, Limits, Server};
+use farcall::{Config, Endpoint, Limits, RkeyScope, Server};
 
 use crate::failure::{Cause, check_eq};
 use crate::proto::probe_rpc::ProbeService;
@@ -33,7 +33,10 @@ pub enum Path {
     /// No transport of ours: tonic's generated clients and tonic's server, on loopback.
     Tonic,
     /// RDMA on a simulated device that has the loopback address.
-    SimulatedRdma,
+    SimulatedRdma {
+        /// How far the keys reach that peers are given.
+        rkey_scope: RkeyScope,
+    },
     /// RDMA between this host's address and itself.
     Rdma {
         /// The address of an RDMA device.
@@ -50,7 +53,15 @@ impl Path {
             Self::Tcp => "tcp",
             Self::Unix => "unix",
             Self::Tonic => "tonic",
-            Self::SimulatedRdma | Self::Rdma { .. } => "rdma",
+            Self::SimulatedRdma { .. } | Self::Rdma { .. } => "rdma",
+        }
+    }
+
+    /// How far keys must reach, where that is a part of the path.
+    pub(crate) fn rkey_scope(&self) -> Option<RkeyScope> {
+        match self {
+            Self::SimulatedRdma { rkey_scope } => Some(*rkey_scope),
+            _ => None,
         }
     }
 
@@ -66,7 +77,7 @@ impl Path {
                 // A name of its own in the folder for such files; the listener removes it.
                 format!("unix://{}", std::env::temp_dir().join(name).display())
             }
-            Self::SimulatedRdma => "rdma://127.0.0.1:0".to_owned(),
+            Self::SimulatedRdma { .. } => "rdma://127.0.0.1:0".to_owned(),
             Self::Rdma { host } => format!("rdma://{host}:0"),
         }
     }
@@ -75,7 +86,8 @@ impl Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::SimulatedRdma => "rdma-sim",
+            Self::SimulatedRdma { rkey_scope: RkeyScope::Window } => "rdma-sim-windows",
+            Self::SimulatedRdma { .. } => "rdma-sim",
             other => other.name(),
         })
     }
@@ -94,7 +106,7 @@ impl Harness {
     /// A harness for `path`, in which nothing takes longer than `limit`.
     #[must_use]
     pub fn new(path: Path, limit: Duration) -> Self {
-        let network = (path == Path::SimulatedRdma).then(|| {
+        let network = path.rkey_scope().map(|_| {
             let network = SimNetwork::new(SIMULATION_SEED);
             network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
             network
@@ -117,7 +129,10 @@ impl Harness {
     pub(crate) fn config(&self) -> Config {
         let config = Config::default().with_limits(Self::limits());
         match &self.network {
-            Some(network) => config.with_simulated_rdma(network),
+            Some(network) => {
+                let config = config.with_simulated_rdma(network);
+                self.path.rkey_scope().into_iter().fold(config, Config::with_rkey_scope)
+            }
             None => config,
         }
     }

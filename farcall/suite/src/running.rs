@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farcall::server::ServerBuilder;
-use farcall::{Channel, Config, ConnectionInfo, Keepalive, Limits, Server};
+use farcall::{Channel, Config, ConnectionInfo, Keepalive, Limits, RkeyScope, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -21,6 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Running {
     transport: &'static str,
+    rkey_scope: Option<RkeyScope>,
     limit: Duration,
     address: String,
     server_config: Config,
@@ -65,6 +66,7 @@ impl Running {
         });
         Ok(Self {
             transport: harness.path().name(),
+            rkey_scope: harness.path().rkey_scope(),
             limit: harness.limit(),
             address,
             server_config,
@@ -141,11 +143,26 @@ impl Running {
     pub fn check_transport(&self, channel: &Channel) -> Result<(), Failure> {
         let expected = self.transport;
         let (found, fallback) = match channel.info() {
-            Some(info) if info.transport == expected && info.fallback.is_none() => return Ok(()),
+            Some(info) if info.transport == expected && info.fallback.is_none() => {
+                return self.check_rkey_scope();
+            }
             Some(info) => (info.transport.to_owned(), info.fallback),
             None => ("nothing".to_owned(), None),
         };
         Err(Failure::new(Cause::Transport { expected, found, fallback }))
+    }
+
+    /// Checks that the keys of both sides reach as far as the path under test says.
+    #[track_caller]
+    fn check_rkey_scope(&self) -> Result<(), Failure> {
+        let Some(expected) = self.rkey_scope else { return Ok(()) };
+        for config in [&self.client_config, &self.server_config] {
+            let found: Vec<_> = config.rdma_lanes().iter().map(|lane| lane.rkey_scope).collect();
+            if found.is_empty() || found.iter().any(|scope| *scope != expected) {
+                return Err(Failure::new(Cause::RkeyScope { expected, found }));
+            }
+        }
+        Ok(())
     }
 
     /// What the server knows of its connections.
@@ -229,7 +246,9 @@ impl Running {
 
     /// Starts another server on the address of one that has stopped.
     pub(crate) async fn start_again(&mut self, harness: &Harness) -> Result<(), Failure> {
-        *self = Self::start(&self.address, self.server_config.clone(), harness).await?;
+        let again = Self::start(&self.address, self.server_config.clone(), harness).await?;
+        // The clients are those of before.
+        *self = Self { client_config: self.client_config.clone(), ..again };
         Ok(())
     }
 

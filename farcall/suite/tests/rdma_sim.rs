@@ -1,8 +1,12 @@
-//! Every behaviour over RDMA on a simulated device, on any machine.
+//! Every behaviour over RDMA on a simulated device, on any machine: keys open regions.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use farcall::RkeyScope;
+use farcall_suite::Path;
+
 fn main() -> ExitCode {
-    farcall_suite::run(&farcall_suite::Path::SimulatedRdma, Duration::from_secs(30))
+    let path = Path::SimulatedRdma { rkey_scope: RkeyScope::Region };
+    farcall_suite::run(&path, Duration::from_secs(30))
 }

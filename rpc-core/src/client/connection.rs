@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -78,6 +79,9 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// Why the connection takes no calls any more, once it has ended or is about to. Absent where
     /// it only was sent away or retired.
     fn closed(&self) -> Option<CloseReason>;
+
+    /// Set when the connection has ended.
+    fn ended(&self) -> CancellationToken;
 
     /// Starts no more calls, and ends the connection with the last one in flight.
     fn retire(&self);

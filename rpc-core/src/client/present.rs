@@ -109,6 +109,7 @@ impl Present {
         self.learn(wanted, &connected);
         let connection = connected?;
         *lock(&self.connection) = Some(Arc::clone(&connection));
+        self.bury_when_ended(&connection);
         self.try_to_win_back();
         Ok(connection)
     }
@@ -140,9 +141,28 @@ impl Present {
         }
     }
 
+    /// Lets go of a connection when it ends, and not when the next call finds it so, which may
+    /// never come: what it holds may be a device that somebody wants to take away.
+    fn bury_when_ended(self: &Arc<Self>, connection: &Arc<dyn Connection>) {
+        let ended = connection.ended();
+        let (this, connection) = (Arc::downgrade(self), Arc::downgrade(connection));
+        tokio::spawn(async move {
+            ended.cancelled().await;
+            let (Some(this), Some(connection)) = (this.upgrade(), connection.upgrade()) else {
+                return;
+            };
+            let is_present =
+                lock(&this.connection).as_ref().is_some_and(|it| Arc::ptr_eq(it, &connection));
+            if is_present {
+                this.bury();
+            }
+        });
+    }
+
     /// Lets go of a connection that takes no calls any more, and learns what it died of.
     fn bury(&self) {
-        let Some(ended) = lock(&self.connection).take() else { return };
+        let ended = lock(&self.connection).take_if(|connection| !connection.is_open());
+        let Some(ended) = ended else { return };
         let info = ended.info();
         let reason = ended.closed().filter(|reason| info.is_upgraded && reason.is_failure());
         let Some(reason) = reason else { return };
@@ -233,9 +253,13 @@ impl Present {
 
     /// Takes the outcome of an attempt. A connection takes the place of the present one, which
     /// ends with its last call.
-    pub(super) fn finish_attempt(&self, connected: Result<Arc<dyn Connection>, ConnectError>) {
+    pub(super) fn finish_attempt(
+        self: &Arc<Self>,
+        connected: Result<Arc<dyn Connection>, ConnectError>,
+    ) {
         self.learn(Wanted::Upgraded, &connected);
         let Ok(connection) = connected else { return };
+        self.bury_when_ended(&connection);
         let replaced = lock(&self.connection).replace(connection);
         if let Some(replaced) = replaced {
             replaced.retire();

@@ -327,6 +327,10 @@ impl<T: Transport> Connection for Session<T> {
         state.closed.as_ref().or(state.cut.as_ref()).cloned()
     }
 
+    fn ended(&self) -> CancellationToken {
+        self.ended.clone()
+    }
+
     fn retire(&self) {
         let is_done = {
             let mut state = self.state();

@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::{Kick, LaneShared};
 use crate::connection::Connection;
 use crate::pressure::Pressure;
+use crate::refill::{REFILL_AFTER, Refill, Stuck};
 use crate::shares::Ledger;
 use crate::verbs::{
     Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
@@ -19,11 +20,21 @@ use crate::verbs::{
 /// look for I/O, get their turn.
 const POLLS_PER_TURN: u64 = 64;
 
+/// Why a lane ends by itself.
+#[derive(Debug, thiserror::Error)]
+enum LaneError {
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
+}
+
 /// The lane's task.
 pub(super) struct Driver {
     pub(super) shared: Arc<LaneShared>,
     pub(super) completions: CompletionQueue,
     pub(super) receives: SharedReceiveQueue,
+    pub(super) refill: Refill,
     pub(super) pressure: Pressure,
     pub(super) batch: Vec<Completion>,
     pub(super) corked: Vec<Arc<Connection>>,
@@ -34,10 +45,11 @@ impl Driver {
         if let Err(error) = self.drive().await {
             let device = self.shared.attachment.device().name();
             tracing::error!(%error, device, "an RDMA lane has failed");
+            self.shared.lose(&format!("an RDMA lane of {device} has failed: {error}"));
         }
     }
 
-    async fn drive(&mut self) -> Result<(), VerbsError> {
+    async fn drive(&mut self) -> Result<(), LaneError> {
         while !self.shared.stop.is_cancelled() {
             self.work().await?;
             self.completions.arm()?;
@@ -53,6 +65,8 @@ impl Driver {
                     self.shared.tally.events.add(1);
                 }
                 () = self.shared.kicked.notified() => {}
+                // With nothing posted no completion would come.
+                () = refill_after(), if self.receives.idle_count() > 0 => {}
             }
             self.shared.tally.wakeups.add(1);
             // An event that is always there, and no time to spin, must not starve other tasks.
@@ -62,7 +76,7 @@ impl Driver {
     }
 
     /// Works while there is work, and as much longer as the configuration says.
-    async fn work(&mut self) -> Result<(), VerbsError> {
+    async fn work(&mut self) -> Result<(), LaneError> {
         let spin = self.shared.config.spin;
         let (mut spins, mut idle_since) = (0_u64, None);
         while !self.shared.stop.is_cancelled() {
@@ -91,7 +105,7 @@ impl Driver {
     }
 
     /// Handles what there is; false when there was nothing.
-    fn turn(&mut self) -> Result<bool, VerbsError> {
+    fn turn(&mut self) -> Result<bool, LaneError> {
         let is_kicked = self.serve_kicks();
         let count = self.completions.poll(&mut self.batch)?;
         if count > 0 {
@@ -104,7 +118,7 @@ impl Driver {
             self.batch = batch;
         }
         // Slots go back before grants for them go out.
-        let reposted = self.receives.repost();
+        let refilled = self.refill();
         // The lists keep their memory from turn to turn.
         let mut corked = std::mem::take(&mut self.corked);
         for connection in corked.drain(..) {
@@ -112,9 +126,21 @@ impl Driver {
             self.end_if_drained(&connection);
         }
         self.corked = corked;
-        reposted?;
+        refilled?;
         self.relieve(count);
         Ok(count > 0 || is_kicked)
+    }
+
+    /// Posts the slots that are free again.
+    fn refill(&mut self) -> Result<(), LaneError> {
+        let posted = self.receives.repost()?;
+        let idle_count = self.receives.idle_count();
+        if self.refill.handle_attempt(posted, idle_count, tokio::time::Instant::now)? {
+            self.shared.tally.refills_refused.add(1);
+            let device = self.shared.attachment.device().name();
+            tracing::debug!(device, idle_count, "the device takes no more receives for now");
+        }
+        Ok(())
     }
 
     fn serve_kicks(&mut self) -> bool {
@@ -242,6 +268,12 @@ impl Drop for Driver {
         let kicks = self.shared.kicks().take();
         drop(kicks);
     }
+}
+
+/// Until receives are posted again that the device did not take.
+async fn refill_after() {
+    // Made where it is polled, which is rare, and not with every sleep of the lane.
+    tokio::time::sleep(REFILL_AFTER).await;
 }
 
 /// Lets the tasks that are ready run first. Unlike [`tokio::task::yield_now`] it does not make the

@@ -2,10 +2,18 @@
 //!
 //! `RLIMIT_MEMLOCK` counts all of a process's registrations, so a pool that meets it asks the
 //! others to let go of what they keep unused, and then waits until somebody gives something back.
+//!
+//! Whether waiting helps is whether anything was pinned that can be given back, and that must be
+//! known exactly: a caller that waits for nothing waits in vain, and one that does not wait is
+//! refused what others are about to let go of. So what is pinned is counted from the moment it is
+//! until it is deregistered, whoever holds it, and whoever met the limit tries again while nobody
+//! else registers: what others have pinned for a moment, or are just evicting, would look like
+//! memory that is gone for good.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::RegionPool;
 
@@ -13,8 +21,43 @@ use super::RegionPool;
 #[derive(Debug, Default)]
 pub struct LockGroup {
     pools: Mutex<Vec<Weak<RegionPool>>>,
-    /// Told when a buffer of any of them comes back.
+    /// Told when a buffer of any of them comes back, and when anything is deregistered.
     pub(super) freed: Notify,
+    turns: Arc<RwLock<()>>,
+    pinned_count: AtomicUsize,
+}
+
+/// How memory is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// While others may register too, as long as nobody has met the limit.
+    Beside,
+    /// While nobody else registers, after the limit was met.
+    Alone,
+}
+
+/// The right to register in some manner, until it is dropped.
+#[derive(Debug)]
+pub(super) enum Turn {
+    Beside { _guard: OwnedRwLockReadGuard<()> },
+    Alone { _guard: OwnedRwLockWriteGuard<()> },
+}
+
+impl Turn {
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(self, Self::Alone { .. })
+    }
+}
+
+/// Counts as pinned for as long as it exists; to be dropped after what it counts.
+#[derive(Debug)]
+pub(super) struct Pinned(Arc<LockGroup>);
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.0.pinned_count.fetch_sub(1, Ordering::SeqCst);
+        self.0.freed.notify_waiters();
+    }
 }
 
 impl LockGroup {
@@ -22,15 +65,39 @@ impl LockGroup {
         self.pools().push(Arc::downgrade(pool));
     }
 
+    /// Waits for a turn, in the order of asking.
+    pub(super) async fn turn(&self, manner: Manner) -> Turn {
+        let turns = Arc::clone(&self.turns);
+        match manner {
+            Manner::Beside => Turn::Beside { _guard: turns.read_owned().await },
+            Manner::Alone => Turn::Alone { _guard: turns.write_owned().await },
+        }
+    }
+
+    /// A turn, if it is there at once.
+    pub(super) fn try_turn(&self, manner: Manner) -> Option<Turn> {
+        let turns = Arc::clone(&self.turns);
+        Some(match manner {
+            Manner::Beside => Turn::Beside { _guard: turns.try_read_owned().ok()? },
+            Manner::Alone => Turn::Alone { _guard: turns.try_write_owned().ok()? },
+        })
+    }
+
+    /// Counts something that has just been pinned. For whoever has a turn.
+    pub(super) fn pin(self: &Arc<Self>) -> Pinned {
+        self.pinned_count.fetch_add(1, Ordering::SeqCst);
+        Pinned(Arc::clone(self))
+    }
+
+    /// Whether anything is pinned, so that waiting may help. Whoever is alone sees it only fall.
+    pub(super) fn has_pinned(&self) -> bool {
+        self.pinned_count.load(Ordering::SeqCst) > 0
+    }
+
     /// Deregisters everything that no buffer uses; false when there was nothing.
     pub(super) fn reclaim(&self) -> bool {
         let regions: Vec<_> = self.live().iter().flat_map(|pool| pool.evict_all()).collect();
         !regions.is_empty()
-    }
-
-    /// Whether anybody uses a buffer, so that waiting may help.
-    pub(super) fn is_in_use(&self) -> bool {
-        self.live().iter().any(|pool| pool.bytes_in_use() > 0)
     }
 
     fn live(&self) -> Vec<Arc<RegionPool>> {
@@ -42,3 +109,7 @@ impl LockGroup {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+#[path = "lock_group_tests.rs"]
+mod tests;

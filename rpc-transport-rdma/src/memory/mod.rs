@@ -30,6 +30,8 @@
 //! - **M6 (fork).** Mappings are not inherited by child processes, so a fork never makes the
 //!   kernel move a pinned page away from under the device; libibverbs protects its own memory.
 
+#[forbid(unsafe_code)]
+mod growth;
 mod large_buffer;
 #[forbid(unsafe_code)]
 mod lent;

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use super::lock_group::Pinned;
 use super::{Mapping, PageKind};
 use crate::verbs::{
     Device, LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory,
@@ -32,6 +33,8 @@ pub struct Region {
     len: usize,
     local_key: LocalKey,
     page_kind: PageKind,
+    /// Behind `raw`, so that whoever waits for memory is told when it is deregistered.
+    _pinned: Option<Pinned>,
 }
 
 // SAFETY: M1, M5: `base` points into the mapping that `raw` keeps, and both `Mapping` and
@@ -53,7 +56,13 @@ impl Region {
         let mapping = raw.mapping();
         let (base, address, len) = (mapping.base(), mapping.address(), mapping.len());
         let (local_key, page_kind) = (raw.local_key(), mapping.page_kind());
-        Ok(Self { raw, device: device.clone(), base, address, len, local_key, page_kind })
+        let device = device.clone();
+        Ok(Self { raw, device, base, address, len, local_key, page_kind, _pinned: None })
+    }
+
+    /// Counts it as pinned until it is deregistered.
+    pub(super) fn counted(self, pinned: Pinned) -> Self {
+        Self { _pinned: Some(pinned), ..self }
     }
 
     /// Length in bytes, a whole number of pages.

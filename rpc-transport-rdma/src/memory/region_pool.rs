@@ -22,17 +22,12 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::lent::LentTable;
-use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Registration};
+use super::lock_group::Manner;
+use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Refusal};
 use super::size_class::{SMALLEST_BYTES, SizeClass};
 use super::slab_table::{Block, SlabTable};
 use super::{Access, LargeBuffer, Lent, LentBuffer, LockGroup, PageKind, Region};
 use crate::verbs::{Device, VerbsError};
-
-/// The longest buffer that is cut from a slab.
-const CUT_LEN_MAX: usize = 64 << 10;
-
-/// The longest slab that is cut: registering it takes about 60 us.
-const SLAB_LEN_MAX: usize = REGISTER_IN_PLACE_LEN_MAX;
 
 /// How long to wait for a buffer, unless a pool is told otherwise.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -100,16 +95,6 @@ pub struct PoolBytes {
     pub in_huge_pages: u64,
 }
 
-/// How a free block is come by.
-enum Next {
-    /// There is one.
-    Block(Block<Region>),
-    /// A slab has to be registered first.
-    Register(Registration),
-    /// Blocks in use leave no room for one.
-    Full,
-}
-
 impl RegionPool {
     /// Makes an empty pool whose buffers never exceed `bytes_max`, rounded down to multiples of the
     /// smallest class, 8 KiB.
@@ -147,7 +132,11 @@ impl RegionPool {
     /// [`PoolError::TooLarge`], [`PoolError::Exhausted`] when others use the budget or wait for
     /// it, or [`PoolError::Register`].
     pub fn try_take(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
-        self.try_take_within(len, usize::MAX)
+        let class = self.class_for(len)?;
+        match self.try_place(class, usize::MAX) {
+            Ok(block) => Ok(LargeBuffer::new(Arc::clone(self), block, class, len)),
+            Err(refusal) => Err(self.error(len, refusal)),
+        }
     }
 
     /// As [`RegionPool::try_take`], for a task that may not be held up: what would take long to
@@ -158,35 +147,26 @@ impl RegionPool {
     /// [`PoolError::TooLarge`], [`PoolError::Exhausted`], or [`PoolError::Register`] when waiting
     /// with [`RegionPool::take`] would not help.
     pub fn try_take_at_once(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
-        match self.try_take_within(len, REGISTER_IN_PLACE_LEN_MAX) {
-            Err(PoolError::Register(error)) if self.may_come_free(&error, len) => {
-                Err(self.exhausted(len))
-            }
-            other => other,
+        let class = self.class_for(len)?;
+        match self.try_place(class, REGISTER_IN_PLACE_LEN_MAX) {
+            Ok(block) => Ok(LargeBuffer::new(Arc::clone(self), block, class, len)),
+            Err(refusal) if refusal.may_come_free(class.bytes()) => Err(self.exhausted(len)),
+            Err(refusal) => Err(self.error(len, refusal)),
         }
     }
 
-    fn try_take_within(
+    fn try_place(
         self: &Arc<Self>,
-        len: usize,
+        class: SizeClass,
         register_len_max: usize,
-    ) -> Result<LargeBuffer, PoolError> {
-        let class = self.class_for(len)?;
-        let permit = self.unused.try_acquire_many(class.units());
-        let permit = permit.map_err(|_| self.exhausted(len))?;
-        loop {
-            match self.next(class) {
-                Next::Block(block) => {
-                    // Forgotten only now: an error gives the units back.
-                    permit.forget();
-                    return Ok(LargeBuffer::new(Arc::clone(self), block, class, len));
-                }
-                Next::Register(registration) if registration.len() <= register_len_max => {
-                    registration.run().inspect_err(|_| self.group.freed.notify_waiters())?;
-                }
-                Next::Register(_) | Next::Full => return Err(self.exhausted(len)),
-            }
-        }
+    ) -> Result<Block<Region>, Refusal> {
+        let permit = self.unused.try_acquire_many(class.units()).map_err(|_| Refusal::Full)?;
+        let block = self
+            .try_grow(class, register_len_max)
+            .inspect_err(|_| self.group.freed.notify_waiters())?;
+        // Forgotten only now: an error gives the units back.
+        permit.forget();
+        Ok(block)
     }
 
     /// Takes a buffer of exactly `len` bytes, waiting for budget in the order of asking. What takes
@@ -221,28 +201,21 @@ impl RegionPool {
             // Before looking, so that nothing that comes back meanwhile is missed.
             let mut freed = std::pin::pin!(self.group.freed.notified());
             freed.as_mut().enable();
-            let registration = match self.next(class) {
-                Next::Block(block) => {
+            let manner = if refused.is_none() { Manner::Beside } else { Manner::Alone };
+            match self.grow(class, manner).await {
+                Ok(block) => {
                     permit.forget();
                     return Ok(block);
                 }
-                Next::Register(registration) => registration,
-                Next::Full => {
-                    freed.await;
-                    continue;
+                Err(refusal) if refusal.may_come_free(class.bytes()) => {
+                    *refused = refusal.into_error().or(refused.take());
                 }
-            };
-            match registration.run_where_it_may().await {
-                Ok(()) => {}
-                Err(error) if self.may_come_free(&error, class.bytes()) => {
-                    *refused = Some(error);
-                    freed.await;
-                }
-                Err(error) => {
+                Err(refusal) => {
                     self.group.freed.notify_waiters();
-                    return Err(error.into());
+                    return Err(self.error(class.bytes(), refusal));
                 }
             }
+            freed.await;
         }
     }
 
@@ -265,17 +238,10 @@ impl RegionPool {
         let share = self.share_for(len)?;
         let class = self.class_for(len).ok()?;
         let permit = self.unused.try_acquire_many(class.units()).ok()?;
-        loop {
-            match self.next(class) {
-                Next::Block(block) => {
-                    permit.forget();
-                    let buffer = LargeBuffer::new(Arc::clone(self), block, class, len);
-                    return Some(LentBuffer::new(buffer, share));
-                }
-                Next::Register(registration) => registration.run_where_it_may().await.ok()?,
-                Next::Full => return None,
-            }
-        }
+        let block = self.grow(class, Manner::Beside).await;
+        let block = block.inspect_err(|_| self.group.freed.notify_waiters()).ok()?;
+        permit.forget();
+        Some(LentBuffer::new(LargeBuffer::new(Arc::clone(self), block, class, len), share))
     }
 
     fn share_for(&self, len: usize) -> Option<OwnedSemaphorePermit> {
@@ -330,7 +296,7 @@ impl RegionPool {
         &self.device
     }
 
-    pub(super) fn group(&self) -> &LockGroup {
+    pub(super) fn group(&self) -> &Arc<LockGroup> {
         &self.group
     }
 
@@ -359,37 +325,8 @@ impl RegionPool {
         PoolError::Exhausted { len, bytes_max: self.bytes_max() }
     }
 
-    /// A block of the class for somebody who holds permits for it, or the way to one.
-    fn next(self: &Arc<Self>, class: SizeClass) -> Next {
-        let planned = {
-            let mut table = self.table();
-            match table.pop(class) {
-                Some(block) => return Next::Block(block),
-                None => table.plan(class, self.blocks_max(class)),
-            }
-        };
-        // Deregistering is slow, so the lock is not held while what was evicted is dropped.
-        let Some((plan, _evicted)) = planned else { return Next::Full };
-        Next::Register(Registration::new(Arc::clone(self), plan))
-    }
-
-    /// How many blocks a slab of the class may have.
-    fn blocks_max(&self, class: SizeClass) -> u32 {
-        // A peer that may read one buffer by a key may read all of what the key opens.
-        if self.access == Access::Source || class.bytes() > CUT_LEN_MAX {
-            return 1;
-        }
-        u32::try_from(SLAB_LEN_MAX / class.bytes()).unwrap_or(1)
-    }
-
-    /// Whether memory that could not be pinned can be when others give some back.
-    fn may_come_free(&self, error: &VerbsError, len: usize) -> bool {
-        match error {
-            VerbsError::MemoryLock { limit_bytes, .. } => {
-                limit_bytes.is_none_or(|limit| len as u64 <= limit) && self.group.is_in_use()
-            }
-            _ => false,
-        }
+    fn error(&self, len: usize, refusal: Refusal) -> PoolError {
+        refusal.into_error().map_or_else(|| self.exhausted(len), PoolError::Register)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::lock_group::Turn;
 use super::slab_table::Plan;
 use super::{Region, RegionPool};
 use crate::verbs::VerbsError;
@@ -12,6 +13,44 @@ use crate::verbs::VerbsError;
 /// Registering up to this much takes less than the hop to another thread and back. More may take
 /// milliseconds, which a task that others wait for has not.
 pub(super) const REGISTER_IN_PLACE_LEN_MAX: usize = 512 << 10;
+
+/// Why there is no block.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// Blocks in use leave no room, or others register now; it may be different later.
+    Full,
+    /// The device or the system refused.
+    Register {
+        error: VerbsError,
+        /// Whether anything was pinned that whoever has it may give back.
+        may_come_free: bool,
+    },
+}
+
+impl Refusal {
+    pub(super) fn is_over_lock_limit(&self) -> bool {
+        matches!(self, Self::Register { error: VerbsError::MemoryLock { .. }, .. })
+    }
+
+    /// Whether `len` bytes may be there when others give some back.
+    pub(super) fn may_come_free(&self, len: usize) -> bool {
+        match self {
+            Self::Full => true,
+            Self::Register {
+                error: VerbsError::MemoryLock { limit_bytes, .. },
+                may_come_free: true,
+            } => limit_bytes.is_none_or(|limit| len as u64 <= limit),
+            Self::Register { .. } => false,
+        }
+    }
+
+    pub(super) fn into_error(self) -> Option<VerbsError> {
+        match self {
+            Self::Full => None,
+            Self::Register { error, .. } => Some(error),
+        }
+    }
+}
 
 /// A planned slab of a pool.
 #[derive(Debug)]
@@ -31,18 +70,24 @@ impl Registration {
     }
 
     /// Registers the slab and puts its blocks into the pool. Where the memory cannot be pinned,
-    /// one block is tried, and then once more without what the pools of the group keep unused.
+    /// one block is tried, and then once more without what the pools of the group keep unused, if
+    /// nobody else registers meanwhile. The turn that comes back keeps the blocks from being taken
+    /// for unused before they are used.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::MemoryLock`] when not even a block can be pinned, or what the system said.
-    pub(super) fn run(mut self) -> Result<(), VerbsError> {
+    /// [`Refusal::Register`].
+    pub(super) fn run(mut self, turn: Turn) -> Result<Turn, Refusal> {
+        let group = Arc::clone(self.pool.group());
+        // Looked at before each attempt: what is let go of meanwhile is told to whoever waits.
+        let mut may_come_free = group.has_pinned();
         let mut region = self.register();
         if self.plan.block_count > 1 && is_over_lock_limit(&region) {
             self.keep_one_block();
             region = self.register();
         }
-        if is_over_lock_limit(&region) && self.pool.group().reclaim() {
+        if turn.is_alone() && is_over_lock_limit(&region) && group.reclaim() {
+            may_come_free = group.has_pinned();
             region = self.register();
         }
         // Either the blocks take over the plan's bytes, or nobody does. Whoever waits for room is
@@ -52,13 +97,13 @@ impl Registration {
         self.plan.block_count = 0;
         match region {
             Ok(region) => {
-                self.pool.table().add(plan, region);
-                self.pool.group().freed.notify_waiters();
-                Ok(())
+                self.pool.table().add(plan, region.counted(group.pin()));
+                group.freed.notify_waiters();
+                Ok(turn)
             }
             Err(error) => {
                 self.pool.table().cancel(plan);
-                Err(error)
+                Err(Refusal::Register { error, may_come_free })
             }
         }
     }
@@ -68,12 +113,15 @@ impl Registration {
     /// # Cancel safety
     ///
     /// Cancelled, the slab is registered for whoever asks next, or not begun with.
-    pub(super) async fn run_where_it_may(self) -> Result<(), VerbsError> {
+    pub(super) async fn run_where_it_may(self, turn: Turn) -> Result<Turn, Refusal> {
         if self.len() <= REGISTER_IN_PLACE_LEN_MAX {
-            return self.run();
+            return self.run(turn);
         }
-        let ran = tokio::task::spawn_blocking(move || self.run()).await;
-        ran.unwrap_or_else(|error| Err(VerbsError::system("register memory", error.into())))
+        let ran = tokio::task::spawn_blocking(move || self.run(turn)).await;
+        ran.unwrap_or_else(|error| {
+            let error = VerbsError::system("register memory", error.into());
+            Err(Refusal::Register { error, may_come_free: false })
+        })
     }
 
     fn register(&self) -> Result<Region, VerbsError> {

@@ -27,7 +27,8 @@ struct MockState {
     completions: VecDeque<RawCompletion>,
     receives: Vec<RawReceive>,
     receive_calls: usize,
-    refuse_receives_after: Option<usize>,
+    /// How often, and what of a post of receives is accepted.
+    refuse_receives: Option<(usize, PartialPost)>,
     sends: Vec<RawSend>,
     send_calls: usize,
     refuse_sends: Option<PartialPost>,
@@ -41,6 +42,8 @@ struct MockState {
     destroy_fails: bool,
     events: VecDeque<AsyncEvent>,
     waker: Option<Waker>,
+    is_silent: bool,
+    when_armed: Vec<RawCompletion>,
     port_down: bool,
     gid_gone: bool,
     openings: Vec<Weak<MockDevice>>,
@@ -95,8 +98,19 @@ impl MockDevice {
         self.state().receive_calls
     }
 
-    pub(crate) fn refuse_receives_after(&self, accepted: usize) {
-        self.state().refuse_receives_after = Some(accepted);
+    /// Makes the next posts of receives end early.
+    pub(crate) fn refuse_receives(&self, times: usize, accepted: usize, errno: i32) {
+        self.state().refuse_receives = Some((times, PartialPost { accepted, errno }));
+    }
+
+    /// Makes no completion events from here on.
+    pub(crate) fn silence_events(&self) {
+        self.state().is_silent = true;
+    }
+
+    /// Lets something complete just before the queue is armed the next time.
+    pub(crate) fn complete_when_armed(&self, completion: RawCompletion) {
+        self.state().when_armed.push(completion);
     }
 
     /// All send requests that were accepted.
@@ -190,12 +204,17 @@ impl MockDevice {
         number: u32,
         invalidated_key: Option<RemoteKey>,
     ) -> RawCompletion {
+        let raw = RawCompletion { invalidated_key, ..self.fill(index, message, number) };
+        self.complete(raw);
+        raw
+    }
+
+    /// Writes a message into the receive at `index`; returns the completion that it is to have.
+    pub(crate) fn fill(&self, index: usize, message: &[u8], number: u32) -> RawCompletion {
         let segment = self.state().receives[index].segment;
         self.write(segment, message);
         let byte_len = u32::try_from(message.len()).unwrap();
-        let raw = RawCompletion { byte_len, invalidated_key, ..self.take_receive(index, number) };
-        self.complete(raw);
-        raw
+        RawCompletion { byte_len, ..self.take_receive(index, number) }
     }
 
     /// Writes to posted memory as a device does.
@@ -416,11 +435,14 @@ unsafe impl RawCompletionQueue for MockCompletionQueue {
     }
 
     fn arm(&self) -> Result<(), VerbsError> {
+        let mut state = self.device.state();
+        let completed = std::mem::take(&mut state.when_armed);
+        state.completions.extend(completed);
         Ok(())
     }
 
     fn poll_event(&self, _context: &mut Context<'_>) -> Poll<Result<(), VerbsError>> {
-        Poll::Ready(Ok(()))
+        if self.device.state().is_silent { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 }
 
@@ -435,12 +457,13 @@ unsafe impl RawSharedReceiveQueue for MockSharedReceiveQueue {
     unsafe fn post_receive(&self, requests: &[RawReceive]) -> Result<(), PartialPost> {
         let mut state = self.device.state();
         state.receive_calls += 1;
-        let accepted = state.refuse_receives_after.take().unwrap_or(requests.len());
-        state.receives.extend(&requests[..accepted]);
-        if accepted == requests.len() {
+        let Some((times, partial)) = state.refuse_receives.take() else {
+            state.receives.extend(requests);
             return Ok(());
-        }
-        Err(PartialPost { accepted, errno: libc::EIO })
+        };
+        state.refuse_receives = (times > 1).then_some((times - 1, partial));
+        state.receives.extend(&requests[..partial.accepted]);
+        Err(partial)
     }
 
     fn arm_limit(&self, _limit: u32) -> Result<(), VerbsError> {

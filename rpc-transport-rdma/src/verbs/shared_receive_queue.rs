@@ -68,7 +68,8 @@ pub enum ReceiveError {
 }
 
 impl SharedReceiveQueue {
-    /// Makes a shared receive queue with its own memory and posts all its slots.
+    /// Makes a shared receive queue with its own memory and posts all its slots, as far as the
+    /// device takes them now.
     ///
     /// # Errors
     ///
@@ -135,12 +136,12 @@ impl SharedReceiveQueue {
         Ok(read(unsafe { span.as_ref() }))
     }
 
-    /// Posts all idle slots with one call into the device and returns how many. Slots that the
-    /// device did not take stay idle for the next time.
+    /// Posts all idle slots with one call into the device and returns how many it took. What it
+    /// cannot take now (`ENOMEM`) stays idle for the next time, and so does what it refuses.
     ///
     /// # Errors
     ///
-    /// What the system said when the device took fewer than all.
+    /// What the system said when the device refused some for another reason.
     pub fn repost(&mut self) -> Result<usize, VerbsError> {
         if self.slots.idle_count() == 0 {
             return Ok(0);
@@ -162,6 +163,9 @@ impl SharedReceiveQueue {
         };
         for slot in self.batch.iter().skip(partial.accepted) {
             self.slots.take_back(*slot);
+        }
+        if partial.errno == libc::ENOMEM {
+            return Ok(partial.accepted.min(self.batch.len()));
         }
         let source = std::io::Error::from_raw_os_error(partial.errno);
         Err(VerbsError::system("post receives", source))
@@ -320,7 +324,7 @@ mod tests {
             mock.deliver(0, b"x", 9);
             queue.receive(next(&mut completions), |_| ()).unwrap();
         }
-        mock.refuse_receives_after(1);
+        mock.refuse_receives(1, 1, libc::EIO);
         assert!(queue.repost().is_err());
         assert_eq!(queue.idle_count(), 2);
         assert_eq!(queue.repost().unwrap(), 2);

@@ -24,6 +24,8 @@ pub(crate) enum Step {
     Sim,
     /// The verbs on the simulated device in Miri, where that is installed.
     Miri,
+    /// The peers of the benchmark, as far as they need no compiler of their own: lints.
+    Peers,
     /// Builds what the following steps run.
     BuildVm,
     /// Tests of the verbs and of the RDMA transport, on RDMA devices.
@@ -43,8 +45,8 @@ impl Step {
             Self::Fmt | Self::Deny => &[Purpose::Checks],
             Self::Clippy => &[Purpose::Checks, Purpose::Build],
             Self::Doc | Self::BuildVm => &[Purpose::Build],
-            // Neither has anything to do with a library of the system.
-            Self::Sim => &[Purpose::Checks],
+            // None has anything to do with a library of the system.
+            Self::Sim | Self::Peers => &[Purpose::Checks],
             Self::Miri => &[],
             // The tests of xtask pack an initramfs.
             Self::Unit | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults => {
@@ -67,7 +69,7 @@ impl Step {
         Duration::from_secs(match self {
             Self::Fmt => 60,
             Self::Deny => 300,
-            Self::Clippy | Self::Doc | Self::Sim => 1200,
+            Self::Clippy | Self::Doc | Self::Sim | Self::Peers => 1200,
             Self::Unit | Self::Miri => 1800,
             Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults => {
                 crate::rdma_programs::BUILD_LIMIT.as_secs()

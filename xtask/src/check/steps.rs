@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use super::step::Step;
 use super::summary::{Outcome, Summary};
 use crate::batch::Job;
+use crate::bench;
 use crate::bounded::{self, command_line};
 use crate::cargo::Cargo;
 use crate::faults;
@@ -93,6 +94,11 @@ impl Runner {
                 self.cargo(step, &[&["test"], SIMULATED].concat(), &[])
             }
             Step::Miri => miri(step),
+            Step::Peers => {
+                self.cargo(step, &[&["fmt", "--check"], PEERS].concat(), &[])?;
+                let lints = ["--", "-D", "warnings"];
+                self.cargo(step, &[&["clippy", "--all-targets"], PEERS, &lints].concat(), &[])
+            }
             Step::BuildVm => self.build_all(),
             Step::VmVerbs => self.on_devices("verbs", rdma_programs::VERBS),
             Step::VmSuite => self.on_devices("suite", rdma_programs::SUITE),
@@ -114,7 +120,9 @@ impl Runner {
     }
 
     fn deny(&self, step: Step) -> Result<Outcome> {
-        self.cargo(step, &["deny", "check", "licenses", "bans", "sources"], &[])?;
+        let checks = ["check", "licenses", "bans", "sources"];
+        self.cargo(step, &[&["deny"], &checks[..]].concat(), &[])?;
+        self.cargo(step, &[&["deny"], PEERS, &checks].concat(), &[])?;
         if !has_advisories() {
             // Fetching them would make the outcome depend on the day and on a host that may be out
             // of reach.
@@ -162,6 +170,9 @@ impl Runner {
         Ok(&self.built[name])
     }
 }
+
+/// The peers of the benchmark, which are a workspace of their own.
+const PEERS: &[&str] = &["--manifest-path", bench::PEERS];
 
 const WORKSPACE: &[&str] = &["--workspace", "--all-features"];
 

@@ -87,7 +87,8 @@ const NEEDS: &[Need] = &[
     need(Vm, "rdmacm-utils", Program("rping"), "an independent check of the devices"),
     need(Vm, "perftest", Program("ib_send_lat"), "what farcall is measured against"),
     need(Bench, "util-linux", Program("taskset"), "places processes on cores"),
-    need(Bench, "strace", Program("strace"), "counts system calls"),
+    need(Bench, "linux-perf", Program("perf"), "counts system calls"),
+    need(Bench, "capnproto", Program("capnp"), "compiles a peer's schema"),
 ];
 
 const fn need(purpose: Purpose, package: &'static str, probe: Probe, reason: &'static str) -> Need {

@@ -35,6 +35,8 @@ async fn removed(rig: &Rig, side: Side) -> Result<(), Failure> {
     let server = rig.serve(slow()).await?;
     let client = config(slow());
     let channel = connect(&server.authority, &client).await?;
+    // Nobody makes a call on it ever again, and it must not keep the device.
+    let idle = connect(&server.authority, &client).await?;
     let Some(client_cable) = cable(&channel) else { return Ok(()) };
     let (device, interface, loser): (&Device, String, &Config) = match side {
         Side::Client => (&rig.client_device, client_cable.interface.clone(), &client),
@@ -59,6 +61,7 @@ async fn removed(rig: &Rig, side: Side) -> Result<(), Failure> {
     println!("the device is gone after {:?}", started.elapsed());
     assert_eq!(event_count(loser, AsyncEventKind::DeviceFatal), 1);
     until("the end of the lanes", || loser.rdma_lanes().is_empty()).await;
+    assert!(idle.info().is_none(), "{idle:?}");
 
     let address = format!("auto://{}", server.authority);
     let channel = farcall::connect_with(&address, &client).await?;

@@ -2,7 +2,6 @@
 //! limit is a process's and root's processes have none.
 
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
 
 use farcall::{Code, Config, RdmaConfig};
 use farcall_suite::Failure;
@@ -73,11 +72,9 @@ fn said(rig: &Rig, limit: usize, role: &'static str) -> Result<String, Failure> 
     })
 }
 
-/// The default configuration, but for how long calls wait for memory.
+/// The default configuration.
 fn rules() -> Config {
-    let mut rdma = RdmaConfig::default();
-    rdma.memory_timeout = Duration::from_secs(2);
-    config(rdma).with_handshake_timeout(LIMIT)
+    config(RdmaConfig::default()).with_handshake_timeout(LIMIT)
 }
 
 pub(crate) fn eight_mib(rig: &Rig) -> Result<(), Failure> {
@@ -120,21 +117,11 @@ async fn call_under_limit(authority: &str) -> Result<(), Failure> {
             Ok::<_, Failure>(())
         })
     });
-    // Most wait for memory and have it in time; one that does not is told the limit.
-    let mut refused = 0;
+    // Those that the memory does not reach for wait for it, and none is refused.
     for call in calls.collect::<Vec<_>>() {
-        if let Err(failure) = call.await.expect("it does not panic") {
-            assert!(failure.to_string().contains("RLIMIT_MEMLOCK"), "{failure}");
-            refused += 1;
-        }
+        call.await.expect("it does not panic")?;
     }
-    assert!(refused <= 8, "{refused} of 16 calls had no memory");
-    println!("{refused} of 16 calls were refused; {:?}", lane(&config));
-    // One at a time they all have it.
-    for seed in 0..4 {
-        assert!(download(&stub, seed, 512 << 10).await? == farcall_suite::payload(seed, 512 << 10));
-        upload(&stub, 512 << 10).await?;
-    }
+    println!("{:?}", lane(&config));
     let payload = vec![0; 16 << 20].into();
     let too_large = ParkRequest { payload, ..Default::default() };
     let refused = stub.park(too_large).await.expect_err("16 MiB do not fit 8");

@@ -18,6 +18,7 @@ mod hostile;
 mod hostile_peer;
 mod idle;
 mod killed;
+mod lanes;
 mod lent;
 mod lock_limit;
 mod proxy;
@@ -25,6 +26,8 @@ mod rig;
 mod runtimes;
 mod shared_queue;
 mod small_pool;
+#[path = "../lanes/mod.rs"]
+mod spreading;
 
 use std::process::ExitCode;
 
@@ -45,6 +48,7 @@ const TESTS: &[Test] = &[
     ("eight_mib_of_lockable_memory_are_enough", lock_limit::eight_mib),
     ("too_little_lockable_memory_is_named", lock_limit::too_little),
     ("connections_share_one_receive_queue", shared_queue::connections_share_one_queue),
+    ("connections_are_spread_over_two_lanes", lanes::two_lanes),
     ("eight_greedy_clients_share_alike_and_keep_nobody_out", greed::eight_greedy_clients),
     ("idle_connections_make_no_wakeups", idle::no_wakeups),
     ("a_client_killed_while_its_upload_is_read", killed::client_uploading),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::fabric::Fabric;
+use super::hold::SimHold;
 use super::state::State;
 use crate::verbs::AsyncEventKind;
 
@@ -100,6 +101,12 @@ impl SimDevice {
     /// Lets the next `count` destructions of its queue pairs fail.
     pub fn fail_destructions(&self, count: u32) {
         self.enter(|state, index| state.devices[index].failing_destructions = count);
+    }
+
+    /// Lets registrations from here on take until what is given is dropped.
+    #[must_use]
+    pub fn hold_registrations(&self) -> SimHold {
+        SimHold::new(self.enter(|state, index| Arc::clone(&state.devices[index].gate)))
     }
 
     fn enter<R>(&self, change: impl FnOnce(&mut State, usize) -> R) -> R {

@@ -33,8 +33,9 @@
 //! that overrun; events that must be armed.
 //!
 //! [`SimFaults`] are chances, drawn from the seed. [`SimDevice`] has faults to trigger: a link that
-//! goes down, a device that is lost. What a program above may never do is reported as a
-//! [`SimViolation`] instead of undefined behaviour, as far as a device can notice it.
+//! goes down, a device that is lost, registrations that take their time. What a program above may
+//! never do is reported as a [`SimViolation`] instead of undefined behaviour, as far as a device
+//! can notice it.
 //!
 //! # What it does not do
 //!
@@ -53,6 +54,8 @@ mod device;
 mod fabric;
 #[forbid(unsafe_code)]
 mod faults;
+#[forbid(unsafe_code)]
+mod hold;
 mod memory;
 #[forbid(unsafe_code)]
 mod network;
@@ -83,6 +86,7 @@ mod window;
 pub use counters::{SimCensus, SimCounters};
 pub use device::{SimDevice, SimLoss};
 pub use faults::SimFaults;
+pub use hold::SimHold;
 pub use network::{SimDeviceConfig, SimNetwork};
 pub use provider::SimProvider;
 pub use violation::SimViolation;

@@ -106,6 +106,7 @@ impl SimNetwork {
                 is_link_up: true,
                 is_lost: false,
                 failing_destructions: 0,
+                gate: Arc::default(),
             });
             state.devices.len() - 1
         });

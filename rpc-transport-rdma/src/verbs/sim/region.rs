@@ -81,7 +81,7 @@ impl SimRegion {
         access: Access,
     ) -> Result<Self, VerbsError> {
         let len = mapping.len();
-        let (id, local_key, remote_key) = context.enter("register memory", |state| {
+        let (id, local_key, remote_key, gate) = context.enter("register memory", |state| {
             let device = context.device(state);
             let of_device = state.regions.values().filter(|region| region.device == device);
             let registered: u64 = of_device.map(|region| region.memory.len()).sum();
@@ -100,8 +100,10 @@ impl SimRegion {
             let region =
                 RegionState { context: context.id, device, access, memory, local_key, remote_key };
             state.regions.insert(id, region);
-            Ok((id, LocalKey(local_key), RemoteKey(remote_key)))
+            let gate = Arc::clone(&state.devices[device].gate);
+            Ok((id, LocalKey(local_key), RemoteKey(remote_key), gate))
         })?;
+        gate.pass();
         Ok(Self { context, id, mapping: ManuallyDrop::new(mapping), local_key, remote_key })
     }
 }

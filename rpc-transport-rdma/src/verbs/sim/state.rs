@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::agenda::{Agenda, Event, Nanos};
 use super::completion_queue::CompletionQueueState;
 use super::counters::{SimCensus, SimCounters};
 use super::faults::SimFaults;
+use super::hold::Gate;
 use super::network::SimDeviceConfig;
 use super::numbers::nanos;
 use super::receive_queue::ReceiveQueueState;
@@ -56,6 +58,8 @@ pub(super) struct DeviceState {
     pub(super) is_lost: bool,
     /// How many destructions of queue pairs will fail.
     pub(super) failing_destructions: u32,
+    /// What registrations pass.
+    pub(super) gate: Arc<Gate>,
 }
 
 /// An opening of a device.

@@ -1,0 +1,80 @@
+//! What farcall is measured against: each peer serves and calls the benchmark's service in its own
+//! way, as a worker of `farcall-bench`.
+//!
+//! What needs no library of its own (`std`, `mux`) stands in the harness, and so does everything
+//! that measures.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "capnp")]
+mod capnp_peer;
+mod tarpc_peer;
+mod tonic_peer;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand, ValueEnum};
+use farcall_benches::worker::{self, AllocationCounter};
+
+/// What Cap'n Proto's compiler makes of `schema/bench.capnp`.
+#[cfg(feature = "capnp")]
+#[allow(missing_docs, missing_debug_implementations, unreachable_pub, clippy::all)]
+#[allow(clippy::semicolon_if_nothing_returned, clippy::uninlined_format_args, clippy::unwrap_used)]
+mod bench_capnp {
+    include!(concat!(env!("OUT_DIR"), "/bench_capnp.rs"));
+}
+
+/// The peers.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Subject {
+    /// tonic as it comes.
+    Tonic,
+    /// tonic with windows and frames that suit large messages.
+    TonicTuned,
+    /// tarpc with bincode.
+    Tarpc,
+    /// Cap'n Proto's RPC.
+    #[cfg(feature = "capnp")]
+    Capnp,
+}
+
+#[derive(Debug, Parser)]
+#[command(about = "A worker of farcall-bench that is one of farcall's peers")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serves or calls, and is told by lines what to do.
+    Worker {
+        /// What serves or calls.
+        #[arg(long, value_enum)]
+        subject: Subject,
+        #[command(flatten)]
+        arguments: worker::Arguments,
+    },
+}
+
+/// Lives as the worker that the command line asks for.
+///
+/// # Errors
+///
+/// When it cannot serve or connect.
+pub fn run(counter: Option<AllocationCounter>) -> Result<()> {
+    let Command::Worker { subject, arguments } = Arguments::parse().command;
+    match subject {
+        Subject::Tonic => worker::run(&arguments, tonic_peer::Tonic::default(), counter),
+        Subject::TonicTuned => worker::run(&arguments, tonic_peer::Tonic::tuned(), counter),
+        Subject::Tarpc => worker::run(&arguments, tarpc_peer::Tarpc, counter),
+        #[cfg(feature = "capnp")]
+        Subject::Capnp => worker::run(&arguments, capnp_peer::Capnp, counter),
+    }
+}
+
+/// The longest answer: the harness asks for no more.
+const DOWNLOAD_LEN_MAX: usize = 64 << 20;
+
+/// The part of an address behind `tcp://`.
+fn host_and_port(address: &str) -> Result<&str> {
+    address.strip_prefix("tcp://").with_context(|| format!("{address}: only tcp:// is served here"))
+}

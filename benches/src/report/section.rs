@@ -1,0 +1,199 @@
+//! The tables, as Markdown, and what is to be drawn beside them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::columns::{self, Column};
+use super::plot::{self, Bar, Mark};
+use crate::figures::{Better, Figure, Group, Part, Results, goal, short};
+
+/// A drawing by the name of its file.
+type Drawings = Vec<(String, String)>;
+
+/// The section of the page, and the plots that it shows.
+pub(super) fn write(results: &Results) -> Result<(String, Drawings)> {
+    let mut text = String::new();
+    let mut drawings = Drawings::new();
+    let groups =
+        [(Group::Tcp, "tcp", "TCP over loopback"), (Group::Rdma, "rdma", "RDMA on Soft-RoCE")];
+    for (group, name, title) in groups {
+        let of_group =
+            |(number, _): &(&str, &Figure)| goal(number).is_some_and(|goal| goal.group == group);
+        let figures: Vec<(&str, &Figure)> = results.iter().filter(of_group).collect();
+        if figures.is_empty() {
+            continue;
+        }
+        writeln!(text, "### {title}\n\n{}\n", provenance(&figures))?;
+        let file = format!("goals-{name}.svg");
+        writeln!(text, "![How far each figure is from its aim](performance/{file})\n")?;
+        drawings.push((file, plot::marks(&marks(&figures))?));
+        goals_table(&mut text, &figures)?;
+        for (number, figure) in figures {
+            sides(&mut text, &mut drawings, number, figure)?;
+        }
+    }
+    Ok((text, drawings))
+}
+
+/// Of what and on what the figures were measured.
+fn provenance(figures: &[(&str, &Figure)]) -> String {
+    let all = |of: fn(&Figure) -> &String| {
+        let values: BTreeSet<&str> =
+            figures.iter().map(|(_, figure)| of(figure).as_str()).collect();
+        values.into_iter().collect::<Vec<_>>().join("; ")
+    };
+    let (commits, machines) = (all(|figure| &figure.commit), all(|figure| &figure.machine));
+    format!("Commit {commits}. Machine: {machines}.")
+}
+
+fn goals_table(text: &mut String, figures: &[(&str, &Figure)]) -> Result<()> {
+    writeln!(text, "| | figure | ship | aim | measured | range | stands at | unit |")?;
+    writeln!(text, "|---|---|--:|--:|--:|--:|---|---|")?;
+    for (number, figure) in figures {
+        for part in &figure.parts {
+            let sign = match part.better {
+                Better::Lower => "≤",
+                Better::Higher => "≥",
+            };
+            writeln!(
+                text,
+                "| {number} | {} | {sign} {} | {sign} {} | **{}** | {} to {} | {} | {} |",
+                titled(&figure.title, part),
+                short(part.ship),
+                short(part.aim),
+                short(part.value),
+                short(part.range[0]),
+                short(part.range[1]),
+                part.standing,
+                part.unit,
+            )?;
+        }
+    }
+    writeln!(text)?;
+    Ok(())
+}
+
+fn titled(title: &str, part: &Part) -> String {
+    if part.part.is_empty() { title.to_owned() } else { format!("{title}: {}", part.part) }
+}
+
+/// The tables and plots of a figure's sides.
+fn sides(text: &mut String, drawings: &mut Drawings, number: &str, figure: &Figure) -> Result<()> {
+    writeln!(text, "#### {number}: {}\n", figure.title)?;
+    let mut shown: Vec<&Part> = Vec::new();
+    for part in &figure.parts {
+        // Parts that are ratios of the same measurement show it once.
+        if shown.iter().any(|other| {
+            part.sides.keys().all(|side| other.sides.contains_key(side))
+                && part.sides.iter().all(|(side, values)| other.sides[side] == *values)
+        }) {
+            continue;
+        }
+        shown.push(part);
+        let columns = columns::present(part.sides.values());
+        if columns.is_empty() {
+            continue;
+        }
+        sides_table(text, &columns, part)?;
+        let plotted = columns::plotted(number);
+        let bars: Vec<Bar> = bars(part, plotted);
+        if bars.len() > 1 {
+            let suffix = part.part.replace(' ', "-").to_lowercase();
+            let file = format!("{number}{}{suffix}.svg", if suffix.is_empty() { "" } else { "-" });
+            writeln!(text, "![{}](performance/{file})\n", plotted.heading)?;
+            let title = format!("{number}: {}", titled(plotted.heading, part));
+            drawings.push((file, plot::bars(&title, &bars)?));
+        }
+    }
+    Ok(())
+}
+
+fn sides_table(text: &mut String, columns: &[Column], part: &Part) -> Result<()> {
+    let headings: Vec<&str> = columns.iter().map(|column| column.heading).collect();
+    writeln!(text, "| {} | {} |", part.part, headings.join(" | "))?;
+    writeln!(text, "|---|{}", "--:|".repeat(columns.len()))?;
+    for (side, values) in &part.sides {
+        let cell = |column: &Column| values.get(column.name).map_or(String::new(), |&v| short(v));
+        let cells: Vec<String> = columns.iter().map(cell).collect();
+        writeln!(text, "| {side} | {} |", cells.join(" | "))?;
+    }
+    writeln!(text)?;
+    Ok(())
+}
+
+fn bars(part: &Part, column: Column) -> Vec<Bar> {
+    let value = |(side, values): (&String, &std::collections::BTreeMap<String, f64>)| {
+        let value = *values.get(column.name)?;
+        Some(Bar { label: side.clone(), value, shown: short(value) })
+    };
+    part.sides.iter().filter_map(value).collect()
+}
+
+/// How many times as good as their aims the parts are. Those that aim at nothing have no multiples.
+fn marks(figures: &[(&str, &Figure)]) -> Vec<Mark> {
+    let parts = figures
+        .iter()
+        .flat_map(|(number, figure)| figure.parts.iter().map(move |part| (number, part)));
+    parts
+        .filter(|(_, part)| part.aim > 0.0)
+        .map(|(number, part)| {
+            let good = |value: f64| match part.better {
+                Better::Lower => part.aim / value,
+                Better::Higher => value / part.aim,
+            };
+            let ends = [good(part.range[0]), good(part.range[1])];
+            Mark {
+                label: format!("{number} {}", part.part).trim_end().to_owned(),
+                least: ends[0].min(ends[1]),
+                value: good(part.value),
+                most: ends[0].max(ends[1]),
+                ship: good(part.ship),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::Sides;
+
+    fn results() -> Results {
+        let goal = goal("T3").unwrap();
+        let side = |rate| [("calls_per_s".to_owned(), rate)].into();
+        let sides = Sides::from([("farcall".into(), side(20.0)), ("tonic".into(), side(2.0))]);
+        let part = |index: usize, value| {
+            Part::new(&goal.parts[index], vec![value], sides.clone()).unwrap()
+        };
+        let figure = Figure::new(goal, vec![part(0, 10.0), part(1, 4.0)], "abc", "a machine");
+        let mut results = Results::default();
+        results.put("T3", figure.unwrap());
+        results
+    }
+
+    #[test]
+    fn goals_and_sides_have_their_tables() {
+        let (text, drawings) = write(&results()).unwrap();
+        assert!(text.contains("Commit abc. Machine: a machine."), "{text}");
+        let row = "| ≥ 8.00 | ≥ 20.0 | **10.0** | 10.0 to 10.0 | ship | ratio to tonic |";
+        assert!(text.contains(row), "{text}");
+        assert_eq!(text.matches("| farcall | 20.0 |").count(), 1, "{text}");
+        assert!(!text.contains("RDMA"));
+        let names: Vec<&str> = drawings.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["goals-tcp.svg", "T3-over-tonic.svg"]);
+        for name in names {
+            assert!(text.contains(&format!("(performance/{name})")));
+        }
+    }
+
+    #[test]
+    fn marks_say_how_good_whatever_the_direction() {
+        let results = results();
+        let figures: Vec<_> = results.iter().collect();
+        let marks = marks(&figures);
+        assert_eq!((marks[0].value, marks[0].ship), (0.5, 0.4));
+        assert_eq!(marks[1].label, "T3 over tarpc");
+    }
+}

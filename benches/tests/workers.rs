@@ -1,0 +1,66 @@
+//! Pairs of workers, as the driver starts them.
+
+use std::path::Path;
+
+use farcall_benches::driver::{Pair, Setting, Side};
+use farcall_benches::worker::{Load, Operation, Span};
+
+fn side(subject: &str, address: &str) -> Side {
+    let program = Path::new(env!("CARGO_BIN_EXE_farcall-bench"));
+    Side::new(subject, program, address).with_arguments(&["--subject", subject])
+}
+
+/// Runs some calls of each kind and looks at what is told of them.
+fn check(side: &Side, operations: &[Operation]) {
+    for setting in [Setting::one_core(), Setting::free().with_connections(2)] {
+        let mut pair = Pair::start(side, &setting).expect("a pair that starts");
+        for &operation in operations {
+            let load = Load::new(operation, 1 << 10, Span::Calls(40)).with_in_flight(4);
+            let sample = pair.load(&load).expect("calls that work");
+            assert_eq!(sample.client.count, 40, "{operation:?} of {}", pair.name());
+            assert!(sample.client.seconds > 0.0);
+        }
+    }
+}
+
+const CALLS: &[Operation] = &[Operation::Echo, Operation::Upload, Operation::Download];
+
+#[test]
+fn farcall_makes_every_kind_of_call_over_every_path_of_a_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = format!("unix://{}/bench", folder.path().display());
+    for address in ["tcp://127.0.0.1:0", &socket, "inproc://bench-test"] {
+        check(&side("farcall", address), &[CALLS, &[Operation::Feed]].concat());
+    }
+}
+
+#[test]
+fn the_floor_makes_every_kind_of_call() {
+    check(&side("std", "tcp://127.0.0.1:0"), CALLS);
+    let mut pair = Pair::start(&side("std", "tcp://127.0.0.1:0"), &Setting::one_core()).unwrap();
+    let sample = pair.load(&Load::new(Operation::Feed, 1 << 10, Span::Calls(40))).unwrap();
+    assert_eq!((sample.client.count, sample.client.p50_us), (40, 0.0));
+}
+
+#[test]
+fn the_bare_echo_makes_calls_and_says_that_it_has_no_streams() {
+    check(&side("mux", "tcp://127.0.0.1:0"), CALLS);
+    let mut pair = Pair::start(&side("mux", "tcp://127.0.0.1:0"), &Setting::one_core()).unwrap();
+    let error = pair.load(&Load::new(Operation::Feed, 64, Span::Calls(1))).unwrap_err();
+    assert!(error.to_string().contains("no streams"), "{error}");
+}
+
+#[test]
+fn idle_connections_are_held_beside_those_in_use() {
+    let mut pair = Pair::start(&side("farcall", "tcp://127.0.0.1:0"), &Setting::free()).unwrap();
+    pair.hold(8).unwrap();
+    let load = Load::new(Operation::Echo, 64, Span::Millis(20)).with_beside(1 << 20);
+    assert!(pair.load(&load).unwrap().client.count > 0);
+    assert!(pair.server_usage().unwrap().is_some());
+}
+
+#[test]
+fn a_server_that_cannot_listen_is_an_error() {
+    let error = Pair::start(&side("std", "quic://127.0.0.1:0"), &Setting::free()).unwrap_err();
+    assert!(error.to_string().contains("the server of std ended"), "{error}");
+}

@@ -1,0 +1,67 @@
+//! Several lanes from end to end, on a simulated device: calls of all sizes over connections that
+//! are spread over them, and lanes that are used again.
+
+// Clippy's exemption for tests does not reach their helpers.
+#![allow(clippy::unwrap_used)]
+
+mod lanes;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use farcall::sim::{SimCensus, SimNetwork};
+use farcall::{Config, RdmaConfig, Server};
+use farcall_suite::Probe;
+use farcall_suite::proto::probe_rpc::ProbeService;
+use tokio::sync::oneshot;
+
+/// The bound on the test.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const LANES: u16 = 3;
+
+fn config(network: &SimNetwork) -> Config {
+    let mut rdma = RdmaConfig::default();
+    rdma.lanes = LANES;
+    Config::default().with_rdma(rdma).with_simulated_rdma(network)
+}
+
+async fn run(network: &SimNetwork) {
+    let (server, client) = (config(network), config(network));
+    let endpoint = farcall::bind_with("rdma://127.0.0.1:0", &server).await.unwrap();
+    let address = endpoint.address().to_string();
+    let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
+    let serving = endpoint.configure(builder).build();
+    let (shutdown, shut_down) = oneshot::channel::<()>();
+    let serving = tokio::spawn(async move {
+        serving.serve_until(endpoint, async { drop(shut_down.await) }).await
+    });
+    for _ in 0..2 {
+        lanes::spread(&address, &server, &client, LANES.into()).await.unwrap();
+        // Both sides' lanes stay, and the next connections go to where the fewest are.
+        while [&server, &client]
+            .iter()
+            .any(|side| side.rdma_lanes().iter().any(|lane| lane.connection_count > 0))
+        {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(network.census().completion_queues, 2 * usize::from(LANES));
+    }
+    drop(shutdown);
+    serving.await.unwrap().unwrap();
+}
+
+#[test]
+fn connections_are_spread_over_lanes_and_all_of_them_work() {
+    let network = SimNetwork::new(1);
+    network.panic_on_violation();
+    network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        tokio::time::timeout(LIMIT, run(&network)).await.expect("the test ends in time");
+    });
+    runtime.shutdown_timeout(LIMIT);
+    assert_eq!(network.violations(), []);
+    assert_eq!(network.census(), SimCensus::default(), "something is left on the device");
+}

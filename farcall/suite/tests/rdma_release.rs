@@ -1,0 +1,88 @@
+//! What an application keeps of a simulated device that is gone: nothing by a channel that nobody
+//! uses, and what it was given by a message that it keeps.
+
+// Clippy's exemption for tests does not reach their helpers.
+#![allow(clippy::unwrap_used)]
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use farcall::sim::{SimCensus, SimDevice, SimLoss, SimNetwork};
+use farcall::{Channel, Config, RdmaConfig, Server};
+use farcall_suite::Probe;
+use farcall_suite::proto::ProduceRequest;
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+
+/// The bound on every wait.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// After how long a message that is kept is told of.
+const WARN_AFTER: Duration = Duration::from_millis(20);
+
+/// A server on a device of its own, and a channel to it by another.
+struct Rig {
+    network: SimNetwork,
+    device: SimDevice,
+    client: Config,
+    channel: Channel,
+    _server: Config,
+}
+
+impl Rig {
+    async fn new() -> Self {
+        let network = SimNetwork::new(1);
+        let device = network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
+        let mut rdma = RdmaConfig::default();
+        rdma.lease_warn_after = WARN_AFTER;
+        let config = || Config::default().with_rdma(rdma.clone()).with_simulated_rdma(&network);
+        let (server, client) = (config(), config());
+        let endpoint = farcall::bind_with("rdma://127.0.0.1:0", &server).await.unwrap();
+        let address = endpoint.address().to_string();
+        let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
+        let serving = endpoint.configure(builder).build();
+        tokio::spawn(async move { serving.serve(endpoint).await });
+        let channel = farcall::connect_with(&address, &client).await.unwrap();
+        Self { network, device, client, channel, _server: server }
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let looking = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let looked = tokio::time::timeout(LIMIT, looking).await;
+        looked.unwrap_or_else(|_| panic!("{what}; left: {:?}", self.network.census()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_channel_that_nobody_uses_keeps_nothing_of_a_device_that_is_gone() {
+    let rig = Rig::new().await;
+    assert_eq!(rig.channel.info().unwrap().transport, "rdma");
+    rig.device.lose(SimLoss::Flushed);
+    rig.until("nothing is left", || rig.network.census() == SimCensus::default()).await;
+    assert!(rig.channel.info().is_none());
+    assert!(rig.channel.path().broken.is_some(), "what it died of is known without a call");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_kept_keeps_the_device_and_is_told_of() {
+    let rig = Rig::new().await;
+    let stub = ProbeStub::new(rig.channel.clone());
+    let request = ProduceRequest { seed: 1, len: 100_000 };
+    let kept = stub.produce(request).await.unwrap().into_inner().payload;
+    rig.until("the word on the lease", || {
+        rig.client.rdma_lanes().iter().any(|lane| lane.leases.overdue_count == 1)
+    })
+    .await;
+    rig.device.lose(SimLoss::Flushed);
+    rig.until("what the message keeps alone", || {
+        let SimCensus { contexts, regions, queue_pairs, .. } = rig.network.census();
+        (contexts, regions, queue_pairs) == (1, 1, 0)
+    })
+    .await;
+    assert!(kept == farcall_suite::payload(1, 100_000), "it is readable all the same");
+    drop(kept);
+    rig.until("nothing is left", || rig.network.census() == SimCensus::default()).await;
+}

@@ -1,0 +1,115 @@
+//! How a pool comes by a block: one that is free, or of a slab that is registered for it.
+//!
+//! Here because a limit on what may be pinned has two answers, which everybody who takes a buffer
+//! needs: first one registers beside others, and who is told that nothing more can be pinned tries
+//! again alone, when what is there can be known exactly (see `lock_group`).
+
+use std::sync::Arc;
+
+use super::lock_group::Manner;
+use super::registration::{Refusal, Registration};
+use super::size_class::SizeClass;
+use super::slab_table::Block;
+use super::{Access, Region, RegionPool};
+
+/// The longest buffer that is cut from a slab.
+const CUT_LEN_MAX: usize = 64 << 10;
+
+/// The longest slab that is cut: registering it takes about 60 us.
+const SLAB_LEN_MAX: usize = super::registration::REGISTER_IN_PLACE_LEN_MAX;
+
+/// What a table has to say to somebody who wants a block.
+enum Next {
+    /// There is one.
+    Block(Block<Region>),
+    /// A slab has to be registered first.
+    Register(Registration),
+    /// Blocks in use leave no room for one.
+    Full,
+}
+
+impl RegionPool {
+    /// A block for somebody who holds permits for it. Waits only for those who register now.
+    pub(super) async fn grow(
+        self: &Arc<Self>,
+        class: SizeClass,
+        mut manner: Manner,
+    ) -> Result<Block<Region>, Refusal> {
+        loop {
+            if let Some(block) = self.table().pop(class) {
+                return Ok(block);
+            }
+            let turn = self.group().turn(manner).await;
+            let registered = match self.next(class) {
+                Next::Block(block) => return Ok(block),
+                Next::Full => return Err(Refusal::Full),
+                Next::Register(registration) => registration.run_where_it_may(turn).await,
+            };
+            match registered {
+                // Taken while the turn lasts.
+                Ok(_turn) => match self.table().pop(class) {
+                    Some(block) => return Ok(block),
+                    None => continue,
+                },
+                Err(refusal) => manner = self.give_up(manner, refusal)?,
+            }
+        }
+    }
+
+    /// As [`RegionPool::grow`] for who cannot wait, and registers at most `len_max` bytes.
+    pub(super) fn try_grow(
+        self: &Arc<Self>,
+        class: SizeClass,
+        len_max: usize,
+    ) -> Result<Block<Region>, Refusal> {
+        let mut manner = Manner::Beside;
+        loop {
+            let registration = match self.next(class) {
+                Next::Block(block) => return Ok(block),
+                Next::Register(registration) if registration.len() <= len_max => registration,
+                Next::Register(_) | Next::Full => return Err(Refusal::Full),
+            };
+            let turn = self.group().try_turn(manner).ok_or(Refusal::Full)?;
+            match registration.run(turn) {
+                Ok(_turn) => match self.table().pop(class) {
+                    Some(block) => return Ok(block),
+                    None => continue,
+                },
+                Err(refusal) => manner = self.give_up(manner, refusal)?,
+            }
+        }
+    }
+
+    /// What to try after a refusal, if there is anything.
+    fn give_up(&self, manner: Manner, refusal: Refusal) -> Result<Manner, Refusal> {
+        if manner == Manner::Alone || !refusal.is_over_lock_limit() {
+            return Err(refusal);
+        }
+        // Its room may be what somebody waits for. Once for each who asks, so it ends.
+        self.group().freed.notify_waiters();
+        Ok(Manner::Alone)
+    }
+
+    /// A block of the class, or the way to one.
+    fn next(self: &Arc<Self>, class: SizeClass) -> Next {
+        let planned = {
+            let mut table = self.table();
+            match table.pop(class) {
+                Some(block) => return Next::Block(block),
+                None => table.plan(class, self.blocks_max(class)),
+            }
+        };
+        // Deregistering is slow, so the lock is not held while what was evicted is dropped.
+        let Some((plan, _evicted)) = planned else { return Next::Full };
+        Next::Register(Registration::new(Arc::clone(self), plan))
+    }
+
+    /// How many blocks a slab of the class may have.
+    fn blocks_max(&self, class: SizeClass) -> u32 {
+        // A peer that may read one buffer by a key may read all of what the key opens.
+        if self.access() == Access::Source || class.bytes() > CUT_LEN_MAX {
+            return 1;
+        }
+        u32::try_from(SLAB_LEN_MAX / class.bytes()).unwrap_or(1)
+    }
+}
