@@ -10,7 +10,8 @@ pub struct Limits {
     /// The longest message accepted, in bytes of its protobuf encoding.
     ///
     /// 4 MiB by default, as gRPC and tonic have it, so that a service moved to farcall accepts
-    /// neither less nor, unasked, more than before.
+    /// neither less nor, unasked, more than before. It may be beyond 4 GiB where the other limits
+    /// and the memory are; one message of a stream has 1 GiB at most, whatever this says.
     pub message_len_max: u64,
     /// The most bytes of metadata accepted with one request or response, trailers included.
     ///

@@ -4,6 +4,7 @@ use tonic::Status;
 
 use crate::Limits;
 use crate::calls::receiving::OverBudget;
+use crate::calls::window::MESSAGE_LEN_MAX;
 use crate::transport::{CloseReason, TransportError, Withheld};
 use crate::wire::{FrameHeader, FrameKind};
 
@@ -21,6 +22,23 @@ pub(crate) fn check_message(
     Err(Status::resource_exhausted(format!(
         "the {what}'s message of {len} bytes is over the {whose} limit of {max} \
          (limits.message_len_max)"
+    )))
+}
+
+/// Checks the length of a message of a stream, which a window has to be able to count too.
+pub(crate) fn check_stream_message(
+    what: &str,
+    len: u64,
+    whose: &str,
+    limits: &Limits,
+) -> Result<(), Status> {
+    check_message(what, len, whose, limits)?;
+    if len <= MESSAGE_LEN_MAX {
+        return Ok(());
+    }
+    Err(Status::resource_exhausted(format!(
+        "the {what}'s message of {len} bytes is over the {MESSAGE_LEN_MAX} that one message of a \
+         stream may have; messages of calls without streams may be longer"
     )))
 }
 
@@ -49,11 +67,13 @@ pub(crate) fn check_incoming(
     limits: &Limits,
 ) -> Result<(), Status> {
     // A frame of a stream holds a message with its length, or short ones up to a bound.
-    let extra = match header.kind {
-        FrameKind::Messages => crate::stream::MESSAGES_EXTRA,
-        _ => 0,
-    };
-    check_message(what, header.message_len.saturating_sub(extra), whose, limits)?;
+    match header.kind {
+        FrameKind::Messages => {
+            let len = header.message_len.saturating_sub(crate::stream::MESSAGES_EXTRA);
+            check_stream_message(what, len, whose, limits)?;
+        }
+        _ => check_message(what, header.message_len, whose, limits)?,
+    }
     check_metadata(what, header.metadata_len as usize, whose, limits).map(drop)
 }
 
@@ -115,5 +135,23 @@ pub(crate) fn unsendable(error: &TransportError) -> Status {
     match error {
         TransportError::Closed { reason } => closed(reason),
         other => Status::resource_exhausted(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_beyond_four_gibibytes_is_kept_and_streams_have_their_own() {
+        let limits = Limits { message_len_max: 6 << 30, ..Limits::default() };
+        let whose = "server's";
+        assert!(check_message("request", 5 << 30, whose, &limits).is_ok());
+        let over = check_message("request", 7 << 30, whose, &limits).unwrap_err();
+        assert!(over.message().contains("limit of 6442450944"), "{over}");
+        assert!(check_stream_message("request", 1 << 30, whose, &limits).is_ok());
+        let long = check_stream_message("request", 5 << 30, whose, &limits).unwrap_err();
+        assert_eq!(long.code(), tonic::Code::ResourceExhausted);
+        assert!(long.message().contains("5368709120 bytes"), "{long}");
     }
 }

@@ -9,7 +9,7 @@ use super::*;
 use crate::bootstrap::watch;
 
 /// A byte stream inside the process, as the bootstrap.
-struct Stream(tokio::io::DuplexStream);
+pub(super) struct Stream(pub(super) tokio::io::DuplexStream);
 
 impl AsyncRead for Stream {
     fn poll_read(

@@ -149,6 +149,40 @@ async fn what_has_no_memory_in_time_is_refused_and_the_limit_is_named() {
 }
 
 #[tokio::test]
+async fn an_offer_beyond_four_gibibytes_is_refused_and_the_limit_is_named() {
+    let rig = Rig::new();
+    let (end, told) = rig.open();
+    for (transfer, len) in [(3, 5 << 30), (4, u64::from(u32::MAX) + 1), (5, 1 << 45)] {
+        end.offer(transfer, &[len], len);
+        until("the refusal", || told.withheld.lock().unwrap().len() == transfer as usize - 2).await;
+        let withheld = told.withheld.lock().unwrap().last().cloned();
+        let Some(Withheld::NoMemory(words)) = withheld else { panic!("{withheld:?}") };
+        let (length, knob) = (format!("{len} bytes"), "(rdma.sink_bytes_max)");
+        assert!(words.contains(&length) && words.contains(knob), "{words}");
+    }
+    frame_arrives(&end, &told, b"after it").await;
+    assert_eq!(reads(&end), vec![]);
+}
+
+#[tokio::test]
+async fn a_frame_beyond_four_gibibytes_is_refused_to_its_sender_by_name() {
+    use rpc_core::transport::Transport;
+
+    let rig = Rig::new();
+    let (end, _told) = rig.open();
+    let lane = Arc::clone(&end.joined.lane);
+    let (_peer, stream) = tokio::io::duplex(1);
+    let bootstrap = Box::new(super::beside_a_bootstrap::Stream(stream));
+    let transport = RdmaTransport::new(Arc::clone(end.connection()), bootstrap, lane);
+    let len = 5 << 30;
+    for refused in [transport.try_reserve(len).map(drop), transport.reserve(len).await.map(drop)] {
+        let words = refused.expect_err("the pool has 512 MiB").to_string();
+        assert!(words.contains("rdma.source_bytes_max"), "{words}");
+        assert!(words.contains("5368709120 bytes"), "{words}");
+    }
+}
+
+#[tokio::test]
 async fn a_cancel_of_what_is_over_is_ignored() {
     let rig = Rig::new();
     let (end, told) = rig.open();

@@ -352,6 +352,33 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_frame_beyond_four_gibibytes_is_read_whole() {
+        const CHUNK: u32 = 1 << 26;
+        let now = Instant::now();
+        let mut puller = Puller::new(16, CHUNK);
+        let lens = [1, 5 << 30, (4 << 30) + 7];
+        let segments: Vec<_> = lens.iter().map(|len| (1 << 40, *len)).collect();
+        puller.accept(1, wanted(1, &segments)).unwrap();
+        assert!(puller.begin(1, ()));
+        let (mut read, mut ended) = (0u64, None);
+        while ended.is_none() {
+            while let Some(chunk) = puller.next_chunk(now) {
+                assert_eq!(chunk.offset as u64, read);
+                assert!(chunk.len <= CHUNK);
+                let of_segment = match read {
+                    0 => 0,
+                    _ if read <= 5 << 30 => read - 1,
+                    _ => read - 1 - (5 << 30),
+                };
+                assert_eq!(chunk.remote.address, (1 << 40) + of_segment);
+                read += u64::from(chunk.len);
+            }
+            ended = puller.handle_read();
+        }
+        assert_eq!((read, ended.map(outcome)), (lens.iter().sum(), Some((1, Outcome::Whole))));
+    }
+
     proptest! {
         #[test]
         fn every_byte_is_read_once_and_every_transfer_ends_once(

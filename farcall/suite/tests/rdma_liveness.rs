@@ -7,14 +7,18 @@
 //! network card is left alone.
 
 mod cable;
+mod noticing;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cable::Cable;
 use farcall::{Channel, Code, Config, Keepalive, Server, Status};
+use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
-use farcall_suite::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
-use farcall_suite::{Event, Probe, Watch};
+use farcall_suite::{Probe, Watch};
+use noticing::{
+    both_notice, call_in_flight, ended, handler_is_dropped, stream_in_progress, within,
+};
 use tokio::task::JoinHandle;
 
 const KEEPALIVE: Keepalive =
@@ -23,9 +27,6 @@ const KEEPALIVE: Keepalive =
 /// What the documentation of [`Keepalive`] promises, 5 s for a queue pair that does not drain, and
 /// as much again for emulated processors.
 const BOUND: Duration = Duration::from_secs(2 * (2 + 2 + 5));
-
-/// The bound on every other wait.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// Between two looks at a condition that nothing announces.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
@@ -77,30 +78,8 @@ impl Rig {
         let local = channel.info().and_then(|info| info.addresses.local).expect("an address");
         let cable = Cable::of(local.ip()).expect("a virtual cable");
         cable.pull();
-        let start = Instant::now();
-        let client = async {
-            until(|| channel.info().is_none()).await;
-            start.elapsed()
-        };
-        let server = async {
-            until(|| self.server.connections().is_empty()).await;
-            start.elapsed()
-        };
-        let both = async { tokio::join!(client, server) };
-        let (client, server) = tokio::time::timeout(BOUND, both).await.expect("both ends notice");
-        println!("{what}: the client noticed after {client:?}, the server after {server:?}");
+        both_notice(what, channel, &self.server, BOUND).await;
     }
-}
-
-async fn until(holds: impl Fn() -> bool) {
-    while !holds() {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
-}
-
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let result = tokio::time::timeout(LIMIT, future).await;
-    result.unwrap_or_else(|_| panic!("{what} did not happen within {LIMIT:?}"))
 }
 
 fn check_unavailable(status: &Status) {
@@ -124,43 +103,26 @@ async fn both_ends_notice_a_dead_cable() {
         return;
     }
     rig.pull(&channel, "idle").await;
-    call_in_flight(&mut rig).await;
-    stream_in_progress(&rig).await;
+    with_a_call(&mut rig).await;
+    with_a_stream(&rig).await;
     large_call(&rig).await;
     drop(rig.connect().await);
     rig.serving.abort();
 }
 
-async fn call_in_flight(rig: &mut Rig) {
+async fn with_a_call(rig: &mut Rig) {
     let (channel, stub) = rig.connect().await;
-    let call =
-        tokio::spawn(async move { stub.park(ParkRequest { tag: 1, ..Default::default() }).await });
-    assert_eq!(within("the handler", rig.watch.next()).await, Some(Event::Entered(1)));
+    let call = call_in_flight(&stub, &mut rig.watch).await;
     rig.pull(&channel, "a call in flight").await;
-    let ended = within("the end of the call", call).await.expect("no panic");
-    check_unavailable(&ended.expect_err("nobody could answer"));
-    assert_eq!(within("the handler", rig.watch.next()).await, Some(Event::Dropped(1)));
+    check_unavailable(&ended(call).await);
+    handler_is_dropped(&mut rig.watch).await;
 }
 
-async fn stream_in_progress(rig: &Rig) {
+async fn with_a_stream(rig: &Rig) {
     let (channel, stub) = rig.connect().await;
-    let message = ProduceRequest { seed: 1, len: 1000 };
-    let request =
-        DownloadRequest { messages: vec![message], rounds: u32::MAX, ..Default::default() };
-    let mut stream = within("a stream", stub.download(request)).await.expect("one").into_inner();
-    for _ in 0..10 {
-        let message = within("a message", stream.message()).await.expect("the stream goes on");
-        assert!(message.is_some(), "the stream has an end");
-    }
-    let reading = tokio::spawn(async move {
-        loop {
-            if let Err(status) = stream.message().await {
-                return status;
-            }
-        }
-    });
+    let reading = stream_in_progress(&stub).await;
     rig.pull(&channel, "a stream in progress").await;
-    check_unavailable(&within("the end of the stream", reading).await.expect("no panic"));
+    check_unavailable(&ended(reading).await);
 }
 
 /// Calls whose payloads are being read by the other side's device.
@@ -176,5 +138,5 @@ async fn large_call(rig: &Rig) {
         }
     });
     rig.pull(&channel, "large calls").await;
-    check_unavailable(&within("the end of the calls", calls).await.expect("no panic"));
+    check_unavailable(&ended(calls).await);
 }

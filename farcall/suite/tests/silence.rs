@@ -2,14 +2,18 @@
 //! whatever was going on. Nothing but pings can find that out: no socket ever fails.
 
 mod hop;
+mod noticing;
 
 use std::time::{Duration, Instant};
 
 use farcall::{Channel, Code, Config, Keepalive, Server, Status};
+use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
-use farcall_suite::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
-use farcall_suite::{Event, Probe, Watch};
+use farcall_suite::{Probe, Watch};
 use hop::Hop;
+use noticing::{
+    both_notice, call_in_flight, ended, handler_is_dropped, stream_in_progress, within,
+};
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -18,12 +22,6 @@ const KEEPALIVE: Keepalive =
 
 /// What the documentation of [`Keepalive`] promises, and as much again for a busy machine.
 const BOUND: Duration = Duration::from_millis(2 * (2 * 300 + 600));
-
-/// The bound on every other wait.
-const LIMIT: Duration = Duration::from_secs(30);
-
-/// Between two looks at a condition that nothing announces.
-const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 struct Rig {
     server: Server,
@@ -55,18 +53,7 @@ impl Rig {
     /// Swallows everything from now on, and waits until both ends have noticed.
     async fn swallow(&self, what: &str) {
         self.hop.swallow();
-        let start = Instant::now();
-        let client = async {
-            until(|| self.channel.info().is_none()).await;
-            start.elapsed()
-        };
-        let server = async {
-            until(|| self.server.connections().is_empty()).await;
-            start.elapsed()
-        };
-        let both = async { tokio::join!(client, server) };
-        let (client, server) = tokio::time::timeout(BOUND, both).await.expect("both ends notice");
-        println!("{what}: the client noticed after {client:?}, the server after {server:?}");
+        both_notice(what, &self.channel, &self.server, BOUND).await;
     }
 }
 
@@ -74,17 +61,6 @@ impl Drop for Rig {
     fn drop(&mut self) {
         self.serving.abort();
     }
-}
-
-async fn until(holds: impl Fn() -> bool) {
-    while !holds() {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
-}
-
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let result = tokio::time::timeout(LIMIT, future).await;
-    result.unwrap_or_else(|_| panic!("{what} did not happen within {LIMIT:?}"))
 }
 
 fn check_silent(status: &Status) {
@@ -100,15 +76,10 @@ async fn on_an_idle_connection() {
 #[tokio::test]
 async fn with_a_call_in_flight() {
     let mut rig = Rig::start().await;
-    let stub = rig.stub.clone();
-    let call =
-        tokio::spawn(async move { stub.park(ParkRequest { tag: 1, ..Default::default() }).await });
-    assert_eq!(within("the handler", rig.watch.next()).await, Some(Event::Entered(1)));
+    let call = call_in_flight(&rig.stub, &mut rig.watch).await;
     rig.swallow("a call in flight").await;
-    let ended = within("the end of the call", call).await.expect("no panic");
-    check_silent(&ended.expect_err("nobody could answer"));
-    // The server does not work for somebody who is gone.
-    assert_eq!(within("the handler", rig.watch.next()).await, Some(Event::Dropped(1)));
+    check_silent(&ended(call).await);
+    handler_is_dropped(&mut rig.watch).await;
 }
 
 /// The client never stops calling: what it sends is no sign of life.
@@ -130,23 +101,9 @@ async fn with_calls_that_go_on() {
 #[tokio::test]
 async fn with_a_stream_in_progress() {
     let rig = Rig::start().await;
-    let message = ProduceRequest { seed: 1, len: 1000 };
-    let request =
-        DownloadRequest { messages: vec![message], rounds: u32::MAX, ..Default::default() };
-    let mut stream = rig.stub.download(request).await.expect("a stream").into_inner();
-    for _ in 0..10 {
-        let message = within("a message", stream.message()).await.expect("the stream goes on");
-        assert!(message.is_some(), "the stream has an end");
-    }
-    let reading = tokio::spawn(async move {
-        loop {
-            if let Err(status) = stream.message().await {
-                return status;
-            }
-        }
-    });
+    let reading = stream_in_progress(&rig.stub).await;
     rig.swallow("a stream in progress").await;
-    check_silent(&within("the end of the stream", reading).await.expect("no panic"));
+    check_silent(&ended(reading).await);
 }
 
 /// A link that lets little through at a time is alive: nobody is cut off, although a frame takes

@@ -7,6 +7,10 @@
 
 use crate::wire::ProtocolError;
 
+/// The longest message of a stream: counts are compared by their distance, and with a window of at
+/// most as much again no two that are compared are half of 2^32 apart.
+pub const MESSAGE_LEN_MAX: u64 = 1 << 30;
+
 /// How much one direction of a stream may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
@@ -178,6 +182,27 @@ mod tests {
         assert!(long.is_open());
         long.handle_grant(Counts { messages: 4, bytes: 100 });
         assert!(long.is_open(), "a late grant takes nothing back");
+    }
+
+    #[test]
+    fn the_longest_message_closes_the_widest_window_until_it_was_read() {
+        let len = usize::try_from(MESSAGE_LEN_MAX).unwrap();
+        for bytes in [1, 256 << 10, 1 << 30] {
+            let window = Window { messages: 10, bytes };
+            let (mut sender, mut receiver) = (SendWindow::new(window), ReceiveWindow::new(window));
+            for _ in 0..10 {
+                assert!(sender.is_open());
+                sender.send(len);
+                assert!(!sender.is_open(), "a window of {bytes}");
+                receiver.receive(len).unwrap();
+                assert!(receiver.receive(1).is_err());
+                sender.handle_grant(receiver.consume(len).unwrap());
+            }
+        }
+        // Which is why a longer one is refused: it would look like a window that is open.
+        let mut sender = SendWindow::new(Window { messages: 10, bytes: 1 });
+        sender.send(3 * len);
+        assert!(sender.is_open());
     }
 
     #[test]

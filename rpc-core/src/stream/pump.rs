@@ -58,7 +58,7 @@ where
         };
         let Some(message) = item.transpose()? else { return Ok(()) };
         let len = message.encoded_len();
-        refusal::check_message(what, len as u64, whose, writer.peer_limits())?;
+        refusal::check_stream_message(what, len as u64, whose, writer.peer_limits())?;
         window.send(len).await;
         batch.push(message);
         let mut is_ended = false;

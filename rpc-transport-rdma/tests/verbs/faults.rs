@@ -168,6 +168,7 @@ async fn harmless_faults_come_and_nobody_above_notices() {
             counters.lost,
             counters.timeouts,
             counters.receiver_not_ready,
+            counters.retransmissions,
             counters.late_writes,
             counters.reordered_completions,
             counters.refused_posts,
@@ -231,6 +232,113 @@ async fn a_queue_pair_that_cannot_be_destroyed_keeps_its_memory() {
     drop(ends);
     assert_eq!(slots.available(), slots.count() as usize - 4);
     assert_eq!(network.census().queue_pairs, 1);
+}
+
+/// The last and the sum of what 50 messages take, which are sent one after the other.
+async fn one_after_the_other(faults: SimFaults) -> (SimNetwork, Duration) {
+    let (network, _devices, ports) = simulated(8);
+    network.set_faults(faults);
+    let mut ends = connected(&ports);
+    let start = Instant::now();
+    for round in 1..=50 {
+        send(&mut ends[0], 1);
+        pass_until(&mut ends, |ends| ends[1].messages.len() == round && ends[0].done.len() == 1)
+            .await;
+        assert_eq!(statuses(&ends[0]), []);
+        ends[0].done.clear();
+    }
+    (network, start.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_again_at_once_comes_later_and_in_order() {
+    let (_, plain) = one_after_the_other(SimFaults::default()).await;
+    let mut faults = SimFaults::default();
+    faults.retransmission = 1.0;
+    faults.retransmission_delay_max = Duration::from_millis(20);
+    let (network, late) = one_after_the_other(faults).await;
+    let counters = network.counters();
+    assert_eq!((counters.retransmissions, counters.timeouts), (50, 0));
+    // Ten milliseconds each on average.
+    assert!(late > plain + Duration::from_millis(250), "{plain:?} and {late:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_lost_again_and_again_ends_the_queue_pair_after_all_retries() {
+    let (network, _devices, ports) = simulated(9);
+    let options = ConnectOptions { timeout: 14, retry_count: 3, ..Default::default() };
+    let mut ends = connected_with(&ports, Sizes::default(), &options);
+    let mut faults = SimFaults::default();
+    faults.packet_loss = 1.0;
+    network.set_faults(faults);
+    send(&mut ends[0], 2);
+    pass_until(&mut ends, |ends| ends[0].done.len() == 2).await;
+    assert_eq!(statuses(&ends[0])[0], WorkStatus::RetryExceeded);
+    let counters = network.counters();
+    assert_eq!((counters.timeouts, counters.messages), (3, 0));
+    assert!(counters.lost >= 4, "the first attempt and three more: {counters:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_is_cut_has_written_some_bytes_and_no_more() {
+    const LEN: usize = 100_000;
+    let (network, _devices, ports) = simulated(10);
+    let mut ends = connected(&ports);
+    let mut source = ends[1].sources.try_take(LEN).unwrap();
+    source.fill(7);
+    let mut sink = ends[0].sinks.try_take(LEN).unwrap();
+    sink.fill(0);
+    let mut faults = SimFaults::default();
+    faults.cut_transfer = 1.0;
+    network.set_faults(faults);
+    let (sink, remote) = (Arc::new(Sink::new(sink)), source.remote());
+    ends[0].post_all(VecDeque::from([Work::Read { sink, offset: 0, len: LEN as u32, remote }]));
+    pass_until(&mut ends, |ends| ends[0].done.len() == 1).await;
+    assert_eq!(statuses(&ends[0]), [WorkStatus::RetryExceeded]);
+    let Work::Read { sink, .. } = ends[0].done.remove(0).work else { panic!("it was a READ") };
+    let buffer = Arc::into_inner(sink).unwrap().into_buffer();
+    let written = buffer.iter().take_while(|byte| **byte == 7).count();
+    assert!((1..LEN).contains(&written), "{written} of {LEN} bytes");
+    assert!(buffer[written..].iter().all(|byte| *byte == 0), "beyond what had come");
+    assert_eq!(network.counters().cut_transfers, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_cut_is_seen_by_nobody_and_its_slot_comes_back() {
+    let (network, _devices, ports) = simulated(11);
+    let mut ends = connected(&ports);
+    let mut faults = SimFaults::default();
+    faults.cut_transfer = 1.0;
+    network.set_faults(faults);
+    send(&mut ends[0], 1);
+    pass_until(&mut ends, |ends| ends[0].done.len() == 1 && ends[1].failed_receives == 1).await;
+    assert_eq!(statuses(&ends[0]), [WorkStatus::RetryExceeded]);
+    assert!(ends[1].messages.is_empty());
+    assert_eq!(ends[1].receives.idle_count(), 0, "it was posted again");
+    assert!(ends[0].has_all_slots() || !ends[0].done.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_waits_for_more_comes_with_the_last_of_them_or_in_time() {
+    let (network, _devices, ports) = simulated(12);
+    let mut faults = SimFaults::default();
+    faults.coalesced_event = 1.0;
+    faults.event_delay_max = Duration::from_secs(10);
+    network.set_faults(faults);
+    let mut ends = connected(&ports);
+    for round in 1..=20 {
+        ends[1].completions.arm().unwrap();
+        // Too few for most events, so that some come by time, and seconds late.
+        send(&mut ends[0], 1 + round % 8);
+        ends[1].completions.wait().await.unwrap();
+        ends[0].drive();
+        let before = ends[1].messages.len();
+        while ends[1].drive() > 0 {}
+        assert!(ends[1].messages.len() > before, "an event for nothing in round {round}");
+        pass_until(&mut ends, |ends| ends[0].queue_pair.in_flight_len() == 0).await;
+        ends[0].done.clear();
+    }
+    assert!(network.counters().coalesced_events >= 10, "{:?}", network.counters());
 }
 
 #[tokio::test(start_paused = true)]

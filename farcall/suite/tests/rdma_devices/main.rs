@@ -19,15 +19,12 @@ mod resources;
 #[allow(dead_code, reason = "it is shared with the tests of the path")]
 #[path = "../rdma_path/rig.rs"]
 mod rig;
+#[path = "../rdma_path/trials.rs"]
+mod trials;
 
 use std::process::ExitCode;
 
-use farcall_suite::Failure;
-use libtest_mimic::{Arguments, Failed, Trial};
-use rig::Rig;
-
-/// A test: what it shows, and how.
-type Test = (&'static str, fn(&Rig) -> Result<(), Failure>);
+use trials::Test;
 
 const TESTS: &[Test] = &[
     ("a_port_that_goes_down_ends_its_connections", ports::goes_down),
@@ -41,22 +38,5 @@ fn main() -> ExitCode {
     if let Some(role) = child::role() {
         return child::run(&role);
     }
-    if std::env::var("FARCALL_RDMA").as_deref() != Ok("required") {
-        println!("skipped: no RDMA device (FARCALL_RDMA is not set to `required`)");
-        return ExitCode::SUCCESS;
-    }
-    let rig = match Rig::find() {
-        Ok(rig) => rig,
-        Err(reason) => {
-            println!("failed: {reason}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let trial = |&(name, test): &Test| {
-        let rig = rig.clone();
-        Trial::test(name, move || test(&rig).map_err(Failed::from))
-    };
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
-    libtest_mimic::run(&arguments, TESTS.iter().map(trial).collect()).exit_code()
+    trials::run(TESTS, |_| None)
 }

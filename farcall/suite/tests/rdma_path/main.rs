@@ -28,15 +28,11 @@ mod shared_queue;
 mod small_pool;
 #[path = "../lanes/mod.rs"]
 mod spreading;
+mod trials;
 
 use std::process::ExitCode;
 
-use farcall_suite::Failure;
-use libtest_mimic::{Arguments, Failed, Trial};
-use rig::Rig;
-
-/// A test: what it shows, and how.
-type Test = (&'static str, fn(&Rig) -> Result<(), Failure>);
+use trials::Test;
 
 const TESTS: &[Test] = &[
     ("small_calls_go_by_send", by_verbs::small_calls_go_by_send),
@@ -85,26 +81,8 @@ fn main() -> ExitCode {
     if let Some(played) = lock_limit::play() {
         return played;
     }
-    if std::env::var("FARCALL_RDMA").as_deref() != Ok("required") {
-        println!("skipped: no RDMA device (FARCALL_RDMA is not set to `required`)");
-        return ExitCode::SUCCESS;
-    }
-    let rig = match Rig::find() {
-        Ok(rig) => rig,
-        Err(reason) => {
-            println!("failed: {reason}");
-            return ExitCode::FAILURE;
-        }
-    };
-    if !(rig.server_device.is_countable() && rig.client_device.is_countable()) {
-        println!("skipped: {rig:?} do not count what Soft-RoCE counts");
-        return ExitCode::SUCCESS;
-    }
-    let trial = |&(name, test): &Test| {
-        let rig = rig.clone();
-        Trial::test(name, move || test(&rig).map_err(Failed::from))
-    };
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
-    libtest_mimic::run(&arguments, TESTS.iter().map(trial).collect()).exit_code()
+    trials::run(TESTS, |rig| {
+        let is_countable = rig.server_device.is_countable() && rig.client_device.is_countable();
+        (!is_countable).then(|| format!("{rig:?} do not count what Soft-RoCE counts"))
+    })
 }

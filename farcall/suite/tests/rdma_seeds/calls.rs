@@ -9,24 +9,24 @@ use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use super::faults::Severity;
 use super::run::Tally;
-
-/// Calls of one task, one after the other.
-const CALLS_PER_TASK: usize = 12;
+use super::size::Size;
 
 /// Frames up to here travel whole.
 const SMALL_LEN_MAX: usize = 4000;
 
-/// Larger than a READ by some, so that a frame takes several.
-const LARGE_LEN_MAX: usize = 400_000;
-
 /// One task of a client. Panics with what a call did that it may not.
-pub(crate) async fn make(stub: ProbeStub, seed: u64, task: u64, severity: Severity) -> Tally {
+pub(crate) async fn make(
+    stub: ProbeStub,
+    (seed, task): (u64, u64),
+    severity: Severity,
+    size: Size,
+) -> Tally {
     let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(1000) + task);
     let mut tally = Tally::default();
-    for _ in 0..CALLS_PER_TASK {
+    for _ in 0..size.calls_per_task {
         let is_large = rng.u8(..10) < 3;
         let len =
-            if is_large { rng.usize(5000..LARGE_LEN_MAX) } else { rng.usize(..SMALL_LEN_MAX) };
+            if is_large { rng.usize(5000..size.large_len_max) } else { rng.usize(..SMALL_LEN_MAX) };
         let (sent, patience) =
             (payload(rng.u64(..), len), Duration::from_micros(rng.u64(..30_000)));
         let mut request = Request::new(EchoRequest { payload: sent.clone(), ..Default::default() });

@@ -26,10 +26,16 @@ impl Severity {
 }
 
 /// Begins the faults of a run.
-pub(crate) fn begin(network: &SimNetwork, severity: Severity) {
+pub(crate) fn begin(network: &SimNetwork, severity: Severity, seed: u64) {
     let mut faults = SimFaults::harmless();
+    faults.refused_receive = 0.02;
+    if seed.is_multiple_of(7) {
+        // Long, and shorter than what a connection waits for by itself.
+        faults.event_delay_max = Duration::from_secs(1);
+    }
     if severity != Severity::Harmless {
         faults.broken_queue_pair = 0.002;
+        faults.cut_transfer = 0.002;
         faults.refused_post = 0.002;
         faults.refused_registration = 0.02;
     }

@@ -5,7 +5,8 @@
 //! Of every seed must be true: every call ends, an answer has the right bytes, a run whose faults
 //! are harmless fails no call, the device was never misused, and in the end no slot, buffer,
 //! connection, registration or queue is left. `FARCALL_SIM_SEEDS` says how many seeds to run, 150
-//! by default, and `FARCALL_SIM_FIRST_SEED` which is the first.
+//! by default, and `FARCALL_SIM_FIRST_SEED` which is the first. With `FARCALL_SIM_LEAN` each run is
+//! a small one, so that there can be many.
 
 // Clippy's exemption for tests does not reach their helpers.
 #![allow(clippy::unwrap_used)]
@@ -13,8 +14,10 @@
 mod calls;
 mod faults;
 mod run;
+mod size;
 
 use run::Tally;
+use size::Size;
 
 /// Seeds of a plain run: some seconds.
 const SEED_COUNT: u64 = 150;
@@ -28,10 +31,12 @@ fn number(variable: &str, default: u64) -> u64 {
 fn every_seed_keeps_what_farcall_promises() {
     let first = number("FARCALL_SIM_FIRST_SEED", 0);
     let count = number("FARCALL_SIM_SEEDS", SEED_COUNT);
+    let size = Size::from_env();
+    let start = std::time::Instant::now();
     let mut tally = Tally::default();
     for seed in first..first + count {
-        tally.add(&run::run(seed));
+        tally.add(&run::run(seed, size));
     }
-    println!("{count} seeds from {first}: {tally}");
+    println!("{count} seeds from {first} in {:?}: {tally}", start.elapsed());
     assert!(tally.has_everything() || count < SEED_COUNT, "something never came: {tally}");
 }

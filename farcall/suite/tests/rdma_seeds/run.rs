@@ -18,15 +18,13 @@ use tokio::task::JoinSet;
 
 use super::calls;
 use super::faults::{self, Severity};
+use super::size::Size;
 
 /// Of the simulation's time: far longer than all timeouts in a row.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Between two looks at what is left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-
-const CLIENT_COUNT: u64 = 2;
-const TASKS_PER_CLIENT: u64 = 4;
 
 /// What happened, over one run or many.
 #[derive(Debug, Default)]
@@ -40,6 +38,9 @@ pub(crate) struct Tally {
     late_writes: u64,
     timeouts: u64,
     refused: u64,
+    retransmitted: u64,
+    cut: u64,
+    held_events: u64,
 }
 
 impl Tally {
@@ -53,13 +54,17 @@ impl Tally {
         self.late_writes += other.late_writes;
         self.timeouts += other.timeouts;
         self.refused += other.refused;
+        self.retransmitted += other.retransmitted;
+        self.cut += other.cut;
+        self.held_events += other.held_events;
     }
 
     /// Whether every kind of thing has happened that the runs are there to show.
     pub(crate) fn has_everything(&self) -> bool {
         let ends = [self.answered, self.large, self.given_up, self.expired, self.failed];
         let faults = [self.broken, self.late_writes, self.timeouts, self.refused];
-        ends.into_iter().chain(faults).all(|count| count > 0)
+        let others = [self.retransmitted, self.cut, self.held_events];
+        ends.into_iter().chain(faults).chain(others).all(|count| count > 0)
     }
 }
 
@@ -67,11 +72,13 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { answered, large, given_up, expired, failed, .. } = self;
         let Self { broken, late_writes, timeouts, refused, .. } = self;
+        let Self { retransmitted, cut, held_events, .. } = self;
         write!(
             f,
             "{answered} calls answered ({large} large), {given_up} given up, {expired} expired, \
              {failed} failed; {broken} queue pairs broken, {late_writes} late writes, {timeouts} \
-             timeouts, {refused} posts refused"
+             timeouts, {refused} posts refused, {retransmitted} sent again, {cut} cut in the \
+             middle, {held_events} events held back"
         )
     }
 }
@@ -82,16 +89,16 @@ impl fmt::Display for Tally {
 struct OnLoopback(RdmaUpgrade);
 
 impl OnLoopback {
-    fn new(network: &SimNetwork) -> Arc<Self> {
+    fn new(network: &SimNetwork, size: Size) -> Arc<Self> {
         let mut config = RdmaConfig::default();
-        config.receive_slots = 64;
-        config.send_slots = 24;
+        config.receive_slots = size.receive_slots;
+        config.send_slots = size.send_slots;
         config.credits_max = 8;
         config.connections_max = 8;
         config.send_depth = 16;
-        config.source_bytes_max = 4 << 20;
-        config.sink_bytes_max = 4 << 20;
-        config.read_len_max = 64 << 10;
+        config.source_bytes_max = size.large_bytes;
+        config.sink_bytes_max = size.large_bytes;
+        config.read_len_max = size.read_len_max;
         config.spin = Duration::ZERO;
         Arc::new(Self(RdmaUpgrade::with_provider(Box::new(network.provider()), config)))
     }
@@ -105,6 +112,7 @@ impl OnLoopback {
     fn is_clean(&self) -> bool {
         self.0.lanes().iter().all(|lane| {
             lane.connection_count == 0
+                && lane.promised_slots == 0
                 && lane.send_slots_in_use == 0
                 && lane.source_bytes_in_use == 0
                 && lane.sink_bytes_in_use == 0
@@ -127,9 +135,9 @@ impl Upgrade for OnLoopback {
 }
 
 /// Runs a seed to its end. Panics, naming the seed, when it shows what it may not.
-pub(crate) fn run(seed: u64) -> Tally {
+pub(crate) fn run(seed: u64, size: Size) -> Tally {
     let network = SimNetwork::new(seed);
-    let shown = catch_unwind(AssertUnwindSafe(|| show(seed, &network)));
+    let shown = catch_unwind(AssertUnwindSafe(|| show(seed, &network, size)));
     shown.unwrap_or_else(|panic| {
         eprintln!("seed {seed} failed; violations: {:?}", network.violations());
         eprintln!("to see it again: FARCALL_SIM_FIRST_SEED={seed} FARCALL_SIM_SEEDS=1");
@@ -137,12 +145,12 @@ pub(crate) fn run(seed: u64) -> Tally {
     })
 }
 
-fn show(seed: u64, network: &SimNetwork) -> Tally {
+fn show(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.unwrap();
     let mut tally = runtime.block_on(async {
-        let ended = tokio::time::timeout(LIMIT, scenario(seed, network)).await;
+        let ended = tokio::time::timeout(LIMIT, scenario(seed, network, size)).await;
         ended.unwrap_or_else(|_| panic!("the run does not end; left: {:?}", network.census()))
     });
     drop(runtime);
@@ -153,14 +161,17 @@ fn show(seed: u64, network: &SimNetwork) -> Tally {
     tally.late_writes = counters.late_writes;
     tally.timeouts = counters.timeouts;
     tally.refused = counters.refused_posts;
+    tally.retransmitted = counters.retransmissions;
+    tally.cut = counters.cut_transfers;
+    tally.held_events = counters.delayed_events + counters.coalesced_events;
     tally
 }
 
-async fn scenario(seed: u64, network: &SimNetwork) -> Tally {
+async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let severity = Severity::of(seed);
     let device = network.add_device("sim0", &[[127, 0, 0, 1].into()]);
-    faults::begin(network, severity);
-    let upgrades = [OnLoopback::new(network), OnLoopback::new(network)];
+    faults::begin(network, severity, seed);
+    let upgrades = [OnLoopback::new(network, size), OnLoopback::new(network, size)];
     let name = format!("seed-{seed}");
     let listener = InprocListener::bind(name.clone()).unwrap();
     let probe = ProbeService::new(Probe::new().0);
@@ -173,7 +184,13 @@ async fn scenario(seed: u64, network: &SimNetwork) -> Tally {
         );
     let pestering =
         (severity == Severity::Violent).then(|| tokio::spawn(faults::pester(device.clone(), seed)));
-    let tally = call(seed, severity, &name, &upgrades[1]).await;
+    let channel = || {
+        let policy = UpgradePolicy::Require(upgrades[1].clone());
+        let config = ClientConfig { policy, ..ClientConfig::default() };
+        Channel::new(InprocConnector::new(&name, config))
+    };
+    let stubs = (0..size.clients).map(|_| ProbeStub::new(channel())).collect();
+    let tally = call(seed, severity, stubs, size).await;
     if let Some(pestering) = pestering {
         pestering.abort();
         device.link_up();
@@ -187,15 +204,12 @@ async fn scenario(seed: u64, network: &SimNetwork) -> Tally {
 }
 
 /// Makes the calls of all clients and waits for their ends.
-async fn call(seed: u64, severity: Severity, name: &str, upgrade: &Arc<OnLoopback>) -> Tally {
+async fn call(seed: u64, severity: Severity, stubs: Vec<ProbeStub>, size: Size) -> Tally {
     let mut tasks = JoinSet::new();
-    for client in 0..CLIENT_COUNT {
-        let policy = UpgradePolicy::Require(upgrade.clone());
-        let config = ClientConfig { policy, ..ClientConfig::default() };
-        let stub = ProbeStub::new(Channel::new(InprocConnector::new(name, config)));
-        for task in 0..TASKS_PER_CLIENT {
-            let task = client * TASKS_PER_CLIENT + task;
-            tasks.spawn(calls::make(stub.clone(), seed, task, severity));
+    for (client, stub) in (0..).zip(stubs) {
+        for task in 0..size.tasks_per_client {
+            let task = client * size.tasks_per_client + task;
+            tasks.spawn(calls::make(stub.clone(), (seed, task), severity, size));
         }
     }
     let mut tally = Tally::default();

@@ -14,6 +14,9 @@ use crate::verbs::{
     AsyncEvent, AsyncEventKind, RawCompletion, RawCompletionQueue, RawSegment, VerbsError,
 };
 
+/// The most completions that an event waits for.
+const COALESCED_MAX: usize = 16;
+
 #[derive(Debug)]
 pub(super) struct CompletionQueueState {
     context: u32,
@@ -21,8 +24,9 @@ pub(super) struct CompletionQueueState {
     capacity: u32,
     completions: VecDeque<Entry>,
     is_armed: bool,
-    /// An event is on its way; what is armed meanwhile becomes one with it.
-    is_event_held: bool,
+    /// An event is on its way, and comes after so many completions more at the latest; what is
+    /// armed meanwhile becomes one with it.
+    held_for: Option<u32>,
     has_event: bool,
     is_broken: bool,
 }
@@ -82,18 +86,40 @@ impl State {
         let earliest = queue.completions.iter().rposition(ordered).map_or(0, |at| at + 1);
         let at = if may_overtake { earliest + self.pick(len - earliest + 1) } else { len };
         self.counters.reordered_completions += u64::from(at < len);
-        let delay = self.roll(self.faults.delayed_event);
         let Some(queue) = self.completion_queues.get_mut(&id) else { return };
         queue.completions.insert(at, entry);
-        if !std::mem::take(&mut queue.is_armed) || queue.is_event_held {
-            return;
+        let is_armed = std::mem::take(&mut queue.is_armed);
+        if let Some(missing) = &mut queue.held_for {
+            *missing = missing.saturating_sub(1);
+            if *missing == 0 {
+                self.notify(id);
+            }
+        } else if is_armed {
+            self.notify_some_time(id);
         }
-        if delay {
-            queue.is_event_held = true;
+    }
+
+    /// Lets an event come now, or holds it back.
+    fn notify_some_time(&mut self, id: u32) {
+        let held_for = if self.roll(self.faults.delayed_event) {
             self.counters.delayed_events += 1;
-            let at = self.after_delay(self.faults.event_delay_max);
-            self.agenda.schedule(at, Event::Notify { completion_queue: id });
+            u32::MAX
+        } else if self.roll(self.faults.coalesced_event) {
+            self.counters.coalesced_events += 1;
+            u32::try_from(self.pick(COALESCED_MAX)).unwrap_or(0) + 1
         } else {
+            return self.notify(id);
+        };
+        let at = self.after_delay(self.faults.event_delay_max);
+        self.agenda.schedule(at, Event::Notify { completion_queue: id });
+        if let Some(queue) = self.completion_queues.get_mut(&id) {
+            queue.held_for = Some(held_for);
+        }
+    }
+
+    /// The time of an event that was held back has come; it may have come before.
+    pub(super) fn notify_late(&mut self, id: u32) {
+        if self.completion_queues.get(&id).is_some_and(|queue| queue.held_for.is_some()) {
             self.notify(id);
         }
     }
@@ -101,7 +127,7 @@ impl State {
     /// The event of a queue comes through.
     pub(super) fn notify(&mut self, id: u32) {
         if let Some(queue) = self.completion_queues.get_mut(&id) {
-            queue.is_event_held = false;
+            queue.held_for = None;
             queue.has_event = true;
             self.wake(id);
         }
@@ -183,7 +209,7 @@ impl SimCompletionQueue {
                 capacity,
                 completions: VecDeque::new(),
                 is_armed: false,
-                is_event_held: false,
+                held_for: None,
                 has_event: false,
                 is_broken: false,
             };

@@ -28,6 +28,12 @@ pub struct SimCounters {
     pub reordered_completions: u64,
     /// Events that were held back.
     pub delayed_events: u64,
+    /// Events that waited for more completions.
+    pub coalesced_events: u64,
+    /// Requests of which a part was sent again.
+    pub retransmissions: u64,
+    /// Messages and READs that were cut in the middle.
+    pub cut_transfers: u64,
     /// Events without a completion.
     pub spurious_events: u64,
     /// Queue pairs that broke, by chance or because they were told to.

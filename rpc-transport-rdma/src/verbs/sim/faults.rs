@@ -11,6 +11,16 @@ pub struct SimFaults {
     /// A request or an answer is lost; the queue pair tries again after its timeout, and fails
     /// with [`RetryExceeded`](crate::verbs::WorkStatus::RetryExceeded) after its retries.
     pub packet_loss: f64,
+    /// A part of a request is lost, and sent again as soon as the gap is noticed: it, and all
+    /// behind it, arrive later by up to
+    /// [`retransmission_delay_max`](Self::retransmission_delay_max).
+    pub retransmission: f64,
+    /// The longest such delay; 4 ms by default, about the round trips of some gaps in a row.
+    pub retransmission_delay_max: Duration,
+    /// A message or a READ is cut in the middle: the first of its bytes are written, the rest
+    /// never comes, and both queue pairs are lost to it, the requester's with
+    /// [`RetryExceeded`](crate::verbs::WorkStatus::RetryExceeded).
+    pub cut_transfer: f64,
     /// A message finds the receiver not ready although a receive is posted.
     pub receiver_not_ready: f64,
     /// A completion event is held back for up to [`event_delay_max`](Self::event_delay_max);
@@ -18,6 +28,9 @@ pub struct SimFaults {
     pub delayed_event: f64,
     /// The longest delay of an event; 10 ms by default.
     pub event_delay_max: Duration,
+    /// A completion event waits until up to 16 completions more have come, as with a device that
+    /// moderates its interrupts, or for [`event_delay_max`](Self::event_delay_max).
+    pub coalesced_event: f64,
     /// Arming a completion queue makes an event although nothing completes.
     pub spurious_event: f64,
     /// Received or read bytes are written at the last legal moment, when the completion is
@@ -44,8 +57,12 @@ impl Default for SimFaults {
     fn default() -> Self {
         Self {
             packet_loss: 0.0,
+            retransmission: 0.0,
+            retransmission_delay_max: Duration::from_millis(4),
+            cut_transfer: 0.0,
             receiver_not_ready: 0.0,
             delayed_event: 0.0,
+            coalesced_event: 0.0,
             event_delay_max: Duration::from_millis(10),
             spurious_event: 0.0,
             late_write: 0.0,
@@ -66,8 +83,10 @@ impl SimFaults {
     pub fn harmless() -> Self {
         Self {
             packet_loss: 0.01,
+            retransmission: 0.02,
             receiver_not_ready: 0.05,
             delayed_event: 0.1,
+            coalesced_event: 0.1,
             spurious_event: 0.1,
             late_write: 0.5,
             reordered_completion: 0.3,

@@ -39,8 +39,12 @@
 //!
 //! # What it does not do
 //!
-//! It moves messages and not packets, so no message is ever cut in the middle; it has one port a
-//! device, RoCE v2 addressing and no `WRITE`. It says nothing about speed.
+//! It moves messages and not packets: a packet that is lost shows as what it does to a message,
+//! which comes later, again after a timeout, or in part before its queue pairs die. No completion
+//! event is lost for good, because no device loses one: they are late, held back until more has
+//! completed, or made one with others, and a program that needs more than one event for what
+//! completed before it looked has a fault of its own. It has one port a device, RoCE v2 addressing
+//! and no `WRITE`. It says nothing about speed.
 
 #[forbid(unsafe_code)]
 mod agenda;

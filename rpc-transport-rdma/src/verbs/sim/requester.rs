@@ -5,7 +5,7 @@
 //! attempt; packets of older attempts mean nothing. The peer knows by a request's sequence number
 //! whether it has executed it before.
 
-use super::agenda::{Answer, Event, Packet};
+use super::agenda::{Answer, Event, Nanos, Packet};
 use super::completion_queue::{Entry, LateWrite, Origin};
 use super::numbers::{RETRY_FOR_EVER, acknowledgement_timeout, opcode, status};
 use super::send_queue::Request;
@@ -80,7 +80,7 @@ impl State {
             self.raise_for(id, AsyncEventKind::QueuePairFatal);
             return;
         }
-        let (now, arrival) = (self.now, self.after_latency());
+        let (now, arrival) = (self.now, self.after_latency() + self.retransmission());
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
         let Some(timeout) = queue_pair.path().map(|path| path.options.timeout) else { return };
         let is_first = queue_pair.unanswered().next().is_none();
@@ -105,6 +105,15 @@ impl State {
         }
     }
 
+    /// How much later something arrives of which a part is sent again.
+    fn retransmission(&mut self) -> Nanos {
+        if !self.roll(self.faults.retransmission) {
+            return 0;
+        }
+        self.counters.retransmissions += 1;
+        self.after_delay(self.faults.retransmission_delay_max) - self.now
+    }
+
     /// An answer comes back.
     pub(super) fn answer(&mut self, packet: Packet, answer: Answer) {
         let id = packet.queue_pair;
@@ -115,6 +124,10 @@ impl State {
         if !is_current || !self.carries(queue_pair.device) || self.loses_packet() {
             return;
         }
+        let is_cut = match &answer {
+            Answer::Done(Some(bytes)) => self.cuts(bytes),
+            _ => false,
+        };
         let now = self.now;
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
         let is_answered = |request: &Request| {
@@ -127,6 +140,7 @@ impl State {
             queue_pair.wire.rnr_retries = rnr_retries;
         }
         match answer {
+            Answer::Done(Some(bytes)) if is_cut => self.land_cut(id, index, &bytes),
             Answer::Done(bytes) => {
                 queue_pair.requests[index].outcome = Some(Ok(()));
                 self.land(id, index, bytes);
@@ -161,6 +175,24 @@ impl State {
         self.scatter(segment, &vec![RUBBISH; bytes.len()]);
         if let Some(queue_pair) = self.queue_pairs.get_mut(&id) {
             queue_pair.writes.push(LateWrite { segment, bytes });
+        }
+    }
+
+    /// Whether a transfer of these bytes ends in the middle.
+    pub(super) fn cuts(&mut self, bytes: &[u8]) -> bool {
+        let is_cut = bytes.len() > 1 && self.roll(self.faults.cut_transfer);
+        self.counters.cut_transfers += u64::from(is_cut);
+        is_cut
+    }
+
+    /// Puts the first bytes of a READ where they belong, of which no more come.
+    fn land_cut(&mut self, id: u32, index: usize, bytes: &[u8]) {
+        let len = 1 + self.pick(bytes.len() - 1);
+        let request = self.queue_pairs.get_mut(&id).and_then(|it| it.requests.get_mut(index));
+        let Some(request) = request else { return };
+        request.outcome = Some(Err(status::RETRY_EXCEEDED));
+        if let Some(segment) = request.segment {
+            self.scatter(segment, &bytes[..len]);
         }
     }
 

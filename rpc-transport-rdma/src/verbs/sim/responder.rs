@@ -115,7 +115,13 @@ impl State {
         };
         let mut writes = Vec::new();
         let mut answer = Answer::Done(None);
-        if raw.byte_len > posted.receive.segment.len {
+        if self.cuts(&payload) && raw.byte_len <= posted.receive.segment.len {
+            // The receive is thrown out with its queue pair, which has heard the last of its peer.
+            let len = 1 + self.pick(payload.len() - 1);
+            self.scatter(posted.receive.segment, &payload[..len]);
+            raw.status = status::FLUSHED;
+            answer = Answer::Refused(status::RETRY_EXCEEDED);
+        } else if raw.byte_len > posted.receive.segment.len {
             raw.status = status::LOCAL_LENGTH;
             answer = Answer::Refused(status::REMOTE_INVALID_REQUEST);
         } else if key.is_some_and(|key| !self.invalidate(peer, key)) {

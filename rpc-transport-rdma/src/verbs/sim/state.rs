@@ -114,7 +114,7 @@ impl State {
                 Event::Timeout { queue_pair } => self.time_out(queue_pair),
                 Event::Resume { queue_pair, attempt } => self.resume(queue_pair, attempt),
                 Event::Flush { queue_pair } => self.flush(queue_pair),
-                Event::Notify { completion_queue } => self.notify(completion_queue),
+                Event::Notify { completion_queue } => self.notify_late(completion_queue),
             }
         }
         self.now = now;
