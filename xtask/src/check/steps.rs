@@ -12,6 +12,7 @@ use super::summary::{Outcome, Summary};
 use crate::batch::Job;
 use crate::bench;
 use crate::bounded::{self, command_line};
+use crate::budgets;
 use crate::cargo::Cargo;
 use crate::faults;
 use crate::interrupt;
@@ -108,6 +109,7 @@ impl Runner {
                 self.machine.run(&jobs)?;
                 Ok(Outcome::Passed(None))
             }
+            Step::VmBudgets => self.budgets(),
         }
     }
 
@@ -138,6 +140,7 @@ impl Runner {
             ("suite", rdma_programs::SUITE),
             ("demo", rdma_programs::DEMO),
             ("faults", faults::QUICK),
+            ("budgets", budgets::PROGRAMS),
         ];
         let mut count = 0;
         for (name, programs) in tables {
@@ -154,6 +157,15 @@ impl Runner {
         }
         let jobs = self.jobs(name, programs)?.to_vec();
         self.place.run(&jobs)?;
+        Ok(Outcome::Passed(None))
+    }
+
+    fn budgets(&mut self) -> Result<Outcome> {
+        if !matches!(self.machine, RdmaPlace::Vm(budgets::KERNEL)) {
+            let reason = format!("the budgets are those of kernel {}", budgets::KERNEL);
+            return Ok(Outcome::Skipped(reason));
+        }
+        self.jobs("budgets", budgets::PROGRAMS)?.iter().try_for_each(budgets::run)?;
         Ok(Outcome::Passed(None))
     }
 
