@@ -15,12 +15,19 @@ pub fn interleaved<T, E>(
 ) -> Result<Vec<Vec<T>>, E> {
     let mut measured: Vec<Vec<T>> = (0..side_count).map(|_| Vec::new()).collect();
     for round in 0..round_count {
-        for position in 0..side_count {
-            let side = if round % 2 == 0 { position } else { side_count - 1 - position };
+        for side in order(side_count, round) {
             measured[side].push(measure(side)?);
         }
     }
     Ok(measured)
+}
+
+/// The order in which `side_count` sides take their turns in a round.
+pub fn order(side_count: usize, round: usize) -> impl Iterator<Item = usize> {
+    (0..side_count).map(move |position| match round % 2 {
+        0 => position,
+        _ => side_count - 1 - position,
+    })
 }
 
 #[cfg(test)]

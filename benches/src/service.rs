@@ -15,15 +15,23 @@ const DOWNLOAD_LEN_MAX: usize = 64 << 20;
 #[derive(Debug)]
 pub struct Service {
     ready: Bytes,
+    lends: bool,
 }
 
 impl Default for Service {
     fn default() -> Self {
-        Self { ready: vec![7; DOWNLOAD_LEN_MAX].into() }
+        Self { ready: vec![7; DOWNLOAD_LEN_MAX].into(), lends: false }
     }
 }
 
 impl Service {
+    /// A service that takes its downloads from memory which farcall lends, where `lends` is true;
+    /// else from its own.
+    #[must_use]
+    pub fn with_lent_memory(self, lends: bool) -> Self {
+        Self { lends, ..self }
+    }
+
     /// The answer to a download.
     ///
     /// # Errors
@@ -51,7 +59,12 @@ impl Bench for Service {
     }
 
     async fn download(&self, request: Request<Wanted>) -> Result<Response<Payload>, Status> {
-        self.payload(&request.into_inner()).map(Response::new)
+        let payload = self.payload(&request.into_inner())?;
+        if !self.lends {
+            return Ok(Response::new(payload));
+        }
+        let data = farcall::buffer(payload.data.len()).await.freeze();
+        Ok(Response::new(Payload { data }))
     }
 
     async fn feed(&self, request: Request<Wanted>) -> Result<Response<Self::FeedStream>, Status> {

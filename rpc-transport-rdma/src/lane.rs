@@ -5,18 +5,19 @@
 //! the slot again before anything else can wait for it, so that a slow handler never holds one.
 //! Requests from other tasks that only this one may serve come as a [`Kick`].
 
-use std::collections::HashMap;
+mod driver;
+
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use rpc_core::transport::{CloseReason, Withheld};
 use rpc_core::wire::HEADER_LEN;
+use rustc_hash::FxHashMap;
 use slab::Slab;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::account::Holding;
 use crate::cancellations::Cancellations;
@@ -25,26 +26,22 @@ use crate::leases::Leases;
 use crate::lent_buffers::offer_buffers;
 use crate::memory::{Access, PoolRules, RegionPool, SlotPool};
 use crate::pressure::Pressure;
-use crate::refill::{REFILL_AFTER, Refill, Stuck};
+use crate::refill::Refill;
 use crate::shares::{BASE, Full, Ledger, Shares};
 use crate::tally::Tally;
 use crate::verbs::{
-    Attachment, Completion, CompletionQueue, Device, ReceiveError, SharedReceiveQueue,
-    SharedReceiveQueueConfig, VerbsError, WorkKind,
+    Attachment, CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
 };
 use crate::{RdmaConfig, RkeyScope};
+use driver::Driver;
 
 /// What those who come too late are told.
 const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
-
-/// How often the queue is polled in a row before other tasks of the thread get their turn.
-const POLLS_PER_TURN: usize = 64;
 
 /// A lane, as long as somebody uses it.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) shared: Arc<LaneShared>,
-    _stop: DropGuard,
 }
 
 /// What connections and the lane's task share.
@@ -68,6 +65,8 @@ pub(crate) struct LaneShared {
     table: Mutex<Table>,
     /// What waits for the lane's task; `None` when that has ended.
     kicks: Mutex<Option<Vec<Kick>>>,
+    /// Whether there may be some, for a task that looks with every poll.
+    is_kicked: AtomicBool,
     kicked: Notify,
     /// Ends the lane's task, and is set when that has ended by itself.
     pub(crate) stop: CancellationToken,
@@ -77,7 +76,8 @@ pub(crate) struct LaneShared {
 #[derive(Default)]
 struct Table {
     by_tag: Slab<Option<Arc<Connection>>>,
-    tag_by_number: HashMap<u32, u32>,
+    /// The numbers are our own device's, so that nobody chooses them to collide.
+    tag_by_number: FxHashMap<u32, u32>,
     is_dead: bool,
     /// Why it was ended, if that is known.
     end_reason: Option<String>,
@@ -148,7 +148,6 @@ impl Lane {
             },
         )?;
         let ledger = Ledger::new(slots, config.connections_max, config.credits_max);
-        let stop = CancellationToken::new();
         let shared = Arc::new(LaneShared {
             config: config.clone(),
             runtime: Handle::current(),
@@ -164,8 +163,9 @@ impl Lane {
             is_watched: AtomicBool::new(false),
             table: Mutex::default(),
             kicks: Mutex::new(Some(Vec::new())),
+            is_kicked: AtomicBool::new(false),
             kicked: Notify::new(),
-            stop: stop.clone(),
+            stop: CancellationToken::new(),
         });
         let driver = Driver {
             shared: Arc::clone(&shared),
@@ -176,9 +176,15 @@ impl Lane {
             batch: Vec::new(),
             corked: Vec::new(),
         };
-        tokio::spawn(driver.run(stop.clone()));
+        tokio::spawn(driver.run());
         offer_buffers(&shared);
-        Ok(Self { shared, _stop: stop.drop_guard() })
+        Ok(Self { shared })
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.shared.halt();
     }
 }
 
@@ -277,8 +283,14 @@ impl LaneShared {
             table.end_reason.get_or_insert_with(|| reason.to_owned());
         }
         let count = self.end_connections(reason, |_| true);
-        self.stop.cancel();
+        self.halt();
         count
+    }
+
+    /// Ends the lane's task.
+    fn halt(&self) {
+        self.stop.cancel();
+        self.kicked.notify_one();
     }
 
     /// Whether its task has ended.
@@ -337,6 +349,7 @@ impl LaneShared {
         let late = match &mut *self.kicks() {
             Some(kicks) => {
                 kicks.push(kick);
+                self.is_kicked.store(true, Ordering::Release);
                 None
             }
             None => Some(kick),
@@ -379,249 +392,6 @@ impl fmt::Debug for LaneShared {
             .field("connections", &self.connection_count())
             .field("receive_bytes", &self.receive_bytes)
             .finish_non_exhaustive()
-    }
-}
-
-/// Why a lane ends by itself.
-#[derive(Debug, thiserror::Error)]
-enum LaneError {
-    #[error(transparent)]
-    Verbs(#[from] VerbsError),
-    #[error(transparent)]
-    Stuck(#[from] Stuck),
-}
-
-/// Until receives are posted again that the device did not take.
-async fn refill_after() {
-    // Made where it is polled, which is rare, and not with every sleep of the lane.
-    tokio::time::sleep(REFILL_AFTER).await;
-}
-
-/// The lane's task.
-struct Driver {
-    shared: Arc<LaneShared>,
-    completions: CompletionQueue,
-    receives: SharedReceiveQueue,
-    refill: Refill,
-    pressure: Pressure,
-    batch: Vec<Completion>,
-    corked: Vec<Arc<Connection>>,
-}
-
-impl Driver {
-    async fn run(mut self, stop: CancellationToken) {
-        let result = tokio::select! {
-            () = stop.cancelled() => Ok(()),
-            result = self.drive() => result,
-        };
-        if let Err(error) = result {
-            let device = self.shared.attachment.device().name();
-            tracing::error!(%error, device, "an RDMA lane has failed");
-            self.shared.lose(&format!("an RDMA lane of {device} has failed: {error}"));
-        }
-    }
-
-    async fn drive(&mut self) -> Result<(), LaneError> {
-        loop {
-            self.spin().await?;
-            self.completions.arm()?;
-            // What completed between the last poll and arming makes no event.
-            if self.turn()? {
-                continue;
-            }
-            tokio::select! {
-                result = self.completions.wait() => {
-                    result?;
-                    self.shared.tally.events.add(1);
-                }
-                () = self.shared.kicked.notified() => {}
-                // With nothing posted no completion would come.
-                () = refill_after(), if self.receives.idle_count() > 0 => {}
-            }
-            self.shared.tally.wakeups.add(1);
-            // An event that is always there, and no time to spin, must not starve other tasks.
-            tokio::task::consume_budget().await;
-        }
-    }
-
-    /// Works while there is work, and a little longer.
-    async fn spin(&mut self) -> Result<(), LaneError> {
-        let mut last_work = Instant::now();
-        let mut spins = 0;
-        loop {
-            for _ in 0..POLLS_PER_TURN {
-                if self.turn()? {
-                    last_work = Instant::now();
-                    break;
-                }
-                spins += 1;
-                if last_work.elapsed() >= self.shared.config.spin {
-                    self.shared.tally.spins.add(spins);
-                    return Ok(());
-                }
-                std::hint::spin_loop();
-            }
-            // Those whom the work has woken run now, on this thread too.
-            tokio::task::yield_now().await;
-        }
-    }
-
-    /// Handles what there is; false when there was nothing.
-    fn turn(&mut self) -> Result<bool, LaneError> {
-        let kicks = self.shared.take_kicks();
-        let is_kicked = !kicks.is_empty();
-        for kick in kicks {
-            self.serve(kick);
-        }
-        let count = self.completions.poll(&mut self.batch)?;
-        if count > 0 {
-            self.shared.tally.polls.add(1);
-            self.shared.tally.completions.add(count as u64);
-            let mut batch = std::mem::take(&mut self.batch);
-            for completion in batch.drain(..) {
-                self.dispatch(completion);
-            }
-            self.batch = batch;
-        }
-        // Slots go back before grants for them go out.
-        let refilled = self.refill();
-        for connection in std::mem::take(&mut self.corked) {
-            connection.uncork();
-            self.end_if_drained(&connection);
-        }
-        refilled?;
-        self.relieve(count);
-        Ok(count > 0 || is_kicked)
-    }
-
-    /// Posts the slots that are free again.
-    fn refill(&mut self) -> Result<(), LaneError> {
-        let posted = self.receives.repost()?;
-        let idle_count = self.receives.idle_count();
-        if self.refill.handle_attempt(posted, idle_count, tokio::time::Instant::now)? {
-            self.shared.tally.refills_refused.add(1);
-            let device = self.shared.attachment.device().name();
-            tracing::debug!(device, idle_count, "the device takes no more receives for now");
-        }
-        Ok(())
-    }
-
-    fn serve(&mut self, kick: Kick) {
-        let connection = match kick {
-            Kick::Open(connection) => {
-                connection.open();
-                connection
-            }
-            Kick::Check(connection) => connection,
-            Kick::End(connection) => return self.end(&connection),
-            Kick::Withheld(connection, prefix, reason) => {
-                connection.handle_withheld(&prefix, reason);
-                connection
-            }
-            Kick::Recall => return self.recall(),
-            Kick::ReceiveLimit => return self.handle_receive_limit(),
-        };
-        self.end_if_drained(&connection);
-    }
-
-    /// Sees to it that windows suit the queue, after `count` completions.
-    fn relieve(&mut self, count: usize) {
-        if self.pressure.handle_completions(count) {
-            self.shared.shares.change(Ledger::relax);
-            if self.shared.shares.take_pressed() {
-                self.recall();
-            }
-        }
-        let Some(limit) = self.pressure.limit_to_arm(count) else { return };
-        if let Err(error) = self.receives.arm_limit(limit) {
-            let device = self.shared.attachment.device().name();
-            tracing::debug!(%error, device, "the device gives no word of a queue that runs low");
-        }
-    }
-
-    /// Asks connections that are idle for the slots that they hold.
-    fn recall(&self) {
-        for connection in self.shared.connections() {
-            connection.recall();
-        }
-    }
-
-    fn handle_receive_limit(&mut self) {
-        if self.pressure.handle_limit() {
-            let device = self.shared.attachment.device().name();
-            tracing::warn!(
-                device,
-                "a shared receive queue ran low: the lane is late, windows are halved"
-            );
-        }
-        self.shared.shares.change(Ledger::squeeze);
-    }
-
-    fn dispatch(&mut self, completion: Completion) {
-        let number = completion.queue_pair_number();
-        if completion.kind() != WorkKind::Receive {
-            if let Some(connection) = self.shared.by_tag(completion.tag()) {
-                self.cork(&connection);
-                connection.handle_completion(completion);
-            }
-            return;
-        }
-        // Messages of a queue pair that is gone still arrive; their slots go back like any.
-        let connection = self.shared.by_number(number);
-        if let Some(connection) = &connection {
-            self.cork(connection);
-        }
-        let taken_key = completion.invalidated_key();
-        let received = self.receives.receive(completion, |message| {
-            if let Some(connection) = &connection {
-                connection.handle_message(message, taken_key);
-            }
-        });
-        match (received, connection) {
-            (Err(ReceiveError::Failed(error)), _) if error.is_flush() => {}
-            (Err(error), Some(connection)) => connection.handle_bad_receive(error.to_string()),
-            (Err(error), None) => tracing::debug!(%error, number, "ignored a receive"),
-            (Ok(()), _) => {}
-        }
-    }
-
-    fn cork(&mut self, connection: &Arc<Connection>) {
-        if !self.corked.iter().any(|other| other.tag == connection.tag) {
-            connection.cork();
-            self.corked.push(Arc::clone(connection));
-        }
-    }
-
-    fn end_if_drained(&self, connection: &Arc<Connection>) {
-        if connection.is_drained() {
-            self.end(connection);
-        }
-    }
-
-    fn end(&self, connection: &Arc<Connection>) {
-        // Only the first time: the place may be another's by now.
-        if connection.end() {
-            self.shared.remove(connection.tag);
-        }
-    }
-}
-
-/// Also when the runtime goes away: nobody will handle the connections' completions any more.
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let connections = {
-            let mut table = self.shared.table();
-            table.is_dead = true;
-            table.connections()
-        };
-        // Whoever waits for the device's events has to know that it has a lane less.
-        self.shared.stop.cancel();
-        for connection in connections {
-            self.end(&connection);
-        }
-        // Kicks hold connections, which hold the lane that holds the kicks.
-        let kicks = self.shared.kicks().take();
-        drop(kicks);
     }
 }
 

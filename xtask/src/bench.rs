@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 
+use crate::bench_rdma;
 use crate::bounded;
 use crate::cargo::Cargo;
 use crate::setup::{self, Purpose};
@@ -40,35 +41,66 @@ pub(crate) struct BenchOptions {
     full: bool,
     /// Put the figures into this file, in place of older ones with the same numbers.
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
 }
 
 /// Figures that are measured in one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Group {
+pub(crate) enum Group {
     /// TCP over loopback, on this host.
     Tcp,
+    /// RDMA devices: this host's, or those of the virtual machine.
+    Rdma,
+}
+
+impl Group {
+    /// What the numbers of its figures begin with.
+    fn letter(self) -> char {
+        match self {
+            Self::Tcp => 'T',
+            Self::Rdma => 'R',
+        }
+    }
 }
 
 impl BenchOptions {
+    /// The figures of a group that are asked for one by one.
+    pub(crate) fn only_of(&self, group: Group) -> Vec<String> {
+        let is_of = |number: &&String| number.to_uppercase().starts_with(group.letter());
+        self.only.iter().filter(is_of).cloned().collect()
+    }
+
+    /// Whether something of a group is asked for.
+    fn wants(&self, group: Group) -> bool {
+        let is_chosen = self.group.is_empty() || self.group.contains(&group);
+        is_chosen && (self.only.is_empty() || !self.only_of(group).is_empty())
+    }
+
     /// The arguments of the driver for a group.
     fn arguments(&self, group: Group) -> Vec<String> {
-        let name = group.to_possible_value();
-        let name = name.map(|value| value.get_name().to_owned()).unwrap_or_default();
-        let mut arguments = vec!["--group".to_owned(), name];
-        for number in &self.only {
-            arguments.extend(["--only".to_owned(), number.clone()]);
-        }
-        arguments.extend(self.quick.then(|| "--quick".to_owned()));
-        arguments.extend(self.full.then(|| "--full".to_owned()));
+        let mut arguments = self.arguments_without_file(group, &self.only_of(group));
         if let Some(file) = &self.json {
             arguments.extend(["--json".to_owned(), file.display().to_string()]);
         }
         arguments
     }
 
+    /// The arguments for these figures, or for all when there are none, without the file that they
+    /// are put into.
+    pub(crate) fn arguments_without_file(&self, group: Group, only: &[String]) -> Vec<String> {
+        let name = group.to_possible_value();
+        let name = name.map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let mut arguments = vec!["--group".to_owned(), name];
+        for number in only {
+            arguments.extend(["--only".to_owned(), number.clone()]);
+        }
+        arguments.extend(self.quick.then(|| "--quick".to_owned()));
+        arguments.extend(self.full.then(|| "--full".to_owned()));
+        arguments
+    }
+
     /// Several times what the driver should take.
-    fn limit(&self) -> Duration {
+    pub(crate) fn limit(&self) -> Duration {
         Duration::from_secs(match (self.quick, self.full) {
             (true, _) => 900,
             (_, true) => 6 * 3600,
@@ -83,11 +115,11 @@ impl BenchOptions {
 ///
 /// When something it needs cannot be installed or built, and when a figure could not be measured.
 pub(crate) fn run(options: &BenchOptions) -> Result<()> {
-    let all = Group::value_variants();
-    let groups = if options.group.is_empty() { all } else { &options.group };
-    for group in groups {
+    let wanted = Group::value_variants().iter().filter(|group| options.wants(**group));
+    for group in wanted {
         match group {
             Group::Tcp => tcp(options)?,
+            Group::Rdma => bench_rdma::run(options)?,
         }
     }
     Ok(())
@@ -115,6 +147,27 @@ fn program(cargo: &Cargo, arguments: &[&str], name: &str) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl BenchOptions {
+        /// A short run of these figures.
+        pub(crate) fn quick(only: &[&str]) -> Self {
+            let only = only.iter().map(|&number| number.to_owned()).collect();
+            Self { group: Vec::new(), only, quick: true, full: false, json: None }
+        }
+    }
+
+    #[test]
+    fn figures_decide_which_groups_there_are() {
+        let groups = |only: &[&str]| {
+            let options = BenchOptions::quick(only);
+            [Group::Tcp, Group::Rdma].map(|group| options.wants(group))
+        };
+        assert_eq!(groups(&[]), [true, true]);
+        assert_eq!(groups(&["r1"]), [false, true]);
+        assert_eq!(groups(&["T1", "R1"]), [true, true]);
+        let tcp = BenchOptions { group: vec![Group::Tcp], ..BenchOptions::quick(&[]) };
+        assert!(tcp.wants(Group::Tcp) && !tcp.wants(Group::Rdma));
+    }
 
     #[test]
     fn the_driver_is_told_what_was_asked_for() {

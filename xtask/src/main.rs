@@ -4,7 +4,9 @@
 
 mod batch;
 mod bench;
+mod bench_rdma;
 mod bounded;
+mod budgets;
 mod cargo;
 mod check;
 mod demo;

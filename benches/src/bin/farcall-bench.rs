@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use farcall_benches::driver::{self, HandCommand, Options};
+use farcall_benches::rdma::BudgetOptions;
 use farcall_benches::report;
 use farcall_benches::subjects::{self, BuiltIn};
 
@@ -22,6 +23,9 @@ struct Arguments {
 enum Command {
     #[command(flatten)]
     ByHand(HandCommand),
+    /// Counts the instructions of calls over RDMA, where time counts instructions.
+    #[command(hide = true)]
+    Budgets(BudgetOptions),
     /// Renews the tables and plots of the report from files that `--json` has written.
     Report {
         /// The files; of a figure that stands in several, the last is taken.
@@ -41,6 +45,7 @@ fn main() -> Result<()> {
     match arguments.command {
         None => driver::run(&arguments.options),
         Some(Command::ByHand(command)) => command.run(),
+        Some(Command::Budgets(options)) => options.run(),
         Some(Command::Report { files, out }) => report::write(&files, &out),
         Some(Command::Worker(options)) => subjects::run(&options, None),
     }

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::options::Options;
 use super::side::Side;
 use crate::processes::output;
+use crate::rdma::Place;
 use crate::worker::Span;
 
 /// How much is measured.
@@ -25,6 +26,9 @@ pub struct Effort {
 impl Effort {
     /// Under five minutes for a group, on two cores.
     pub const QUICK: Self = Self { round_count: 7, millis: 300, all_peers: false };
+    /// The same for RDMA in the virtual machine, where starting a tool takes longer than measuring
+    /// with it: a look at where things stand, and no median to quote.
+    pub const QUICK_RDMA: Self = Self { round_count: 3, ..Self::QUICK };
     /// A quarter of an hour.
     pub const USUAL: Self = Self { round_count: 9, millis: 1000, all_peers: false };
     /// More than an hour.
@@ -49,6 +53,8 @@ impl Effort {
 pub struct Bench {
     /// How much is measured.
     pub effort: Effort,
+    /// The RDMA devices, where those are measured.
+    pub place: Place,
     /// This program, which has workers of its own.
     program: PathBuf,
     peers: PathBuf,
@@ -61,10 +67,19 @@ impl Bench {
     ///
     /// When this program does not know where it is.
     pub fn new(options: &Options) -> Result<Self> {
+        Self::at(options.effort(), options.place.clone(), options.peers.clone())
+    }
+
+    /// So much effort, on these devices, with the peers of that program or of the one beside this.
+    ///
+    /// # Errors
+    ///
+    /// When this program does not know where it is.
+    pub fn at(effort: Effort, place: Place, peers: Option<PathBuf>) -> Result<Self> {
         let program = std::env::current_exe().context("where this program is")?;
         let beside = program.with_file_name("farcall-bench-peers");
-        let peers = options.peers.clone().unwrap_or(beside);
-        Ok(Self { effort: options.effort(), program, peers })
+        let peers = peers.unwrap_or(beside);
+        Ok(Self { effort, place, program, peers })
     }
 
     /// farcall over the transport of `address`.

@@ -72,7 +72,7 @@ impl HandCommand {
     pub fn run(&self) -> Result<()> {
         match self {
             Self::Server { address, seconds, runtime } => block_on(runtime.threads, async {
-                let address = Farcall::new(runtime.farcall.config()).serve(address).await?;
+                let address = Farcall::new(&runtime.farcall).serve(address).await?;
                 println!("listening on {address}");
                 tokio::time::sleep(Duration::from_secs(*seconds)).await;
                 Ok(())
@@ -84,7 +84,7 @@ impl HandCommand {
 
 async fn client(hand: &HandLoad) -> Result<()> {
     ensure!(hand.calls > 0, "--calls must be at least 1");
-    let subject = Farcall::new(hand.runtime.farcall.config());
+    let subject = Farcall::new(&hand.runtime.farcall);
     let fleet = Fleet::connect(subject, &hand.address, hand.connections, None).await?;
     let load = Load::new(hand.operation, hand.size, Span::Calls(hand.warm_up));
     let load = load.with_in_flight(hand.in_flight);

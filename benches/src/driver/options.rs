@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::bench::Effort;
 use crate::figures::{GOALS, Goal, Group, goal};
+use crate::rdma::Place;
 
 /// The arguments of a run.
 #[derive(Debug, Args)]
@@ -16,6 +17,9 @@ pub struct Options {
     /// Measure this figure only, for example T2. May be repeated.
     #[arg(long, value_parser = parse_goal)]
     pub only: Vec<&'static Goal>,
+    /// Leave this figure out. May be repeated.
+    #[arg(long, value_parser = parse_goal)]
+    pub except: Vec<&'static Goal>,
     /// Under five minutes.
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
@@ -37,23 +41,31 @@ pub struct Options {
     /// What the figures say that they were measured of; without it, what git says.
     #[arg(long)]
     pub commit: Option<String>,
+    /// Which devices.
+    #[command(flatten)]
+    pub place: Place,
 }
 
 impl Options {
     /// The figures that are asked for.
     #[must_use]
     pub fn goals(&self) -> Vec<&'static Goal> {
-        if self.only.is_empty() {
+        let mut goals: Vec<&'static Goal> = if self.only.is_empty() {
             GOALS.iter().filter(|goal| goal.group == self.group).collect()
         } else {
             self.only.clone()
-        }
+        };
+        goals.retain(|goal| self.except.iter().all(|except| except.number != goal.number));
+        goals
     }
 
     /// How much effort is asked for.
     #[must_use]
     pub fn effort(&self) -> Effort {
         let effort = match (self.quick, self.full) {
+            (true, _) if self.goals().iter().any(|goal| goal.group == Group::Rdma) => {
+                Effort::QUICK_RDMA
+            }
             (true, _) => Effort::QUICK,
             (_, true) => Effort::FULL,
             _ => Effort::USUAL,
@@ -99,6 +111,7 @@ mod tests {
         assert_eq!(numbers(&[]), ["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8"]);
         assert_eq!(numbers(&["--group", "rdma"]).len(), 11);
         assert_eq!(numbers(&["--only", "t5", "--only", "T2"]), ["T5", "T2"]);
+        assert_eq!(numbers(&["--group", "rdma", "--except", "R8"]).len(), 10);
     }
 
     #[test]
@@ -113,6 +126,8 @@ mod tests {
         let full = parse(&["--full"]).effort();
         assert!(quick.millis < full.millis && quick.round_count < full.round_count);
         assert!(quick.round_count >= 7, "fewer rounds are no median to quote");
+        assert_eq!(parse(&["--quick", "--group", "rdma"]).effort(), Effort::QUICK_RDMA);
+        assert_eq!(parse(&["--quick", "--only", "R1"]).effort(), Effort::QUICK_RDMA);
         let own = parse(&["--quick", "--rounds", "2", "--millis", "5"]).effort();
         assert_eq!((own.round_count, own.millis), (2, 5));
     }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use super::sample::Sample;
 use super::side::Side;
 use crate::processes::{Placement, Process};
-use crate::worker::{Command, Load, Reply, Role, Usage};
+use crate::worker::{Command, Counts, Load, Reply, Role, Usage};
 
 /// How long a worker may take to answer what is no work, on a machine that is slow or emulated.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -140,6 +140,23 @@ impl Pair {
     /// When it does not say.
     pub fn client_usage(&mut self) -> Result<Usage> {
         usage(&mut self.client)
+    }
+
+    /// What the client and the server have counted of themselves.
+    ///
+    /// # Errors
+    ///
+    /// When one does not say, or there is no server.
+    pub fn counts(&mut self) -> Result<(Counts, Counts)> {
+        let server = self.server.as_mut().context("this side has no server of its own")?;
+        Ok((counts(&mut self.client)?, counts(server)?))
+    }
+}
+
+fn counts(process: &mut Process) -> Result<Counts> {
+    match process.ask(&Command::Counts, ANSWER_LIMIT)? {
+        Reply::Counted(counts) => Ok(counts),
+        other => bail!(unexpected(other)),
     }
 }
 

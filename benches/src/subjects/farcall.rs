@@ -1,5 +1,7 @@
 //! farcall, over any of its transports.
 
+use std::sync::OnceLock;
+
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use clap::Args;
@@ -9,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::proto::bench_rpc::{BenchService, BenchStub};
 use crate::proto::{Payload, Wanted};
 use crate::service::Service;
-use crate::worker::{Caller, Client, Quota, Subject, Tally};
+use crate::worker::{Caller, Client, Counts, Quota, Subject, Tally};
 
 /// How farcall is configured for a measurement.
 #[derive(Debug, Clone, Default, Args)]
@@ -21,6 +23,9 @@ pub struct FarcallOptions {
     #[cfg(feature = "rdma")]
     #[arg(long)]
     pub rkey_scope: Option<farcall::RkeyScope>,
+    /// Take large payloads from memory that farcall lends, instead of the application's own.
+    #[arg(long)]
+    pub lent: bool,
 }
 
 impl FarcallOptions {
@@ -45,13 +50,38 @@ impl FarcallOptions {
 #[derive(Debug)]
 pub struct Farcall {
     config: Config,
+    lent: bool,
+    server: OnceLock<Server>,
 }
 
 impl Farcall {
-    /// farcall with this configuration.
+    /// farcall as these options say.
     #[must_use]
-    pub fn new(config: Config) -> Self {
-        Self { config }
+    pub fn new(options: &FarcallOptions) -> Self {
+        Self { config: options.config(), lent: options.lent, server: OnceLock::new() }
+    }
+
+    /// What its lanes have and have done.
+    #[cfg(feature = "rdma")]
+    fn lane_counts(&self) -> Counts {
+        // Receive slots that a connection can be promised, control messages among them.
+        let rules = farcall::RdmaConfig::default();
+        let window = u64::from(rules.credits_max + 2) * u64::from(rules.slot_len);
+        let mut counts = Counts::from([("window_bytes".to_owned(), window)]);
+        for lane in self.config.rdma_lanes() {
+            let mut add = |name: &str, count| *counts.entry(name.to_owned()).or_default() += count;
+            add("receive_bytes", lane.receive_bytes as u64);
+            add("wakeups", lane.activity.wakeups);
+            add("posts", lane.activity.posts);
+            add("completions", lane.activity.completions);
+            add("rdma_connections", lane.connection_count as u64);
+        }
+        counts
+    }
+
+    #[cfg(not(feature = "rdma"))]
+    fn lane_counts(&self) -> Counts {
+        Counts::new()
     }
 }
 
@@ -61,8 +91,11 @@ impl Subject for Farcall {
     async fn serve(&self, address: &str) -> Result<String> {
         let endpoint = farcall::bind_with(address, &self.config).await?;
         let address = endpoint.address().to_string();
-        let builder = Server::builder().add_service(BenchService::new(Service::default()));
+        let service = Service::default().with_lent_memory(self.lent);
+        let builder = Server::builder().add_service(BenchService::new(service));
         let server = endpoint.configure(builder).build();
+        // The first one tells what it has counted; a worker serves once.
+        let _ = self.server.set(server.clone());
         tokio::spawn(async move {
             if let Err(error) = server.serve(endpoint).await {
                 eprintln!("the server ended: {error}");
@@ -75,7 +108,19 @@ impl Subject for Farcall {
         let channel = farcall::connect_with(address, &self.config)
             .await
             .with_context(|| format!("connecting to {address}"))?;
-        Ok(FarcallClient { stub: BenchStub::new(channel.clone()), channel })
+        Ok(FarcallClient { stub: BenchStub::new(channel.clone()), channel, lent: self.lent })
+    }
+
+    fn counts(&self, connections: &[FarcallClient]) -> Counts {
+        let mut counts = self.lane_counts();
+        let served = self.server.get().map(Server::connections).unwrap_or_default();
+        let called = connections.iter().filter_map(FarcallClient::info);
+        for stats in served.into_iter().chain(called).map(|connection| connection.stats) {
+            let mut add = |name: &str, count| *counts.entry(name.to_owned()).or_default() += count;
+            add("copied_bytes", stats.copied_bytes);
+            add("written_bytes", stats.written_bytes);
+        }
+        counts
     }
 }
 
@@ -84,6 +129,7 @@ impl Subject for Farcall {
 pub struct FarcallClient {
     channel: Channel,
     stub: BenchStub<Channel>,
+    lent: bool,
 }
 
 impl FarcallClient {
@@ -100,6 +146,11 @@ impl Client for FarcallClient {
     }
 
     async fn upload(&self, data: Bytes) -> Result<()> {
+        // What the application writes into it is no part of the call.
+        let data = match self.lent {
+            true => self.channel.buffer(data.len()).await.freeze(),
+            false => data,
+        };
         self.stub.upload(Payload { data }).await?;
         Ok(())
     }

@@ -46,7 +46,7 @@ pub struct BuiltIn {
 pub fn run(options: &BuiltIn, counter: Option<AllocationCounter>) -> Result<()> {
     let arguments = &options.arguments;
     match options.subject {
-        Kind::Farcall => worker::run(arguments, Farcall::new(options.farcall.config()), counter),
+        Kind::Farcall => worker::run(arguments, Farcall::new(&options.farcall), counter),
         Kind::Mux => worker::run(arguments, Mux, counter),
         Kind::Std => worker::run(arguments, StdNet, counter),
     }

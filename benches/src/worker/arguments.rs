@@ -73,6 +73,7 @@ async fn client<S: Subject>(
     while let Some(command) = control.next().await {
         let reply = match command? {
             Command::Usage => Usage::now(counter).map(Reply::Usage),
+            Command::Counts => Ok(Reply::Counted(fleet.counts())),
             Command::Load(load) => fleet.run(&load).await.map(Reply::Loaded),
             Command::Hold { connections } => fleet.hold(connections).await.map(|()| Reply::Held),
         };

@@ -5,7 +5,7 @@ use futures::future::join_all;
 use tokio::task::JoinHandle;
 
 use super::load::{Load, Operation, Outcome, Span};
-use super::subject::{Connection, Subject, quota};
+use super::subject::{Connection, Counts, Subject, quota};
 use super::tally::Tally;
 use super::usage::{AllocationCounter, Usage};
 
@@ -54,6 +54,12 @@ impl<S: Subject> Fleet<S> {
     #[must_use]
     pub fn first(&self) -> &S::Connection {
         self.connections.first().expect("a fleet has at least one connection")
+    }
+
+    /// What the subject has counted of itself, over the connections that are called over.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.subject.counts(&self.connections)
     }
 
     /// Makes one call over each of `count` further connections and keeps them.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::load::{Load, Outcome};
+use super::subject::Counts;
 use super::usage::Usage;
 
 /// What the driver asks for.
@@ -15,6 +16,8 @@ use super::usage::Usage;
 pub enum Command {
     /// What the process has used up so far.
     Usage,
+    /// What the subject has counted of itself so far.
+    Counts,
     /// Run a load (clients only).
     Load(Load),
     /// Make that many connections more, call once over each, and hold them (clients only).
@@ -35,6 +38,8 @@ pub enum Reply {
     },
     /// What it has used up.
     Usage(Usage),
+    /// What the subject has counted.
+    Counted(Counts),
     /// A load has ended.
     Loaded(Outcome),
     /// The connections are there.

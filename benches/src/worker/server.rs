@@ -18,6 +18,7 @@ pub(super) async fn run<S: Subject>(
     while let Some(command) = control.next().await {
         let reply = match command? {
             Command::Usage => Usage::now(counter).map(Reply::Usage),
+            Command::Counts => Ok(Reply::Counted(subject.counts(&[]))),
             Command::Load(_) | Command::Hold { .. } => {
                 Ok(Reply::refusal("a server makes no calls"))
             }

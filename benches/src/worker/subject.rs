@@ -1,5 +1,6 @@
 //! What a subject has to be able to do: the benchmark's service, as a server and as a client.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Instant;
 
@@ -12,6 +13,9 @@ use super::load::Load;
 use super::quota::Quota;
 use super::tally::Tally;
 
+/// What an implementation has counted of itself since it began, by name.
+pub type Counts = BTreeMap<String, u64>;
+
 /// One implementation of the benchmark's service: farcall, or a peer that it is compared with.
 #[allow(async_fn_in_trait, reason = "workers wait for these on the thread that runs them")]
 pub trait Subject {
@@ -23,6 +27,11 @@ pub trait Subject {
 
     /// Connects to a server.
     async fn connect(&self, address: &str) -> Result<Self::Connection>;
+
+    /// What it has counted, as a server, and as a client with these connections.
+    fn counts(&self, _connections: &[Self::Connection]) -> Counts {
+        Counts::new()
+    }
 }
 
 /// One connection, over which calls are made.

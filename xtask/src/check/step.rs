@@ -38,6 +38,8 @@ pub(crate) enum Step {
     VmDemo,
     /// The short rows of the fault matrix, in the virtual machine.
     VmFaults,
+    /// The instructions that calls over RDMA take, against their budgets, in the virtual machine.
+    VmBudgets,
 }
 
 impl Step {
@@ -52,9 +54,12 @@ impl Step {
             Self::Sim | Self::Peers => &[Purpose::Checks],
             Self::Miri => &[],
             // The tests of xtask pack an initramfs.
-            Self::Unit | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults => {
-                &[Purpose::Build, Purpose::Vm]
-            }
+            Self::Unit
+            | Self::VmVerbs
+            | Self::VmSuite
+            | Self::VmDemo
+            | Self::VmFaults
+            | Self::VmBudgets => &[Purpose::Build, Purpose::Vm],
         }
     }
 
@@ -62,7 +67,12 @@ impl Step {
     pub(super) fn needs_devices(self) -> bool {
         matches!(
             self,
-            Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults
+            Self::BuildVm
+                | Self::VmVerbs
+                | Self::VmSuite
+                | Self::VmDemo
+                | Self::VmFaults
+                | Self::VmBudgets
         )
     }
 
@@ -74,9 +84,12 @@ impl Step {
             Self::Deny => 300,
             Self::Clippy | Self::Doc | Self::Sim | Self::Peers => 1200,
             Self::Unit | Self::Budgets | Self::Miri => 1800,
-            Self::BuildVm | Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults => {
-                crate::rdma_programs::BUILD_LIMIT.as_secs()
-            }
+            Self::BuildVm
+            | Self::VmVerbs
+            | Self::VmSuite
+            | Self::VmDemo
+            | Self::VmFaults
+            | Self::VmBudgets => crate::rdma_programs::BUILD_LIMIT.as_secs(),
         })
     }
 

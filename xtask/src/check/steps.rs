@@ -12,6 +12,7 @@ use super::summary::{Outcome, Summary};
 use crate::batch::Job;
 use crate::bench;
 use crate::bounded::{self, command_line};
+use crate::budgets;
 use crate::cargo::Cargo;
 use crate::faults;
 use crate::interrupt;
@@ -109,6 +110,7 @@ impl Runner {
                 self.machine.run(&jobs)?;
                 Ok(Outcome::Passed(None))
             }
+            Step::VmBudgets => self.budgets(),
         }
     }
 
@@ -139,6 +141,7 @@ impl Runner {
             ("suite", rdma_programs::SUITE),
             ("demo", rdma_programs::DEMO),
             ("faults", faults::QUICK),
+            ("budgets", budgets::PROGRAMS),
         ];
         let mut count = 0;
         for (name, programs) in tables {
@@ -155,6 +158,15 @@ impl Runner {
         }
         let jobs = self.jobs(name, programs)?.to_vec();
         self.place.run(&jobs)?;
+        Ok(Outcome::Passed(None))
+    }
+
+    fn budgets(&mut self) -> Result<Outcome> {
+        if !matches!(self.machine, RdmaPlace::Vm(budgets::KERNEL)) {
+            let reason = format!("the budgets are those of kernel {}", budgets::KERNEL);
+            return Ok(Outcome::Skipped(reason));
+        }
+        self.jobs("budgets", budgets::PROGRAMS)?.iter().try_for_each(budgets::run)?;
         Ok(Outcome::Passed(None))
     }
 

@@ -90,6 +90,7 @@ const NEEDS: &[Need] = &[
     need(Vm, "rdmacm-utils", Program("rping"), "an independent check of the devices"),
     need(Vm, "perftest", Program("ib_send_lat"), "what farcall is measured against"),
     need(Bench, "util-linux", Program("taskset"), "places processes on cores"),
+    need(Bench, "ucx-utils", Program("ucx_perftest"), "what farcall is compared with over RDMA"),
     need(Bench, "linux-perf", Program("perf"), "counts system calls"),
     need(Bench, "capnproto", Program("capnp"), "compiles a peer's schema"),
 ];

@@ -68,6 +68,8 @@ one_device() { # this host's index
 
 ulimit -l unlimited
 ip link set lo up
+# For those who count events of the kernel.
+mount -t tracefs tracefs /sys/kernel/tracing || echo "guest: nothing can be traced" >&2
 # What answers a few large READs is more than the usual 1,000 packets. A cable that drops them makes Soft-RoCE send
 # them again, and its requester takes an answer that it no longer waits for as the end of its queue pair.
 echo 30000 >/proc/sys/net/core/netdev_max_backlog

@@ -19,3 +19,4 @@ mod stream;
 pub(crate) use exchange::SHARE_IN_GUEST;
 pub(crate) use machine::{VmEnd, run};
 pub(crate) use options::VmOptions;
+pub(crate) use qemu::INSTRUCTION_NANOS;

@@ -18,6 +18,12 @@ const EMULATED_CPU: &str = "max,-erms,-fsrm,-la57,-pclmulqdq,-smap,-smep,-pku";
 const KERNEL_ARGUMENTS: &str =
     "console=ttyS0 panic=-1 quiet mitigations=off nokaslr tsc=reliable clocksource=tsc";
 
+/// An instruction takes this power of two of nanoseconds where time counts instructions.
+const ICOUNT_SHIFT: u32 = 1;
+
+/// What an instruction takes there, in nanoseconds.
+pub(crate) const INSTRUCTION_NANOS: u32 = 1 << ICOUNT_SHIFT;
+
 /// How much longer than the host's bound the guest lives when nobody kills it.
 const ORPHAN_GRACE_SECONDS: u64 = 60;
 
@@ -99,7 +105,8 @@ fn processor(options: &VmOptions) -> Vec<OsString> {
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
     match options.accel {
         _ if options.icount => {
-            add(&["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off"]);
+            let count = format!("shift={ICOUNT_SHIFT},sleep=off");
+            add(&["-accel", "tcg,thread=single", "-icount", &count]);
         }
         Acceleration::Tcg => add(&["-accel", "tcg,thread=multi"]),
         Acceleration::Kvm => add(&["-accel", "kvm"]),

@@ -19,8 +19,8 @@ use crate::verbs::{RawCompletion, RawCompletionQueue, RemoteKey, VerbsError};
 /// Events are acknowledged in batches, because each acknowledgement takes a mutex.
 const ACKNOWLEDGE_EVERY: u32 = 64;
 
-/// Completions taken in one call.
-const BATCH: usize = 32;
+/// Completions taken in one call of libibverbs: room for more would be zeroed with each poll.
+const BATCH: usize = 8;
 
 /// A completion channel; destroyed when dropped.
 #[derive(Debug)]
@@ -136,6 +136,28 @@ impl IbvCompletionQueue {
         }
     }
 
+    /// Takes at most [`BATCH`] completions.
+    fn poll_chunk(&self, out: &mut [RawCompletion]) -> Result<usize, VerbsError> {
+        // Zeroed, because a provider may leave fields of a completion unwritten.
+        let mut batch = [const { MaybeUninit::<ibv_wc>::zeroed() }; BATCH];
+        let asked = out.len().min(BATCH);
+        let entries = i32::try_from(asked).unwrap_or(0);
+        // SAFETY: V1: the queue exists; the array has room for at least `entries`.
+        let count = unsafe {
+            rdma_sys::ibv_poll_cq(self.pointer.as_ptr(), entries, batch.as_mut_ptr().cast())
+        };
+        let Ok(count) = usize::try_from(count) else {
+            let error = io::Error::from_raw_os_error(count.saturating_abs());
+            return Err(VerbsError::system("poll a completion queue", error));
+        };
+        let count = count.min(asked);
+        for (entry, raw) in batch.iter().zip(out.iter_mut()).take(count) {
+            // SAFETY: S1, S2: zeroed bytes are a valid value and the call wrote integers over them.
+            *raw = completion(unsafe { entry.assume_init_ref() });
+        }
+        Ok(count)
+    }
+
     fn count_event(&self) {
         if self.unacknowledged.fetch_add(1, Ordering::Relaxed) + 1 >= ACKNOWLEDGE_EVERY {
             self.acknowledge();
@@ -161,22 +183,13 @@ unsafe impl RawCompletionQueue for IbvCompletionQueue {
     }
 
     fn poll(&self, out: &mut [RawCompletion]) -> Result<usize, VerbsError> {
-        // Zeroed, because a provider may leave fields of a completion unwritten.
-        let mut batch = [const { MaybeUninit::<ibv_wc>::zeroed() }; BATCH];
-        let asked = out.len().min(BATCH);
-        let entries = i32::try_from(asked).unwrap_or(0);
-        // SAFETY: V1: the queue exists; the array has room for at least `entries`.
-        let count = unsafe {
-            rdma_sys::ibv_poll_cq(self.pointer.as_ptr(), entries, batch.as_mut_ptr().cast())
-        };
-        let Ok(count) = usize::try_from(count) else {
-            let error = io::Error::from_raw_os_error(count.saturating_abs());
-            return Err(VerbsError::system("poll a completion queue", error));
-        };
-        let count = count.min(asked);
-        for (entry, raw) in batch.iter().zip(out.iter_mut()).take(count) {
-            // SAFETY: S1, S2: zeroed bytes are a valid value and the call wrote integers over them.
-            *raw = completion(unsafe { entry.assume_init_ref() });
+        let mut count = 0;
+        for chunk in out.chunks_mut(BATCH) {
+            let taken = self.poll_chunk(chunk)?;
+            count += taken;
+            if taken < chunk.len() {
+                break;
+            }
         }
         Ok(count)
     }

@@ -1,0 +1,205 @@
+//! How many instructions a call may take: user and kernel, client, server and device together.
+//!
+//! It is counted in the virtual machine while time counts instructions (`cargo xtask vm --icount`),
+//! where the same work takes the same time however busy the host is. So this is no latency, and a
+//! regression shows without timing anything. To lower a budget, run `cargo xtask test --only
+//! vm-budgets` and put the number that it prints into the table below.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+
+use super::caller::{Wait, over_rdma, setting};
+use super::contest::Contestant as _;
+use super::perftest::Perftest;
+use super::place::Place;
+use super::{MIB, SMALL};
+use crate::driver::{Bench, Effort, Pair};
+use crate::worker::{Load, Operation, Span};
+
+/// What a call may take.
+#[derive(Debug)]
+struct Budget {
+    name: &'static str,
+    operation: Operation,
+    size: usize,
+    in_flight: usize,
+    /// Calls that are counted at a time; as many go before them.
+    calls: u64,
+    /// Instructions of one call.
+    instructions: f64,
+    /// The commit that the number was measured at.
+    measured_at: &'static str,
+}
+
+/// All budgets, with events and not polling: what waits does not count there.
+const BUDGETS: &[Budget] = &[
+    Budget {
+        name: "64 B, one at a time",
+        operation: Operation::Echo,
+        size: SMALL,
+        in_flight: 1,
+        calls: 1000,
+        instructions: 106_200.0,
+        measured_at: "5508f65",
+    },
+    Budget {
+        name: "64 B, 16 in flight",
+        operation: Operation::Echo,
+        size: SMALL,
+        in_flight: 16,
+        calls: 3200,
+        instructions: 68_100.0,
+        measured_at: "5508f65",
+    },
+    Budget {
+        name: "1 MiB up, one at a time",
+        operation: Operation::Upload,
+        size: MIB,
+        in_flight: 1,
+        calls: 20,
+        instructions: 10_910_000.0,
+        measured_at: "5508f65",
+    },
+];
+
+/// By how much a call may exceed its budget. Five boots of the same programs differed by 0.5 % with
+/// many calls in flight, and by less than 0.1 % otherwise.
+const TOLERANCE: f64 = 0.05;
+
+/// How often the calls are counted. The least counts: where time counts instructions it runs ahead
+/// while a page of a file is waited for, and only that makes it more.
+const REPEATS: usize = 3;
+
+/// How often a pair may be started, since a handshake's limit passes at once while a page is waited
+/// for. The next one finds the pages.
+const STARTS_MAX: usize = 3;
+
+/// Arguments of `farcall-bench budgets`.
+#[derive(Debug, Args)]
+pub struct BudgetOptions {
+    /// How long an instruction takes in the virtual machine's time, in nanoseconds.
+    #[arg(long)]
+    instruction_nanos: f64,
+    /// Which devices.
+    #[command(flatten)]
+    place: Place,
+}
+
+impl BudgetOptions {
+    /// Counts, and prints a line for each budget.
+    ///
+    /// # Errors
+    ///
+    /// When a call cannot be made, or takes more than its budget.
+    pub fn run(&self) -> Result<()> {
+        ensure!(self.instruction_nanos > 0.0, "an instruction takes some time");
+        let bench = Bench::at(Effort::QUICK, self.place.clone(), None)?;
+        read_programs()?;
+        let bare = Perftest::latency(&bench, SMALL).with_events().with_count(2000).measure();
+        match bare.map(|values| values["p50_us"] * 1e3 / self.instruction_nanos) {
+            Ok(count) => println!("{:<24} {count:>12.0} instructions", "ib_send_lat -e, 64 B"),
+            Err(error) => println!("ib_send_lat -e was not measured: {error:#}"),
+        }
+        let mut exceeded = Vec::new();
+        for budget in BUDGETS {
+            let (line, fits) = budget.verdict(self.count(&bench, budget)?);
+            println!("{line}");
+            exceeded.extend((!fits).then_some(budget.name));
+        }
+        match exceeded.is_empty() {
+            true => Ok(()),
+            false => bail!("more instructions than the budget has: {}", exceeded.join("; ")),
+        }
+    }
+
+    /// The instructions of one call.
+    fn count(&self, bench: &Bench, budget: &Budget) -> Result<f64> {
+        let mut pair = start(bench)?;
+        let load = Load::new(budget.operation, budget.size, Span::Calls(budget.calls));
+        let load = load.with_in_flight(budget.in_flight);
+        pair.load(&load)?;
+        let mut least = f64::INFINITY;
+        for _ in 0..REPEATS {
+            let nanos = 1e9 / pair.load(&load)?.calls_per_second();
+            least = least.min(nanos / self.instruction_nanos);
+        }
+        Ok(least)
+    }
+}
+
+fn start(bench: &Bench) -> Result<Pair> {
+    let side = over_rdma(bench, Wait::Events);
+    for _ in 1..STARTS_MAX {
+        match Pair::start(&side, &setting()) {
+            Ok(pair) => return Ok(pair),
+            Err(error) => println!("starting again: {error:#}"),
+        }
+    }
+    Pair::start(&side, &setting())
+}
+
+/// Reads this program and its libraries, which are those of the workers too, so that their pages
+/// are there.
+fn read_programs() -> Result<()> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    for file in mapped_files(&maps) {
+        // One that is gone by now, or none at all, is waited for by nobody.
+        let _ = std::fs::read(file);
+    }
+    Ok(())
+}
+
+/// The files in a list of mappings, each once: the last field, where it is a path.
+fn mapped_files(maps: &str) -> BTreeSet<&str> {
+    maps.lines().filter_map(|line| Some(&line[line.find('/')?..])).collect()
+}
+
+impl Budget {
+    /// A line that tells how the count stands to the budget, and whether it fits.
+    fn verdict(&self, instructions: f64) -> (String, bool) {
+        let Self { name, instructions: budget, measured_at, .. } = self;
+        let over = (instructions / budget - 1.0) * 100.0;
+        let mut line = format!(
+            "{name:<24} {instructions:>12.0} instructions, budget {budget:.0} of {measured_at}: \
+             {over:+.1} %"
+        );
+        let fits = instructions <= budget * (1.0 + TOLERANCE);
+        let remark = match fits {
+            false => "; EXCEEDED",
+            true if instructions < budget * (1.0 - TOLERANCE) => "; the budget can be lowered",
+            true => "",
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(line, "{remark}");
+        (line, fits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_files_are_found_once() {
+        let maps = "1000-2000 r--p 0 00:1 7    /usr/lib/a b.so\n\
+                    2000-3000 r-xp 0 00:1 7    /usr/lib/a b.so\n\
+                    3000-4000 rw-p 0 00:0 0\n\
+                    5000-6000 rw-p 0 00:0 0    [heap]\n";
+        assert_eq!(mapped_files(maps).into_iter().collect::<Vec<_>>(), ["/usr/lib/a b.so"]);
+        read_programs().unwrap();
+    }
+
+    #[test]
+    fn a_budget_has_a_tolerance_and_tells_when_it_is_too_large() {
+        let budget = Budget { instructions: 1000.0, measured_at: "abc", ..BUDGETS[0] };
+        let verdict = |instructions| budget.verdict(instructions);
+        assert!(verdict(1049.0).1 && verdict(951.0).1 && verdict(500.0).1);
+        let (line, fits) = verdict(1051.0);
+        assert!(!fits && line.contains("+5.1 %") && line.ends_with("EXCEEDED"), "{line}");
+        assert!(verdict(900.0).0.ends_with("can be lowered"));
+        assert!(verdict(1000.0).0.ends_with("budget 1000 of abc: +0.0 %"));
+    }
+}

@@ -1,0 +1,292 @@
+//! The task of a lane: reaps completions, hands them to their connections, and sleeps when there is
+//! nothing left to do.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Instant;
+
+use super::{Kick, LaneShared};
+use crate::connection::Connection;
+use crate::pressure::Pressure;
+use crate::refill::{REFILL_AFTER, Refill, Stuck};
+use crate::shares::Ledger;
+use crate::verbs::{
+    Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
+};
+
+/// How often the queue is found empty in a row before other tasks of the thread, and the runtime's
+/// look for I/O, get their turn.
+const POLLS_PER_TURN: u64 = 64;
+
+/// Why a lane ends by itself.
+#[derive(Debug, thiserror::Error)]
+enum LaneError {
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
+}
+
+/// The lane's task.
+pub(super) struct Driver {
+    pub(super) shared: Arc<LaneShared>,
+    pub(super) completions: CompletionQueue,
+    pub(super) receives: SharedReceiveQueue,
+    pub(super) refill: Refill,
+    pub(super) pressure: Pressure,
+    pub(super) batch: Vec<Completion>,
+    pub(super) corked: Vec<Arc<Connection>>,
+}
+
+impl Driver {
+    pub(super) async fn run(mut self) {
+        if let Err(error) = self.drive().await {
+            let device = self.shared.attachment.device().name();
+            tracing::error!(%error, device, "an RDMA lane has failed");
+            self.shared.lose(&format!("an RDMA lane of {device} has failed: {error}"));
+        }
+    }
+
+    async fn drive(&mut self) -> Result<(), LaneError> {
+        while !self.shared.stop.is_cancelled() {
+            self.work().await?;
+            self.completions.arm()?;
+            // What completed between the last poll and arming makes no event.
+            if self.turn()? {
+                give_way().await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                result = self.completions.wait() => {
+                    result?;
+                    self.shared.tally.events.add(1);
+                }
+                () = self.shared.kicked.notified() => {}
+                // With nothing posted no completion would come.
+                () = refill_after(), if self.receives.idle_count() > 0 => {}
+            }
+            self.shared.tally.wakeups.add(1);
+            // An event that is always there, and no time to spin, must not starve other tasks.
+            tokio::task::consume_budget().await;
+        }
+        Ok(())
+    }
+
+    /// Works while there is work, and as much longer as the configuration says.
+    async fn work(&mut self) -> Result<(), LaneError> {
+        let spin = self.shared.config.spin;
+        let (mut spins, mut idle_since) = (0_u64, None);
+        while !self.shared.stop.is_cancelled() {
+            if self.turn()? {
+                idle_since = None;
+                // Those whom the work has woken run now. What they send has often completed by the
+                // time they are done, and then needs no event of its own.
+                give_way().await;
+                continue;
+            }
+            if spin.is_zero() {
+                break;
+            }
+            let now = Instant::now();
+            if now.duration_since(*idle_since.get_or_insert(now)) >= spin {
+                break;
+            }
+            spins += 1;
+            if spins.is_multiple_of(POLLS_PER_TURN) {
+                tokio::task::yield_now().await;
+            }
+            std::hint::spin_loop();
+        }
+        self.shared.tally.spins.add(spins);
+        Ok(())
+    }
+
+    /// Handles what there is; false when there was nothing.
+    fn turn(&mut self) -> Result<bool, LaneError> {
+        let is_kicked = self.serve_kicks();
+        let count = self.completions.poll(&mut self.batch)?;
+        if count > 0 {
+            self.shared.tally.polls.add(1);
+            self.shared.tally.completions.add(count as u64);
+            let mut batch = std::mem::take(&mut self.batch);
+            for completion in batch.drain(..) {
+                self.dispatch(completion);
+            }
+            self.batch = batch;
+        }
+        // Slots go back before grants for them go out.
+        let refilled = self.refill();
+        // The lists keep their memory from turn to turn.
+        let mut corked = std::mem::take(&mut self.corked);
+        for connection in corked.drain(..) {
+            connection.uncork();
+            self.end_if_drained(&connection);
+        }
+        self.corked = corked;
+        refilled?;
+        self.relieve(count);
+        Ok(count > 0 || is_kicked)
+    }
+
+    /// Posts the slots that are free again.
+    fn refill(&mut self) -> Result<(), LaneError> {
+        let posted = self.receives.repost()?;
+        let idle_count = self.receives.idle_count();
+        if self.refill.handle_attempt(posted, idle_count, tokio::time::Instant::now)? {
+            self.shared.tally.refills_refused.add(1);
+            let device = self.shared.attachment.device().name();
+            tracing::debug!(device, idle_count, "the device takes no more receives for now");
+        }
+        Ok(())
+    }
+
+    fn serve_kicks(&mut self) -> bool {
+        let is_kicked = self.shared.is_kicked.swap(false, Ordering::Acquire);
+        if is_kicked {
+            self.shared.take_kicks().into_iter().for_each(|kick| self.serve(kick));
+        }
+        is_kicked
+    }
+
+    fn serve(&mut self, kick: Kick) {
+        let connection = match kick {
+            Kick::Open(connection) => {
+                connection.open();
+                connection
+            }
+            Kick::Check(connection) => connection,
+            Kick::End(connection) => return self.end(&connection),
+            Kick::Withheld(connection, prefix, reason) => {
+                connection.handle_withheld(&prefix, reason);
+                connection
+            }
+            Kick::Recall => return self.recall(),
+            Kick::ReceiveLimit => return self.handle_receive_limit(),
+        };
+        self.end_if_drained(&connection);
+    }
+
+    /// Sees to it that windows suit the queue, after `count` completions.
+    fn relieve(&mut self, count: usize) {
+        if self.pressure.handle_completions(count) {
+            self.shared.shares.change(Ledger::relax);
+            if self.shared.shares.take_pressed() {
+                self.recall();
+            }
+        }
+        let Some(limit) = self.pressure.limit_to_arm(count) else { return };
+        if let Err(error) = self.receives.arm_limit(limit) {
+            let device = self.shared.attachment.device().name();
+            tracing::debug!(%error, device, "the device gives no word of a queue that runs low");
+        }
+    }
+
+    /// Asks connections that are idle for the slots that they hold.
+    fn recall(&self) {
+        for connection in self.shared.connections() {
+            connection.recall();
+        }
+    }
+
+    fn handle_receive_limit(&mut self) {
+        if self.pressure.handle_limit() {
+            let device = self.shared.attachment.device().name();
+            tracing::warn!(
+                device,
+                "a shared receive queue ran low: the lane is late, windows are halved"
+            );
+        }
+        self.shared.shares.change(Ledger::squeeze);
+    }
+
+    fn dispatch(&mut self, completion: Completion) {
+        let number = completion.queue_pair_number();
+        if completion.kind() != WorkKind::Receive {
+            if let Some(connection) = self.shared.by_tag(completion.tag()) {
+                self.cork(&connection);
+                connection.handle_completion(completion);
+            }
+            return;
+        }
+        // Messages of a queue pair that is gone still arrive; their slots go back like any.
+        let connection = self.shared.by_number(number);
+        if let Some(connection) = &connection {
+            self.cork(connection);
+        }
+        let taken_key = completion.invalidated_key();
+        let received = self.receives.receive(completion, |message| {
+            if let Some(connection) = &connection {
+                connection.handle_message(message, taken_key);
+            }
+        });
+        match (received, connection) {
+            (Err(ReceiveError::Failed(error)), _) if error.is_flush() => {}
+            (Err(error), Some(connection)) => connection.handle_bad_receive(error.to_string()),
+            (Err(error), None) => tracing::debug!(%error, number, "ignored a receive"),
+            (Ok(()), _) => {}
+        }
+    }
+
+    fn cork(&mut self, connection: &Arc<Connection>) {
+        if !self.corked.iter().any(|other| other.tag == connection.tag) {
+            connection.cork();
+            self.corked.push(Arc::clone(connection));
+        }
+    }
+
+    fn end_if_drained(&self, connection: &Arc<Connection>) {
+        if connection.is_drained() {
+            self.end(connection);
+        }
+    }
+
+    fn end(&self, connection: &Arc<Connection>) {
+        // Only the first time: the place may be another's by now.
+        if connection.end() {
+            self.shared.remove(connection.tag);
+        }
+    }
+}
+
+/// Also when the runtime goes away: nobody will handle the connections' completions any more.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let connections = {
+            let mut table = self.shared.table();
+            table.is_dead = true;
+            table.connections()
+        };
+        // Whoever waits for the device's events has to know that it has a lane less.
+        self.shared.stop.cancel();
+        for connection in connections {
+            self.end(&connection);
+        }
+        // Kicks hold connections, which hold the lane that holds the kicks.
+        let kicks = self.shared.kicks().take();
+        drop(kicks);
+    }
+}
+
+/// Until receives are posted again that the device did not take.
+async fn refill_after() {
+    // Made where it is polled, which is rare, and not with every sleep of the lane.
+    tokio::time::sleep(REFILL_AFTER).await;
+}
+
+/// Lets the tasks that are ready run first. Unlike [`tokio::task::yield_now`] it does not make the
+/// runtime look for I/O before it goes on, which is a system call for each message; the runtime
+/// does that by itself after so many tasks.
+async fn give_way() {
+    let mut has_given_way = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_given_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
