@@ -294,9 +294,10 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
     }
 
     fn go_away(&self) {
-        self.state().draining = true;
-        // Behind the answers that were sent, and before every refusal of a later request.
+        // Behind the answers that were sent, and before every refusal of a later request: a client
+        // that is refused first makes its call again on this very connection.
         self.send_control(FrameHeader::bare(FrameKind::GoAway, 0));
+        self.state().draining = true;
     }
 
     fn ping(&self, number: u64) {

@@ -10,11 +10,19 @@ use super::*;
 use crate::transport::{CloseReason, TransportStats};
 use crate::wire::{FrameKind, HEADER_LEN};
 
-/// A transport that asks its session, at the moment of sending, whether it counts as drained.
+/// A transport that asks its session at the moment of sending: at an answer, whether it counts as
+/// drained, and at a control frame, whether it refuses calls.
 #[derive(Debug, Default)]
 struct Curious {
     session: OnceLock<Weak<ServerSession<Curious>>>,
     was_drained: Mutex<Vec<bool>>,
+    was_refusing: Mutex<Vec<bool>>,
+}
+
+impl Curious {
+    fn session(&self) -> Arc<ServerSession<Self>> {
+        self.session.get().and_then(Weak::upgrade).unwrap()
+    }
 }
 
 impl Transport for Curious {
@@ -36,8 +44,7 @@ impl Transport for Curious {
     }
 
     fn send(&self, _: Vec<u8>) -> Result<(), TransportError> {
-        let session = self.session.get().and_then(Weak::upgrade).unwrap();
-        let is_drained = session.drained().now_or_never().is_some();
+        let is_drained = self.session().drained().now_or_never().is_some();
         self.was_drained.lock().unwrap().push(is_drained);
         Ok(())
     }
@@ -51,6 +58,8 @@ impl Transport for Curious {
     }
 
     fn send_control(&self, _: [u8; HEADER_LEN]) -> Result<(), TransportError> {
+        let is_refusing = self.session().state().draining;
+        self.was_refusing.lock().unwrap().push(is_refusing);
         Ok(())
     }
 
@@ -63,8 +72,7 @@ impl Transport for Curious {
     }
 }
 
-#[tokio::test]
-async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
+fn session() -> Arc<ServerSession<Curious>> {
     let setup = ServerSetup {
         limits: Limits::default(),
         peer_limits: Limits::default(),
@@ -76,6 +84,21 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
     };
     let session = ServerSession::start(Curious::default(), setup);
     session.transport.session.set(Arc::downgrade(&session)).unwrap();
+    session
+}
+
+/// A client that is refused without knowing why makes its call again on the same connection.
+#[tokio::test]
+async fn no_call_is_refused_before_the_client_is_sent_away() {
+    let session = session();
+    session.go_away();
+    assert_eq!(*session.transport.was_refusing.lock().unwrap(), [false]);
+    assert!(session.state().draining);
+}
+
+#[tokio::test]
+async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
+    let session = session();
     // Nothing is served, so the call is answered in place, with a refusal.
     let request = FrameHeader::bare(FrameKind::Request, 1).to_bytes();
     session.handle_frame(Bytes::copy_from_slice(&request)).unwrap();
