@@ -35,7 +35,7 @@ const CALLERS: u64 = 6;
 const CALLS_MAX: u64 = 30;
 
 /// A connection that is let go amid its calls is so after this at the latest.
-const LIFE_MAX: Duration = Duration::from_millis(50);
+const LIFE_MAX_US: u64 = 50_000;
 
 /// One of so many connections is let go amid its calls, and one has devices of its own.
 const ABANDONED_SHARE: u64 = 4;
@@ -205,8 +205,8 @@ impl Worker {
         drop(stub);
         if self.random.u64(..ABANDONED_SHARE) == 0 {
             seen.abandoned += 1;
-            let life = self.random.u64(..LIFE_MAX.as_micros() as u64);
-            tokio::time::sleep(Duration::from_micros(life)).await;
+            let life_us = self.random.u64(..LIFE_MAX_US);
+            tokio::time::sleep(Duration::from_micros(life_us)).await;
             calling.abort_all();
         }
         while let Some(called) = calling.join_next().await {

@@ -46,16 +46,13 @@ pub(super) fn complaints(looks: &[Holdings]) -> Vec<String> {
         complaints.push(format!("{} looks are too few to judge by", looks.len()));
         return complaints;
     }
-    let kinds: [(&str, fn(&Holdings) -> u64, u64); 2] = [
-        ("KiB of memory", |look| look.resident_kib, SLACK_KIB),
-        ("memory regions", |look| look.regions, SLACK_REGIONS),
-    ];
-    for (what, value, slack) in kinds {
-        let (middle, last) = medians(looks, value);
+    let mut compare = |what: &str, (middle, last): (u64, u64), slack: u64| {
         if last.saturating_sub(slack) as f64 > middle as f64 * GROWTH_MAX {
             complaints.push(format!("{what} grew from {middle} to {last}"));
         }
-    }
+    };
+    compare("KiB of memory", medians(looks, |look| look.resident_kib), SLACK_KIB);
+    compare("memory regions", medians(looks, |look| look.regions), SLACK_REGIONS);
     complaints
 }
 
