@@ -1,5 +1,6 @@
 //! The clock: what happens in a tick, and what is measured in which order.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -30,6 +31,8 @@ pub(super) struct Simulation {
     now: u64,
     lanes: Vec<Lane>,
     links: Vec<Link>,
+    /// Who always has something to send.
+    greedy: Vec<u32>,
     active: Vec<u32>,
     /// What the active are still to ask for, as a fraction of a request.
     owed: f64,
@@ -50,6 +53,7 @@ impl Simulation {
             now: 0,
             lanes: Vec::new(),
             links: Vec::new(),
+            greedy: Vec::new(),
             active: Vec::new(),
             owed: 0.0,
             to_lanes: Wire::new(),
@@ -125,7 +129,16 @@ impl Simulation {
 
     fn start_greedy(&mut self, number: u32) {
         self.links[number as usize].be_greedy();
+        self.greedy.push(number);
         self.flush_peer(number);
+    }
+
+    /// Makes those idle that became greedy last.
+    fn stop_greedy(&mut self, count: usize) {
+        let kept = self.greedy.len().saturating_sub(count);
+        for number in self.greedy.split_off(kept) {
+            self.links[number as usize].be_idle();
+        }
     }
 
     fn run_for(&mut self, ticks: u64) {
@@ -247,7 +260,7 @@ impl Simulation {
 
     /// The least, mean and greatest window of the greedy.
     fn greedy_window(&self) -> [f64; 3] {
-        let greedy = self.links.iter().filter(|link| link.is_greedy());
+        let greedy = self.greedy.iter().map(|&number| &self.links[number as usize]);
         let windows: Vec<u32> = greedy.map(Link::window).collect();
         let [least, most] = [windows.iter().min(), windows.iter().max()]
             .map(|window| window.map_or(0.0, |window| f64::from(*window)));
@@ -270,7 +283,7 @@ impl Simulation {
     }
 
     /// Whether a connection has half the window that the greedy have now; looked at once a round
-    /// trip, because it takes the sum of all.
+    /// trip, because it takes the sum of theirs.
     fn has_half_a_share(&self, number: u32) -> bool {
         self.now.is_multiple_of(ROUND_TRIP as u64)
             && f64::from(self.links[number as usize].window()) >= self.greedy_window()[1] / 2.0
@@ -288,7 +301,7 @@ impl Simulation {
             first.push(self.now - started);
             self.run_until(|this| this.has_half_a_share(number));
             half.push(self.now - started);
-            self.links[number as usize].be_idle();
+            self.stop_greedy(1);
         }
         let round_trips =
             |values: &mut [u64]| [0.5, 1.0].map(|part| quantile(values, part) / ROUND_TRIP as f64);
@@ -299,16 +312,16 @@ impl Simulation {
     /// Lets the greedy become idle and as many others greedy, and measures how long it takes until
     /// those have half the windows.
     fn hand_over(&mut self, mean: f64) -> Option<f64> {
-        let is_busy = |number: &u32| self.links[*number as usize].is_greedy();
-        let (old, others): (Vec<u32>, Vec<u32>) = (0..self.plan.connections).partition(is_busy);
-        let active: std::collections::HashSet<u32> = self.active.iter().copied().collect();
-        let mut idle: Vec<u32> = others.into_iter().filter(|n| !active.contains(n)).collect();
+        let count = self.greedy.len();
+        let busy: HashSet<u32> = self.greedy.iter().chain(&self.active).copied().collect();
+        let idle = (0..self.plan.connections).filter(|number| !busy.contains(number));
+        let mut idle: Vec<u32> = idle.collect();
         self.random.shuffle(&mut idle);
-        idle.truncate(old.len());
-        if idle.len() < old.len() || old.is_empty() {
+        idle.truncate(count);
+        if idle.len() < count || count == 0 {
             return None;
         }
-        old.iter().for_each(|&number| self.links[number as usize].be_idle());
+        self.stop_greedy(count);
         let started = self.now;
         idle.iter().for_each(|&number| self.start_greedy(number));
         self.run_until(|this| {
