@@ -16,7 +16,7 @@ pub(crate) struct Lanes(Mutex<HashMap<String, Vec<Arc<Lane>>>>);
 
 /// Where a connection goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Choice {
+pub(crate) enum Choice {
     /// To a lane that there is, by its position.
     Existing(usize),
     /// To a new lane.
@@ -24,7 +24,7 @@ enum Choice {
 }
 
 /// Decides, given how many connections each lane has. Pure.
-fn choose(counts: impl IntoIterator<Item = usize>, lanes_max: usize) -> Choice {
+pub(crate) fn choose(counts: impl IntoIterator<Item = usize>, lanes_max: usize) -> Choice {
     let counts: Vec<_> = counts.into_iter().collect();
     match (0..counts.len()).min_by_key(|index| counts[*index]) {
         Some(index) if counts[index] == 0 || counts.len() >= lanes_max => Choice::Existing(index),
