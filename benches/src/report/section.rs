@@ -160,11 +160,10 @@ fn sides_table(text: &mut String, columns: &[Column], part: &Part, what: &str) -
     writeln!(text, "|---|{}", "--:|".repeat(columns.len()))?;
     let mut sides: Vec<_> = part.sides.iter().collect();
     // By what they were measured at; those of the same by name, as they stand.
-    let at = |values: &BTreeMap<String, f64>| {
-        let first = values.get("connections").or_else(|| values.get("slots"));
-        first.copied().unwrap_or_default()
-    };
-    sides.sort_by(|(_, one), (_, other)| at(one).total_cmp(&at(other)));
+    for at in ["connections", "slots"] {
+        let at = |values: &BTreeMap<String, f64>| values.get(at).copied().unwrap_or_default();
+        sides.sort_by(|(_, one), (_, other)| at(one).total_cmp(&at(other)));
+    }
     for (side, values) in sides {
         let cell = |column: &Column| values.get(column.name).map_or(String::new(), |&v| short(v));
         let cells: Vec<String> = columns.iter().map(cell).collect();
