@@ -6,8 +6,8 @@
 //! them; `statistics` and `rounds` are the arithmetic and the order of measuring. Sides are pairs
 //! of *worker* processes, a server and a client: `worker` is what runs inside of one, `subjects`
 //! the implementations it can be, `processes` how the driver starts, asks and ends them. `driver`
-//! puts these together; `tcp` and `rdma` hold the figures of the two groups, and `report` makes
-//! the pages that show them.
+//! puts these together; `tcp`, `rdma` and `scale` hold the figures of the groups, and `report`
+//! makes the pages that show them.
 #![forbid(unsafe_code)]
 
 pub mod driver;
@@ -16,6 +16,7 @@ pub mod processes;
 pub mod rdma;
 pub mod report;
 pub mod rounds;
+pub mod scale;
 pub mod service;
 pub mod statistics;
 pub mod subjects;

@@ -64,3 +64,28 @@ fn a_server_that_cannot_listen_is_an_error() {
     let error = Pair::start(&side("std", "quic://127.0.0.1:0"), &Setting::free()).unwrap_err();
     assert!(error.to_string().contains("the server of std ended"), "{error}");
 }
+
+#[test]
+fn more_connections_than_calls_in_flight_take_turns() {
+    for subject in ["farcall", "mux"] {
+        let setting = Setting::free().with_connections(5);
+        let mut pair = Pair::start(&side(subject, "tcp://127.0.0.1:0"), &setting).unwrap();
+        let load = Load::new(Operation::Echo, 64, Span::Calls(40)).with_in_flight(2);
+        let sample = pair.load(&load).unwrap();
+        assert_eq!((sample.client.count, sample.client.fairness), (40, 1.0), "{subject}");
+    }
+}
+
+#[test]
+fn a_neighbour_calls_while_others_do() {
+    let side = side("farcall", "tcp://127.0.0.1:0");
+    let setting = Setting::free().with_connections(4);
+    let mut pair = Pair::start_with_neighbour(&side, &setting).unwrap();
+    let large = Load::new(Operation::Upload, 1 << 20, Span::Calls(16)).with_in_flight(4);
+    let small = Load::new(Operation::Echo, 64, Span::Calls(10));
+    let (sample, beside) = pair.load_both(&large, &small).unwrap();
+    assert_eq!((sample.client.count, beside.count), (16, 10));
+    assert_eq!(pair.load_neighbour(&small).unwrap().count, 10);
+    let mut alone = Pair::start(&side, &setting).unwrap();
+    assert!(alone.load_neighbour(&small).is_err(), "it was started without one");
+}

@@ -106,6 +106,18 @@ impl Account {
         self.credits.outstanding()
     }
 
+    /// As [`Credits::window`].
+    #[cfg(feature = "sim")]
+    pub(crate) fn window(&self) -> u32 {
+        self.credits.window()
+    }
+
+    /// The window that the slots are enough for which it holds.
+    #[cfg(feature = "sim")]
+    pub(crate) fn held(&self) -> u32 {
+        self.holding.window()
+    }
+
     /// Counts a message without a frame that came in.
     pub(crate) fn handle_control(&mut self, kind: MessageKind) -> Result<(), ProtocolError> {
         if kind.is_reserved() {

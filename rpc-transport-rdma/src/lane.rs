@@ -256,8 +256,14 @@ impl LaneShared {
 
     fn remove(&self, tag: u32) {
         let mut table = self.table();
-        table.tag_by_number.retain(|_, other| *other != tag);
-        table.by_tag.try_remove(tag as usize);
+        let Some(Some(connection)) = table.by_tag.try_remove(tag as usize) else { return };
+        // Its number may be another's by now, which keeps it.
+        if table.tag_by_number.get(&connection.number) == Some(&tag) {
+            table.tag_by_number.remove(&connection.number);
+        }
+        drop(table);
+        // May be the last handle to the connection, and with it to what takes this lock.
+        drop(connection);
     }
 
     /// Ends the connections that are concerned, each for `reason`, and gives their number.

@@ -16,7 +16,7 @@ pub(crate) struct Lanes(Mutex<HashMap<String, Vec<Arc<Lane>>>>);
 
 /// Where a connection goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Choice {
+pub(crate) enum Choice {
     /// To a lane that there is, by its position.
     Existing(usize),
     /// To a new lane.
@@ -24,7 +24,7 @@ enum Choice {
 }
 
 /// Decides, given how many connections each lane has. Pure.
-fn choose(counts: impl IntoIterator<Item = usize>, lanes_max: usize) -> Choice {
+pub(crate) fn choose(counts: impl IntoIterator<Item = usize>, lanes_max: usize) -> Choice {
     let counts: Vec<_> = counts.into_iter().collect();
     match (0..counts.len()).min_by_key(|index| counts[*index]) {
         Some(index) if counts[index] == 0 || counts.len() >= lanes_max => Choice::Existing(index),
@@ -35,30 +35,30 @@ fn choose(counts: impl IntoIterator<Item = usize>, lanes_max: usize) -> Choice {
 impl Lanes {
     /// The lane for a new connection on the device of this name, which has up to `lanes_max`.
     /// Another is made by `make`, beside one that there is already; `attach` is told of it before
-    /// anybody else can find it.
+    /// anybody else can find it, and what it says comes back with the lane.
     ///
     /// # Errors
     ///
     /// What `make` says.
-    pub(crate) fn find<E>(
+    pub(crate) fn find<T, E>(
         &self,
         device: &str,
         lanes_max: usize,
         make: impl FnOnce(Option<&Lane>) -> Result<Lane, E>,
-        attach: impl FnOnce(&Arc<LaneShared>),
-    ) -> Result<Arc<Lane>, E> {
+        attach: impl FnOnce(&Arc<LaneShared>) -> Option<T>,
+    ) -> Result<(Arc<Lane>, Option<T>), E> {
         let mut all = self.lock();
         let lanes = all.entry(device.to_owned()).or_default();
         // One that has ended is replaced.
         lanes.retain(|lane| !lane.shared.is_dead());
         let counts = lanes.iter().map(|lane| lane.shared.connection_count());
         if let Choice::Existing(index) = choose(counts, lanes_max) {
-            return Ok(Arc::clone(&lanes[index]));
+            return Ok((Arc::clone(&lanes[index]), None));
         }
         let lane = Arc::new(make(lanes.first().map(|lane| &**lane))?);
-        attach(&lane.shared);
+        let attached = attach(&lane.shared);
         lanes.push(Arc::clone(&lane));
-        Ok(lane)
+        Ok((lane, attached))
     }
 
     /// Lets go of the lanes of an opening of a device, which keep it open.

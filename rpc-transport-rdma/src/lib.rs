@@ -22,6 +22,9 @@ mod config;
 mod connection;
 #[forbid(unsafe_code)]
 mod credits;
+#[cfg(feature = "sim")]
+#[forbid(unsafe_code)]
+pub mod crowd;
 #[forbid(unsafe_code)]
 pub mod device;
 #[forbid(unsafe_code)]

@@ -20,10 +20,10 @@ pub(crate) const BASE: u32 = WINDOW_MIN + RESERVE;
 
 /// A window is at most this part of what is free. A larger part would serve fewer connections
 /// well, a smaller one leaves more idle: with N busy ones 4 / (4 + N) of the slots.
-const PART: u32 = 4;
+pub(crate) const PART: u32 = 4;
 
 /// Newcomers have at most this part of all slots to themselves: 85 of them at once by default.
-const MARGIN_PART: u32 = 4;
+pub(crate) const MARGIN_PART: u32 = 4;
 
 /// Who has how many slots. Pure.
 #[derive(Debug)]

@@ -104,7 +104,12 @@ impl RdmaUpgrade {
             None => self.first_lane(port),
         };
         let attach = |lane: &_| self.devices.attach(port, lane);
-        self.lanes.find(port.device.name(), self.config.lanes.into(), make, attach)
+        let lanes_max = self.config.lanes.into();
+        let (lane, watch) = self.lanes.find(port.device.name(), lanes_max, make, attach)?;
+        if let Some(watch) = watch {
+            tokio::spawn(watch.run());
+        }
+        Ok(lane)
     }
 
     fn first_lane(&self, port: &Port) -> Result<Lane, Declined> {

@@ -77,6 +77,26 @@ async fn a_device_that_no_lane_was_made_on_is_closed() {
     assert_eq!(rig.mock.openings(), (1, 0));
 }
 
+/// What is spawned on such a runtime is dropped at once, in the thread that spawns it. Preparing a
+/// path is left to a thread of its own, which may come to that when the runtime has gone.
+#[test]
+fn on_a_runtime_that_has_gone_nothing_is_made_and_nobody_hangs() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let handle = runtime.handle().clone();
+    drop(runtime);
+    let (say, said) = std::sync::mpsc::channel();
+    let preparing = std::thread::spawn(move || {
+        let _entered = handle.enter();
+        let rig = Rig::new();
+        let reason = rig.declined();
+        say.send((reason, rig.upgrade.lanes(), rig.mock.openings())).unwrap();
+    });
+    let (reason, lanes, openings) = said.recv_timeout(PROOF_TIMEOUT).expect("an answer");
+    assert!(reason.is_some_and(|reason| reason.contains("the RDMA lane has ended")));
+    assert_eq!((lanes, openings), (Vec::new(), (1, 0)));
+    preparing.join().unwrap();
+}
+
 #[tokio::test]
 async fn a_lost_device_ends_everything_on_it_is_closed_and_found_anew() {
     let rig = Rig::new();

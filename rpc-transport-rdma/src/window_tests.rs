@@ -11,7 +11,7 @@ impl Rig {
         rig.mock.claim_windows();
         let config = RdmaConfig { rkey_scope: RkeyScope::Window, ..rig.upgrade.config.clone() };
         let make = |_: Option<&Lane>| Lane::start(&rig.mock.device(), &config);
-        rig.upgrade.lanes.find("mock", 1, make, |_| ()).unwrap();
+        rig.upgrade.lanes.find("mock", 1, make, |_| None::<()>).unwrap();
         rig
     }
 }

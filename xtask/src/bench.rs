@@ -51,7 +51,12 @@ pub(crate) enum Group {
     Tcp,
     /// RDMA devices: this host's, or those of the virtual machine.
     Rdma,
+    /// Many connections, over TCP on this host and over RDMA devices.
+    Scale,
 }
+
+/// The figures of many connections that need devices. The driver has them as a group of its own.
+const SCALE_ON_DEVICES: (&str, &[&str]) = ("scale-rdma", &["C5", "C6", "C7"]);
 
 impl Group {
     /// What the numbers of its figures begin with.
@@ -59,6 +64,7 @@ impl Group {
         match self {
             Self::Tcp => 'T',
             Self::Rdma => 'R',
+            Self::Scale => 'C',
         }
     }
 }
@@ -78,7 +84,11 @@ impl BenchOptions {
 
     /// The arguments of the driver for a group.
     fn arguments(&self, group: Group) -> Vec<String> {
-        let mut arguments = self.arguments_without_file(group, &self.only_of(group));
+        self.with_file(self.arguments_without_file(group, &self.only_of(group)))
+    }
+
+    /// `arguments` with the file that figures are put into.
+    fn with_file(&self, mut arguments: Vec<String>) -> Vec<String> {
         if let Some(file) = &self.json {
             arguments.extend(["--json".to_owned(), file.display().to_string()]);
         }
@@ -89,8 +99,12 @@ impl BenchOptions {
     /// are put into.
     pub(crate) fn arguments_without_file(&self, group: Group, only: &[String]) -> Vec<String> {
         let name = group.to_possible_value();
-        let name = name.map(|value| value.get_name().to_owned()).unwrap_or_default();
-        let mut arguments = vec!["--group".to_owned(), name];
+        self.arguments_of(name.as_ref().map_or("", |value| value.get_name()), only)
+    }
+
+    /// The same for a group that the driver calls `name`.
+    fn arguments_of(&self, name: &str, only: &[String]) -> Vec<String> {
+        let mut arguments = vec!["--group".to_owned(), name.to_owned()];
         for number in only {
             arguments.extend(["--only".to_owned(), number.clone()]);
         }
@@ -120,6 +134,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         match group {
             Group::Tcp => tcp(options)?,
             Group::Rdma => bench_rdma::run(options)?,
+            Group::Scale => scale(options)?,
         }
     }
     Ok(())
@@ -129,13 +144,42 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
 fn tcp(options: &BenchOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build, Purpose::Bench])?;
     let cargo = Cargo::new()?;
+    on_host(options, &cargo, options.arguments(Group::Tcp))
+}
+
+/// Many connections: what needs no devices first.
+fn scale(options: &BenchOptions) -> Result<()> {
+    setup::ensure(&[Purpose::Build, Purpose::Bench])?;
+    let cargo = Cargo::new()?;
+    let (group, on_devices) = SCALE_ON_DEVICES;
+    let only = options.only_of(Group::Scale);
+    let is_on_device = |number: &String| on_devices.contains(&number.to_uppercase().as_str());
+    let (devices, host): (Vec<_>, Vec<_>) = only.iter().cloned().partition(is_on_device);
+    if only.is_empty() || !host.is_empty() {
+        let arguments = options.arguments_without_file(Group::Scale, &host);
+        on_host(options, &cargo, options.with_file(arguments))?;
+    }
+    if only.is_empty() || !devices.is_empty() {
+        let mut arguments = options.arguments_of(group, &devices);
+        let peers = peers(&cargo)?;
+        arguments.extend(["--peers".to_owned(), peers.display().to_string()]);
+        bench_rdma::measure(options, vec![arguments])?;
+    }
+    Ok(())
+}
+
+/// Runs the driver on this host.
+fn on_host(options: &BenchOptions, cargo: &Cargo, mut arguments: Vec<String>) -> Result<()> {
     let driver = ["build", "--release", "--package", "farcall-benches"];
-    let driver = program(&cargo, &driver, DRIVER)?;
-    let mut arguments = options.arguments(Group::Tcp);
-    let peers = ["build", "--release", "--all-features", "--manifest-path", PEERS];
-    let peers = program(&cargo, &peers, "farcall-bench-peers")?;
-    arguments.extend(["--peers".to_owned(), peers.display().to_string()]);
+    let driver = program(cargo, &driver, DRIVER)?;
+    arguments.extend(["--peers".to_owned(), peers(cargo)?.display().to_string()]);
     bounded::run(Command::new(driver).args(arguments), options.limit())
+}
+
+/// Builds the peers.
+fn peers(cargo: &Cargo) -> Result<PathBuf> {
+    let peers = ["build", "--release", "--all-features", "--manifest-path", PEERS];
+    program(cargo, &peers, "farcall-bench-peers")
 }
 
 fn program(cargo: &Cargo, arguments: &[&str], name: &str) -> Result<PathBuf> {
@@ -165,6 +209,7 @@ mod tests {
         assert_eq!(groups(&[]), [true, true]);
         assert_eq!(groups(&["r1"]), [false, true]);
         assert_eq!(groups(&["T1", "R1"]), [true, true]);
+        assert!(BenchOptions::quick(&["c5"]).wants(Group::Scale));
         let tcp = BenchOptions { group: vec![Group::Tcp], ..BenchOptions::quick(&[]) };
         assert!(tcp.wants(Group::Tcp) && !tcp.wants(Group::Rdma));
     }

@@ -43,7 +43,15 @@ const DESCRIBE_LIMIT: Duration = Duration::from_secs(60);
 /// When something cannot be built or started, or a figure could not be measured; the others have
 /// been printed and kept by then.
 pub(crate) fn run(options: &BenchOptions) -> Result<()> {
-    let boots = boots(options);
+    measure(options, boots(options))
+}
+
+/// Runs the driver once for each of `boots`, which are its arguments, in a boot of its own.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) fn measure(options: &BenchOptions, boots: Vec<Vec<String>>) -> Result<()> {
     let place = RdmaPlace::find(Series::V6_1);
     setup::ensure(&[&[Purpose::Build, Purpose::Bench], place.purposes()].concat())?;
     place.announce();

@@ -100,8 +100,17 @@ impl Bench {
     ///
     /// When the program with the peers is not there.
     pub fn peer(&self, subject: &str) -> Result<Side> {
+        self.peer_at(subject, LOOPBACK)
+    }
+
+    /// A peer that listens at `address`.
+    ///
+    /// # Errors
+    ///
+    /// When the program with the peers is not there.
+    pub fn peer_at(&self, subject: &str, address: &str) -> Result<Side> {
         require(&self.peers)?;
-        let side = Side::new(subject, &self.peers, LOOPBACK);
+        let side = Side::new(subject, &self.peers, address);
         Ok(side.with_arguments(&["--subject", subject]))
     }
 

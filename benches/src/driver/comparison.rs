@@ -20,6 +20,8 @@ pub enum Metric {
     P50,
     /// Processor time of both processes for a call.
     CpuPerCall,
+    /// The latency that 99 of a hundred calls do not exceed.
+    P99,
     /// Calls or messages a second.
     Rate,
 }
@@ -30,6 +32,7 @@ impl Metric {
     pub fn of(self, sample: &Sample) -> f64 {
         match self {
             Self::P50 => sample.client.p50_us,
+            Self::P99 => sample.client.p99_us,
             Self::CpuPerCall => sample.cpu_us_per_call(),
             Self::Rate => sample.calls_per_second(),
         }
@@ -73,13 +76,22 @@ impl Comparison {
     ///
     /// When there is no such side.
     pub fn ratio(&self, goal: &PartGoal, to: &str, metric: Metric) -> Result<Part> {
+        Part::new(goal, self.ratios(to, metric)?, self.medians())
+    }
+
+    /// The ratios of the first side to the one called `to`, round by round.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such side.
+    pub fn ratios(&self, to: &str, metric: Metric) -> Result<Vec<f64>> {
         let values = |samples: &[Sample]| -> Vec<f64> {
             samples.iter().map(|sample| metric.of(sample)).collect()
         };
         let (_, ours) = self.sides.first().context("a comparison without sides")?;
         let theirs = self.sides.iter().find(|(name, _)| name == to);
         let (_, theirs) = theirs.with_context(|| format!("{to} was not measured"))?;
-        Part::new(goal, ratios(&values(ours), &values(theirs)), self.medians())
+        Ok(ratios(&values(ours), &values(theirs)))
     }
 
     /// The medians of everything that was measured of each side.

@@ -11,7 +11,8 @@ use crate::rdma::Place;
 /// The arguments of a run.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Which figures: those of TCP on the host, or those of RDMA where there are devices.
+    /// Which figures: those of TCP or of many connections on the host, or those of either over RDMA
+    /// where there are devices.
     #[arg(long, value_enum, default_value_t = Group::Tcp)]
     pub group: Group,
     /// Measure this figure only, for example T2. May be repeated.
@@ -63,7 +64,7 @@ impl Options {
     #[must_use]
     pub fn effort(&self) -> Effort {
         let effort = match (self.quick, self.full) {
-            (true, _) if self.goals().iter().any(|goal| goal.group == Group::Rdma) => {
+            (true, _) if self.goals().iter().any(|goal| goal.group.is_on_devices()) => {
                 Effort::QUICK_RDMA
             }
             (true, _) => Effort::QUICK,
@@ -110,6 +111,8 @@ mod tests {
     fn a_group_is_all_its_figures() {
         assert_eq!(numbers(&[]), ["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8"]);
         assert_eq!(numbers(&["--group", "rdma"]).len(), 11);
+        assert_eq!(numbers(&["--group", "scale"]), ["C1", "C2", "C3", "C4"]);
+        assert_eq!(numbers(&["--group", "scale-rdma"]), ["C5", "C6", "C7"]);
         assert_eq!(numbers(&["--only", "t5", "--only", "T2"]), ["T5", "T2"]);
         assert_eq!(numbers(&["--group", "rdma", "--except", "R8"]).len(), 10);
     }

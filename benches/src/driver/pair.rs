@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use super::sample::Sample;
 use super::side::Side;
 use crate::processes::{Placement, Process};
-use crate::worker::{Command, Counts, Load, Reply, Role, Usage};
+use crate::worker::{Command, Counts, Load, Outcome, Reply, Role, Usage};
 
 /// How long a worker may take to answer what is no work, on a machine that is slow or emulated.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -56,6 +56,8 @@ pub struct Pair {
     name: String,
     /// First, so that it is gone before the server is.
     client: Process,
+    /// Another client of the same server, where one was asked for.
+    neighbour: Option<Process>,
     /// None where the client is both, as over `inproc://`.
     server: Option<Process>,
 }
@@ -75,10 +77,25 @@ impl Pair {
             address = ready(&mut process)?;
             server = Some(process);
         }
-        let command = side.command(Role::Client, &address, setting)?;
-        let mut client = Process::start(&format!("the client of {}", side.name), command)?;
-        ready(&mut client)?;
-        Ok(Self { name: side.name.clone(), client, server })
+        let client = start_client(side, &address, setting)?;
+        Ok(Self { name: side.name.clone(), client, neighbour: None, server })
+    }
+
+    /// Starts a pair as [`start`](Self::start) does, and another client with one connection.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be started, or cannot serve or connect.
+    pub fn start_with_neighbour(side: &Side, setting: &Setting) -> Result<Self> {
+        let mut server = Process::start(
+            &format!("the server of {}", side.name),
+            side.command(Role::Server, &side.address, setting)?,
+        )?;
+        let address = ready(&mut server)?;
+        let client = start_client(side, &address, setting)?;
+        let neighbour = start_client(side, &address, &setting.with_connections(1))?;
+        let name = side.name.clone();
+        Ok(Self { name, client, neighbour: Some(neighbour), server: Some(server) })
     }
 
     /// What results call the side.
@@ -100,14 +117,39 @@ impl Pair {
     /// When a call fails, or it takes very much longer than it should.
     pub fn load(&mut self, load: &Load) -> Result<Sample> {
         let before = self.server_usage()?;
-        let limit = load.span.duration_max() + ANSWER_LIMIT;
-        let client = match self.client.ask(&Command::Load(*load), limit)? {
-            Reply::Loaded(outcome) => outcome,
-            other => bail!("the client of {}: {}", self.name, unexpected(other)),
-        };
+        begin(&mut self.client, load)?;
+        let client = end(&mut self.client, load, &self.name)?;
         let after = self.server_usage()?;
         let server = after.zip(before).map(|(after, before)| after.since(&before));
         Ok(Sample { load: *load, client, server: server.unwrap_or_default() })
+    }
+
+    /// Runs a load of the client, and one of its neighbour at the same time.
+    ///
+    /// # Errors
+    ///
+    /// When there is no neighbour, a call fails, or it takes very much longer than it should.
+    pub fn load_both(&mut self, load: &Load, beside: &Load) -> Result<(Sample, Outcome)> {
+        let before = self.server_usage()?;
+        begin(&mut self.client, load)?;
+        let neighbour = self.neighbour.as_mut().context("this side has no neighbour")?;
+        begin(neighbour, beside)?;
+        let beside = end(neighbour, beside, &self.name)?;
+        let client = end(&mut self.client, load, &self.name)?;
+        let after = self.server_usage()?;
+        let server = after.zip(before).map(|(after, before)| after.since(&before));
+        Ok((Sample { load: *load, client, server: server.unwrap_or_default() }, beside))
+    }
+
+    /// Runs a load of the neighbour alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`load_both`](Self::load_both).
+    pub fn load_neighbour(&mut self, load: &Load) -> Result<Outcome> {
+        let neighbour = self.neighbour.as_mut().context("this side has no neighbour")?;
+        begin(neighbour, load)?;
+        end(neighbour, load, &self.name)
     }
 
     /// Makes further connections that only idle.
@@ -150,6 +192,24 @@ impl Pair {
     pub fn counts(&mut self) -> Result<(Counts, Counts)> {
         let server = self.server.as_mut().context("this side has no server of its own")?;
         Ok((counts(&mut self.client)?, counts(server)?))
+    }
+}
+
+fn start_client(side: &Side, address: &str, setting: &Setting) -> Result<Process> {
+    let command = side.command(Role::Client, address, setting)?;
+    let mut client = Process::start(&format!("the client of {}", side.name), command)?;
+    ready(&mut client)?;
+    Ok(client)
+}
+
+fn begin(client: &mut Process, load: &Load) -> Result<()> {
+    client.send(&serde_json::to_string(&Command::Load(*load))?)
+}
+
+fn end(client: &mut Process, load: &Load, name: &str) -> Result<Outcome> {
+    match client.answer(load.span.duration_max() + ANSWER_LIMIT)? {
+        Reply::Loaded(outcome) => Ok(outcome),
+        other => bail!("the client of {name}: {}", unexpected(other)),
     }
 }
 

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use super::bench::{Bench, commit, machine};
 use super::options::Options;
 use crate::figures::{Figure, Goal, Group, Results, Table};
-use crate::{rdma, tcp};
+use crate::{rdma, scale, tcp};
 
 /// Measures the figures that are asked for, prints them as a table and writes them down.
 ///
@@ -47,6 +47,7 @@ fn measure(bench: &Bench, goal: &Goal, commit: &str, machine: &str) -> Result<Fi
     let parts = match goal.group {
         Group::Tcp => tcp::measure(bench, goal)?,
         Group::Rdma => rdma::measure(bench, goal)?,
+        Group::Scale | Group::ScaleRdma => scale::measure(bench, goal)?,
     };
     Figure::new(goal, parts, commit, machine)
 }

@@ -44,7 +44,8 @@ impl Sample {
     /// All of them by name, as they stand in the results.
     #[must_use]
     pub fn by_name(&self) -> BTreeMap<String, f64> {
-        let Outcome { count, p50_us, p90_us, p99_us, longest_us, spent, .. } = self.client;
+        let Outcome { count, p50_us, p90_us, p99_us, longest_us, fairness, spent, .. } =
+            self.client;
         let per_call = |sum: u64| sum as f64 / count as f64;
         let mut values = BTreeMap::from([
             ("calls_per_s".to_owned(), self.calls_per_second()),
@@ -59,6 +60,9 @@ impl Sample {
             ("client_peak_kib".to_owned(), spent.peak_kib as f64),
             ("server_peak_kib".to_owned(), self.server.peak_kib as f64),
         ]);
+        if self.load.in_flight > 1 {
+            values.insert("fairness".to_owned(), fairness);
+        }
         if longest_us > 0.0 {
             let latencies = [p50_us, p90_us, p99_us, longest_us];
             let names = ["p50_us", "p90_us", "p99_us", "longest_us"];
@@ -88,6 +92,7 @@ mod tests {
                 p90_us: 30.0,
                 p99_us: 40.0,
                 longest_us: 50.0,
+                fairness: 1.0,
                 spent,
             },
             server: Spent { user_us: 100, allocations: Some(20), ..Spent::default() },

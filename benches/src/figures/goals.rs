@@ -10,6 +10,18 @@ pub enum Group {
     Tcp,
     /// RDMA devices, on a host that has them or in the virtual machine.
     Rdma,
+    /// Many connections over TCP on the host, and many more simulated ones.
+    Scale,
+    /// Many connections over RDMA devices.
+    ScaleRdma,
+}
+
+impl Group {
+    /// Whether it needs RDMA devices.
+    #[must_use]
+    pub fn is_on_devices(self) -> bool {
+        matches!(self, Self::Rdma | Self::ScaleRdma)
+    }
 }
 
 /// Which values are the better ones.
@@ -65,7 +77,7 @@ pub fn goal(number: &str) -> Option<&'static Goal> {
 }
 
 use Better::{Higher, Lower};
-use Group::{Rdma, Tcp};
+use Group::{Rdma, Scale, ScaleRdma, Tcp};
 
 /// All of them, in the order in which they are measured and shown.
 pub const GOALS: &[Goal] = &[
@@ -184,14 +196,109 @@ pub const GOALS: &[Goal] = &[
             part("wake-ups", "in 5 s", Lower, 10.0, 0.0),
         ],
     ),
+    goal_of(
+        Scale,
+        "C1",
+        "64 B calls over TCP, 64 in flight over many connections",
+        &[
+            part("1: calls/s", "ratio to tonic", Higher, 1.5, 3.0),
+            part("1: CPU", "ratio to tonic", Lower, 0.67, 0.33),
+            part("1: p99", "ratio to tonic", Lower, 1.0, 0.5),
+            part("16: calls/s", "ratio to tonic", Higher, 1.5, 3.0),
+            part("16: CPU", "ratio to tonic", Lower, 0.67, 0.33),
+            part("16: p99", "ratio to tonic", Lower, 1.0, 0.5),
+            part("256: calls/s", "ratio to tonic", Higher, 1.5, 3.0),
+            part("256: CPU", "ratio to tonic", Lower, 0.67, 0.33),
+            part("256: p99", "ratio to tonic", Lower, 1.0, 0.5),
+            part("1000: calls/s", "ratio to tonic", Higher, 1.5, 3.0),
+            part("1000: CPU", "ratio to tonic", Lower, 0.67, 0.33),
+            part("1000: p99", "ratio to tonic", Lower, 1.0, 0.5),
+        ],
+    ),
+    goal_of(
+        Scale,
+        "C2",
+        "many idle connections over TCP",
+        &[
+            part("256: memory of the server", "KiB each", Lower, 16.0, 8.0),
+            part("1000: memory of the server", "KiB each", Lower, 16.0, 8.0),
+            // A thousand of them, with nothing to do but keepalive.
+            part("1000: processor time", "% of a core", Lower, 1.0, 0.1),
+        ],
+    ),
+    goal_of(Scale, "C3", "32 clients upload at once over TCP", INCAST),
+    goal_of(
+        Scale,
+        "C4",
+        "simulated connections over usual lanes, a tenth greedy, three tenths active",
+        &[
+            part("1000: receive memory", "ratio to a queue each", Lower, 0.25, 0.05),
+            part("1000: fairness", "Jain's index", Higher, 0.9, 0.95),
+            part("1000: a newcomer's wait", "ratio to the model", Lower, 1.5, 1.0),
+            part("10000: receive memory", "ratio to a queue each", Lower, 0.25, 0.05),
+            part("10000: fairness", "Jain's index", Higher, 0.9, 0.95),
+            part("10000: a newcomer's wait", "ratio to the model", Lower, 1.5, 1.0),
+            part("100000: receive memory", "ratio to a queue each", Lower, 0.25, 0.05),
+            part("100000: fairness", "Jain's index", Higher, 0.9, 0.95),
+            part("100000: a newcomer's wait", "ratio to the model", Lower, 1.5, 1.0),
+        ],
+    ),
+    goal_of(
+        ScaleRdma,
+        "C5",
+        "64 B calls over RDMA, 64 in flight over many connections",
+        &[
+            part("1: calls/s", "ratio to tonic over TCP", Higher, 1.5, 3.0),
+            part("1: p99", "ratio to tonic over TCP", Lower, 1.0, 0.5),
+            part("16: calls/s", "ratio to tonic over TCP", Higher, 1.5, 3.0),
+            part("16: p99", "ratio to tonic over TCP", Lower, 1.0, 0.5),
+            part("64: calls/s", "ratio to tonic over TCP", Higher, 1.5, 3.0),
+            part("64: p99", "ratio to tonic over TCP", Lower, 1.0, 0.5),
+            part("256: calls/s", "ratio to tonic over TCP", Higher, 1.5, 3.0),
+            part("256: p99", "ratio to tonic over TCP", Lower, 1.0, 0.5),
+        ],
+    ),
+    goal_of(
+        ScaleRdma,
+        "C6",
+        "320 connections to a lane that holds 256",
+        &[
+            part("calls/s", "ratio to 256 connections", Higher, 0.5, 0.8),
+            part("receive memory", "ratio to 1 connection", Lower, 1.0, 1.0),
+            // A queue pair's own buffers, and what any connection takes.
+            part("memory of the server", "KiB each", Lower, 128.0, 64.0),
+        ],
+    ),
+    goal_of(ScaleRdma, "C7", "32 clients upload at once over RDMA", INCAST),
+];
+
+/// What many large messages at once may do: to each other, to small ones, and to memory.
+const INCAST: &[PartGoal] = &[
+    part("1 MiB: goodput", "ratio to 1 client", Higher, 0.8, 1.0),
+    part("1 MiB: fairness", "Jain's index", Higher, 0.9, 0.95),
+    part("1 MiB: p99 beside", "ratio to the peer's", Lower, 1.0, 0.5),
+    part("1 MiB: server's memory", "ratio to what is in flight", Lower, 2.0, 1.25),
+    part("8 MiB: goodput", "ratio to 1 client", Higher, 0.8, 1.0),
+    part("8 MiB: fairness", "Jain's index", Higher, 0.9, 0.95),
+    part("8 MiB: p99 beside", "ratio to the peer's", Lower, 1.0, 0.5),
+    part("8 MiB: server's memory", "ratio to what is in flight", Lower, 2.0, 1.25),
 ];
 
 const fn tcp(number: &'static str, title: &'static str, parts: &'static [PartGoal]) -> Goal {
-    Goal { number, group: Tcp, title, parts }
+    goal_of(Tcp, number, title, parts)
 }
 
 const fn rdma(number: &'static str, title: &'static str, parts: &'static [PartGoal]) -> Goal {
-    Goal { number, group: Rdma, title, parts }
+    goal_of(Rdma, number, title, parts)
+}
+
+const fn goal_of(
+    group: Group,
+    number: &'static str,
+    title: &'static str,
+    parts: &'static [PartGoal],
+) -> Goal {
+    Goal { number, group, title, parts }
 }
 
 const fn part(
@@ -214,6 +321,7 @@ mod tests {
         let expected: Vec<String> = (1..=8)
             .map(|number| format!("T{number}"))
             .chain((1..=11).map(|number| format!("R{number}")))
+            .chain((1..=7).map(|number| format!("C{number}")))
             .collect();
         assert_eq!(numbers, expected);
         assert_eq!(goal("t3").map(|goal| goal.number), Some("T3"));

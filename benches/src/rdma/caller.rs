@@ -12,7 +12,7 @@ const POLLING: &str = "2000";
 
 /// How farcall waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     /// It polls as long as calls come.
     Polling,
     /// It sleeps until the device's event.
@@ -22,7 +22,7 @@ pub(super) enum Wait {
 }
 
 /// farcall over RDMA. Its servers take RDMA or nothing, so that nothing else is measured.
-pub(super) fn over_rdma(bench: &Bench, wait: Wait) -> Side {
+pub(crate) fn over_rdma(bench: &Bench, wait: Wait) -> Side {
     let side = bench.farcall(&bench.place.address("rdma"));
     match wait {
         Wait::Polling => side.with_arguments(&["--spin-us", POLLING]),
@@ -32,13 +32,13 @@ pub(super) fn over_rdma(bench: &Bench, wait: Wait) -> Side {
 }
 
 /// The same over TCP on the same cable.
-pub(super) fn over_tcp(bench: &Bench) -> Side {
+pub(crate) fn over_tcp(bench: &Bench) -> Side {
     bench.farcall(&bench.place.address("tcp")).named("farcall over TCP")
 }
 
 /// How farcall's processes run here: each on one thread, since the devices are software and take
 /// what is left of the processors.
-pub(super) fn setting() -> Setting {
+pub(crate) fn setting() -> Setting {
     Setting::free().with_threads(0)
 }
 

@@ -7,7 +7,7 @@
 
 mod bandwidth;
 mod budget;
-mod caller;
+pub(crate) mod caller;
 mod contest;
 mod copies;
 mod idle;

@@ -19,7 +19,7 @@ pub struct Place {
 
 impl Place {
     /// Where farcall's servers listen, on a port of their choice.
-    pub(super) fn address(&self, scheme: &str) -> String {
+    pub(crate) fn address(&self, scheme: &str) -> String {
         format!("{scheme}://{}:0", self.server_address)
     }
 }

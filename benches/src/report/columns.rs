@@ -14,6 +14,9 @@ pub(super) struct Column {
 /// The columns, in the order in which they stand. Which of them a table has is a matter of what was
 /// measured.
 pub(super) const COLUMNS: &[Column] = &[
+    column("connections", "connections"),
+    column("slots", "slots"),
+    column("lanes", "lanes"),
     column("p50_us", "p50, us"),
     column("p99_us", "p99, us"),
     column("calls_per_s", "calls/s"),
@@ -25,6 +28,21 @@ pub(super) const COLUMNS: &[Column] = &[
     column("server_system_calls_per_call", "system calls/call, server"),
     column("allocations_per_call", "allocations/call"),
     column("server_kib_per_connection", "KiB/connection, server"),
+    column("idle_percent", "idle, % of a core"),
+    column("fairness", "Jain's index"),
+    column("small_p99_us", "p99 of small calls beside, us"),
+    column("small_alone_p99_us", "without, us"),
+    column("memory_of_in_flight", "server's memory over what is in flight"),
+    column("greedy_window", "window of a greedy connection"),
+    column("receive_kib_per_connection", "receive KiB/connection"),
+    column("promised_kib_per_connection", "promised KiB/connection"),
+    column("promised_percent", "slots promised, %"),
+    column("filled_percent", "slots filled at most, %"),
+    column("busy_percent", "lanes busy, %"),
+    column("first_answer_round_trips", "a newcomer's first answer, round trips"),
+    column("half_share_round_trips", "half a share, round trips"),
+    column("handover_round_trips", "hand-over, round trips"),
+    column("active_p99_round_trips", "p99 of active, round trips"),
 ];
 
 const fn column(name: &'static str, heading: &'static str) -> Column {
@@ -45,8 +63,8 @@ pub(super) fn plotted(number: &str) -> Column {
     let name = match number {
         "T1" | "R1" | "R2" => "p50_us",
         "T2" => "cpu_us_per_call",
-        "T4" | "R3" | "R4" => "mb_per_s",
-        "T6" => "server_kib_per_connection",
+        "T4" | "R3" | "R4" | "C3" | "C7" => "mb_per_s",
+        "T6" | "C2" => "server_kib_per_connection",
         "T7" => "allocations_per_call",
         "T8" => "p99_us",
         "R6" => "client_system_calls_per_call",

@@ -1,9 +1,12 @@
 //! The report: tables and plots made of files of results.
 //!
-//! `section` writes the tables, `plot` draws, `page` puts the tables between two marks of the page
+//! `section` writes the tables, `plot` and `curves` draw, `growth` says which figures are curves,
+//! `page` puts the tables between two marks of the page
 //! that people write, so that a new run renews all numbers and nothing else.
 
 mod columns;
+mod curves;
+mod growth;
 mod page;
 mod plot;
 mod section;

@@ -85,10 +85,14 @@ pub(super) fn marks(marks: &[Mark]) -> Result<String> {
     })
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn draw(row_count: usize, onto: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
-    let height = HEAD + ROW * i32::try_from(row_count)? + ROW / 2;
+    canvas(HEAD + ROW * i32::try_from(row_count)? + ROW / 2, onto)
+}
+
+/// A drawing of this height in pixels.
+pub(super) fn canvas(height: i32, onto: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
     let mut svg = String::new();
     {
         let size = (u32::try_from(WIDTH)?, u32::try_from(height)?);
@@ -100,7 +104,7 @@ fn draw(row_count: usize, onto: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<
     Ok(svg)
 }
 
-fn text(area: &Area<'_>, words: &str, at: (i32, i32), side: HPos) -> Result<()> {
+pub(super) fn text(area: &Area<'_>, words: &str, at: (i32, i32), side: HPos) -> Result<()> {
     let style = ("sans-serif", 14).into_text_style(area).pos(Pos::new(side, VPos::Center));
     Ok(area.draw(&Text::new(words.to_owned(), at, style))?)
 }
@@ -117,7 +121,7 @@ fn position(multiple: f64) -> i32 {
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a plot is a few hundred pixels wide")]
-fn pixels(length: f64) -> i32 {
+pub(super) fn pixels(length: f64) -> i32 {
     length.round() as i32
 }
 

@@ -1,11 +1,13 @@
 //! The tables, as Markdown, and what is to be drawn beside them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anyhow::Result;
 
 use super::columns::{self, Column};
+use super::curves::{self, Axes};
+use super::growth::{self, Growth};
 use super::plot::{self, Bar, Mark};
 use crate::figures::{Better, Figure, Group, Part, Results, goal, short};
 
@@ -16,8 +18,12 @@ type Drawings = Vec<(String, String)>;
 pub(super) fn write(results: &Results) -> Result<(String, Drawings)> {
     let mut text = String::new();
     let mut drawings = Drawings::new();
-    let groups =
-        [(Group::Tcp, "tcp", "TCP over loopback"), (Group::Rdma, "rdma", "RDMA on Soft-RoCE")];
+    let groups = [
+        (Group::Tcp, "tcp", "TCP over loopback"),
+        (Group::Rdma, "rdma", "RDMA on Soft-RoCE"),
+        (Group::Scale, "scale", "Many connections"),
+        (Group::ScaleRdma, "scale-rdma", "Many connections over RDMA on Soft-RoCE"),
+    ];
     for (group, name, title) in groups {
         let of_group =
             |(number, _): &(&str, &Figure)| goal(number).is_some_and(|goal| goal.group == group);
@@ -96,25 +102,69 @@ fn sides(text: &mut String, drawings: &mut Drawings, number: &str, figure: &Figu
         if columns.is_empty() {
             continue;
         }
-        sides_table(text, &columns, part)?;
+        // Of many parts made of the same measurement, none gives it its name.
+        let is_whole =
+            figure.parts.len() > 2 && figure.parts.iter().all(|other| other.sides == part.sides);
+        let what = if is_whole { "" } else { &part.part };
+        sides_table(text, &columns, part, what)?;
+        let growths = growth::of(number);
+        for &growth in &growths {
+            grown(text, drawings, number, (part, growth))?;
+        }
         let plotted = columns::plotted(number);
         let bars: Vec<Bar> = bars(part, plotted);
-        if bars.len() > 1 {
-            let suffix = part.part.replace(' ', "-").to_lowercase();
+        if bars.len() > 1 && growths.is_empty() {
+            let suffix = file_name(what);
             let file = format!("{number}{}{suffix}.svg", if suffix.is_empty() { "" } else { "-" });
             writeln!(text, "![{}](performance/{file})\n", plotted.heading)?;
-            let title = format!("{number}: {}", titled(plotted.heading, part));
+            let shown =
+                if is_whole { plotted.heading.to_owned() } else { titled(plotted.heading, part) };
+            let title = format!("{number}: {shown}");
             drawings.push((file, plot::bars(&title, &bars)?));
         }
     }
     Ok(())
 }
 
-fn sides_table(text: &mut String, columns: &[Column], part: &Part) -> Result<()> {
+/// A plot of what grows, if there is a curve in it.
+fn grown(
+    text: &mut String,
+    drawings: &mut Drawings,
+    number: &str,
+    (part, growth): (&Part, Growth),
+) -> Result<()> {
+    let curves = growth::curves(part, growth);
+    if curves.is_empty() {
+        return Ok(());
+    }
+    let axes = Axes { across: growth::heading(growth.across), up: growth::heading(growth.up) };
+    let file = format!("{number}-{}.svg", file_name(&format!("{} {}", growth.up, growth.across)));
+    let title = format!("{number}: {} over {}", axes.up, axes.across);
+    writeln!(text, "![{} over {}](performance/{file})\n", axes.up, axes.across)?;
+    // The scale stands in the title.
+    let axes = Axes { up: "", ..axes };
+    drawings.push((file, curves::draw(&title, axes, &curves)?));
+    Ok(())
+}
+
+/// Words as a part of a file's name.
+fn file_name(words: &str) -> String {
+    let signs = words.to_lowercase();
+    let parts = signs.split(|sign: char| !sign.is_ascii_alphanumeric());
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+fn sides_table(text: &mut String, columns: &[Column], part: &Part, what: &str) -> Result<()> {
     let headings: Vec<&str> = columns.iter().map(|column| column.heading).collect();
-    writeln!(text, "| {} | {} |", part.part, headings.join(" | "))?;
+    writeln!(text, "| {what} | {} |", headings.join(" | "))?;
     writeln!(text, "|---|{}", "--:|".repeat(columns.len()))?;
-    for (side, values) in &part.sides {
+    let mut sides: Vec<_> = part.sides.iter().collect();
+    // By what they were measured at; those of the same by name, as they stand.
+    for at in ["connections", "slots"] {
+        let at = |values: &BTreeMap<String, f64>| values.get(at).copied().unwrap_or_default();
+        sides.sort_by(|(_, one), (_, other)| at(one).total_cmp(&at(other)));
+    }
+    for (side, values) in sides {
         let cell = |column: &Column| values.get(column.name).map_or(String::new(), |&v| short(v));
         let cells: Vec<String> = columns.iter().map(cell).collect();
         writeln!(text, "| {side} | {} |", cells.join(" | "))?;
@@ -124,7 +174,7 @@ fn sides_table(text: &mut String, columns: &[Column], part: &Part) -> Result<()>
 }
 
 fn bars(part: &Part, column: Column) -> Vec<Bar> {
-    let value = |(side, values): (&String, &std::collections::BTreeMap<String, f64>)| {
+    let value = |(side, values): (&String, &BTreeMap<String, f64>)| {
         let value = *values.get(column.name)?;
         Some(Bar { label: side.clone(), value, shown: short(value) })
     };
@@ -195,5 +245,23 @@ mod tests {
         let marks = marks(&figures);
         assert_eq!((marks[0].value, marks[0].ship), (0.5, 0.4));
         assert_eq!(marks[1].label, "T3 over tarpc");
+    }
+
+    #[test]
+    fn what_grows_is_drawn_as_curves_and_listed_in_order() {
+        let goal = goal("C1").unwrap();
+        let at = |x: f64| [("connections".to_owned(), x), ("calls_per_s".to_owned(), 5.0)].into();
+        let sides: Sides =
+            [1.0, 16.0, 1000.0].map(|count| (format!("farcall, {count}"), at(count))).into();
+        let part = |part| Part::new(part, vec![2.0], sides.clone()).unwrap();
+        let parts = goal.parts.iter().map(part).collect();
+        let mut results = Results::default();
+        results.put("C1", Figure::new(goal, parts, "abc", "a machine").unwrap());
+        let (text, drawings) = write(&results).unwrap();
+        let place = |count| text.find(&format!("| farcall, {count} |")).unwrap();
+        assert!(place(1) < place(16) && place(16) < place(1000), "{text}");
+        let names: Vec<&str> = drawings.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["goals-scale.svg", "C1-calls-per-s-connections.svg"]);
+        assert!(text.contains("(performance/C1-calls-per-s-connections.svg)"));
     }
 }

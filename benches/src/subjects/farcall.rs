@@ -120,6 +120,11 @@ impl Subject for Farcall {
             add("copied_bytes", stats.copied_bytes);
             add("written_bytes", stats.written_bytes);
         }
+        for info in connections.iter().filter_map(FarcallClient::info) {
+            *counts.entry(format!("over {}", info.transport)).or_default() += 1;
+            let declined = info.fallback.map(|reason| format!("declined: {reason}"));
+            declined.into_iter().for_each(|name| *counts.entry(name).or_default() += 1);
+        }
         counts
     }
 }

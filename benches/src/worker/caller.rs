@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 
 use super::load::{Load, Operation};
@@ -10,18 +10,25 @@ use super::quota::Quota;
 use super::subject::Client;
 use super::tally::Tally;
 
-/// Makes calls one after the other over one connection.
+/// Makes calls one after the other, over connections that take turns.
 #[derive(Debug, Clone)]
 pub struct Caller<C> {
-    client: C,
+    /// One, or several where there are more connections than calls in flight.
+    clients: Vec<C>,
+    /// Whose turn it is.
+    next: usize,
     load: Load,
     payload: Bytes,
     quota: Quota,
 }
 
 impl<C: Client> Caller<C> {
-    pub(super) fn new(client: C, load: Load, payload: Bytes, quota: Quota) -> Self {
-        Self { client, load, payload, quota }
+    pub(super) fn new(clients: Vec<C>, load: Load, payload: Bytes, quota: Quota) -> Self {
+        Self { clients, next: 0, load, payload, quota }
+    }
+
+    fn client(&self) -> Result<&C> {
+        self.clients.get(self.next).context("a caller without a connection")
     }
 
     /// Makes the calls.
@@ -36,13 +43,15 @@ impl<C: Client> Caller<C> {
     pub async fn run(mut self) -> Result<Tally> {
         let mut tally = Tally::new()?;
         if self.load.operation == Operation::Feed {
-            self.client.feed(self.load.size, &mut self.quota).await?;
+            let client = self.client()?.clone();
+            client.feed(self.load.size, &mut self.quota).await?;
             tally.add_messages(self.quota.done());
             return Ok(tally);
         }
         let mut begun = Instant::now();
         while self.quota.wants_call(begun) {
             let len = self.call().await?;
+            self.next = if self.next + 1 < self.clients.len() { self.next + 1 } else { 0 };
             ensure!(len == self.load.size, "{len} bytes came back, not {}", self.load.size);
             let ended = Instant::now();
             tally.add_calls(ended - begun, 1)?;
@@ -53,12 +62,12 @@ impl<C: Client> Caller<C> {
     }
 
     async fn call(&self) -> Result<usize> {
-        let size = self.load.size;
+        let (client, size) = (self.client()?, self.load.size);
         match self.load.operation {
-            Operation::Echo => self.client.echo(self.payload.clone()).await,
-            Operation::Download => self.client.download(size).await,
+            Operation::Echo => client.echo(self.payload.clone()).await,
+            Operation::Download => client.download(size).await,
             Operation::Upload | Operation::Feed => {
-                self.client.upload(self.payload.clone()).await.map(|()| size)
+                client.upload(self.payload.clone()).await.map(|()| size)
             }
         }
     }

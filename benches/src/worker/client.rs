@@ -5,7 +5,7 @@ use futures::future::join_all;
 use tokio::task::JoinHandle;
 
 use super::load::{Load, Operation, Outcome, Span};
-use super::subject::{Connection, Counts, Subject, quota};
+use super::subject::{Callers, Connection as _, Counts, Subject, quota};
 use super::tally::Tally;
 use super::usage::{AllocationCounter, Usage};
 
@@ -96,12 +96,7 @@ impl<S: Subject> Fleet<S> {
         let beside = self.start_beside(load);
         let before = Usage::now(self.counter)?;
         let (start, quota) = quota(load);
-        let count = self.connections.len();
-        let mut callers = Vec::new();
-        for (index, connection) in self.connections.iter().enumerate() {
-            let share = load.in_flight / count + usize::from(index < load.in_flight % count);
-            callers.extend(connection.start(load, share, quota));
-        }
+        let callers = S::Connection::start_all(&self.connections, load, quota);
         let tally = finish(callers).await;
         let time = start.elapsed();
         let spent = Usage::now(self.counter)?.since(&before);
@@ -126,7 +121,7 @@ impl<S: Subject> Fleet<S> {
     }
 }
 
-async fn finish(callers: Vec<JoinHandle<Result<Tally>>>) -> Result<Tally> {
+async fn finish(callers: Callers) -> Result<Tally> {
     let mut all = Tally::new()?;
     for ended in join_all(callers).await {
         all.add(&ended.context("a caller did not end by itself")??)?;

@@ -95,6 +95,8 @@ pub struct Outcome {
     pub p99_us: f64,
     /// The longest latency.
     pub longest_us: f64,
+    /// How equal the callers fared in what they counted (Jain's index): 1 when all are alike.
+    pub fairness: f64,
     /// What it cost the client's process.
     pub spent: Spent,
 }

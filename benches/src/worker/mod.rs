@@ -22,6 +22,6 @@ pub use client::Fleet;
 pub use control::{Command, Reply};
 pub use load::{Load, Operation, Outcome, Span};
 pub use quota::Quota;
-pub use subject::{Client, Connection, Counts, Subject};
+pub use subject::{Callers, Client, Connection, Counts, Subject};
 pub use tally::Tally;
 pub use usage::{AllocationCounter, Spent, Usage};

@@ -35,11 +35,23 @@ pub trait Subject {
 }
 
 /// One connection, over which calls are made.
-pub trait Connection {
+pub trait Connection: Sized {
     /// Starts this connection's part of a load: `in_flight` calls at a time, each of them with
     /// `quota` to do, or together with as much.
     fn start(&self, load: &Load, in_flight: usize, quota: Quota) -> Vec<JoinHandle<Result<Tally>>>;
+
+    /// Starts a load over `connections`, among which the calls in flight are shared out. With fewer
+    /// calls than connections, the first ones alone are called over.
+    fn start_all(connections: &[Self], load: &Load, quota: Quota) -> Callers {
+        let (all, count) = (load.in_flight, connections.len().max(1));
+        let share = |index| all / count + usize::from(index < all % count);
+        let connections = connections.iter().enumerate();
+        connections.flat_map(|(index, to)| to.start(load, share(index), quota)).collect()
+    }
 }
+
+/// The callers of a load, as tasks.
+pub type Callers = Vec<JoinHandle<Result<Tally>>>;
 
 /// A connection of an asynchronous subject, by its calls. Each returns how many bytes came back, so
 /// that what did not do its work is noticed.
@@ -65,8 +77,21 @@ pub trait Client: Clone + Sized + 'static {
 impl<C: Client> Connection for C {
     fn start(&self, load: &Load, in_flight: usize, quota: Quota) -> Vec<JoinHandle<Result<Tally>>> {
         let payload = Bytes::from(vec![5; load.size]);
-        let caller = Caller::new(self.clone(), *load, payload, quota);
+        let caller = Caller::new(vec![self.clone()], *load, payload, quota);
         (0..in_flight).map(|_| C::spawn(caller.clone())).collect()
+    }
+
+    /// As many callers as calls in flight; each goes around connections of its own.
+    fn start_all(connections: &[Self], load: &Load, quota: Quota) -> Callers {
+        let payload = Bytes::from(vec![5; load.size]);
+        let callers = 0..load.in_flight;
+        callers
+            .map(|first| {
+                let own = connections.iter().skip(first % connections.len().max(1));
+                let clients = own.step_by(load.in_flight).cloned().collect();
+                C::spawn(Caller::new(clients, *load, payload.clone(), quota))
+            })
+            .collect()
     }
 }
 

@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 
 use super::load::Outcome;
 use super::usage::Spent;
+use crate::statistics::jain;
 
 /// What callers have counted.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub struct Tally {
     /// In nanoseconds, to three digits.
     latencies: Histogram<u64>,
     count: u64,
+    /// How many each caller has counted that was added.
+    by_caller: Vec<f64>,
 }
 
 impl Tally {
@@ -23,7 +26,7 @@ impl Tally {
     ///
     /// When the histogram cannot be made.
     pub fn new() -> Result<Self> {
-        Ok(Self { latencies: Histogram::new(3)?, count: 0 })
+        Ok(Self { latencies: Histogram::new(3)?, count: 0, by_caller: Vec::new() })
     }
 
     /// Counts `count` calls that took as long as this, all of them together.
@@ -50,6 +53,7 @@ impl Tally {
     pub fn add(&mut self, other: &Self) -> Result<()> {
         self.latencies.add(&other.latencies)?;
         self.count += other.count;
+        self.by_caller.push(other.count as f64);
         Ok(())
     }
 
@@ -68,6 +72,7 @@ impl Tally {
             p90_us: us(0.9),
             p99_us: us(0.99),
             longest_us: self.latencies.max() as f64 / 1000.0,
+            fairness: jain(&self.by_caller),
             spent,
         })
     }
@@ -86,6 +91,7 @@ mod tests {
         all.add(&one).unwrap();
         let outcome = all.outcome(Duration::from_millis(500), Spent::default()).unwrap();
         assert_eq!((outcome.count, outcome.seconds), (105, 0.5));
+        assert_eq!(outcome.fairness, 1.0, "one caller has nobody to share with");
         assert!((outcome.p50_us - 10.0).abs() < 0.1 && (outcome.p99_us - 500.0).abs() < 1.0);
     }
 

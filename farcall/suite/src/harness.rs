@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farcall::server::ServerBuilder;
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Config, Endpoint, Limits, RkeyScope, Server};
+use farcall::{Config, Endpoint, Limits, RdmaConfig, RkeyScope, Server};
 
 use crate::failure::{Cause, check_eq};
 use crate::proto::probe_rpc::ProbeService;
@@ -16,6 +16,10 @@ use crate::{Failure, Probe};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
 const MESSAGE_LEN_MAX: u64 = 80 << 20;
+
+/// How long a queue pair of a patient harness waits for an acknowledgement, as verbs number it:
+/// 4.096 us x 2^this, half a second.
+const PATIENT_TIMEOUT: u8 = 17;
 
 /// Any number will do: real sockets and threads make a run what it is.
 const SIMULATION_SEED: u64 = 1;
@@ -98,6 +102,8 @@ impl fmt::Display for Path {
 pub struct Harness {
     path: Path,
     limit: Duration,
+    /// How long whoever is late is waited for; the defaults' times, unless they are too short here.
+    patience: Option<Duration>,
     /// The network that the path needs, if it is a simulated one.
     network: Option<SimNetwork>,
 }
@@ -111,7 +117,15 @@ impl Harness {
             network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
             network
         });
-        Self { path, limit, network }
+        Self { path, limit, patience: None, network }
+    }
+
+    /// The same, for a machine that is busy otherwise: connections may be that late at everything
+    /// before anybody gives them up.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
     }
 
     /// The path under test.
@@ -128,6 +142,10 @@ impl Harness {
     /// The rules of both sides, unless a behaviour is about them.
     pub(crate) fn config(&self) -> Config {
         let config = Config::default().with_limits(Self::limits());
+        let config = match self.patience {
+            Some(patience) => config.with_handshake_timeout(patience).with_rdma(patient(patience)),
+            None => config,
+        };
         match &self.network {
             Some(network) => {
                 let config = config.with_simulated_rdma(network);
@@ -226,4 +244,14 @@ impl Harness {
         let seconds = self.limit.as_secs();
         result.map_err(|_| Failure::new(Cause::TimedOut { what, seconds }))
     }
+}
+
+/// RDMA that waits for whoever does not run. A queue pair gives up after some seconds instead of
+/// half of one.
+fn patient(patience: Duration) -> RdmaConfig {
+    let mut rdma = RdmaConfig::default();
+    rdma.connect.timeout = PATIENT_TIMEOUT;
+    rdma.cancel_timeout = patience;
+    rdma.close_timeout = patience;
+    rdma
 }

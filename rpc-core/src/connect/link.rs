@@ -17,12 +17,12 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     fn into_link(self: Box<Self>) -> Box<dyn Link>;
 }
 
-/// A transport of any type, ready to be started in either role.
+/// A transport of any type, ready for either role.
 pub trait Link: Send {
     /// Starts the client's role.
     fn open_client(self: Box<Self>, setup: ClientSetup) -> Arc<dyn Connection>;
 
-    /// Starts the server's role.
+    /// Takes the server's role, and receives nothing before it is started.
     fn open_server(self: Box<Self>, setup: ServerSetup) -> Arc<dyn ServerConnection>;
 }
 
@@ -32,6 +32,6 @@ impl<T: Transport> Link for T {
     }
 
     fn open_server(self: Box<Self>, setup: ServerSetup) -> Arc<dyn ServerConnection> {
-        ServerSession::start(*self, setup)
+        ServerSession::new(*self, setup)
     }
 }

@@ -32,6 +32,10 @@ pub struct ServerSetup {
 
 /// The server's end of one connection.
 pub trait ServerConnection: fmt::Debug + Send + Sync {
+    /// Starts receiving. Called once, inside a tokio runtime, when the server's list has the
+    /// connection: its first call may want to find it there.
+    fn start(&self);
+
     /// Waits until the connection has ended.
     ///
     /// # Cancel safety

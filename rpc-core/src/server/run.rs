@@ -43,9 +43,13 @@ struct Registered<'a> {
 }
 
 impl<'a> Registered<'a> {
-    fn new(connections: &'a Connections, connection: Arc<dyn ServerConnection>) -> Self {
+    /// Starts a connection once it is in the list, so that nobody who was served over it can miss
+    /// it there.
+    fn start(connections: &'a Connections, connection: Arc<dyn ServerConnection>) -> Self {
         let key = connections.lock().insert(Arc::clone(&connection));
-        Self { connections, key, connection }
+        let this = Self { connections, key, connection };
+        this.connection.start();
+        this
     }
 }
 
@@ -144,6 +148,79 @@ async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: Cancell
         router: Arc::clone(&shared.router),
         load: Arc::clone(&shared.load),
     };
-    let registered = Registered::new(&shared.connections, link.open_server(setup));
+    let registered = Registered::start(&shared.connections, link.open_server(setup));
     life::live(&*registered.connection, &shared.life, &drain).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use futures::future::BoxFuture;
+
+    use super::*;
+    use crate::calls::keepalive::Traffic;
+    use crate::calls::lifetime::CallCounts;
+    use crate::transport::{Addresses, CloseReason, TransportStats};
+
+    /// A connection that looks for itself in the list when it is started.
+    #[derive(Debug)]
+    struct Curious {
+        connections: Weak<Connections>,
+        found: Mutex<Vec<usize>>,
+    }
+
+    impl ServerConnection for Curious {
+        fn start(&self) {
+            let count = self.connections.upgrade().unwrap().lock().len();
+            self.found.lock().unwrap().push(count);
+        }
+
+        fn closed(&self) -> BoxFuture<'_, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn drained(&self) -> BoxFuture<'_, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn go_away(&self) {}
+
+        fn ping(&self, _: u64) {}
+
+        fn traffic(&self) -> Traffic {
+            Traffic::default()
+        }
+
+        fn calls(&self) -> CallCounts {
+            CallCounts::default()
+        }
+
+        fn abort(&self, _: CloseReason) {}
+
+        fn close(&self) {}
+
+        fn info(&self) -> ConnectionInfo {
+            ConnectionInfo {
+                transport: "curious",
+                addresses: Addresses::default(),
+                is_upgraded: false,
+                fallback: None,
+                calls_in_flight: 0,
+                stats: TransportStats::default(),
+            }
+        }
+    }
+
+    /// Started before that, it may serve a client which then does not find it.
+    #[test]
+    fn a_connection_is_in_the_list_before_it_receives() {
+        let connections = Arc::new(Connections::default());
+        let (list, found) = (Arc::downgrade(&connections), Mutex::default());
+        let curious = Arc::new(Curious { connections: list, found });
+        let registered = Registered::start(&connections, Arc::clone(&curious) as _);
+        assert_eq!(*curious.found.lock().unwrap(), [1]);
+        drop(registered);
+        assert_eq!(connections.lock().len(), 0);
+    }
 }

@@ -28,7 +28,7 @@ use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
 use crate::frames::{self, Parts, Reserved};
 use crate::stream::{BATCH_LEN_MAX, StreamHost};
-use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
+use crate::transport::{Addresses, CloseReason, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
 use crate::{Limits, liveness, refusal};
 
@@ -86,11 +86,11 @@ impl State {
 }
 
 impl<T: Transport> ServerSession<T> {
-    /// Starts the session and its transport.
-    pub(crate) fn start(transport: T, setup: ServerSetup) -> Arc<Self> {
+    /// A session that receives nothing before it is started.
+    pub(crate) fn new(transport: T, setup: ServerSetup) -> Arc<Self> {
         let mut peer = PeerInfo::new(transport.name(), setup.addresses.clone());
         peer.buffers = Buffers::of(transport.buffers().as_ref());
-        let session = Arc::new_cyclic(|this| Self {
+        Arc::new_cyclic(|this| Self {
             transport,
             router: setup.router,
             load: setup.load,
@@ -112,9 +112,7 @@ impl<T: Transport> ServerSession<T> {
             idle: Notify::new(),
             closed: CancellationToken::new(),
             this: this.clone(),
-        });
-        session.transport.start(Arc::clone(&session) as Arc<dyn Handler>);
-        session
+        })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -273,6 +271,12 @@ impl<T: Transport> Replies for ServerSession<T> {
 }
 
 impl<T: Transport> ServerConnection for ServerSession<T> {
+    fn start(&self) {
+        if let Some(this) = self.this.upgrade() {
+            self.transport.start(this);
+        }
+    }
+
     fn closed(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.closed.cancelled())
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 
 use super::*;
-use crate::transport::{CloseReason, TransportStats};
+use crate::transport::{CloseReason, Handler, TransportStats};
 use crate::wire::{FrameKind, HEADER_LEN};
 
 /// A transport that asks its session at the moment of sending: at an answer, whether it counts as
@@ -82,7 +82,7 @@ fn session() -> Arc<ServerSession<Curious>> {
         router: Arc::default(),
         load: Load::new(1),
     };
-    let session = ServerSession::start(Curious::default(), setup);
+    let session = ServerSession::new(Curious::default(), setup);
     session.transport.session.set(Arc::downgrade(&session)).unwrap();
     session
 }

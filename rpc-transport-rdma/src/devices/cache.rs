@@ -96,9 +96,11 @@ impl Devices {
         opened.map_or_else(|| Device::open(&*self.provider, name), Ok)
     }
 
-    /// Takes note of a new lane, which the port's device is kept open for. The first one starts
-    /// the device's task, in the current runtime.
-    pub(crate) fn attach(&self, port: &Port, lane: &Arc<LaneShared>) {
+    /// Takes note of a new lane, which the port's device is kept open for. With the first one comes
+    /// the device's task, which is to run in the lane's runtime. The caller spawns it, and holds no
+    /// lock then: a runtime that is going away drops it at once, and dropped it lets go of all that
+    /// this takes note of.
+    pub(crate) fn attach(&self, port: &Port, lane: &Arc<LaneShared>) -> Option<Watch> {
         let device = &port.device;
         let mut cache = self.shared.cache();
         let lane = Arc::downgrade(lane);
@@ -106,13 +108,14 @@ impl Devices {
             && let Some(opened) = cache.opened.get_mut(device.name())
         {
             opened.lanes.push(lane);
-            return;
+            return None;
         }
         // What was found before was found of another opening, of whose events nobody is sure.
         cache.forget();
         let opened = Opened { device: device.clone(), lanes: vec![lane] };
         cache.opened.insert(device.name().to_owned(), opened);
-        tokio::spawn(Watch::new(device.clone(), Arc::clone(&self.shared)).run());
+        drop(cache);
+        Some(Watch::new(device.clone(), Arc::clone(&self.shared)))
     }
 
     /// What is known of every device that is or was in use.

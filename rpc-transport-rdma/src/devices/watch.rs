@@ -13,7 +13,7 @@ use crate::device::{FoundPort, ports_of};
 use crate::verbs::{AsyncEvent, Device, VerbsError};
 
 /// The task of one opening of a device.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     device: Device,
     shared: Arc<Shared>,
     is_over: bool,
@@ -24,7 +24,7 @@ impl Watch {
         Self { device, shared, is_over: false }
     }
 
-    pub(super) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         while let Some(stop) = self.shared.next_stop(&self.device) {
             let event = poll_fn(|context| self.device.poll_async_event(context));
             let event = tokio::select! {

@@ -1,18 +1,29 @@
-//! The long soak: `soak inproc`, `soak tcp`, `soak unix`, or `soak rdma --host ADDRESS`. What goes
-//! wrong is logged; `RUST_LOG` says how much.
+//! The long soak: `soak inproc`, `soak tcp`, `soak unix`, or `soak rdma --host ADDRESS`. With
+//! `--seconds`, connections come and go for so long. What goes wrong is logged; `RUST_LOG` says how
+//! much.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use farcall_suite::soak::{Plan, soak};
+use farcall_suite::soak::{Churn, ChurnPlan, Plan, churn, soak};
 use farcall_suite::{Failure, Harness, Path};
+use tokio::runtime::Runtime;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 /// How much more memory than after the first half of the calls there may be at the end.
 const GROWTH_MAX: f64 = 1.5;
+
+/// Looks at what there is, over the time of connections that come and go.
+const ROUNDS: u32 = 30;
+
+/// How late anybody may be, on a machine that has other things to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// So many complaints are told.
+const WORDS_MAX: usize = 20;
 
 /// How long one call may take; among 256 others, on a slow device.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -31,6 +42,9 @@ struct Options {
     /// Calls at a time.
     #[arg(long, default_value_t = 256)]
     in_flight: usize,
+    /// Instead of so many calls over one connection: many connections for so long.
+    #[arg(long, conflicts_with_all = ["calls", "in_flight"])]
+    seconds: Option<u64>,
     /// What the calls are drawn from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -65,9 +79,13 @@ fn run(options: Options) -> Result<bool, Failure> {
         Transport::Rdma => Path::Rdma { host: options.host },
     };
     let Options { calls, in_flight, seed, .. } = options;
-    println!("{path}: {calls} calls, {in_flight} at a time, seed {seed}");
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    if let Some(seconds) = options.seconds {
+        let length = Duration::from_secs(seconds);
+        return come_and_go(&runtime, path, ChurnPlan { length, rounds: ROUNDS, seed });
+    }
+    println!("{path}: {calls} calls, {in_flight} at a time, seed {seed}");
     let started = Instant::now();
     let harness = Harness::new(path, LIMIT);
     let report = runtime.block_on(soak(&harness, Plan { calls, in_flight, seed }))?;
@@ -81,4 +99,30 @@ fn run(options: Options) -> Result<bool, Failure> {
         println!("FAILED: memory grew more than {GROWTH_MAX} times");
     }
     Ok(growth <= GROWTH_MAX)
+}
+
+fn come_and_go(runtime: &Runtime, path: Path, plan: ChurnPlan) -> Result<bool, Failure> {
+    println!("{path}: connections come and go for {:?}, seed {}", plan.length, plan.seed);
+    let started = Instant::now();
+    let harness = Harness::new(path, LIMIT).with_patience(PATIENCE);
+    let tell = |seen: &Churn| {
+        let (seconds, calls) = (started.elapsed().as_secs(), seen.tally.total());
+        let Some(look) = seen.looks.last() else { return };
+        println!("  {seconds:>5} s {:>8} connections {calls:>9} calls {look}", seen.connections);
+    };
+    let seen = runtime.block_on(churn(&harness, plan, tell))?;
+    print!("{}", seen.tally);
+    let Churn { connections, abandoned, .. } = seen;
+    println!("  {connections} connections, {abandoned} of them let go of amid their calls");
+    let per_connection = seen.growth_kib() as f64 * 1024.0 / (connections as f64 / 3.0);
+    println!(
+        "  memory {:+} KiB in the last third: {per_connection:+.1} bytes a connection",
+        seen.growth_kib()
+    );
+    let complaints = seen.complaints();
+    complaints.iter().take(WORDS_MAX).for_each(|words| println!("FAILED: {words}"));
+    if complaints.len() > WORDS_MAX {
+        println!("FAILED in {} ways", complaints.len());
+    }
+    Ok(complaints.is_empty())
 }

@@ -13,16 +13,21 @@ const FREE_LIMIT: Duration = Duration::from_secs(90);
 
 /// What there is on all devices, kind by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Resources(Vec<(&'static str, u64)>);
+pub(crate) struct Resources(Vec<(&'static str, u64)>);
 
 impl Resources {
     /// As the kernel counts them now.
-    pub(super) fn read() -> Result<Self, FaultError> {
+    pub(crate) fn read() -> Result<Self, FaultError> {
         let devices: Vec<Value> = json(&["rdma", "-j", "resource", "show"])?;
         let sum = |kind: &'static str| {
             (kind, devices.iter().filter_map(|device| device[kind].as_u64()).sum())
         };
         Ok(Self(["pd", "cq", "qp", "mr", "srq", "ctx"].into_iter().map(sum).collect()))
+    }
+
+    /// How many there are of each kind.
+    pub(crate) fn into_counts(self) -> Vec<(&'static str, u64)> {
+        self.0
     }
 
     /// How many there are of a kind.

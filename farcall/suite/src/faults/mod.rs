@@ -34,6 +34,7 @@ mod table;
 mod watchdog;
 
 pub use cancels::{CancelPlan, cancels};
+pub(crate) use device::Resources;
 pub use error::FaultError;
 pub use load::run_for_ever;
 pub use matrix::{Selection, list, matrix, two_hosts};

@@ -3,12 +3,19 @@
 //!
 //! The count bounds it, not the time. `tests/soak.rs` runs a short one on every build, the program
 //! `soak` a long one: `cargo run --release -p farcall-suite --bin soak -- tcp`.
+//!
+//! `churn` is the other kind, which the time bounds: connections come and go as well, and what the
+//! process has (`holdings`) is looked at over and over, and judged in the end (`flatness`).
 
 mod call;
+mod churn;
+mod flatness;
+mod holdings;
 pub(crate) mod memory;
 mod run;
 mod tally;
 
+pub use churn::{Churn, ChurnPlan, churn};
 pub use memory::resident_kib;
 pub use run::{Plan, Report, soak};
 pub use tally::{Ended, Tally};

@@ -25,6 +25,9 @@ pub(crate) struct Counts {
     pub(crate) packets_sent: u64,
     /// Packets of any kind.
     pub(crate) packets_received: u64,
+    /// Times that a message came and no receive was posted. Where the device does not count that,
+    /// there are none.
+    pub(crate) receivers_not_ready: u64,
 }
 
 impl Device {
@@ -58,7 +61,12 @@ impl Device {
             receives: self.counter("rdma_recvs"),
             packets_sent: self.counter("sent_pkts"),
             packets_received: self.counter("rcvd_pkts"),
+            receivers_not_ready: self.counter_if_any("send_rnr_err"),
         }
+    }
+
+    fn counter_if_any(&self, name: &str) -> u64 {
+        if self.counters.join(name).exists() { self.counter(name) } else { 0 }
     }
 
     fn counter(&self, name: &str) -> u64 {
@@ -94,6 +102,7 @@ impl std::ops::Sub for Counts {
             receives: self.receives - before.receives,
             packets_sent: self.packets_sent - before.packets_sent,
             packets_received: self.packets_received - before.packets_received,
+            receivers_not_ready: self.receivers_not_ready - before.receivers_not_ready,
         }
     }
 }
@@ -107,6 +116,7 @@ impl std::ops::Add for Counts {
             receives: self.receives + other.receives,
             packets_sent: self.packets_sent + other.packets_sent,
             packets_received: self.packets_received + other.packets_received,
+            receivers_not_ready: self.receivers_not_ready + other.receivers_not_ready,
         }
     }
 }

@@ -1,0 +1,39 @@
+//! Whether a process may have as many descriptors as connections need.
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::resource::{Resource, getrlimit};
+
+/// What a process has open beside its connections: pipes, the reactor's, the runtime's.
+const OTHERS: u64 = 64;
+
+/// Sees to it that a server or a client can have `connections` of them. Workers raise their own
+/// limit as far as the hard one allows.
+///
+/// # Errors
+///
+/// When the hard limit is too low, with what to do.
+pub(super) fn require(connections: usize) -> Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("asking for RLIMIT_NOFILE")?;
+    let needed = connections as u64 + OTHERS;
+    ensure!(
+        hard >= needed,
+        "{connections} connections take {needed} descriptors, and the hard limit is {hard}: raise \
+         it with `ulimit -Hn {needed}` as root, or LimitNOFILE= of the service"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_too_low_is_named_with_its_remedy() {
+        require(1).unwrap();
+        let words = require(usize::MAX >> 1).err().map(|error| error.to_string());
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        // Where there is no limit nothing is too much.
+        assert_eq!(words.is_some(), hard < u64::MAX >> 1);
+        assert!(words.is_none_or(|words| words.contains("ulimit -Hn")));
+    }
+}

@@ -1,0 +1,65 @@
+//! What the process has at a moment in which it has nothing to do.
+
+use std::fmt;
+use std::io;
+
+use super::memory::resident_kib;
+#[cfg(feature = "rdma")]
+use crate::faults::Resources;
+use crate::harness::Path;
+
+/// What the process has, and what is registered with RDMA devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holdings {
+    /// Resident memory in KiB.
+    pub resident_kib: u64,
+    /// Open descriptors.
+    pub descriptors: u64,
+    /// Memory regions on RDMA devices. Pools keep theirs for the next large frame.
+    pub regions: u64,
+    /// Whatever else there is on RDMA devices, by kind.
+    pub on_devices: Vec<(&'static str, u64)>,
+}
+
+impl Holdings {
+    /// Looks at it.
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
+        let mut on_devices = on_devices(path)?;
+        let is_region = |(kind, _): &mut (&'static str, u64)| *kind == "mr";
+        let regions = on_devices.extract_if(.., is_region).map(|(_, count)| count).sum();
+        let descriptors = std::fs::read_dir("/proc/self/fd")?.count() as u64;
+        Ok(Self { resident_kib: resident_kib()?, descriptors, regions, on_devices })
+    }
+
+    /// What comes and goes with connections, and so has to be the same whenever there are none.
+    pub(super) fn of_connections(&self) -> (u64, &[(&'static str, u64)]) {
+        (self.descriptors, &self.on_devices)
+    }
+}
+
+impl fmt::Display for Holdings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>8} KiB {:>3} descriptors", self.resident_kib, self.descriptors)?;
+        for (kind, count) in &self.on_devices {
+            write!(f, " {kind} {count}")?;
+        }
+        if !self.on_devices.is_empty() {
+            write!(f, " mr {}", self.regions)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "rdma")]
+fn on_devices(path: &Path) -> io::Result<Vec<(&'static str, u64)>> {
+    match path {
+        Path::Rdma { .. } => Ok(Resources::read().map_err(io::Error::other)?.into_counts()),
+        _ => Ok(Vec::new()),
+    }
+}
+
+#[cfg(not(feature = "rdma"))]
+#[allow(clippy::unnecessary_wraps, reason = "the other one reads")]
+fn on_devices(_: &Path) -> io::Result<Vec<(&'static str, u64)>> {
+    Ok(Vec::new())
+}
