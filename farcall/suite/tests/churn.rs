@@ -14,7 +14,8 @@ async fn connections_that_come_and_go_leave_nothing_over_tcp() -> Result<(), Fai
     let harness = Harness::new(Path::Tcp, Duration::from_secs(60));
     let seen = churn(&harness, PLAN, |_| ()).await?;
     println!("{} connections\n{}", seen.connections, seen.tally);
-    assert_eq!((seen.failures.as_slice(), seen.looks.len()), ([].as_slice(), 3));
+    assert_eq!(seen.failures, [""; 0]);
+    assert!((1..=3).contains(&seen.looks.len()), "{:?}", seen.looks);
     assert!(seen.connections > seen.abandoned && seen.tally.ended(Ended::Answered) > 0);
     Ok(())
 }
