@@ -18,9 +18,9 @@ use crate::record::{
 /// The buffer takes the longest record that has to be whole before it is looked at.
 const BUFFER_LEN: usize = RECORD_HEADER_LEN + WHOLE_LEN_MAX;
 
-/// What is read beyond a piece that goes straight to its frame: the next record's header, and what
-/// stands before a frame's own bytes there. What is read further would have to be copied, when it
-/// is the next piece, as it mostly is.
+/// What is read beyond a piece that goes straight to its frame, and where the next piece is
+/// expected: the next record's header, and what stands before a frame's own bytes there. What is
+/// read further would have to be copied, when it is the next piece, as it mostly is.
 const AHEAD_LEN: usize = RECORD_HEADER_LEN + FRAME_LEN_LEN + HEADER_LEN;
 
 /// What there is to do.
@@ -81,6 +81,10 @@ impl Incoming {
 
     /// Where to read to, in order: the final memory of a piece under way, if any, and the buffer.
     pub(crate) fn spare(&mut self) -> [&mut [u8]; 2] {
+        // The next record is most likely a piece too. Its header decides.
+        let is_between_pieces = matches!(self.state, State::Header)
+            && self.buffered().len() < RECORD_HEADER_LEN
+            && !self.transfers.is_empty();
         let direct: &mut [u8] = match self.state {
             State::Piece { transfer, left } => match self.transfers.get_mut(&transfer) {
                 Some(Transfer::Receiving { memory, at }) => {
@@ -97,7 +101,8 @@ impl Incoming {
             self.end -= self.start;
             self.start = 0;
         }
-        let end = if direct.is_empty() { buffer.len() } else { self.end + AHEAD_LEN };
+        let reads_ahead = !direct.is_empty() || is_between_pieces;
+        let end = if reads_ahead { self.end + AHEAD_LEN } else { BUFFER_LEN };
         [direct, &mut buffer[self.end..end.min(BUFFER_LEN)]]
     }
 
@@ -286,22 +291,24 @@ mod tests {
 
     /// Feeds `bytes` in steps and collects the frames; every frame is admitted by `accept`.
     fn feed(bytes: &[u8], step: usize, accept: bool) -> Result<Vec<Bytes>, ProtocolError> {
-        feed_counted(bytes, step, accept).map(|(frames, _)| frames)
+        let steps: Vec<_> = bytes.chunks(step).collect();
+        feed_counted(&steps, accept).map(|(frames, _)| frames)
     }
 
-    /// The same, with the count of bytes that were copied.
-    fn feed_counted(
-        bytes: &[u8],
-        step: usize,
-        accept: bool,
-    ) -> Result<(Vec<Bytes>, u64), ProtocolError> {
+    /// The same for what the socket has at a time, with the count of bytes that were copied.
+    fn feed_counted(steps: &[&[u8]], accept: bool) -> Result<(Vec<Bytes>, u64), ProtocolError> {
         let mut incoming = Incoming::new(Pool::new(0));
         let mut frames = Vec::new();
-        let mut rest = bytes;
-        while !rest.is_empty() {
+        let mut steps = steps.iter();
+        let mut rest: &[u8] = &[];
+        loop {
+            if rest.is_empty() {
+                let Some(next) = steps.next() else { break };
+                rest = next;
+            }
             let mut len = 0;
             for spare in incoming.spare() {
-                let take = spare.len().min(rest.len()).min(step - len);
+                let take = spare.len().min(rest.len());
                 spare[..take].copy_from_slice(&rest[..take]);
                 rest = &rest[take..];
                 len += take;
@@ -355,11 +362,15 @@ mod tests {
     fn a_large_frame_is_read_into_its_final_memory() {
         let pieces = (1..64).map(|_| record(RecordKind::Next, 1, None, &[1; 100_000]));
         let first = record(RecordKind::First, 1, Some(6_400_000), &[1; 100_000]);
-        let bytes: Vec<u8> = std::iter::once(first).chain(pieces).flatten().collect();
-        let (frames, copied_bytes) = feed_counted(&bytes, 1 << 20, true).unwrap();
-        assert_eq!(frames[0].len(), 6_400_000);
-        // What comes along with the first header, before the frame is known, and little else.
-        assert!(copied_bytes < 70_000, "{copied_bytes}");
+        let pieces: Vec<_> = std::iter::once(first).chain(pieces).collect();
+        let together = pieces.concat();
+        let one_by_one: Vec<_> = pieces.iter().map(|piece| &piece[..]).collect();
+        for steps in [&one_by_one[..], &[&together[..]]] {
+            let (frames, copied_bytes) = feed_counted(steps, true).unwrap();
+            assert_eq!(frames[0].len(), 6_400_000);
+            // What comes along with the first header, before the frame is known, and little else.
+            assert!(copied_bytes < 70_000, "{copied_bytes}");
+        }
     }
 
     #[test]

@@ -9,13 +9,28 @@ use rpc_core::client::{Connect, Connection};
 use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
+use socket2::SockRef;
 use tokio::net::{TcpStream, ToSocketAddrs};
 
 use crate::bootstrap::SocketBootstrap;
 
-/// Prepares a stream: no delay of small writes, and its addresses while they can be asked.
-fn bootstrap(stream: TcpStream) -> io::Result<SocketBootstrap<TcpStream>> {
+/// How much the kernel takes that it cannot send yet; what is sent and not acknowledged is not
+/// counted, so that this does not slow a long way down.
+///
+/// Whatever the kernel has taken, a small frame waits behind. Without a bound that is up to the
+/// whole send buffer, 4 MiB by default, which also falls out of the processor's caches before it is
+/// sent. Two pieces of a large frame keep the socket busy while the next are on their way to it.
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
+
+/// Makes a stream ready: small writes are not delayed, and what waits in the kernel is bounded.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)
+}
+
+/// Prepares a stream, and asks for its addresses while they can be asked.
+fn bootstrap(stream: TcpStream) -> io::Result<SocketBootstrap<TcpStream>> {
+    prepare(&stream)?;
     let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
     let addresses = Addresses { local: Some(local), peer: Some(peer), ..Addresses::default() };
     Ok(SocketBootstrap::new(stream, addresses))
@@ -94,5 +109,29 @@ impl Connect for TcpConnector {
             let bootstrap = bootstrap(stream).map_err(unreachable)?;
             connect::connect(Box::new(bootstrap), &self.config, wanted).await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small frame waits behind all that the kernel has taken.
+    #[tokio::test]
+    async fn the_kernel_takes_little_for_a_peer_that_does_not_read() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (connected, accepted) = tokio::join!(connecting, listener.accept());
+        let (stream, (peer, _)) = (connected.unwrap(), accepted.unwrap());
+        prepare(&stream).unwrap();
+        // As much as the peer's own buffer takes is beyond this side's say.
+        let peers_part = SockRef::from(&peer).recv_buffer_size().unwrap();
+        stream.writable().await.unwrap();
+        let (piece, mut taken) = (vec![7; 64 << 10], 0);
+        while let Ok(len) = stream.try_write(&piece) {
+            taken += len;
+        }
+        let max = peers_part + UNSENT_BYTES_MAX as usize + piece.len();
+        assert!((1..=max).contains(&taken), "{taken} bytes, where {max} are the most");
     }
 }
