@@ -1,4 +1,5 @@
-//! Hashing of call ids, which one number and one multiplication are enough for.
+//! Hashing of call ids, for which one multiplication is enough, and of methods' paths, for which
+//! one for eight bytes is.
 //!
 //! The standard hasher costs as much as the rest of a look-up in a table of calls. Ids are chosen
 //! by the peer, so that a hash that it can foresee would let it make every look-up slow: each
@@ -9,7 +10,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 /// An odd number without pattern: the fraction of the golden ratio.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Hashes the ids of one table.
+/// Hashes the keys of one table.
 #[derive(Debug, Clone)]
 pub struct IdHashing {
     key: u64,
@@ -29,13 +30,17 @@ impl BuildHasher for IdHashing {
     }
 }
 
-/// The hash of one id.
+/// The hash of one key.
 #[derive(Debug)]
 pub struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
     }
 
     fn write_u64(&mut self, id: u64) {

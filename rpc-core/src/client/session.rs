@@ -16,6 +16,7 @@ use super::keep_alive::keep_alive;
 use super::started::{Answer, CallGuard, ReplySender};
 use super::{ClientSetup, Connection, Outgoing, Started};
 use crate::calls::client::Calls;
+use crate::calls::id_hashing::IdHashing;
 use crate::calls::keepalive::Pinged;
 use crate::calls::receiving::Receiving;
 use crate::connect::ConnectionInfo;
@@ -31,7 +32,7 @@ pub(crate) struct Session<T> {
     pub(super) transport: T,
     pub(super) limits: Limits,
     peer_limits: Limits,
-    method_ids: HashMap<String, u16>,
+    method_ids: HashMap<String, u16, IdHashing>,
     pub(super) permits: Arc<Semaphore>,
     pub(super) addresses: Addresses,
     fallback: Option<String>,
