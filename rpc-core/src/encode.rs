@@ -33,6 +33,20 @@ impl fmt::Debug for dyn Encode + '_ {
     }
 }
 
+impl Encode for Box<dyn Encode> {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn tail(&self) -> Option<&Bytes> {
+        (**self).tail()
+    }
+
+    fn encode_head(&self, out: &mut [u8]) {
+        (**self).encode_head(out);
+    }
+}
+
 /// A message whose longest `bytes` field may travel apart from the rest.
 #[derive(Debug)]
 pub(crate) struct Split<M> {

@@ -1,18 +1,18 @@
 //! A call as generated code receives it, and how its handler is run.
 
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{FutureExt, Stream};
+use futures::Stream;
 use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::PeerExtensions;
-use super::context::{Running, Unfinished};
+use super::context::Running;
+use super::handling::{AnsweringMessage, Handling};
 use super::head::{Head, undecodable};
 use super::layers::Capture;
 use super::reply::Responder;
@@ -158,11 +158,9 @@ where
     Fut: Future<Output = Result<Response<M>, Status>> + Send + 'static,
 {
     let (deadline, detacher) = (running.deadline(), running.method().detach.response);
-    Box::pin(running.scope(async move {
-        // Not before the first poll: what a handler does at once runs inside its call, too.
-        let result = run(deadline, async move { handler().await }).await;
-        responder.reply(result, detacher).await;
-    }))
+    // Not before the first poll: what a handler does at once runs inside its call, too.
+    let handling = Handling::new(deadline, handler);
+    Box::pin(running.scope(AnsweringMessage::new(handling, responder, detacher)))
 }
 
 /// Runs a handler and sends the stream, or the status, that it returns.
@@ -179,7 +177,7 @@ where
 {
     let (deadline, direction) = (running.deadline(), Direction::responses(running.method()));
     Box::pin(running.scope(async move {
-        let result = run(deadline, async move { handler().await }).await;
+        let result = Handling::new(deadline, handler).await;
         let sending = Sending { streams: &streams, deadline, direction };
         send_stream(responder, sending, result).await;
     }))
@@ -220,7 +218,7 @@ async fn send_stream<M, S>(
         writer.send(FrameKind::Headers, &block, None).await?;
         pump(pin!(stream), outbound, writer, direction).await
     };
-    let sent = run(deadline, sending).await;
+    let sent = Handling::new(deadline, || sending).await;
     let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
     let place = response.writer.place();
     responder.end(place, sent.map(|()| trailers)).await;
@@ -248,30 +246,4 @@ fn decode<Req: Message + Default>(
     let (metadata, extensions) = head.decode(running)?;
     let message = Req::decode(message).map_err(|error| undecodable("message", &error))?;
     Ok(Request::from_parts(metadata, extensions, message))
-}
-
-/// Runs a handler, or the stream that it returned, until the call's deadline. A panic ends its own
-/// call and nothing else.
-pub(super) async fn run<T>(
-    deadline: Option<Deadline>,
-    handler: impl Future<Output = Result<T, Status>>,
-) -> Result<T, Status> {
-    let unfinished = Unfinished::new();
-    // The service is shared by calls that run at the same time, so that it has to stand a panic
-    // in one of them as it has to stand any other early end.
-    let guarded = AssertUnwindSafe(handler).catch_unwind();
-    let result = match deadline {
-        None => guarded.await,
-        Some(Deadline(instant)) => match tokio::time::timeout_at(instant, guarded).await {
-            Ok(result) => result,
-            Err(_) => return Err(refusal::deadline_exceeded()),
-        },
-    };
-    match result {
-        Ok(result) => {
-            unfinished.finish();
-            result
-        }
-        Err(_) => Err(Status::internal("the handler panicked")),
-    }
 }

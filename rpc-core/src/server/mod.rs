@@ -4,6 +4,7 @@ mod builder;
 mod call;
 mod connection;
 mod context;
+mod handling;
 mod head;
 mod incoming;
 mod intercepted;

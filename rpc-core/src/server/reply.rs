@@ -1,6 +1,12 @@
 //! The answer to a call: status, metadata and message, on their way into a response frame.
+//!
+//! Answers are sent where they arise, and not when somebody polls: hardly ever is there something
+//! to wait for, and a future that could wait would have to carry all parts of the answer along.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use prost::Message;
@@ -51,6 +57,22 @@ pub(super) trait Replies: StreamHost {
     fn reply<'a>(&'a self, id: u64, answer: &'a Answer<'a>) -> BoxFuture<'a, ()>;
 }
 
+/// An answer on its way to the transport: it has it, unless there was no memory for it.
+#[must_use]
+pub(super) struct Answering(Option<BoxFuture<'static, ()>>);
+
+impl Answering {
+    pub(super) const DONE: Self = Self(None);
+}
+
+impl Future for Answering {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.0.as_mut().map_or(Poll::Ready(()), |waiting| waiting.as_mut().poll(context))
+    }
+}
+
 /// The obligation to answer one call.
 #[derive(Debug)]
 pub(crate) struct Responder {
@@ -83,37 +105,44 @@ impl Responder {
     }
 
     /// Answers with what a handler returned.
-    pub(super) async fn reply<M: Message + 'static>(
+    pub(super) fn reply<M: Message + 'static>(
         self,
         result: Result<Response<M>, Status>,
         detacher: Option<Detacher>,
-    ) {
-        let result = result.map(|response| response.map(|message| Split::new(message, detacher)));
-        if let Some(capture) = &self.capture {
-            return capture.set(result.map(ServerResponse::message));
-        }
-        match result {
-            Ok(response) => {
-                let (metadata, message, extensions) = response.into_parts();
-                self.send(metadata, extensions, &message).await;
+    ) -> Answering {
+        match (result, &self.capture) {
+            (Err(status), _) => self.fail(status),
+            (Ok(response), Some(capture)) => {
+                let response = response.map(|message| Split::new(message, detacher));
+                capture.set(Ok(ServerResponse::message(response)));
+                Answering::DONE
             }
-            Err(status) => self.fail(status).await,
+            (Ok(response), None) => {
+                let (metadata, message, extensions) = response.into_parts();
+                self.send(metadata, extensions, Split::new(message, detacher))
+            }
         }
     }
 
     /// Answers with one message.
-    pub(super) async fn send(
+    pub(super) fn send(
         self,
         metadata: MetadataMap,
         mut extensions: Extensions,
-        message: &dyn Encode,
-    ) {
+        message: impl Encode + 'static,
+    ) -> Answering {
         let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
         let outcome = Outcome { metadata, result: Ok(trailers) };
-        match self.answer(&outcome, Some(message)) {
-            Ok(answer) => self.settle(&answer).await,
-            Err(status) => self.fail(status).await,
-        }
+        let Answer { code, block, .. } = match self.answer(&outcome, Some(&message)) {
+            Ok(answer) if self.replies.try_reply(self.id, &answer) => return Answering::DONE,
+            Ok(answer) => answer,
+            Err(status) => return self.fail(status),
+        };
+        Answering(Some(Box::pin(async move {
+            let message = Some(&message as &dyn Encode);
+            let answer = Answer { code, place: 0, is_not_executed: false, block, message };
+            self.wait(&answer).await;
+        })))
     }
 
     /// The session as what streams need of it.
@@ -122,15 +151,16 @@ impl Responder {
     }
 
     /// Answers with a status alone.
-    pub(super) async fn fail(self, status: Status) {
-        self.end(0, Err(status)).await;
+    pub(super) fn fail(self, status: Status) -> Answering {
+        self.end(0, Err(status))
     }
 
     /// Ends an answer of which `place` frames have been sent, with its status or its trailers.
-    pub(super) async fn end(self, place: u64, result: Result<MetadataMap, Status>) {
+    pub(super) fn end(self, place: u64, result: Result<MetadataMap, Status>) -> Answering {
         if let Some(capture) = &self.capture {
             capture.set_place(place);
-            return capture.set(result.map(ServerResponse::streamed));
+            capture.set(result.map(ServerResponse::streamed));
+            return Answering::DONE;
         }
         // The second is of use only when trailers do not fit.
         let code = result.as_ref().err().map_or(Code::ResourceExhausted, Status::code);
@@ -149,7 +179,18 @@ impl Responder {
             })
         });
         let is_not_executed = matches!(self.standing, Standing::Refused);
-        self.settle(&Answer { place, is_not_executed, ..answer }).await;
+        let (code, block) = (answer.code, answer.block);
+        let answer = Answer { code, place, is_not_executed, block, message: None };
+        if self.replies.try_reply(self.id, &answer) {
+            return Answering::DONE;
+        }
+        Answering(Some(Box::pin(async move { self.wait(&answer).await })))
+    }
+
+    /// Sends an answer for which there was no memory at once. The call keeps its place among the
+    /// running ones until then.
+    async fn wait(self, answer: &Answer<'_>) {
+        self.replies.reply(self.id, answer).await;
     }
 
     fn answer<'a>(
@@ -165,11 +206,5 @@ impl Responder {
         let message_len = message.map_or(0, Encode::len) as u64;
         refusal::check_message("response", message_len, "client's", limits)?;
         Ok(Answer { code: outcome.code(), place: 0, is_not_executed: false, block, message })
-    }
-
-    async fn settle(&self, answer: &Answer<'_>) {
-        if !self.replies.try_reply(self.id, answer) {
-            self.replies.reply(self.id, answer).await;
-        }
     }
 }

@@ -7,8 +7,8 @@ use tower::{Service as _, ServiceExt};
 
 use super::{Body, Capture, ServerRequest, ServerResponse, ServerStack};
 use crate::Trailers;
-use crate::server::call::run;
 use crate::server::context::Running;
+use crate::server::handling::Handling;
 use crate::server::reply::Responder;
 use crate::server::{HandlerFuture, ServerCall, Service};
 
@@ -27,7 +27,10 @@ pub(in crate::server) fn handle(
     Box::pin(around.scope(async move {
         let result = match request {
             // The deadline counts while a layer waits, too.
-            Ok(request) => run(deadline, async { stack.ready().await?.call(request).await }).await,
+            Ok(request) => {
+                let call = move || async move { stack.ready().await?.call(request).await };
+                Handling::new(deadline, call).await
+            }
             Err(status) => Err(status),
         };
         answer(responder, capture.place(), result).await;
@@ -41,7 +44,7 @@ async fn answer(responder: Responder, place: u64, result: Result<ServerResponse,
         Err(status) => return responder.end(place, Err(status)).await,
     };
     match body {
-        Body::Message(message) => responder.send(metadata, extensions, &*message).await,
+        Body::Message(message) => responder.send(metadata, extensions, message).await,
         Body::Streamed => {
             let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
             responder.end(place, Ok(trailers)).await;

@@ -1,0 +1,158 @@
+//! A handler from its start to its end: by itself, by the call's deadline, or in a panic.
+//!
+//! These futures are written by hand, because every call is one of them in a box: an `async` block
+//! keeps room for what it awaits beside what it was made of, and each layer of them doubles the
+//! size of the box and copies the request once more.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+use prost::Message;
+use tokio::time::{Sleep, sleep_until};
+use tonic::{Response, Status};
+
+use super::context::Unfinished;
+use super::reply::{Answering, Responder};
+use crate::detach::Detacher;
+use crate::{Deadline, refusal};
+
+pin_project! {
+    #[project = StageProjected]
+    #[derive(Debug)]
+    enum Stage<H, F> {
+        Waiting { handler: Option<H> },
+        Running { #[pin] future: F },
+        Ended,
+    }
+}
+
+pin_project! {
+    /// Runs a handler, or the stream that it returned, until the call's deadline. A panic ends its
+    /// own call and nothing else.
+    ///
+    /// The handler is called with the first poll, and dropped with the last.
+    #[must_use]
+    pub(super) struct Handling<H, F> {
+        #[pin]
+        stage: Stage<H, F>,
+        // Dropped as it is, it tells the handler's helpers that the call was given up.
+        unfinished: Option<Unfinished>,
+        deadline: Option<Deadline>,
+        // Made when a handler is not done at once: most are.
+        #[pin]
+        timer: Option<Sleep>,
+    }
+}
+
+impl<H, F, T> Handling<H, F>
+where
+    H: FnOnce() -> F,
+    F: Future<Output = Result<T, Status>>,
+{
+    pub(super) fn new(deadline: Option<Deadline>, handler: H) -> Self {
+        let stage = Stage::Waiting { handler: Some(handler) };
+        let unfinished = Some(Unfinished::new());
+        Self { stage, unfinished, deadline, timer: None }
+    }
+
+    /// Calls the handler if it was not, and polls it.
+    fn poll_handler(
+        mut stage: Pin<&mut Stage<H, F>>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<T, Status>> {
+        if let StageProjected::Waiting { handler } = stage.as_mut().project()
+            && let Some(handler) = handler.take()
+        {
+            stage.set(Stage::Running { future: handler() });
+        }
+        match stage.project() {
+            StageProjected::Running { future } => future.poll(context),
+            // Polled after its end.
+            StageProjected::Waiting { .. } | StageProjected::Ended => Poll::Pending,
+        }
+    }
+}
+
+impl<H, F, T> Future for Handling<H, F>
+where
+    H: FnOnce() -> F,
+    F: Future<Output = Result<T, Status>>,
+{
+    type Output = Result<T, Status>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        // The service is shared by calls that run at the same time, so that it has to stand a panic
+        // in one of them as it has to stand any other early end.
+        let handler = AssertUnwindSafe(|| Self::poll_handler(this.stage.as_mut(), context));
+        let result = match catch_unwind(handler) {
+            Ok(Poll::Ready(result)) => {
+                if let Some(unfinished) = this.unfinished.take() {
+                    unfinished.finish();
+                }
+                result
+            }
+            Ok(Poll::Pending) => {
+                let Some(Deadline(instant)) = *this.deadline else { return Poll::Pending };
+                if this.timer.is_none() {
+                    this.timer.set(Some(sleep_until(instant)));
+                }
+                if let Some(timer) = this.timer.as_mut().as_pin_mut() {
+                    ready!(timer.poll(context));
+                }
+                Err(refusal::deadline_exceeded())
+            }
+            Err(_) => Err(Status::internal("the handler panicked")),
+        };
+        this.stage.set(Stage::Ended);
+        *this.unfinished = None;
+        Poll::Ready(result)
+    }
+}
+
+pin_project! {
+    /// Runs a handler and sends the message, or the status, that it returns.
+    pub(super) struct AnsweringMessage<H, F, M> {
+        #[pin]
+        handling: Handling<H, F>,
+        responder: Option<Responder>,
+        detacher: Option<Detacher>,
+        answering: Answering,
+        message: PhantomData<fn() -> M>,
+    }
+}
+
+impl<H, F, M> AnsweringMessage<H, F, M> {
+    pub(super) fn new(
+        handling: Handling<H, F>,
+        responder: Responder,
+        detacher: Option<Detacher>,
+    ) -> Self {
+        let (responder, answering) = (Some(responder), Answering::DONE);
+        Self { handling, responder, detacher, answering, message: PhantomData }
+    }
+}
+
+impl<H, F, M> Future for AnsweringMessage<H, F, M>
+where
+    H: FnOnce() -> F,
+    F: Future<Output = Result<Response<M>, Status>>,
+    M: Message + 'static,
+{
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if this.responder.is_some() {
+            let result = ready!(this.handling.poll(context));
+            if let Some(responder) = this.responder.take() {
+                *this.answering = responder.reply(result, *this.detacher);
+            }
+        }
+        Pin::new(this.answering).poll(context)
+    }
+}
