@@ -16,8 +16,8 @@ use crate::verbs::{
     Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
 };
 
-/// How often the queue is found empty in a row before other tasks of the thread, and the runtime's
-/// look for I/O, get their turn.
+/// How often the queue is found empty in a row before the lane looks at the clock, and other tasks
+/// of the thread, and the runtime's look for I/O, get their turn.
 const POLLS_PER_TURN: u64 = 64;
 
 /// Why a lane ends by itself.
@@ -78,9 +78,11 @@ impl Driver {
     /// Works while there is work, and as much longer as the configuration says.
     async fn work(&mut self) -> Result<(), LaneError> {
         let spin = self.shared.config.spin;
-        let (mut spins, mut idle_since) = (0_u64, None);
+        // The first since the last work starts the clock.
+        let (mut spins, mut empty_polls, mut idle_since) = (0_u64, 0_u64, None);
         while !self.shared.stop.is_cancelled() {
             if self.turn()? {
+                spins += std::mem::take(&mut empty_polls);
                 idle_since = None;
                 // Those whom the work has woken run now. What they send has often completed by the
                 // time they are done, and then needs no event of its own.
@@ -90,17 +92,20 @@ impl Driver {
             if spin.is_zero() {
                 break;
             }
-            let now = Instant::now();
-            if now.duration_since(*idle_since.get_or_insert(now)) >= spin {
-                break;
+            // What ends a wait is most often a message: the clock is for when none comes.
+            if empty_polls.is_multiple_of(POLLS_PER_TURN) {
+                let now = Instant::now();
+                if now.duration_since(*idle_since.get_or_insert(now)) >= spin {
+                    break;
+                }
             }
-            spins += 1;
-            if spins.is_multiple_of(POLLS_PER_TURN) {
+            empty_polls += 1;
+            if empty_polls.is_multiple_of(POLLS_PER_TURN) {
                 tokio::task::yield_now().await;
             }
             std::hint::spin_loop();
         }
-        self.shared.tally.spins.add(spins);
+        self.shared.tally.spins.add(spins + empty_polls);
         Ok(())
     }
 

@@ -16,7 +16,8 @@ impl Path {
             return Ok(());
         }
         loop {
-            self.fill(counters);
+            let room = self.queue_pair.room();
+            self.fill(room, counters);
             if let Some(error) = self.windows.failure() {
                 return Err(CloseReason::Failed(format!("no memory window for an offer: {error}")));
             }
@@ -24,10 +25,14 @@ impl Path {
                 return Ok(());
             }
             let waiting_count = self.send_count();
+            // What went out may have left a word to be said about it.
+            let may_have_more = self.batch.len() >= room || !self.control.is_empty();
             let posted = self.queue_pair.post(&mut self.batch);
             self.credits.tally().posts.add(1);
             counters.sent_count.add((waiting_count - self.send_count()) as u64);
             match posted {
+                // The queue pair held back nothing.
+                Ok(_) if self.batch.is_empty() && !may_have_more => return Ok(()),
                 Ok(_) if self.batch.is_empty() && self.queue_pair.room() > 0 => {}
                 // A completion makes room, and whoever handles it flushes again; without one to
                 // come it is tried again after a while.
@@ -51,9 +56,9 @@ impl Path {
         self.batch.iter().filter(|work| matches!(work, Work::Send { .. })).count()
     }
 
-    /// Moves what may go out now into the batch: control messages, then frames, then READs.
-    fn fill(&mut self, counters: &Counters) {
-        let room = self.queue_pair.room();
+    /// Moves what may go out now into the batch, which holds at most `room`: control messages, then
+    /// frames, then READs.
+    fn fill(&mut self, room: usize, counters: &Counters) {
         while self.batch.len() < room && self.fill_invalidation() {}
         while self.batch.len() < room && self.fill_control() {}
         while self.batch.len() < room && self.fill_outgoing(counters) {}
