@@ -1,16 +1,21 @@
-//! What a call may cost over TCP: calls into the kernel, and instructions, client and server
-//! together. Both repeat, so that a regression shows without a clock.
+//! What a call may cost: calls into the kernel, and instructions, client and server together. Both
+//! repeat, so that a regression shows without a clock.
 //!
-//! Everything runs on one thread. Instructions are those of user space, as valgrind's callgrind
-//! counts them in a process of its own; they mean something in an optimised build only, so that any
-//! other build counts calls into the kernel alone. Allocations are `allocations`' business.
+//! Over RDMA the device is the simulated one, whose own instructions count as well: they stay the
+//! same, and what changes is farcall's. Everything runs on one thread.
+//!
+//! Instructions are those of user space, as valgrind's callgrind counts them in a process of its
+//! own; they mean something in an optimised build only, so that any other build counts calls into
+//! the kernel alone. Allocations are `allocations`' business.
 
 use std::future::Future;
+use std::net::Ipv4Addr;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use farcall::{Server, Status};
+use farcall::sim::SimNetwork;
+use farcall::{Config, Server, Status};
 use farcall_suite::Probe;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -28,9 +33,17 @@ enum Work {
     Chat,
 }
 
+/// What the calls go over.
+#[derive(Debug, Clone, Copy)]
+enum Over {
+    Tcp,
+    SimulatedRdma,
+}
+
 /// A budget for each call, or each message that goes there and back.
 struct Budget {
     name: &'static str,
+    over: Over,
     work: Work,
     /// Reads and writes of both sides. Alone, a call costs each side one of both, and nothing that
     /// finds nothing to do; together, calls share them.
@@ -42,17 +55,39 @@ struct Budget {
 const BUDGETS: &[Budget] = &[
     Budget {
         name: "unary-1",
+        over: Over::Tcp,
         work: Work::Unary { in_flight: 1 },
         kernel_calls_max: 4.05,
-        instructions: 22_500.0,
+        instructions: 21_300.0,
     },
     Budget {
         name: "unary-16",
+        over: Over::Tcp,
         work: Work::Unary { in_flight: 16 },
         kernel_calls_max: 0.3,
-        instructions: 13_900.0,
+        instructions: 12_500.0,
     },
-    Budget { name: "chat", work: Work::Chat, kernel_calls_max: 0.05, instructions: 4_250.0 },
+    Budget {
+        name: "chat",
+        over: Over::Tcp,
+        work: Work::Chat,
+        kernel_calls_max: 0.05,
+        instructions: 4_200.0,
+    },
+    Budget {
+        name: "rdma-1",
+        over: Over::SimulatedRdma,
+        work: Work::Unary { in_flight: 1 },
+        kernel_calls_max: 0.0,
+        instructions: 37_800.0,
+    },
+    Budget {
+        name: "rdma-16",
+        over: Over::SimulatedRdma,
+        work: Work::Unary { in_flight: 16 },
+        kernel_calls_max: 0.0,
+        instructions: 31_700.0,
+    },
 ];
 
 /// How far above its budget a count of instructions may be: compilers and libraries of another
@@ -134,18 +169,31 @@ fn run_in_callgrind(budget: &Budget, count: u64) -> Result<u64, Failure> {
     }
 }
 
+/// Where to listen, and how both sides are configured.
+fn place(over: Over) -> (&'static str, Config) {
+    match over {
+        Over::Tcp => ("tcp://127.0.0.1:0", Config::default()),
+        Over::SimulatedRdma => {
+            let network = SimNetwork::new(1);
+            network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
+            ("rdma://127.0.0.1:0", Config::default().with_simulated_rdma(&network))
+        }
+    }
+}
+
 /// Makes `count` calls after a tenth as many; the reads and writes of each.
 fn make_calls(budget: &Budget, count: u64) -> Result<f64, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let endpoint = farcall::bind("tcp://127.0.0.1:0").await?;
+        let (address, config) = place(budget.over);
+        let endpoint = farcall::bind_with(address, &config).await?;
         let address = endpoint.address().to_string();
         let (probe, _watch) = Probe::new();
         let builder = Server::builder().add_service(ProbeService::new(probe));
         let server = Arc::new(endpoint.configure(builder).build());
         let serving = Arc::clone(&server);
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
-        let channel = farcall::connect(&address).await?;
+        let channel = farcall::connect_with(&address, &config).await?;
         let stub = ProbeStub::new(channel.clone());
         let kernel_calls = || -> u64 {
             let both = channel.info().into_iter().chain(server.connections());
