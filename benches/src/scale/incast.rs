@@ -11,8 +11,12 @@ use crate::rounds::interleaved;
 use crate::statistics::{Spread, ratios};
 use crate::worker::{Load, Operation, Span};
 
-/// Connections that send at once, each one message at a time.
+/// Connections that send at once over TCP, each one message at a time.
 const CLIENTS: usize = 32;
+
+/// And over RDMA. From 16 on, READs on Soft-RoCE wait behind each other for longer than the device
+/// is patient, and paths end.
+const CLIENTS_OVER_RDMA: usize = 8;
 
 /// The shortest measurement: every client has to get some messages through.
 const MILLIS_MIN: u64 = 1000;
@@ -20,12 +24,20 @@ const MILLIS_MIN: u64 = 1000;
 /// C3, against tonic.
 pub(super) fn over_tcp(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     let sides = bench.sides(&["tonic"], &["tonic-tuned", "tarpc"])?;
-    measure(bench, goal, &sides, Setting::free())
+    measure(bench, goal, &sides, Crowd { clients: CLIENTS, setting: Setting::free() })
 }
 
 /// C7, against tonic over TCP on the same cable.
 pub(super) fn over_rdma(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
-    measure(bench, goal, &on_devices(bench)?, setting())
+    let crowd = Crowd { clients: CLIENTS_OVER_RDMA, setting: setting() };
+    measure(bench, goal, &on_devices(bench)?, crowd)
+}
+
+/// How many clients, and where they run.
+#[derive(Clone, Copy)]
+struct Crowd {
+    clients: usize,
+    setting: Setting,
 }
 
 /// What a side does with messages of one size.
@@ -39,15 +51,15 @@ struct Rounds {
     memory: f64,
 }
 
-fn measure(bench: &Bench, goal: &Goal, sides: &[Side], setting: Setting) -> Result<Vec<Part>> {
-    descriptors::require(CLIENTS)?;
+fn measure(bench: &Bench, goal: &Goal, sides: &[Side], crowd: Crowd) -> Result<Vec<Part>> {
+    descriptors::require(crowd.clients)?;
     let (mut values, mut all) = (Vec::new(), Sides::new());
     let mut parts = goal.parts.iter().peekable();
     while let Some(part) = parts.peek() {
         let (size, _) = split(part.name)?;
-        let measured = sized(bench, sides, setting, bytes(size)?)?;
+        let measured = sized(bench, sides, crowd, bytes(size)?)?;
         for (side, rounds) in sides.iter().zip(&measured) {
-            show(&mut all, &format!("{}, {size}", side.name()), rounds)?;
+            show(&mut all, &format!("{}, {size}", side.name()), crowd, rounds)?;
         }
         let is_measured = |name| split(name).is_ok_and(|(other, _)| other == size);
         while let Some(part) = parts.next_if(|part| is_measured(part.name)) {
@@ -83,6 +95,7 @@ struct Servers {
     one: Pair,
     all: Pair,
     resident_kib: u64,
+    clients: usize,
     loads: Loads,
     rounds: Rounds,
 }
@@ -95,28 +108,29 @@ struct Loads {
 }
 
 impl Loads {
-    fn new(bench: &Bench, size: usize) -> Self {
+    fn new(bench: &Bench, clients: usize, size: usize) -> Self {
         let millis = bench.effort.millis.max(MILLIS_MIN);
         let one = Load::new(Operation::Upload, size, Span::Millis(millis));
         // Begun a little later and ended before, so that there are large messages all the while.
         let small = Load::new(Operation::Echo, SMALL, Span::Millis(millis * 3 / 4));
-        Self { one, all: one.with_in_flight(CLIENTS), small }
+        Self { one, all: one.with_in_flight(clients), small }
     }
 }
 
 impl Servers {
-    fn start(bench: &Bench, side: &Side, setting: Setting, size: usize) -> Result<Self> {
-        let loads = Loads::new(bench, size);
+    fn start(bench: &Bench, side: &Side, crowd: Crowd, size: usize) -> Result<Self> {
+        let Crowd { clients, setting } = crowd;
+        let loads = Loads::new(bench, clients, size);
         let warm_up = Load { span: bench.effort.warm_up(), ..loads.one };
         let mut one = Pair::start(side, &setting)?;
         one.load(&warm_up)?;
-        let mut all = Pair::start_with_neighbour(side, &setting.with_connections(CLIENTS))?;
+        let mut all = Pair::start_with_neighbour(side, &setting.with_connections(clients))?;
         all.load_neighbour(&loads.small)?;
         let resident_kib = all.server_usage()?.context("no server of its own")?.resident_kib;
-        all.load(&warm_up.with_in_flight(CLIENTS))?;
+        all.load(&warm_up.with_in_flight(clients))?;
         let (beside_us, alone_us) = (Vec::new(), Vec::new());
         let rounds = Rounds { one: vec![], all: vec![], beside_us, alone_us, memory: 0.0 };
-        Ok(Self { one, all, resident_kib, loads, rounds })
+        Ok(Self { one, all, resident_kib, clients, loads, rounds })
     }
 
     fn round(&mut self) -> Result<()> {
@@ -131,20 +145,20 @@ impl Servers {
 
     fn end(mut self) -> Result<Rounds> {
         let peak = self.all.server_usage()?.context("no server of its own")?.peak_kib;
-        let in_flight_kib = (CLIENTS * self.loads.all.size / 1024) as f64;
+        let in_flight_kib = (self.clients * self.loads.all.size / 1024) as f64;
         self.rounds.memory = peak.saturating_sub(self.resident_kib) as f64 / in_flight_kib;
         Ok(self.rounds)
     }
 }
 
-fn sized(bench: &Bench, sides: &[Side], setting: Setting, size: usize) -> Result<Vec<Rounds>> {
-    let start = |side| Servers::start(bench, side, setting, size);
+fn sized(bench: &Bench, sides: &[Side], crowd: Crowd, size: usize) -> Result<Vec<Rounds>> {
+    let start = |side| Servers::start(bench, side, crowd, size);
     let mut servers = sides.iter().map(start).collect::<Result<Vec<_>>>()?;
     interleaved(sides.len(), bench.effort.round_count, |index| servers[index].round())?;
     servers.into_iter().map(Servers::end).collect()
 }
 
-fn show(all: &mut Sides, name: &str, rounds: &Rounds) -> Result<()> {
+fn show(all: &mut Sides, name: &str, crowd: Crowd, rounds: &Rounds) -> Result<()> {
     let median = |values: &[f64]| {
         Spread::of(values).map(|spread| spread.median).context("a side without rounds")
     };
@@ -153,7 +167,7 @@ fn show(all: &mut Sides, name: &str, rounds: &Rounds) -> Result<()> {
         values.insert("connections".to_owned(), connections as f64);
         values
     };
-    let mut many = with(&rounds.all, CLIENTS);
+    let mut many = with(&rounds.all, crowd.clients);
     many.insert("small_p99_us".to_owned(), median(&rounds.beside_us)?);
     many.insert("small_alone_p99_us".to_owned(), median(&rounds.alone_us)?);
     many.insert("memory_of_in_flight".to_owned(), rounds.memory);
