@@ -7,11 +7,12 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use prost::Message;
+use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep_until};
 use tonic::{Response, Status};
 
@@ -102,7 +103,8 @@ where
                     this.timer.set(Some(sleep_until(instant)));
                 }
                 if let Some(timer) = this.timer.as_mut().as_pin_mut() {
-                    ready!(timer.poll(context));
+                    // Also when the handler has spent all of its task's turn: it may always do so.
+                    ready!(pin!(unconstrained(timer)).poll(context));
                 }
                 Err(refusal::deadline_exceeded())
             }
@@ -154,5 +156,39 @@ where
             }
         }
         Pin::new(this.answering).poll(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::task::consume_budget;
+    use tokio::time::{Instant, timeout};
+    use tonic::Code;
+
+    use super::*;
+
+    /// A handler that always finds something to do spends all of its task's turn, and leaves
+    /// nothing of it to whoever looks at the clock after it.
+    #[tokio::test]
+    async fn a_handler_that_never_waits_has_a_deadline_too() {
+        let busy = || async {
+            loop {
+                consume_budget().await;
+            }
+        };
+        let handling: Handling<_, _> = Handling::new(Some(Deadline(Instant::now())), busy);
+        let ended: Result<Result<(), _>, _> = timeout(Duration::from_secs(10), handling).await;
+        let status = ended.expect("the deadline ends it").unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_answer() {
+        let panics = || async { panic!("on purpose") };
+        let handling = Handling::new(None, panics);
+        let result: Result<(), _> = handling.await;
+        assert_eq!(result.unwrap_err().code(), Code::Internal);
     }
 }
