@@ -2,7 +2,7 @@
 //!
 //! These futures are written by hand, because every call is one of them in a box: an `async` block
 //! keeps room for what it awaits beside what it was made of, and each layer of them doubles the
-//! size of the box and copies the request once more.
+//! size of the box and moves what is in it once more.
 
 use std::future::Future;
 use std::marker::PhantomData;
