@@ -11,14 +11,14 @@ fn short_messages(end: &End) -> usize {
     end.sends().iter().filter(is_short).count()
 }
 
-fn reads(end: &End) -> Vec<RawSend> {
+pub(super) fn reads(end: &End) -> Vec<RawSend> {
     let reads = end.sends().into_iter().filter(|(kind, _)| *kind == WorkKind::Read);
     reads.map(|(_, send)| send).collect()
 }
 
 impl End {
     /// The device has finished a READ and everything before it.
-    fn complete(&self, read: &RawSend) {
+    pub(super) fn complete(&self, read: &RawSend) {
         let (work_id, queue_pair_number) = (read.work_id, self.number);
         self.mock.complete(RawCompletion { work_id, queue_pair_number, ..Default::default() });
     }

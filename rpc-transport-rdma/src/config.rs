@@ -58,6 +58,11 @@ pub struct RdmaConfig {
     pub read_len_max: u32,
     /// READs outstanding on one connection at most: 16 by default. The peer may allow fewer.
     pub reads_max: u8,
+    /// Bytes of READs outstanding on all connections of a device together: 8 MiB by default, or
+    /// one READ if that is longer. Connections take turns, a READ at a time. That is many times
+    /// what a fast link has on its way. What is asked for beyond it only waits, and a device takes
+    /// an answer for lost that takes longer than [`ConnectOptions`] say.
+    pub read_bytes_max: u32,
     /// How long to poll after the last completion before sleeping: 20 us by default, about what
     /// an interrupt and a wake-up cost. Zero never polls longer than there is work.
     pub spin: Duration,
@@ -96,6 +101,7 @@ impl Default for RdmaConfig {
             rkey_scope: RkeyScope::Auto,
             read_len_max: 1 << 20,
             reads_max: 16,
+            read_bytes_max: 8 << 20,
             spin: Duration::from_micros(20),
             connect: ConnectOptions::default(),
             release_timeout: Duration::from_secs(60),

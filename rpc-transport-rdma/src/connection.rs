@@ -130,10 +130,14 @@ impl Connection {
         }
         let (withheld, is_exposed) = (path.take_withheld(), path.is_exposed());
         let (retired, must_retry) = (path.take_retired(), path.take_retry());
+        let read_wait = path.take_read_wait();
         drop(state);
         drop(retired);
         if must_retry {
             self.retry_later();
+        }
+        if let Some(len) = read_wait {
+            self.read_later(len);
         }
         if is_exposed {
             self.watch();
@@ -155,7 +159,7 @@ impl Connection {
     }
 
     /// Looks at the path, unless it has ended.
-    fn look<R>(&self, at: impl FnOnce(&Path) -> R) -> Option<R> {
+    pub(crate) fn look<R>(&self, at: impl FnOnce(&Path) -> R) -> Option<R> {
         match &*self.state() {
             State::Alive(path) => Some(at(path)),
             State::Ended(_) => None,

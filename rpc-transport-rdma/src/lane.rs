@@ -16,7 +16,7 @@ use rpc_core::wire::HEADER_LEN;
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::account::Holding;
@@ -53,6 +53,8 @@ pub(crate) struct LaneShared {
     pub(crate) send_slots: Arc<SlotPool>,
     pub(crate) sources: Arc<RegionPool>,
     pub(crate) sinks: Arc<RegionPool>,
+    /// The bytes that READs of all lanes of the device may have outstanding.
+    pub(crate) reads: Arc<Semaphore>,
     /// Frames that were received into sinks, and are not dropped.
     pub(crate) leases: Arc<Leases>,
     pub(crate) cancellations: Arc<Cancellations>,
@@ -108,6 +110,13 @@ pub(crate) struct Place {
     is_used: bool,
 }
 
+/// What large frames need, and the lanes of a device share.
+struct Large {
+    sources: Arc<RegionPool>,
+    sinks: Arc<RegionPool>,
+    reads: Arc<Semaphore>,
+}
+
 impl Lane {
     /// Makes a lane on a device, and starts its task in the current tokio runtime. The scope of
     /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
@@ -119,20 +128,22 @@ impl Lane {
         };
         let sources = pool(source_access(config), config.source_bytes_max);
         let sinks = pool(Access::Sink, config.sink_bytes_max);
-        Self::start_with(device, config, [sources, sinks])
+        let read_bytes_max = config.read_bytes_max.max(config.read_len_max);
+        let reads = Arc::new(Semaphore::new(read_bytes_max as usize));
+        Self::start_with(device, config, Large { sources, sinks, reads })
     }
 
-    /// Makes another lane on the same device, which shares the memory for large frames.
+    /// Makes another lane on the same device, which shares what large frames need.
     pub(crate) fn start_sibling(&self) -> Result<Self, VerbsError> {
-        let LaneShared { attachment, config, sources, sinks, .. } = &*self.shared;
-        let pools = [Arc::clone(sources), Arc::clone(sinks)];
-        Self::start_with(attachment.device(), config, pools)
+        let LaneShared { attachment, config, sources, sinks, reads, .. } = &*self.shared;
+        let (sources, sinks, reads) = (Arc::clone(sources), Arc::clone(sinks), Arc::clone(reads));
+        Self::start_with(attachment.device(), config, Large { sources, sinks, reads })
     }
 
     fn start_with(
         device: &Device,
         config: &RdmaConfig,
-        [sources, sinks]: [Arc<RegionPool>; 2],
+        Large { sources, sinks, reads }: Large,
     ) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
         let sends = config.connections_max.saturating_mul(config.send_depth.saturating_add(1));
@@ -155,6 +166,7 @@ impl Lane {
             send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
             sources,
             sinks,
+            reads,
             leases: Leases::new(device.name(), config.lease_warn_after, Handle::current()),
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),

@@ -54,6 +54,8 @@ mod pressure;
 #[forbid(unsafe_code)]
 mod puller;
 #[forbid(unsafe_code)]
+mod read_turns;
+#[forbid(unsafe_code)]
 mod refill;
 #[forbid(unsafe_code)]
 mod rkey_scope;

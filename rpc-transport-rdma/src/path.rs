@@ -29,6 +29,7 @@ use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Rele
 use crate::offered::Offered;
 use crate::offered_memory::OfferedMemory;
 use crate::puller::{Outcome, Puller, Wanted};
+use crate::read_turns::ReadTurns;
 use crate::verbs::{Completion, Done, QueuePair, RemoteKey, Work};
 use crate::windows::{Exposed, Windows};
 
@@ -120,6 +121,7 @@ pub(crate) struct Path {
     /// The keys of what the peer offers, which our releases take away.
     peer_keys: HashMap<u32, RemoteKey>,
     puller: Puller<Arc<Sink>>,
+    read_turns: ReadTurns,
     /// Frames that were announced and will not come, of which the handler has to be told.
     withheld: Vec<([u8; HEADER_LEN], Withheld)>,
     cancellations: Arc<Cancellations>,
@@ -138,7 +140,7 @@ impl Path {
         rules: Rules,
         credits: Account,
         control_slots: Arc<SlotPool>,
-        puller: Puller<Arc<Sink>>,
+        (puller, read_turns): (Puller<Arc<Sink>>, ReadTurns),
         cancellations: Arc<Cancellations>,
     ) -> Self {
         Self {
@@ -157,6 +159,7 @@ impl Path {
             revoked: HashSet::new(),
             peer_keys: HashMap::new(),
             puller,
+            read_turns,
             withheld: Vec::new(),
             cancellations,
             batch: VecDeque::new(),
@@ -354,6 +357,9 @@ impl Path {
                     result = Err(CloseReason::Failed(format!("the RDMA path failed: {error}")));
                 }
             }
+            if matches!(work, Work::Read { .. }) {
+                self.read_turns.handle_read();
+            }
             match work {
                 Work::Send { .. } => drop(self.permits.pop_front()),
                 Work::Read { sink, len, .. } if outcome.is_ok() => {
@@ -405,9 +411,13 @@ impl Path {
             }
         }
         self.puller.clear();
-        let unposted = self.batch.drain(..).filter(|work| matches!(work, Work::Send { .. }));
-        let unposted = unposted.count();
-        self.permits.truncate(self.permits.len() - unposted);
+        let (mut sends, mut reads) = (0, 0);
+        for work in self.batch.drain(..) {
+            sends += usize::from(matches!(work, Work::Send { .. }));
+            reads += usize::from(matches!(work, Work::Read { .. }));
+        }
+        self.permits.truncate(self.permits.len() - sends);
+        self.read_turns.retract(reads);
         if let Err(error) = self.queue_pair.halt() {
             // Destroying it, which follows in bounded time, does what halting could not.
             tracing::warn!(%error, "cannot halt a queue pair");

@@ -7,8 +7,8 @@
 //!               ended                └ stopping ──last of them completed──> ended
 //! ```
 //! Transfers take turns so that a long one does not hold up a short one, and at most as many READs
-//! are outstanding as both devices agreed on. A transfer whose READs are all posted is not stopped
-//! any more: it will be whole. Pure: what is read into is an opaque value that comes back when the
+//! are outstanding as both devices agreed on. Whoever asks for a READ says whether there is room
+//! for its bytes. A transfer whose READs are all posted is not stopped any more: it will be whole. Pure: what is read into is an opaque value that comes back when the
 //! last READ has completed, and time is an argument.
 
 use std::collections::{HashMap, VecDeque};
@@ -150,8 +150,13 @@ impl<S: Clone> Puller<S> {
         self.transfers.get(&transfer).is_some_and(|entry| entry.sink.is_none())
     }
 
-    /// The next READ to post; `None` when there is none, or enough are outstanding.
-    pub(crate) fn next_chunk(&mut self, now: Instant) -> Option<Chunk<S>> {
+    /// The next READ to post; `None` when there is none, or enough are outstanding, or `admit` does
+    /// not take one of its length, in which case it is the next one again.
+    pub(crate) fn next_chunk(
+        &mut self,
+        now: Instant,
+        mut admit: impl FnMut(u32) -> bool,
+    ) -> Option<Chunk<S>> {
         while self.posted.len() < self.reads_max {
             let number = self.turns.pop_front()?;
             let Some(transfer) = self.transfers.get_mut(&number) else { continue };
@@ -159,7 +164,12 @@ impl<S: Clone> Puller<S> {
                 self.stop(number, Withheld::Expired);
                 continue;
             }
-            let Some(chunk) = transfer.next_chunk(self.chunk_len) else { continue };
+            let Some(len) = transfer.next_len(self.chunk_len) else { continue };
+            if !admit(len) {
+                self.turns.push_front(number);
+                return None;
+            }
+            let Some(chunk) = transfer.next_chunk(len) else { continue };
             if !transfer.wanted.segments.is_empty() {
                 self.turns.push_back(number);
             }
@@ -232,10 +242,15 @@ impl<S: Clone> Puller<S> {
 }
 
 impl<S: Clone> Transfer<S> {
-    fn next_chunk(&mut self, chunk_len: u32) -> Option<Chunk<S>> {
+    fn next_len(&self, chunk_len: u32) -> Option<u32> {
+        let segment = self.wanted.segments.front()?;
+        Some(u32::try_from(segment.len).unwrap_or(u32::MAX).min(chunk_len))
+    }
+
+    /// The next `len` bytes, which are no more than are left of the segment.
+    fn next_chunk(&mut self, len: u32) -> Option<Chunk<S>> {
         let sink = self.sink.clone()?;
         let segment = self.wanted.segments.front_mut()?;
-        let len = u32::try_from(segment.len).unwrap_or(u32::MAX).min(chunk_len);
         let (offset, remote) = (self.offset, segment.memory);
         self.offset += len as usize;
         self.outstanding += 1;
@@ -282,12 +297,12 @@ mod tests {
         let mut puller = Puller::new(3, 10);
         started(&mut puller, 1, 25, 'a');
         started(&mut puller, 5, 25, 'b');
-        let chunks: Vec<_> = std::iter::from_fn(|| puller.next_chunk(now)).collect();
+        let chunks: Vec<_> = std::iter::from_fn(|| puller.next_chunk(now, |_| true)).collect();
         let order: Vec<_> = chunks.iter().map(|chunk| (chunk.sink, chunk.offset)).collect();
         assert_eq!(order, [('a', 0), ('b', 0), ('a', 10)]);
         assert_eq!(chunks[2].remote.address, 110);
         assert_eq!(puller.handle_read(), None);
-        assert_eq!(puller.next_chunk(now).map(|chunk| chunk.sink), Some('b'));
+        assert_eq!(puller.next_chunk(now, |_| true).map(|chunk| chunk.sink), Some('b'));
     }
 
     #[test]
@@ -312,10 +327,10 @@ mod tests {
         let now = Instant::now();
         let mut puller = Puller::new(2, 10);
         started(&mut puller, 1, 50, ());
-        let reads: Vec<_> = std::iter::from_fn(|| puller.next_chunk(now)).collect();
+        let reads: Vec<_> = std::iter::from_fn(|| puller.next_chunk(now, |_| true)).collect();
         assert_eq!(reads.len(), 2);
         puller.stop(1, Withheld::GivenUp);
-        assert_eq!((puller.handle_read(), puller.next_chunk(now)), (None, None));
+        assert_eq!((puller.handle_read(), puller.next_chunk(now, |_| true)), (None, None));
         let ended = puller.handle_read().map(outcome);
         assert_eq!(ended, Some((1, Outcome::Stopped(Withheld::GivenUp))));
         assert_eq!(puller.transfer_count(), 0);
@@ -326,7 +341,7 @@ mod tests {
         let now = Instant::now();
         let mut puller = Puller::new(2, 10);
         started(&mut puller, 1, 20, ());
-        while puller.next_chunk(now).is_some() {}
+        while puller.next_chunk(now, |_| true).is_some() {}
         puller.stop(1, Withheld::GivenUp);
         assert_eq!(puller.handle_read(), None);
         assert_eq!(puller.handle_read().map(outcome), Some((1, Outcome::Whole)));
@@ -340,11 +355,11 @@ mod tests {
         for number in [1, 2] {
             puller.accept(number, Wanted { deadline, ..wanted(1, &[(0, 20)]) }).unwrap();
         }
-        assert!(puller.begin(1, ()) && puller.next_chunk(now).is_some());
+        assert!(puller.begin(1, ()) && puller.next_chunk(now, |_| true).is_some());
         assert!(puller.begin(2, ()));
         let late = now + Duration::from_secs(1);
         assert_eq!(puller.handle_read(), None);
-        assert_eq!(puller.next_chunk(late), None);
+        assert_eq!(puller.next_chunk(late, |_| true), None);
         let ended: Vec<_> = puller.take_ended().into_iter().map(outcome).collect();
         assert_eq!(
             ended,
@@ -363,7 +378,7 @@ mod tests {
         assert!(puller.begin(1, ()));
         let (mut read, mut ended) = (0u64, None);
         while ended.is_none() {
-            while let Some(chunk) = puller.next_chunk(now) {
+            while let Some(chunk) = puller.next_chunk(now, |_| true) {
                 assert_eq!(chunk.offset as u64, read);
                 assert!(chunk.len <= CHUNK);
                 let of_segment = match read {
@@ -402,7 +417,7 @@ mod tests {
                     puller.stop(*number, Withheld::GivenUp);
                 }
                 ended.extend(puller.take_ended());
-                while let Some(chunk) = puller.next_chunk(now) {
+                while let Some(chunk) = puller.next_chunk(now, |_| true) {
                     prop_assert_eq!(chunk.offset, read[chunk.sink]);
                     read[chunk.sink] += chunk.len as usize;
                     outstanding.push_back(chunk.sink);

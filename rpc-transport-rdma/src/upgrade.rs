@@ -22,6 +22,7 @@ use crate::memory::SlotPool;
 use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
 use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
 use crate::puller::Puller;
+use crate::read_turns::ReadTurns;
 use crate::tally::LaneActivity;
 use crate::transport::RdmaTransport;
 #[cfg(feature = "ibverbs")]
@@ -257,12 +258,14 @@ impl Prepared {
         };
         let chunk_len = config.read_len_max.min(self.queue_pair.message_len_max()).max(1);
         let puller = Puller::new(agreement.reads_max, chunk_len);
+        let read_turns = ReadTurns::new(Arc::clone(&self.lane.shared.reads), chunk_len);
+        let reading = (puller, read_turns);
         let tally = Arc::clone(&self.lane.shared.tally);
         let credits = Account::new(self.holding, peer.grant, tally);
         let number = self.queue_pair.number();
         let limits = ConnectionLimits { frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN };
         let cancellations = Arc::clone(&self.lane.shared.cancellations);
-        let mut path = Path::new(self.queue_pair, rules, credits, control, puller, cancellations);
+        let mut path = Path::new(self.queue_pair, rules, credits, control, reading, cancellations);
         path.allocate_first_window().map_err(|error| declined(&error))?;
         let shared = Arc::clone(&self.lane.shared);
         let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);

@@ -5,6 +5,8 @@
 mod beside_a_bootstrap;
 #[path = "cancel_tests.rs"]
 mod cancelling;
+#[path = "read_turn_tests.rs"]
+mod reading;
 #[path = "lane_turn_tests.rs"]
 mod turns;
 #[path = "window_tests.rs"]
@@ -22,7 +24,7 @@ use crate::lane::{Kick, LaneShared};
 use crate::message::{Grant, MessageHeader, MessageKind, Offer, OfferedSegment, Released};
 use crate::offered::Offered;
 use crate::offered_memory::OfferedMemory;
-use crate::path::Outgoing;
+use crate::path::{Outgoing, Path};
 use crate::stall::STALL_AFTER;
 use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};

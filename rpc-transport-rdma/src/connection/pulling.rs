@@ -87,6 +87,25 @@ impl Connection {
         }
     }
 
+    /// Waits until it is this connection's turn to read `len` bytes more.
+    pub(super) fn read_later(self: &Arc<Self>, len: u32) {
+        let this = Arc::clone(self);
+        self.lane.runtime.spawn(async move {
+            let turn = Arc::clone(&this.lane.reads).acquire_many_owned(len);
+            tokio::select! {
+                () = this.ending.cancelled() => {}
+                turn = turn => {
+                    // Nobody closes it. A path that has ended meanwhile passes.
+                    let Ok(turn) = turn else { return };
+                    let _ = this.with_path(|path| {
+                        path.grant_read(turn);
+                        Ok(())
+                    });
+                }
+            }
+        });
+    }
+
     fn withhold(self: &Arc<Self>, transfer: u32, why: Withheld) {
         let _ = self.with_path(|path| {
             path.withhold(transfer, why);

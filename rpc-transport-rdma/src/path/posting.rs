@@ -62,8 +62,9 @@ impl Path {
         while self.batch.len() < room && self.fill_invalidation() {}
         while self.batch.len() < room && self.fill_control() {}
         while self.batch.len() < room && self.fill_outgoing(counters) {}
-        if self.puller.transfer_count() > 0 {
-            self.fill_reads(room);
+        match self.puller.transfer_count() {
+            0 => self.read_turns.pass(),
+            _ => self.fill_reads(room),
         }
         if self.batch.len() < room && self.credits.is_grant_due() {
             self.fill_grant();
@@ -74,12 +75,32 @@ impl Path {
     fn fill_reads(&mut self, room: usize) {
         let now = Instant::now();
         while self.batch.len() < room {
-            let Some(chunk) = self.puller.next_chunk(now) else { break };
+            let admit = |len| self.read_turns.try_admit(len);
+            let Some(chunk) = self.puller.next_chunk(now, admit) else {
+                self.read_turns.pass();
+                break;
+            };
             let (sink, offset) = (chunk.sink, chunk.offset);
             self.batch.push_back(Work::Read { sink, offset, len: chunk.len, remote: chunk.remote });
         }
         self.settle_stopped();
         while self.batch.len() < room && self.fill_control() {}
+    }
+
+    /// The bytes that somebody has to wait for until this path may read on; told once.
+    pub(crate) fn take_read_wait(&mut self) -> Option<u32> {
+        self.read_turns.take_wait()
+    }
+
+    /// Whether somebody waits for that.
+    #[cfg(test)]
+    pub(crate) fn waits_to_read(&self) -> bool {
+        self.read_turns.is_waiting()
+    }
+
+    /// Lets the path read on.
+    pub(crate) fn grant_read(&mut self, turn: OwnedSemaphorePermit) {
+        self.read_turns.grant(turn);
     }
 
     fn fill_control(&mut self) -> bool {

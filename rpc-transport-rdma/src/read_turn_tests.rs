@@ -1,0 +1,95 @@
+//! READs of several connections, which together may have no more outstanding than the device is to
+//! have.
+
+use super::cancelling::reads;
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// READs of 1 MiB that a device has outstanding by default: of two connections.
+const READS_MAX: usize = 2 * OF_ONE;
+
+/// What a connection alone has outstanding: what the mock device agrees to.
+const OF_ONE: usize = 4;
+
+/// Connections that are offered eight READs each, of which the third finds no room.
+async fn wanting(rig: &Rig) -> Vec<(End, Arc<Recorder>)> {
+    let ends: Vec<_> = (0..3).map(|_| rig.open()).collect();
+    for (end, _) in &ends[..2] {
+        end.offer(3, &[8 * MIB], 8 * MIB);
+        until("the first READs", || reads(end).len() == OF_ONE).await;
+    }
+    let (third, recorder) = &ends[2];
+    third.offer(3, &[8 * MIB], 8 * MIB);
+    waits_to_read(third, recorder).await;
+    assert_eq!(counts(&ends), [OF_ONE, OF_ONE, 0]);
+    ends
+}
+
+/// The connection has memory, and stands in the line of those who want to read.
+async fn waits_to_read(end: &End, recorder: &Recorder) {
+    let waits = || end.connection().look(Path::waits_to_read).unwrap();
+    until("its place in the line", waits).await;
+    frame_arrives(end, recorder, b"meanwhile").await;
+}
+
+fn counts(ends: &[(End, Arc<Recorder>)]) -> Vec<usize> {
+    ends.iter().map(|(end, _)| reads(end).len()).collect()
+}
+
+#[tokio::test]
+async fn connections_take_turns_at_what_may_be_read_at_a_time() {
+    let rig = Rig::new();
+    let ends = wanting(&rig).await;
+    let mut completed = [0; 3];
+    for turn in 0.. {
+        let Some(next) = (0..3).map(|i| (turn + i) % 3).find(|i| completed[*i] < counts(&ends)[*i])
+        else {
+            break;
+        };
+        let before = counts(&ends).iter().sum::<usize>();
+        ends[next].0.complete(&reads(&ends[next].0)[completed[next]]);
+        completed[next] += 1;
+        until("the next READ", || counts(&ends).iter().sum::<usize>() == (before + 1).min(24))
+            .await;
+        let behind = completed.iter().sum::<usize>();
+        assert!(counts(&ends).iter().sum::<usize>() - behind <= READS_MAX);
+        if turn == 0 {
+            assert_eq!(counts(&ends), [OF_ONE, OF_ONE, 1], "it has waited longest");
+        }
+    }
+    for (_, recorder) in &ends {
+        until("the frame", || recorder.frames().iter().any(|it| it.len() == 8 << 20)).await;
+    }
+}
+
+#[tokio::test]
+async fn who_ends_gives_its_reads_back_when_the_device_is_done_with_them() {
+    let rig = Rig::new();
+    let ends = wanting(&rig).await;
+    let (first, told) = &ends[0];
+    first.connection().fail(CloseReason::Local);
+    frame_arrives(&ends[2].0, &ends[2].1, b"meanwhile").await;
+    assert_eq!(counts(&ends), [OF_ONE, OF_ONE, 0], "its READs are out");
+    first.flush();
+    until("the end", || told.closed().is_some()).await;
+    let ended = first.connection().ended.cancelled();
+    tokio::time::timeout(LIMIT, ended).await.expect("it ends");
+    until("the third's READs", || counts(&ends)[2] == OF_ONE).await;
+}
+
+#[tokio::test]
+async fn who_ends_while_it_waits_stands_in_nobodys_way() {
+    let rig = Rig::new();
+    let ends = wanting(&rig).await;
+    let (late, recorder) = rig.open();
+    late.offer(3, &[MIB], MIB);
+    waits_to_read(&late, &recorder).await;
+    ends[2].0.say(MessageKind::Cancel { transfer: 3 }, &[]);
+    frame_arrives(&ends[2].0, &ends[2].1, b"after the cancel").await;
+    for read in 0..2 {
+        ends[0].0.complete(&reads(&ends[0].0)[read]);
+    }
+    until("a READ behind two turns", || reads(&late).len() == 1).await;
+    assert!(reads(&ends[2].0).is_empty());
+}
