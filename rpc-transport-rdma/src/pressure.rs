@@ -9,11 +9,10 @@
 //! The event disarms the limit; it is armed again when the lane has caught up, because a limit
 //! above the present level fires at once.
 
+use crate::verbs::CompletionQueue;
+
 /// A limit of an eighth of the queue leaves peers a few windows before they have to wait.
 const LIMIT_PART: u32 = 8;
-
-/// Completions that are taken at once; fewer mean that there are no more.
-const BATCH: usize = 32;
 
 /// What a lane remembers of its receive queue.
 #[derive(Debug)]
@@ -45,7 +44,7 @@ impl Pressure {
 
     /// The limit to arm after `count` completions were found at once, if it is time.
     pub(crate) fn limit_to_arm(&mut self, count: usize) -> Option<u32> {
-        let may = !self.is_armed && count < BATCH;
+        let may = !self.is_armed && count < CompletionQueue::BATCH;
         self.is_armed |= may;
         may.then_some((self.slots / LIMIT_PART).max(1))
     }
@@ -88,8 +87,8 @@ mod tests {
         assert_eq!(pressure.limit_to_arm(0), Some(128));
         assert_eq!(pressure.limit_to_arm(0), None, "it is armed");
         pressure.handle_limit();
-        assert_eq!(pressure.limit_to_arm(BATCH), None, "there may be more");
-        assert_eq!(pressure.limit_to_arm(BATCH - 1), Some(128));
+        assert_eq!(pressure.limit_to_arm(CompletionQueue::BATCH), None, "there may be more");
+        assert_eq!(pressure.limit_to_arm(CompletionQueue::BATCH - 1), Some(128));
         assert_eq!(Pressure::new(3).limit_to_arm(0), Some(1));
     }
 }

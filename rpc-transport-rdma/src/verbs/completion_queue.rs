@@ -12,9 +12,6 @@ use std::task::{Context, Poll};
 use super::completion_budget::CompletionBudget;
 use super::{Completion, Device, RawCompletion, RawCompletionQueue, VerbsError};
 
-/// Completions taken from the device in one call.
-const BATCH: usize = 32;
-
 /// What queues share with the completion queue that they complete into.
 #[derive(Debug)]
 pub(super) struct SharedCompletionQueue {
@@ -26,10 +23,13 @@ pub(super) struct SharedCompletionQueue {
 pub struct CompletionQueue {
     shared: Arc<SharedCompletionQueue>,
     device: Device,
-    batch: [RawCompletion; BATCH],
+    batch: [RawCompletion; Self::BATCH],
 }
 
 impl CompletionQueue {
+    /// Completions that one poll gives at most; fewer mean that there are no more.
+    pub const BATCH: usize = 32;
+
     /// Makes a completion queue with room for at least `capacity` completions. It must hold those
     /// of all its queues at once: the shared receive queue's slots and, for each queue pair, its
     /// send depth and one more.
@@ -52,20 +52,20 @@ impl CompletionQueue {
         Ok(Self {
             shared: Arc::new(SharedCompletionQueue { raw, budget }),
             device: device.clone(),
-            batch: [RawCompletion::default(); BATCH],
+            batch: [RawCompletion::default(); Self::BATCH],
         })
     }
 
-    /// Appends at most 32 completions to `out` and returns how many; 0 means there are none now.
+    /// Appends at most [`CompletionQueue::BATCH`] completions to `out` and returns how many; 0 means there are none now.
     ///
     /// # Errors
     ///
     /// What the system said. The queue and everything that completes into it are then lost.
     pub fn poll(&mut self, out: &mut Vec<Completion>) -> Result<usize, VerbsError> {
         let retired = self.shared.budget.retired();
-        let count = self.shared.raw.poll(&mut self.batch)?.min(BATCH);
+        let count = self.shared.raw.poll(&mut self.batch)?.min(Self::BATCH);
         out.extend(self.batch[..count].iter().map(Completion::from_raw));
-        if count < BATCH && retired > 0 {
+        if count < Self::BATCH && retired > 0 {
             self.shared.budget.free(retired);
         }
         Ok(count)
