@@ -290,8 +290,14 @@ impl Connection {
     /// Holds back posting until [`Connection::uncork`], for the lane's task.
     pub(crate) fn cork(&self) {
         if let State::Alive(path) = &mut *self.state() {
-            path.is_corked = true;
+            path.cork();
         }
+    }
+
+    /// Whether several frames came since it was corked and it has none to send: then those who
+    /// waited for them are about to run, and what they send next can go out in one post.
+    pub(crate) fn has_woken_callers(&self) -> bool {
+        self.look(Path::has_woken_callers).unwrap_or(false)
     }
 
     /// Posts everything that was held back.

@@ -187,6 +187,7 @@ impl Lane {
             pressure: Pressure::new(slots),
             batch: Vec::new(),
             corked: Vec::new(),
+            held: Vec::new(),
         };
         tokio::spawn(driver.run());
         offer_buffers(&shared);

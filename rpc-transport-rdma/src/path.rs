@@ -105,6 +105,8 @@ pub(crate) struct Path {
     pub(crate) is_proven: bool,
     /// Set while the lane handles a batch, at whose end everything is posted at once.
     pub(crate) is_corked: bool,
+    /// Frames that came since it was set.
+    corked_frames: usize,
     rules: Rules,
     pub(crate) credits: Account,
     /// Messages without a body, which take their turn before frames.
@@ -148,6 +150,7 @@ impl Path {
             phase: Phase::Proving(Vec::new()),
             is_proven: false,
             is_corked: false,
+            corked_frames: 0,
             rules,
             credits,
             control: VecDeque::new(),
@@ -273,6 +276,7 @@ impl Path {
                 None
             }
         };
+        self.corked_frames += usize::from(matches!(arrival, Some(Arrival::Small(_))));
         let Some(arrival) = arrival else {
             self.credits.handle_control(header.kind)?;
             return Ok(None);

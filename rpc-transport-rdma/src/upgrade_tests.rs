@@ -7,6 +7,8 @@ mod beside_a_bootstrap;
 mod cancelling;
 #[path = "read_turn_tests.rs"]
 mod reading;
+#[path = "lane_post_tests.rs"]
+mod posting;
 #[path = "lane_turn_tests.rs"]
 mod turns;
 #[path = "window_tests.rs"]

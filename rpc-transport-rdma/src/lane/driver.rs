@@ -43,6 +43,8 @@ pub(super) struct Driver {
     pub(super) pressure: Pressure,
     pub(super) batch: Vec<Completion>,
     pub(super) corked: Vec<Arc<Connection>>,
+    /// Those that stay corked until whom they have woken has run.
+    pub(super) held: Vec<Arc<Connection>>,
 }
 
 impl Driver {
@@ -116,15 +118,22 @@ impl Driver {
 
     /// Handles what there is; false when there was nothing.
     fn turn(&mut self) -> Result<bool, LaneError> {
+        // The lists keep their memory from turn to turn.
+        let mut held = std::mem::take(&mut self.held);
+        for connection in held.drain(..) {
+            self.uncork(&connection);
+        }
         let is_kicked = self.serve_kicks();
         let reaped = self.reap();
-        // The lists keep their memory from turn to turn.
         let mut corked = std::mem::take(&mut self.corked);
         for connection in corked.drain(..) {
-            connection.uncork();
-            self.end_if_drained(&connection);
+            // Work was found, so another turn follows as soon as other tasks have run.
+            match connection.has_woken_callers() {
+                true => held.push(connection),
+                false => self.uncork(&connection),
+            }
         }
-        self.corked = corked;
+        (self.held, self.corked) = (held, corked);
         Ok(reaped? || is_kicked)
     }
 
@@ -255,6 +264,11 @@ impl Driver {
             connection.cork();
             self.corked.push(Arc::clone(connection));
         }
+    }
+
+    fn uncork(&self, connection: &Arc<Connection>) {
+        connection.uncork();
+        self.end_if_drained(connection);
     }
 
     fn end_if_drained(&self, connection: &Arc<Connection>) {

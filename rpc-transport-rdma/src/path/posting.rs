@@ -9,10 +9,30 @@ use crate::memory::Slot;
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
 use crate::verbs::Work;
 
+/// Frames that wait while the path is corked until some are posted, so that the peer has something
+/// to do meanwhile.
+const CORKED_MAX: usize = 16;
+
 impl Path {
+    /// Holds back what is to be sent.
+    pub(crate) fn cork(&mut self) {
+        (self.is_corked, self.corked_frames) = (true, 0);
+    }
+
+    /// Whether several frames came since it was corked, and none waits to be sent.
+    pub(crate) fn has_woken_callers(&self) -> bool {
+        self.corked_frames > 1 && self.outgoing.is_empty()
+    }
+
+    /// Whether so much waits that posting it is no longer held back.
+    fn is_full(&self) -> bool {
+        !self.outgoing.is_empty() && self.outgoing.len().is_multiple_of(CORKED_MAX)
+    }
+
     /// Posts as much of what waits as credits and the queue pair allow.
     pub(crate) fn flush(&mut self, counters: &Counters) -> Result<(), CloseReason> {
-        if self.is_corked || matches!(self.phase, Phase::Halting(_)) {
+        let is_held = self.is_corked && !self.is_full();
+        if is_held || matches!(self.phase, Phase::Halting(_)) {
             return Ok(());
         }
         loop {
