@@ -269,7 +269,7 @@ pub const GOALS: &[Goal] = &[
             part("memory of the server", "KiB each", Lower, 128.0, 64.0),
         ],
     ),
-    goal_of(ScaleRdma, "C7", "8 clients upload at once over RDMA", INCAST),
+    goal_of(ScaleRdma, "C7", "32 clients upload at once over RDMA", INCAST),
 ];
 
 /// What many large messages at once may do: to each other, to small ones, and to memory.

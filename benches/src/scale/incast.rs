@@ -11,12 +11,8 @@ use crate::rounds::interleaved;
 use crate::statistics::{Spread, ratios};
 use crate::worker::{Load, Operation, Span};
 
-/// Connections that send at once over TCP, each one message at a time.
+/// Connections that send at once, each one message at a time.
 const CLIENTS: usize = 32;
-
-/// And over RDMA. From 16 on, READs on Soft-RoCE wait behind each other for longer than the device
-/// is patient, and paths end.
-const CLIENTS_OVER_RDMA: usize = 8;
 
 /// The shortest measurement: every client has to get some messages through.
 const MILLIS_MIN: u64 = 1000;
@@ -29,7 +25,7 @@ pub(super) fn over_tcp(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
 
 /// C7, against tonic over TCP on the same cable.
 pub(super) fn over_rdma(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
-    let crowd = Crowd { clients: CLIENTS_OVER_RDMA, setting: setting() };
+    let crowd = Crowd { clients: CLIENTS, setting: setting() };
     measure(bench, goal, &on_devices(bench)?, crowd)
 }
 

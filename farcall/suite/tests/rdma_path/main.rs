@@ -17,6 +17,7 @@ mod greed;
 mod hostile;
 mod hostile_peer;
 mod idle;
+mod incast;
 mod killed;
 mod lanes;
 mod lent;
@@ -46,6 +47,7 @@ const TESTS: &[Test] = &[
     ("connections_share_one_receive_queue", shared_queue::connections_share_one_queue),
     ("connections_are_spread_over_two_lanes", lanes::two_lanes),
     ("eight_greedy_clients_share_alike_and_keep_nobody_out", greed::eight_greedy_clients),
+    ("many_uploads_at_once_break_no_path", incast::many_uploads),
     ("idle_connections_make_no_wakeups", idle::no_wakeups),
     ("a_client_killed_while_its_upload_is_read", killed::client_uploading),
     ("a_client_killed_while_it_reads_a_download", killed::client_downloading),
