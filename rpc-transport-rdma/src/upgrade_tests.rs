@@ -5,10 +5,10 @@
 mod beside_a_bootstrap;
 #[path = "cancel_tests.rs"]
 mod cancelling;
-#[path = "read_turn_tests.rs"]
-mod reading;
 #[path = "lane_post_tests.rs"]
 mod posting;
+#[path = "read_turn_tests.rs"]
+mod reading;
 #[path = "lane_turn_tests.rs"]
 mod turns;
 #[path = "window_tests.rs"]

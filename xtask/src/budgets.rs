@@ -1,36 +1,52 @@
-//! The budgets of instructions: calls over RDMA in the virtual machine, where time counts
-//! instructions.
+//! What is counted over RDMA in the virtual machine where time counts instructions: the budgets of
+//! calls, and what greedy clients cost each other.
 //!
 //! The budgets themselves stand in `benches/src/rdma/budget.rs`.
 
-use std::time::Duration;
-
 use anyhow::{Result, bail};
 
-use crate::batch::Job;
+use crate::batch::{self, Job};
 use crate::kernel::Series;
 use crate::rdma_place::BOOT_LIMIT;
+use crate::rdma_programs::{RdmaProgram, Target};
 use crate::vm::{self, INSTRUCTION_NANOS, VmEnd, VmOptions};
 
 /// What is built for it.
-pub(crate) const PROGRAMS: &[crate::rdma_programs::RdmaProgram] = &[crate::bench_rdma::DRIVER];
+pub(crate) const PROGRAMS: &[RdmaProgram] = &[crate::bench_rdma::DRIVER, GREED];
+
+/// Eight clients on one receive queue, which here are measured without a clock.
+const GREED: RdmaProgram = RdmaProgram {
+    package: "farcall-suite",
+    target: Target::Test("rdma_path"),
+    features: &["rdma"],
+    arguments: &["--nocapture", "eight_greedy"],
+    limit_seconds: 300,
+};
+
+/// The least that eight of them may get done, as a part of what the best number of clients does,
+/// and the calls of one measurement: so many that their beginning and end weigh little.
+const GREED_VARIABLES: [(&str, &str); 2] =
+    [("FARCALL_GREED_GOODPUT_MIN", "0.9"), ("FARCALL_GREED_CALLS", "2000")];
 
 /// The kernel that the budgets were measured on.
 pub(crate) const KERNEL: Series = Series::V6_1;
 
-/// Several times what counting takes.
-const LIMIT: Duration = Duration::from_secs(300);
-
-/// Counts with the driver of `job`.
+/// Counts with the driver, and then has greedy clients.
 ///
 /// # Errors
 ///
-/// When a budget is exceeded, or the virtual machine fails.
-pub(crate) fn run(job: &Job) -> Result<()> {
+/// When a budget is exceeded, greedy clients do too little, or the virtual machine fails.
+pub(crate) fn run(jobs: &[Job]) -> Result<()> {
+    let [mut driver, mut greed] = <[Job; 2]>::try_from(jobs.to_vec())
+        .map_err(|jobs| anyhow::anyhow!("{} programs were built, and not two", jobs.len()))?;
     let nanos = INSTRUCTION_NANOS.to_string();
-    let words = ["budgets".into(), "--instruction-nanos".into(), nanos.into()];
-    let command = [job.program.clone().into()].into_iter().chain(words).collect();
-    let mut options = VmOptions::for_command(command, KERNEL, BOOT_LIMIT + LIMIT);
+    driver.arguments = vec!["budgets".into(), "--instruction-nanos".into(), nanos];
+    greed.variables.extend(GREED_VARIABLES.map(|(name, value)| (name.into(), value.into())));
+    let jobs = [driver, greed];
+    let folder = tempfile::Builder::new().prefix("farcall-budgets-").tempdir()?;
+    let command = batch::write(&jobs, &folder.path().join("jobs.json"))?;
+    let limit = BOOT_LIMIT + batch::limit(&jobs);
+    let mut options = VmOptions::for_command(command, KERNEL, limit);
     options.icount = true;
     match vm::run(&options)? {
         VmEnd::Exited(0) => Ok(()),

@@ -166,7 +166,7 @@ impl Runner {
             let reason = format!("the budgets are those of kernel {}", budgets::KERNEL);
             return Ok(Outcome::Skipped(reason));
         }
-        self.jobs("budgets", budgets::PROGRAMS)?.iter().try_for_each(budgets::run)?;
+        budgets::run(self.jobs("budgets", budgets::PROGRAMS)?)?;
         Ok(Outcome::Passed(None))
     }
 
