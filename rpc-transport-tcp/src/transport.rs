@@ -29,7 +29,7 @@ const BATCH_LEN_MAX: usize = 32 << 10;
 
 /// A connected socket as a transport.
 pub(crate) struct SocketTransport<S> {
-    shared: Arc<Shared<S>>,
+    pub(crate) shared: Arc<Shared<S>>,
 }
 
 /// What senders and the connection's task share.

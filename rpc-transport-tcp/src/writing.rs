@@ -38,6 +38,8 @@ enum Flushed {
     All,
     /// The connection's task goes on.
     Held,
+    /// Somebody else writes, and will see what was queued.
+    Elsewhere,
 }
 
 impl<S: Socket> Shared<S> {
@@ -72,12 +74,13 @@ impl<S: Socket> Shared<S> {
         count
     }
 
-    /// Writes what is queued, unless somebody else is at it and will see it.
-    fn flush(&self, writer: Writer) {
+    /// Writes what is queued, unless somebody else is at it and will see it. Whoever leaves
+    /// something to the connection's task tells it.
+    fn flush(&self, writer: Writer) -> Flushed {
         loop {
             let mut outgoing = match self.outgoing.try_lock() {
                 Ok(outgoing) => outgoing,
-                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::WouldBlock) => return Flushed::Elsewhere,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             };
             let flushed = self.write(&mut outgoing, writer);
@@ -85,9 +88,16 @@ impl<S: Socket> Shared<S> {
             match flushed {
                 // Somebody may have queued more while the lock was still held.
                 Ok(Flushed::All) if self.queue().is_waiting() => {}
-                Ok(Flushed::All) => return,
-                Ok(Flushed::Held) => return self.held.notify_one(),
-                Err(error) => return self.fail(CloseReason::Failed(error.to_string())),
+                Ok(flushed) => {
+                    if flushed == Flushed::Held {
+                        self.held.notify_one();
+                    }
+                    return flushed;
+                }
+                Err(error) => {
+                    self.fail(CloseReason::Failed(error.to_string()));
+                    return Flushed::All;
+                }
             }
         }
     }
@@ -181,7 +191,11 @@ impl<S: Socket> Shared<S> {
                     self.queue().hold = Some(Hold::TurnOver);
                 }
             }
-            self.flush(Writer::Driver);
+            // To try again at once, and again, would keep a core from the very thread that writes,
+            // if that was preempted: until the next tick of the scheduler, which is milliseconds.
+            if self.flush(Writer::Driver) == Flushed::Elsewhere {
+                self.held.notified().await;
+            }
         }
     }
 
@@ -206,5 +220,51 @@ impl<S: Socket> Shared<S> {
         self.room.notify_waiters();
         self.written.notify_waiters();
         self.close.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Wake, Waker};
+
+    use rpc_core::pool::Pool;
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::transport::SocketTransport;
+
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_connections_task_sleeps_while_somebody_else_writes() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let _context = runtime.enter();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let shared = SocketTransport::new(ours, Pool::new(0)).shared;
+        shared.queue().hold = Some(Hold::TurnOver);
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut task = pin!(shared.write_held());
+        let mut polls = std::iter::from_fn(|| {
+            let pending = task.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(pending.is_pending());
+            woken.0.swap(false, Ordering::Relaxed).then_some(())
+        });
+        let somebody_else = shared.outgoing.lock();
+        // Its turn comes once, for what it was held for.
+        assert_eq!(polls.by_ref().take(10).count(), 1);
+        drop(somebody_else);
+        shared.held.notify_one();
+        assert!(polls.next().is_some(), "it is told when it can go on");
     }
 }
