@@ -35,7 +35,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     ];
     let mut refused = (1_u64 << 40).to_le_bytes().to_vec();
     refused.extend_from_slice(&frame);
-    [vec![], small.clone(), small.repeat(3), pieces, turns.concat(), record(2, 1, &refused)]
+    let mut asking = pieces.clone();
+    asking[1] = 1;
+    let receipts = [record(4, 0, &[9; 8]), asking, record(4, 0, &[0; 8])].concat();
+    let refused = record(2, 1, &refused);
+    [vec![], small.clone(), small.repeat(3), pieces, turns.concat(), refused, receipts]
         .into_iter()
         .flat_map(|bytes| [0, 6, 255].map(|step| [&[step], &bytes[..]].concat()))
         .collect()

@@ -50,7 +50,7 @@ impl FrameBuffer {
         if let Some(permit) = self.permit {
             return Frame::Large(LargeFrame::new(self.memory, Bytes::new(), permit));
         }
-        let header = RecordHeader { kind: RecordKind::Whole, len: self.frame_len(), transfer: 0 };
+        let header = RecordHeader::new(RecordKind::Whole, self.frame_len());
         self.memory[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
         Frame::Small(self.memory)
     }

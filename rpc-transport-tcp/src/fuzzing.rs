@@ -12,6 +12,8 @@ use crate::incoming::{Event, Incoming};
 pub struct Reassembled {
     /// The frames that were whole, in order.
     pub frames: Vec<Bytes>,
+    /// What receipts said.
+    pub receipts: Vec<u64>,
     /// The violation that ended it, if any.
     pub error: Option<ProtocolError>,
 }
@@ -21,7 +23,7 @@ pub struct Reassembled {
 #[must_use]
 pub fn reassemble(mut bytes: &[u8], step: usize, admitted_len_max: u64) -> Reassembled {
     let mut incoming = Incoming::new(Pool::new(0));
-    let mut frames = Vec::new();
+    let (mut frames, mut receipts) = (Vec::new(), Vec::new());
     while !bytes.is_empty() {
         let mut len = 0;
         for spare in incoming.spare() {
@@ -32,17 +34,18 @@ pub fn reassemble(mut bytes: &[u8], step: usize, admitted_len_max: u64) -> Reass
             len += part;
         }
         incoming.filled(len);
-        if let Err(error) = take(&mut incoming, &mut frames, admitted_len_max) {
-            return Reassembled { frames, error: Some(error) };
+        if let Err(error) = take(&mut incoming, &mut frames, &mut receipts, admitted_len_max) {
+            return Reassembled { frames, receipts, error: Some(error) };
         }
         incoming.rest();
     }
-    Reassembled { frames, error: None }
+    Reassembled { frames, receipts, error: None }
 }
 
 fn take(
     incoming: &mut Incoming,
     frames: &mut Vec<Bytes>,
+    receipts: &mut Vec<u64>,
     admitted_len_max: u64,
 ) -> Result<(), ProtocolError> {
     while let Some(event) = incoming.next()? {
@@ -52,6 +55,7 @@ fn take(
             }
             Event::Announced { .. } => incoming.admit(Admission::Refuse),
             Event::Frame { frame, .. } => frames.push(frame),
+            Event::Receipt { read } => receipts.push(read),
         }
     }
     Ok(())

@@ -11,8 +11,10 @@ use rpc_core::pool::{Pool, PoolBuffer};
 use rpc_core::transport::Admission;
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
+use crate::receipts::Receipts;
 use crate::record::{
-    FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX, WHOLE_LEN_MAX,
+    FRAME_LEN_LEN, RECEIPT_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
+    WHOLE_LEN_MAX,
 };
 
 /// The buffer takes the longest record that has to be whole before it is looked at.
@@ -30,6 +32,8 @@ pub(crate) enum Event {
     Announced { prefix: [u8; HEADER_LEN], len: u64 },
     /// A frame is whole.
     Frame { frame: Bytes, large: bool },
+    /// The peer has read so many bytes of our pieces.
+    Receipt { read: u64 },
 }
 
 /// A large frame on its way.
@@ -64,6 +68,7 @@ pub(crate) struct Incoming {
     state: State,
     transfers: HashMap<u32, Transfer>,
     copied_bytes: u64,
+    pub(crate) receipts: Receipts,
 }
 
 impl Incoming {
@@ -76,6 +81,7 @@ impl Incoming {
             state: State::Header,
             transfers: HashMap::new(),
             copied_bytes: 0,
+            receipts: Receipts::default(),
         }
     }
 
@@ -114,6 +120,7 @@ impl Incoming {
             let direct = len.min(*left);
             *at += direct;
             *left -= direct;
+            self.receipts.add(direct);
             len -= direct;
         }
         self.end += len;
@@ -163,6 +170,7 @@ impl Incoming {
                     let header = RecordHeader::parse(&header)?;
                     let event = match header.kind {
                         RecordKind::Whole => self.whole(header),
+                        RecordKind::Receipt => self.receipt(),
                         RecordKind::First => self.first(header)?,
                         RecordKind::Next => {
                             self.next_piece(header)?;
@@ -200,6 +208,12 @@ impl Incoming {
         Some(Event::Frame { frame, large: false })
     }
 
+    fn receipt(&mut self) -> Option<Event> {
+        let read = self.peek::<RECEIPT_LEN>(RECORD_HEADER_LEN)?;
+        self.start += RECORD_HEADER_LEN + RECEIPT_LEN;
+        Some(Event::Receipt { read: u64::from_le_bytes(read) })
+    }
+
     fn first(&mut self, header: RecordHeader) -> Result<Option<Event>, ProtocolError> {
         let Some(len) = self.peek::<FRAME_LEN_LEN>(RECORD_HEADER_LEN) else { return Ok(None) };
         let Some(prefix) = self.peek::<HEADER_LEN>(RECORD_HEADER_LEN + FRAME_LEN_LEN) else {
@@ -213,6 +227,7 @@ impl Incoming {
             return Err(ProtocolError::Invalid { what: "transfer of a first piece", value });
         }
         self.start += RECORD_HEADER_LEN + FRAME_LEN_LEN;
+        self.begin_piece(&header, piece_len);
         self.state = State::Admission { transfer: header.transfer, piece_len, len };
         Ok(Some(Event::Announced { prefix, len }))
     }
@@ -228,8 +243,15 @@ impl Incoming {
         };
         check_piece(left, header.len)?;
         self.start += RECORD_HEADER_LEN;
+        self.begin_piece(&header, header.len);
         self.state = State::Piece { transfer: header.transfer, left: header.len };
         Ok(())
+    }
+
+    fn begin_piece(&mut self, header: &RecordHeader, len: usize) {
+        if header.asks {
+            self.receipts.ask(len);
+        }
     }
 
     /// Moves what is buffered of a piece to its frame, and says how much that was.
@@ -246,6 +268,7 @@ impl Incoming {
             _ => {}
         }
         self.start += len;
+        self.receipts.add(len);
         len
     }
 
@@ -321,6 +344,7 @@ mod tests {
                     }
                     Event::Announced { .. } => incoming.admit(Admission::Refuse),
                     Event::Frame { frame, .. } => frames.push(frame),
+                    Event::Receipt { .. } => {}
                 }
             }
             incoming.rest();
@@ -331,7 +355,7 @@ mod tests {
 
     fn record(kind: RecordKind, transfer: u32, frame_len: Option<u64>, body: &[u8]) -> Vec<u8> {
         let len = body.len() + frame_len.map_or(0, |_| FRAME_LEN_LEN);
-        let mut out = RecordHeader { kind, len, transfer }.to_bytes().to_vec();
+        let mut out = RecordHeader { kind, len, transfer, asks: false }.to_bytes().to_vec();
         out.extend(frame_len.iter().flat_map(|len| len.to_le_bytes()));
         out.extend_from_slice(body);
         out
@@ -396,7 +420,7 @@ mod tests {
         #[test]
         fn garbage_never_panics(
             bytes in prop::collection::vec(any::<u8>(), 0..600),
-            kind in 1u8..4,
+            kind in 1u8..5,
         ) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() { *first = kind; }

@@ -17,6 +17,7 @@ mod incoming;
 mod outgoing;
 mod queue;
 mod reading;
+mod receipts;
 mod record;
 mod reserving;
 mod socket;
@@ -25,6 +26,7 @@ mod spare;
 mod tcp;
 mod transport;
 mod unix;
+mod unread;
 mod writing;
 
 pub use tcp::{TcpConnector, TcpListener};

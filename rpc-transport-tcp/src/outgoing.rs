@@ -15,9 +15,7 @@ use rpc_core::pool::PoolBuffer;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::gathered::{Gathered, Segment};
-use crate::record::{
-    FRAME_LEN_LEN, PIECE_SENT_LEN_MAX, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
-};
+use crate::record::{FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX};
 
 /// The most slices of one write; more gain nothing measurable.
 const SLICES_MAX: usize = 64;
@@ -112,7 +110,7 @@ impl Outgoing {
 
     /// Whether nothing is left to be written.
     pub(crate) fn is_empty(&self) -> bool {
-        self.is_at_boundary() && self.transfers.is_empty() && self.waiting.is_empty()
+        self.is_at_boundary() && !self.has_pieces()
     }
 
     /// Whether all that is left are large frames of which no piece is staged.
@@ -125,12 +123,8 @@ impl Outgoing {
         self.small_bytes
     }
 
-    /// The next slices to write, in order; none when there is nothing to write. A piece is staged
-    /// only when nothing else is, so that small frames that come meanwhile go before it.
-    pub(crate) fn slices(&mut self) -> ArrayVec<IoSlice<'_>, SLICES_MAX> {
-        if self.staged.is_empty() {
-            self.stage_piece();
-        }
+    /// The next slices to write, in order; none when nothing is staged.
+    pub(crate) fn slices(&self) -> ArrayVec<IoSlice<'_>, SLICES_MAX> {
         let mut skip = self.written;
         let slices = self.staged.iter().take(SLICES_MAX).map(|staged| {
             let bytes = &staged.bytes()[skip..];
@@ -158,7 +152,15 @@ impl Outgoing {
         }
     }
 
-    fn stage_piece(&mut self) {
+    /// Whether large frames wait or are under way.
+    pub(crate) fn has_pieces(&self) -> bool {
+        !(self.transfers.is_empty() && self.waiting.is_empty())
+    }
+
+    /// Stages the next piece of a large frame, of at most `len_max` bytes, which asks for a receipt
+    /// if it is to; says how long it is. To be called only when nothing else is staged, so that
+    /// small frames that come meanwhile go before it.
+    pub(crate) fn stage_piece(&mut self, len_max: usize, asks: bool) -> usize {
         while self.transfers.len() < TRANSFERS_MAX
             && let Some(frame) = self.waiting.pop_front()
         {
@@ -166,10 +168,10 @@ impl Outgoing {
             let number = self.transfer_count;
             self.transfers.push_back(Transfer { number, frame: Arc::new(frame), at: 0 });
         }
-        let Some(mut transfer) = self.transfers.pop_front() else { return };
+        let Some(mut transfer) = self.transfers.pop_front() else { return 0 };
         let (frame_len, head_len) = (transfer.frame.len(), transfer.frame.head().len());
-        let (start, end) = (transfer.at, frame_len.min(transfer.at + PIECE_SENT_LEN_MAX));
-        self.staged.push_back(piece_header(&transfer, frame_len, end - start));
+        let (start, end) = (transfer.at, frame_len.min(transfer.at + len_max));
+        self.staged.push_back(piece_header(&transfer, frame_len, end - start, asks));
         if start < head_len {
             let range = start..end.min(head_len);
             self.staged.push_back(Staged::Head(Arc::clone(&transfer.frame), range));
@@ -182,16 +184,17 @@ impl Outgoing {
         if end < frame_len {
             self.transfers.push_back(transfer);
         }
+        end - start
     }
 }
 
-fn piece_header(transfer: &Transfer, frame_len: usize, len: usize) -> Staged {
+fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, asks: bool) -> Staged {
     let mut bytes = [0; RECORD_HEADER_LEN + FRAME_LEN_LEN];
     let (kind, extra) = match transfer.at {
         0 => (RecordKind::First, FRAME_LEN_LEN),
         _ => (RecordKind::Next, 0),
     };
-    let header = RecordHeader { kind, len: len + extra, transfer: transfer.number };
+    let header = RecordHeader { kind, len: len + extra, transfer: transfer.number, asks };
     bytes[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
     bytes[RECORD_HEADER_LEN..].copy_from_slice(&(frame_len as u64).to_le_bytes());
     Staged::PieceHeader(bytes, RECORD_HEADER_LEN + extra)
@@ -203,6 +206,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
+    use crate::record::PIECE_SENT_LEN_MAX;
 
     fn large(head_len: usize, tail_len: usize, fill: u8) -> LargeFrame {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
@@ -221,6 +225,9 @@ mod tests {
     fn drain(outgoing: &mut Outgoing, step: usize) -> Vec<u8> {
         let mut out = Vec::new();
         while !outgoing.is_empty() {
+            if outgoing.is_at_boundary() {
+                outgoing.stage_piece(PIECE_SENT_LEN_MAX, false);
+            }
             let mut room = step;
             for slice in outgoing.slices() {
                 let len = slice.len().min(room);
@@ -236,7 +243,7 @@ mod tests {
     fn a_small_frame_overtakes_the_pieces_that_are_not_staged() {
         let mut outgoing = Outgoing::default();
         outgoing.push_large(large(10 * PIECE_SENT_LEN_MAX, 0, 1));
-        assert!(!outgoing.slices().is_empty());
+        assert_eq!(outgoing.stage_piece(PIECE_SENT_LEN_MAX, false), PIECE_SENT_LEN_MAX);
         outgoing.stage_small(&mut small(100, 0xee));
         assert_eq!(outgoing.small_bytes(), 100);
         let bytes = drain(&mut outgoing, 1000);

@@ -7,13 +7,17 @@
 //! And while the queue is *corked*, because frames of one read are being delivered, or those whom
 //! they woke have not had their turn yet, frames gather and go out together.
 
+use std::time::Instant;
+
 use rpc_core::transport::CloseReason;
+use rpc_core::wire::ProtocolError;
 
 use crate::frame_buffer::Frame;
 use crate::gathered::Gathered;
 use crate::outgoing::{LargeFrame, Outgoing};
-use crate::record::WHOLE_LEN_MAX;
+use crate::record::{self, WHOLE_LEN_MAX};
 use crate::spare::Spare;
+use crate::unread::Unread;
 
 /// The bytes of small frames that may wait to be written: 64 of the longest.
 pub(crate) const SMALL_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
@@ -23,13 +27,15 @@ pub(crate) const SMALL_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
 /// the other works, which costs more than a write does: 64 calls in flight are twice as fast so.
 const CORKED_BYTES_MAX: usize = 3 << 10;
 
-/// Why the connection's task is to go on writing.
+/// Why the connection's task, and nobody else, writes what is left of large frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
     /// The socket takes no more; nobody else writes.
     SocketFull,
     /// Large frames have had their turn; others write small ones.
     TurnOver,
+    /// The peer has enough to read for now; others write small ones.
+    Unread,
 }
 
 /// What a queue has taken since this was asked last.
@@ -47,6 +53,10 @@ pub(crate) struct Queue {
     small: Gathered,
     large: Vec<LargeFrame>,
     taken: Taken,
+    /// What the peer is to be told that we have read.
+    receipt: Option<u64>,
+    /// What the peer has read.
+    unread: Unread,
     /// The bytes of small frames that the writer has taken up and not written.
     staged_bytes: usize,
     /// Whether somebody waits for room.
@@ -88,6 +98,28 @@ impl Queue {
         self.pushed_small()
     }
 
+    /// Adds a receipt, in place of one that has not gone out; true when it is to be written here.
+    #[must_use]
+    pub(crate) fn push_receipt(&mut self, read: u64) -> bool {
+        self.receipt = Some(read);
+        self.is_busy = true;
+        self.hold != Some(Hold::SocketFull) && self.corked.is_none()
+    }
+
+    /// Takes note of a receipt; true when the connection's task can go on.
+    ///
+    /// # Errors
+    ///
+    /// When the peer cannot have read what it says.
+    pub(crate) fn handle_receipt(&mut self, read: u64) -> Result<bool, ProtocolError> {
+        self.unread.handle_receipt(read, Instant::now())?;
+        let is_awaited = self.hold == Some(Hold::Unread);
+        if is_awaited {
+            self.hold = Some(Hold::TurnOver);
+        }
+        Ok(is_awaited)
+    }
+
     fn pushed_small(&mut self) -> bool {
         self.taken.small_count += 1;
         self.is_busy = true;
@@ -100,6 +132,12 @@ impl Queue {
 
     /// Moves everything to the writer, and says what that is.
     pub(crate) fn take_up(&mut self, outgoing: &mut Outgoing) -> Taken {
+        if self.small.bytes() > 0 && outgoing.has_pieces() {
+            self.unread.handle_small();
+        }
+        if let Some(read) = self.receipt.take() {
+            self.small.push_bytes(&record::receipt(read));
+        }
         outgoing.stage_small(&mut self.small);
         self.large.drain(..).for_each(|frame| outgoing.push_large(frame));
         self.staged_bytes = outgoing.small_bytes();
@@ -107,9 +145,28 @@ impl Queue {
         std::mem::take(&mut self.taken)
     }
 
+    /// Whether a piece of a large frame may be written. Who closes reads no receipts any more.
+    pub(crate) fn may_send_piece(&self) -> bool {
+        // Time is looked at only when it counts.
+        !self.unread.is_paced() || self.closed.is_some() || self.unread.may_send(Instant::now())
+    }
+
+    /// Has the next piece of a large frame staged.
+    pub(crate) fn stage_piece(&mut self, outgoing: &mut Outgoing) {
+        let now = Instant::now();
+        let len_max = self.unread.piece_len_max(now);
+        let len = outgoing.stage_piece(len_max, self.unread.is_paced());
+        self.unread.handle_sent(len, now);
+    }
+
     /// Whether something waits for a writer to take it up.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.small.bytes() > 0 || !self.large.is_empty()
+        self.has_small() || self.receipt.is_some() || !self.large.is_empty()
+    }
+
+    /// Whether a small frame waits for a writer to take it up.
+    pub(crate) fn has_small(&self) -> bool {
+        self.small.bytes() > 0
     }
 
     /// Whether something is not written yet.
@@ -148,6 +205,7 @@ impl Queue {
         self.closed.get_or_insert(reason);
         self.small.clear();
         self.large.clear();
+        self.receipt = None;
         self.is_busy = false;
         self.corked = None;
     }

@@ -53,8 +53,12 @@ impl<S: Socket> Shared<S> {
             self.counters.received_bytes.add(len as u64);
             turn_bytes += len;
             let is_awaited = self.deliver(incoming, handler)?;
+            let is_over = turn_bytes >= TURN_BYTES;
+            if is_over || is_exhausted {
+                self.send_receipt(incoming);
+            }
             // A peer that never pauses must not keep this thread from anybody else.
-            if is_awaited || turn_bytes >= TURN_BYTES {
+            if is_awaited || is_over {
                 tokio::task::yield_now().await;
                 turn_bytes = 0;
             }
@@ -65,7 +69,16 @@ impl<S: Socket> Shared<S> {
                 return Ok(());
             }
         }
+        self.send_receipt(incoming);
         Ok(())
+    }
+
+    /// Tells the peer what has been read, if it wants to know.
+    fn send_receipt(&self, incoming: &mut Incoming) {
+        if let Some(read) = incoming.receipts.take() {
+            // Whoever has closed need not be told.
+            let _ = self.push(|queue| queue.push_receipt(read));
+        }
     }
 
     /// Reads once; `None` when there is nothing to read.
@@ -99,6 +112,7 @@ impl<S: Socket> Shared<S> {
     ) -> Result<bool, ProtocolError> {
         self.queue().cork();
         let [mut small_count, mut large_count] = [0; 2];
+        let mut is_let_on = false;
         while let Some(event) = incoming.next()? {
             match event {
                 Event::Announced { prefix, len } => {
@@ -109,11 +123,19 @@ impl<S: Socket> Shared<S> {
                     *count += 1;
                     handler.handle_frame(frame)?;
                 }
+                Event::Receipt { read } => is_let_on |= self.queue().handle_receipt(read)?,
             }
         }
         self.counters.small_received.add(small_count);
         self.counters.large_received.add(large_count);
         self.counters.copied_bytes.add(incoming.take_copied_bytes());
+        if is_let_on {
+            self.held.notify_one();
+        }
+        if self.queue().has_small() {
+            // It costs nothing in a write that is made anyway.
+            self.send_receipt(incoming);
+        }
         let answered_count = self.uncork();
         let is_awaited = small_count + large_count > answered_count as u64 + 1;
         if is_awaited {

@@ -87,6 +87,7 @@ impl<S: Socket> Shared<S> {
         if reason == CloseReason::Local {
             // The reading half may have been stopped while frames gathered.
             self.uncork();
+            self.let_go();
             // What was sent before closing still goes out, while nothing more is taken.
             tokio::select! {
                 () = self.flushed() => {}
@@ -144,7 +145,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {
-        let record = RecordHeader { kind: RecordKind::Whole, len: HEADER_LEN, transfer: 0 };
+        let record = RecordHeader::new(RecordKind::Whole, HEADER_LEN);
         let mut bytes = [0; RECORD_HEADER_LEN + HEADER_LEN];
         bytes[..RECORD_HEADER_LEN].copy_from_slice(&record.to_bytes());
         bytes[RECORD_HEADER_LEN..].copy_from_slice(&header);

@@ -38,6 +38,8 @@ enum Flushed {
     All,
     /// The connection's task goes on.
     Held,
+    /// The connection's task goes on when the peer has read more.
+    Unread,
     /// Somebody else writes, and will see what was queued.
     Elsewhere,
 }
@@ -87,7 +89,7 @@ impl<S: Socket> Shared<S> {
             drop(outgoing);
             match flushed {
                 // Somebody may have queued more while the lock was still held.
-                Ok(Flushed::All) if self.queue().is_waiting() => {}
+                Ok(Flushed::All | Flushed::Unread) if self.queue().is_waiting() => {}
                 Ok(flushed) => {
                     if flushed == Flushed::Held {
                         self.held.notify_one();
@@ -135,9 +137,10 @@ impl<S: Socket> Shared<S> {
     ) -> Option<Flushed> {
         let mut queue = self.queue();
         let taken = queue.take_up(outgoing);
+        let is_at_boundary = outgoing.is_at_boundary();
         let is_over = turn_bytes >= TURN_BYTES
             // Large frames are the driver's while it holds them.
-            || writer == Writer::Sender && queue.hold.is_some() && outgoing.is_at_boundary();
+            || writer == Writer::Sender && queue.hold.is_some() && is_at_boundary;
         // Nobody waits for what a broken connection was given.
         let is_broken = queue.closed.as_ref().is_some_and(|reason| *reason != CloseReason::Local);
         let flushed = if !queue.is_busy() || is_broken {
@@ -146,10 +149,16 @@ impl<S: Socket> Shared<S> {
                 self.written.notify_waiters();
             }
             Some(Flushed::All)
+        } else if is_at_boundary && !queue.may_send_piece() {
+            queue.hold = Some(Hold::Unread);
+            Some(Flushed::Unread)
         } else if is_over {
             queue.hold = Some(Hold::TurnOver);
             Some(Flushed::Held)
         } else {
+            if is_at_boundary {
+                queue.stage_piece(outgoing);
+            }
             None
         };
         let tells_waiters = queue.takes_waiters();
@@ -178,7 +187,7 @@ impl<S: Socket> Shared<S> {
         loop {
             let hold = self.queue().hold;
             match hold {
-                None => {
+                None | Some(Hold::Unread) => {
                     self.held.notified().await;
                     continue;
                 }
@@ -196,6 +205,14 @@ impl<S: Socket> Shared<S> {
             if self.flush(Writer::Driver) == Flushed::Elsewhere {
                 self.held.notified().await;
             }
+        }
+    }
+
+    /// Lets large frames go on that wait for the peer to read: nobody will hear that it has.
+    pub(crate) fn let_go(&self) {
+        let mut queue = self.queue();
+        if queue.hold == Some(Hold::Unread) {
+            queue.hold = Some(Hold::TurnOver);
         }
     }
 

@@ -129,6 +129,24 @@ impl RawPeer {
         Ok(RawFrame { header, body: Bytes::from(frame).slice(HEADER_LEN..) })
     }
 
+    /// Reads a receipt: how many bytes of pieces the other side has read.
+    ///
+    /// # Errors
+    ///
+    /// When what comes is none.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, the peer is of no use any more.
+    pub async fn read_receipt(&mut self) -> io::Result<u64> {
+        let mut receipt = [0; RECORD_HEADER_LEN + 8];
+        self.stream.read_exact(&mut receipt).await?;
+        match receipt {
+            [4, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, count @ ..] => Ok(u64::from_le_bytes(count)),
+            other => Err(io::Error::other(format!("no receipt: {other:?}"))),
+        }
+    }
+
     /// Reads until the other side has closed, in order or not.
     ///
     /// # Cancel safety
@@ -149,7 +167,8 @@ pub fn hello_bytes(methods: Vec<String>) -> Vec<u8> {
     hello::encode(&hello).unwrap_or_default()
 }
 
-/// A record: 1 is a whole frame, 2 a first piece, 3 a next piece; anything else is garbage.
+/// A record: 1 is a whole frame, 2 a first piece, 3 a next piece, 4 a receipt; anything else is
+/// garbage.
 #[must_use]
 pub fn record(kind: u8, transfer: u32, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(body.len()).unwrap_or(u32::MAX);

@@ -16,6 +16,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
 const NEXT: u8 = 3;
+const RECEIPT: u8 = 4;
 
 /// What a bad peer does first.
 #[derive(Clone, Copy, PartialEq)]
@@ -157,6 +158,19 @@ async fn a_frame_that_its_header_contradicts_is_named() -> Result<(), Failure> {
 async fn a_piece_of_no_frame_is_named() -> Result<(), Failure> {
     let words = "transfer of a next piece holds 7";
     costs_one_line(Opening::Hello, &record(NEXT, 7, &[0; 100]), words).await
+}
+
+#[tokio::test]
+async fn a_receipt_for_what_was_not_sent_is_named() -> Result<(), Failure> {
+    let receipt = record(RECEIPT, 0, &1000_u64.to_le_bytes());
+    costs_one_line(Opening::Hello, &receipt, "receipt holds 1000").await
+}
+
+#[tokio::test]
+async fn a_mark_on_a_whole_frame_is_named() -> Result<(), Failure> {
+    let mut marked = record(WHOLE, 0, &park(1));
+    marked[1] = 1;
+    costs_one_line(Opening::Hello, &marked, "mark of a record holds 1").await
 }
 
 #[tokio::test]

@@ -96,6 +96,30 @@ async fn a_message_over_the_limit_is_answered_and_thrown_away() -> Result<(), Fa
 }
 
 #[tokio::test]
+async fn a_piece_that_asks_is_answered_with_receipts() -> Result<(), Failure> {
+    let limits = farcall::Limits { message_len_max: 100_000, ..farcall::Limits::default() };
+    let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
+    let mut client = RawPeer::connect(server.address()).await?;
+    client.greet().await?;
+    let request = frame(FrameKind::Request, 1, method("/Echo"), &vec![0; 200_000]);
+    let (first, next) = request.split_at(100_000);
+    let body = [&(request.len() as u64).to_le_bytes()[..], first].concat();
+    let mut first = record(FIRST, 1, &body);
+    first[1] = 1;
+    client.send(&first).await?;
+    // What is thrown away is read, too.
+    assert_eq!(status(&answer(&mut client).await?).code(), Code::ResourceExhausted);
+    let mut read = 0;
+    while read < 100_000 {
+        let receipt = tokio::time::timeout(LIMIT, client.read_receipt()).await;
+        read = receipt.expect("the server tells in time")?;
+    }
+    // This piece does not ask, and nothing comes before the answer to the next call.
+    client.send(&record(NEXT, 1, next)).await?;
+    check_echo(&mut client, 2).await
+}
+
+#[tokio::test]
 async fn a_method_id_of_nothing_is_unimplemented() -> Result<(), Failure> {
     let (_server, mut client) = connected().await?;
     client.send(&record(WHOLE, 0, &frame(FrameKind::Request, 1, u16::MAX, b""))).await?;
