@@ -8,8 +8,9 @@
 //! ```
 //! Transfers take turns so that a long one does not hold up a short one, and at most as many READs
 //! are outstanding as both devices agreed on. Whoever asks for a READ says whether there is room
-//! for its bytes. A transfer whose READs are all posted is not stopped any more: it will be whole. Pure: what is read into is an opaque value that comes back when the
-//! last READ has completed, and time is an argument.
+//! for its bytes. A transfer whose READs are all posted is not stopped any more: it will be whole.
+//! Pure: what is read into is an opaque value that comes back when the last READ has completed, and
+//! time is an argument.
 
 use std::collections::{HashMap, VecDeque};
 

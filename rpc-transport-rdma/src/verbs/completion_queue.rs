@@ -56,7 +56,8 @@ impl CompletionQueue {
         })
     }
 
-    /// Appends at most [`CompletionQueue::BATCH`] completions to `out` and returns how many; 0 means there are none now.
+    /// Appends at most [`CompletionQueue::BATCH`] completions to `out` and returns how many; 0
+    /// means there are none now.
     ///
     /// # Errors
     ///

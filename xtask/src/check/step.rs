@@ -38,8 +38,8 @@ pub(crate) enum Step {
     VmDemo,
     /// The short rows of the fault matrix, in the virtual machine.
     VmFaults,
-    /// The instructions that calls over RDMA take against their budgets, and what greedy clients get
-    /// done, in the virtual machine.
+    /// The instructions that calls over RDMA take against their budgets, and what greedy clients
+    /// get done, in the virtual machine.
     VmBudgets,
 }
 
