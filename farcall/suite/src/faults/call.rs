@@ -89,13 +89,16 @@ impl End {
     }
 }
 
-/// Bytes that an answer had to have and has not.
-struct WrongBytes;
+/// Characters of a value that are shown.
+const SHOWN_MAX: usize = 100;
+
+/// How an answer differs from what it had to be.
+struct WrongBytes(String);
 
 /// How a call can go wrong.
 enum Wrong {
     Status(Status),
-    Bytes,
+    Bytes(String),
 }
 
 impl From<Status> for Wrong {
@@ -105,8 +108,8 @@ impl From<Status> for Wrong {
 }
 
 impl From<WrongBytes> for Wrong {
-    fn from(_: WrongBytes) -> Self {
-        Self::Bytes
+    fn from(WrongBytes(words): WrongBytes) -> Self {
+        Self::Bytes(words)
     }
 }
 
@@ -137,7 +140,7 @@ impl Caller {
         };
         match result {
             Ok(()) => (End::Answered, None),
-            Err(Wrong::Bytes) => (End::WrongBytes, None),
+            Err(Wrong::Bytes(words)) => (End::WrongBytes, Some(format!("A wrong answer: {words}"))),
             Err(Wrong::Status(status)) => {
                 (End::of(&status), Some(format!("{:?}: {}", status.code(), status.message())))
             }
@@ -147,7 +150,7 @@ impl Caller {
     async fn unary_small(&mut self) -> Result<(), Wrong> {
         let sent = self.message(SMALL_MAX);
         let reply = self.stub.echo(sent.clone()).await?.into_inner();
-        Ok(same(&reply.payload, &sent.payload)?)
+        Ok(same_payload(&reply.payload, &sent.payload)?)
     }
 
     async fn unary_up(&mut self) -> Result<(), Wrong> {
@@ -163,7 +166,7 @@ impl Caller {
         let seed = self.dice.u64(..);
         let request = ProduceRequest { seed, len: LARGE as u64 };
         let reply = self.stub.produce(request).await?.into_inner();
-        Ok(same(&reply.payload, &payload(seed, LARGE))?)
+        Ok(same_payload(&reply.payload, &payload(seed, LARGE))?)
     }
 
     async fn client_stream(&mut self) -> Result<(), Wrong> {
@@ -182,21 +185,21 @@ impl Caller {
         let request = DownloadRequest { messages: messages.clone(), ..Default::default() };
         let mut replies = self.stub.download(request).await?.into_inner();
         for ProduceRequest { seed, len } in messages {
-            let reply = replies.message().await?.ok_or(WrongBytes)?;
-            let len = usize::try_from(len).map_err(|_| WrongBytes)?;
-            same(&reply.payload, &payload(seed, len))?;
+            let reply = replies.message().await?.ok_or_else(too_few)?;
+            let len = usize::try_from(len).unwrap_or(usize::MAX);
+            same_payload(&reply.payload, &payload(seed, len))?;
         }
-        Ok(same(&replies.message().await?, &None)?)
+        Ok(same(&replies.message().await?.map(|reply| reply.payload), &None)?)
     }
 
     async fn bidi(&mut self) -> Result<(), Wrong> {
         let messages = self.messages();
         let mut replies = self.stub.chat(stream::iter(messages.clone())).await?.into_inner();
         for message in messages {
-            let reply = replies.message().await?.ok_or(WrongBytes)?;
-            same(&reply.payload, &message.payload)?;
+            let reply = replies.message().await?.ok_or_else(too_few)?;
+            same_payload(&reply.payload, &message.payload)?;
         }
-        Ok(same(&replies.message().await?, &None)?)
+        Ok(same(&replies.message().await?.map(|reply| reply.payload), &None)?)
     }
 
     /// The messages of a stream: small ones, and one of any length.
@@ -219,6 +222,26 @@ fn digest<'a>(payloads: impl IntoIterator<Item = &'a Bytes>) -> UploadReply {
     digest.into_reply()
 }
 
-fn same<T: PartialEq>(found: &T, expected: &T) -> Result<(), WrongBytes> {
-    if found == expected { Ok(()) } else { Err(WrongBytes) }
+fn same<T: PartialEq + fmt::Debug>(found: &T, expected: &T) -> Result<(), WrongBytes> {
+    if found == expected {
+        return Ok(());
+    }
+    let shown = |value: &T| format!("{value:?}").chars().take(SHOWN_MAX).collect::<String>();
+    Err(WrongBytes(format!("{} instead of {}", shown(found), shown(expected))))
+}
+
+/// As [`same`], for bytes that are too many to be shown.
+fn same_payload(found: &Bytes, expected: &Bytes) -> Result<(), WrongBytes> {
+    let differ = |at: &usize| found.get(*at) != expected.get(*at);
+    let places = || (0..found.len().max(expected.len())).filter(differ);
+    let (Some(first), Some(last)) = (places().next(), places().next_back()) else { return Ok(()) };
+    let (found, expected, count) = (found.len(), expected.len(), places().count());
+    let words = format!(
+        "{found} bytes instead of {expected}, {count} of them others, from {first} to {last}"
+    );
+    Err(WrongBytes(words))
+}
+
+fn too_few() -> WrongBytes {
+    WrongBytes("the stream of answers ended early".into())
 }
