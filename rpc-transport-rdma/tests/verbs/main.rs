@@ -13,6 +13,7 @@ mod choosing;
 mod closing;
 mod events;
 mod faults;
+mod lossy;
 mod messages;
 mod reads;
 mod rig;
