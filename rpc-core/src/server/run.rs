@@ -91,6 +91,11 @@ pub(super) async fn serve(
                 });
             }
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break Err(error),
+            // It ended while it waited, which anybody can have it do, and is no reason for others to
+            // wait or for a line in the log.
+            Err(error) if is_of_one_connection(&error) => {
+                tracing::debug!(%error, "a connection ended before it was accepted");
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -103,6 +108,24 @@ pub(super) async fn serve(
     tasks.wait().await;
     drop(abort);
     result
+}
+
+/// Whether an accept failed for a reason that is gone with the connection: also errors of the
+/// network that were pending on it, which Linux tells whoever accepts.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable,
+        NotConnected,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted
+            | ConnectionReset
+            | HostUnreachable
+            | NetworkDown
+            | NetworkUnreachable
+            | NotConnected
+    )
 }
 
 async fn next(
@@ -154,11 +177,15 @@ async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: Cancell
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::sync::Weak;
 
     use futures::future::BoxFuture;
+    use tokio::sync::Notify;
+    use tokio::time::Instant;
 
     use super::*;
+    use crate::Server;
     use crate::calls::keepalive::Traffic;
     use crate::calls::lifetime::CallCounts;
     use crate::transport::{Addresses, CloseReason, TransportStats};
@@ -222,5 +249,46 @@ mod tests {
         assert_eq!(*curious.found.lock().unwrap(), [1]);
         drop(registered);
         assert_eq!(connections.lock().len(), 0);
+    }
+
+    /// Fails as it is told, and then has no connection.
+    #[derive(Debug)]
+    struct Failing {
+        errors: VecDeque<io::ErrorKind>,
+        is_through: Arc<Notify>,
+    }
+
+    impl Listen for Failing {
+        fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+            Box::pin(async {
+                match self.errors.pop_front() {
+                    Some(kind) => Err(kind.into()),
+                    None => {
+                        self.is_through.notify_one();
+                        std::future::pending().await
+                    }
+                }
+            })
+        }
+    }
+
+    /// How long a server takes for accepts that fail so.
+    async fn time_for(errors: impl IntoIterator<Item = io::ErrorKind>) -> Duration {
+        let is_through = Arc::new(Notify::new());
+        let errors = errors.into_iter().collect();
+        let listener = Failing { errors, is_through: Arc::clone(&is_through) };
+        let (server, start) = (Server::builder().build(), Instant::now());
+        tokio::select! {
+            result = server.serve(listener) => panic!("the server has ended: {result:?}"),
+            () = is_through.notified() => start.elapsed(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_end_before_they_are_accepted_make_nobody_wait() {
+        use io::ErrorKind::{ConnectionAborted, ConnectionReset, NotConnected, OutOfMemory};
+        let of_one = [NotConnected, ConnectionAborted, ConnectionReset];
+        assert_eq!(time_for(of_one.into_iter().cycle().take(1000)).await, Duration::ZERO);
+        assert!(time_for([OutOfMemory, OutOfMemory]).await >= 2 * ACCEPT_PAUSE);
     }
 }
