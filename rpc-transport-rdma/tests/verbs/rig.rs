@@ -47,7 +47,7 @@ pub(crate) fn hardware_ports() -> Option<[Port; 2]> {
 }
 
 #[cfg(not(feature = "ibverbs"))]
-fn hardware_ports() -> Option<[Port; 2]> {
+pub(crate) fn hardware_ports() -> Option<[Port; 2]> {
     None
 }
 
