@@ -91,8 +91,8 @@ pub(super) async fn serve(
                 });
             }
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break Err(error),
-            // It ended while it waited, which anybody can have it do, and is no reason for others to
-            // wait or for a line in the log.
+            // It ended while it waited, which anybody can have it do: no reason for others to wait,
+            // or for a line in the log.
             Err(error) if is_of_one_connection(&error) => {
                 tracing::debug!(%error, "a connection ended before it was accepted");
             }
