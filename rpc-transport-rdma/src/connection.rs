@@ -294,10 +294,13 @@ impl Connection {
         }
     }
 
-    /// Whether several frames came since it was corked and it has none to send: then those who
-    /// waited for them are about to run, and what they send next can go out in one post.
-    pub(crate) fn has_woken_callers(&self) -> bool {
-        self.look(Path::has_woken_callers).unwrap_or(false)
+    /// Stays corked if several frames came and it has none to send: those who waited for them are
+    /// about to run, and what they send next can go out in one post. False when it does not.
+    pub(crate) fn hold(&self) -> bool {
+        match &mut *self.state() {
+            State::Alive(path) => path.hold(),
+            State::Ended(_) => false,
+        }
     }
 
     /// Posts everything that was held back.

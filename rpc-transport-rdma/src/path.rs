@@ -107,6 +107,8 @@ pub(crate) struct Path {
     pub(crate) is_corked: bool,
     /// Frames that came since it was set.
     corked_frames: usize,
+    /// Whether it is corked for the sake of callers, all slots of the batch being posted again.
+    is_held: bool,
     rules: Rules,
     pub(crate) credits: Account,
     /// Messages without a body, which take their turn before frames.
@@ -151,6 +153,7 @@ impl Path {
             is_proven: false,
             is_corked: false,
             corked_frames: 0,
+            is_held: false,
             rules,
             credits,
             control: VecDeque::new(),

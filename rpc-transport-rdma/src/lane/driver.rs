@@ -128,7 +128,7 @@ impl Driver {
         let mut corked = std::mem::take(&mut self.corked);
         for connection in corked.drain(..) {
             // Work was found, so another turn follows as soon as other tasks have run.
-            match connection.has_woken_callers() {
+            match connection.hold() {
                 true => held.push(connection),
                 false => self.uncork(&connection),
             }

@@ -9,19 +9,22 @@ use crate::memory::Slot;
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
 use crate::verbs::Work;
 
-/// Frames that wait while the path is corked until some are posted, so that the peer has something
-/// to do meanwhile.
+/// Frames that wait while the path is held until some are posted, so that the peer has something to
+/// do meanwhile.
 const CORKED_MAX: usize = 16;
 
 impl Path {
-    /// Holds back what is to be sent.
+    /// Holds back everything: slots of messages that are being handled are not posted again yet,
+    /// and what goes out grants them anew.
     pub(crate) fn cork(&mut self) {
-        (self.is_corked, self.corked_frames) = (true, 0);
+        (self.is_corked, self.is_held, self.corked_frames) = (true, false, 0);
     }
 
-    /// Whether several frames came since it was corked, and none waits to be sent.
-    pub(crate) fn has_woken_callers(&self) -> bool {
-        self.corked_frames > 1 && self.outgoing.is_empty()
+    /// Stays corked if several frames came and none waits to be sent, now for those whom they have
+    /// woken and no longer for slots; false when there is no reason.
+    pub(crate) fn hold(&mut self) -> bool {
+        self.is_held = self.is_corked && self.corked_frames > 1 && self.outgoing.is_empty();
+        self.is_held
     }
 
     /// Whether so much waits that posting it is no longer held back.
@@ -31,8 +34,8 @@ impl Path {
 
     /// Posts as much of what waits as credits and the queue pair allow.
     pub(crate) fn flush(&mut self, counters: &Counters) -> Result<(), CloseReason> {
-        let is_held = self.is_corked && !self.is_full();
-        if is_held || matches!(self.phase, Phase::Halting(_)) {
+        let is_held_back = self.is_corked && !(self.is_held && self.is_full());
+        if is_held_back || matches!(self.phase, Phase::Halting(_)) {
             return Ok(());
         }
         loop {
