@@ -77,8 +77,14 @@ async fn the_server_ends_a_call_at_its_deadline_without_being_asked() -> Result<
     check_echo(&mut client, 8).await
 }
 
-#[tokio::test]
-async fn a_message_over_the_limit_is_answered_and_thrown_away() -> Result<(), Failure> {
+/// A request of 200,000 bytes in two pieces of half of it each.
+struct TooLong {
+    first: Vec<u8>,
+    next: Vec<u8>,
+}
+
+/// A server that takes half of that, and its client.
+async fn connected_with_too_long() -> Result<(Running, RawPeer, TooLong), Failure> {
     let limits = farcall::Limits { message_len_max: 100_000, ..farcall::Limits::default() };
     let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
     let mut client = RawPeer::connect(server.address()).await?;
@@ -86,27 +92,27 @@ async fn a_message_over_the_limit_is_answered_and_thrown_away() -> Result<(), Fa
     let request = frame(FrameKind::Request, 1, method("/Echo"), &vec![0; 200_000]);
     let (first, next) = request.split_at(100_000);
     let first = [&(request.len() as u64).to_le_bytes()[..], first].concat();
-    client.send(&record(FIRST, 1, &first)).await?;
+    let pieces = TooLong { first: record(FIRST, 1, &first), next: record(NEXT, 1, next) };
+    Ok((server, client, pieces))
+}
+
+#[tokio::test]
+async fn a_message_over_the_limit_is_answered_and_thrown_away() -> Result<(), Failure> {
+    let (_server, mut client, pieces) = connected_with_too_long().await?;
+    client.send(&pieces.first).await?;
     let answer = answer(&mut client).await?;
     let status = status(&answer);
     assert_eq!(status.code(), Code::ResourceExhausted);
     assert!(status.message().contains("limits.message_len_max"), "{}", status.message());
-    client.send(&record(NEXT, 1, next)).await?;
+    client.send(&pieces.next).await?;
     check_echo(&mut client, 2).await
 }
 
 #[tokio::test]
 async fn a_piece_that_asks_is_answered_with_receipts() -> Result<(), Failure> {
-    let limits = farcall::Limits { message_len_max: 100_000, ..farcall::Limits::default() };
-    let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
-    let mut client = RawPeer::connect(server.address()).await?;
-    client.greet().await?;
-    let request = frame(FrameKind::Request, 1, method("/Echo"), &vec![0; 200_000]);
-    let (first, next) = request.split_at(100_000);
-    let body = [&(request.len() as u64).to_le_bytes()[..], first].concat();
-    let mut first = record(FIRST, 1, &body);
-    first[1] = 1;
-    client.send(&first).await?;
+    let (_server, mut client, mut pieces) = connected_with_too_long().await?;
+    pieces.first[1] = 1;
+    client.send(&pieces.first).await?;
     // What is thrown away is read, too.
     assert_eq!(status(&answer(&mut client).await?).code(), Code::ResourceExhausted);
     let mut read = 0;
@@ -115,7 +121,7 @@ async fn a_piece_that_asks_is_answered_with_receipts() -> Result<(), Failure> {
         read = receipt.expect("the server tells in time")?;
     }
     // This piece does not ask, and nothing comes before the answer to the next call.
-    client.send(&record(NEXT, 1, next)).await?;
+    client.send(&pieces.next).await?;
     check_echo(&mut client, 2).await
 }
 
