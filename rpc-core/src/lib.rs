@@ -21,6 +21,7 @@ pub mod inproc;
 pub mod layer;
 mod limits;
 mod liveness;
+mod long_wait;
 mod may_have_executed;
 mod not_executed;
 pub mod pool;

@@ -238,12 +238,12 @@ impl Present {
 
     /// When the path is to be tried again; `None`, which ends the task, when it is whole, or when
     /// no call goes anywhere and none would gain from it.
-    pub(super) fn next_attempt(&self) -> Option<Instant> {
+    pub(super) fn next_attempt(&self) -> Option<std::time::Instant> {
         // Looked at under this lock, so that whoever makes a connection right now either is seen
         // here or sees that there is no task any more.
         let mut task = lock(&self.winning_back);
         let is_in_use = self.open().is_some();
-        let due = lock(&self.breaker).broken().map(|(_, due)| Instant::from_std(due));
+        let due = lock(&self.breaker).broken().map(|(_, due)| due);
         let due = due.filter(|_| is_in_use);
         if due.is_none() {
             *task = None;

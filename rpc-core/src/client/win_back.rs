@@ -7,11 +7,11 @@
 use std::sync::{Arc, Weak};
 
 use tokio::sync::{OwnedMutexGuard, watch};
-use tokio::time::sleep_until;
 
 use super::present::Present;
 use super::{Connect, Connection};
 use crate::connect::{ConnectError, Wanted};
+use crate::long_wait::wait_until;
 
 /// What an attempt needs, without the channel.
 pub(super) struct Attempt {
@@ -49,7 +49,7 @@ pub(super) async fn win_back(present: Weak<Present>, mut attempt: Attempt) {
     loop {
         let due = present.upgrade().and_then(|present| present.next_attempt());
         let Some(due) = due else { return };
-        sleep_until(due).await;
+        wait_until(due).await;
         // The connection in use may have ended meanwhile, and nobody has missed it.
         let is_wanted = present.upgrade().is_some_and(|present| present.next_attempt().is_some());
         if !is_wanted {

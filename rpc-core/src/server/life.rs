@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::ServerConnection;
 use crate::calls::keepalive::{Keepalive, Look, Prober};
 use crate::calls::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
+use crate::long_wait::wait_until;
 use crate::transport::CloseReason;
 
 /// The rules for every connection of a server.
@@ -87,7 +88,7 @@ impl Life<'_> {
     async fn look(&mut self) -> Stage {
         let due = self.prober.as_ref().map(Prober::due).into_iter().chain(self.lifetime.due());
         match due.min() {
-            Some(due) => sleep_until(due.into()).await,
+            Some(due) => wait_until(due).await,
             None => std::future::pending().await,
         }
         let now = Instant::now().into_std();
