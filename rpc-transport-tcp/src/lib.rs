@@ -15,6 +15,7 @@ pub mod fuzzing;
 mod gathered;
 mod incoming;
 mod outgoing;
+mod piece_len;
 mod queue;
 mod reading;
 mod receipts;

@@ -206,7 +206,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::record::PIECE_SENT_LEN_MAX;
+    use crate::piece_len::PIECE_LEN_MIN;
 
     fn large(head_len: usize, tail_len: usize, fill: u8) -> LargeFrame {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
@@ -226,7 +226,7 @@ mod tests {
         let mut out = Vec::new();
         while !outgoing.is_empty() {
             if outgoing.is_at_boundary() {
-                outgoing.stage_piece(PIECE_SENT_LEN_MAX, false);
+                outgoing.stage_piece(PIECE_LEN_MIN, false);
             }
             let mut room = step;
             for slice in outgoing.slices() {
@@ -242,23 +242,23 @@ mod tests {
     #[test]
     fn a_small_frame_overtakes_the_pieces_that_are_not_staged() {
         let mut outgoing = Outgoing::default();
-        outgoing.push_large(large(10 * PIECE_SENT_LEN_MAX, 0, 1));
-        assert_eq!(outgoing.stage_piece(PIECE_SENT_LEN_MAX, false), PIECE_SENT_LEN_MAX);
+        outgoing.push_large(large(10 * PIECE_LEN_MIN, 0, 1));
+        assert_eq!(outgoing.stage_piece(PIECE_LEN_MIN, false), PIECE_LEN_MIN);
         outgoing.stage_small(&mut small(100, 0xee));
         assert_eq!(outgoing.small_bytes(), 100);
         let bytes = drain(&mut outgoing, 1000);
         let at = bytes.iter().position(|byte| *byte == 0xee).unwrap();
-        assert_eq!(at, RECORD_HEADER_LEN + FRAME_LEN_LEN + PIECE_SENT_LEN_MAX);
+        assert_eq!(at, RECORD_HEADER_LEN + FRAME_LEN_LEN + PIECE_LEN_MIN);
         assert_eq!(outgoing.small_bytes(), 0);
     }
 
     #[test]
     fn large_frames_take_turns() {
         let mut outgoing = Outgoing::default();
-        outgoing.push_large(large(3 * PIECE_SENT_LEN_MAX, 0, 1));
-        outgoing.push_large(large(3 * PIECE_SENT_LEN_MAX, 0, 2));
+        outgoing.push_large(large(3 * PIECE_LEN_MIN, 0, 1));
+        outgoing.push_large(large(3 * PIECE_LEN_MIN, 0, 2));
         let bytes = drain(&mut outgoing, usize::MAX / 2);
-        let piece = PIECE_SENT_LEN_MAX + RECORD_HEADER_LEN;
+        let piece = PIECE_LEN_MIN + RECORD_HEADER_LEN;
         let first = RECORD_HEADER_LEN + FRAME_LEN_LEN;
         assert_eq!(bytes[first], 1);
         assert_eq!(bytes[first + piece + FRAME_LEN_LEN], 2);
@@ -273,10 +273,10 @@ mod tests {
             outgoing.stage_small(&mut small(40, 2));
             outgoing
         };
-        let len = 2 * PIECE_SENT_LEN_MAX + 7;
+        let len = 2 * PIECE_LEN_MIN + 7;
         let whole = drain(&mut make(len, 0), usize::MAX / 2);
         assert_eq!(drain(&mut make(len, 0), 7), whole);
-        for head_len in [40, PIECE_SENT_LEN_MAX, PIECE_SENT_LEN_MAX + 1] {
+        for head_len in [40, PIECE_LEN_MIN, PIECE_LEN_MIN + 1] {
             assert_eq!(drain(&mut make(head_len, len - head_len), 1000), whole);
         }
     }

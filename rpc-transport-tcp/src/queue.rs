@@ -15,6 +15,7 @@ use rpc_core::wire::ProtocolError;
 use crate::frame_buffer::Frame;
 use crate::gathered::Gathered;
 use crate::outgoing::{LargeFrame, Outgoing};
+use crate::piece_len::PieceLen;
 use crate::record::{self, WHOLE_LEN_MAX};
 use crate::spare::Spare;
 use crate::unread::Unread;
@@ -57,6 +58,7 @@ pub(crate) struct Queue {
     receipt: Option<u64>,
     /// What the peer has read.
     unread: Unread,
+    piece_len: PieceLen,
     /// The bytes of small frames that the writer has taken up and not written.
     staged_bytes: usize,
     /// Whether somebody waits for room.
@@ -132,6 +134,9 @@ impl Queue {
 
     /// Moves everything to the writer, and says what that is.
     pub(crate) fn take_up(&mut self, outgoing: &mut Outgoing) -> Taken {
+        if self.piece_len.is_writing() && outgoing.is_at_boundary() {
+            self.piece_len.end(Instant::now());
+        }
         if self.small.bytes() > 0 && outgoing.has_pieces() {
             self.unread.handle_small();
         }
@@ -153,9 +158,10 @@ impl Queue {
 
     /// Has the next piece of a large frame staged.
     pub(crate) fn stage_piece(&mut self, outgoing: &mut Outgoing) {
-        let now = Instant::now();
-        let len_max = self.unread.piece_len_max(now);
-        let len = outgoing.stage_piece(len_max, self.unread.is_paced());
+        let (now, is_paced) = (Instant::now(), self.unread.is_paced());
+        let len_max = if is_paced { self.unread.piece_len_max(now) } else { self.piece_len.max() };
+        let len = outgoing.stage_piece(len_max, is_paced);
+        self.piece_len.begin(len, now);
         self.unread.handle_sent(len, now);
     }
 

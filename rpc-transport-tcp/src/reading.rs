@@ -17,7 +17,7 @@ use crate::incoming::{Event, Incoming};
 use crate::socket::{Moved, Socket};
 use crate::transport::Shared;
 
-/// How much is read before other tasks have their turn: two pieces, about 30 us.
+/// How much is read before other tasks have their turn: about 30 us.
 const TURN_BYTES: usize = 128 << 10;
 
 /// How long a closing connection waits for the peer to close too.

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use rpc_core::wire::ProtocolError;
 
-use crate::record::PIECE_SENT_LEN_MAX;
 use crate::reserving::LARGE_BYTES_MAX;
 
 /// The longest piece while writing is paced.
@@ -113,13 +112,10 @@ impl Unread {
         !self.is_measuring(now) && self.has_room()
     }
 
-    /// How long the next piece may be.
+    /// How long the next piece may be while writing is paced.
     pub(crate) fn piece_len_max(&self, now: Instant) -> usize {
-        match self.is_paced() {
-            true if self.read == self.sent && self.is_measuring(now) => ALONE_LEN,
-            true => PIECE_LEN,
-            false => PIECE_SENT_LEN_MAX,
-        }
+        let is_to_be_alone = self.read == self.sent && self.is_measuring(now);
+        if is_to_be_alone { ALONE_LEN } else { PIECE_LEN }
     }
 
     /// Takes note that a piece of `len` bytes is sent. It asks for a receipt if writing is paced.
