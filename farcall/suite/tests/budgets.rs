@@ -58,14 +58,14 @@ const BUDGETS: &[Budget] = &[
         over: Over::Tcp,
         work: Work::Unary { in_flight: 1 },
         kernel_calls_max: 4.05,
-        instructions: 17_050.0,
+        instructions: 16_650.0,
     },
     Budget {
         name: "unary-16",
         over: Over::Tcp,
         work: Work::Unary { in_flight: 16 },
         kernel_calls_max: 0.3,
-        instructions: 10_150.0,
+        instructions: 10_050.0,
     },
     Budget {
         name: "chat",
@@ -86,7 +86,7 @@ const BUDGETS: &[Budget] = &[
         over: Over::SimulatedRdma,
         work: Work::Unary { in_flight: 16 },
         kernel_calls_max: 0.0,
-        instructions: 28_900.0,
+        instructions: 23_800.0,
     },
 ];
 
