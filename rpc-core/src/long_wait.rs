@@ -20,7 +20,8 @@ pub(crate) async fn wait_until(due: Instant) {
     if has_system_clock() {
         Delay::new(due.saturating_duration_since(Instant::now())).await;
     } else {
-        tokio::time::sleep_until(due.into()).await;
+        // In memory of its own, which is not needed otherwise.
+        Box::pin(tokio::time::sleep_until(due.into())).await;
     }
 }
 

@@ -46,20 +46,8 @@ pub(super) async fn live(
         }
         retiring = life.until_retired() => retiring,
     };
-    tracing::debug!(addresses = %connection.info().addresses, ?retiring, "sends a client away");
-    connection.go_away();
-    tokio::select! {
-        () = connection.closed() => return,
-        () = dismissed(connection) => {}
-        () = life.until_over() => {
-            let knob = retiring.knob();
-            let addresses = connection.info().addresses;
-            tracing::warn!(%addresses, knob, "closed: the client did not leave in time");
-        }
-    }
-    // Closing flushes the last answers; the link says when it is done.
-    connection.close();
-    connection.closed().await;
+    // In memory of its own, which an idle connection need not hold.
+    Box::pin(life.send_away(retiring)).await;
 }
 
 /// Waits until the calls are over, and the client has had time to see that it is to go: requests
@@ -72,6 +60,24 @@ async fn dismissed(connection: &dyn ServerConnection) {
 }
 
 impl Life<'_> {
+    async fn send_away(mut self, retiring: Retiring) {
+        let connection = self.connection;
+        tracing::debug!(addresses = %connection.info().addresses, ?retiring, "sends a client away");
+        connection.go_away();
+        tokio::select! {
+            () = connection.closed() => return,
+            () = dismissed(connection) => {}
+            () = self.until_over() => {
+                let knob = retiring.knob();
+                let addresses = connection.info().addresses;
+                tracing::warn!(%addresses, knob, "closed: the client did not leave in time");
+            }
+        }
+        // Closing flushes the last answers; the link says when it is done.
+        connection.close();
+        connection.closed().await;
+    }
+
     async fn until_retired(&mut self) -> Retiring {
         loop {
             if let Stage::Retire(retiring) = self.look().await {

@@ -140,22 +140,30 @@ async fn next(
 
 /// One connection, from its handshake to its end.
 async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: CancellationToken) {
+    // In memory of its own, which goes with it: an idle connection holds only what follows.
+    let Some(connection) = Box::pin(join(&shared, bootstrap)).await else { return };
+    let registered = Registered::start(&shared.connections, connection);
+    life::live(&*registered.connection, &shared.life, &drain).await;
+}
+
+/// Makes a connection of a socket; none when its peer does not do its part.
+async fn join(shared: &Shared, bootstrap: Box<dyn Bootstrap>) -> Option<Arc<dyn ServerConnection>> {
     let addresses = bootstrap.addresses();
     let handshake = accept(bootstrap, &shared.handshake);
     let accepted = match tokio::time::timeout(shared.handshake_timeout, handshake).await {
         Ok(Ok(accepted)) => accepted,
         Ok(Err(error @ HandshakeError::Silent)) => {
             tracing::debug!(%addresses, %error, "a connection ended before its handshake");
-            return;
+            return None;
         }
         Ok(Err(error)) => {
             tracing::warn!(%addresses, %error, "refused a connection in its handshake");
-            return;
+            return None;
         }
         Err(_) => {
             let timeout = shared.handshake_timeout;
             tracing::warn!(%addresses, ?timeout, "refused a connection: no handshake in time");
-            return;
+            return None;
         }
     };
     let Accepted { link, hello, fallback, is_upgraded } = accepted;
@@ -171,8 +179,7 @@ async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: Cancell
         router: Arc::clone(&shared.router),
         load: Arc::clone(&shared.load),
     };
-    let registered = Registered::start(&shared.connections, link.open_server(setup));
-    life::live(&*registered.connection, &shared.life, &drain).await;
+    Some(link.open_server(setup))
 }
 
 #[cfg(test)]
