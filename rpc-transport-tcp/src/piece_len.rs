@@ -4,8 +4,8 @@
 //! the kernel, and fewer packets. So pieces are as long as a socket takes within a millisecond:
 //! they double from one to the next while it takes them faster, and halve when it is slower.
 //!
-//! Over loopback, 1 MiB messages are a quarter faster so than in pieces of 64 KiB, and cost as much
-//! processor time as blocking reads and writes.
+//! Over loopback, 1 MiB messages are a fifth faster so than in pieces of 64 KiB, and cost a sixth
+//! more processor time than blocking reads and writes, instead of half as much again.
 //!
 //! Free of I/O and of clocks: whoever asks says what time it is.
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::record::PIECE_LEN_MAX;
 
-/// The shortest: a fast path needs 65 us for it, a slow one has to be paced.
+/// The shortest: at 1 GB/s, 65 us that a small frame waits behind it.
 pub(crate) const PIECE_LEN_MIN: usize = 64 << 10;
 
 /// How long a piece may take to be written.

@@ -219,9 +219,14 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
     use rpc_core::pool::Pool;
+    use tokio::sync::Semaphore;
 
     use super::*;
+    use crate::piece_len::PIECE_LEN_MIN;
 
     fn push(queue: &mut Queue, len: usize) -> bool {
         queue.push(Frame::Small(Pool::new(0).take(len)), len)
@@ -245,6 +250,23 @@ mod tests {
         assert!(!push(&mut queue, 100));
         queue.hold = Some(Hold::TurnOver);
         assert!(push(&mut queue, 100));
+    }
+
+    #[test]
+    fn a_piece_is_over_when_all_of_it_is_written() {
+        let (mut queue, mut outgoing) = (Queue::default(), Outgoing::default());
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let memory = Pool::new(0).take(3 * PIECE_LEN_MIN);
+        queue.large.push(LargeFrame::new(memory, Bytes::new(), permit));
+        queue.take_up(&mut outgoing);
+        queue.stage_piece(&mut outgoing);
+        let len = outgoing.slices().iter().map(|slice| slice.len()).sum::<usize>();
+        outgoing.advance(len - 1);
+        queue.take_up(&mut outgoing);
+        assert!(queue.piece_len.is_writing());
+        outgoing.advance(1);
+        queue.take_up(&mut outgoing);
+        assert!(!queue.piece_len.is_writing() && queue.is_busy());
     }
 
     #[test]
