@@ -140,6 +140,11 @@ impl Incoming {
         matches!(self.state, State::Header) && self.start == self.end && self.transfers.is_empty()
     }
 
+    /// Whether large frames are in the making.
+    pub(crate) fn has_transfers(&self) -> bool {
+        !self.transfers.is_empty()
+    }
+
     /// The bytes that were copied since this was asked last.
     pub(crate) fn take_copied_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.copied_bytes)

@@ -13,6 +13,7 @@ mod frame_buffer;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gathered;
+mod giving_way;
 mod incoming;
 mod outgoing;
 mod piece_len;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rpc_core::transport::{CloseReason, Handler};
 use rpc_core::wire::ProtocolError;
 
+use crate::giving_way::give_way;
 use crate::incoming::{Event, Incoming};
 use crate::socket::{Moved, Socket};
 use crate::transport::Shared;
@@ -52,17 +53,24 @@ impl<S: Socket> Shared<S> {
             incoming.filled(len);
             self.counters.received_bytes.add(len as u64);
             turn_bytes += len;
-            let is_awaited = self.deliver(incoming, handler)?;
+            let woken_count = self.deliver(incoming, handler)?;
+            let is_shared = woken_count > 0 && self.has_large_under_way(incoming);
+            if is_shared {
+                give_way().await;
+            }
             let is_over = turn_bytes >= TURN_BYTES;
             if is_over || is_exhausted {
                 self.send_receipt(incoming);
             }
+            let is_gathering = woken_count > 1;
             // A peer that never pauses must not keep this thread from anybody else.
-            if is_awaited || is_over {
+            if !is_shared && (is_gathering || is_over) {
                 tokio::task::yield_now().await;
+            }
+            if is_shared || is_gathering || is_over {
                 turn_bytes = 0;
             }
-            if is_awaited {
+            if is_gathering {
                 self.uncork();
             }
             if is_exhausted {
@@ -103,13 +111,18 @@ impl<S: Socket> Shared<S> {
         }
     }
 
-    /// Delivers what has arrived; true when the queue is still corked, because several frames have
-    /// woken somebody who has not answered yet.
+    /// Whether large frames share the way, in either direction.
+    fn has_large_under_way(&self, incoming: &Incoming) -> bool {
+        incoming.has_transfers() || self.queue().hold.is_some()
+    }
+
+    /// Delivers what has arrived. Says how many frames have woken somebody who has not answered
+    /// yet; with several of them the queue stays corked.
     fn deliver(
         &self,
         incoming: &mut Incoming,
         handler: &dyn Handler,
-    ) -> Result<bool, ProtocolError> {
+    ) -> Result<u64, ProtocolError> {
         self.queue().cork();
         let [mut small_count, mut large_count] = [0; 2];
         let mut is_let_on = false;
@@ -136,12 +149,12 @@ impl<S: Socket> Shared<S> {
             // It costs nothing in a write that is made anyway.
             self.send_receipt(incoming);
         }
-        let answered_count = self.uncork();
-        let is_awaited = small_count + large_count > answered_count as u64 + 1;
-        if is_awaited {
+        let answered_count = self.uncork() as u64;
+        let woken_count = (small_count + large_count).saturating_sub(answered_count);
+        if woken_count > 1 {
             self.queue().cork();
         }
-        Ok(is_awaited)
+        Ok(woken_count)
     }
 
     /// Says that nothing more will come, and throws away what the peer still sends until it has
@@ -163,5 +176,80 @@ impl<S: Socket> Shared<S> {
             }
         };
         let _ = tokio::time::timeout(LINGER_TIMEOUT, closed_by_peer).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future as _;
+    use std::io::{Read, Write};
+    use std::pin::pin;
+    use std::sync::Mutex;
+    use std::task::{Context, Waker};
+
+    use bytes::Bytes;
+    use rpc_core::pool::Pool;
+    use rpc_core::transport::{Admission, Withheld};
+    use rpc_core::wire::HEADER_LEN;
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::record::{self, RecordHeader, RecordKind};
+    use crate::transport::SocketTransport;
+
+    /// Takes everything, and knows how many frames came whole.
+    #[derive(Debug, Default)]
+    struct Taker(Mutex<usize>);
+
+    impl Handler for Taker {
+        fn handle_announced(
+            &self,
+            _: &[u8; HEADER_LEN],
+            _: u64,
+        ) -> Result<Admission, ProtocolError> {
+            Ok(Admission::Accept { deadline: None })
+        }
+
+        fn handle_frame(&self, _: Bytes) -> Result<(), ProtocolError> {
+            *self.0.lock().unwrap() += 1;
+            Ok(())
+        }
+
+        fn handle_withheld(&self, _: &[u8; HEADER_LEN], _: Withheld) -> Result<(), ProtocolError> {
+            Ok(())
+        }
+
+        fn handle_closed(&self, _: CloseReason) {}
+    }
+
+    /// A piece that asks for a receipt, of a frame that is not whole with it, and a small frame.
+    fn piece_and_frame() -> Vec<u8> {
+        let body = [0; HEADER_LEN];
+        let len = size_of::<u64>() + body.len();
+        let piece = RecordHeader { kind: RecordKind::First, len, transfer: 1, asks: true };
+        let frame = RecordHeader::new(RecordKind::Whole, body.len());
+        let parts: [&[u8]; 5] =
+            [&piece.to_bytes(), &100_000_u64.to_le_bytes(), &body, &frame.to_bytes(), &body];
+        parts.concat()
+    }
+
+    #[tokio::test]
+    async fn beside_large_frames_whom_a_frame_woke_runs_before_anything_is_written() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut theirs = theirs.into_std().unwrap();
+        theirs.write_all(&piece_and_frame()).unwrap();
+        let shared = SocketTransport::new(ours, Pool::new(0)).shared;
+        let taker = Taker::default();
+        let mut context = Context::from_waker(Waker::noop());
+        shared.socket.readable().await.unwrap();
+        let mut reading = pin!(shared.read(&taker));
+        let mut received = [0; 64];
+        assert!(reading.as_mut().poll(&mut context).is_pending());
+        assert_eq!(*taker.0.lock().unwrap(), 1);
+        let nothing = theirs.read(&mut received).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        assert!(reading.as_mut().poll(&mut context).is_pending());
+        let len = theirs.read(&mut received).unwrap();
+        assert_eq!(received[..len], record::receipt(HEADER_LEN as u64));
     }
 }
