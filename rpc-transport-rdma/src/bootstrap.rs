@@ -48,6 +48,8 @@ async fn say_why(bootstrap: &mut Box<dyn Bootstrap>, connection: &Connection) {
     let TransportError::Closed { reason } = connection.closed() else { return };
     if reason.is_failure() {
         tokio::select! {
+            // In this order: a queue pair may be drained before anybody comes here.
+            biased;
             // A peer that is gone needs no telling.
             _ = bootstrap.write_all(&[PATH_FAILED]) => {}
             () = connection.ended.cancelled() => {}

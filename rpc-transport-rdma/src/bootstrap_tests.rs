@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use super::*;
 use crate::bootstrap::watch;
@@ -72,6 +72,24 @@ async fn heard_of(reason: CloseReason) -> CloseReason {
 async fn a_peer_is_told_that_the_path_failed() {
     let reason = heard_of(CloseReason::Failed("retries exceeded".into())).await;
     assert!(reason.is_failure() && reason.to_string().contains("the peer says"), "{reason:?}");
+}
+
+/// A lane may have drained the queue pair before the task runs that tells the peer: many times, for
+/// chance used to decide.
+#[tokio::test]
+async fn a_peer_is_told_that_the_path_failed_although_its_end_was_faster() {
+    for _ in 0..20 {
+        let rig = Rig::new();
+        let (one, _) = rig.open();
+        let (left, mut right) = tokio::io::duplex(1);
+        one.connection().fail(CloseReason::Failed("retries exceeded".into()));
+        one.flush();
+        until("the end", || one.connection().ended.is_cancelled()).await;
+        watch(Box::new(Stream(left)), Arc::clone(one.connection())).await;
+        let mut heard = Vec::new();
+        right.read_to_end(&mut heard).await.unwrap();
+        assert_eq!(heard.len(), 1, "the peer hears of an end in order");
+    }
 }
 
 #[tokio::test]
