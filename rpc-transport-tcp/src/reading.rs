@@ -111,7 +111,7 @@ impl<S: Socket> Shared<S> {
         }
     }
 
-    /// Whether large frames share the way, in either direction.
+    /// Whether large frames share the way, in either direction. A socket that is full counts too.
     fn has_large_under_way(&self, incoming: &Incoming) -> bool {
         incoming.has_transfers() || self.queue().hold.is_some()
     }
