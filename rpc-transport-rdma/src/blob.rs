@@ -3,6 +3,7 @@
 use prost::Message;
 use rpc_core::connect::Declined;
 
+use crate::read_queues::READ_QUEUE_PAIRS_MAX;
 use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
 
 /// The version of the messages on the path. Different versions do not understand each other.
@@ -21,6 +22,8 @@ pub(crate) struct Blob {
     /// Whether what this end offers is opened by windows, so that whoever releases it should take
     /// the key away.
     pub(crate) has_windows: bool,
+    /// Queue pairs for READs alone, beside the one of `endpoint`. Whoever knows of none has none.
+    pub(crate) read_ends: Vec<Endpoint>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -49,6 +52,19 @@ struct RawBlob {
     slot_len: u32,
     #[prost(bool, tag = "12")]
     has_windows: bool,
+    #[prost(message, repeated, tag = "13")]
+    read_ends: Vec<RawReadEnd>,
+}
+
+/// What of a queue pair differs from the one that carries messages.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct RawReadEnd {
+    #[prost(uint32, tag = "1")]
+    queue_pair_number: u32,
+    #[prost(uint32, tag = "2")]
+    packet_sequence_number: u32,
+    #[prost(uint32, tag = "3")]
+    reads_max: u32,
 }
 
 impl Blob {
@@ -67,6 +83,7 @@ impl Blob {
             grant: self.grant,
             slot_len: self.slot_len,
             has_windows: self.has_windows,
+            read_ends: self.read_ends.iter().map(RawReadEnd::of).collect(),
         };
         raw.encode_to_vec()
     }
@@ -93,12 +110,37 @@ impl Blob {
             reads_max: u8::try_from(raw.reads_max).map_err(|_| invalid("number of READs"))?,
             link_layer: if raw.is_infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet },
         };
+        if raw.read_ends.len() > READ_QUEUE_PAIRS_MAX {
+            return Err(invalid("number of queue pairs for READs"));
+        }
+        let read_ends = raw.read_ends.iter().map(|end| end.beside(&endpoint));
+        let read_ends = read_ends.collect::<Option<_>>().ok_or_else(|| invalid("number of READs"));
         Ok(Self {
             endpoint,
+            read_ends: read_ends?,
             epoch: raw.epoch,
             grant: raw.grant,
             slot_len: raw.slot_len,
             has_windows: raw.has_windows,
+        })
+    }
+}
+
+impl RawReadEnd {
+    fn of(endpoint: &Endpoint) -> Self {
+        Self {
+            queue_pair_number: endpoint.queue_pair_number,
+            packet_sequence_number: endpoint.packet_sequence_number,
+            reads_max: endpoint.reads_max.into(),
+        }
+    }
+
+    fn beside(&self, main: &Endpoint) -> Option<Endpoint> {
+        Some(Endpoint {
+            queue_pair_number: self.queue_pair_number,
+            packet_sequence_number: self.packet_sequence_number,
+            reads_max: u8::try_from(self.reads_max).ok()?,
+            ..*main
         })
     }
 }
@@ -120,8 +162,25 @@ mod tests {
             reads_max: 4,
             link_layer: LinkLayer::InfiniBand,
         };
-        let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows: true };
+        let read_ends = vec![Endpoint { queue_pair_number: 18, ..endpoint }];
+        let blob =
+            Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows: true, read_ends };
         assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
+    }
+
+    #[test]
+    fn more_queue_pairs_for_reads_than_anybody_needs_are_declined() {
+        let declined = |count: usize, reads_max: u32| {
+            let read_ends = vec![RawReadEnd { reads_max, ..RawReadEnd::default() }; count];
+            let raw =
+                RawBlob { version: VERSION, gid: vec![0; 16], mtu: 1024, ..RawBlob::default() };
+            Blob::decode(&RawBlob { read_ends, ..raw }.encode_to_vec()).err().map(|why| why.reason)
+        };
+        assert_eq!(declined(READ_QUEUE_PAIRS_MAX, 255), None);
+        let reason = declined(READ_QUEUE_PAIRS_MAX + 1, 4).unwrap();
+        assert!(reason.contains("number of queue pairs for READs"), "{reason}");
+        let reason = declined(1, 256).unwrap();
+        assert!(reason.contains("number of READs"), "{reason}");
     }
 
     #[test]
@@ -135,7 +194,15 @@ mod tests {
             reads_max: 16,
             link_layer: LinkLayer::Ethernet,
         };
-        let blob = Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows: true };
+        let [first, second] = [18, 19].map(|number| Endpoint {
+            queue_pair_number: number,
+            packet_sequence_number: number + 100,
+            reads_max: 8,
+            ..endpoint
+        });
+        let read_ends = vec![first, second];
+        let blob =
+            Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows: true, read_ends };
         assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
         let other = RawBlob { version: 1, ..RawBlob::default() }.encode_to_vec();
         assert!(Blob::decode(&other).unwrap_err().reason.contains("version 1"));

@@ -35,8 +35,8 @@ pub struct RdmaConfig {
     /// Requests in flight on one queue pair: 96 by default, three windows.
     pub send_depth: u32,
     /// Connections on one lane at most: 256 by default. It sizes the completion queue, which
-    /// must never overrun: slots + connections x (send depth + 1). By default that is 25,856, of
-    /// 32,767 that Soft-RoCE has.
+    /// must never overrun: slots + connections x (send depth + 1 + queue pairs for READs x (READs
+    /// of each + 1)). By default that is 30,464, of 32,767 that Soft-RoCE has.
     pub connections_max: u32,
     /// Registered memory for large frames being sent, in bytes: 512 MiB by default. Half of it at
     /// most is lent to applications that fill it themselves.
@@ -58,6 +58,12 @@ pub struct RdmaConfig {
     pub read_len_max: u32,
     /// READs outstanding on one connection at most: 16 by default. The peer may allow fewer.
     pub reads_max: u8,
+    /// Queue pairs of a connection that carry READs alone, beside the one for messages: 2 by
+    /// default, at most 8, and the peer may have fewer. Small messages do not wait behind READs
+    /// then, and devices that serve a queue pair in one place serve several READs at once; each
+    /// takes memory of the device, and the `reads_max` are spread over them. With 0, and where
+    /// [windows](RkeyScope::Window) are used, READs go with the messages.
+    pub read_queue_pairs: u8,
     /// Bytes of READs outstanding on all connections of a device together: 8 MiB by default, or
     /// one READ if that is longer. Connections take turns, a READ at a time. That is many times
     /// what a fast link has on its way. What is asked for beyond it only waits, and a device takes
@@ -82,6 +88,20 @@ pub struct RdmaConfig {
     pub close_timeout: Duration,
 }
 
+impl RdmaConfig {
+    /// READs outstanding on one of the queue pairs that carry them alone.
+    pub(crate) fn reads_of_queue_pair(&self) -> u8 {
+        self.reads_max.div_ceil(self.read_queue_pairs.max(1))
+    }
+
+    /// Completions that a connection can have waiting.
+    pub(crate) fn completions_of_connection(&self) -> u32 {
+        // Each queue pair has one more, for the marker of its end.
+        let reads = u32::from(self.read_queue_pairs) * (u32::from(self.reads_of_queue_pair()) + 1);
+        self.send_depth.saturating_add(1).saturating_add(reads)
+    }
+}
+
 impl Default for RdmaConfig {
     fn default() -> Self {
         Self {
@@ -101,6 +121,7 @@ impl Default for RdmaConfig {
             rkey_scope: RkeyScope::Auto,
             read_len_max: 1 << 20,
             reads_max: 16,
+            read_queue_pairs: 2,
             read_bytes_max: 8 << 20,
             spin: Duration::from_micros(20),
             connect: ConnectOptions::default(),

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rpc_core::transport::{CloseReason, Counters, Handler, TransportError};
-use rpc_core::wire::HEADER_LEN;
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -33,8 +33,10 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// One connection of a lane.
 pub(crate) struct Connection {
     pub(crate) tag: u32,
-    /// The number of its queue pair.
-    pub(crate) number: u32,
+    /// The number of the queue pair that carries its messages.
+    number: u32,
+    /// The numbers of those that carry READs alone.
+    read_numbers: Vec<u32>,
     /// How the peer reaches it.
     pub(crate) reach: Reach,
     pub(crate) lane: Arc<LaneShared>,
@@ -75,6 +77,7 @@ impl Connection {
         Self {
             tag,
             number: path.queue_pair.number(),
+            read_numbers: path.read_queues.numbers(),
             reach: Reach::of(path.queue_pair.port()),
             close_timeout: lane.config.close_timeout,
             lane,
@@ -90,6 +93,11 @@ impl Connection {
             handler: Mutex::new(None),
             path: Mutex::new(State::Alive(Box::new(path))),
         }
+    }
+
+    /// The numbers of all its queue pairs.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.number).chain(self.read_numbers.iter().copied())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -318,8 +326,18 @@ impl Connection {
         self.deliver(early.unwrap_or_default());
     }
 
-    /// Takes a message of the peer, and the key that it took away. For the lane's task.
-    pub(crate) fn handle_message(self: &Arc<Self>, message: &[u8], taken_key: Option<RemoteKey>) {
+    /// Takes a message of the peer that came on the queue pair of that number, and the key that it
+    /// took away. For the lane's task.
+    pub(crate) fn handle_message(
+        self: &Arc<Self>,
+        number: u32,
+        message: &[u8],
+        taken_key: Option<RemoteKey>,
+    ) {
+        if number != self.number {
+            let what = "a message on a queue pair for READs";
+            return self.fail(ProtocolError::Invalid { what, value: number.into() }.into());
+        }
         let arrival = {
             let mut state = self.state();
             let State::Alive(path) = &mut *state else { return };
@@ -398,15 +416,15 @@ impl Connection {
         }
     }
 
-    /// Whether the queue pair is halted and nothing is in flight. For the lane's task.
+    /// Whether the queue pairs are halted and nothing is in flight. For the lane's task.
     pub(crate) fn is_drained(&self) -> bool {
         match &*self.state() {
-            State::Alive(path) => path.queue_pair.is_drained(),
+            State::Alive(path) => path.is_drained(),
             State::Ended(_) => false,
         }
     }
 
-    /// Destroys the queue pair and tells the handler; false when that was done before. For the
+    /// Destroys the queue pairs and tells the handler; false when that was done before. For the
     /// lane's task.
     pub(crate) fn end(self: &Arc<Self>) -> bool {
         let (path, reason) = {

@@ -91,7 +91,8 @@ pub fn blob_seeds() -> Vec<Vec<u8>> {
     };
     let infiniband = Endpoint { lid: 9, link_layer: LinkLayer::InfiniBand, ..ethernet };
     let blob = |endpoint, has_windows| {
-        Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows }.encode()
+        let read_ends = vec![endpoint; if has_windows { 0 } else { 2 }];
+        Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows, read_ends }.encode()
     };
     vec![blob(ethernet, false), blob(infiniband, true), Vec::new()]
 }

@@ -146,7 +146,7 @@ impl Lane {
         Large { sources, sinks, reads }: Large,
     ) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
-        let sends = config.connections_max.saturating_mul(config.send_depth.saturating_add(1));
+        let sends = config.connections_max.saturating_mul(config.completions_of_connection());
         let wanted = slots.saturating_add(sends);
         let capacity = wanted.min(device.attributes().completions_max);
         let completions = CompletionQueue::new(device, capacity)?;
@@ -251,14 +251,15 @@ impl LaneShared {
         &self,
         mut place: Place,
         connection: &Arc<Connection>,
-        number: u32,
     ) -> Result<(), String> {
         {
             let mut table = self.table();
             if !table.is_dead {
                 place.is_used = true;
                 table.by_tag[place.tag as usize] = Some(Arc::clone(connection));
-                table.tag_by_number.insert(number, place.tag);
+                for number in connection.numbers() {
+                    table.tag_by_number.insert(number, place.tag);
+                }
                 return Ok(());
             }
         }
@@ -270,9 +271,11 @@ impl LaneShared {
     fn remove(&self, tag: u32) {
         let mut table = self.table();
         let Some(Some(connection)) = table.by_tag.try_remove(tag as usize) else { return };
-        // Its number may be another's by now, which keeps it.
-        if table.tag_by_number.get(&connection.number) == Some(&tag) {
-            table.tag_by_number.remove(&connection.number);
+        for number in connection.numbers() {
+            // It may be another's by now, which keeps it.
+            if table.tag_by_number.get(&number) == Some(&tag) {
+                table.tag_by_number.remove(&number);
+            }
         }
         drop(table);
         // May be the last handle to the connection, and with it to what takes this lock.

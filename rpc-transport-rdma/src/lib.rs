@@ -54,6 +54,7 @@ mod pressure;
 #[forbid(unsafe_code)]
 mod puller;
 #[forbid(unsafe_code)]
+mod read_queues;
 mod read_turns;
 #[forbid(unsafe_code)]
 mod refill;

@@ -29,6 +29,7 @@ use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Rele
 use crate::offered::Offered;
 use crate::offered_memory::OfferedMemory;
 use crate::puller::{Outcome, Puller, Wanted};
+use crate::read_queues::ReadQueues;
 use crate::read_turns::ReadTurns;
 use crate::verbs::{Completion, Done, QueuePair, RemoteKey, Work};
 use crate::windows::{Exposed, Windows};
@@ -98,9 +99,19 @@ pub(crate) struct Rules {
     pub(crate) takes_keys_away: bool,
 }
 
+/// What a path reads with.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) puller: Puller<Arc<Sink>>,
+    pub(crate) turns: ReadTurns,
+    pub(crate) queues: ReadQueues,
+}
+
 #[derive(Debug)]
 pub(crate) struct Path {
+    /// Carries messages, and READs where there are no queue pairs for them.
     pub(crate) queue_pair: QueuePair,
+    pub(crate) read_queues: ReadQueues,
     pub(crate) phase: Phase,
     pub(crate) is_proven: bool,
     /// Set while the lane handles a batch, at whose end everything is posted at once.
@@ -144,11 +155,13 @@ impl Path {
         rules: Rules,
         credits: Account,
         control_slots: Arc<SlotPool>,
-        (puller, read_turns): (Puller<Arc<Sink>>, ReadTurns),
+        reading: Reading,
         cancellations: Arc<Cancellations>,
     ) -> Self {
+        let Reading { puller, turns: read_turns, queues: read_queues } = reading;
         Self {
             queue_pair,
+            read_queues,
             phase: Phase::Proving(Vec::new()),
             is_proven: false,
             is_corked: false,
@@ -194,6 +207,12 @@ impl Path {
             && self.windows.is_idle()
             && self.puller.transfer_count() == 0
             && self.queue_pair.in_flight_len() == 0
+            && self.read_queues.is_idle()
+    }
+
+    /// Whether the path is halted, and its queue pairs have given everything back.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.queue_pair.is_drained() && self.read_queues.is_drained()
     }
 
     pub(crate) fn push(&mut self, outgoing: Outgoing) {
@@ -343,7 +362,7 @@ impl Path {
         Ok(())
     }
 
-    /// Takes a completion of the queue pair, and gives the frames that are now whole.
+    /// Takes a completion of one of the queue pairs, and gives the frames that are now whole.
     pub(crate) fn handle_completion(
         &mut self,
         completion: Completion,
@@ -351,7 +370,14 @@ impl Path {
         arrivals: &mut Vec<Arrival>,
     ) -> Result<(), CloseReason> {
         let mut done = std::mem::take(&mut self.done);
-        if let Err(error) = self.queue_pair.handle_completion(completion, &mut done) {
+        let position = self.read_queues.position(completion.queue_pair_number());
+        let handled = match position {
+            Some(position) => self.read_queues.handle_completion(position, completion, &mut done),
+            None => self.queue_pair.handle_completion(completion, &mut done),
+        };
+        // READs that go with the messages are those of a single queue.
+        let queue = position.unwrap_or(0);
+        if let Err(error) = handled {
             // A late completion of an earlier queue pair with the same tag frees nothing here.
             tracing::debug!(%error, "ignored a completion");
         }
@@ -365,13 +391,13 @@ impl Path {
                 }
             }
             if matches!(work, Work::Read { .. }) {
-                self.read_turns.handle_read();
+                self.read_turns.handle_read(queue);
             }
             match work {
                 Work::Send { .. } => drop(self.permits.pop_front()),
                 Work::Read { sink, len, .. } if outcome.is_ok() => {
                     counters.received_bytes.add(len.into());
-                    self.handle_read(sink, arrivals);
+                    self.handle_read(queue, sink, arrivals);
                 }
                 Work::Bind(binding) if outcome.is_ok() => {
                     self.retired.extend(self.windows.handle_bound(binding));
@@ -387,8 +413,8 @@ impl Path {
         result
     }
 
-    fn handle_read(&mut self, sink: Arc<Sink>, arrivals: &mut Vec<Arrival>) {
-        let Some(ended) = self.puller.handle_read() else { return };
+    fn handle_read(&mut self, queue: usize, sink: Arc<Sink>, arrivals: &mut Vec<Arrival>) {
+        let Some(ended) = self.puller.handle_read(queue) else { return };
         if ended.outcome != Outcome::Whole {
             return self.settle(ended);
         }
@@ -404,8 +430,8 @@ impl Path {
         std::mem::take(&mut self.retired)
     }
 
-    /// Stops the queue pair; what is in flight comes back through its completions. What was not
-    /// posted is dropped here, what was offered stays until the queue pair is gone.
+    /// Stops the queue pairs; what is in flight comes back through their completions. What was not
+    /// posted is dropped here, what was offered stays until the queue pairs are gone.
     pub(crate) fn halt(&mut self, reason: CloseReason) {
         if matches!(self.phase, Phase::Halting(_)) {
             return;
@@ -424,17 +450,20 @@ impl Path {
             reads += usize::from(matches!(work, Work::Read { .. }));
         }
         self.permits.truncate(self.permits.len() - sends);
-        self.read_turns.retract(reads);
+        self.read_turns.retract(0, reads);
+        for (queue, count) in self.read_queues.halt().into_iter().enumerate() {
+            self.read_turns.retract(queue, count);
+        }
         if let Err(error) = self.queue_pair.halt() {
             // Destroying it, which follows in bounded time, does what halting could not.
             tracing::warn!(%error, "cannot halt a queue pair");
         }
     }
 
-    /// Destroys the queue pair, and only then frees what the peer could read.
+    /// Destroys the queue pairs, and only then frees what the peer could read.
     pub(crate) fn destroy(self) {
-        let Self { queue_pair, offered, windows, retired, .. } = self;
-        drop(queue_pair);
+        let Self { queue_pair, read_queues, offered, windows, retired, .. } = self;
+        drop((queue_pair, read_queues));
         drop((offered, windows, retired));
     }
 }

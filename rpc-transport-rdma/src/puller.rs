@@ -7,8 +7,10 @@
 //!               ended                └ stopping ──last of them completed──> ended
 //! ```
 //! Transfers take turns so that a long one does not hold up a short one, and at most as many READs
-//! are outstanding as both devices agreed on. Whoever asks for a READ says whether there is room
-//! for its bytes. A transfer whose READs are all posted is not stopped any more: it will be whole.
+//! are outstanding as both devices agreed on. Where several queue pairs carry READs, each goes to
+//! the one with the fewest bytes on their way, and completes there in order, but in no order with
+//! those of the others. Whoever asks for a READ says whether there is room for its bytes. A
+//! transfer whose READs are all posted is not stopped any more: it will be whole.
 //! Pure: what is read into is an opaque value that comes back when the last READ has completed, and
 //! time is an argument.
 
@@ -33,6 +35,19 @@ pub(crate) struct Chunk<S> {
     pub(crate) len: u32,
     /// From where.
     pub(crate) remote: RemoteMemory,
+    /// Which of the queues carries it.
+    pub(crate) queue: usize,
+}
+
+/// How many READs may be outstanding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadLimits {
+    /// Queues that carry them, at least one.
+    pub(crate) queues: usize,
+    /// On one of them.
+    pub(crate) of_queue: usize,
+    /// On all of them.
+    pub(crate) total: usize,
 }
 
 /// A frame that is to be pulled.
@@ -69,17 +84,25 @@ pub(crate) enum Outcome {
     Stopped(Withheld),
 }
 
+impl ReadLimits {
+    /// One queue carries them all.
+    pub(crate) fn one_queue(reads_max: u8) -> Self {
+        let of_queue = reads_max.into();
+        Self { queues: 1, of_queue, total: of_queue }
+    }
+}
+
 /// The transfers that are wanted; `S` is a handle to what they are read into.
 #[derive(Debug)]
 pub(crate) struct Puller<S> {
     transfers: HashMap<u32, Transfer<S>>,
     /// Transfers that have READs left to post, in the order of their turns.
     turns: VecDeque<u32>,
-    /// The transfer and the length of every READ that is posted, in the order of posting.
-    posted: VecDeque<(u32, u32)>,
+    /// The transfer and the length of every READ that is posted, by queue, in the order of posting.
+    posted: Vec<VecDeque<(u32, u32)>>,
     /// Transfers that ended otherwise than by their last READ.
     ended: Vec<Ended>,
-    reads_max: usize,
+    limits: ReadLimits,
     chunk_len: u32,
 }
 
@@ -98,14 +121,14 @@ struct Transfer<S> {
 }
 
 impl<S: Clone> Puller<S> {
-    /// Pulls with at most `reads_max` READs of at most `chunk_len` bytes outstanding.
-    pub(crate) fn new(reads_max: u8, chunk_len: u32) -> Self {
+    /// Pulls with READs of at most `chunk_len` bytes, as many of them outstanding as `limits` say.
+    pub(crate) fn new(limits: ReadLimits, chunk_len: u32) -> Self {
         Self {
             transfers: HashMap::new(),
             turns: VecDeque::new(),
-            posted: VecDeque::new(),
+            posted: vec![VecDeque::new(); limits.queues],
             ended: Vec::new(),
-            reads_max: reads_max.into(),
+            limits,
             chunk_len,
         }
     }
@@ -152,13 +175,13 @@ impl<S: Clone> Puller<S> {
     }
 
     /// The next READ to post; `None` when there is none, or enough are outstanding, or `admit` does
-    /// not take one of its length, in which case it is the next one again.
+    /// not take one of its length for its queue, in which case it is the next one again.
     pub(crate) fn next_chunk(
         &mut self,
         now: Instant,
-        mut admit: impl FnMut(u32) -> bool,
+        mut admit: impl FnMut(usize, u32) -> bool,
     ) -> Option<Chunk<S>> {
-        while self.posted.len() < self.reads_max {
+        while let Some(queue) = self.free_queue() {
             let number = self.turns.pop_front()?;
             let Some(transfer) = self.transfers.get_mut(&number) else { continue };
             if transfer.wanted.deadline.is_some_and(|deadline| deadline.has_passed(now)) {
@@ -166,23 +189,36 @@ impl<S: Clone> Puller<S> {
                 continue;
             }
             let Some(len) = transfer.next_len(self.chunk_len) else { continue };
-            if !admit(len) {
+            if !admit(queue, len) {
                 self.turns.push_front(number);
                 return None;
             }
-            let Some(chunk) = transfer.next_chunk(len) else { continue };
+            let Some(chunk) = transfer.next_chunk(queue, len) else { continue };
             if !transfer.wanted.segments.is_empty() {
                 self.turns.push_back(number);
             }
-            self.posted.push_back((number, chunk.len));
+            self.posted[queue].push_back((number, chunk.len));
             return Some(chunk);
         }
         None
     }
 
-    /// Takes note that the oldest posted READ has completed. Gives its transfer when that is over.
-    pub(crate) fn handle_read(&mut self) -> Option<Ended> {
-        let (number, len) = self.posted.pop_front()?;
+    /// The queue for the next READ, if it may be posted.
+    fn free_queue(&self) -> Option<usize> {
+        if self.posted.iter().map(VecDeque::len).sum::<usize>() >= self.limits.total {
+            return None;
+        }
+        let free = self.posted.iter().enumerate();
+        let free = free.filter(|(_, posted)| posted.len() < self.limits.of_queue);
+        let bytes =
+            |posted: &VecDeque<_>| posted.iter().map(|(_, len)| u64::from(*len)).sum::<u64>();
+        free.min_by_key(|(_, posted)| bytes(posted)).map(|(queue, _)| queue)
+    }
+
+    /// Takes note that the oldest READ that was posted to `queue` has completed. Gives its transfer
+    /// when that is over.
+    pub(crate) fn handle_read(&mut self, queue: usize) -> Option<Ended> {
+        let (number, len) = self.posted.get_mut(queue)?.pop_front()?;
         let transfer = self.transfers.get_mut(&number)?;
         transfer.missing -= u64::from(len);
         transfer.outstanding -= 1;
@@ -249,7 +285,7 @@ impl<S: Clone> Transfer<S> {
     }
 
     /// The next `len` bytes, which are no more than are left of the segment.
-    fn next_chunk(&mut self, len: u32) -> Option<Chunk<S>> {
+    fn next_chunk(&mut self, queue: usize, len: u32) -> Option<Chunk<S>> {
         let sink = self.sink.clone()?;
         let segment = self.wanted.segments.front_mut()?;
         let (offset, remote) = (self.offset, segment.memory);
@@ -261,7 +297,7 @@ impl<S: Clone> Transfer<S> {
         if segment.len == 0 {
             self.wanted.segments.pop_front();
         }
-        Some(Chunk { sink, offset, len, remote })
+        Some(Chunk { sink, offset, len, remote, queue })
     }
 }
 
@@ -295,27 +331,49 @@ mod tests {
     #[test]
     fn transfers_take_turns_and_the_depth_is_kept() {
         let now = Instant::now();
-        let mut puller = Puller::new(3, 10);
+        let mut puller = Puller::new(ReadLimits::one_queue(3), 10);
         started(&mut puller, 1, 25, 'a');
         started(&mut puller, 5, 25, 'b');
-        let chunks: Vec<_> = std::iter::from_fn(|| puller.next_chunk(now, |_| true)).collect();
+        let chunks: Vec<_> = std::iter::from_fn(|| puller.next_chunk(now, |_, _| true)).collect();
         let order: Vec<_> = chunks.iter().map(|chunk| (chunk.sink, chunk.offset)).collect();
         assert_eq!(order, [('a', 0), ('b', 0), ('a', 10)]);
         assert_eq!(chunks[2].remote.address, 110);
-        assert_eq!(puller.handle_read(), None);
-        assert_eq!(puller.next_chunk(now, |_| true).map(|chunk| chunk.sink), Some('b'));
+        assert_eq!(puller.handle_read(0), None);
+        assert_eq!(puller.next_chunk(now, |_, _| true).map(|chunk| chunk.sink), Some('b'));
+    }
+
+    #[test]
+    fn a_read_goes_where_the_fewest_bytes_are_on_their_way() {
+        let now = Instant::now();
+        let limits = ReadLimits { queues: 2, of_queue: 2, total: 3 };
+        let mut puller = Puller::new(limits, 100);
+        for (number, len) in [(1, 100), (2, 10), (3, 10), (4, 10), (5, 10)] {
+            started(&mut puller, number, len, number);
+        }
+        let next = |puller: &mut Puller<u32>| {
+            puller.next_chunk(now, |_, _| true).map(|chunk| (chunk.sink, chunk.queue))
+        };
+        let ended = |puller: &mut Puller<u32>, queue| puller.handle_read(queue).map(outcome);
+        let posted = [(); 4].map(|()| next(&mut puller));
+        assert_eq!(posted, [Some((1, 0)), Some((2, 1)), Some((3, 1)), None], "three are out");
+        assert_eq!(ended(&mut puller, 1), Some((2, Outcome::Whole)), "before the first");
+        assert_eq!(next(&mut puller), Some((4, 1)));
+        assert_eq!(ended(&mut puller, 1), Some((3, Outcome::Whole)));
+        assert_eq!(ended(&mut puller, 0), Some((1, Outcome::Whole)));
+        assert_eq!(ended(&mut puller, 0), None, "nothing is out there");
+        assert_eq!(next(&mut puller), Some((5, 0)));
     }
 
     #[test]
     fn a_transfer_that_is_offered_twice_is_a_violation() {
-        let mut puller = Puller::new(1, 10);
+        let mut puller = Puller::new(ReadLimits::one_queue(1), 10);
         started(&mut puller, 1, 5, ());
         assert!(puller.accept(1, wanted(1, &[(0, 5)])).is_err());
     }
 
     #[test]
     fn what_waits_for_memory_is_stopped_at_once_and_never_begins() {
-        let mut puller = Puller::new(1, 10);
+        let mut puller = Puller::new(ReadLimits::one_queue(1), 10);
         puller.accept(1, wanted(7, &[(0, 5)])).unwrap();
         puller.stop_call(7, &Withheld::GivenUp);
         assert!(!puller.is_waiting(1) && !puller.begin(1, ()));
@@ -326,13 +384,13 @@ mod tests {
     #[test]
     fn a_stopped_transfer_ends_with_the_reads_that_are_out() {
         let now = Instant::now();
-        let mut puller = Puller::new(2, 10);
+        let mut puller = Puller::new(ReadLimits::one_queue(2), 10);
         started(&mut puller, 1, 50, ());
-        let reads: Vec<_> = std::iter::from_fn(|| puller.next_chunk(now, |_| true)).collect();
+        let reads: Vec<_> = std::iter::from_fn(|| puller.next_chunk(now, |_, _| true)).collect();
         assert_eq!(reads.len(), 2);
         puller.stop(1, Withheld::GivenUp);
-        assert_eq!((puller.handle_read(), puller.next_chunk(now, |_| true)), (None, None));
-        let ended = puller.handle_read().map(outcome);
+        assert_eq!((puller.handle_read(0), puller.next_chunk(now, |_, _| true)), (None, None));
+        let ended = puller.handle_read(0).map(outcome);
         assert_eq!(ended, Some((1, Outcome::Stopped(Withheld::GivenUp))));
         assert_eq!(puller.transfer_count(), 0);
     }
@@ -340,27 +398,27 @@ mod tests {
     #[test]
     fn a_transfer_whose_reads_are_all_posted_becomes_whole() {
         let now = Instant::now();
-        let mut puller = Puller::new(2, 10);
+        let mut puller = Puller::new(ReadLimits::one_queue(2), 10);
         started(&mut puller, 1, 20, ());
-        while puller.next_chunk(now, |_| true).is_some() {}
+        while puller.next_chunk(now, |_, _| true).is_some() {}
         puller.stop(1, Withheld::GivenUp);
-        assert_eq!(puller.handle_read(), None);
-        assert_eq!(puller.handle_read().map(outcome), Some((1, Outcome::Whole)));
+        assert_eq!(puller.handle_read(0), None);
+        assert_eq!(puller.handle_read(0).map(outcome), Some((1, Outcome::Whole)));
     }
 
     #[test]
     fn no_read_is_posted_after_the_deadline() {
         let now = Instant::now();
-        let mut puller = Puller::new(1, 10);
+        let mut puller = Puller::new(ReadLimits::one_queue(1), 10);
         let deadline = Some(Deadline(now + Duration::from_secs(1)));
         for number in [1, 2] {
             puller.accept(number, Wanted { deadline, ..wanted(1, &[(0, 20)]) }).unwrap();
         }
-        assert!(puller.begin(1, ()) && puller.next_chunk(now, |_| true).is_some());
+        assert!(puller.begin(1, ()) && puller.next_chunk(now, |_, _| true).is_some());
         assert!(puller.begin(2, ()));
         let late = now + Duration::from_secs(1);
-        assert_eq!(puller.handle_read(), None);
-        assert_eq!(puller.next_chunk(late, |_| true), None);
+        assert_eq!(puller.handle_read(0), None);
+        assert_eq!(puller.next_chunk(late, |_, _| true), None);
         let ended: Vec<_> = puller.take_ended().into_iter().map(outcome).collect();
         assert_eq!(
             ended,
@@ -372,14 +430,14 @@ mod tests {
     fn a_frame_beyond_four_gibibytes_is_read_whole() {
         const CHUNK: u32 = 1 << 26;
         let now = Instant::now();
-        let mut puller = Puller::new(16, CHUNK);
+        let mut puller = Puller::new(ReadLimits::one_queue(16), CHUNK);
         let lens = [1, 5 << 30, (4 << 30) + 7];
         let segments: Vec<_> = lens.iter().map(|len| (1 << 40, *len)).collect();
         puller.accept(1, wanted(1, &segments)).unwrap();
         assert!(puller.begin(1, ()));
         let (mut read, mut ended) = (0u64, None);
         while ended.is_none() {
-            while let Some(chunk) = puller.next_chunk(now, |_| true) {
+            while let Some(chunk) = puller.next_chunk(now, |_, _| true) {
                 assert_eq!(chunk.offset as u64, read);
                 assert!(chunk.len <= CHUNK);
                 let of_segment = match read {
@@ -390,7 +448,7 @@ mod tests {
                 assert_eq!(chunk.remote.address, (1 << 40) + of_segment);
                 read += u64::from(chunk.len);
             }
-            ended = puller.handle_read();
+            ended = puller.handle_read(0);
         }
         assert_eq!((read, ended.map(outcome)), (lens.iter().sum(), Some((1, Outcome::Whole))));
     }
@@ -400,11 +458,14 @@ mod tests {
         fn every_byte_is_read_once_and_every_transfer_ends_once(
             lens in prop::collection::vec(prop::collection::vec(1u64..50, 1..4), 1..6),
             stops in prop::collection::vec((0u32..6, 0usize..40), 0..4),
-            reads_max in 1u8..5,
+            queues in 1usize..4,
+            of_queue in 1usize..5,
             chunk_len in 1u32..20,
+            mut order in prop::collection::vec(0usize..4, 0..40),
         ) {
             let now = Instant::now();
-            let mut puller = Puller::new(reads_max, chunk_len);
+            let limits = ReadLimits { queues, of_queue, total: queues + of_queue };
+            let mut puller = Puller::new(limits, chunk_len);
             for (number, lens) in (0u32..).zip(&lens) {
                 let segments: Vec<_> = lens.iter().map(|len| (0, *len)).collect();
                 puller.accept(number, wanted(number.into(), &segments)).unwrap();
@@ -412,22 +473,30 @@ mod tests {
             }
             let mut read = vec![0; lens.len()];
             let mut ended = Vec::new();
-            let mut outstanding = VecDeque::new();
+            let mut outstanding = vec![VecDeque::new(); queues];
             for step in 0.. {
                 for (number, _) in stops.iter().filter(|(_, at)| *at == step) {
                     puller.stop(*number, Withheld::GivenUp);
                 }
                 ended.extend(puller.take_ended());
-                while let Some(chunk) = puller.next_chunk(now, |_| true) {
+                while let Some(chunk) = puller.next_chunk(now, |_, _| true) {
                     prop_assert_eq!(chunk.offset, read[chunk.sink]);
                     read[chunk.sink] += chunk.len as usize;
-                    outstanding.push_back(chunk.sink);
-                    prop_assert!(outstanding.len() <= reads_max.into());
+                    outstanding[chunk.queue].push_back(chunk.sink);
+                    prop_assert!(outstanding[chunk.queue].len() <= of_queue);
+                    prop_assert!(outstanding.iter().flatten().count() <= limits.total);
                 }
-                let Some(sink) = outstanding.pop_front() else { break };
-                if let Some(over) = puller.handle_read() {
+                // Each queue completes in its own order, and they in any.
+                let first = order.pop().unwrap_or(0);
+                let mut in_turn = (0..queues).map(|i| (first + i) % queues);
+                let Some(queue) = in_turn.find(|queue| !outstanding[*queue].is_empty()) else {
+                    break;
+                };
+                let sink = outstanding[queue].pop_front().unwrap();
+                if let Some(over) = puller.handle_read(queue) {
                     prop_assert_eq!(over.transfer as usize, sink);
-                    prop_assert!(!outstanding.contains(&sink), "a READ is out");
+                    let is_out = outstanding.iter().flatten().any(|other| *other == sink);
+                    prop_assert!(!is_out, "a READ is out");
                     ended.push(over);
                 }
             }

@@ -20,8 +20,8 @@ pub(crate) struct ReadTurns {
     budget: Arc<Semaphore>,
     /// What a turn is worth: the longest READ, and no more than the whole budget.
     turn_len: u32,
-    /// For every READ that was admitted and has not completed, in the order of admission.
-    admitted: VecDeque<OwnedSemaphorePermit>,
+    /// For every READ that was admitted and has not completed, by queue, in order of admission.
+    admitted: Vec<VecDeque<OwnedSemaphorePermit>>,
     turn: Option<OwnedSemaphorePermit>,
     wait: Wait,
 }
@@ -34,24 +34,27 @@ enum Wait {
 }
 
 impl ReadTurns {
-    /// Takes part in a budget with READs of at most `turn_len` bytes.
-    pub(crate) fn new(budget: Arc<Semaphore>, turn_len: u32) -> Self {
-        Self { budget, turn_len, admitted: VecDeque::new(), turn: None, wait: Wait::None }
+    /// Takes part in a budget with READs of at most `turn_len` bytes, which complete in order on
+    /// each of so many queues.
+    pub(crate) fn new(budget: Arc<Semaphore>, turn_len: u32, queues: usize) -> Self {
+        let admitted = (0..queues).map(|_| VecDeque::new()).collect();
+        Self { budget, turn_len, admitted, turn: None, wait: Wait::None }
     }
 
-    /// Takes room for a READ of `len` bytes; false when there is none, and this end has to wait.
-    pub(crate) fn try_admit(&mut self, len: u32) -> bool {
+    /// Takes room for a READ of `len` bytes on `queue`; false when there is none, and this end has
+    /// to wait.
+    pub(crate) fn try_admit(&mut self, queue: usize, len: u32) -> bool {
         if let Some(mut turn) = self.turn.take()
             && let Some(permit) = turn.split(len as usize)
         {
-            self.admitted.push_back(permit);
+            self.admitted[queue].push_back(permit);
             return true;
         }
         if self.wait != Wait::None {
             return false;
         }
         match Arc::clone(&self.budget).try_acquire_many_owned(len) {
-            Ok(permit) => self.admitted.push_back(permit),
+            Ok(permit) => self.admitted[queue].push_back(permit),
             Err(_) => self.wait = Wait::Wanted,
         }
         self.wait == Wait::None
@@ -82,15 +85,16 @@ impl ReadTurns {
         self.turn = None;
     }
 
-    /// Takes note that the oldest READ has completed, however.
-    pub(crate) fn handle_read(&mut self) {
-        self.admitted.pop_front();
+    /// Takes note that the oldest READ of `queue` has completed, however.
+    pub(crate) fn handle_read(&mut self, queue: usize) {
+        self.admitted[queue].pop_front();
     }
 
-    /// Gives back what the last `count` READs were admitted with, which are not posted any more,
-    /// and the turn.
-    pub(crate) fn retract(&mut self, count: usize) {
-        self.admitted.truncate(self.admitted.len().saturating_sub(count));
+    /// Gives back what the last `count` READs of `queue` were admitted with, which are not posted
+    /// any more, and the turn.
+    pub(crate) fn retract(&mut self, queue: usize, count: usize) {
+        let admitted = &mut self.admitted[queue];
+        admitted.truncate(admitted.len().saturating_sub(count));
         self.turn = None;
     }
 }
@@ -113,43 +117,57 @@ mod tests {
     #[tokio::test]
     async fn who_finds_no_room_waits_once_and_then_has_one_turn() {
         let budget = budget(20);
-        let (mut one, mut other) = (ReadTurns::new(budget.clone(), 10), ReadTurns::new(budget, 10));
-        assert!(one.try_admit(10) && one.try_admit(10));
-        assert!(!other.try_admit(3) && !other.try_admit(3));
-        one.handle_read();
-        one.handle_read();
+        let (mut one, mut other) =
+            (ReadTurns::new(budget.clone(), 10, 1), ReadTurns::new(budget, 10, 1));
+        assert!(one.try_admit(0, 10) && one.try_admit(0, 10));
+        assert!(!other.try_admit(0, 3) && !other.try_admit(0, 3));
+        one.handle_read(0);
+        one.handle_read(0);
         wait(&mut other).await;
         assert_eq!(other.take_wait(), None);
-        assert!(other.try_admit(3), "its turn");
+        assert!(other.try_admit(0, 3), "its turn");
         assert_eq!(other.budget.available_permits(), 17, "what a turn is worth beyond its READ");
-        assert!(other.try_admit(10), "there is room besides");
-        assert!(!other.try_admit(10));
+        assert!(other.try_admit(0, 10), "there is room besides");
+        assert!(!other.try_admit(0, 10));
     }
 
     #[tokio::test]
     async fn nobody_passes_those_who_wait() {
         let budget = budget(10);
-        let mut ends: Vec<_> = (0..3).map(|_| ReadTurns::new(budget.clone(), 10)).collect();
-        assert!(ends[0].try_admit(10) && !ends[1].try_admit(1));
+        let mut ends: Vec<_> = (0..3).map(|_| ReadTurns::new(budget.clone(), 10, 1)).collect();
+        assert!(ends[0].try_admit(0, 10) && !ends[1].try_admit(0, 1));
         let len = ends[1].take_wait().unwrap();
         let mut waiting = std::pin::pin!(budget.clone().acquire_many_owned(len));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
-        ends[0].handle_read();
-        assert!(!ends[0].try_admit(1) && !ends[2].try_admit(1));
+        ends[0].handle_read(0);
+        assert!(!ends[0].try_admit(0, 1) && !ends[2].try_admit(0, 1));
         ends[1].grant(waiting.await.unwrap());
-        assert!(ends[1].try_admit(1));
+        assert!(ends[1].try_admit(0, 1));
+    }
+
+    #[test]
+    fn queues_complete_in_no_order_with_each_other() {
+        let budget = budget(30);
+        let mut turns = ReadTurns::new(budget.clone(), 10, 2);
+        assert!(turns.try_admit(0, 10) && turns.try_admit(1, 3) && turns.try_admit(0, 4));
+        turns.handle_read(1);
+        assert_eq!(budget.available_permits(), 16);
+        turns.retract(0, 1);
+        assert_eq!(budget.available_permits(), 20);
+        turns.handle_read(0);
+        assert_eq!(budget.available_permits(), 30);
     }
 
     #[test]
     fn what_is_not_posted_and_an_unused_turn_go_back() {
         let budget = budget(30);
-        let mut turns = ReadTurns::new(budget.clone(), 10);
-        assert!(turns.try_admit(10) && turns.try_admit(5));
+        let mut turns = ReadTurns::new(budget.clone(), 10, 1);
+        assert!(turns.try_admit(0, 10) && turns.try_admit(0, 5));
         turns.grant(budget.clone().try_acquire_many_owned(10).unwrap());
         turns.pass();
         assert_eq!(budget.available_permits(), 15);
         turns.grant(budget.clone().try_acquire_many_owned(10).unwrap());
-        turns.retract(1);
+        turns.retract(0, 1);
         assert_eq!(budget.available_permits(), 20);
         drop(turns);
         assert_eq!(budget.available_permits(), 30);

@@ -20,8 +20,9 @@ use crate::lanes::Lanes;
 use crate::leases::LeaseStats;
 use crate::memory::SlotPool;
 use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
-use crate::path::{CONTROL_SLOT_LEN, Path, Rules};
-use crate::puller::Puller;
+use crate::path::{CONTROL_SLOT_LEN, Path, Reading, Rules};
+use crate::puller::{Puller, ReadLimits};
+use crate::read_queues::{READ_QUEUE_PAIRS_MAX, ReadQueues};
 use crate::read_turns::ReadTurns;
 use crate::tally::LaneActivity;
 use crate::transport::RdmaTransport;
@@ -136,10 +137,26 @@ impl RdmaUpgrade {
         };
         let queue_pair = QueuePair::new(&lane.shared.attachment, &port, &config);
         let queue_pair = queue_pair.map_err(|error| declined(&error))?;
+        let read_queues = self.read_queues(&lane, &port, place.tag)?;
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
-        Ok(Prepared { lane, place, queue_pair, holding, epoch })
+        Ok(Prepared { lane, place, queue_pair, read_queues, holding, epoch })
+    }
+
+    fn read_queues(&self, lane: &Lane, port: &Port, tag: u32) -> Result<ReadQueues, Declined> {
+        let count = self.config.read_queue_pairs;
+        if usize::from(count) > READ_QUEUE_PAIRS_MAX {
+            return Err(Declined::new(format!(
+                "rdma.read_queue_pairs is {count}, and {READ_QUEUE_PAIRS_MAX} is the most"
+            )));
+        }
+        // A window opens memory to one queue pair: that of the messages.
+        if lane.shared.config.rkey_scope == RkeyScope::Window {
+            return Ok(ReadQueues::default());
+        }
+        let made = ReadQueues::make(&lane.shared.attachment, port, &self.config, tag);
+        made.map_err(|error| declined(&error))
     }
 }
 
@@ -204,7 +221,8 @@ struct Prepared {
     lane: Arc<Lane>,
     place: Place,
     queue_pair: QueuePair,
-    /// Behind the queue pair, so that its slots are promised to nobody else before it is gone.
+    read_queues: ReadQueues,
+    /// Behind the queue pairs, so that its slots are promised to nobody else before it is gone.
     holding: Holding,
     epoch: u32,
 }
@@ -217,6 +235,7 @@ impl Prepared {
             grant: self.holding.window(),
             slot_len: self.lane.shared.config.slot_len,
             has_windows: self.has_windows(),
+            read_ends: self.read_queues.endpoints(),
         }
     }
 
@@ -235,6 +254,9 @@ impl Prepared {
     /// Joins the end with its peer's, and registers it with its lane.
     fn join(mut self, peer: &Blob) -> Result<Joined, Declined> {
         let config = &self.lane.shared.config;
+        // These first: once messages come, the peer's answer to a probe or a READ, all are ready.
+        let read_ends = self.read_queues.connect(&peer.read_ends, &config.connect);
+        let reads_of_queue = read_ends.map_err(|error| declined(&error))?;
         let agreement = self.queue_pair.connect(&peer.endpoint, &config.connect);
         let agreement = agreement.map_err(|error| declined(&error))?;
         if peer.grant == 0 {
@@ -257,12 +279,21 @@ impl Prepared {
             takes_keys_away: self.has_windows() && peer.has_windows,
         };
         let chunk_len = config.read_len_max.min(self.queue_pair.message_len_max()).max(1);
-        let puller = Puller::new(agreement.reads_max, chunk_len);
-        let read_turns = ReadTurns::new(Arc::clone(&self.lane.shared.reads), chunk_len);
-        let reading = (puller, read_turns);
+        let limits = match self.read_queues.len() {
+            0 => ReadLimits::one_queue(agreement.reads_max),
+            queues => ReadLimits {
+                queues,
+                of_queue: reads_of_queue.into(),
+                total: config.reads_max.into(),
+            },
+        };
+        let reading = Reading {
+            puller: Puller::new(limits, chunk_len),
+            turns: ReadTurns::new(Arc::clone(&self.lane.shared.reads), chunk_len, limits.queues),
+            queues: self.read_queues,
+        };
         let tally = Arc::clone(&self.lane.shared.tally);
         let credits = Account::new(self.holding, peer.grant, tally);
-        let number = self.queue_pair.number();
         let limits = ConnectionLimits { frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN };
         let cancellations = Arc::clone(&self.lane.shared.cancellations);
         let mut path = Path::new(self.queue_pair, rules, credits, control, reading, cancellations);
@@ -270,7 +301,7 @@ impl Prepared {
         let shared = Arc::clone(&self.lane.shared);
         let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
-        if let Err(words) = shared.register(self.place, &connection, number) {
+        if let Err(words) = shared.register(self.place, &connection) {
             connection.end();
             return Err(Declined::new(words));
         }

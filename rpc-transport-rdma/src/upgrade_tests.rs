@@ -7,6 +7,8 @@ mod beside_a_bootstrap;
 mod cancelling;
 #[path = "lane_post_tests.rs"]
 mod posting;
+#[path = "read_queue_tests.rs"]
+mod read_queues;
 #[path = "read_turn_tests.rs"]
 mod reading;
 #[path = "lane_turn_tests.rs"]
@@ -103,6 +105,7 @@ impl Rig {
         let mock = MockDevice::new();
         let config = RdmaConfig {
             receive_slots: 256,
+            read_queue_pairs: 0,
             close_timeout: timeout,
             cancel_timeout: timeout,
             release_timeout: timeout,

@@ -6,7 +6,7 @@ use crate::verbs::RawBind;
 
 impl Rig {
     /// A lane whose offers go through windows. The mock could not pass the check of them.
-    fn windowed(timeout: Duration) -> Self {
+    pub(super) fn windowed(timeout: Duration) -> Self {
         let rig = Self::with_timeout(timeout);
         rig.mock.claim_windows();
         let config = RdmaConfig { rkey_scope: RkeyScope::Window, ..rig.upgrade.config.clone() };

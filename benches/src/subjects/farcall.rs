@@ -23,6 +23,10 @@ pub struct FarcallOptions {
     #[cfg(feature = "rdma")]
     #[arg(long)]
     pub rkey_scope: Option<farcall::RkeyScope>,
+    /// Queue pairs of a connection for READs alone (RDMA only).
+    #[cfg(feature = "rdma")]
+    #[arg(long)]
+    pub read_queue_pairs: Option<u8>,
     /// Take large payloads from memory that farcall lends, instead of the application's own.
     #[arg(long)]
     pub lent: bool,
@@ -39,6 +43,7 @@ impl FarcallOptions {
         let config = {
             let mut rdma = farcall::RdmaConfig::default();
             rdma.rkey_scope = self.rkey_scope.unwrap_or(rdma.rkey_scope);
+            rdma.read_queue_pairs = self.read_queue_pairs.unwrap_or(rdma.read_queue_pairs);
             rdma.spin = self.spin_us.map_or(rdma.spin, std::time::Duration::from_micros);
             config.with_rdma(rdma)
         };

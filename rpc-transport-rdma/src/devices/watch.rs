@@ -109,7 +109,7 @@ impl Watch {
     fn end_queue_pair(&self, number: u32, event: &AsyncEvent) -> usize {
         let (device, kind) = (self.device.name(), event.kind);
         let reason = format!("queue pair {number} of {device} broke ({kind:?})");
-        self.end_where(&reason, |connection| connection.number == number)
+        self.end_where(&reason, |connection| connection.numbers().any(|of| of == number))
     }
 
     fn end_where(&self, reason: &str, is_concerned: impl Fn(&Connection) -> bool) -> usize {

@@ -248,7 +248,7 @@ impl Driver {
         let taken_key = completion.invalidated_key();
         let received = self.receives.receive(completion, |message| {
             if let Some(connection) = &connection {
-                connection.handle_message(message, taken_key);
+                connection.handle_message(number, message, taken_key);
             }
         });
         match (received, connection) {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{CONTROL_SLOT_LEN, Outgoing, Path, Phase};
 use crate::memory::Slot;
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
-use crate::verbs::Work;
+use crate::verbs::{PostError, Work};
 
 /// Frames that wait while the path is held until some are posted, so that the peer has something to
 /// do meanwhile.
@@ -44,6 +44,9 @@ impl Path {
             if let Some(error) = self.windows.failure() {
                 return Err(CloseReason::Failed(format!("no memory window for an offer: {error}")));
             }
+            let reads = self.read_queues.post().map_err(|error| post_failed(&error))?;
+            self.credits.tally().posts.add(reads.posts);
+            self.must_retry |= reads.must_retry;
             if self.batch.is_empty() {
                 return Ok(());
             }
@@ -60,16 +63,10 @@ impl Path {
                 // A completion makes room, and whoever handles it flushes again; without one to
                 // come it is tried again after a while.
                 Ok(_) => {
-                    self.must_retry = !self.queue_pair.will_complete();
+                    self.must_retry |= !self.queue_pair.will_complete();
                     return Ok(());
                 }
-                Err(error) => {
-                    let words = match std::error::Error::source(&error) {
-                        Some(source) => format!("cannot post to the RDMA path: {error}: {source}"),
-                        None => format!("cannot post to the RDMA path: {error}"),
-                    };
-                    return Err(CloseReason::Failed(words));
-                }
+                Err(error) => return Err(post_failed(&error)),
             }
         }
     }
@@ -97,14 +94,16 @@ impl Path {
     /// READs, and the releases of transfers that were stopped instead.
     fn fill_reads(&mut self, room: usize) {
         let now = Instant::now();
-        while self.batch.len() < room {
-            let admit = |len| self.read_turns.try_admit(len);
+        // Queue pairs for READs have room for as many as may be outstanding.
+        while !self.read_queues.is_empty() || self.batch.len() < room {
+            let admit = |queue, len| self.read_turns.try_admit(queue, len);
             let Some(chunk) = self.puller.next_chunk(now, admit) else {
                 self.read_turns.pass();
                 break;
             };
             let (sink, offset) = (chunk.sink, chunk.offset);
-            self.batch.push_back(Work::Read { sink, offset, len: chunk.len, remote: chunk.remote });
+            let read = Work::Read { sink, offset, len: chunk.len, remote: chunk.remote };
+            self.batch.extend(self.read_queues.push(chunk.queue, read).err());
         }
         self.settle_stopped();
         while self.batch.len() < room && self.fill_control() {}
@@ -212,4 +211,11 @@ impl Path {
         self.batch.push_back(Work::Send { slot, len, invalidate });
         self.permits.push_back(permit);
     }
+}
+
+fn post_failed(error: &PostError) -> CloseReason {
+    CloseReason::Failed(match std::error::Error::source(error) {
+        Some(source) => format!("cannot post to the RDMA path: {error}: {source}"),
+        None => format!("cannot post to the RDMA path: {error}"),
+    })
 }

@@ -30,6 +30,8 @@ struct MockState {
     /// How often, and what of a post of receives is accepted.
     refuse_receives: Option<(usize, PartialPost)>,
     sends: Vec<RawSend>,
+    /// The queue pair of each.
+    sent_on: Vec<u32>,
     send_calls: usize,
     refuse_sends: Option<PartialPost>,
     errors_set: usize,
@@ -116,6 +118,13 @@ impl MockDevice {
     /// All send requests that were accepted.
     pub(crate) fn sends(&self) -> Vec<RawSend> {
         self.state().sends.clone()
+    }
+
+    /// The send requests that one queue pair accepted.
+    pub(crate) fn sends_on(&self, number: u32) -> Vec<RawSend> {
+        let state = self.state();
+        let sends = state.sends.iter().zip(&state.sent_on).filter(|(_, on)| **on == number);
+        sends.map(|(send, _)| *send).collect()
     }
 
     pub(crate) fn send_calls(&self) -> usize {
@@ -500,12 +509,12 @@ unsafe impl RawQueuePair for MockQueuePair {
     unsafe fn post_send(&mut self, requests: &[RawSend]) -> Result<(), PartialPost> {
         let mut state = self.device.state();
         state.send_calls += 1;
-        let Some(partial) = state.refuse_sends.take() else {
-            state.sends.extend(requests);
-            return Ok(());
-        };
-        state.sends.extend(requests.iter().take(partial.accepted));
-        Err(partial)
+        let partial = state.refuse_sends.take();
+        let accepted = partial.map_or(requests.len(), |partial| partial.accepted);
+        state.sends.extend(&requests[..accepted.min(requests.len())]);
+        let sent_count = state.sends.len();
+        state.sent_on.resize(sent_count, self.number);
+        partial.map_or(Ok(()), Err)
     }
 
     fn destroy(self: Box<Self>) -> Result<(), VerbsError> {
