@@ -1,9 +1,10 @@
 //! R3 and R4: bytes a second of large calls over those of bare READs.
 //!
 //! The calls are uploads of memory that is the application's own, which is copied once. Uploads of
-//! memory that farcall lent, downloads, and the same over TCP stand beside them. `ib_read_bw` polls
-//! by itself, and takes from a software device the processors that it runs on; so it is run waiting
-//! for events too, and the better of the two is what farcall is compared with.
+//! memory that farcall lent, downloads, uploads without queue pairs for READs, and the same over TCP
+//! stand beside them. `ib_read_bw` has one queue pair. It polls by itself, and takes from a software
+//! device the processors that it runs on; so it is run waiting for events too, and the better of the
+//! two is what farcall is compared with.
 
 use anyhow::Result;
 
@@ -44,6 +45,8 @@ fn contest(bench: &Bench, size: usize, in_flight: usize) -> Result<Contest> {
     let (upload, download) = (load(Operation::Upload), load(Operation::Download));
     let ours = over_rdma(bench, Wait::Adaptive);
     let lent = ours.clone().with_arguments(&["--lent"]).named("farcall, lent memory");
+    let one_queue = ours.clone().with_arguments(&["--read-queue-pairs", "0"]);
+    let one_queue = one_queue.named("farcall, one queue pair");
     let down = ours.clone().named("farcall, downloads");
     let mut contestants: Vec<Box<dyn Contestant>> = vec![
         Caller::boxed(bench, &ours, upload)?,
@@ -51,6 +54,7 @@ fn contest(bench: &Bench, size: usize, in_flight: usize) -> Result<Contest> {
         Box::new(Perftest::read_bandwidth(bench, size, OUTSTANDING).with_events()),
         Caller::boxed(bench, &lent, upload)?,
         Caller::boxed(bench, &down, download)?,
+        Caller::boxed(bench, &one_queue, upload)?,
         Caller::boxed(bench, &over_tcp(bench), upload)?,
     ];
     Contest::run(bench, &mut contestants)
