@@ -49,9 +49,10 @@ impl ReadQueues {
         let reads_max = config.reads_of_queue_pair();
         let config_of_one = QueuePairConfig {
             send_depth: reads_max.into(),
+            // Nothing is ever sent here.
+            inline_max: 0,
             reads_max,
             tag,
-            ..QueuePairConfig::default()
         };
         let make = |_| {
             let queue_pair = QueuePair::new(attachment, port, &config_of_one)?;

@@ -1,10 +1,10 @@
 //! R3 and R4: bytes a second of large calls over those of bare READs.
 //!
 //! The calls are uploads of memory that is the application's own, which is copied once. Uploads of
-//! memory that farcall lent, downloads, uploads without queue pairs for READs, and the same over TCP
-//! stand beside them. `ib_read_bw` has one queue pair. It polls by itself, and takes from a software
-//! device the processors that it runs on; so it is run waiting for events too, and the better of the
-//! two is what farcall is compared with.
+//! memory that farcall lent, downloads, uploads without queue pairs for READs, and the same over
+//! TCP stand beside them. `ib_read_bw` has one queue pair. It polls by itself, and takes from a
+//! software device the processors that it runs on; so it is run waiting for events too, and the
+//! better of the two is what farcall is compared with.
 
 use anyhow::Result;
 
