@@ -6,7 +6,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// READs of 1 MiB that a device has outstanding by default: of two connections.
+/// READs of 1 MiB that the device has outstanding: of two connections.
 const READS_MAX: usize = 2 * OF_ONE;
 
 /// What a connection alone has outstanding: what the mock device agrees to.

@@ -106,6 +106,7 @@ impl Rig {
         let config = RdmaConfig {
             receive_slots: 256,
             read_queue_pairs: 0,
+            read_bytes_max: 8 << 20,
             close_timeout: timeout,
             cancel_timeout: timeout,
             release_timeout: timeout,

@@ -27,6 +27,10 @@ pub struct FarcallOptions {
     #[cfg(feature = "rdma")]
     #[arg(long)]
     pub read_queue_pairs: Option<u8>,
+    /// Bytes of READs outstanding on all connections together (RDMA only).
+    #[cfg(feature = "rdma")]
+    #[arg(long)]
+    pub read_bytes_max: Option<u32>,
     /// Take large payloads from memory that farcall lends, instead of the application's own.
     #[arg(long)]
     pub lent: bool,
@@ -44,6 +48,7 @@ impl FarcallOptions {
             let mut rdma = farcall::RdmaConfig::default();
             rdma.rkey_scope = self.rkey_scope.unwrap_or(rdma.rkey_scope);
             rdma.read_queue_pairs = self.read_queue_pairs.unwrap_or(rdma.read_queue_pairs);
+            rdma.read_bytes_max = self.read_bytes_max.unwrap_or(rdma.read_bytes_max);
             rdma.spin = self.spin_us.map_or(rdma.spin, std::time::Duration::from_micros);
             config.with_rdma(rdma)
         };
