@@ -95,10 +95,20 @@ fn offend(
 }
 
 pub(crate) fn bad_key(rig: &Rig) -> Result<(), Failure> {
-    offend(rig, RdmaConfig::default(), async |bad| {
-        let memory = RemoteMemory { address: 4096, key: RemoteKey(0xdead_beef) };
-        bad.offer(1, memory, MIB).await;
-    })
+    // Over a queue pair for READs, and with the messages.
+    for read_queue_pairs in [1, 0] {
+        let mut rdma = RdmaConfig::default();
+        rdma.read_queue_pairs = read_queue_pairs;
+        offend(rig, rdma, async |bad| {
+            let memory = RemoteMemory { address: 4096, key: RemoteKey(0xdead_beef) };
+            bad.offer(1, memory, MIB).await;
+        })?;
+    }
+    Ok(())
+}
+
+pub(crate) fn sends_where_reads_belong(rig: &Rig) -> Result<(), Failure> {
+    offend(rig, RdmaConfig::default(), async |bad| bad.say_where_reads_belong())
 }
 
 pub(crate) fn longer_than_its_memory(rig: &Rig) -> Result<(), Failure> {

@@ -72,6 +72,19 @@ struct Blob {
     grant: u32,
     #[prost(uint32, tag = "11")]
     slot_len: u32,
+    #[prost(message, repeated, tag = "13")]
+    read_ends: Vec<ReadEnd>,
+}
+
+/// A queue pair for READs alone.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ReadEnd {
+    #[prost(uint32, tag = "1")]
+    queue_pair_number: u32,
+    #[prost(uint32, tag = "2")]
+    packet_sequence_number: u32,
+    #[prost(uint32, tag = "3")]
+    reads_max: u32,
 }
 
 /// The bad client.
@@ -80,6 +93,8 @@ pub(crate) struct HostilePeer {
     completions: CompletionQueue,
     receives: SharedReceiveQueue,
     queue_pair: QueuePair,
+    /// For READs alone, if the server has any.
+    read_queue_pair: QueuePair,
     slots: Arc<SlotPool>,
     port: Port,
     epoch: u32,
@@ -112,12 +127,14 @@ impl HostilePeer {
         let receives = SharedReceiveQueue::new(&completions, &config)?;
         let config = QueuePairConfig { send_depth: SEND_DEPTH, tag: 7, ..Default::default() };
         let queue_pair = QueuePair::new(&receives.attachment(), &port, &config)?;
+        let read_queue_pair = QueuePair::new(&receives.attachment(), &port, &config)?;
         let slots = SlotPool::new(&port.device, SEND_DEPTH, SLOT_LEN as usize)?;
         Ok(Self {
             bootstrap,
             completions,
             receives,
             queue_pair,
+            read_queue_pair,
             slots,
             port,
             epoch: 0,
@@ -130,7 +147,7 @@ impl HostilePeer {
     }
 
     async fn shake_hands(&mut self) -> Result<(), Failure> {
-        let here = self.queue_pair.endpoint();
+        let (here, to_read) = (self.queue_pair.endpoint(), self.read_queue_pair.endpoint());
         let blob = Blob {
             version: 2,
             queue_pair_number: here.queue_pair_number,
@@ -141,6 +158,11 @@ impl HostilePeer {
             epoch: EPOCH,
             grant: GRANT,
             slot_len: SLOT_LEN,
+            read_ends: vec![ReadEnd {
+                queue_pair_number: to_read.queue_pair_number,
+                packet_sequence_number: to_read.packet_sequence_number,
+                reads_max: to_read.reads_max.into(),
+            }],
         };
         let mut hello = Hello::new(&Limits::default());
         let offer = Offer { name: "rdma".to_owned(), blob: blob.encode_to_vec().into() };
@@ -161,6 +183,15 @@ impl HostilePeer {
             link_layer: LinkLayer::Ethernet,
         };
         let options = ConnectOptions::default();
+        if let Some(end) = theirs.read_ends.first() {
+            let remote = Endpoint {
+                queue_pair_number: end.queue_pair_number,
+                packet_sequence_number: end.packet_sequence_number,
+                reads_max: u8::try_from(end.reads_max).unwrap_or(1),
+                ..remote
+            };
+            self.read_queue_pair.connect(&remote, &options).map_err(io::Error::other)?;
+        }
         self.queue_pair.connect(&remote, &options).map_err(io::Error::other)?;
         (self.epoch, self.granted) = (theirs.epoch, theirs.grant);
         self.say(PROBE, 0, 0, &[]).await;
@@ -199,6 +230,13 @@ impl HostilePeer {
         self.is_broken |= self.queue_pair.post(&mut batch).is_err();
         let takes_credit = message.first().is_none_or(|kind| !is_control(*kind));
         self.sent += u32::from(takes_credit);
+    }
+
+    /// Sends a message on the queue pair that is for READs.
+    pub(crate) fn say_where_reads_belong(&mut self) {
+        let slot = self.slots.try_take().expect("it has sent nothing before");
+        let mut batch = VecDeque::from([Work::Send { slot, len: 16, invalidate: None }]);
+        self.is_broken |= self.read_queue_pair.post(&mut batch).is_err();
     }
 
     /// Waits for credit, as a good client does.
@@ -277,7 +315,11 @@ impl HostilePeer {
                 continue;
             }
             self.is_broken |= completion.error().is_some();
-            let _ = self.queue_pair.handle_completion(completion, &mut Vec::new());
+            let queue_pair = match completion.queue_pair_number() == self.queue_pair.number() {
+                true => &mut self.queue_pair,
+                false => &mut self.read_queue_pair,
+            };
+            let _ = queue_pair.handle_completion(completion, &mut Vec::new());
         }
         self.receives.repost().expect("the device lives");
         tokio::task::yield_now().await;

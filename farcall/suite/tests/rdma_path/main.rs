@@ -71,6 +71,7 @@ const TESTS: &[Test] = &[
     ("a_client_that_releases_nothing", hostile::releases_what_it_was_never_offered),
     ("a_client_that_takes_away_no_key", hostile::takes_away_what_is_no_key),
     ("a_client_that_sends_without_credit", hostile::sends_without_credit),
+    ("a_client_that_sends_where_reads_belong", hostile::sends_where_reads_belong),
     ("a_client_that_floods_offers", hostile::floods_offers),
     ("a_client_that_offers_twice_at_once", hostile::offers_under_a_number_in_use),
     ("a_client_that_talks_nonsense", hostile::talks_nonsense),
