@@ -63,7 +63,7 @@ pub(super) fn plotted(number: &str) -> Column {
     let name = match number {
         "T1" | "R1" | "R2" => "p50_us",
         "T2" => "cpu_us_per_call",
-        "T4" | "R3" | "R4" | "C3" | "C7" => "mb_per_s",
+        "T4" | "R3" | "R4" | "R7" | "C3" | "C7" => "mb_per_s",
         "T6" | "C2" => "server_kib_per_connection",
         "T7" => "allocations_per_call",
         "T8" => "p99_us",
