@@ -103,11 +103,16 @@ async fn windows_leave_reads_with_the_messages_that_they_open_memory_to() {
 }
 
 #[tokio::test]
-async fn more_than_anybody_needs_are_declined_by_name() {
-    let rig = Rig::reading(9);
+async fn what_cannot_be_is_declined_by_name() {
     let local = Some((MOCK_ADDRESS, 7000).into());
-    let declined = rig.upgrade.prepare(&Addresses { local, ..Addresses::default() }).err();
-    assert_eq!(declined.unwrap().reason, "rdma.read_queue_pairs is 9, and 8 is the most");
+    let declined = |rig: &Rig| {
+        let prepared = rig.upgrade.prepare(&Addresses { local, ..Addresses::default() });
+        prepared.err().map(|declined| declined.reason).unwrap_or_default()
+    };
+    let mut rig = Rig::reading(9);
+    assert_eq!(declined(&rig), "rdma.read_queue_pairs is 9, and 8 is the most");
+    (rig.upgrade.config.read_queue_pairs, rig.upgrade.config.reads_max) = (2, 0);
+    assert_eq!(declined(&rig), "rdma.reads_max is 0, and nothing large comes without READs");
 }
 
 #[tokio::test]

@@ -151,6 +151,11 @@ impl RdmaUpgrade {
                 "rdma.read_queue_pairs is {count}, and {READ_QUEUE_PAIRS_MAX} is the most"
             )));
         }
+        if self.config.reads_max == 0 {
+            return Err(Declined::new(
+                "rdma.reads_max is 0, and nothing large comes without READs",
+            ));
+        }
         // A window opens memory to one queue pair: that of the messages.
         if lane.shared.config.rkey_scope == RkeyScope::Window {
             return Ok(ReadQueues::default());

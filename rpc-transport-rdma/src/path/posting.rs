@@ -45,8 +45,10 @@ impl Path {
                 return Err(CloseReason::Failed(format!("no memory window for an offer: {error}")));
             }
             let reads = self.read_queues.post().map_err(|error| post_failed(&error))?;
-            self.credits.tally().posts.add(reads.posts);
-            self.must_retry |= reads.must_retry;
+            if reads.posts > 0 {
+                self.credits.tally().posts.add(reads.posts);
+                self.must_retry |= reads.must_retry;
+            }
             if self.batch.is_empty() {
                 return Ok(());
             }

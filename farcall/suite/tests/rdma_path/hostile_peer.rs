@@ -203,13 +203,18 @@ impl HostilePeer {
 
     /// Sends a message, with credit or without.
     pub(crate) async fn say(&mut self, kind: u8, outcome: u8, transfer: u32, body: &[u8]) {
+        let message = self.message(kind, outcome, transfer, body);
+        self.say_bytes(&message, None).await;
+    }
+
+    fn message(&self, kind: u8, outcome: u8, transfer: u32, body: &[u8]) -> Vec<u8> {
         let mut message = vec![kind, outcome];
         message.extend_from_slice(&self.control_seen.to_le_bytes());
         for word in [self.epoch, GRANT, transfer] {
             message.extend_from_slice(&word.to_le_bytes());
         }
         message.extend_from_slice(body);
-        self.say_bytes(&message, None).await;
+        message
     }
 
     /// Sends bytes, whatever they are, once there is room for them here; and takes a key of the
@@ -232,10 +237,13 @@ impl HostilePeer {
         self.sent += u32::from(takes_credit);
     }
 
-    /// Sends a message on the queue pair that is for READs.
+    /// Sends a message that is in order on the queue pair that is for READs.
     pub(crate) fn say_where_reads_belong(&mut self) {
-        let slot = self.slots.try_take().expect("it has sent nothing before");
-        let mut batch = VecDeque::from([Work::Send { slot, len: 16, invalidate: None }]);
+        let message = self.message(PROBE, 0, 0, &[]);
+        let mut slot = self.slots.try_take().expect("it has sent little before");
+        slot[..MESSAGE_HEADER_LEN].copy_from_slice(&message);
+        let len = u32::try_from(MESSAGE_HEADER_LEN).unwrap_or(u32::MAX);
+        let mut batch = VecDeque::from([Work::Send { slot, len, invalidate: None }]);
         self.is_broken |= self.read_queue_pair.post(&mut batch).is_err();
     }
 
