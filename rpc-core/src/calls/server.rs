@@ -104,17 +104,16 @@ impl<T> Calls<T> {
     }
 
     /// Forgets a call whose request was announced and will never arrive, because the client gave
-    /// it up. A call that is in flight is none of those.
-    pub fn give_up(&mut self, id: u64) {
-        let Entry::Occupied(entry) = self.entries.entry(id) else { return };
+    /// it up; false when there is none. A call that is in flight is none of those.
+    pub fn give_up(&mut self, id: u64) -> bool {
+        let Entry::Occupied(entry) = self.entries.entry(id) else { return false };
         match entry.get() {
-            State::Arriving => drop(entry.remove()),
-            State::GivenUp => {
-                entry.remove();
-                self.given_up_count -= 1;
-            }
-            State::InFlight(_) => {}
+            State::Arriving => {}
+            State::GivenUp => self.given_up_count -= 1,
+            State::InFlight(_) => return false,
         }
+        entry.remove();
+        true
     }
 
     /// Ends a call because the client gave it up, and gives back what was attached.
@@ -188,11 +187,11 @@ mod tests {
             if is_cancelled {
                 assert_eq!(calls.cancel(7), None);
             }
-            calls.give_up(7);
+            assert!(calls.give_up(7));
             assert_eq!(calls.in_flight_count(), 0);
         }
         assert_eq!(calls.start(7), Ok(Start::Run));
-        calls.give_up(7);
+        assert!(!calls.give_up(7));
         assert_eq!(calls.in_flight_count(), 1, "it runs");
     }
 

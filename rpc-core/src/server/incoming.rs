@@ -76,7 +76,7 @@ impl<T: Transport> Handler for ServerSession<T> {
         let header = FrameHeader::parse(prefix)?;
         self.state().receiving.withheld(header.frame_key());
         if reason == Withheld::GivenUp && header.kind == FrameKind::Request {
-            self.state().calls.give_up(header.call);
+            self.state().give_up(header.call);
             self.idle.notify_waiters();
             return Ok(());
         }
@@ -123,7 +123,15 @@ impl<T: Transport> ServerSession<T> {
                     // First, so that a call announced twice is a violation and not a want of room.
                     state.calls.announce(header.call)?;
                     match state.receiving.announce(header.frame_key(), len) {
-                        Ok(()) => return Ok(Admission::Accept { deadline }),
+                        Ok(()) => {
+                            // Its messages are shorter than it is, and may come first.
+                            if let Some(inbound) = self.inbound(header) {
+                                let streams =
+                                    CallStreams { inbound: Some(inbound), outbound: None };
+                                state.streams.insert(header.call, streams);
+                            }
+                            return Ok(Admission::Accept { deadline });
+                        }
                         Err(over) => refusal::over_budget("request", len, "server's", over),
                     }
                 }
@@ -163,12 +171,17 @@ impl<T: Transport> ServerSession<T> {
     ) -> Result<(), ProtocolError> {
         let route = self.router.route(header.selector);
         let kind = route.map(|(service, method)| service.descriptor().methods[method].kind);
-        let streams = self.streams(header, kind);
+        let mut streams = self.streams(header, kind);
         let place = {
             let mut state = self.state();
             state.receiving.arrived(header.frame_key(), frame.len())?;
             if state.calls.start(header.call)? == Start::GivenUp {
                 return Ok(());
+            }
+            if header.is_streaming
+                && let Some(early) = state.streams.remove(&header.call)
+            {
+                streams.inbound = early.inbound;
             }
             if streams.inbound.is_some() || streams.outbound.is_some() {
                 state.streams.insert(header.call, streams.clone());
@@ -216,12 +229,12 @@ impl<T: Transport> ServerSession<T> {
     /// The streams that a call has: what the client says, and what the method is.
     fn streams(&self, header: &FrameHeader, kind: Option<CallKind>) -> CallStreams {
         let is_answered = matches!(kind, Some(CallKind::ServerStreaming | CallKind::Streaming));
-        let inbound = || Arc::new(Inbound::new(self.limits.window()));
         let outbound = || Arc::new(Outbound::new(self.peer_limits.window()));
-        CallStreams {
-            inbound: header.is_streaming.then(inbound),
-            outbound: is_answered.then(outbound),
-        }
+        CallStreams { inbound: self.inbound(header), outbound: is_answered.then(outbound) }
+    }
+
+    fn inbound(&self, header: &FrameHeader) -> Option<Arc<Inbound>> {
+        header.is_streaming.then(|| Arc::new(Inbound::new(self.limits.window())))
     }
 
     fn handle_messages(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {

@@ -52,7 +52,7 @@ pub(crate) struct ServerSession<T> {
 
 pub(super) struct State {
     pub(super) calls: Calls<AbortHandle>,
-    /// The streams of calls that have them.
+    /// The streams of calls that have them, also while their requests are on their way.
     pub(super) streams: HashMap<u64, CallStreams, IdHashing>,
     pub(super) receiving: Receiving,
     /// Answers that have left the table of calls and are not the transport's yet.
@@ -73,6 +73,13 @@ impl State {
     pub(super) fn cancel(&mut self, id: u64) -> Option<AbortHandle> {
         self.streams.remove(&id);
         self.calls.cancel(id)
+    }
+
+    /// Forgets a call whose announced request will not come because the client gave it up.
+    pub(super) fn give_up(&mut self, id: u64) {
+        if self.calls.give_up(id) {
+            self.streams.remove(&id);
+        }
     }
 
     /// Whether somebody who waits for the last call to end is to be told.

@@ -1,4 +1,4 @@
-//! What a draining session still owes its client.
+//! What a draining session still owes its client, and what it keeps of calls on their way.
 
 use std::convert::Infallible;
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 
 use super::*;
-use crate::transport::{CloseReason, Handler, TransportStats};
+use crate::transport::{Admission, CloseReason, Handler, TransportStats, Withheld};
 use crate::wire::{FrameKind, HEADER_LEN};
 
 /// A transport that asks its session at the moment of sending: at an answer, whether it counts as
@@ -104,4 +104,34 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
     session.handle_frame(Bytes::copy_from_slice(&request)).unwrap();
     assert_eq!(*session.transport.was_drained.lock().unwrap(), [false]);
     session.drained().now_or_never().expect("nothing is owed any more");
+}
+
+/// The header of an announced request whose messages follow as a stream, and its length.
+fn long_request(call: u64) -> ([u8; HEADER_LEN], u64) {
+    let mut header = FrameHeader::bare(FrameKind::Request, call);
+    header.is_streaming = true;
+    header.metadata_len = 10_000;
+    (header.to_bytes(), header.frame_len())
+}
+
+/// Messages are shorter than such a request, so that they may overtake it.
+#[tokio::test]
+async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come() {
+    let session = session();
+    for is_cancelled in [false, true] {
+        let (prefix, len) = long_request(1);
+        let admission = session.handle_announced(&prefix, len).unwrap();
+        assert_eq!(admission, Admission::Accept { deadline: None });
+        let mut early = FrameHeader::bare(FrameKind::HalfClose, 1);
+        early.argument = 1;
+        session.handle_frame(Bytes::copy_from_slice(&early.to_bytes())).unwrap();
+        assert_eq!(session.state().streams.len(), 1);
+        if is_cancelled {
+            let cancel = FrameHeader::bare(FrameKind::Cancel, 1).to_bytes();
+            session.handle_frame(Bytes::copy_from_slice(&cancel)).unwrap();
+        }
+        session.handle_withheld(&prefix, Withheld::GivenUp).unwrap();
+        assert_eq!(session.state().streams.len(), 0);
+        assert_eq!(session.calls().in_flight, 0);
+    }
 }

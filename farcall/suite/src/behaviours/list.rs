@@ -63,6 +63,7 @@ list! {
         empty_streams_end_at_once
         a_stream_may_fail_after_its_messages
         metadata_precedes_a_stream
+        a_request_stream_behind_long_metadata_arrives_whole
         dropping_a_response_stream_drops_the_servers
         a_stream_outlives_its_client
         a_deadline_ends_a_stream_on_both_sides

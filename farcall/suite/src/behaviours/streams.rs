@@ -9,10 +9,13 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::echo::echo;
 use crate::either::EitherProbe;
+use crate::entries::metadata;
 use crate::failure::{check, check_eq, refused};
 use crate::payload::{check_payload, payload};
 use crate::proto::probe_rpc::ProbeStub;
-use crate::proto::{DownloadRequest, EchoReply, EchoRequest, FailRequest, ProduceRequest};
+use crate::proto::{
+    DownloadRequest, EchoReply, EchoRequest, FailRequest, MetadataEntry, ProduceRequest,
+};
 use crate::served::{Served, Stack};
 use crate::streams::Digest;
 use crate::watch::Event;
@@ -132,6 +135,23 @@ pub(super) async fn metadata_precedes_a_stream(harness: &Harness) -> Result<(), 
     end(&mut replies).await?;
     let trailers = replies.trailers().await?;
     check(trailers.is_some(), "the trailers", &trailers)
+}
+
+/// The request is itself so long then that its messages may overtake it.
+pub(super) async fn a_request_stream_behind_long_metadata_arrives_whole(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let server = harness.serve_either().await?;
+    let stub = server.probe().await?;
+    let lens = [3, 40, 0];
+    let messages = (1..).zip(lens).map(|(seed, len)| message(seed, len));
+    let mut request = Request::new(stream::iter(messages));
+    let long = MetadataEntry { key: "x-long".into(), value: vec![b'm'; 12_000].into() };
+    *request.metadata_mut() = metadata(&[long])?;
+    let response = stub.chat(request).await?;
+    let mut replies = response.into_inner();
+    read(&mut replies, &lens).await?;
+    end(&mut replies).await
 }
 
 pub(super) async fn dropping_a_response_stream_drops_the_servers(
