@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Channel, RdmaConfig, Server};
+use farcall::{Channel, Limits, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use rpc_core::connect::{Candidate, ClientConfig, Declined, PendingOffer, Upgrade, UpgradePolicy};
@@ -31,6 +31,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 pub(crate) struct Tally {
     pub(crate) answered: u64,
     pub(crate) large: u64,
+    pub(crate) streams: u64,
     pub(crate) given_up: u64,
     pub(crate) expired: u64,
     pub(crate) failed: u64,
@@ -47,6 +48,7 @@ impl Tally {
     pub(crate) fn add(&mut self, other: &Self) {
         self.answered += other.answered;
         self.large += other.large;
+        self.streams += other.streams;
         self.given_up += other.given_up;
         self.expired += other.expired;
         self.failed += other.failed;
@@ -63,19 +65,19 @@ impl Tally {
     pub(crate) fn has_everything(&self) -> bool {
         let ends = [self.answered, self.large, self.given_up, self.expired, self.failed];
         let faults = [self.broken, self.late_writes, self.timeouts, self.refused];
-        let others = [self.retransmitted, self.cut, self.held_events];
+        let others = [self.streams, self.retransmitted, self.cut, self.held_events];
         ends.into_iter().chain(faults).chain(others).all(|count| count > 0)
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { answered, large, given_up, expired, failed, .. } = self;
+        let Self { answered, large, streams, given_up, expired, failed, .. } = self;
         let Self { broken, late_writes, timeouts, refused, .. } = self;
         let Self { retransmitted, cut, held_events, .. } = self;
         write!(
             f,
-            "{answered} calls answered ({large} large), {given_up} given up, {expired} expired, \
+            "{answered} calls answered ({large} large, {streams} streams), {given_up} given up, {expired} expired, \
              {failed} failed; {broken} queue pairs broken, {late_writes} late writes, {timeouts} \
              timeouts, {refused} posts refused, {retransmitted} sent again, {cut} cut in the \
              middle, {held_events} events held back"
@@ -175,7 +177,8 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let name = format!("seed-{seed}");
     let listener = InprocListener::bind(name.clone()).unwrap();
     let probe = ProbeService::new(Probe::new().0);
-    let builder = Server::builder().upgrade(upgrades[0].clone()).add_service(probe);
+    let limits = Limits { stream_bytes_max: size.stream_bytes_max, ..Limits::default() };
+    let builder = Server::builder().limits(limits).upgrade(upgrades[0].clone()).add_service(probe);
     let server = builder.build();
     let (shutdown, shut_down) = oneshot::channel::<()>();
     let serving =
@@ -186,7 +189,7 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
         (severity == Severity::Violent).then(|| tokio::spawn(faults::pester(device.clone(), seed)));
     let channel = || {
         let policy = UpgradePolicy::Require(upgrades[1].clone());
-        let config = ClientConfig { policy, ..ClientConfig::default() };
+        let config = ClientConfig { policy, limits, ..ClientConfig::default() };
         Channel::new(InprocConnector::new(&name, config))
     };
     let stubs = (0..size.clients).map(|_| ProbeStub::new(channel())).collect();

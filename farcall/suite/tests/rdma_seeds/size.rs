@@ -10,6 +10,10 @@ pub(crate) struct Size {
     /// Longer than a few READs, so that a frame takes several.
     pub(crate) large_len_max: usize,
     pub(crate) read_len_max: u32,
+    /// A stream has fewer messages than this each way.
+    pub(crate) stream_len_max: usize,
+    /// The window of a stream: less than a few large messages, so that they exceed it.
+    pub(crate) stream_bytes_max: u32,
     pub(crate) receive_slots: u16,
     pub(crate) send_slots: u32,
     /// Bytes of memory for large frames, each way.
@@ -23,6 +27,8 @@ const FULL: Size = Size {
     calls_per_task: 12,
     large_len_max: 400_000,
     read_len_max: 64 << 10,
+    stream_len_max: 12,
+    stream_bytes_max: 100_000,
     receive_slots: 64,
     send_slots: 24,
     large_bytes: 4 << 20,
@@ -35,6 +41,8 @@ const LEAN: Size = Size {
     calls_per_task: 3,
     large_len_max: 20_000,
     read_len_max: 4 << 10,
+    stream_len_max: 5,
+    stream_bytes_max: 8000,
     receive_slots: 16,
     send_slots: 8,
     large_bytes: 128 << 10,
