@@ -77,10 +77,10 @@ impl fmt::Display for Tally {
         let Self { retransmitted, cut, held_events, .. } = self;
         write!(
             f,
-            "{answered} calls answered ({large} large, {streams} streams), {given_up} given up, {expired} expired, \
-             {failed} failed; {broken} queue pairs broken, {late_writes} late writes, {timeouts} \
-             timeouts, {refused} posts refused, {retransmitted} sent again, {cut} cut in the \
-             middle, {held_events} events held back"
+            "{answered} calls answered ({large} large, {streams} streams), {given_up} given up, \
+             {expired} expired, {failed} failed; {broken} queue pairs broken, {late_writes} late \
+             writes, {timeouts} timeouts, {refused} posts refused, {retransmitted} sent again, \
+             {cut} cut in the middle, {held_events} events held back"
         )
     }
 }
