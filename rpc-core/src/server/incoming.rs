@@ -124,12 +124,7 @@ impl<T: Transport> ServerSession<T> {
                     state.calls.announce(header.call)?;
                     match state.receiving.announce(header.frame_key(), len) {
                         Ok(()) => {
-                            // Its messages are shorter than it is, and may come first.
-                            if let Some(inbound) = self.inbound(header) {
-                                let streams =
-                                    CallStreams { inbound: Some(inbound), outbound: None };
-                                state.streams.insert(header.call, streams);
-                            }
+                            self.expect_messages(header, &mut state);
                             return Ok(Admission::Accept { deadline });
                         }
                         Err(over) => refusal::over_budget("request", len, "server's", over),
@@ -231,6 +226,14 @@ impl<T: Transport> ServerSession<T> {
         let is_answered = matches!(kind, Some(CallKind::ServerStreaming | CallKind::Streaming));
         let outbound = || Arc::new(Outbound::new(self.peer_limits.window()));
         CallStreams { inbound: self.inbound(header), outbound: is_answered.then(outbound) }
+    }
+
+    /// Makes the stream of a request that is on its way: its messages may overtake it.
+    fn expect_messages(&self, header: &FrameHeader, state: &mut State) {
+        let inbound = self.inbound(header);
+        if inbound.is_some() {
+            state.streams.insert(header.call, CallStreams { inbound, outbound: None });
+        }
     }
 
     fn inbound(&self, header: &FrameHeader) -> Option<Arc<Inbound>> {

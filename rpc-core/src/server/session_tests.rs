@@ -118,7 +118,9 @@ fn long_request(call: u64) -> ([u8; HEADER_LEN], u64) {
 #[tokio::test]
 async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come() {
     let session = session();
-    for is_cancelled in [false, true] {
+    // The last is answered, with which the transport here begins to drain the session.
+    let ends = [(false, Withheld::GivenUp), (true, Withheld::GivenUp), (false, Withheld::Expired)];
+    for (is_cancelled, reason) in ends {
         let (prefix, len) = long_request(1);
         let admission = session.handle_announced(&prefix, len).unwrap();
         assert_eq!(admission, Admission::Accept { deadline: None });
@@ -130,7 +132,7 @@ async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come()
             let cancel = FrameHeader::bare(FrameKind::Cancel, 1).to_bytes();
             session.handle_frame(Bytes::copy_from_slice(&cancel)).unwrap();
         }
-        session.handle_withheld(&prefix, Withheld::GivenUp).unwrap();
+        session.handle_withheld(&prefix, reason).unwrap();
         assert_eq!(session.state().streams.len(), 0);
         assert_eq!(session.calls().in_flight, 0);
     }
