@@ -5,7 +5,6 @@
 //! regression shows without timing anything. To lower a budget, run `cargo xtask test --only
 //! vm-budgets` and put the number that it prints into the table below.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anyhow::{Result, bail, ensure};
@@ -69,13 +68,9 @@ const BUDGETS: &[Budget] = &[
 /// many calls in flight, and by less than 0.1 % otherwise.
 const TOLERANCE: f64 = 0.05;
 
-/// How often the calls are counted. The least counts: where time counts instructions it runs ahead
-/// while a page of a file is waited for, and only that makes it more.
+/// How often the calls are counted. The least counts: a page of a file that is waited for takes
+/// time too, and only makes it more.
 const REPEATS: usize = 3;
-
-/// How often a pair may be started, since a handshake's limit passes at once while a page is waited
-/// for. The next one finds the pages.
-const STARTS_MAX: usize = 3;
 
 /// Arguments of `farcall-bench budgets`.
 #[derive(Debug, Args)]
@@ -97,7 +92,6 @@ impl BudgetOptions {
     pub fn run(&self) -> Result<()> {
         ensure!(self.instruction_nanos > 0.0, "an instruction takes some time");
         let bench = Bench::at(Effort::QUICK, self.place.clone(), None)?;
-        read_programs()?;
         let bare = Perftest::latency(&bench, SMALL).with_events().with_count(2000).measure();
         match bare.map(|values| values["p50_us"] * 1e3 / self.instruction_nanos) {
             Ok(count) => println!("{:<24} {count:>12.0} instructions", "ib_send_lat -e, 64 B"),
@@ -117,7 +111,7 @@ impl BudgetOptions {
 
     /// The instructions of one call.
     fn count(&self, bench: &Bench, budget: &Budget) -> Result<f64> {
-        let mut pair = start(bench)?;
+        let mut pair = Pair::start(&over_rdma(bench, Wait::Events), &setting())?;
         let load = Load::new(budget.operation, budget.size, Span::Calls(budget.calls));
         let load = load.with_in_flight(budget.in_flight);
         pair.load(&load)?;
@@ -128,33 +122,6 @@ impl BudgetOptions {
         }
         Ok(least)
     }
-}
-
-fn start(bench: &Bench) -> Result<Pair> {
-    let side = over_rdma(bench, Wait::Events);
-    for _ in 1..STARTS_MAX {
-        match Pair::start(&side, &setting()) {
-            Ok(pair) => return Ok(pair),
-            Err(error) => println!("starting again: {error:#}"),
-        }
-    }
-    Pair::start(&side, &setting())
-}
-
-/// Reads this program and its libraries, which are those of the workers too, so that their pages
-/// are there.
-fn read_programs() -> Result<()> {
-    let maps = std::fs::read_to_string("/proc/self/maps")?;
-    for file in mapped_files(&maps) {
-        // One that is gone by now, or none at all, is waited for by nobody.
-        let _ = std::fs::read(file);
-    }
-    Ok(())
-}
-
-/// The files in a list of mappings, each once: the last field, where it is a path.
-fn mapped_files(maps: &str) -> BTreeSet<&str> {
-    maps.lines().filter_map(|line| Some(&line[line.find('/')?..])).collect()
 }
 
 impl Budget {
@@ -181,16 +148,6 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mapped_files_are_found_once() {
-        let maps = "1000-2000 r--p 0 00:1 7    /usr/lib/a b.so\n\
-                    2000-3000 r-xp 0 00:1 7    /usr/lib/a b.so\n\
-                    3000-4000 rw-p 0 00:0 0\n\
-                    5000-6000 rw-p 0 00:0 0    [heap]\n";
-        assert_eq!(mapped_files(maps).into_iter().collect::<Vec<_>>(), ["/usr/lib/a b.so"]);
-        read_programs().unwrap();
-    }
 
     #[test]
     fn a_budget_has_a_tolerance_and_tells_when_it_is_too_large() {

@@ -105,7 +105,9 @@ fn processor(options: &VmOptions) -> Vec<OsString> {
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
     match options.accel {
         _ if options.icount => {
-            let count = format!("shift={ICOUNT_SHIFT},sleep=off");
+            // With `sleep=off` an idle guest's time leaps from timer to timer, and whatever is due
+            // has expired before the host has read one page of a program.
+            let count = format!("shift={ICOUNT_SHIFT},sleep=on");
             add(&["-accel", "tcg,thread=single", "-icount", &count]);
         }
         Acceleration::Tcg => add(&["-accel", "tcg,thread=multi"]),
@@ -178,6 +180,7 @@ mod tests {
         options.icount = true;
         let line = line(&options, 0, None);
         assert!(line.contains("thread=single") && line.contains("-smp 1"), "{line}");
+        assert!(line.contains("-icount shift=1,sleep=on"), "{line}");
     }
 
     #[test]
