@@ -4,6 +4,7 @@
 //! alone, so that calls of the [`Handler`] never overlap.
 
 mod cancelling;
+mod corking;
 mod pulling;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use crate::devices::Reach;
 use crate::lane::{Kick, LaneShared};
 use crate::path::{Arrival, Outgoing, Path, Phase};
 use crate::verbs::{Completion, RemoteKey};
+pub(crate) use corking::Uncorked;
 
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a lane's default 256.
@@ -98,6 +100,10 @@ impl Connection {
     /// The numbers of all its queue pairs.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
         std::iter::once(self.number).chain(self.read_numbers.iter().copied())
+    }
+
+    pub(crate) fn has_number(&self, number: u32) -> bool {
+        self.number == number || self.read_numbers.contains(&number)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -295,31 +301,6 @@ impl Connection {
         TransportError::Closed { reason }
     }
 
-    /// Holds back posting until [`Connection::uncork`], for the lane's task.
-    pub(crate) fn cork(&self) {
-        if let State::Alive(path) = &mut *self.state() {
-            path.cork();
-        }
-    }
-
-    /// Stays corked if several frames came and it has none to send: those who waited for them are
-    /// about to run, and what they send next can go out in one post. False when it does not.
-    pub(crate) fn hold(&self) -> bool {
-        match &mut *self.state() {
-            State::Alive(path) => path.hold(),
-            State::Ended(_) => false,
-        }
-    }
-
-    /// Posts everything that was held back.
-    pub(crate) fn uncork(self: &Arc<Self>) {
-        if let State::Alive(path) = &mut *self.state() {
-            path.is_corked = false;
-        }
-        // A path that has failed posts nothing, and has said why already.
-        let _ = self.with_path(|_| Ok(()));
-    }
-
     /// Delivers what came before the path was open. For the lane's task.
     pub(crate) fn open(self: &Arc<Self>) {
         let early = self.with_path(|path| Ok(path.open()?));
@@ -341,8 +322,9 @@ impl Connection {
         let arrival = {
             let mut state = self.state();
             let State::Alive(path) = &mut *state else { return };
+            let was_proven = path.is_proven;
             let result = path.handle_message(message, taken_key, &self.counters);
-            if path.is_proven && !self.proven.is_cancelled() {
+            if path.is_proven && !was_proven {
                 self.proven.cancel();
             }
             match result {
@@ -371,7 +353,9 @@ impl Connection {
                 self.halt_unless_halting(path, reason);
             }
         }
-        self.deliver(arrivals);
+        if !arrivals.is_empty() {
+            self.deliver(arrivals);
+        }
     }
 
     fn halt_unless_halting(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
@@ -413,14 +397,6 @@ impl Connection {
         match &mut *self.state() {
             State::Alive(path) if path.credits.is_waiting() => Some(path.credits.stall(now, limit)),
             _ => None,
-        }
-    }
-
-    /// Whether the queue pairs are halted and nothing is in flight. For the lane's task.
-    pub(crate) fn is_drained(&self) -> bool {
-        match &*self.state() {
-            State::Alive(path) => path.is_drained(),
-            State::Ended(_) => false,
         }
     }
 

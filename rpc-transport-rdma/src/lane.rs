@@ -101,6 +101,8 @@ pub(crate) enum Kick {
     Recall,
     /// The receive queue ran low.
     ReceiveLimit,
+    /// End the task.
+    Stop,
 }
 
 /// A place among a lane's connections; dropped unused, it is free again.
@@ -188,6 +190,7 @@ impl Lane {
             batch: Vec::new(),
             corked: Vec::new(),
             held: Vec::new(),
+            is_stopped: false,
         };
         tokio::spawn(driver.run());
         offer_buffers(&shared);
@@ -312,7 +315,7 @@ impl LaneShared {
     /// Ends the lane's task.
     fn halt(&self) {
         self.stop.cancel();
-        self.kicked.notify_one();
+        self.kick(Kick::Stop);
     }
 
     /// Whether its task has ended.

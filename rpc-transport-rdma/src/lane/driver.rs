@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use super::{Kick, LaneShared};
-use crate::connection::Connection;
+use crate::connection::{Connection, Uncorked};
 use crate::pressure::Pressure;
 use crate::refill::{REFILL_AFTER, Refill, Stuck};
 use crate::shares::Ledger;
@@ -42,9 +42,11 @@ pub(super) struct Driver {
     pub(super) refill: Refill,
     pub(super) pressure: Pressure,
     pub(super) batch: Vec<Completion>,
+    /// Those whose completions are being handled.
     pub(super) corked: Vec<Arc<Connection>>,
     /// Those that stay corked until whom they have woken has run.
     pub(super) held: Vec<Arc<Connection>>,
+    pub(super) is_stopped: bool,
 }
 
 impl Driver {
@@ -57,7 +59,7 @@ impl Driver {
     }
 
     async fn drive(&mut self) -> Result<(), LaneError> {
-        while !self.shared.stop.is_cancelled() {
+        while !self.is_stopped {
             self.work().await?;
             self.completions.arm()?;
             // What completed between the last poll and arming makes no event.
@@ -87,7 +89,7 @@ impl Driver {
         let spin = self.shared.config.spin;
         // The first since the last work starts the clock.
         let (mut spins, mut empty_polls, mut idle_since) = (0_u64, 0_u64, None);
-        while !self.shared.stop.is_cancelled() {
+        while !self.is_stopped {
             if self.turn()? {
                 spins += std::mem::take(&mut empty_polls);
                 idle_since = None;
@@ -121,16 +123,19 @@ impl Driver {
         // The lists keep their memory from turn to turn.
         let mut held = std::mem::take(&mut self.held);
         for connection in held.drain(..) {
-            self.uncork(&connection);
+            if connection.uncork() {
+                self.end(&connection);
+            }
         }
         let is_kicked = self.serve_kicks();
         let reaped = self.reap();
         let mut corked = std::mem::take(&mut self.corked);
         for connection in corked.drain(..) {
-            // Work was found, so another turn follows as soon as other tasks have run.
-            match connection.hold() {
-                true => held.push(connection),
-                false => self.uncork(&connection),
+            match connection.hold_or_uncork() {
+                // Work was found, so another turn follows as soon as other tasks have run.
+                Uncorked::Held => held.push(connection),
+                Uncorked::Posted => {}
+                Uncorked::Drained => self.end(&connection),
             }
         }
         (self.held, self.corked) = (held, corked);
@@ -173,7 +178,9 @@ impl Driver {
     }
 
     fn serve_kicks(&mut self) -> bool {
-        let is_kicked = self.shared.is_kicked.swap(false, Ordering::Acquire);
+        // Most often there is none, and to look costs less than to swap.
+        let is_kicked = self.shared.is_kicked.load(Ordering::Relaxed)
+            && self.shared.is_kicked.swap(false, Ordering::Acquire);
         if is_kicked {
             self.shared.take_kicks().into_iter().for_each(|kick| self.serve(kick));
         }
@@ -194,8 +201,11 @@ impl Driver {
             }
             Kick::Recall => return self.recall(),
             Kick::ReceiveLimit => return self.handle_receive_limit(),
+            Kick::Stop => return self.is_stopped = true,
         };
-        self.end_if_drained(&connection);
+        if connection.is_drained() {
+            self.end(&connection);
+        }
     }
 
     /// Sees to it that windows suit the queue, after `count` completions.
@@ -234,20 +244,19 @@ impl Driver {
     fn dispatch(&mut self, completion: Completion) {
         let number = completion.queue_pair_number();
         if completion.kind() != WorkKind::Receive {
-            if let Some(connection) = self.shared.by_tag(completion.tag()) {
-                self.cork(&connection);
-                connection.handle_completion(completion);
+            let tag = completion.tag();
+            let place = self.cork(|other| other.tag == tag, |lane| lane.by_tag(tag));
+            if let Some(place) = place {
+                self.corked[place].handle_completion(completion);
             }
             return;
         }
         // Messages of a queue pair that is gone still arrive; their slots go back like any.
-        let connection = self.shared.by_number(number);
-        if let Some(connection) = &connection {
-            self.cork(connection);
-        }
+        let place = self.cork(|other| other.has_number(number), |lane| lane.by_number(number));
+        let connection = place.map(|place| &self.corked[place]);
         let taken_key = completion.invalidated_key();
         let received = self.receives.receive(completion, |message| {
-            if let Some(connection) = &connection {
+            if let Some(connection) = connection {
                 connection.handle_message(number, message, taken_key);
             }
         });
@@ -259,22 +268,21 @@ impl Driver {
         }
     }
 
-    fn cork(&mut self, connection: &Arc<Connection>) {
-        if !self.corked.iter().any(|other| other.tag == connection.tag) {
+    /// The place among the corked of a connection that has a completion: the one that `is_it`, or
+    /// else what the lane finds, which is corked from now on. No connection leaves the lane's table
+    /// while completions are handled, so that nothing corked is another's namesake.
+    fn cork(
+        &mut self,
+        is_it: impl Fn(&Connection) -> bool,
+        find: impl FnOnce(&LaneShared) -> Option<Arc<Connection>>,
+    ) -> Option<usize> {
+        let place = self.corked.iter().position(|other| is_it(other));
+        place.or_else(|| {
+            let connection = find(&self.shared)?;
             connection.cork();
-            self.corked.push(Arc::clone(connection));
-        }
-    }
-
-    fn uncork(&self, connection: &Arc<Connection>) {
-        connection.uncork();
-        self.end_if_drained(connection);
-    }
-
-    fn end_if_drained(&self, connection: &Arc<Connection>) {
-        if connection.is_drained() {
-            self.end(connection);
-        }
+            self.corked.push(connection);
+            Some(self.corked.len() - 1)
+        })
     }
 
     fn end(&self, connection: &Arc<Connection>) {

@@ -1,0 +1,61 @@
+//! The lane's task holds back what a connection posts while it handles its completions.
+
+use std::sync::Arc;
+
+use super::{Connection, State};
+
+/// What became of a connection whose completions are handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Uncorked {
+    /// It stays corked until those run whom it has woken.
+    Held,
+    /// What it had to send is posted, as far as it may be.
+    Posted,
+    /// Its queue pairs are halted, and nothing is in flight.
+    Drained,
+}
+
+impl Connection {
+    /// Holds back posting until [`Connection::uncork`], for the lane's task.
+    pub(crate) fn cork(&self) {
+        if let State::Alive(path) = &mut *self.state() {
+            path.cork();
+        }
+    }
+
+    /// Stays corked if several frames came and it has none to send: those who waited for them are
+    /// about to run, and what they send next can go out in one post. Posts what was held back
+    /// otherwise. For the lane's task.
+    pub(crate) fn hold_or_uncork(self: &Arc<Self>) -> Uncorked {
+        let held = self.with_path(|path| {
+            let is_held = path.hold();
+            path.is_corked = is_held;
+            Ok(is_held)
+        });
+        match held {
+            Ok(true) => Uncorked::Held,
+            Ok(false) => Uncorked::Posted,
+            // A path that has failed posts nothing, and has said why already.
+            Err(_) if self.is_drained() => Uncorked::Drained,
+            Err(_) => Uncorked::Posted,
+        }
+    }
+
+    /// Posts everything that was held back; whether the queue pairs are halted and nothing is in
+    /// flight. For the lane's task.
+    pub(crate) fn uncork(self: &Arc<Self>) -> bool {
+        let uncorked = self.with_path(|path| {
+            path.is_corked = false;
+            Ok(())
+        });
+        uncorked.is_err() && self.is_drained()
+    }
+
+    /// Whether the queue pairs are halted and nothing is in flight. For the lane's task.
+    pub(crate) fn is_drained(&self) -> bool {
+        match &*self.state() {
+            State::Alive(path) => path.is_drained(),
+            State::Ended(_) => false,
+        }
+    }
+}
