@@ -1,5 +1,7 @@
 //! What a lane promises: never more receive slots than it has.
 
+use std::time::Duration;
+
 use tokio::runtime::{Builder, Runtime};
 
 use super::*;
@@ -64,6 +66,30 @@ fn a_lane_that_has_ended_gives_no_places() {
     runtime.shutdown_background();
     assert!(lane.shared.is_dead());
     assert_eq!(lane.shared.take_place().err().unwrap(), DEAD);
+}
+
+#[test]
+fn a_lane_that_nobody_uses_ends_its_task() {
+    // Before its first poll, while it polls, and asleep.
+    let spins = [Duration::ZERO, Duration::MAX, Duration::ZERO];
+    for (spin, turns) in spins.into_iter().zip([0, 10, 10]) {
+        let runtime = runtime();
+        let config = RdmaConfig { spin, receive_slots: 64, ..RdmaConfig::default() };
+        let device = MockDevice::new();
+        device.silence_events();
+        runtime.block_on(async {
+            let lane = Lane::start(&device.device(), &config).unwrap();
+            let shared = Arc::clone(&lane.shared);
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            drop(lane);
+            for _ in 0..turns + 10 {
+                tokio::task::yield_now().await;
+            }
+            assert!(shared.is_dead(), "{spin:?}, {turns} turns");
+        });
+    }
 }
 
 #[test]

@@ -59,8 +59,12 @@ impl Driver {
     }
 
     async fn drive(&mut self) -> Result<(), LaneError> {
-        while !self.is_stopped {
+        loop {
             self.work().await?;
+            // Here and not once a turn: nothing would wake a task that has heard it and sleeps.
+            if self.is_stopped {
+                return Ok(());
+            }
             self.completions.arm()?;
             // What completed between the last poll and arming makes no event.
             if self.turn()? {
@@ -81,7 +85,6 @@ impl Driver {
             // An event that is always there, and no time to spin, must not starve other tasks.
             tokio::task::consume_budget().await;
         }
-        Ok(())
     }
 
     /// Works while there is work, and as much longer as the configuration says.
