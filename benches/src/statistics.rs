@@ -33,15 +33,6 @@ pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect()
 }
 
-/// How equal shares are: 1 when all have the same, 1/n when one has all (Jain, Chiu and Hawe,
-/// 1984). Where nothing is shared, all are alike.
-#[must_use]
-pub fn jain(shares: &[f64]) -> f64 {
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|share| share * share).sum();
-    if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,12 +55,5 @@ mod tests {
     #[test]
     fn ratios_are_made_round_by_round() {
         assert_eq!(ratios(&[2.0, 9.0], &[4.0, 3.0]), [0.5, 3.0]);
-    }
-
-    #[test]
-    fn shares_are_equal_or_one_has_all() {
-        assert_eq!(jain(&[3.0, 3.0, 3.0]), 1.0);
-        assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), 0.25);
-        assert_eq!((jain(&[]), jain(&[0.0])), (1.0, 1.0));
     }
 }

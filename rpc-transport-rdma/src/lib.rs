@@ -29,6 +29,9 @@ pub mod crowd;
 pub mod device;
 #[forbid(unsafe_code)]
 mod devices;
+#[cfg(any(test, feature = "sim"))]
+#[forbid(unsafe_code)]
+mod fairness;
 #[cfg(feature = "fuzzing")]
 #[forbid(unsafe_code)]
 pub mod fuzzing;
@@ -55,6 +58,7 @@ mod pressure;
 mod puller;
 #[forbid(unsafe_code)]
 mod read_queues;
+#[forbid(unsafe_code)]
 mod read_turns;
 #[forbid(unsafe_code)]
 mod refill;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
+use rpc_transport_rdma::crowd::jain;
 
 use super::load::Outcome;
 use super::usage::Spent;
-use crate::statistics::jain;
 
 /// What callers have counted.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Tally {
             p90_us: us(0.9),
             p99_us: us(0.99),
             longest_us: self.latencies.max() as f64 / 1000.0,
-            fairness: jain(&self.by_caller),
+            fairness: jain(self.by_caller.iter().copied()),
             spent,
         })
     }

@@ -26,6 +26,7 @@ mod report;
 mod runner;
 mod running;
 mod served;
+pub mod small_calls;
 pub mod soak;
 mod streams;
 mod watch;

@@ -9,14 +9,13 @@ use std::process::ExitCode;
 use bytes::Bytes;
 use farcall::{Server, Status};
 use farcall_suite::Probe;
-use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use farcall_suite::small_calls::{chat, requests, shared_payload, unary};
 use futures::stream;
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-const PAYLOAD_LEN: usize = 64;
 const CALL_COUNT: u64 = 2_000;
 const MESSAGE_COUNT: u64 = 10_000;
 
@@ -85,7 +84,7 @@ fn measure(address: &'static str) -> Result<[Row; 3], Box<dyn std::error::Error>
 }
 
 async fn rows(path: &'static str, stub: &ProbeStub) -> Result<[Row; 3], Status> {
-    let payload = Bytes::from(vec![7; PAYLOAD_LEN]);
+    let payload = shared_payload();
     let unary = counted(CALL_COUNT, |count| unary(stub, &payload, count)).await?;
     let upload = counted(MESSAGE_COUNT, |count| upload(stub, &payload, count)).await?;
     let chat = counted(MESSAGE_COUNT, |count| chat(stub, &payload, count)).await?;
@@ -109,34 +108,8 @@ where
     Ok(blocks as f64 / count as f64)
 }
 
-async fn unary(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
-    for _ in 0..count {
-        let request = EchoRequest { payload: payload.clone(), tail: Bytes::new() };
-        let reply = stub.echo(request).await?.into_inner();
-        assert_eq!(reply.payload.len(), PAYLOAD_LEN);
-    }
-    Ok(())
-}
-
-async fn chat(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
-    let messages = stream::iter(requests(payload, count));
-    let mut replies = stub.chat(messages).await?.into_inner();
-    let mut received = 0;
-    while let Some(reply) = replies.message().await? {
-        assert_eq!(reply.payload.len(), PAYLOAD_LEN);
-        received += 1;
-    }
-    assert_eq!(received, count);
-    Ok(())
-}
-
 async fn upload(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
     let reply = stub.upload(stream::iter(requests(payload, count))).await?.into_inner();
     assert_eq!(reply.count, count);
     Ok(())
-}
-
-fn requests(payload: &Bytes, count: u64) -> impl Iterator<Item = EchoRequest> + use<> {
-    let payload = payload.clone();
-    (0..count).map(move |_| EchoRequest { payload: payload.clone(), tail: Bytes::new() })
 }

@@ -13,18 +13,14 @@ use std::net::Ipv4Addr;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use farcall::sim::SimNetwork;
 use farcall::{Config, Server, Status};
 use farcall_suite::Probe;
-use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use farcall_suite::small_calls::{chat, shared_payload, unary};
 use futures::future::try_join_all;
-use futures::stream;
 
 type Failure = Box<dyn std::error::Error>;
-
-const PAYLOAD_LEN: usize = 64;
 
 /// What is counted: how many calls, or messages of a stream, are under way at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,21 +54,21 @@ const BUDGETS: &[Budget] = &[
         over: Over::Tcp,
         work: Work::Unary { in_flight: 1 },
         kernel_calls_max: 4.05,
-        instructions: 16_650.0,
+        instructions: 16_350.0,
     },
     Budget {
         name: "unary-16",
         over: Over::Tcp,
         work: Work::Unary { in_flight: 16 },
         kernel_calls_max: 0.3,
-        instructions: 10_050.0,
+        instructions: 9_850.0,
     },
     Budget {
         name: "chat",
         over: Over::Tcp,
         work: Work::Chat,
         kernel_calls_max: 0.05,
-        instructions: 3_100.0,
+        instructions: 2_960.0,
     },
     Budget {
         name: "rdma-1",
@@ -210,7 +206,7 @@ fn make_calls(budget: &Budget, count: u64) -> Result<f64, Failure> {
 }
 
 async fn work(work: Work, stub: &ProbeStub, count: u64) -> Result<(), Status> {
-    let payload = Bytes::from(vec![7; PAYLOAD_LEN]);
+    let payload = shared_payload();
     match work {
         Work::Unary { in_flight } => {
             let share = count / in_flight as u64;
@@ -232,27 +228,4 @@ where
     F: Future<Output = Result<Result<(), Status>, tokio::task::JoinError>>,
 {
     task.await.map_err(|error| Status::internal(error.to_string()))?
-}
-
-async fn unary(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
-    for _ in 0..count {
-        let request = EchoRequest { payload: payload.clone(), tail: Bytes::new() };
-        let reply = stub.echo(request).await?.into_inner();
-        assert_eq!(reply.payload.len(), PAYLOAD_LEN);
-    }
-    Ok(())
-}
-
-async fn chat(stub: &ProbeStub, payload: &Bytes, count: u64) -> Result<(), Status> {
-    let payload = payload.clone();
-    let requests =
-        (0..count).map(move |_| EchoRequest { payload: payload.clone(), tail: Bytes::new() });
-    let mut replies = stub.chat(stream::iter(requests)).await?.into_inner();
-    let mut received = 0;
-    while let Some(reply) = replies.message().await? {
-        assert_eq!(reply.payload.len(), PAYLOAD_LEN);
-        received += 1;
-    }
-    assert_eq!(received, count);
-    Ok(())
 }

@@ -38,18 +38,6 @@ pub struct Measured {
     pub credits_returned: u64,
 }
 
-/// How equal shares are: 1 when all have the same, 1/n when one has all (Jain, Chiu and Hawe,
-/// 1984). Nothing shared is shared alike.
-pub(super) fn jain(shares: impl IntoIterator<Item = f64>) -> f64 {
-    let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
-    for share in shares {
-        count += 1.0;
-        sum += share;
-        squares += share * share;
-    }
-    if squares == 0.0 { 1.0 } else { sum * sum / (count * squares) }
-}
-
 /// The value that so much of `values` does not exceed; zero of none.
 pub(super) fn quantile(values: &mut [u64], part: f64) -> f64 {
     values.sort_unstable();

@@ -26,6 +26,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use crate::fairness::jain;
 pub use forecast::{Forecast, forecast};
 pub use measured::Measured;
 pub use plan::{Mix, Plan, Shape};

@@ -8,10 +8,11 @@ use fastrand::Rng;
 use super::end::Message;
 use super::lane::Lane;
 use super::link::Link;
-use super::measured::{Measured, jain, quantile};
+use super::measured::{Measured, quantile};
 use super::plan::{ACTIVE_LOAD, BATCH, NEWCOMERS, Plan, ROUND_TRIP};
 use super::wire::Wire;
 use crate::credits::RESERVE;
+use crate::fairness::jain;
 use crate::lanes::{Choice, choose};
 use crate::tally::Tally;
 

@@ -1,6 +1,5 @@
 //! A thousand connections in every build; `cargo xtask bench --group scale` has more.
 
-use super::measured::jain;
 use super::*;
 
 fn plan(shape: Shape, greedy_percent: u32, active_percent: u32) -> Plan {
@@ -62,11 +61,4 @@ fn the_same_seed_gives_the_same() {
     let plan = Plan { connections: 300, ..plan(Shape::usual(), 20, 30) };
     assert_eq!(simulate(&plan), simulate(&plan));
     assert_ne!(simulate(&plan), simulate(&Plan { seed: 8, ..plan }));
-}
-
-#[test]
-fn equal_shares_are_fair() {
-    assert_eq!(jain([2.0, 2.0, 2.0]), 1.0);
-    assert_eq!(jain([1.0, 0.0, 0.0, 0.0]), 0.25);
-    assert_eq!(jain([0.0, 0.0]), 1.0);
 }

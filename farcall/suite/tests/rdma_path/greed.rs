@@ -7,6 +7,7 @@ use std::time::Instant;
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use futures::future::try_join_all;
+use rpc_transport_rdma::crowd::jain;
 
 use crate::rig::{Rig, Serving, config, connect, echo, within};
 
@@ -169,11 +170,11 @@ fn judge(server: &Serving, rounds: &[Round]) {
         println!(
             "shares of 8 in a round: {:?}, Jain's index {:.4}",
             round.shares,
-            jain(&round.shares)
+            fairness(&round.shares)
         );
         shares.iter_mut().zip(&round.shares).for_each(|(sum, share)| *sum += share);
     }
-    let fairness = jain(&shares);
+    let fairness = fairness(&shares);
     println!("shares of 8: {shares:?}, Jain's index {fairness:.4}");
     assert!(fairness >= FAIRNESS_MIN, "{shares:?}");
     let lane = server.lane();
@@ -185,10 +186,8 @@ fn judge(server: &Serving, rounds: &[Round]) {
     assert!(over_rdma >= 8 && over_rdma == connections.len(), "{connections:?}");
 }
 
-/// 1 when all shares are the same, and 1 / n when one has everything.
+/// Jain's index of what each client got done.
 #[allow(clippy::cast_precision_loss, reason = "thousands")]
-fn jain(shares: &[u64]) -> f64 {
-    let sum: f64 = shares.iter().map(|share| *share as f64).sum();
-    let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
-    sum * sum / (shares.len() as f64 * squares)
+fn fairness(shares: &[u64]) -> f64 {
+    jain(shares.iter().map(|share| *share as f64))
 }
