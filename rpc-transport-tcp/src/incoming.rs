@@ -11,6 +11,7 @@ use rpc_core::pool::{Pool, PoolBuffer};
 use rpc_core::transport::Admission;
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
+use crate::read_buffer::ReadBuffer;
 use crate::receipts::Receipts;
 use crate::record::{
     FRAME_LEN_LEN, RECEIPT_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
@@ -62,25 +63,19 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pool: Pool,
-    buffer: Option<PoolBuffer>,
-    start: usize,
-    end: usize,
+    buffer: ReadBuffer,
     state: State,
     transfers: HashMap<u32, Transfer>,
-    copied_bytes: u64,
     pub(crate) receipts: Receipts,
 }
 
 impl Incoming {
     pub(crate) fn new(pool: Pool) -> Self {
         Self {
+            buffer: ReadBuffer::new(pool.clone(), BUFFER_LEN),
             pool,
-            buffer: None,
-            start: 0,
-            end: 0,
             state: State::Header,
             transfers: HashMap::new(),
-            copied_bytes: 0,
             receipts: Receipts::default(),
         }
     }
@@ -89,7 +84,7 @@ impl Incoming {
     pub(crate) fn spare(&mut self) -> [&mut [u8]; 2] {
         // The next record is most likely a piece too. Its header decides.
         let is_between_pieces = matches!(self.state, State::Header)
-            && self.buffered().len() < RECORD_HEADER_LEN
+            && self.buffer.bytes().len() < RECORD_HEADER_LEN
             && !self.transfers.is_empty();
         let direct: &mut [u8] = match self.state {
             State::Piece { transfer, left } => match self.transfers.get_mut(&transfer) {
@@ -101,15 +96,9 @@ impl Incoming {
             },
             _ => &mut [],
         };
-        let buffer = self.buffer.get_or_insert_with(|| self.pool.take(BUFFER_LEN));
-        if self.start > 0 {
-            buffer.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-        }
         let reads_ahead = !direct.is_empty() || is_between_pieces;
-        let end = if reads_ahead { self.end + AHEAD_LEN } else { BUFFER_LEN };
-        [direct, &mut buffer[self.end..end.min(BUFFER_LEN)]]
+        let len_max = if reads_ahead { AHEAD_LEN } else { BUFFER_LEN };
+        [direct, self.buffer.room(len_max)]
     }
 
     /// Takes note that `len` bytes were read into the spare memory.
@@ -123,21 +112,17 @@ impl Incoming {
             self.receipts.add(direct);
             len -= direct;
         }
-        self.end += len;
+        self.buffer.filled(len);
     }
 
-    /// Gives the buffer back while nothing is in it, so that an idle connection holds none.
+    /// Gives memory back while nothing is in it, so that an idle connection has none.
     pub(crate) fn rest(&mut self) {
-        if self.start == self.end {
-            self.buffer = None;
-            self.start = 0;
-            self.end = 0;
-        }
+        self.buffer.rest();
     }
 
     /// Whether the stream may end here.
     pub(crate) fn is_between_frames(&self) -> bool {
-        matches!(self.state, State::Header) && self.start == self.end && self.transfers.is_empty()
+        matches!(self.state, State::Header) && self.buffer.is_empty() && self.transfers.is_empty()
     }
 
     /// Whether large frames are in the making.
@@ -147,7 +132,7 @@ impl Incoming {
 
     /// The bytes that were copied since this was asked last.
     pub(crate) fn take_copied_bytes(&mut self) -> u64 {
-        std::mem::take(&mut self.copied_bytes)
+        self.buffer.take_copied_bytes()
     }
 
     /// The next event; `None` when more has to be read.
@@ -203,19 +188,16 @@ impl Incoming {
     }
 
     fn whole(&mut self, header: RecordHeader) -> Option<Event> {
-        if self.buffered().len() < RECORD_HEADER_LEN + header.len {
+        if self.buffer.bytes().len() < RECORD_HEADER_LEN + header.len {
             return None;
         }
-        self.start += RECORD_HEADER_LEN;
-        let frame = self.pool.copy(&self.buffered()[..header.len]);
-        self.start += header.len;
-        self.copied_bytes += header.len as u64;
-        Some(Event::Frame { frame, large: false })
+        self.buffer.skip(RECORD_HEADER_LEN);
+        Some(Event::Frame { frame: self.buffer.take(header.len), large: false })
     }
 
     fn receipt(&mut self) -> Option<Event> {
         let read = self.peek::<RECEIPT_LEN>(RECORD_HEADER_LEN)?;
-        self.start += RECORD_HEADER_LEN + RECEIPT_LEN;
+        self.buffer.skip(RECORD_HEADER_LEN + RECEIPT_LEN);
         Some(Event::Receipt { read: u64::from_le_bytes(read) })
     }
 
@@ -231,7 +213,7 @@ impl Incoming {
             let value = header.transfer.into();
             return Err(ProtocolError::Invalid { what: "transfer of a first piece", value });
         }
-        self.start += RECORD_HEADER_LEN + FRAME_LEN_LEN;
+        self.buffer.skip(RECORD_HEADER_LEN + FRAME_LEN_LEN);
         self.begin_piece(&header, piece_len);
         self.state = State::Admission { transfer: header.transfer, piece_len, len };
         Ok(Some(Event::Announced { prefix, len }))
@@ -247,7 +229,7 @@ impl Incoming {
             }
         };
         check_piece(left, header.len)?;
-        self.start += RECORD_HEADER_LEN;
+        self.buffer.skip(RECORD_HEADER_LEN);
         self.begin_piece(&header, header.len);
         self.state = State::Piece { transfer: header.transfer, left: header.len };
         Ok(())
@@ -261,18 +243,17 @@ impl Incoming {
 
     /// Moves what is buffered of a piece to its frame, and says how much that was.
     fn copy_piece(&mut self, transfer: u32, left: usize) -> usize {
-        let len = left.min(self.end - self.start);
-        let from = self.start..self.start + len;
-        match (self.transfers.get_mut(&transfer), &self.buffer) {
-            (Some(Transfer::Receiving { memory, at }), Some(buffer)) => {
-                memory[*at..*at + len].copy_from_slice(&buffer[from]);
-                *at += len;
-                self.copied_bytes += len as u64;
+        let len = left.min(self.buffer.bytes().len());
+        match self.transfers.get_mut(&transfer) {
+            Some(Transfer::Receiving { memory, at }) => {
+                *at += self.buffer.copy_to(&mut memory[*at..*at + len]);
             }
-            (Some(Transfer::Discarding { left }), _) => *left -= len as u64,
-            _ => {}
+            Some(Transfer::Discarding { left }) => {
+                *left -= len as u64;
+                self.buffer.skip(len);
+            }
+            None => {}
         }
-        self.start += len;
         self.receipts.add(len);
         len
     }
@@ -294,12 +275,8 @@ impl Incoming {
         }
     }
 
-    fn buffered(&self) -> &[u8] {
-        self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.start..self.end])
-    }
-
     fn peek<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
-        self.buffered().get(at..)?.first_chunk().copied()
+        self.buffer.bytes().get(at..)?.first_chunk().copied()
     }
 }
 
@@ -385,6 +362,23 @@ mod tests {
             assert_eq!(firsts, [(2, 40), (1, 100_000), (3, 70_000)], "step {step}");
             assert!(frames.iter().all(|frame| frame.iter().all(|byte| *byte == frame[0])));
         }
+    }
+
+    #[test]
+    fn frames_of_any_length_come_whole_and_few_bytes_of_long_ones_are_copied() {
+        let lens = [40, 26_000, 16_384, 16_383, 65_536, 26_000, 32, 26_000, 40_000, 26_000];
+        let sent: Vec<_> = (1u8..).zip(lens).map(|(byte, len)| vec![byte; len]).collect();
+        let records: Vec<_> =
+            sent.iter().map(|frame| record(RecordKind::Whole, 0, None, frame)).collect();
+        let together = records.concat();
+        for step in [1, 1000, 30_000, 1 << 20] {
+            let steps: Vec<_> = together.chunks(step).collect();
+            let (frames, _) = feed_counted(&steps, true).unwrap();
+            assert_eq!(frames, sent, "step {step}");
+        }
+        let one_by_one: Vec<_> = records.iter().map(|record| &record[..]).collect();
+        let (frames, copied_bytes) = feed_counted(&one_by_one, true).unwrap();
+        assert_eq!((frames, copied_bytes), (sent.into_iter().map(Bytes::from).collect(), 16_455));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod incoming;
 mod outgoing;
 mod piece_len;
 mod queue;
+mod read_buffer;
 mod reading;
 mod receipts;
 mod record;

@@ -1,0 +1,207 @@
+//! What has been read from a socket and not been taken yet.
+//!
+//! A short frame is copied out, so that whoever keeps it keeps no more memory than it needs. A long
+//! one aliases the memory that it was read into; the buffer leaves that to its frames then, and
+//! takes other memory for the next read, to which only what was not taken is copied.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use rpc_core::pool::{Pool, PoolBuffer};
+
+/// Frames of this length and more alias what was read: of a buffer that takes 64 KiB, whoever
+/// keeps one of them keeps at most four times what it needs.
+const ALIASED_LEN_MIN: usize = 16 << 10;
+
+/// Memory for reads.
+#[derive(Debug)]
+enum Memory {
+    /// Nobody else's, so that it can be read to.
+    Own(PoolBuffer),
+    /// Frames alias it.
+    Left(Bytes),
+}
+
+/// A buffer between a socket and frames, which has memory while something is in it.
+#[derive(Debug)]
+pub(crate) struct ReadBuffer {
+    pool: Pool,
+    capacity: usize,
+    memory: Option<Memory>,
+    /// Where in the memory that lies which was read and not taken.
+    unread: Range<usize>,
+    copied_bytes: u64,
+}
+
+impl ReadBuffer {
+    /// A buffer that holds at most `capacity` bytes.
+    pub(crate) fn new(pool: Pool, capacity: usize) -> Self {
+        Self { pool, capacity, memory: None, unread: 0..0, copied_bytes: 0 }
+    }
+
+    /// What is there to be taken.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.memory {
+            Some(Memory::Own(buffer)) => &buffer[self.unread.clone()],
+            Some(Memory::Left(bytes)) => &bytes[self.unread.clone()],
+            None => &[],
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unread.is_empty()
+    }
+
+    /// Where to read to: at most `len_max` bytes, behind what is there.
+    pub(crate) fn room(&mut self, len_max: usize) -> &mut [u8] {
+        let len = self.unread.len();
+        match &mut self.memory {
+            Some(Memory::Own(buffer)) if self.unread.start > 0 => {
+                buffer.copy_within(self.unread.clone(), 0);
+            }
+            Some(Memory::Own(_)) => {}
+            memory => {
+                let mut buffer = self.pool.take(self.capacity);
+                if let Some(Memory::Left(bytes)) = memory {
+                    buffer[..len].copy_from_slice(&bytes[self.unread.clone()]);
+                    self.copied_bytes += len as u64;
+                }
+                *memory = Some(Memory::Own(buffer));
+            }
+        }
+        self.unread = 0..len;
+        let end = self.capacity.min(len.saturating_add(len_max));
+        match &mut self.memory {
+            Some(Memory::Own(buffer)) => &mut buffer[len..end],
+            _ => &mut [],
+        }
+    }
+
+    /// Takes note that `len` bytes were read to where there was room.
+    pub(crate) fn filled(&mut self, len: usize) {
+        self.unread.end += len;
+    }
+
+    /// Drops the first `len` bytes of what is there.
+    pub(crate) fn skip(&mut self, len: usize) {
+        self.unread.start += len;
+    }
+
+    /// Takes the first `len` bytes of what is there as a frame.
+    pub(crate) fn take(&mut self, len: usize) -> Bytes {
+        let frame = if len < ALIASED_LEN_MIN {
+            self.copied_bytes += len as u64;
+            self.pool.copy(&self.bytes()[..len])
+        } else {
+            let bytes = match self.memory.take() {
+                Some(Memory::Own(buffer)) => buffer.freeze(),
+                Some(Memory::Left(bytes)) => bytes,
+                None => Bytes::new(),
+            };
+            let frame = bytes.slice(self.unread.start..self.unread.start + len);
+            self.memory = Some(Memory::Left(bytes));
+            frame
+        };
+        self.skip(len);
+        frame
+    }
+
+    /// Copies as much as there is, and fits, to `to`, and says how much that was.
+    pub(crate) fn copy_to(&mut self, to: &mut [u8]) -> usize {
+        let len = to.len().min(self.unread.len());
+        to[..len].copy_from_slice(&self.bytes()[..len]);
+        self.copied_bytes += len as u64;
+        self.skip(len);
+        len
+    }
+
+    /// Gives the memory back while nothing is in it, so that an idle connection has none.
+    pub(crate) fn rest(&mut self) {
+        if self.is_empty() {
+            self.memory = None;
+            self.unread = 0..0;
+        }
+    }
+
+    /// The bytes that were copied out, or to other memory, since this was asked last.
+    pub(crate) fn take_copied_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.copied_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: usize = 64 << 10;
+
+    fn buffer_of(bytes: &[u8]) -> ReadBuffer {
+        let mut buffer = ReadBuffer::new(Pool::new(1 << 20), CAPACITY);
+        read(&mut buffer, bytes);
+        buffer
+    }
+
+    fn read(buffer: &mut ReadBuffer, bytes: &[u8]) {
+        buffer.room(bytes.len()).copy_from_slice(bytes);
+        buffer.filled(bytes.len());
+    }
+
+    /// Bytes that are all different within 64 KiB.
+    fn numbered(len: usize) -> Vec<u8> {
+        (0..u16::MAX).flat_map(u16::to_le_bytes).take(len).collect()
+    }
+
+    #[test]
+    fn long_frames_alias_what_was_read_and_only_the_rest_is_copied() {
+        let read_first = numbered(60_000);
+        let mut buffer = buffer_of(&read_first);
+        let address = buffer.bytes().as_ptr();
+        let frames = [buffer.take(20_000), buffer.take(100), buffer.take(30_000)];
+        assert_eq!(frames[0].as_ptr(), address);
+        assert_eq!(frames[2].as_ptr(), address.wrapping_add(20_100));
+        assert_eq!(buffer.take_copied_bytes(), 100);
+        read(&mut buffer, &[9; 10]);
+        assert_eq!(buffer.take_copied_bytes(), 9_900);
+        assert_eq!(*buffer.bytes(), [&read_first[50_100..], &[9; 10]].concat());
+        // What is read further touches none of them.
+        assert_eq!(frames.concat(), read_first[..50_100]);
+    }
+
+    #[test]
+    fn short_frames_are_copied_and_leave_the_memory_to_the_buffer() {
+        let mut buffer = buffer_of(&numbered(20_000));
+        let address = buffer.bytes().as_ptr();
+        let frame = buffer.take(ALIASED_LEN_MIN - 1);
+        assert_ne!(frame.as_ptr(), address);
+        assert_eq!(frame, numbered(ALIASED_LEN_MIN - 1));
+        read(&mut buffer, &[1]);
+        assert_eq!(buffer.bytes().as_ptr(), address);
+        assert_eq!(buffer.bytes().len(), 20_000 - ALIASED_LEN_MIN + 2);
+    }
+
+    #[test]
+    fn memory_comes_back_with_the_last_frame() {
+        let pool = Pool::new(1 << 20);
+        let mut buffer = ReadBuffer::new(pool.clone(), CAPACITY);
+        read(&mut buffer, &numbered(20_000));
+        let address = buffer.bytes().as_ptr();
+        let frame = buffer.take(20_000);
+        buffer.rest();
+        assert_ne!(pool.take(CAPACITY).as_ptr(), address);
+        drop(frame);
+        let again = [pool.take(CAPACITY), pool.take(CAPACITY)];
+        assert!(again.iter().any(|buffer| buffer.as_ptr() == address));
+    }
+
+    #[test]
+    fn there_is_room_for_its_capacity() {
+        let mut buffer = buffer_of(&numbered(CAPACITY - 5));
+        assert_eq!(buffer.room(usize::MAX).len(), 5);
+        assert_eq!(buffer.room(3).len(), 3);
+        drop(buffer.take(20_000));
+        assert_eq!(buffer.room(usize::MAX).len(), 20_005);
+        buffer.skip(CAPACITY - 20_005);
+        assert_eq!(buffer.room(usize::MAX).len(), CAPACITY);
+        assert!(buffer.is_empty());
+    }
+}
