@@ -59,12 +59,13 @@ mod tests {
         assert!(!has_listener("", 1));
     }
 
-    #[test]
-    fn a_listener_of_this_process_is_seen() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+    #[tokio::test]
+    async fn a_listener_of_this_process_is_seen() {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        assert!(!is_listening(port), "the port is taken, and nobody listens yet");
+        let _listener = socket.listen(1).unwrap();
         wait(port, "this test").unwrap();
-        drop(listener);
-        assert!(!is_listening(port));
     }
 }
