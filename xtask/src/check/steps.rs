@@ -87,13 +87,13 @@ impl Runner {
                 let arguments = [&["doc", "--no-deps"], WORKSPACE].concat();
                 self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
             }
-            Step::Unit => self.cargo(step, &[&["test"], WORKSPACE].concat(), &[]),
+            Step::Unit => self.cargo(step, &[TEST, WORKSPACE].concat(), &[]),
             Step::Budgets => self.cargo(step, BUDGETS, &[]),
             Step::Sim => {
                 let lints = ["--", "-D", "warnings"];
                 let arguments = [&["clippy", "--all-targets"], SIMULATED, &lints].concat();
                 self.cargo(step, &arguments, &[])?;
-                self.cargo(step, &[&["test"], SIMULATED].concat(), &[])
+                self.cargo(step, &[TEST, SIMULATED].concat(), &[])
             }
             Step::Miri => miri(step),
             Step::Peers => {
@@ -186,6 +186,9 @@ impl Runner {
 
 /// The peers of the benchmark, which are a workspace of their own.
 const PEERS: &[&str] = &["--manifest-path", bench::PEERS];
+
+/// All of them, so that one failure does not hide the others.
+const TEST: &[&str] = &["test", "--no-fail-fast"];
 
 const WORKSPACE: &[&str] = &["--workspace", "--all-features"];
 
