@@ -56,7 +56,8 @@ impl Config {
         self
     }
 
-    /// The same rules with this bound on a handshake; 10 s by default.
+    /// The same rules with this bound on a handshake; 10 s by default. A dead RDMA path is found
+    /// out within 3 s of it, so that `auto://` falls back to TCP in no less than that.
     #[must_use]
     pub fn with_handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;

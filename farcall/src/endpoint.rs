@@ -43,7 +43,8 @@ enum Listener {
     Inproc(InprocListener),
 }
 
-/// Listens on `address` under the default rules.
+/// Listens on `address` under the default rules. A server at an `rdma://` address takes clients
+/// that stay on TCP, too: which path is required is the client's decision.
 ///
 /// # Errors
 ///
@@ -111,7 +112,8 @@ impl Endpoint {
     }
 
     /// Gives a server the rules under which this endpoint was bound, and the paths that its
-    /// address allows.
+    /// address allows. Limits, the bound on handshakes and keepalive take the place of those that
+    /// the builder has; they are set by [`bind_with`]'s `Config`.
     #[must_use]
     pub fn configure(&self, builder: ServerBuilder) -> ServerBuilder {
         let builder = builder

@@ -17,16 +17,22 @@ pub(crate) fn ping<T: Transport>(transport: &T, number: u64) {
     send(transport, FrameKind::Ping, number);
 }
 
-/// Answers a ping of the peer, unless an answer is waiting to be sent already.
-pub(crate) fn answer<T: Transport>(
+/// Whether a ping of the peer is to be answered: not while an answer is waiting to be sent.
+///
+/// # Errors
+///
+/// When there are too many.
+pub(crate) fn handle_ping<T: Transport>(
     transport: &T,
     pinged: &mut Pinged,
-    ping: &FrameHeader,
-) -> Result<(), ProtocolError> {
-    if pinged.handle_ping(Instant::now().into_std(), traffic(transport))? {
-        send(transport, FrameKind::Pong, ping.argument);
-    }
-    Ok(())
+) -> Result<bool, ProtocolError> {
+    pinged.handle_ping(Instant::now().into_std(), traffic(transport))
+}
+
+/// Answers a ping. Nothing may be locked that its sessions' methods lock: what the transport lets
+/// go of while it sends may be the application's, whose destructor may ask for the connection.
+pub(crate) fn answer<T: Transport>(transport: &T, ping: &FrameHeader) {
+    send(transport, FrameKind::Pong, ping.argument);
 }
 
 fn send<T: Transport>(transport: &T, kind: FrameKind, number: u64) {

@@ -116,6 +116,17 @@ pub(crate) fn cut_short(reason: &CloseReason) -> Status {
     ))
 }
 
+/// The requests of a call that its client has given up. Not a cancel: tonic's `Streaming` makes an
+/// orderly end of one, and whoever reads must not take what there is for all.
+pub(crate) fn given_up() -> Status {
+    Status::aborted("the client has given up the call")
+}
+
+/// The requests of a call that has its answer.
+pub(crate) fn answered() -> Status {
+    Status::aborted("the call has ended: its answer was sent")
+}
+
 /// A call whose deadline has passed.
 pub(crate) fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("the call's deadline has passed")

@@ -9,8 +9,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use rpc_core::pool::{Pool, PoolBuffer};
 
-/// Frames of this length and more alias what was read: of a buffer that takes 64 KiB, whoever
-/// keeps one of them keeps at most four times what it needs.
+/// Frames of this length and more alias what was read: of the 64 KiB and a header that a buffer is
+/// written to, whoever keeps one of them keeps about four times what it needs at most.
 const ALIASED_LEN_MIN: usize = 16 << 10;
 
 /// Memory for reads.
@@ -87,7 +87,7 @@ impl ReadBuffer {
         self.unread.start += len;
     }
 
-    /// Takes the first `len` bytes of what is there as a frame.
+    /// Takes the first `len` bytes as a frame: so many are there.
     pub(crate) fn take(&mut self, len: usize) -> Bytes {
         let frame = if len < ALIASED_LEN_MIN {
             self.copied_bytes += len as u64;

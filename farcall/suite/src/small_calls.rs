@@ -8,7 +8,7 @@ use crate::proto::EchoRequest;
 use crate::proto::probe_rpc::ProbeStub;
 
 /// Bytes in each message.
-pub const PAYLOAD_LEN: usize = 64;
+const PAYLOAD_LEN: usize = 64;
 
 /// What to send, whose memory all of them share.
 #[must_use]

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use farcall::{Code, Config, Status};
 use farcall_suite::payload;
-use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeStub, SERVICE};
+use farcall_suite::proto::{DownloadRequest, EchoRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_bytes, record};
 use rpc_core::wire::FrameKind;
 use tokio::net::TcpListener;
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// What a handshake with a server may take that says nothing.
+const SILENCE: Duration = Duration::from_millis(500);
 const WHOLE: u8 = 1;
 
 /// What the server says.
@@ -43,15 +45,20 @@ async fn serve(listener: TcpListener, answer: Answer) -> std::io::Result<()> {
 
 /// Calls a server that answers so, and gives the call's status.
 async fn call(answer: Answer) -> Status {
+    status_of(answer, async |stub| stub.echo(EchoRequest::default()).await.err()).await
+}
+
+/// The status of a call of a server that answers so.
+async fn status_of(answer: Answer, call: impl AsyncFnOnce(ProbeStub) -> Option<Status>) -> Status {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback can be listened on");
     let address = format!("tcp://{}", listener.local_addr().expect("it has an address"));
+    let handshake = if matches!(answer, Answer::Silence) { SILENCE } else { LIMIT };
+    let config = Config::default().with_handshake_timeout(handshake);
     let server = tokio::spawn(serve(listener, answer));
-    let config = Config::default().with_handshake_timeout(Duration::from_millis(500));
     let address = address.parse().expect("the address is one");
     let stub = ProbeStub::new(farcall::channel(address, &config));
-    let called = tokio::time::timeout(LIMIT, stub.echo(EchoRequest::default())).await;
-    let status = called.expect("the call ends in time").expect_err("the call fails");
-    drop(stub);
+    let called = tokio::time::timeout(2 * LIMIT, call(stub)).await;
+    let status = called.expect("the call ends in time").expect("the call fails");
     let served = tokio::time::timeout(LIMIT, server).await.expect("the client closes in time");
     served.expect("the server does not panic").expect("the server saw a good client");
     status
@@ -119,4 +126,23 @@ async fn a_status_code_that_means_nothing() {
     let answer = record(WHOLE, 0, &frame(FrameKind::Response, FIRST_CALL, 999, b""));
     let status = call(Answer::AfterRequest(answer)).await;
     check(&status, Code::Internal, "status code holds 999");
+}
+
+/// The two sides have different editions of the `.proto`: no reason to end the connection.
+#[tokio::test]
+async fn a_stream_instead_of_one_message() {
+    for kind in [FrameKind::Headers, FrameKind::Messages] {
+        let answer = record(WHOLE, 0, &frame(kind, FIRST_CALL, 0, b""));
+        let status = call(Answer::AfterRequest(answer)).await;
+        check(&status, Code::Internal, "a stream where one message is needed");
+    }
+}
+
+#[tokio::test]
+async fn one_message_instead_of_a_stream() {
+    let answer = record(WHOLE, 0, &frame(FrameKind::Response, FIRST_CALL, 0, b"abc"));
+    let status = status_of(Answer::AfterRequest(answer), async |stub| {
+        stub.download(DownloadRequest::default()).await.err()
+    });
+    check(&status.await, Code::Internal, "one message where a stream is needed");
 }

@@ -54,7 +54,12 @@ impl<T: Transport> Handler for Session<T> {
                 }
                 Ok(())
             }
-            FrameKind::Ping => liveness::answer(&self.transport, &mut self.state().pinged, &header),
+            FrameKind::Ping => {
+                if liveness::handle_ping(&self.transport, &mut self.state().pinged)? {
+                    liveness::answer(&self.transport, &header);
+                }
+                Ok(())
+            }
             // That it came in is all that it says.
             FrameKind::Pong => Ok(()),
             FrameKind::GoAway => {
@@ -124,7 +129,9 @@ impl<T: Transport> Session<T> {
         let refused = refusal::check_incoming("response", header, "client's", &self.limits);
         let (block, message) = take_apart(header, frame);
         if let Some(inbound) = inbound {
-            if let Err(status) = refused {
+            let words = "the server answers with one message where a stream is needed";
+            let fits = if message.is_empty() { Ok(()) } else { Err(Status::internal(words)) };
+            if let Err(status) = refused.and(fits) {
                 self.end(header, status);
                 return Ok(());
             }
@@ -150,9 +157,15 @@ impl<T: Transport> Session<T> {
             state.receiving.arrived(header.frame_key(), frame.len())?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 None => return Ok(()),
-                Some(Route::Stream(inbound)) => inbound.clone(),
-                Some(Route::Reply(_)) => return Err(unexpected(header.kind)),
+                Some(Route::Stream(inbound)) => Some(inbound.clone()),
+                Some(Route::Reply(_)) => None,
             }
+        };
+        let Some(inbound) = inbound else {
+            // The two sides have different editions of the `.proto`, which is this call's affair.
+            let words = "the server answers with a stream where one message is needed";
+            self.end(header, Status::internal(words));
+            return Ok(());
         };
         if let Err(status) = refusal::check_incoming("response", header, "client's", &self.limits) {
             self.end(header, status);

@@ -60,8 +60,8 @@ impl ServerCall {
         F: FnOnce(Request<Req>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
-        let Self { head, message, running, responder, .. } = self;
-        let request = match decode(head, message, &running) {
+        let Self { head, message, running, responder, streams } = self;
+        let request = match decode(head, message, &streams, &running) {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
         };
@@ -78,7 +78,7 @@ impl ServerCall {
         Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
     {
         let Self { head, message, running, responder, streams } = self;
-        let request = match decode(head, message, &running) {
+        let request = match decode(head, message, &streams, &running) {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
         };
@@ -241,8 +241,12 @@ impl Drop for ResponseWriter {
 fn decode<Req: Message + Default>(
     head: Head,
     message: Bytes,
+    streams: &CallStreams,
     running: &Running,
 ) -> Result<Request<Req>, Status> {
+    if streams.inbound.is_some() {
+        return Err(Status::internal("the client sent a stream where one message is needed"));
+    }
     let (metadata, extensions) = head.decode(running)?;
     let message = Req::decode(message).map_err(|error| undecodable("message", &error))?;
     Ok(Request::from_parts(metadata, extensions, message))

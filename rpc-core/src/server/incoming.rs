@@ -12,7 +12,7 @@ use super::call::CallStreams;
 use super::context::Running;
 use super::head::Head;
 use super::reply::{Responder, Standing};
-use super::session::{ServerSession, State};
+use super::session::{ServerSession, State, end_requests};
 use crate::calls::server::Start;
 use crate::calls::window::Counts;
 use crate::frames::take_apart;
@@ -51,15 +51,21 @@ impl<T: Transport> Handler for ServerSession<T> {
                 Ok(())
             }
             FrameKind::Cancel => {
-                let running = self.state().cancel(header.call);
+                let (running, streams) = self.state().cancel(header.call);
                 if let Some(running) = running {
                     running.abort();
                 }
+                end_requests(streams, refusal::given_up);
                 self.transport.abandon(header.call);
                 self.idle.notify_waiters();
                 Ok(())
             }
-            FrameKind::Ping => liveness::answer(&self.transport, &mut self.state().pinged, &header),
+            FrameKind::Ping => {
+                if liveness::handle_ping(&self.transport, &mut self.state().pinged)? {
+                    liveness::answer(&self.transport, &header);
+                }
+                Ok(())
+            }
             // That it came in is all that it says.
             FrameKind::Pong => Ok(()),
             kind @ (FrameKind::Response | FrameKind::Headers | FrameKind::GoAway) => {
@@ -81,10 +87,14 @@ impl<T: Transport> Handler for ServerSession<T> {
             return Ok(());
         }
         let Some(this) = self.this.upgrade() else { return Ok(()) };
-        let status = refusal::withheld(reason);
         match header.kind {
-            FrameKind::Request => self.refuse(this, header.call, status),
+            FrameKind::Request => self.refuse(this, header.call, refusal::withheld(reason)),
             _ => {
+                // tonic takes a cancel that it reads from a body for the end of the requests.
+                let status = match reason {
+                    Withheld::GivenUp => refusal::given_up(),
+                    reason => refusal::withheld(reason),
+                };
                 self.fail_requests(header.call, status);
                 Ok(())
             }
@@ -92,13 +102,15 @@ impl<T: Transport> Handler for ServerSession<T> {
     }
 
     fn handle_closed(&self, reason: CloseReason) {
-        let running = {
+        let (running, streams) = {
             let mut state = self.state();
-            state.streams.clear();
-            state.calls.close()
+            (state.calls.close(), std::mem::take(&mut state.streams))
         };
         for abort in running {
             abort.abort();
+        }
+        for streams in streams.into_values() {
+            end_requests(Some(streams), || refusal::closed(&reason));
         }
         match &reason {
             CloseReason::Protocol(error) => {

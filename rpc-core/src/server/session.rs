@@ -64,15 +64,13 @@ pub(super) struct State {
 
 impl State {
     /// Ends a call because its answer is ready; false when it was given up.
-    fn finish(&mut self, id: u64) -> bool {
-        self.streams.remove(&id);
-        self.calls.finish(id)
+    fn finish(&mut self, id: u64) -> (bool, Option<CallStreams>) {
+        (self.calls.finish(id), self.streams.remove(&id))
     }
 
     /// Ends a call because the client gave it up.
-    pub(super) fn cancel(&mut self, id: u64) -> Option<AbortHandle> {
-        self.streams.remove(&id);
-        self.calls.cancel(id)
+    pub(super) fn cancel(&mut self, id: u64) -> (Option<AbortHandle>, Option<CallStreams>) {
+        (self.calls.cancel(id), self.streams.remove(&id))
     }
 
     /// Forgets a call whose announced request will not come because the client gave it up.
@@ -89,6 +87,14 @@ impl State {
 
     fn is_idle(&self) -> bool {
         self.calls.in_flight_count() == 0 && self.answering_count == 0
+    }
+}
+
+/// Ends the requests of a call that has ended, for whoever still reads them: a task that was given
+/// them by the handler would wait for ever, and keep the session.
+pub(super) fn end_requests(streams: Option<CallStreams>, why: impl FnOnce() -> Status) {
+    if let Some(inbound) = streams.and_then(|streams| streams.inbound) {
+        inbound.fail(why());
     }
 }
 
@@ -129,11 +135,15 @@ impl<T: Transport> ServerSession<T> {
 
     /// Takes the call out of the table because its answer is settled; false when it was given up.
     fn finish(&self, id: u64) -> bool {
-        let mut state = self.state();
-        let in_flight = state.finish(id);
-        if state.is_drained() {
-            self.idle.notify_waiters();
-        }
+        let (in_flight, streams) = {
+            let mut state = self.state();
+            let finished = state.finish(id);
+            if state.is_drained() {
+                self.idle.notify_waiters();
+            }
+            finished
+        };
+        end_requests(streams, refusal::answered);
         in_flight
     }
 
@@ -141,13 +151,13 @@ impl<T: Transport> ServerSession<T> {
     /// client can know the answer and make another; it counts as unsettled until the transport
     /// has the answer, so that draining does not close the link in between.
     fn send_answer(&self, id: u64, frame: Reserved<T>) {
-        {
+        let streams = {
             let mut state = self.state();
-            if !state.finish(id) {
-                return;
-            }
+            let (true, streams) = state.finish(id) else { return };
             state.answering_count += 1;
-        }
+            streams
+        };
+        end_requests(streams, refusal::answered);
         // A connection that has ended meanwhile has nobody to tell.
         let _ = frame.send(&self.transport);
         let mut state = self.state();
@@ -353,6 +363,10 @@ impl<T: fmt::Debug> fmt::Debug for ServerSession<T> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod request_tests;
 
 #[cfg(test)]
 #[path = "session_tests.rs"]

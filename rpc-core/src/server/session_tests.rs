@@ -13,7 +13,7 @@ use crate::wire::{FrameKind, HEADER_LEN};
 /// A transport that asks its session at the moment of sending: at an answer, whether it counts as
 /// drained, and at a control frame, whether it refuses calls.
 #[derive(Debug, Default)]
-struct Curious {
+pub(super) struct Curious {
     session: OnceLock<Weak<ServerSession<Curious>>>,
     was_drained: Mutex<Vec<bool>>,
     was_refusing: Mutex<Vec<bool>>,
@@ -58,8 +58,9 @@ impl Transport for Curious {
     }
 
     fn send_control(&self, _: [u8; HEADER_LEN]) -> Result<(), TransportError> {
-        let is_refusing = self.session().state().draining;
-        self.was_refusing.lock().unwrap().push(is_refusing);
+        let session = self.session();
+        let state = session.state.try_lock().expect("nothing is sent under the session's lock");
+        self.was_refusing.lock().unwrap().push(state.draining);
         Ok(())
     }
 
@@ -73,13 +74,17 @@ impl Transport for Curious {
 }
 
 fn session() -> Arc<ServerSession<Curious>> {
+    serving(Router::default())
+}
+
+pub(super) fn serving(router: Router) -> Arc<ServerSession<Curious>> {
     let setup = ServerSetup {
         limits: Limits::default(),
         peer_limits: Limits::default(),
         addresses: Addresses::default(),
         fallback: None,
         is_upgraded: false,
-        router: Arc::default(),
+        router: Arc::new(router),
         load: Load::new(1),
     };
     let session = ServerSession::new(Curious::default(), setup);
@@ -104,6 +109,15 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
     session.handle_frame(Bytes::copy_from_slice(&request)).unwrap();
     assert_eq!(*session.transport.was_drained.lock().unwrap(), [false]);
     session.drained().now_or_never().expect("nothing is owed any more");
+}
+
+/// What a transport lets go of while it sends may be the application's, and ask for the connection.
+#[tokio::test]
+async fn a_ping_is_answered_without_the_sessions_lock() {
+    let session = session();
+    let ping = FrameHeader::bare(FrameKind::Ping, 0).to_bytes();
+    session.handle_frame(Bytes::copy_from_slice(&ping)).unwrap();
+    assert_eq!(*session.transport.was_refusing.lock().unwrap(), [false]);
 }
 
 /// The header of an announced request whose messages follow as a stream, and its length.

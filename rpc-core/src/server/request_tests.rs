@@ -1,0 +1,157 @@
+//! What becomes of the requests of a call that ends, and of calls of another kind than their
+//! method's.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use tokio::sync::{mpsc, oneshot};
+use tonic::{Code, Request, Response, Streaming};
+
+use super::tests::{Curious, serving};
+use super::*;
+use crate::server::{ServerCall, Service};
+use crate::transport::{Admission, Handler, Withheld};
+use crate::wire::HEADER_LEN;
+use crate::{CallKind, Detach, Idempotency, MethodDescriptor, ServiceDescriptor};
+
+const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
+    let idempotency = Idempotency::Unknown;
+    MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+}
+
+static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
+    name: "test.Readers",
+    methods: &[
+        method("/test.Readers/HandOver", CallKind::ClientStreaming),
+        method("/test.Readers/One", CallKind::Unary),
+    ],
+};
+
+/// What a task saw at the end of the requests that it read.
+type Seen = Result<Option<()>, Status>;
+
+/// Hands the requests of a call to a task, which tells what it saw at their end, and answers when
+/// it is told to.
+#[derive(Debug)]
+struct Readers {
+    seen: mpsc::UnboundedSender<Seen>,
+    answer: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+impl Service for Readers {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &DESCRIPTOR
+    }
+
+    fn call(&self, method: usize, call: ServerCall) -> HandlerFuture {
+        let seen = self.seen.clone();
+        if method == 1 {
+            return call.unary(async move |_: Request<()>| {
+                let _ = seen.send(Ok(Some(())));
+                Ok(Response::new(()))
+            });
+        }
+        let answer = self.answer.lock().unwrap().take().unwrap();
+        call.client_streaming(async move |request: Request<Streaming<()>>| {
+            let mut requests = request.into_inner();
+            tokio::spawn(async move { seen.send(requests.message().await) });
+            let _ = answer.await;
+            Ok(Response::new(()))
+        })
+    }
+}
+
+struct Rig {
+    session: Arc<ServerSession<Curious>>,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    answer: Option<oneshot::Sender<()>>,
+}
+
+impl Rig {
+    /// A session with a call of that method, whose requests are a stream.
+    async fn with_call_of(method: u16) -> Self {
+        let ((seen, seen_there), (answer, answer_there)) =
+            (mpsc::unbounded_channel(), oneshot::channel());
+        let mut router = Router::default();
+        router.add(Arc::new(Readers { seen, answer: Mutex::new(Some(answer_there)) }));
+        let rig = Self { session: serving(router), seen: seen_there, answer: Some(answer) };
+        let mut request = FrameHeader::bare(FrameKind::Request, 1);
+        request.is_streaming = true;
+        request.selector = method;
+        rig.receive(&request);
+        // The handler's task and the reader's come to where they wait.
+        tokio::task::yield_now().await;
+        rig
+    }
+
+    fn receive(&self, header: &FrameHeader) {
+        self.session.handle_frame(Bytes::copy_from_slice(&header.to_bytes())).unwrap();
+    }
+
+    async fn seen(&mut self) -> Seen {
+        let seen = tokio::time::timeout(Duration::from_secs(10), self.seen.recv());
+        seen.await.expect("the reader is told").unwrap()
+    }
+
+    /// What the reader saw, and that it has left nothing behind.
+    async fn end(&mut self) -> Seen {
+        let seen = self.seen().await;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(Arc::strong_count(&self.session), 1, "neither task is left");
+        assert_eq!(self.session.state().streams.len(), 0);
+        seen
+    }
+}
+
+#[tokio::test]
+async fn whoever_reads_requests_is_told_when_the_call_is_given_up() {
+    let mut rig = Rig::with_call_of(0).await;
+    assert!(rig.seen.recv().now_or_never().is_none(), "it waits");
+    rig.receive(&FrameHeader::bare(FrameKind::Cancel, 1));
+    assert_eq!(rig.end().await.unwrap_err().code(), Code::Aborted);
+}
+
+#[tokio::test]
+async fn whoever_reads_requests_is_told_when_the_call_is_answered() {
+    let mut rig = Rig::with_call_of(0).await;
+    rig.answer.take().unwrap().send(()).unwrap();
+    assert_eq!(rig.end().await.unwrap_err().code(), Code::Aborted);
+}
+
+#[tokio::test]
+async fn whoever_reads_requests_is_told_when_the_connection_ends() {
+    let mut rig = Rig::with_call_of(0).await;
+    rig.session.handle_closed(CloseReason::Peer);
+    assert_eq!(rig.end().await.unwrap_err().code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn requests_that_have_all_come_end_as_they_did() {
+    let mut rig = Rig::with_call_of(0).await;
+    rig.receive(&FrameHeader::bare(FrameKind::HalfClose, 1));
+    rig.receive(&FrameHeader::bare(FrameKind::Cancel, 1));
+    assert_eq!(rig.end().await.unwrap(), None);
+}
+
+/// A message that its client takes back comes before the word that the call is given up.
+#[tokio::test]
+async fn a_message_that_is_taken_back_is_no_end_of_the_requests() {
+    let mut rig = Rig::with_call_of(0).await;
+    let mut messages = FrameHeader::bare(FrameKind::Messages, 1);
+    messages.message_len = 100_000;
+    let prefix: [u8; HEADER_LEN] = messages.to_bytes();
+    let admission = rig.session.handle_announced(&prefix, messages.frame_len()).unwrap();
+    assert_eq!(admission, Admission::Accept { deadline: None });
+    rig.session.handle_withheld(&prefix, Withheld::GivenUp).unwrap();
+    assert_eq!(rig.seen().await.unwrap_err().code(), Code::Aborted);
+}
+
+#[tokio::test]
+async fn a_stream_to_a_method_that_takes_one_message_does_not_run_it() {
+    let mut rig = Rig::with_call_of(1).await;
+    assert_eq!(rig.session.calls().in_flight, 0, "it is answered");
+    assert!(rig.seen.recv().now_or_never().is_none(), "without its handler");
+}
