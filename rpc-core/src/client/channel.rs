@@ -33,8 +33,9 @@ const STARTS_MAX: u32 = 3;
 /// A cheap handle that makes calls; clones share one connection.
 ///
 /// The connection is made at the first call, and made anew when it has ended: calls in flight
-/// then end with `UNAVAILABLE`, the next one connects. It is closed with the last clone and the
-/// last stream of responses.
+/// then end with `UNAVAILABLE`, the next one connects. Calls that come meanwhile wait for the same
+/// attempt and fail with it, and one whose deadline passes leaves it to the others. It is closed
+/// with the last clone and the last stream of responses.
 ///
 /// A server that shuts down, or has had the connection for long enough, says so: calls in flight
 /// then go on, and the next one connects. A call that crossed the server's word comes back marked
@@ -71,7 +72,7 @@ impl Channel {
     /// Cancelled, nothing is left behind.
     pub async fn connect(connector: impl Connect) -> Result<Self, ConnectError> {
         let channel = Self::new(connector);
-        channel.present.connection().await?;
+        channel.present.connect().await?;
         Ok(channel)
     }
 
@@ -233,7 +234,8 @@ impl Channel {
     /// is inherited.
     pub(super) fn deadline<T>(&self, request: &mut Request<T>) -> Option<Deadline> {
         let explicit = request.extensions().get::<Deadline>().copied();
-        let timeout = take_grpc_timeout(request.metadata_mut()).or(self.timeout);
+        let own = take_grpc_timeout(request.metadata_mut());
+        let timeout = own.or(self.timeout.filter(|_| explicit.is_none()));
         let relative = timeout.map(|timeout| Deadline::after(Instant::now(), timeout));
         explicit.into_iter().chain(relative).chain(Deadline::current()).min()
     }
@@ -364,8 +366,8 @@ fn merge(initial: MetadataMap, trailing: MetadataMap) -> MetadataMap {
     MetadataMap::from_headers(headers)
 }
 
-fn unavailable(error: ConnectError) -> Status {
+fn unavailable(error: Arc<ConnectError>) -> Status {
     let mut status = Status::unavailable(error.to_string());
-    status.set_source(Arc::new(error));
+    status.set_source(error);
     status
 }

@@ -4,13 +4,15 @@
 //! over, and another takes its place that does without: a session never changes its path, so that
 //! none is ever between two. Winning the path back is `win_back`'s business.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::win_back::{Attempt, win_back};
+use super::win_back::{Attempt as WinningBack, win_back};
 use super::{Connect, Connection, PathInfo};
 use crate::calls::breaker::{Breaker, FirstAttempt};
 use crate::calls::replays::Replays;
@@ -21,11 +23,12 @@ use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
 pub(super) struct Present {
     connector: Arc<dyn Connect>,
     connection: Mutex<Option<Arc<dyn Connection>>>,
-    /// Held while connecting, so that many callers make one connection, and so that a channel is
-    /// busy with one handshake at most.
+    /// The attempt to connect that callers wait for, while there is one.
+    attempt: Mutex<Option<Attempt>>,
+    /// Held while connecting, so that a channel is busy with one handshake at most.
     connecting: Arc<tokio::sync::Mutex<()>>,
-    /// How many callers wait for a connection: they go before an attempt to win a path back.
-    waiting: watch::Sender<usize>,
+    /// Whether callers want a connection: they go before an attempt to win a path back.
+    wanting: Arc<watch::Sender<usize>>,
     breaker: Mutex<Breaker>,
     replays: Mutex<Replays>,
     /// The task that tries to win the path back, while there is one.
@@ -41,17 +44,32 @@ impl Drop for Present {
     }
 }
 
-/// Counts a caller that waits for a connection, until it is dropped.
-struct Waiting<'a>(&'a watch::Sender<usize>);
+/// What became of an attempt to connect. All who waited for it get the same.
+type Outcome = Result<Arc<dyn Connection>, Arc<ConnectError>>;
 
-impl<'a> Waiting<'a> {
-    fn new(count: &'a watch::Sender<usize>) -> Self {
+/// An attempt to connect, which runs in a task of its own: the call that asked for it may end
+/// earlier, and the next one is to find it further on. Absent where the runtime or the channel has
+/// ended before it.
+type Attempt = Shared<BoxFuture<'static, Option<Outcome>>>;
+
+/// What an attempt finds to be done.
+enum ToDo {
+    /// Nothing: there is a connection.
+    Take(Arc<dyn Connection>),
+    Connect(Wanted),
+}
+
+/// Says that callers want a connection, until it is dropped.
+struct Wanting(Arc<watch::Sender<usize>>);
+
+impl Wanting {
+    fn new(count: &Arc<watch::Sender<usize>>) -> Self {
         count.send_modify(|count| *count += 1);
-        Self(count)
+        Self(Arc::clone(count))
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Wanting {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
@@ -75,8 +93,9 @@ impl Present {
         };
         Self {
             connection: Mutex::new(None),
+            attempt: Mutex::new(None),
             connecting: Arc::default(),
-            waiting: watch::Sender::new(0),
+            wanting: Arc::new(watch::Sender::new(0)),
             breaker: Mutex::new(Breaker::new(config.backoff, first)),
             replays: Mutex::new(Replays::new(config.replays, now())),
             winning_back: Mutex::new(None),
@@ -89,23 +108,108 @@ impl Present {
         lock(&self.connection).as_ref().filter(|connection| connection.is_open()).map(Arc::clone)
     }
 
-    /// The present connection, or a new one.
+    /// The present connection, or a new one. All who ask while one is being made wait for the same
+    /// attempt, which goes on without them.
     ///
     /// # Errors
     ///
     /// When none can be made.
-    pub(super) async fn connection(self: &Arc<Self>) -> Result<Arc<dyn Connection>, ConnectError> {
-        if let Some(connection) = self.open() {
-            return Ok(connection);
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, the attempt goes on for whoever asks next, as long as the channel lives.
+    pub(super) async fn connection(self: &Arc<Self>) -> Outcome {
+        loop {
+            if let Some(connection) = self.open() {
+                return Ok(connection);
+            }
+            let attempt = self.attempt();
+            let outcome = attempt.clone().await;
+            // Mostly it has done that itself.
+            lock(&self.attempt).take_if(|it| it.ptr_eq(&attempt));
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
         }
-        let _waiting = Waiting::new(&self.waiting);
-        let _alone = self.connecting.lock().await;
-        if let Some(connection) = self.open() {
-            return Ok(connection);
-        }
-        self.bury();
+    }
+
+    /// Makes the first connection, in place.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is left behind.
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<(), ConnectError> {
         let wanted = self.wanted()?;
         let connected = self.connector.connect(wanted).await;
+        self.finish_connecting(wanted, connected).map(drop)
+    }
+
+    /// The attempt that is under way, or a new one.
+    fn attempt(self: &Arc<Self>) -> Attempt {
+        lock(&self.attempt).get_or_insert_with(|| self.spawn_attempt()).clone()
+    }
+
+    fn spawn_attempt(self: &Arc<Self>) -> Attempt {
+        let (this, wanting) = (Arc::downgrade(self), Wanting::new(&self.wanting));
+        let (connector, connecting) = (Arc::clone(&self.connector), Arc::clone(&self.connecting));
+        let task = tokio::spawn(async move {
+            let _wanting = wanting;
+            let _alone = connecting.lock().await;
+            let outcome = Self::make_attempt(&this, &*connector).await?;
+            let attempt = lock(&this.upgrade()?.attempt).take();
+            drop(attempt);
+            Some(outcome.map_err(Arc::new))
+        });
+        let task = AbortOnDropHandle::new(task);
+        let ended = task.map(|joined| match joined {
+            Ok(outcome) => outcome,
+            Err(error) if error.is_panic() => Some(Err(Arc::new(ConnectError::Panicked))),
+            Err(_) => None,
+        });
+        ended.boxed().shared()
+    }
+
+    /// Makes an attempt for a channel, unless that has gone or needs none any more.
+    async fn make_attempt(
+        this: &Weak<Self>,
+        connector: &dyn Connect,
+    ) -> Option<Result<Arc<dyn Connection>, ConnectError>> {
+        let to_do = this.upgrade()?.to_do();
+        let wanted = match to_do {
+            Ok(ToDo::Take(connection)) => return Some(Ok(connection)),
+            Ok(ToDo::Connect(wanted)) => wanted,
+            Err(error) => return Some(Err(error)),
+        };
+        let connected = connector.connect(wanted).await;
+        match (this.upgrade(), connected) {
+            (Some(this), connected) => Some(this.finish_connecting(wanted, connected)),
+            (None, Ok(connection)) => {
+                connection.close();
+                None
+            }
+            (None, Err(_)) => None,
+        }
+    }
+
+    fn to_do(&self) -> Result<ToDo, ConnectError> {
+        // An attempt to win the path back may have made one while this waited for it.
+        if let Some(connection) = self.open() {
+            return Ok(ToDo::Take(connection));
+        }
+        self.bury();
+        self.wanted().map(ToDo::Connect)
+    }
+
+    /// Takes what an attempt has made.
+    fn finish_connecting(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        connected: Result<Arc<dyn Connection>, ConnectError>,
+    ) -> Result<Arc<dyn Connection>, ConnectError> {
         self.learn(wanted, &connected);
         let connection = connected?;
         *lock(&self.connection) = Some(Arc::clone(&connection));
@@ -226,10 +330,10 @@ impl Present {
         let mut task = lock(&self.winning_back);
         let is_running = task.as_ref().is_some_and(|task| !task.is_finished());
         if is_second_best && !is_running {
-            let attempt = Attempt {
+            let attempt = WinningBack {
                 connector: Arc::clone(&self.connector),
                 connecting: Arc::clone(&self.connecting),
-                waiting: self.waiting.subscribe(),
+                wanting: self.wanting.subscribe(),
             };
             let winning_back = win_back(Arc::downgrade(self), attempt);
             *task = Some(AbortOnDropHandle::new(tokio::spawn(winning_back)));
@@ -266,3 +370,7 @@ impl Present {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "present_tests.rs"]
+mod tests;

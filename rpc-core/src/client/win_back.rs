@@ -18,19 +18,19 @@ pub(super) struct Attempt {
     pub(super) connector: Arc<dyn Connect>,
     /// Held by whoever makes a connection.
     pub(super) connecting: Arc<tokio::sync::Mutex<()>>,
-    /// How many callers wait for a connection.
-    pub(super) waiting: watch::Receiver<usize>,
+    /// Whether callers want a connection.
+    pub(super) wanting: watch::Receiver<usize>,
 }
 
 impl Attempt {
     /// Connects over the better path; `None` when a caller needed a connection meanwhile, or the
     /// channel is gone.
     async fn make(&mut self) -> Option<Made> {
-        self.waiting.wait_for(|count| *count == 0).await.ok()?;
+        self.wanting.wait_for(|count| *count == 0).await.ok()?;
         let alone = Arc::clone(&self.connecting).lock_owned().await;
         tokio::select! {
             biased;
-            _ = self.waiting.wait_for(|count| *count > 0) => None,
+            _ = self.wanting.wait_for(|count| *count > 0) => None,
             connected = self.connector.connect(Wanted::Upgraded) => {
                 Some(Made { connected, _alone: alone })
             }

@@ -60,6 +60,9 @@ pub enum ConnectError {
         /// How long until then, in milliseconds.
         wait_ms: u128,
     },
+    /// The code that connects panicked, which is a bug.
+    #[error("the attempt to connect panicked")]
+    Panicked,
     /// The address cannot be used as given.
     #[error("{address}: {reason}")]
     Address {

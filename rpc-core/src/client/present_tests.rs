@@ -1,0 +1,115 @@
+//! Who waits for an attempt to connect, and what becomes of it without them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use super::*;
+use crate::connect::ClientConfig;
+
+/// How long an attempt takes.
+const ATTEMPT: Duration = Duration::from_millis(100);
+
+/// Never connects, and counts how often it has tried, has failed and was given up.
+#[derive(Debug, Clone, Default)]
+struct Failing {
+    config: ClientConfig,
+    begun: Arc<AtomicUsize>,
+    failed: Arc<AtomicUsize>,
+    panics: bool,
+}
+
+impl Failing {
+    fn counts(&self) -> [usize; 2] {
+        [&self.begun, &self.failed].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+impl Connect for Failing {
+    fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+        Box::pin(async {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+            assert!(!self.panics, "as it was told");
+            tokio::time::sleep(ATTEMPT).await;
+            self.failed.fetch_add(1, Ordering::Relaxed);
+            let (address, reason) = ("nowhere".into(), "nobody is there".into());
+            Err(ConnectError::Address { address, reason })
+        })
+    }
+}
+
+fn present(connect: &Failing) -> Arc<Present> {
+    Arc::new(Present::new(connect.clone()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_wait_fail_with_one_attempt() {
+    let connect = Failing::default();
+    let (present, start) = (present(&connect), Instant::now());
+    let outcomes = join_all((0..20).map(|_| present.connection())).await;
+    assert!(outcomes.iter().all(Result::is_err));
+    assert_eq!((start.elapsed(), connect.counts()), (ATTEMPT, [1, 1]));
+    present.connection().await.unwrap_err();
+    assert_eq!(connect.counts(), [2, 2], "whoever asks later has another");
+}
+
+/// Otherwise a server that is further away than deadlines are long is never reached.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_outlives_the_call_that_asked_for_it() {
+    let connect = Failing::default();
+    let present = present(&connect);
+    for _ in 0..8 {
+        // At the first of each two it ends too late.
+        let _ = tokio::time::timeout(ATTEMPT * 3 / 4, present.connection()).await;
+    }
+    let [begun, failed] = connect.counts();
+    assert!(begun == 4 && failed >= 3, "{begun} begun, {failed} of them came to their end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_ends_with_its_channel() {
+    let connect = Failing::default();
+    let present = present(&connect);
+    tokio::time::timeout(ATTEMPT / 2, present.connection()).await.unwrap_err();
+    drop(present);
+    tokio::time::sleep(2 * ATTEMPT).await;
+    assert_eq!(connect.counts(), [1, 0]);
+    assert_eq!(Arc::strong_count(&connect.begun), 1, "nothing is left of it");
+}
+
+#[tokio::test]
+async fn a_panic_costs_one_attempt() {
+    let connect = Failing { panics: true, ..Failing::default() };
+    let present = present(&connect);
+    for _ in 0..2 {
+        let error = present.connection().await.unwrap_err();
+        assert!(matches!(*error, ConnectError::Panicked), "{error}");
+    }
+    assert_eq!(connect.counts(), [2, 0]);
+}
+
+/// A channel may be used on several runtimes, of which one ends while it connects there.
+#[test]
+fn an_attempt_whose_runtime_ends_is_made_on_another() {
+    let connect = Failing::default();
+    let present = present(&connect);
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap()
+    };
+    let first = runtime();
+    first.block_on(async {
+        tokio::time::timeout(ATTEMPT / 10, present.connection()).await.unwrap_err();
+    });
+    drop(first);
+    runtime().block_on(present.connection()).unwrap_err();
+    assert_eq!(connect.counts(), [2, 1]);
+}
