@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::started::Started;
 use crate::stream::{Direction, StreamWriter, pump};
 use crate::wire::FrameKind;
-use crate::{Deadline, MethodDescriptor};
+use crate::{Deadline, MayHaveExecuted, MethodDescriptor};
 
 /// Sends `stream` as the requests of a call. Dropped, it stops where it is.
 pub(super) fn upload<S>(
@@ -30,6 +30,10 @@ where
         let stream = pin!(stream.map(Ok));
         match pump(stream, &outbound, &mut writer, Direction::requests(method)).await {
             Ok(()) => writer.send_control(FrameKind::HalfClose),
+            // It may have found the connection's end before the session did.
+            Err(status) if connection.closed().is_some() => {
+                connection.fail(id, MayHaveExecuted::mark(status));
+            }
             Err(status) => connection.fail(id, status),
         }
     });

@@ -27,8 +27,18 @@ use crate::wire::outcome::Outcome;
 /// A message of no bytes, as gRPC frames it.
 pub(super) const EMPTY_MESSAGE: &[u8] = &[0; 5];
 
-/// Where the body leaves a message for the decoder.
-type Place = Arc<Mutex<Option<Bytes>>>;
+/// Where the body leaves a message for the decoder, or the status of a response that fails on this
+/// side: in trailers it would lose its source, which tells whether the call may have been executed.
+type Place = Arc<Mutex<Option<Result<Bytes, Status>>>>;
+
+/// How far a body has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// The status is given, and trailers that end the stream are not.
+    Failed,
+    Over,
+}
 
 /// What a client does when a response stream is over or given up: drops what keeps the call.
 pub(crate) trait ResponseEnd: Send + 'static {
@@ -44,7 +54,7 @@ pub(crate) struct MessageBody<E> {
     pub(crate) deadline: Option<Pin<Box<Sleep>>>,
     pub(crate) end: Option<E>,
     pub(super) place: Place,
-    is_over: bool,
+    stage: Stage,
 }
 
 impl<E> MessageBody<E> {
@@ -55,13 +65,19 @@ impl<E> MessageBody<E> {
         deadline: Option<Pin<Box<Sleep>>>,
         end: Option<E>,
     ) -> Self {
-        Self { inbound, host, call, deadline, end, place: Place::default(), is_over: false }
+        Self { inbound, host, call, deadline, end, place: Place::default(), stage: Stage::Open }
     }
 }
 
 impl<E: ResponseEnd + Unpin> MessageBody<E> {
+    /// Leaves a message, or a failure, for the decoder, and calls it.
+    fn leave(&self, message: Result<Bytes, Status>) -> Frame<Bytes> {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        Frame::data(Bytes::from_static(EMPTY_MESSAGE))
+    }
+
     fn end(&mut self, end: End) -> Option<Result<Frame<Bytes>, Status>> {
-        self.is_over = true;
+        self.stage = Stage::Over;
         if let Some(mut kept) = self.end.take() {
             kept.complete();
         }
@@ -75,12 +91,13 @@ impl<E: ResponseEnd + Unpin> MessageBody<E> {
     }
 
     fn fail(&mut self, status: Status) -> Option<Result<Frame<Bytes>, Status>> {
-        self.is_over = true;
-        match self.end.take() {
-            Some(_) => Some(failure(&status).map(Frame::trailers)),
-            // Requests have no trailers.
-            None => Some(Err(status)),
+        self.stage = Stage::Over;
+        if self.end.take().is_none() {
+            // `Streaming` gives an error of the body twice, save where it reads requests.
+            return Some(Err(status));
         }
+        self.stage = Stage::Failed;
+        Some(Ok(self.leave(Err(status))))
     }
 }
 
@@ -92,8 +109,13 @@ impl<E: ResponseEnd + Unpin> Body for MessageBody<E> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.is_over {
-            return Poll::Ready(None);
+        match self.stage {
+            Stage::Open => {}
+            Stage::Failed => {
+                self.stage = Stage::Over;
+                return Poll::Ready(Some(Ok(Frame::trailers(success()))));
+            }
+            Stage::Over => return Poll::Ready(None),
         }
         if let Some(deadline) = &mut self.deadline
             && deadline.as_mut().poll(cx).is_ready()
@@ -106,8 +128,7 @@ impl<E: ResponseEnd + Unpin> Body for MessageBody<E> {
                 if let Some(granted) = due {
                     grant(&*self.host, self.call, granted);
                 }
-                *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
-                Some(Ok(Frame::data(Bytes::from_static(EMPTY_MESSAGE))))
+                Some(Ok(self.leave(Ok(message))))
             }
             Next::End(end) => self.end(end),
             Next::Failed(status) => self.fail(status),
@@ -126,9 +147,16 @@ fn trailers(code: u16, block: Bytes) -> Result<HeaderMap, Status> {
     Ok(headers)
 }
 
+/// The trailers of a stream that has nothing more to say.
+pub(super) fn success() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("grpc-status", http::HeaderValue::from_static("0"));
+    headers
+}
+
 /// The trailers of a stream that failed. `Streaming` gives the status in them once and ends, while
 /// it would give an error of the body twice.
-pub(super) fn failure(status: &Status) -> Result<HeaderMap, Status> {
+fn failure(status: &Status) -> Result<HeaderMap, Status> {
     let mut headers = HeaderMap::new();
     status.add_header(&mut headers)?;
     Ok(headers)
@@ -147,7 +175,7 @@ impl<M: Message + Default> Decoder for PlaceDecoder<M> {
     fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
         let message = self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(message) = message else { return Ok(None) };
-        let decoded = M::decode(message).map_err(|error| {
+        let decoded = M::decode(message?).map_err(|error| {
             Status::internal(format!("a message of the stream does not decode: {error}"))
         })?;
         Ok(Some(decoded))
@@ -158,3 +186,7 @@ impl<M: Message + Default> Decoder for PlaceDecoder<M> {
         BufferSettings::new(EMPTY_MESSAGE.len(), EMPTY_MESSAGE.len())
     }
 }
+
+#[cfg(test)]
+#[path = "body_tests.rs"]
+mod tests;

@@ -7,16 +7,16 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::StatusCode;
 use http_body::{Body, Frame};
 use prost::Message;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
 use tonic::{Status, Streaming};
 
-use super::body::{EMPTY_MESSAGE, failure};
+use super::body::{EMPTY_MESSAGE, success};
 
 /// Where the body leaves a message for the decoder, as for what arrives from a peer.
-type Place<M> = Arc<Mutex<Option<M>>>;
+type Place<M> = Arc<Mutex<Option<Result<M, Status>>>>;
 
 /// A stream as a response that arrives.
 pub(crate) fn scripted_response<M: Message + 'static>(
@@ -45,19 +45,16 @@ impl<M: Message> Body for ScriptedBody<M> {
             return Poll::Ready(None);
         }
         let frame = match ready!(self.messages.as_mut().poll_next(cx)) {
-            Some(Ok(message)) => {
+            Some(message) => {
                 *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
-                return Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(EMPTY_MESSAGE)))));
+                Frame::data(Bytes::from_static(EMPTY_MESSAGE))
             }
-            Some(Err(status)) => failure(&status).map(Frame::trailers),
             None => {
-                let mut trailers = HeaderMap::new();
-                trailers.insert("grpc-status", HeaderValue::from_static("0"));
-                Ok(Frame::trailers(trailers))
+                self.is_over = true;
+                Frame::trailers(success())
             }
         };
-        self.is_over = true;
-        Poll::Ready(Some(frame))
+        Poll::Ready(Some(Ok(frame)))
     }
 }
 
@@ -71,7 +68,7 @@ impl<M: Message + 'static> Decoder for ScriptedDecoder<M> {
     type Error = Status;
 
     fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
-        Ok(self.place.lock().unwrap_or_else(PoisonError::into_inner).take())
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).take().transpose()
     }
 
     fn buffer_settings(&self) -> BufferSettings {

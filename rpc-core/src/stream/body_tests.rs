@@ -1,0 +1,66 @@
+//! How a response stream that fails on this side ends for its reader.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tonic::Streaming;
+
+use super::*;
+use crate::frames::Parts;
+use crate::stream::{Item, response_streaming};
+use crate::wire::FrameHeader;
+use crate::{Limits, MayHaveExecuted};
+
+/// Takes grants, which is all that a reader sends.
+#[derive(Debug)]
+struct Host(Limits);
+
+impl StreamHost for Host {
+    fn peer_limits(&self) -> &Limits {
+        &self.0
+    }
+
+    fn batch_len_max(&self) -> usize {
+        0
+    }
+
+    fn try_send(&self, _: &Parts<'_>) -> Result<bool, Status> {
+        Ok(true)
+    }
+
+    fn send<'a>(&'a self, _: Parts<'a>) -> BoxFuture<'a, Result<(), Status>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn send_control(&self, _: FrameHeader) {}
+}
+
+struct Kept;
+
+impl ResponseEnd for Kept {
+    fn complete(&mut self) {}
+}
+
+/// A stream whose first message, an empty one, has arrived.
+fn stream(inbound: &Arc<Inbound>) -> Streaming<()> {
+    let limits = Limits::default();
+    let _ = inbound.insert(0, Item::Messages(Bytes::from_static(&[0; 4]))).unwrap();
+    let host = Arc::new(Host(limits));
+    response_streaming(MessageBody::new(Arc::clone(inbound), host, 1, None, Some(Kept)))
+}
+
+fn next(stream: &mut Streaming<()>) -> Result<Option<()>, Status> {
+    stream.message().now_or_never().expect("it is there")
+}
+
+#[test]
+fn a_stream_that_is_cut_says_so_once_and_keeps_what_marks_its_status() {
+    let inbound = Arc::new(Inbound::new(Limits::default().window()));
+    let mut stream = stream(&inbound);
+    inbound.fail(MayHaveExecuted::mark(Status::unavailable("gone")));
+    assert_eq!(next(&mut stream).unwrap(), Some(()));
+    let status = next(&mut stream).unwrap_err();
+    assert_eq!((status.code(), status.message()), (tonic::Code::Unavailable, "gone"));
+    assert!(MayHaveExecuted::is_said_by(&status));
+    assert_eq!(next(&mut stream).unwrap(), None);
+    assert_eq!(next(&mut stream).unwrap(), None);
+}
