@@ -18,6 +18,10 @@ use crate::connect::{Accepted, Bootstrap, ConnectionInfo, HandshakeError, accept
 /// to spin, short enough not to be noticed once descriptors are free again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long a handshake may go on when its server shuts down: some round trips of a long way. A
+/// socket that says nothing would keep the server for as long as `handshake_timeout`.
+const DRAIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The open connections of a server.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
@@ -141,9 +145,27 @@ async fn next(
 /// One connection, from its handshake to its end.
 async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: CancellationToken) {
     // In memory of its own, which goes with it: an idle connection holds only what follows.
-    let Some(connection) = Box::pin(join(&shared, bootstrap)).await else { return };
+    let handshake = Box::pin(until_drained(join(&shared, bootstrap), &drain));
+    let Some(Some(connection)) = handshake.await else { return };
     let registered = Registered::start(&shared.connections, connection);
     life::live(&*registered.connection, &shared.life, &drain).await;
+}
+
+/// Runs a handshake, which a server that shuts down does not wait for, but for the moment that a
+/// client needs who is in the middle of it, and is told to go elsewhere.
+async fn until_drained<T>(
+    handshake: impl Future<Output = T>,
+    drain: &CancellationToken,
+) -> Option<T> {
+    let late = async {
+        drain.cancelled().await;
+        tokio::time::sleep(DRAIN_HANDSHAKE_TIMEOUT).await;
+    };
+    tokio::select! {
+        biased;
+        joined = handshake => Some(joined),
+        () = late => None,
+    }
 }
 
 /// Makes a connection of a socket; none when its peer does not do its part.
@@ -297,5 +319,15 @@ mod tests {
         let of_one = [NotConnected, ConnectionAborted, ConnectionReset];
         assert_eq!(time_for(of_one.into_iter().cycle().take(1000)).await, Duration::ZERO);
         assert!(time_for([OutOfMemory, OutOfMemory]).await >= 2 * ACCEPT_PAUSE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_shuts_down_waits_for_no_silent_socket() {
+        let (drain, start) = (CancellationToken::new(), Instant::now());
+        let silent = std::future::pending::<()>();
+        let (ended, ()) = tokio::join!(until_drained(silent, &drain), async { drain.cancel() });
+        assert_eq!((ended, start.elapsed()), (None, DRAIN_HANDSHAKE_TIMEOUT));
+        let slow = tokio::time::sleep(DRAIN_HANDSHAKE_TIMEOUT / 2);
+        assert_eq!(until_drained(slow, &drain).await, Some(()), "it is told to go elsewhere");
     }
 }

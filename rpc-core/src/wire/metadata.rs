@@ -13,6 +13,10 @@ use super::ProtocolError;
 
 const ENTRY_LEN: usize = 6;
 
+/// The most entries. The map that tonic keeps them in panics when it cannot grow: beyond 24,576,
+/// and beyond 6,553 if somebody has chosen their names so that they collide.
+const ENTRIES_MAX: usize = 4096;
+
 /// Keys that belong to gRPC over HTTP/2 itself and mean nothing here.
 const RESERVED: [&str; 6] =
     ["te", "content-type", "grpc-message", "grpc-message-type", "grpc-status", "grpc-timeout"];
@@ -21,8 +25,9 @@ const RESERVED: [&str; 6] =
 ///
 /// # Errors
 ///
-/// When an entry's value is longer than its length field can say.
+/// When there are too many entries, or one's value is longer than its length field can say.
 pub fn encode(metadata: &MetadataMap, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    check_count(metadata.len())?;
     for entry in metadata.iter() {
         match entry {
             KeyAndValueRef::Ascii(key, _) if RESERVED.contains(&key.as_str()) => {}
@@ -60,11 +65,13 @@ fn encode_entry(name: &str, value: &[u8], out: &mut Vec<u8>) -> Result<(), Proto
 ///
 /// # Errors
 ///
-/// When an entry is cut short, and when a key or a value is not one that gRPC allows.
+/// When an entry is cut short, when a key or a value is not one that gRPC allows, and when there
+/// are too many entries.
 pub fn decode(mut block: Bytes) -> Result<MetadataMap, ProtocolError> {
     let mut metadata = MetadataMap::new();
     while !block.is_empty() {
         let (name, value) = split_entry(&mut block)?;
+        check_count(metadata.len() + 1)?;
         let invalid = |what| ProtocolError::Invalid { what, value: name.len() as u64 };
         if name.ends_with(b"-bin") {
             let key = BinaryMetadataKey::from_bytes(&name)
@@ -79,6 +86,14 @@ pub fn decode(mut block: Bytes) -> Result<MetadataMap, ProtocolError> {
         }
     }
     Ok(metadata)
+}
+
+fn check_count(count: usize) -> Result<(), ProtocolError> {
+    if count <= ENTRIES_MAX {
+        return Ok(());
+    }
+    let (len, max) = (count as u64, ENTRIES_MAX as u64);
+    Err(ProtocolError::TooLong { what: "metadata's number of entries", len, max })
 }
 
 fn split_entry(block: &mut Bytes) -> Result<(Bytes, Bytes), ProtocolError> {
@@ -144,6 +159,25 @@ mod tests {
         let mut block = Vec::new();
         encode(&metadata, &mut block).unwrap();
         assert_eq!(block.len(), ENTRY_LEN + 5 + 100);
+    }
+
+    /// Whatever a limit allows in bytes: the map panics when it cannot grow.
+    #[test]
+    fn entries_beyond_the_most_are_refused_by_both_sides() {
+        let mut block = Vec::new();
+        let mut metadata = MetadataMap::new();
+        for number in 0..ENTRIES_MAX {
+            let key: AsciiMetadataKey = format!("k{number}").parse().unwrap();
+            metadata.insert(key, "v".parse().unwrap());
+        }
+        encode(&metadata, &mut block).unwrap();
+        assert_eq!(decode(block.clone().into()).unwrap().len(), ENTRIES_MAX);
+        metadata.insert("one-more", "v".parse().unwrap());
+        assert!(encode(&metadata, &mut Vec::new()).is_err());
+        for number in 0..30_000 {
+            encode_entry(&format!("more{number}"), b"v", &mut block).unwrap();
+        }
+        assert!(matches!(decode(block.into()), Err(ProtocolError::TooLong { .. })));
     }
 
     proptest! {
