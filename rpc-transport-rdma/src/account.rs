@@ -170,6 +170,11 @@ impl Account {
         self.wait.is_some()
     }
 
+    /// How long something has waited for credit.
+    pub(crate) fn waited(&self, now: Instant) -> Option<Duration> {
+        self.wait.as_ref().map(|wait| now.saturating_duration_since(wait.since))
+    }
+
     /// What to say about a wait that has lasted for `limit`; once for each wait.
     pub(crate) fn stall(&mut self, now: Instant, limit: Duration) -> Option<String> {
         let wait = self.wait.as_mut()?;

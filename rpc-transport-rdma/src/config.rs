@@ -76,8 +76,9 @@ pub struct RdmaConfig {
     /// How long a queue pair waits and retries.
     pub connect: ConnectOptions,
     /// How long a peer may keep a large frame that it was offered: 60 s by default, so that one
-    /// that takes and never gives back holds memory for a minute and then no connection. A peer
-    /// with these rules refuses what it has had no memory for in half that time.
+    /// that takes and never gives back holds memory for a minute and then no connection. So does
+    /// one that grants no credit for as long, and 5 s at least, while something waits for it. A
+    /// peer with these rules refuses what it has had no memory for in half that time.
     pub release_timeout: Duration,
     /// How long a peer may take to let go of a large frame whose call was given up: 5 s by
     /// default. It has to stop between two READs of at most `read_len_max` bytes, which takes

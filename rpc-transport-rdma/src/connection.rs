@@ -112,7 +112,7 @@ impl Connection {
     }
 
     /// Changes the path and posts what became possible. A path that fails is halted.
-    fn with_path<R>(
+    pub(crate) fn with_path<R>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Path) -> Result<R, CloseReason>,
     ) -> Result<R, TransportError> {
@@ -390,6 +390,11 @@ impl Connection {
             path.recall();
             Ok(())
         });
+    }
+
+    /// How long something has waited for credit.
+    pub(crate) fn waited(&self, now: Instant) -> Option<Duration> {
+        self.look(|path| path.credits.waited(now)).flatten()
     }
 
     /// Whether something waits for credit; if so, what to say about a wait of at least `limit`.

@@ -37,10 +37,14 @@ use crate::windows::{Exposed, Windows};
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
 
-/// The most control messages that wait. A client gives up at most `calls_max` calls, and a
-/// release answers an offer, which costs its sender a credit; far more means that the peer takes
-/// without ever granting.
+/// The most control messages that wait. A release answers an offer, which costs its sender a
+/// credit; far more means that the peer takes without ever granting.
 const CONTROL_MAX: usize = 16 << 10;
+
+/// The most frames that wait. Those with a body have slots, of which there are few; the others
+/// give up calls, of which a client has at most `calls_max`, and grant windows to streams. Far more
+/// means that the peer goes on with its streams without ever granting.
+const OUTGOING_MAX: usize = 256 << 10;
 
 /// Something to be sent that needs a send slot of its own, and whose order matters.
 #[derive(Debug)]
@@ -244,9 +248,10 @@ impl Path {
         self.puller.accept(transfer, wanted)
     }
 
-    /// Begins to pull an accepted transfer. One that was stopped meanwhile needs no memory.
+    /// Begins to pull an accepted transfer. One that was stopped meanwhile needs no memory, and one
+    /// of another length needs other memory, for which it waits itself.
     pub(crate) fn pull(&mut self, transfer: u32, mut sink: LargeBuffer, counters: &Counters) {
-        let Some(head) = self.puller.head(transfer) else { return };
+        let Some(head) = self.puller.head(transfer, sink.len()) else { return };
         // Before it is a sink, which gives no access to its bytes.
         sink[..head.len()].copy_from_slice(head);
         counters.copied_bytes.add(head.len() as u64);
@@ -281,6 +286,7 @@ impl Path {
             return self.handle_stale(header.epoch);
         }
         self.credits.handle_grant(header.grant)?;
+        self.check_backlog()?;
         self.check_taken_key(header.kind, taken_key)?;
         let arrival = match header.kind {
             MessageKind::Frame => {
@@ -355,9 +361,20 @@ impl Path {
             | MessageKind::Frame
             | MessageKind::Offer { .. } => {}
         }
-        if self.control.len() > CONTROL_MAX {
-            let value = self.control.len() as u64;
-            return Err(ProtocolError::Invalid { what: "control messages without credit", value });
+        Ok(())
+    }
+
+    /// Whether what waits for the peer's credit is what may, whatever it was that the peer has made
+    /// this side say.
+    fn check_backlog(&self) -> Result<(), ProtocolError> {
+        let backlogs = [
+            ("control messages that wait for credit", self.control.len(), CONTROL_MAX),
+            ("frames that wait for credit", self.outgoing.len(), OUTGOING_MAX),
+        ];
+        for (what, len, max) in backlogs {
+            if len > max {
+                return Err(ProtocolError::Invalid { what, value: len as u64 });
+            }
         }
         Ok(())
     }

@@ -150,10 +150,12 @@ impl<S: Clone> Puller<S> {
         Ok(())
     }
 
-    /// The head of the frame of a transfer that waits for memory.
-    pub(crate) fn head(&self, transfer: u32) -> Option<&[u8]> {
+    /// The head of a frame of `len` bytes whose transfer waits for memory. A peer may have taken
+    /// one back and have offered another by the same number since that memory was asked for.
+    pub(crate) fn head(&self, transfer: u32, len: usize) -> Option<&[u8]> {
         let entry = self.transfers.get(&transfer).filter(|entry| entry.sink.is_none())?;
-        Some(&entry.wanted.head)
+        let head = &entry.wanted.head;
+        (head.len() as u64 + entry.missing == len as u64).then_some(head)
     }
 
     /// Begins to pull a waiting transfer into memory that has its head; false when it has been

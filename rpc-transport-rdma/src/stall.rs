@@ -1,16 +1,19 @@
-//! Says so when a connection has waited for credit for seconds.
+//! Says so when a connection has waited for credit for seconds, and ends it after a minute.
 //!
 //! A peer grants as messages arrive, whatever its application does, so that a long wait means that
 //! the peer is stuck or one of both has a fault. Each wait is logged once, with the account. The
 //! task that looks exists only while somebody waits, and is not the lane's own: that may be what
 //! is stuck.
 //!
-//! Not here: an end to the wait. Keepalive and the bootstrap find a peer that is gone.
+//! Keepalive and the bootstrap find a peer that is gone. One that is there and never grants keeps
+//! slots and memory that other connections need, for no longer than `release_timeout`, or what is
+//! reported as a stall if that is longer.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use rpc_core::transport::CloseReason;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
@@ -45,8 +48,14 @@ async fn watch(lane: Weak<LaneShared>) {
     }
 }
 
-/// Logs a wait that has become too long; whether the connection waits.
+/// Logs a wait that has become too long, and ends one that lasts; whether the connection waits.
 fn report(connection: &Arc<Connection>, now: Instant) -> bool {
+    let timeout = connection.lane.config.release_timeout.max(STALL_AFTER);
+    if connection.waited(now).is_some_and(|waited| waited >= timeout) {
+        let words = format!("the peer granted no credit within {timeout:?} (rdma.release_timeout)");
+        connection.fail(CloseReason::Failed(words));
+        return false;
+    }
     let Some(stall) = connection.stall(now, STALL_AFTER) else { return false };
     if let Some(words) = stall {
         let (tag, device) = (connection.tag, connection.lane.attachment.device().name());
