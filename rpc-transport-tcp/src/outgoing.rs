@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use bytes::Bytes;
 use rpc_core::pool::PoolBuffer;
+use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::gathered::{Gathered, Segment};
@@ -41,6 +42,13 @@ impl LargeFrame {
 
     fn len(&self) -> usize {
         self.head().len() + self.tail.len()
+    }
+
+    /// Whether it is of one of those calls.
+    fn is_of(&self, calls: &[u64]) -> bool {
+        let header = self.head().first_chunk::<HEADER_LEN>();
+        let header = header.and_then(|header| FrameHeader::parse(header).ok());
+        header.is_some_and(|header| calls.contains(&header.call))
     }
 }
 
@@ -106,6 +114,30 @@ impl Outgoing {
     /// Queues a large frame.
     pub(crate) fn push_large(&mut self, frame: LargeFrame) {
         self.waiting.push_back(frame);
+    }
+
+    /// Gives back the large frames of those calls, as far as the peer has not heard of them.
+    pub(crate) fn take_unbegun(&mut self, calls: &[u64]) -> Vec<LargeFrame> {
+        if calls.is_empty() {
+            return Vec::new();
+        }
+        let mut taken = Vec::new();
+        for transfer in std::mem::take(&mut self.transfers) {
+            if transfer.at > 0 || !transfer.frame.is_of(calls) {
+                self.transfers.push_back(transfer);
+            } else {
+                // Nothing of it is staged, so that nobody else holds it.
+                taken.extend(Arc::into_inner(transfer.frame));
+            }
+        }
+        for frame in std::mem::take(&mut self.waiting) {
+            if frame.is_of(calls) {
+                taken.push(frame);
+            } else {
+                self.waiting.push_back(frame);
+            }
+        }
+        taken
     }
 
     /// Whether nothing is left to be written.
@@ -203,6 +235,7 @@ fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, asks: bool) -
 #[cfg(test)]
 mod tests {
     use rpc_core::pool::Pool;
+    use rpc_core::wire::FrameKind;
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -250,6 +283,28 @@ mod tests {
         let at = bytes.iter().position(|byte| *byte == 0xee).unwrap();
         assert_eq!(at, RECORD_HEADER_LEN + FRAME_LEN_LEN + PIECE_LEN_MIN);
         assert_eq!(outgoing.small_bytes(), 0);
+    }
+
+    #[test]
+    fn large_frames_of_which_no_piece_is_staged_can_be_taken_back() {
+        let of = |call: u64| {
+            let mut frame = large(3 * PIECE_LEN_MIN, 0, 0);
+            let header = FrameHeader::bare(FrameKind::Request, call).to_bytes();
+            frame.memory[RECORD_HEADER_LEN..][..HEADER_LEN].copy_from_slice(&header);
+            frame
+        };
+        let mut outgoing = Outgoing::default();
+        // Those of 7 and 9 have numbers by now, and the one of 7 has its turn.
+        [of(7), of(9)].into_iter().for_each(|frame| outgoing.push_large(frame));
+        outgoing.stage_piece(PIECE_LEN_MIN, false);
+        [of(8), of(7), large(40, 0, 3)].into_iter().for_each(|frame| outgoing.push_large(frame));
+        assert_eq!(outgoing.take_unbegun(&[]).len(), 0);
+        assert_eq!(outgoing.take_unbegun(&[7, 9]).len(), 2);
+        assert_eq!(outgoing.take_unbegun(&[7, 9]).len(), 0);
+        let left = 3 * PIECE_LEN_MIN + RECORD_HEADER_LEN * 3 + FRAME_LEN_LEN;
+        let of_others = [3 * PIECE_LEN_MIN + RECORD_HEADER_LEN * 3, 40 + RECORD_HEADER_LEN];
+        let lens = left + of_others.iter().map(|len| len + FRAME_LEN_LEN).sum::<usize>();
+        assert_eq!(drain(&mut outgoing, 1000).len(), lens);
     }
 
     #[test]

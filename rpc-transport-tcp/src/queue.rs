@@ -23,6 +23,11 @@ use crate::unread::Unread;
 /// The bytes of small frames that may wait to be written: 64 of the longest.
 pub(crate) const SMALL_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
 
+/// The bytes of small frames that a peer may leave waiting. Those beyond [`SMALL_BYTES_MAX`] are
+/// headers alone, which take their place without asking: 380,000 of them mean that the peer goes on
+/// with its streams and never reads what that has us say.
+const FLOOD_BYTES_MAX: usize = SMALL_BYTES_MAX + (16 << 20);
+
 /// The bytes that gather in a corked queue before they are written all the same: half of what 64
 /// small calls are. With all of them in one write the two sides would take turns, each asleep while
 /// the other works, which costs more than a write does: 64 calls in flight are twice as fast so.
@@ -53,6 +58,8 @@ pub(crate) struct Taken {
 pub(crate) struct Queue {
     small: Gathered,
     large: Vec<LargeFrame>,
+    /// The calls whose large frames nobody wants any more.
+    abandoned: Vec<u64>,
     taken: Taken,
     /// What the peer is to be told that we have read.
     receipt: Option<u64>,
@@ -132,8 +139,17 @@ impl Queue {
         self.hold != Some(Hold::SocketFull) && !is_gathering
     }
 
-    /// Moves everything to the writer, and says what that is.
-    pub(crate) fn take_up(&mut self, outgoing: &mut Outgoing) -> Taken {
+    /// Takes note that nobody wants a call's large frames any more. The word that gives up the call
+    /// would overtake those that have not begun, and nobody would know then what it was about.
+    pub(crate) fn abandon(&mut self, call: u64) {
+        if self.is_busy {
+            self.abandoned.push(call);
+        }
+    }
+
+    /// Moves everything to the writer, and says what that is. Gives back what nobody wants any
+    /// more, to be dropped when nothing is locked: it may be the application's.
+    pub(crate) fn take_up(&mut self, outgoing: &mut Outgoing) -> (Taken, Vec<LargeFrame>) {
         if self.piece_len.is_writing() && outgoing.is_at_boundary() {
             self.piece_len.end(Instant::now());
         }
@@ -145,9 +161,11 @@ impl Queue {
         }
         outgoing.stage_small(&mut self.small);
         self.large.drain(..).for_each(|frame| outgoing.push_large(frame));
+        let unwanted = outgoing.take_unbegun(&self.abandoned);
+        self.abandoned.clear();
         self.staged_bytes = outgoing.small_bytes();
         self.is_busy = !outgoing.is_empty();
-        std::mem::take(&mut self.taken)
+        (std::mem::take(&mut self.taken), unwanted)
     }
 
     /// Whether a piece of a large frame may be written. Who closes reads no receipts any more.
@@ -185,6 +203,11 @@ impl Queue {
         self.small.bytes() + self.staged_bytes < SMALL_BYTES_MAX
     }
 
+    /// Whether more waits than a peer can cause that reads.
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.small.bytes() + self.staged_bytes > FLOOD_BYTES_MAX
+    }
+
     /// Takes note that somebody waits for room.
     pub(crate) fn await_room(&mut self) {
         self.is_awaited = true;
@@ -211,6 +234,7 @@ impl Queue {
         self.closed.get_or_insert(reason);
         self.small.clear();
         self.large.clear();
+        self.abandoned.clear();
         self.receipt = None;
         self.is_busy = false;
         self.corked = None;
@@ -253,19 +277,34 @@ mod tests {
     }
 
     #[test]
+    fn headers_take_their_place_up_to_a_bound() {
+        let mut queue = Queue::default();
+        while queue.has_room() {
+            let _ = push(&mut queue, WHOLE_LEN_MAX);
+        }
+        let record = [0; 44];
+        for _ in 0..FLOOD_BYTES_MAX.saturating_sub(SMALL_BYTES_MAX) / record.len() {
+            let _ = queue.push_bytes(&record);
+        }
+        assert!(!queue.is_flooded());
+        let _ = queue.push_bytes(&record);
+        assert!(queue.is_flooded());
+    }
+
+    #[test]
     fn a_piece_is_over_when_all_of_it_is_written() {
         let (mut queue, mut outgoing) = (Queue::default(), Outgoing::default());
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let memory = Pool::new(0).take(3 * PIECE_LEN_MIN);
         queue.large.push(LargeFrame::new(memory, Bytes::new(), permit));
-        queue.take_up(&mut outgoing);
+        let _ = queue.take_up(&mut outgoing);
         queue.stage_piece(&mut outgoing);
         let len = outgoing.slices().iter().map(|slice| slice.len()).sum::<usize>();
         outgoing.advance(len - 1);
-        queue.take_up(&mut outgoing);
+        let _ = queue.take_up(&mut outgoing);
         assert!(queue.piece_len.is_writing());
         outgoing.advance(1);
-        queue.take_up(&mut outgoing);
+        let _ = queue.take_up(&mut outgoing);
         assert!(!queue.piece_len.is_writing() && queue.is_busy());
     }
 
@@ -276,14 +315,14 @@ mod tests {
             let _ = push(&mut queue, WHOLE_LEN_MAX);
         }
         queue.await_room();
-        let taken = queue.take_up(&mut outgoing);
+        let (taken, _) = queue.take_up(&mut outgoing);
         assert_eq!((taken.small_count, taken.bytes), (64, SMALL_BYTES_MAX as u64));
         assert!(queue.is_busy() && !queue.has_room() && !queue.takes_waiters());
         let mut written = 0;
         while !queue.takes_waiters() {
             outgoing.advance(WHOLE_LEN_MAX);
             written += WHOLE_LEN_MAX;
-            queue.take_up(&mut outgoing);
+            let _ = queue.take_up(&mut outgoing);
         }
         assert_eq!(written, SMALL_BYTES_MAX / 2);
         assert!(!queue.takes_waiters(), "they are told once");

@@ -54,8 +54,12 @@ impl<S> Shared<S> {
     }
 
     /// The right to send the end of a frame from where it lies. Where there is no room for it, the
-    /// frame waits for room as a whole.
-    pub(crate) fn try_tail(&self, bytes: &Bytes) -> Option<Tail> {
+    /// frame waits for room as a whole; so does one whose head needs room for large frames, too,
+    /// which might never come while the tail has its own.
+    pub(crate) fn try_tail(&self, head_len: usize, bytes: &Bytes) -> Option<Tail> {
+        if head_len > WHOLE_LEN_MAX {
+            return None;
+        }
         let budget = Arc::clone(&self.large_budget);
         let permit = budget.try_acquire_many_owned(share(bytes.len())).ok()?;
         Some(Tail { bytes: bytes.clone(), permit })

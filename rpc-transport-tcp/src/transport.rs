@@ -135,8 +135,8 @@ impl<S: Socket> Transport for SocketTransport<S> {
         self.shared.push(|queue| queue.push(frame.into_frame(), len))
     }
 
-    fn claim_tail(&self, _: usize, tail: &Bytes) -> Option<Tail> {
-        self.shared.try_tail(tail)
+    fn claim_tail(&self, head_len: usize, tail: &Bytes) -> Option<Tail> {
+        self.shared.try_tail(head_len, tail)
     }
 
     fn send_with_tail(&self, head: FrameBuffer, tail: Tail) -> Result<(), TransportError> {
@@ -150,6 +150,11 @@ impl<S: Socket> Transport for SocketTransport<S> {
         bytes[..RECORD_HEADER_LEN].copy_from_slice(&record.to_bytes());
         bytes[RECORD_HEADER_LEN..].copy_from_slice(&header);
         self.shared.push(|queue| queue.push_bytes(&bytes))
+    }
+
+    fn abandon(&self, call: u64) {
+        // What follows is written by whoever sends it, or by the connection's task.
+        self.shared.queue().abandon(call);
     }
 
     fn close(&self) {

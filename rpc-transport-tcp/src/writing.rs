@@ -52,14 +52,17 @@ impl<S: Socket> Shared<S> {
         &self,
         queue: impl FnOnce(&mut Queue) -> bool,
     ) -> Result<(), TransportError> {
-        let is_to_write = {
+        let (is_to_write, is_flooded) = {
             let mut locked = self.queue();
             if let Some(reason) = &locked.closed {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
-            queue(&mut locked)
+            (queue(&mut locked), locked.is_flooded())
         };
-        if is_to_write {
+        if is_flooded {
+            let words = "the peer goes on and does not read what it is answered";
+            self.fail(CloseReason::Failed(words.into()));
+        } else if is_to_write {
             self.flush(Writer::Sender);
         }
         Ok(())
@@ -138,7 +141,7 @@ impl<S: Socket> Shared<S> {
         turn_bytes: usize,
     ) -> Option<Flushed> {
         let mut queue = self.queue();
-        let taken = queue.take_up(outgoing);
+        let (taken, unwanted) = queue.take_up(outgoing);
         let is_at_boundary = outgoing.is_at_boundary();
         let is_over = turn_bytes >= TURN_BYTES
             // Large frames are the driver's while it holds them.
@@ -165,6 +168,7 @@ impl<S: Socket> Shared<S> {
         };
         let tells_waiters = queue.takes_waiters();
         drop(queue);
+        drop(unwanted);
         if tells_waiters {
             self.room.notify_waiters();
         }

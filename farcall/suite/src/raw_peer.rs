@@ -129,6 +129,24 @@ impl RawPeer {
         Ok(RawFrame { header, body: Bytes::from(frame).slice(HEADER_LEN..) })
     }
 
+    /// Reads a record: its kind as [`record`] has it, its transfer and what is in it.
+    ///
+    /// # Errors
+    ///
+    /// When the other side has closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, the peer is of no use any more.
+    pub async fn read_record(&mut self) -> io::Result<(u8, u32, Bytes)> {
+        let mut header = [0; RECORD_HEADER_LEN];
+        self.stream.read_exact(&mut header).await?;
+        let [kind, _, _, _, l0, l1, l2, l3, t0, t1, t2, t3] = header;
+        let mut body = vec![0; u32::from_le_bytes([l0, l1, l2, l3]) as usize];
+        self.stream.read_exact(&mut body).await?;
+        Ok((kind, u32::from_le_bytes([t0, t1, t2, t3]), body.into()))
+    }
+
     /// Reads a receipt: how many bytes of pieces the other side has read.
     ///
     /// # Errors
@@ -161,7 +179,13 @@ impl RawPeer {
 /// The bytes of a good Hello with these methods.
 #[must_use]
 pub fn hello_bytes(methods: Vec<String>) -> Vec<u8> {
-    let mut hello = Hello::new(&Limits::default());
+    hello_with(&Limits::default(), methods)
+}
+
+/// The bytes of a good Hello with these limits and methods.
+#[must_use]
+pub fn hello_with(limits: &Limits, methods: Vec<String>) -> Vec<u8> {
+    let mut hello = Hello::new(limits);
     hello.methods = methods;
     // Only a table of methods longer than a MiB would not fit.
     hello::encode(&hello).unwrap_or_default()
