@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Runs the driver with few, short rounds.
 fn driver(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farcall-bench"));
-    command.args(["--rounds", "2", "--millis", "20", "--commit", "none"]).args(arguments);
+    command.args(["--rounds", "2", "--millis", "200", "--commit", "none"]).args(arguments);
     command.output().expect("the driver can be started")
 }
 

@@ -54,7 +54,7 @@ fn the_bare_echo_makes_calls_and_says_that_it_has_no_streams() {
 fn idle_connections_are_held_beside_those_in_use() {
     let mut pair = Pair::start(&side("farcall", "tcp://127.0.0.1:0"), &Setting::free()).unwrap();
     pair.hold(8).unwrap();
-    let load = Load::new(Operation::Echo, 64, Span::Millis(20)).with_beside(1 << 20);
+    let load = Load::new(Operation::Echo, 64, Span::Millis(200)).with_beside(1 << 20);
     assert!(pair.load(&load).unwrap().client.count > 0);
     assert!(pair.server_usage().unwrap().is_some());
 }

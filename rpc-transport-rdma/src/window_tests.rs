@@ -9,7 +9,12 @@ impl Rig {
     pub(super) fn windowed(timeout: Duration) -> Self {
         let rig = Self::with_timeout(timeout);
         rig.mock.claim_windows();
-        let config = RdmaConfig { rkey_scope: RkeyScope::Window, ..rig.upgrade.config.clone() };
+        let config = RdmaConfig {
+            rkey_scope: RkeyScope::Window,
+            // What is not taken back is waited for.
+            release_timeout: LIMIT,
+            ..rig.upgrade.config.clone()
+        };
         let make = |_: Option<&Lane>| Lane::start(&rig.mock.device(), &config);
         rig.upgrade.lanes.find("mock", 1, make, |_| None::<()>).unwrap();
         rig
@@ -46,7 +51,8 @@ impl End {
 
     /// Completes everything until this end says that it is done with what it was offered.
     async fn pulled(&self) -> RawSend {
-        for _ in 0..TURNS_MAX {
+        let end = std::time::Instant::now() + LIMIT;
+        while std::time::Instant::now() < end {
             if let Some((_, send)) = self.sends().iter().find(|(kind, _)| *kind == WorkKind::Send) {
                 return *send;
             }

@@ -16,7 +16,7 @@ pub(crate) const VERBS: &[RdmaProgram] = &[RdmaProgram {
     target: Target::AllTests,
     features: &[],
     arguments: &[],
-    limit_seconds: 300,
+    limit_seconds: 900,
 }];
 
 /// The suite of behaviours that every transport must show, over RDMA.
@@ -34,7 +34,7 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         target: Target::Test("rdma_path"),
         features: &["rdma"],
         arguments: &[],
-        limit_seconds: 600,
+        limit_seconds: 1200,
     },
     RdmaProgram {
         package: "farcall-suite",

@@ -95,7 +95,7 @@ macro_rules! observe {
         let status = absent.call(EchoRequest::default()).await.expect_err("nobody has it");
         observed.note("unknown service", status.code());
         let mut parked = Request::new(ParkRequest { tag: 1, ..Default::default() });
-        parked.set_timeout(Duration::from_millis(500));
+        parked.set_timeout(Duration::from_secs(2));
         let status = client.park(parked).await.expect_err("nobody opens the gate");
         observed.note("deadline", status.code());
         observed.note("deadline's handler", [$watch.event().await?, $watch.event().await?]);

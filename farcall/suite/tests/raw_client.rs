@@ -66,7 +66,7 @@ async fn the_server_ends_a_call_at_its_deadline_without_being_asked() -> Result<
     let message = ParkRequest { tag: 3, ..Default::default() }.encode_to_vec();
     let mut request = frame(FrameKind::Request, 7, method("/Park"), &message);
     let mut header = FrameHeader::parse(&request).expect("the header is ours");
-    header.argument = 50_000;
+    header.argument = 1_000_000;
     request[..HEADER_LEN].copy_from_slice(&header.to_bytes());
     client.send(&record(WHOLE, 0, &request)).await?;
     assert_eq!(server.event().await?, Event::Entered(3));

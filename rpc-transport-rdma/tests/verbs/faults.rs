@@ -82,7 +82,8 @@ async fn a_cable_that_stays_out_ends_the_queue_pair_after_all_retries() {
     assert!((201..220).contains(&took), "{took} ms");
     // One completion names the first, as the whole batch asked for only one.
     assert_eq!(statuses(&ends[0])[0], WorkStatus::RetryExceeded);
-    assert!(ends[0].has_all_slots() || !ends[0].done.is_empty());
+    ends[0].done.clear();
+    assert!(ends[0].has_all_slots());
     assert!(ends[1].messages.is_empty());
 }
 
@@ -315,7 +316,8 @@ async fn a_message_that_is_cut_is_seen_by_nobody_and_its_slot_comes_back() {
     assert_eq!(statuses(&ends[0]), [WorkStatus::RetryExceeded]);
     assert!(ends[1].messages.is_empty());
     assert_eq!(ends[1].receives.idle_count(), 0, "it was posted again");
-    assert!(ends[0].has_all_slots() || !ends[0].done.is_empty());
+    ends[0].done.clear();
+    assert!(ends[0].has_all_slots());
 }
 
 #[tokio::test(start_paused = true)]

@@ -84,7 +84,7 @@ impl Step {
             Self::Fmt => 60,
             Self::Deny => 300,
             Self::Clippy | Self::Doc | Self::Sim | Self::Peers => 1200,
-            Self::Unit | Self::Budgets | Self::Miri => 1800,
+            Self::Unit | Self::Budgets | Self::Miri => 2400,
             Self::BuildVm
             | Self::VmVerbs
             | Self::VmSuite

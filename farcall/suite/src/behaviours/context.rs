@@ -1,20 +1,17 @@
 //! What handlers can know of their call and of its connection.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use farcall::{CallContext, PeerExtensions, PeerInfo, Request, Server, Status};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
+use super::SOON;
 use crate::failure::{Cause, check, check_eq};
 use crate::proto::EchoRequest;
 use crate::proto::relay_rpc::RelayStub;
 use crate::relay::relay;
 use crate::running::Running;
 use crate::{Failure, Harness};
-
-/// Long enough for a request to reach its handler first, on the slowest machine that is tried.
-const SOON: Duration = Duration::from_millis(500);
 
 /// A server whose handlers hand out their context, and then wait for ever if the request has a
 /// payload.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use farcall::{Code, Deadline, Request};
 use tokio::time::Instant;
 
+use super::SOON;
 use super::echo::echo;
 use crate::failure::{check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
@@ -12,9 +13,6 @@ use crate::proto::{ParkRequest, RemainingRequest};
 use crate::served::Stack;
 use crate::watch::Event;
 use crate::{Failure, Harness};
-
-/// Long enough for a request to reach its handler first, on the slowest machine that is tried.
-const SOON: Duration = Duration::from_millis(500);
 
 pub(super) async fn a_deadline_ends_the_call_and_drops_its_handler(
     harness: &Harness,

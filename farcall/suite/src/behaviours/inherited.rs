@@ -5,6 +5,7 @@ use std::time::Duration;
 use farcall::{Channel, Code, Deadline, Request, Server, Status};
 use tokio::sync::mpsc;
 
+use super::SOON;
 use crate::failure::{Cause, check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::relay_rpc::RelayStub;
@@ -14,9 +15,6 @@ use crate::watch::Event;
 use crate::{Failure, Harness};
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Long enough for a request to reach its handler first, on the slowest machine that is tried.
-const SOON: Duration = Duration::from_millis(500);
-
 /// What was left of the deadlines along the way.
 #[derive(Debug)]
 struct Left {

@@ -1,7 +1,5 @@
 //! tower's own layers, on both sides.
 
-use std::time::Duration;
-
 use farcall::client::ClientCall;
 use farcall::layer::TraceLayer;
 use farcall::metadata::MetadataValue;
@@ -12,6 +10,7 @@ use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 
+use super::SOON;
 use super::interceptors::{ADDED, REFUSE, check_every_kind, no};
 use crate::failure::{check, check_eq, refused};
 use crate::proto::probe_rpc::ProbeStub;
@@ -19,9 +18,6 @@ use crate::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
 use crate::running::Running;
 use crate::watch::Event;
 use crate::{Failure, Harness};
-
-/// Long enough for a request to reach its handler first, on the slowest machine that is tried.
-const SOON: Duration = Duration::from_millis(500);
 
 fn park(tag: u64) -> ParkRequest {
     ParkRequest { tag, ..Default::default() }

@@ -59,7 +59,7 @@ pub(super) async fn pings_keep_a_connection_alive_while_a_handler_is_slow(
 pub(super) async fn an_idle_connection_ends_and_the_next_call_makes_another(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let idle = Duration::from_millis(20);
+    let idle = Duration::from_millis(300);
     let server = harness.serve_by(|builder| builder.idle_timeout(idle)).await?;
     let channel = server.channel().await?;
     let stub = ProbeStub::new(channel.clone());

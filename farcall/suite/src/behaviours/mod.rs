@@ -26,4 +26,10 @@ mod streams;
 mod unimplemented;
 mod unread;
 
+use std::time::Duration;
+
 pub use list::{Behaviour, behaviours};
+
+/// Long enough for a request to reach its handler first, or for a stream to begin, on the slowest
+/// machine that is tried.
+const SOON: Duration = Duration::from_secs(2);

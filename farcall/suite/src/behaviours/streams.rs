@@ -1,12 +1,11 @@
 //! Streams of messages: each way, in order, of any size, to their end.
 
-use std::time::Duration;
-
 use farcall::{Code, Limits, Request, Status, Streaming};
 use futures::stream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::SOON;
 use super::echo::echo;
 use crate::either::EitherProbe;
 use crate::entries::metadata;
@@ -23,9 +22,6 @@ use crate::{Failure, Harness};
 
 /// Small and large in turns, so that large messages are overtaken on their way.
 const MIXED_LENS: [usize; 9] = [0, 5, 1 << 20, 40, 70_000, 3, 3 << 20, 5000, 1];
-
-/// Long enough for a stream to begin, on the slowest machine that is tried.
-const SOON: Duration = Duration::from_millis(500);
 
 fn message(seed: u64, len: usize) -> EchoRequest {
     EchoRequest { payload: payload(seed, len), ..Default::default() }

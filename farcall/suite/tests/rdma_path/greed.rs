@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use futures::future::try_join_all;
 use rpc_transport_rdma::crowd::jain;
 
-use crate::rig::{Rig, Serving, config, connect, echo, within};
+use crate::rig::{Rig, Serving, config, connect, echo, within, within_limit};
 
 /// Calls that each client keeps in flight: twice the largest window.
 const IN_FLIGHT: u64 = 64;
@@ -21,6 +21,9 @@ const CALLS: u64 = 1500;
 /// How many clients are at it at a time. One round goes through them in this order, the next one
 /// the other way round: what the machine has to do otherwise changes all the time.
 const STAGES: [usize; 4] = [1, 2, 4, 8];
+
+/// The bound on a round, which is a measurement for each number of clients: more than it takes.
+const ROUND_LIMIT: Duration = Duration::from_secs(240);
 
 /// Rounds, unless `FARCALL_GREED_ROUNDS` says how many.
 const ROUNDS: usize = 3;
@@ -53,7 +56,8 @@ pub(crate) fn eight_greedy_clients(rig: &Rig) -> Result<(), Failure> {
         within("the first calls", measure(&stubs, calls)).await?;
         let mut seen = Vec::new();
         for number in 0..rounds {
-            seen.push(within("a round", round(rig, &server, &stubs, (number, calls))).await?);
+            let round = round(rig, &server, &stubs, (number, calls));
+            seen.push(within_limit(ROUND_LIMIT, "a round", round).await?);
         }
         within("a newcomer", newcomer(&server, &stubs, calls)).await?;
         judge(&server, &seen);

@@ -13,7 +13,7 @@ use crate::rig::{Rig, Serving, config, connect, echo, is_idle, slow, until, with
 const MIB: u64 = 1 << 20;
 
 /// How long the server lets a client keep what it was offered.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What the neighbour's calls carry: small ones, and ones that take a READ each way.
 const NEIGHBOUR_LENS: [usize; 3] = [100, 20_000, 300_000];

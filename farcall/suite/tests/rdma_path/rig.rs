@@ -98,7 +98,10 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) async fn start(address: &str, rdma: RdmaConfig) -> Result<Self, Failure> {
-        let config = config(rdma);
+        Self::start_with(address, config(rdma)).await
+    }
+
+    pub(crate) async fn start_with(address: &str, config: Config) -> Result<Self, Failure> {
         let endpoint = farcall::bind_with(address, &config).await?;
         let authority = endpoint.address().to_string().replacen("auto://", "", 1);
         let (probe, watch) = Probe::new();
@@ -208,6 +211,15 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) -> Durati
 
 /// Waits for something that is announced.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let result = tokio::time::timeout(LIMIT, future).await;
-    result.unwrap_or_else(|_| panic!("{what} did not happen within {LIMIT:?}"))
+    within_limit(LIMIT, what, future).await
+}
+
+/// Waits for something that takes its time.
+pub(crate) async fn within_limit<T>(
+    limit: Duration,
+    what: &str,
+    future: impl Future<Output = T>,
+) -> T {
+    let result = tokio::time::timeout(limit, future).await;
+    result.unwrap_or_else(|_| panic!("{what} did not happen within {limit:?}"))
 }

@@ -51,7 +51,7 @@ pub(crate) fn exhausted(rig: &Rig) -> Result<(), Failure> {
 pub(crate) fn refused(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
         let server = rig.serve(Default::default()).await?;
-        let config = config(tiny(Duration::from_millis(200)));
+        let config = config(tiny(Duration::from_secs(2)));
         let stub = ProbeStub::new(connect(&server.authority, &config).await?);
         let kept = stub.produce(request(0)).await?.into_inner();
         let refused = within("the end of the wait", stub.produce(request(1))).await;
