@@ -60,6 +60,27 @@ async fn an_offer_that_waits_is_taken_back_as_soon_as_it_is_out() {
     assert_eq!(short_messages(&end), 1);
 }
 
+/// Whoever watches what is out has looked already, and has gone to sleep for longer.
+#[tokio::test]
+async fn what_is_taken_back_as_it_goes_out_has_no_longer_than_anything_else() {
+    let rig = Rig::with_timeouts(Duration::from_millis(10), 2 * LIMIT);
+    let (end, told) = rig.open();
+    send_large(&end);
+    frame_arrives(&end, &told, b"the watch sleeps").await;
+    for _ in 1..GRANT {
+        end.connection().send_control([0; HEADER_LEN]).unwrap();
+    }
+    send_large_of(&end, 8);
+    end.connection().abandon(8);
+    frame_arrives(&end, &told, b"the watch sleeps again").await;
+    assert_eq!(end.sends().len(), GRANT as usize, "there is no credit");
+    end.say_with_grant(MessageKind::Grant, GRANT + 2, &[]);
+    until("the offer and its cancel", || end.sends().len() == GRANT as usize + 2).await;
+    let ending = end.connection().ending.cancelled();
+    tokio::time::timeout(LIMIT, ending).await.expect("cancel_timeout has passed");
+    assert_eq!(rig.upgrade.lanes()[0].cancellations.overdue, 1);
+}
+
 #[tokio::test]
 async fn a_peer_that_keeps_what_it_was_offered_loses_the_connection_and_only_then_the_memory() {
     for (is_withdrawn, knob) in [(false, "rdma.release_timeout"), (true, "rdma.cancel_timeout")] {

@@ -21,8 +21,10 @@ mod windows;
 use std::sync::{Mutex, Weak};
 
 use bytes::Bytes;
+use rpc_core::byte_budget::ByteBudget;
 use rpc_core::transport::{Admission, Handler, Withheld};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::*;
 use crate::credits::RESERVE;
@@ -101,6 +103,10 @@ impl Rig {
     }
 
     fn with_timeout(timeout: Duration) -> Self {
+        Self::with_timeouts(timeout, timeout)
+    }
+
+    fn with_timeouts(timeout: Duration, release_timeout: Duration) -> Self {
         let mock = MockDevice::new();
         let config = RdmaConfig {
             receive_slots: 256,
@@ -108,7 +114,7 @@ impl Rig {
             read_bytes_max: 8 << 20,
             close_timeout: timeout,
             cancel_timeout: timeout,
-            release_timeout: timeout,
+            release_timeout,
             sink_bytes_max: 64 << 20,
             ..RdmaConfig::default()
         };
@@ -378,13 +384,22 @@ fn first_transfer() -> u32 {
 }
 
 /// A large frame of call 7 in the lane's memory, on its way to the peer.
+/// A share of a budget that is of no interest.
+fn share() -> OwnedSemaphorePermit {
+    ByteBudget::new(1).try_take(1).unwrap()
+}
+
 fn send_large(end: &End) {
+    send_large_of(end, 7);
+}
+
+fn send_large_of(end: &End, call: u64) {
     let connection = end.connection();
     let buffer = connection.lane.sources.try_take(100_000).unwrap();
     let slot = connection.lane.send_slots.try_take().unwrap();
     let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
-    let memory = OfferedMemory::Own(buffer);
-    connection.send(Outgoing::Offer { memory, slot, permit, call: 7, is_given_up: false }).unwrap();
+    let memory = OfferedMemory::Own { buffer, _share: share() };
+    connection.send(Outgoing::Offer { memory, slot, permit, call, is_given_up: false }).unwrap();
 }
 
 #[tokio::test]

@@ -42,10 +42,12 @@ impl Connection {
                 }
                 return self.lose_patience(patience, is_withdrawn);
             }
+            // What is taken back as it goes out nobody tells here, and has less time.
+            let look_at = at.min(Instant::now() + patience.cancel);
             tokio::select! {
                 () = self.ending.cancelled() => return,
                 () = self.withdrawn.notified() => {}
-                () = tokio::time::sleep_until(at) => {}
+                () = tokio::time::sleep_until(look_at) => {}
             }
         }
     }
