@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+pub mod byte_budget;
 pub mod calls;
 pub mod client;
 pub mod codegen;

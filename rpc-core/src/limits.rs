@@ -22,9 +22,10 @@ pub struct Limits {
     /// 1,024 by default: ten times the common HTTP/2 default of 100, and with small messages
     /// still under 1 MiB of call state for a connection.
     pub calls_max: u32,
-    /// The most bytes of large messages being received at once.
+    /// The most bytes of large messages being received at once. Senders wait with more; a longer
+    /// message comes alone.
     ///
-    /// 256 MiB by default: four messages of the largest size that the examples use (64 MiB).
+    /// 256 MiB by default: almost four messages of the largest size that the examples use (64 MiB).
     pub receiving_bytes_max: u64,
     /// How many messages of one stream may be on their way to this side or wait to be read.
     ///

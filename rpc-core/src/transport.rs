@@ -97,12 +97,23 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// When the transport is closed; the frame is not sent.
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError>;
 
+    /// Tells, before the transport is started, how many bytes of large frames the peer receives at
+    /// a time. It refuses what is beyond, so that memory for it is reserved once it is not; a
+    /// longer frame is sent while no other is under way. Without large frames there is nothing to
+    /// heed.
+    fn limit_large(&self, _bytes_max: u64) {}
+
     /// Gives up the large frames of a call, either way: nobody wants them any more. What is being
     /// received stops where it can, what was offered is taken back, and the memory is free once
     /// neither the peer nor a device uses it. Frames that were announced and stop here are
     /// reported by [`Handler::handle_withheld`]. What cannot be stopped goes on as if nothing had
     /// been said, and so does everything in a transport that does not implement this.
     fn abandon(&self, _call: u64) {}
+
+    /// Whether nothing that was sent is left here: the operating system has it, or the peer.
+    fn is_flushed(&self) -> bool {
+        true
+    }
 
     /// Ends the link: what was sent is flushed within a bound of time, then the handler hears
     /// [`Handler::handle_closed`]. Closing twice is closing once.

@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use rpc_core::wire::HEADER_LEN;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::memory::{LargeBuffer, Lent};
 use crate::message::{MESSAGE_HEADER_LEN, Offer, OfferedSegment};
@@ -17,20 +18,22 @@ pub(crate) struct Tail {
     lent: Lent,
     /// They keep the loan, and so the memory.
     _bytes: Bytes,
+    /// The frame's share of what the peer receives at a time.
+    _share: OwnedSemaphorePermit,
 }
 
 impl Tail {
     /// The end of a frame, which was found to lie there.
-    pub(crate) fn new(bytes: Bytes, lent: Lent) -> Self {
-        Self { lent, _bytes: bytes }
+    pub(crate) fn new(bytes: Bytes, lent: Lent, share: OwnedSemaphorePermit) -> Self {
+        Self { lent, _bytes: bytes, _share: share }
     }
 }
 
 /// What the peer may read until it releases it.
 #[derive(Debug)]
 pub(crate) enum OfferedMemory {
-    /// Holds the whole frame.
-    Own(LargeBuffer),
+    /// Holds the whole frame, which has a share of what the peer receives at a time.
+    Own { buffer: LargeBuffer, _share: OwnedSemaphorePermit },
     /// Holds all of it but the head, whose `head_len` bytes lie in the slot of the offer.
     Lent { tail: Tail, head_len: usize },
 }
@@ -39,7 +42,7 @@ impl OfferedMemory {
     /// What follows the head, as the peer names it when it lies open as long as it is registered.
     pub(crate) fn remote(&self) -> RemoteMemory {
         match self {
-            Self::Own(buffer) => {
+            Self::Own { buffer, .. } => {
                 let RemoteMemory { address, key } = buffer.remote();
                 RemoteMemory { address: address + HEADER_LEN as u64, key }
             }
@@ -50,7 +53,7 @@ impl OfferedMemory {
     /// Binds a window to what follows the head and to nothing else, once the binding is posted.
     pub(crate) fn bind(&self, window: Window) -> Binding {
         match self {
-            Self::Own(buffer) => buffer.bind_from(window, HEADER_LEN),
+            Self::Own { buffer, .. } => buffer.bind_from(window, HEADER_LEN),
             Self::Lent { tail, .. } => tail.lent.bind(window),
         }
     }
@@ -59,7 +62,7 @@ impl OfferedMemory {
     /// where the offer will be written.
     pub(crate) fn describe(&self, slot: &[u8], memory: RemoteMemory) -> Offer {
         let (head, len) = match self {
-            Self::Own(buffer) => (&buffer[..HEADER_LEN], buffer.len() - HEADER_LEN),
+            Self::Own { buffer, .. } => (&buffer[..HEADER_LEN], buffer.len() - HEADER_LEN),
             Self::Lent { tail, head_len } => {
                 (&slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + head_len], tail.lent.len())
             }
@@ -71,7 +74,7 @@ impl OfferedMemory {
     /// Bytes of the frame that were written here.
     pub(crate) fn written_len(&self) -> usize {
         match self {
-            Self::Own(buffer) => buffer.len(),
+            Self::Own { buffer, .. } => buffer.len(),
             Self::Lent { head_len, .. } => *head_len,
         }
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use rpc_core::BufferSource;
+use rpc_core::byte_budget::ByteBudget;
 use rpc_core::connect::Bootstrap;
 use rpc_core::transport::{CloseReason, Handler, Transport, TransportError, TransportStats};
 use rpc_core::wire::{FrameHeader, HEADER_LEN};
@@ -16,12 +17,14 @@ use crate::lane::{Lane, LaneShared};
 use crate::memory::{LargeBuffer, PoolError, Slot};
 use crate::message::{MESSAGE_HEADER_LEN, OFFER_EXTRA_LEN};
 use crate::offered_memory::{OfferedMemory, Tail};
-use crate::path::Outgoing;
+use crate::path::{Outgoing, Path};
 
 /// An RDMA path as a transport. It keeps its lane alive.
 pub(crate) struct RdmaTransport {
     connection: Arc<Connection>,
     bootstrap: Mutex<Option<Box<dyn Bootstrap>>>,
+    /// What the peer receives at a time. A frame has its share until the peer has released it.
+    large_budget: ByteBudget,
     _lane: Arc<Lane>,
 }
 
@@ -31,7 +34,12 @@ impl RdmaTransport {
         bootstrap: Box<dyn Bootstrap>,
         lane: Arc<Lane>,
     ) -> Self {
-        Self { connection, bootstrap: Mutex::new(Some(bootstrap)), _lane: lane }
+        Self {
+            connection,
+            bootstrap: Mutex::new(Some(bootstrap)),
+            large_budget: ByteBudget::new(u64::MAX),
+            _lane: lane,
+        }
     }
 
     fn is_small(&self, len: usize) -> bool {
@@ -67,15 +75,15 @@ pub(crate) struct RdmaBuffer {
 enum Memory {
     /// In the slot itself, behind room for the message's header.
     Slot { len: usize },
-    /// Apart, to be offered by a message in the slot.
-    Large(LargeBuffer),
+    /// Apart, to be offered by a message in the slot, and its share of what the peer receives.
+    Large(LargeBuffer, OwnedSemaphorePermit),
 }
 
 impl AsMut<[u8]> for RdmaBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Slot { len } => &mut self.slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + *len],
-            Memory::Large(buffer) => buffer,
+            Memory::Large(buffer, _) => buffer,
         }
     }
 }
@@ -106,8 +114,10 @@ impl Transport for RdmaTransport {
         let memory = if self.is_small(len) {
             Memory::Slot { len }
         } else {
+            // Nobody closes it.
+            let Ok(share) = self.large_budget.try_take(len) else { return Ok(None) };
             match self.connection.lane.sources.try_take_at_once(len) {
-                Ok(buffer) => Memory::Large(buffer),
+                Ok(buffer) => Memory::Large(buffer, share),
                 Err(PoolError::Exhausted { .. }) => return Ok(None),
                 Err(error) => return Err(pool_error(len, error)),
             }
@@ -118,12 +128,14 @@ impl Transport for RdmaTransport {
     async fn reserve(&self, len: usize) -> Result<RdmaBuffer, TransportError> {
         let connection = &self.connection;
         let reserved = async {
-            // Large memory first: it is waited for longest, and a slot is not held meanwhile.
+            // Large memory first: it is waited for longest, and a slot is not held meanwhile. And
+            // before it what no other connection waits for.
             let memory = if self.is_small(len) {
                 Memory::Slot { len }
             } else {
+                let share = self.large_budget.take(len).await.map_err(|_| connection.closed())?;
                 let buffer = connection.lane.sources.take(len).await;
-                Memory::Large(buffer.map_err(|error| pool_error(len, error))?)
+                Memory::Large(buffer.map_err(|error| pool_error(len, error))?, share)
             };
             let permit = Arc::clone(&connection.frames).acquire_owned().await;
             let permit = permit.map_err(|_| connection.closed())?;
@@ -140,9 +152,9 @@ impl Transport for RdmaTransport {
         let RdmaBuffer { memory, slot, permit } = frame;
         self.connection.send(match memory {
             Memory::Slot { len } => Outgoing::Frame { slot, len, permit },
-            Memory::Large(buffer) => {
+            Memory::Large(buffer, share) => {
                 let call = FrameHeader::parse(&buffer).map_or(0, |header| header.call);
-                let memory = OfferedMemory::Own(buffer);
+                let memory = OfferedMemory::Own { buffer, _share: share };
                 Outgoing::Offer { memory, slot, permit, call, is_given_up: false }
             }
         })
@@ -154,7 +166,8 @@ impl Transport for RdmaTransport {
             return None;
         }
         let lent = self.connection.lane.sources.find_lent(tail)?;
-        Some(Tail::new(tail.clone(), lent))
+        let share = self.large_budget.try_take(head_len + tail.len()).ok()?;
+        Some(Tail::new(tail.clone(), lent, share))
     }
 
     fn send_with_tail(&self, head: RdmaBuffer, tail: Tail) -> Result<(), TransportError> {
@@ -173,8 +186,17 @@ impl Transport for RdmaTransport {
         self.connection.send_control(header)
     }
 
+    fn limit_large(&self, bytes_max: u64) {
+        self.large_budget.lower(bytes_max);
+    }
+
     fn abandon(&self, call: u64) {
         self.connection.abandon(call);
+    }
+
+    fn is_flushed(&self) -> bool {
+        // A path that has ended has nothing left.
+        self.connection.look(Path::is_idle).unwrap_or(true)
     }
 
     fn close(&self) {

@@ -114,8 +114,11 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
     let bytes = Bytes::from_owner(sources.try_lend(100_000).unwrap()).slice(10..90_010);
     let lent = sources.find_lent(&bytes).unwrap();
     let lent_span = (lent.remote().address, 90_000);
-    let tail = Tail::new(bytes, lent);
-    for memory in [OfferedMemory::Own(own), OfferedMemory::Lent { tail, head_len: HEAD_LEN }] {
+    let tail = Tail::new(bytes, lent, share());
+    for memory in [
+        OfferedMemory::Own { buffer: own, _share: share() },
+        OfferedMemory::Lent { tail, head_len: HEAD_LEN },
+    ] {
         let slot = connection.lane.send_slots.try_take().unwrap();
         let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
         let offer = Outgoing::Offer { memory, slot, permit, call: 7, is_given_up: false };

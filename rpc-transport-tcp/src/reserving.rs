@@ -4,8 +4,6 @@
 //! lock. Large ones have permits, so that those who wait get their turn in order, whatever their
 //! lengths.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use rpc_core::transport::{CloseReason, TransportError};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
@@ -18,19 +16,13 @@ use crate::transport::Shared;
 /// The bytes of large frames that may wait to be written. A longer frame waits to be alone.
 pub(crate) const LARGE_BYTES_MAX: usize = 128 << 20;
 
-/// The share that a large frame has of the budget.
-fn share(len: usize) -> u32 {
-    // The budget fits 32 bits.
-    u32::try_from(len.min(LARGE_BYTES_MAX)).unwrap_or(u32::MAX)
-}
-
 impl<S> Shared<S> {
     /// Memory for a frame, if there is room for it.
     pub(crate) fn try_buffer(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
         if len <= WHOLE_LEN_MAX {
             return self.try_small_buffer(len);
         }
-        match Arc::clone(&self.large_budget).try_acquire_many_owned(share(len)) {
+        match self.large_budget.try_take(len) {
             Ok(permit) => Ok(Some(self.large_buffer(len, permit))),
             Err(TryAcquireError::NoPermits) => Ok(None),
             Err(TryAcquireError::Closed) => Err(self.closed()),
@@ -40,7 +32,7 @@ impl<S> Shared<S> {
     /// Memory for a frame, once there is room for it.
     pub(crate) async fn buffer(&self, len: usize) -> Result<FrameBuffer, TransportError> {
         if len > WHOLE_LEN_MAX {
-            let permit = Arc::clone(&self.large_budget).acquire_many_owned(share(len)).await;
+            let permit = self.large_budget.take(len).await;
             return Ok(self.large_buffer(len, permit.map_err(|_| self.closed())?));
         }
         loop {
@@ -60,8 +52,7 @@ impl<S> Shared<S> {
         if head_len > WHOLE_LEN_MAX {
             return None;
         }
-        let budget = Arc::clone(&self.large_budget);
-        let permit = budget.try_acquire_many_owned(share(bytes.len())).ok()?;
+        let permit = self.large_budget.try_take(head_len + bytes.len()).ok()?;
         Some(Tail { bytes: bytes.clone(), permit })
     }
 

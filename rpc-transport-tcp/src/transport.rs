@@ -8,12 +8,13 @@ use std::net::Shutdown;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use rpc_core::byte_budget::ByteBudget;
 use rpc_core::pool::Pool;
 use rpc_core::transport::{
     CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
 };
 use rpc_core::wire::HEADER_LEN;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::frame_buffer::{FrameBuffer, Tail};
@@ -46,7 +47,7 @@ pub(crate) struct Shared<S> {
     pub(crate) written: Notify,
     /// Tells senders that there is room for small frames.
     pub(crate) room: Notify,
-    pub(crate) large_budget: Arc<Semaphore>,
+    pub(crate) large_budget: ByteBudget,
     pub(crate) close: CancellationToken,
 }
 
@@ -61,7 +62,7 @@ impl<S> SocketTransport<S> {
             held: Notify::new(),
             written: Notify::new(),
             room: Notify::new(),
-            large_budget: Arc::new(Semaphore::new(LARGE_BYTES_MAX)),
+            large_budget: ByteBudget::new(LARGE_BYTES_MAX as u64),
             close: CancellationToken::new(),
         };
         Self { shared: Arc::new(shared) }
@@ -152,9 +153,19 @@ impl<S: Socket> Transport for SocketTransport<S> {
         self.shared.push(|queue| queue.push_bytes(&bytes))
     }
 
+    fn limit_large(&self, bytes_max: u64) {
+        // The share comes back when a frame is written, and what is written is read in its order:
+        // the peer has received that frame before it hears of the one that has the share next.
+        self.shared.large_budget.lower(bytes_max);
+    }
+
     fn abandon(&self, call: u64) {
         // What follows is written by whoever sends it, or by the connection's task.
         self.shared.queue().abandon(call);
+    }
+
+    fn is_flushed(&self) -> bool {
+        !self.shared.queue().is_busy()
     }
 
     fn close(&self) {

@@ -102,6 +102,7 @@ impl<T: Transport> Session<T> {
         let peer_limits = setup.peer.limits();
         let permit_count = (peer_limits.calls_max as usize).min(Semaphore::MAX_PERMITS);
         let methods = setup.peer.methods.into_iter().zip(0..=u16::MAX);
+        transport.limit_large(peer_limits.receiving_bytes_max);
         let session = Arc::new(Self {
             transport,
             limits: setup.limits,

@@ -62,6 +62,9 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
     /// What has been started, and what is in flight.
     fn calls(&self) -> CallCounts;
 
+    /// Whether every answer has left this side.
+    fn is_flushed(&self) -> bool;
+
     /// Ends the connection at once, for a client that is gone; handlers of calls in flight are
     /// dropped.
     fn abort(&self, reason: CloseReason);

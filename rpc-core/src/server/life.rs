@@ -11,6 +11,9 @@ use crate::calls::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring,
 use crate::long_wait::wait_until;
 use crate::transport::CloseReason;
 
+/// Between two looks whether answers are on their way.
+const FLUSH_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// The rules for every connection of a server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LifeRules {
@@ -53,10 +56,19 @@ pub(super) async fn live(
 /// Waits until the calls are over, and the client has had time to see that it is to go: requests
 /// that it sent before are still refused in words.
 async fn dismissed(connection: &dyn ServerConnection) {
-    connection.drained().await;
+    answered(connection).await;
     let _ = timeout(GOODBYE_TIMEOUT, connection.closed()).await;
     // A call that was refused meanwhile has its answer.
+    answered(connection).await;
+}
+
+/// Waits until no call is in flight, and the answers are on their way: a large one takes its time
+/// on a long way. Nothing announces that, and it is asked while a connection ends, and then only.
+async fn answered(connection: &dyn ServerConnection) {
     connection.drained().await;
+    while !connection.is_flushed() {
+        tokio::time::sleep(FLUSH_LOOK_INTERVAL).await;
+    }
 }
 
 impl Life<'_> {
@@ -113,3 +125,7 @@ impl Life<'_> {
         self.lifetime.handle_tick(now, self.connection.calls())
     }
 }
+
+#[cfg(test)]
+#[path = "life_tests.rs"]
+mod tests;

@@ -252,6 +252,10 @@ mod tests {
             CallCounts::default()
         }
 
+        fn is_flushed(&self) -> bool {
+            true
+        }
+
         fn abort(&self, _: CloseReason) {}
 
         fn close(&self) {}

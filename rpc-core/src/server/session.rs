@@ -103,6 +103,7 @@ impl<T: Transport> ServerSession<T> {
     pub(crate) fn new(transport: T, setup: ServerSetup) -> Arc<Self> {
         let mut peer = PeerInfo::new(transport.name(), setup.addresses.clone());
         peer.buffers = Buffers::of(transport.buffers().as_ref());
+        transport.limit_large(setup.peer_limits.receiving_bytes_max);
         Arc::new_cyclic(|this| Self {
             transport,
             router: setup.router,
@@ -332,6 +333,10 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
     fn calls(&self) -> CallCounts {
         let state = self.state();
         CallCounts { started: state.started_count, in_flight: state.calls.in_flight_count() }
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.transport.is_flushed()
     }
 
     fn abort(&self, reason: CloseReason) {

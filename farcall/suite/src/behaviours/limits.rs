@@ -104,3 +104,18 @@ pub(super) async fn a_status_too_long_for_the_client_keeps_its_code(
     stub.echo(request).await?;
     Ok(())
 }
+
+/// What the receiver cannot take beside the others waits with its sender, and what is longer than
+/// all that it takes at a time comes alone.
+pub(super) async fn large_messages_beyond_what_is_received_at_a_time_wait(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    for receiving_bytes_max in [4 << 20, 1 << 20] {
+        let limits = Limits { receiving_bytes_max, ..Limits::default() };
+        let server = harness.serve_under(limits).await?;
+        let stub = ProbeStub::new(server.channel_under(limits).await?);
+        let echoes = (0..12).map(|seed| echo(&stub, seed, 3 << 20));
+        futures::future::try_join_all(echoes).await?;
+    }
+    Ok(())
+}

@@ -127,6 +127,7 @@ list! {
         large_responses_are_cancelled_at_any_moment
     }
     limits {
+        large_messages_beyond_what_is_received_at_a_time_wait
         a_request_over_the_servers_limit_is_refused_before_it_is_sent
         a_response_over_the_clients_limit_is_refused
         metadata_over_the_limit_is_refused_both_ways

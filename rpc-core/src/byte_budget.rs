@@ -1,0 +1,94 @@
+//! How many bytes of large frames a connection may have on their way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError};
+
+/// Bytes are counted by the KiB, so that 32 bits are enough for 4 TiB.
+const UNIT: u64 = 1 << 10;
+
+/// A budget of bytes, from which frames have shares. Those who wait get theirs in order, whatever
+/// their lengths; a frame longer than all of it waits to be alone.
+#[derive(Debug)]
+pub struct ByteBudget {
+    semaphore: Arc<Semaphore>,
+    units: AtomicU32,
+}
+
+impl ByteBudget {
+    /// A budget of `bytes_max`, by whole KiB and at least one.
+    #[must_use]
+    pub fn new(bytes_max: u64) -> Self {
+        let units = units_in(bytes_max);
+        // Never more than a semaphore has, on 64 bits.
+        let count = usize::try_from(units).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        Self { semaphore: Arc::new(Semaphore::new(count)), units: AtomicU32::new(units) }
+    }
+
+    /// Makes it a budget of `bytes_max` if that is less. To be called before anything is taken.
+    pub fn lower(&self, bytes_max: u64) {
+        let units = units_in(bytes_max);
+        let before = self.units.fetch_min(units, Ordering::Relaxed);
+        let excess = before.saturating_sub(units);
+        self.semaphore.forget_permits(usize::try_from(excess).unwrap_or(usize::MAX));
+    }
+
+    /// A frame's share, if it is there at once.
+    ///
+    /// # Errors
+    ///
+    /// When it is not, and when the budget is closed.
+    pub fn try_take(&self, len: usize) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+        Arc::clone(&self.semaphore).try_acquire_many_owned(self.share(len))
+    }
+
+    /// A frame's share, once it is there.
+    ///
+    /// # Errors
+    ///
+    /// When the budget is closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, the turn is lost and nothing is taken.
+    pub async fn take(&self, len: usize) -> Result<OwnedSemaphorePermit, AcquireError> {
+        Arc::clone(&self.semaphore).acquire_many_owned(self.share(len)).await
+    }
+
+    /// Gives no more shares.
+    pub fn close(&self) {
+        self.semaphore.close();
+    }
+
+    fn share(&self, len: usize) -> u32 {
+        let units = u32::try_from((len as u64).div_ceil(UNIT)).unwrap_or(u32::MAX);
+        units.min(self.units.load(Ordering::Relaxed))
+    }
+}
+
+fn units_in(bytes: u64) -> u32 {
+    u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_no_more_than_the_budget_and_one_that_is_longer_is_alone() {
+        let budget = ByteBudget::new(u64::MAX);
+        budget.lower(10_000);
+        budget.lower(20_000);
+        let kept = [budget.try_take(4_000), budget.try_take(5_000)];
+        assert!(kept.iter().all(Result::is_ok));
+        assert!(budget.try_take(1).is_err(), "9 KiB are taken by the KiB");
+        drop(kept);
+        let alone = budget.try_take(1 << 30).unwrap();
+        assert!(budget.try_take(1).is_err());
+        drop(alone);
+        assert!(budget.try_take(1).is_ok());
+        budget.close();
+        assert_eq!(budget.try_take(1).unwrap_err(), TryAcquireError::Closed);
+    }
+}
