@@ -55,9 +55,8 @@ impl FrameBuffer {
         Frame::Small(self.memory)
     }
 
-    pub(crate) fn with_tail(self, Tail { bytes, mut permit }: Tail) -> Frame {
-        // Both are of the same budget.
-        self.permit.into_iter().for_each(|head| permit.merge(head));
+    /// Adds a tail, which is claimed for frames only whose head is a small one.
+    pub(crate) fn with_tail(self, Tail { bytes, permit }: Tail) -> Frame {
         Frame::Large(LargeFrame::new(self.memory, bytes, permit))
     }
 }

@@ -28,6 +28,10 @@ pub(crate) const SMALL_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
 /// with its streams and never reads what that has us say.
 const FLOOD_BYTES_MAX: usize = SMALL_BYTES_MAX + (16 << 20);
 
+/// The calls that are noted as given up until the next write; frames of further ones are merely
+/// sent. A peer that reads nothing may give up what it likes, and as often.
+const ABANDONED_MAX: usize = 1024;
+
 /// The bytes that gather in a corked queue before they are written all the same: half of what 64
 /// small calls are. With all of them in one write the two sides would take turns, each asleep while
 /// the other works, which costs more than a write does: 64 calls in flight are twice as fast so.
@@ -142,13 +146,14 @@ impl Queue {
     /// Takes note that nobody wants a call's large frames any more. The word that gives up the call
     /// would overtake those that have not begun, and nobody would know then what it was about.
     pub(crate) fn abandon(&mut self, call: u64) {
-        if self.is_busy {
+        let has_room = self.abandoned.len() < ABANDONED_MAX;
+        if self.is_busy && has_room && !self.abandoned.contains(&call) {
             self.abandoned.push(call);
         }
     }
 
     /// Moves everything to the writer, and says what that is. Gives back what nobody wants any
-    /// more, to be dropped when nothing is locked: it may be the application's.
+    /// more, to be dropped when the queue is not locked: it may be the application's.
     pub(crate) fn take_up(&mut self, outgoing: &mut Outgoing) -> (Taken, Vec<LargeFrame>) {
         if self.piece_len.is_writing() && outgoing.is_at_boundary() {
             self.piece_len.end(Instant::now());
@@ -274,6 +279,20 @@ mod tests {
         assert!(!push(&mut queue, 100));
         queue.hold = Some(Hold::TurnOver);
         assert!(push(&mut queue, 100));
+    }
+
+    #[test]
+    fn no_more_calls_are_noted_than_a_bound_and_none_twice() {
+        let mut queue = Queue::default();
+        queue.abandon(1);
+        assert_eq!(queue.abandoned, [], "nothing is queued");
+        let _ = push(&mut queue, 100);
+        (0..3).for_each(|_| queue.abandon(1));
+        assert_eq!(queue.abandoned, [1]);
+        (0..10_000).for_each(|call| queue.abandon(call));
+        assert_eq!(queue.abandoned.len(), ABANDONED_MAX);
+        let _ = queue.take_up(&mut Outgoing::default());
+        assert_eq!(queue.abandoned, []);
     }
 
     #[test]
