@@ -203,11 +203,15 @@ impl Path {
         matches!(self.phase, Phase::Open | Phase::Proving(_))
     }
 
+    /// Whether every frame that was taken has been sent, and released where it was offered.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.outgoing.is_empty() && self.offered.is_empty()
+    }
+
     /// Whether everything that was taken has been sent and released.
     pub(crate) fn is_idle(&self) -> bool {
-        self.control.is_empty()
-            && self.outgoing.is_empty()
-            && self.offered.is_empty()
+        self.is_flushed()
+            && self.control.is_empty()
             && self.windows.is_idle()
             && self.puller.transfer_count() == 0
             && self.queue_pair.in_flight_len() == 0

@@ -35,13 +35,19 @@ impl LaneShared {
 
 async fn watch(lane: Weak<LaneShared>) {
     loop {
+        let before = Instant::now();
         tokio::time::sleep(STALL_AFTER).await;
+        // What was granted while this process stood still may not have been looked at yet.
+        let has_stood_still = before.elapsed() >= 2 * STALL_AFTER;
         let Some(lane) = lane.upgrade() else { return };
         // Before looking: who begins to wait after this starts a watch of its own.
         lane.is_watched.store(false, Ordering::SeqCst);
         let now = Instant::now();
         let connections = lane.connections();
-        let waiting = connections.iter().filter(|connection| report(connection, now)).count();
+        let waiting = connections
+            .iter()
+            .filter(|connection| report(connection, now, !has_stood_still))
+            .count();
         if waiting == 0 || lane.is_watched.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -49,9 +55,9 @@ async fn watch(lane: Weak<LaneShared>) {
 }
 
 /// Logs a wait that has become too long, and ends one that lasts; whether the connection waits.
-fn report(connection: &Arc<Connection>, now: Instant) -> bool {
+fn report(connection: &Arc<Connection>, now: Instant, may_end: bool) -> bool {
     let timeout = connection.lane.config.release_timeout.max(STALL_AFTER);
-    if connection.waited(now).is_some_and(|waited| waited >= timeout) {
+    if may_end && connection.waited(now).is_some_and(|waited| waited >= timeout) {
         let words = format!("the peer granted no credit within {timeout:?} (rdma.release_timeout)");
         connection.fail(CloseReason::Failed(words));
         return false;

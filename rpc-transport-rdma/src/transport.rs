@@ -196,7 +196,7 @@ impl Transport for RdmaTransport {
 
     fn is_flushed(&self) -> bool {
         // A path that has ended has nothing left.
-        self.connection.look(Path::is_idle).unwrap_or(true)
+        self.connection.look(Path::is_flushed).unwrap_or(true)
     }
 
     fn close(&self) {

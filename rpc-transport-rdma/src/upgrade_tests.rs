@@ -383,12 +383,12 @@ fn first_transfer() -> u32 {
     Offered::default().insert(0, (), tokio::time::Instant::now())
 }
 
-/// A large frame of call 7 in the lane's memory, on its way to the peer.
 /// A share of a budget that is of no interest.
 fn share() -> OwnedSemaphorePermit {
     ByteBudget::new(1).try_take(1).unwrap()
 }
 
+/// A large frame of call 7 in the lane's memory, on its way to the peer.
 fn send_large(end: &End) {
     send_large_of(end, 7);
 }

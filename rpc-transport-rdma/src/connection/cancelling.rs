@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rpc_core::transport::CloseReason;
 use tokio::time::Instant;
@@ -9,6 +10,9 @@ use tokio::time::Instant;
 use super::Connection;
 use crate::offered::Patience;
 use crate::path::Path;
+
+/// The shortest time between two looks at what the peer was offered.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 impl Connection {
     /// Gives up what travels for a call, either way.
@@ -43,7 +47,8 @@ impl Connection {
                 return self.lose_patience(patience, is_withdrawn);
             }
             // What is taken back as it goes out nobody tells here, and has less time.
-            let look_at = at.min(Instant::now() + patience.cancel);
+            let soon = Instant::now().checked_add(patience.cancel.max(LOOK_INTERVAL_MIN));
+            let look_at = soon.map_or(at, |soon| at.min(soon));
             tokio::select! {
                 () = self.ending.cancelled() => return,
                 () = self.withdrawn.notified() => {}
