@@ -126,10 +126,12 @@ impl Lifetime {
         Stage::Stay
     }
 
-    /// Retires the connection; calls in flight may go on for `drain_timeout`.
+    /// Retires the connection; calls in flight may go on for `drain_timeout`, and no longer than
+    /// they might if it was retired before.
     pub fn retire(&mut self, now: Instant, drain_timeout: Option<Duration>) {
         self.is_retiring = true;
-        self.over_at = drain_timeout.map(|timeout| now + timeout.min(LONGEST));
+        let over_at = drain_timeout.map(|timeout| now + timeout.min(LONGEST));
+        self.over_at = self.over_at.into_iter().chain(over_at).min();
     }
 }
 

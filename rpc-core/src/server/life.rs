@@ -50,36 +50,45 @@ pub(super) async fn live(
         retiring = life.until_retired() => retiring,
     };
     // In memory of its own, which an idle connection need not hold.
-    Box::pin(life.send_away(retiring)).await;
+    Box::pin(life.send_away(retiring, rules.drain_timeout, drain)).await;
 }
 
 /// Waits until the calls are over, and the client has had time to see that it is to go: requests
 /// that it sent before are still refused in words.
-async fn dismissed(connection: &dyn ServerConnection) {
-    answered(connection).await;
+async fn dismissed(connection: &dyn ServerConnection, flush_timeout: Duration) {
+    answered(connection, flush_timeout).await;
     let _ = timeout(GOODBYE_TIMEOUT, connection.closed()).await;
     // A call that was refused meanwhile has its answer.
-    answered(connection).await;
+    connection.drained().await;
 }
 
 /// Waits until no call is in flight, and the answers are on their way: a large one takes its time
 /// on a long way. Nothing announces that, and it is asked while a connection ends, and then only.
-async fn answered(connection: &dyn ServerConnection) {
+async fn answered(connection: &dyn ServerConnection, flush_timeout: Duration) {
     connection.drained().await;
-    while !connection.is_flushed() {
-        tokio::time::sleep(FLUSH_LOOK_INTERVAL).await;
-    }
+    let flushed = async {
+        while !connection.is_flushed() {
+            tokio::time::sleep(FLUSH_LOOK_INTERVAL).await;
+        }
+    };
+    // A client that reads nothing more gets nothing more.
+    let _ = timeout(flush_timeout, flushed).await;
 }
 
 impl Life<'_> {
-    async fn send_away(mut self, retiring: Retiring) {
+    async fn send_away(
+        mut self,
+        retiring: Retiring,
+        drain_timeout: Duration,
+        drain: &CancellationToken,
+    ) {
         let connection = self.connection;
         tracing::debug!(addresses = %connection.info().addresses, ?retiring, "sends a client away");
         connection.go_away();
         tokio::select! {
             () = connection.closed() => return,
-            () = dismissed(connection) => {}
-            () = self.until_over() => {
+            () = dismissed(connection, drain_timeout) => {}
+            () = self.until_over(drain_timeout, drain) => {
                 let knob = retiring.knob();
                 let addresses = connection.info().addresses;
                 tracing::warn!(%addresses, knob, "closed: the client did not leave in time");
@@ -98,8 +107,20 @@ impl Life<'_> {
         }
     }
 
-    async fn until_over(&mut self) {
-        while self.look().await != Stage::Over {}
+    /// Waits until the time for leaving is over, which a server that shuts down may shorten.
+    async fn until_over(&mut self, drain_timeout: Duration, drain: &CancellationToken) {
+        let mut is_shutting_down = drain.is_cancelled();
+        loop {
+            tokio::select! {
+                stage = self.look() => if stage == Stage::Over {
+                    return;
+                },
+                () = drain.cancelled(), if !is_shutting_down => {
+                    is_shutting_down = true;
+                    self.lifetime.retire(Instant::now().into_std(), Some(drain_timeout));
+                }
+            }
+        }
     }
 
     /// Waits for what is due next, and looks.

@@ -8,10 +8,11 @@ use crate::calls::lifetime::CallCounts;
 use crate::connect::ConnectionInfo;
 use crate::transport::{Addresses, TransportStats};
 
-/// Has answered everything, and the last answer takes its time.
+/// Answers everything but what it never does, and the last answer takes its time.
 #[derive(Debug)]
 struct Slow {
     flushed_at: Instant,
+    is_stuck: bool,
     closed: CancellationToken,
 }
 
@@ -23,7 +24,10 @@ impl ServerConnection for Slow {
     }
 
     fn drained(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
+        match self.is_stuck {
+            true => Box::pin(std::future::pending()),
+            false => Box::pin(std::future::ready(())),
+        }
     }
 
     fn go_away(&self) {}
@@ -63,17 +67,54 @@ impl ServerConnection for Slow {
 /// How long such a connection lives on when its server shuts down.
 async fn life_after(shutdown: &LifeRules, flushing: Duration) -> Duration {
     let (start, drain) = (Instant::now(), CancellationToken::new());
-    let connection = Slow { flushed_at: start + flushing, closed: CancellationToken::new() };
     drain.cancel();
-    live(&connection, shutdown, &drain).await;
+    live(&slow(flushing, false), shutdown, &drain).await;
     start.elapsed()
+}
+
+fn slow(flushing: Duration, is_stuck: bool) -> Slow {
+    Slow { flushed_at: Instant::now() + flushing, is_stuck, closed: CancellationToken::new() }
+}
+
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+fn rules(lifetime: LifetimeRules) -> LifeRules {
+    LifeRules { keepalive: None, lifetime, drain_timeout: DRAIN_TIMEOUT }
+}
+
+/// Old from the beginning, with any time for its calls.
+fn old() -> LifeRules {
+    rules(LifetimeRules { age_max: Some(Duration::ZERO), ..LifetimeRules::default() })
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_may_take_the_drain_time_to_leave() {
-    let drain_timeout = Duration::from_secs(60);
-    let rules = LifeRules { keepalive: None, lifetime: LifetimeRules::default(), drain_timeout };
-    let flushing = Duration::from_secs(20);
+    let (rules, flushing) = (rules(LifetimeRules::default()), Duration::from_secs(20));
     assert_eq!(life_after(&rules, flushing).await, flushing + GOODBYE_TIMEOUT);
-    assert_eq!(life_after(&rules, 2 * drain_timeout).await, drain_timeout);
+    assert_eq!(life_after(&rules, 2 * DRAIN_TIMEOUT).await, DRAIN_TIMEOUT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_more_is_not_waited_for_for_ever() {
+    let (start, drain) = (Instant::now(), CancellationToken::new());
+    let (slow, old) = (slow(100 * DRAIN_TIMEOUT, false), old());
+    timeout(10 * DRAIN_TIMEOUT, live(&slow, &old, &drain)).await.expect("it ends");
+    let took = start.elapsed();
+    let bound = DRAIN_TIMEOUT + GOODBYE_TIMEOUT;
+    assert!((bound..bound + Duration::from_secs(1)).contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_calls_that_an_old_connection_would_leave_any_time() {
+    let (start, drain) = (Instant::now(), CancellationToken::new());
+    let (stuck, old, hour) = (slow(Duration::ZERO, true), old(), Duration::from_secs(3600));
+    let shutdown = async {
+        tokio::time::sleep(hour).await;
+        drain.cancel();
+    };
+    let life = timeout(2 * hour, live(&stuck, &old, &drain));
+    tokio::join!(life, shutdown).0.expect("it ends");
+    let took = start.elapsed();
+    let bound = hour + DRAIN_TIMEOUT;
+    assert!((bound..bound + Duration::from_secs(1)).contains(&took), "{took:?}");
 }
