@@ -4,6 +4,7 @@
 //! over, and another takes its place that does without: a session never changes its path, so that
 //! none is ever between two. Winning the path back is `win_back`'s business.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures::FutureExt;
@@ -119,7 +120,8 @@ impl Present {
     ///
     /// Cancelled, the attempt goes on for whoever asks next, as long as the channel lives.
     pub(super) async fn connection(self: &Arc<Self>) -> Outcome {
-        loop {
+        // The runtime of an attempt may have ended, and then this one makes another.
+        for _ in 0..2 {
             if let Some(connection) = self.open() {
                 return Ok(connection);
             }
@@ -131,6 +133,7 @@ impl Present {
                 return outcome;
             }
         }
+        Err(Arc::new(ConnectError::RuntimeEnded))
     }
 
     /// Makes the first connection, in place.
@@ -159,18 +162,15 @@ impl Present {
         let task = tokio::spawn(async move {
             let _wanting = wanting;
             let _alone = connecting.lock().await;
-            let outcome = Self::make_attempt(&this, &*connector).await?;
+            let making = AssertUnwindSafe(Self::make_attempt(&this, &*connector));
+            let outcome =
+                making.catch_unwind().await.unwrap_or(Some(Err(ConnectError::Panicked)))?;
             let attempt = lock(&this.upgrade()?.attempt).take();
             drop(attempt);
             Some(outcome.map_err(Arc::new))
         });
         let task = AbortOnDropHandle::new(task);
-        let ended = task.map(|joined| match joined {
-            Ok(outcome) => outcome,
-            Err(error) if error.is_panic() => Some(Err(Arc::new(ConnectError::Panicked))),
-            Err(_) => None,
-        });
-        ended.boxed().shared()
+        task.map(|joined| joined.ok().flatten()).boxed().shared()
     }
 
     /// Makes an attempt for a channel, unless that has gone or needs none any more.

@@ -91,6 +91,7 @@ async fn a_panic_costs_one_attempt() {
         assert!(matches!(*error, ConnectError::Panicked), "{error}");
     }
     assert_eq!(connect.counts(), [2, 0]);
+    assert!(lock(&present.attempt).is_none(), "nothing is left of it");
 }
 
 /// A channel may be used on several runtimes, of which one ends while it connects there.

@@ -375,13 +375,13 @@ impl<T: Transport> StreamHost for Session<T> {
     }
 
     fn try_send(&self, parts: &Parts<'_>) -> Result<bool, Status> {
-        frames::try_send(&self.transport, parts).map_err(|error| refusal::unsendable(&error))
+        frames::try_send(&self.transport, parts).map_err(|error| self.unsendable(&error))
     }
 
     fn send<'a>(&'a self, parts: Parts<'a>) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
             let sent = frames::send(&self.transport, parts).await;
-            sent.map_err(|error| refusal::unsendable(&error))
+            sent.map_err(|error| self.unsendable(&error))
         })
     }
 
@@ -401,3 +401,7 @@ impl<T: fmt::Debug> fmt::Debug for Session<T> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

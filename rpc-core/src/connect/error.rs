@@ -63,6 +63,9 @@ pub enum ConnectError {
     /// The code that connects panicked, which is a bug.
     #[error("the attempt to connect panicked")]
     Panicked,
+    /// The runtime that was to connect has ended.
+    #[error("the runtime that was to connect has ended")]
+    RuntimeEnded,
     /// The address cannot be used as given.
     #[error("{address}: {reason}")]
     Address {

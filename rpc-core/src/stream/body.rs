@@ -33,7 +33,7 @@ type Place = Arc<Mutex<Option<Result<Bytes, Status>>>>;
 
 /// How far a body has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     Open,
     /// The status is given, and trailers that end the stream are not.
     Failed,
@@ -93,7 +93,7 @@ impl<E: ResponseEnd + Unpin> MessageBody<E> {
     fn fail(&mut self, status: Status) -> Option<Result<Frame<Bytes>, Status>> {
         self.stage = Stage::Over;
         if self.end.take().is_none() {
-            // `Streaming` gives an error of the body twice, save where it reads requests.
+            // Requests have no trailers to end with. `Streaming` gives an error of the body twice.
             return Some(Err(status));
         }
         self.stage = Stage::Failed;

@@ -13,7 +13,7 @@ use prost::Message;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
 use tonic::{Status, Streaming};
 
-use super::body::{EMPTY_MESSAGE, success};
+use super::body::{EMPTY_MESSAGE, Stage, success};
 
 /// Where the body leaves a message for the decoder, as for what arrives from a peer.
 type Place<M> = Arc<Mutex<Option<Result<M, Status>>>>;
@@ -22,7 +22,7 @@ type Place<M> = Arc<Mutex<Option<Result<M, Status>>>>;
 pub(crate) fn scripted_response<M: Message + 'static>(
     messages: BoxStream<'static, Result<M, Status>>,
 ) -> Streaming<M> {
-    let body = ScriptedBody { messages, place: Place::default(), is_over: false };
+    let body = ScriptedBody { messages, place: Place::default(), stage: Stage::Open };
     let decoder = ScriptedDecoder { place: Arc::clone(&body.place), message: PhantomData };
     Streaming::new_response(decoder, body, StatusCode::OK, None, None)
 }
@@ -30,7 +30,7 @@ pub(crate) fn scripted_response<M: Message + 'static>(
 struct ScriptedBody<M> {
     messages: BoxStream<'static, Result<M, Status>>,
     place: Place<M>,
-    is_over: bool,
+    stage: Stage,
 }
 
 impl<M: Message> Body for ScriptedBody<M> {
@@ -41,16 +41,21 @@ impl<M: Message> Body for ScriptedBody<M> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.is_over {
-            return Poll::Ready(None);
-        }
-        let frame = match ready!(self.messages.as_mut().poll_next(cx)) {
+        let next = match self.stage {
+            Stage::Open => ready!(self.messages.as_mut().poll_next(cx)),
+            Stage::Failed => None,
+            Stage::Over => return Poll::Ready(None),
+        };
+        let frame = match next {
             Some(message) => {
+                if message.is_err() {
+                    self.stage = Stage::Failed;
+                }
                 *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
                 Frame::data(Bytes::from_static(EMPTY_MESSAGE))
             }
             None => {
-                self.is_over = true;
+                self.stage = Stage::Over;
                 Frame::trailers(success())
             }
         };

@@ -29,7 +29,8 @@ async fn every_kind_of_call_can_be_scripted() {
     });
     mock.on_server_streaming(SERVER.path, |request: Request<u64>| async move {
         let last = request.into_inner();
-        let end = stream::iter([Err(Status::data_loss("no more"))]);
+        // What follows an error is never seen, as nothing follows it from a server.
+        let end = stream::iter([Err(Status::data_loss("no more")), Ok(9)]);
         Ok(Response::new(stream::iter((0..last).map(Ok)).chain(end)))
     });
     mock.on_client_streaming(CLIENT.path, |request: Request<BoxStream<'static, u64>>| async move {
