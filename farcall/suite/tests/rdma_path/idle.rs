@@ -20,9 +20,10 @@ const CONNECTIONS: u64 = 8;
 
 pub(crate) fn no_wakeups(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
-        let client = config(Default::default()).with_keepalive(None);
-        let address = format!("auto://{}:0", rig.host);
-        let server = Serving::start_with(&address, client.clone()).await?;
+        // Each of them has its own: clones would share their lanes.
+        let quiet = || config(Default::default()).with_keepalive(None);
+        let server = Serving::start_with(&format!("auto://{}:0", rig.host), quiet()).await?;
+        let client = quiet();
         let mut stubs = Vec::new();
         for seed in 0..CONNECTIONS {
             let stub = ProbeStub::new(connect(&server.authority, &client).await?);
