@@ -26,6 +26,7 @@ mod long_wait;
 mod may_have_executed;
 mod not_executed;
 pub mod pool;
+pub mod quota;
 mod refusal;
 pub mod server;
 mod stream;

@@ -9,6 +9,7 @@ use crate::source::{Source, find};
 const PURE: &[&str] = &[
     "rpc-core/src/wire/",
     "rpc-core/src/calls/",
+    "rpc-core/src/quota.rs",
     "rpc-transport-tcp/src/receipts.rs",
     "rpc-transport-tcp/src/unread.rs",
 ];

@@ -1,0 +1,414 @@
+//! A resource that many holders share: how much each of them may take.
+//!
+//! A fixed part for each holder would be too small when few of them are busy and too large when
+//! all are. A common pool without parts goes to the greediest holder. The *dynamic threshold* of
+//! shared switch buffers lies between the two: a holder may have as much as is still free, or its
+//! floor if that is more. One greedy holder alone gets half of the resource, `n` of them get
+//! `1 / (n + 1)` each, and as much is left for a holder that comes later.
+//!
+//! Used for calls, connections and bytes of memory. Nothing here waits, reads a clock or knows
+//! what is counted. Taking and giving back are a few atomic operations; the lock is for making and
+//! dropping holders, and for the question who holds most.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// How much one holder may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// As much as is free when it has it, or `floor` if that is more. The floor is no guarantee:
+    /// floors may add up to more than the quota has.
+    Dynamic {
+        /// What the holder may have although less is free.
+        floor: u64,
+    },
+    /// That much, whatever the others have.
+    Fixed(u64),
+}
+
+impl Bound {
+    /// How much a holder may have while all holders together have `total` of `max`.
+    #[must_use]
+    pub fn limit(self, total: u64, max: u64) -> u64 {
+        match self {
+            Self::Dynamic { floor } => floor.max(max.saturating_sub(total)).min(max),
+            Self::Fixed(limit) => limit.min(max),
+        }
+    }
+
+    /// Whether a holder may have `held` when all holders together then have `total` of `max`.
+    #[must_use]
+    pub fn admits(self, held: u64, total: u64, max: u64) -> bool {
+        total <= max && held <= self.limit(total, max)
+    }
+}
+
+/// Why a holder gets nothing more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// What the holder has.
+    pub held: u64,
+    /// What all holders have.
+    pub total: u64,
+    /// What there is.
+    pub max: u64,
+}
+
+/// A resource of which there is a fixed amount; `K` names its holders.
+///
+/// A holder that has nothing and is not in use has no entry here: the map cannot grow beyond the
+/// holders that exist.
+#[derive(Debug)]
+pub struct Quota<K: Eq + Hash> {
+    max: u64,
+    total: AtomicU64,
+    shares: Mutex<HashMap<K, Weak<Share<K>>>>,
+}
+
+/// What one holder has of a quota. All who ask for the same holder get the same share.
+#[derive(Debug)]
+pub struct Share<K: Eq + Hash> {
+    quota: Arc<Quota<K>>,
+    key: K,
+    bound: Bound,
+    held: AtomicU64,
+}
+
+/// An amount that was taken. Dropped, it is given back.
+#[derive(Debug)]
+#[must_use]
+pub struct Charge<K: Eq + Hash> {
+    share: Arc<Share<K>>,
+    amount: u64,
+}
+
+impl<K: Eq + Hash + Clone> Quota<K> {
+    /// A quota of `max`, of which nothing is taken.
+    #[must_use]
+    pub fn new(max: u64) -> Arc<Self> {
+        Arc::new(Self { max, total: AtomicU64::new(0), shares: Mutex::default() })
+    }
+
+    /// What there is.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// What all holders have together. It exceeds the quota after [`Share::take`] only.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// The holder of that name. `bound` counts when the holder does not exist yet.
+    #[must_use]
+    pub fn share(self: &Arc<Self>, key: K, bound: Bound) -> Arc<Share<K>> {
+        let mut shares = self.shares();
+        if let Some(share) = shares.get(&key).and_then(Weak::upgrade) {
+            return share;
+        }
+        let (quota, held) = (Arc::clone(self), AtomicU64::new(0));
+        let share = Arc::new(Share { quota, key: key.clone(), bound, held });
+        shares.insert(key, Arc::downgrade(&share));
+        share
+    }
+
+    /// The holder that has most, and what it has; `None` when no holder has anything.
+    #[must_use]
+    pub fn largest(&self) -> Option<(K, u64)> {
+        // Dropping a share locks the map: what is upgraded here is dropped after the lock.
+        let shares: Vec<_> = self.shares().values().filter_map(Weak::upgrade).collect();
+        let largest = shares.iter().max_by_key(|share| share.held())?;
+        let held = largest.held();
+        (held > 0).then(|| (largest.key.clone(), held))
+    }
+
+    /// How many holders exist.
+    #[must_use]
+    pub fn share_count(&self) -> usize {
+        self.shares().len()
+    }
+}
+
+impl<K: Eq + Hash> Quota<K> {
+    fn shares(&self) -> MutexGuard<'_, HashMap<K, Weak<Share<K>>>> {
+        // The map is consistent between any two statements.
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Eq + Hash> Share<K> {
+    /// The holder's name.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The quota that this is a share of.
+    #[must_use]
+    pub fn quota(&self) -> &Arc<Quota<K>> {
+        &self.quota
+    }
+
+    /// What the holder has.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Whether the holder would get `amount` now. Another holder may be faster.
+    #[must_use]
+    pub fn admits(&self, amount: u64) -> bool {
+        self.may_add(self.held().saturating_add(amount), self.quota_total(), amount)
+    }
+
+    /// Takes `amount` if the bound and the quota have room for it.
+    ///
+    /// # Errors
+    ///
+    /// When they have not; then nothing is taken.
+    pub fn try_take(self: &Arc<Self>, amount: u64) -> Result<Charge<K>, Refusal> {
+        let max = self.quota.max;
+        // Before anything is added: sums of refused amounts could overflow.
+        if amount > max {
+            return Err(self.refusal());
+        }
+        // The holder's own count first. An attempt that fails is visible there for a moment, where
+        // it can make another attempt of the same holder fail, but never one of another holder.
+        let held = self.held.fetch_add(amount, Ordering::Relaxed).saturating_add(amount);
+        let add =
+            |total: u64| self.may_add(held, total, amount).then(|| total.saturating_add(amount));
+        // The counts guard no other memory, so no order is asked for.
+        match self.quota.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => Ok(Charge { share: Arc::clone(self), amount }),
+            Err(_) => {
+                self.held.fetch_sub(amount, Ordering::Relaxed);
+                Err(self.refusal())
+            }
+        }
+    }
+
+    /// Takes `amount` whether there is room for it or not: for what exists already, which a
+    /// refusal would not undo. What others may take becomes less all the same.
+    pub fn take(self: &Arc<Self>, amount: u64) -> Charge<K> {
+        self.add(amount);
+        Charge { share: Arc::clone(self), amount }
+    }
+
+    fn may_add(&self, held: u64, total: u64, amount: u64) -> bool {
+        let total = total.checked_add(amount);
+        total.is_some_and(|total| self.bound.admits(held, total, self.quota.max))
+    }
+
+    fn quota_total(&self) -> u64 {
+        self.quota.total.load(Ordering::Relaxed)
+    }
+
+    fn refusal(&self) -> Refusal {
+        Refusal { held: self.held(), total: self.quota_total(), max: self.quota.max }
+    }
+
+    fn add(&self, amount: u64) {
+        self.held.fetch_add(amount, Ordering::Relaxed);
+        self.quota.total.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    fn remove(&self, amount: u64) {
+        self.held.fetch_sub(amount, Ordering::Relaxed);
+        self.quota.total.fetch_sub(amount, Ordering::Relaxed);
+    }
+}
+
+impl<K: Eq + Hash> Drop for Share<K> {
+    fn drop(&mut self) {
+        let mut shares = self.quota.shares();
+        // The name may have a new share already, which was made between the drop of the last
+        // reference to this one and the lock.
+        if shares.get(&self.key).is_some_and(|share| share.strong_count() == 0) {
+            shares.remove(&self.key);
+        }
+    }
+}
+
+impl<K: Eq + Hash> Charge<K> {
+    /// What was taken.
+    #[must_use]
+    pub fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// Makes it `amount`, whether there is room for more or not, as [`Share::take`] does.
+    pub fn set(&mut self, amount: u64) {
+        match amount.checked_sub(self.amount) {
+            Some(more) => self.share.add(more),
+            None => self.share.remove(self.amount - amount),
+        }
+        self.amount = amount;
+    }
+}
+
+impl<K: Eq + Hash> Drop for Charge<K> {
+    fn drop(&mut self) {
+        self.share.remove(self.amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DYNAMIC: Bound = Bound::Dynamic { floor: 0 };
+
+    /// Takes one by one until it is refused.
+    fn fill(share: &Arc<Share<u32>>) -> Vec<Charge<u32>> {
+        std::iter::from_fn(|| share.try_take(1).ok()).collect()
+    }
+
+    #[test]
+    fn one_greedy_holder_gets_half_and_leaves_as_much_for_the_next() {
+        let quota = Quota::new(1000);
+        let [greedy, late] = [1, 2].map(|key| quota.share(key, DYNAMIC));
+        let taken = fill(&greedy);
+        assert_eq!((taken.len(), quota.largest()), (500, Some((1, 500))));
+        assert_eq!(fill(&late).len(), 250);
+        drop(taken);
+        assert_eq!((quota.total(), quota.largest()), (0, None));
+    }
+
+    #[test]
+    fn greedy_holders_that_take_turns_get_equal_parts_and_leave_one() {
+        for count in [2u32, 3, 9] {
+            let quota = Quota::new(1000);
+            let shares: Vec<_> = (0..count).map(|key| quota.share(key, DYNAMIC)).collect();
+            let mut taken = Vec::new();
+            loop {
+                let before = taken.len();
+                taken.extend(shares.iter().filter_map(|share| share.try_take(1).ok()));
+                if taken.len() == before {
+                    break;
+                }
+            }
+            let part = 1000 / u64::from(count + 1);
+            assert!(shares.iter().all(|share| share.held().abs_diff(part) <= 1), "{count}");
+        }
+    }
+
+    #[test]
+    fn a_floor_is_had_while_there_is_any_and_a_fixed_bound_is_fixed() {
+        let quota = Quota::new(100);
+        let floored = quota.share(1, Bound::Dynamic { floor: 80 });
+        let fixed = quota.share(2, Bound::Fixed(70));
+        let kept = fill(&floored);
+        assert_eq!((kept.len(), fill(&fixed).len()), (80, 20));
+        drop(kept);
+        assert_eq!(fill(&fixed).len(), 70);
+        assert_eq!(fill(&quota.share(3, Bound::Fixed(u64::MAX))).len(), 100);
+    }
+
+    #[test]
+    fn a_name_is_forgotten_with_the_last_that_uses_it() {
+        let quota = Quota::new(100);
+        let charge = quota.share(1, DYNAMIC).try_take(7).unwrap();
+        assert_eq!(quota.share(1, DYNAMIC).held(), 7, "the charge keeps it");
+        drop(charge);
+        assert_eq!(quota.share_count(), 0);
+    }
+
+    #[test]
+    fn a_refused_attempt_of_one_holder_is_none_of_another() {
+        let quota = Quota::new(1000);
+        let [huge, small] = [1, 2].map(|key| quota.share(key, DYNAMIC));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..100_000).for_each(|_| assert!(huge.try_take(999).is_err()));
+            });
+            scope.spawn(|| {
+                (0..100_000).for_each(|_| drop(small.try_take(400).unwrap()));
+            });
+        });
+        assert_eq!((quota.total(), huge.held(), small.held()), (0, 0, 0));
+    }
+
+    #[test]
+    fn no_amount_overflows() {
+        let quota = Quota::new(u64::MAX);
+        let share = quota.share(1, Bound::Fixed(u64::MAX));
+        let charge = share.try_take(u64::MAX).unwrap();
+        assert!(share.try_take(1).is_err() && !share.admits(1));
+        drop(charge);
+        let small = Quota::new(10).share(1, DYNAMIC);
+        assert!(small.try_take(u64::MAX).is_err() && !small.admits(u64::MAX));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        TryTake { key: u32, amount: u64 },
+        Take { key: u32, amount: u64 },
+        Set { at: usize, amount: u64 },
+        Drop { at: usize },
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (0u32..4, 0u64..60).prop_map(|(key, amount)| Step::TryTake { key, amount }),
+            1 => (0u32..4, 0u64..60).prop_map(|(key, amount)| Step::Take { key, amount }),
+            1 => (any::<usize>(), 0u64..60).prop_map(|(at, amount)| Step::Set { at, amount }),
+            3 => any::<usize>().prop_map(|at| Step::Drop { at }),
+        ];
+        prop::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: the sums are right, no holder has more than its
+        /// bound allowed when it got it, and in the end all is as it was.
+        #[test]
+        fn what_is_held_is_what_was_taken_and_not_given_back(
+            steps in steps(),
+            max in 0u64..300,
+            floor in 0u64..100,
+        ) {
+            let (quota, bound) = (Quota::new(max), Bound::Dynamic { floor });
+            let mut charges: Vec<Charge<u32>> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::TryTake { key, amount } => {
+                        let share = quota.share(key, bound);
+                        let is_admitted = share.admits(amount);
+                        let taken = share.try_take(amount);
+                        prop_assert_eq!(taken.is_ok(), is_admitted);
+                        if taken.is_ok() {
+                            let (held, total) = (share.held(), quota.total());
+                            prop_assert!(total <= max && held <= floor.max(max - total));
+                        }
+                        charges.extend(taken);
+                    }
+                    Step::Take { key, amount } => {
+                        charges.push(quota.share(key, bound).take(amount));
+                    }
+                    Step::Set { at, amount } if !charges.is_empty() => {
+                        let at = at % charges.len();
+                        charges[at].set(amount);
+                    }
+                    Step::Drop { at } if !charges.is_empty() => {
+                        drop(charges.swap_remove(at % charges.len()));
+                    }
+                    Step::Set { .. } | Step::Drop { .. } => {}
+                }
+                prop_assert_eq!(quota.total(), charges.iter().map(Charge::amount).sum::<u64>());
+                for key in 0..4 {
+                    let of_key = charges.iter().filter(|charge| *charge.share.key() == key);
+                    let held = quota.share(key, bound).held();
+                    prop_assert_eq!(held, of_key.map(Charge::amount).sum::<u64>());
+                }
+            }
+            charges.clear();
+            prop_assert_eq!((quota.total(), quota.share_count()), (0, 0));
+        }
+    }
+}
