@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rpc_core::Deadline;
 use slab::Slab;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -88,7 +89,7 @@ impl Leases {
         let next = {
             let mut held = self.held();
             for (_, entry) in held.entries.iter_mut().filter(|(_, entry)| !entry.is_told) {
-                if entry.since + self.warn_after <= now {
+                if self.due_at(entry.since) <= now {
                     entry.is_told = true;
                     due.push((entry.len, now - entry.since));
                 }
@@ -96,7 +97,7 @@ impl Leases {
             let untold = held.entries.iter().filter(|(_, entry)| !entry.is_told);
             let oldest = untold.map(|(_, entry)| entry.since).min();
             held.is_watched = oldest.is_some();
-            oldest.map(|since| since + self.warn_after)
+            oldest.map(|since| self.due_at(since))
         };
         self.overdue_count.fetch_add(due.len() as u64, Ordering::Relaxed);
         for (len, age) in due {
@@ -109,7 +110,12 @@ impl Leases {
             );
         }
         // Leases that came one after the other are told of together.
-        next.map(|at| at.max(now + self.warn_after / 8))
+        next.map(|at| at.max(Deadline::after(now, self.warn_after / 8).0))
+    }
+
+    /// When a lease is told of. Any configured time may be added: more than a year is a year.
+    fn due_at(&self, since: Instant) -> Instant {
+        Deadline::after(since, self.warn_after).0
     }
 }
 
@@ -156,8 +162,12 @@ mod tests {
     const WARN_AFTER: Duration = Duration::from_secs(8);
 
     fn leases() -> (Arc<RegionPool>, Arc<Leases>) {
+        leases_told_after(WARN_AFTER)
+    }
+
+    fn leases_told_after(warn_after: Duration) -> (Arc<RegionPool>, Arc<Leases>) {
         let pool = RegionPool::new(&MockDevice::new().device(), Access::Sink, 1 << 20);
-        (pool, Leases::new("mock", WARN_AFTER, Handle::current()))
+        (pool, Leases::new("mock", warn_after, Handle::current()))
     }
 
     fn task_count() -> usize {
@@ -180,6 +190,17 @@ mod tests {
         drop(alias);
         assert_eq!(leases.stats(), LeaseStats { held: 0, overdue_count: 1 });
         assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_time_is_too_long_before_a_lease_is_told_of() {
+        for warn_after in [Duration::MAX, Duration::MAX / 2, Duration::from_secs(u64::MAX / 8)] {
+            let (pool, leases) = leases_told_after(warn_after);
+            let held = leases.lease(pool.try_take(10_000).unwrap());
+            assert!(leases.look(Instant::now()).is_some_and(|at| at > Instant::now()));
+            assert_eq!(leases.stats(), LeaseStats { held: 1, overdue_count: 0 });
+            drop(held);
+        }
     }
 
     #[tokio::test(start_paused = true)]

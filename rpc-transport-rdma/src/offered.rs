@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use rpc_core::Deadline;
 use rpc_core::wire::ProtocolError;
 use slab::Slab;
 use tokio::time::Instant;
@@ -47,10 +48,11 @@ pub(crate) struct Patience {
 }
 
 impl<B> Entry<B> {
+    /// Any timeout of the configuration may be added: one of more than a year is a year.
     fn overdue_at(&self, patience: Patience) -> Instant {
         match self.quarantined_at {
-            Some(at) => at + patience.cancel,
-            None => self.offered_at + patience.release,
+            Some(at) => Deadline::after(at, patience.cancel).0,
+            None => Deadline::after(self.offered_at, patience.release).0,
         }
     }
 }
@@ -173,7 +175,28 @@ mod tests {
         assert_eq!(offered.withdraw(2, later), [], "the other is taken back already");
     }
 
+    /// Every `Duration`, the longest ones as often as all others.
+    fn any_timeout() -> impl Strategy<Value = Duration> {
+        prop_oneof![
+            (any::<u64>(), 0u32..1_000_000_000)
+                .prop_map(|(secs, nanos)| Duration::new(secs, nanos)),
+            (0u64..1000).prop_map(|less| Duration::MAX - Duration::from_secs(less)),
+        ]
+    }
+
     proptest! {
+        #[test]
+        fn no_timeout_is_too_long_to_add(release in any_timeout(), cancel in any_timeout()) {
+            let (now, patience) = (Instant::now(), Patience { release, cancel });
+            let mut offered = Offered::default();
+            offered.insert(1, 'a', now);
+            prop_assert!(offered.overdue_at(patience).is_some_and(|(at, _)| at >= now));
+            let transfers = offered.withdraw(1, now);
+            prop_assert!(offered.overdue_at(patience).is_some_and(|(at, _)| at >= now));
+            let due = if cancel.is_zero() { transfers } else { Vec::new() };
+            prop_assert_eq!(offered.overdue(patience, now), due);
+        }
+
         #[test]
         fn every_buffer_comes_back_once(
             steps in prop::collection::vec((0u8..4, 0usize..8), 0..200),
