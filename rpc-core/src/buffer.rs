@@ -57,6 +57,12 @@ pub fn offer_source(source: &Arc<dyn BufferSource>) {
 /// first connection, and everywhere else the memory is plain, and the field is copied once.
 /// [`Buffer::is_registered`] tells.
 ///
+/// Where the keys of a device reach a whole buffer (`RkeyScope::Region`), a peer that is sent any
+/// slice of it can read all of it, and what its next user writes, for as long as it stays
+/// registered. There a buffer is zero when it is lent, so that it never shows an earlier user's
+/// bytes; slices for peers that must not see each other's belong in buffers of their own. Where
+/// windows are used (`RkeyScope::Window`), a peer reads the slice alone.
+///
 /// In a handler the memory belongs to the device of the connection that its call came in on, so
 /// that it is right for the answer; elsewhere to the one with the most connections. What goes out
 /// by another device, or under other rules on the same one, is copied.

@@ -24,7 +24,7 @@ use crate::cancellations::Cancellations;
 use crate::connection::Connection;
 use crate::leases::Leases;
 use crate::lent_buffers::offer_buffers;
-use crate::memory::{Access, PoolRules, RegionPool, SlotPool};
+use crate::memory::{Access, Handout, PoolRules, RegionPool, SlotPool};
 use crate::pressure::Pressure;
 use crate::refill::Refill;
 use crate::shares::{BASE, Full, Ledger, Shares};
@@ -124,12 +124,14 @@ impl Lane {
     /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
         let group = Arc::default();
-        let pool = |access, bytes_max| {
-            let rules = PoolRules { access, bytes_max, wait_max: config.memory_timeout };
+        let pool = |access, handout, bytes_max| {
+            let rules = PoolRules { access, handout, bytes_max, wait_max: config.memory_timeout };
             RegionPool::with_rules(device, rules, &group)
         };
-        let sources = pool(source_access(config), config.source_bytes_max);
-        let sinks = pool(Access::Sink, config.sink_bytes_max);
+        let sources = pool(source_access(config), Handout::AsLeft, config.source_bytes_max);
+        // What a READ leaves out that completes short must not be another connection's.
+        let sink_handout = device.read_defect().map_or(Handout::AsLeft, |_| Handout::Erased);
+        let sinks = pool(Access::Sink, sink_handout, config.sink_bytes_max);
         let read_bytes_max = config.read_bytes_max.max(config.read_len_max);
         let reads = Arc::new(Semaphore::new(read_bytes_max as usize));
         Self::start_with(device, config, Large { sources, sinks, reads })

@@ -43,6 +43,12 @@ impl LargeBuffer {
         self.len = self.len.min(len);
     }
 
+    /// Makes it as long as it could be.
+    #[cfg(test)]
+    pub(super) fn extend_to_capacity(&mut self) {
+        self.len = self.capacity();
+    }
+
     /// What the device may do with it.
     #[must_use]
     pub fn access(&self) -> Access {

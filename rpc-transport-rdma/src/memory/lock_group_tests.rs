@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::memory::{Access, LockGroup, PoolRules, RegionPool};
+use crate::memory::{Access, Handout, LockGroup, PoolRules, RegionPool};
 use crate::verbs::Device;
 use crate::verbs::sim::{SimDevice, SimFaults, SimNetwork};
 
@@ -22,7 +22,8 @@ fn limited(bytes_max: usize) -> (SimNetwork, SimDevice, [Arc<RegionPool>; 2]) {
     let group = Arc::new(LockGroup::default());
     let pools = [Access::Source, Access::Sink].map(|access| {
         let wait_max = Duration::from_secs(60);
-        let rules = PoolRules { access, bytes_max: 64 * MIB as u64, wait_max };
+        let rules =
+            PoolRules { access, handout: Handout::AsLeft, bytes_max: 64 * MIB as u64, wait_max };
         RegionPool::with_rules(&device, rules, &group)
     });
     (network, sim, pools)

@@ -32,6 +32,8 @@
 
 #[forbid(unsafe_code)]
 mod growth;
+#[forbid(unsafe_code)]
+mod handout;
 mod large_buffer;
 #[forbid(unsafe_code)]
 mod lent;
@@ -53,6 +55,7 @@ mod size_class;
 mod slab_table;
 mod slot_pool;
 
+pub use handout::Handout;
 pub use large_buffer::LargeBuffer;
 pub use lent::{Lent, LentBuffer};
 pub use lock_group::LockGroup;

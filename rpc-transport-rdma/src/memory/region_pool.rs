@@ -26,7 +26,7 @@ use super::lock_group::Manner;
 use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Refusal};
 use super::size_class::{SMALLEST_BYTES, SizeClass};
 use super::slab_table::{Block, SlabTable};
-use super::{Access, LargeBuffer, Lent, LentBuffer, LockGroup, PageKind, Region};
+use super::{Access, Handout, LargeBuffer, Lent, LentBuffer, LockGroup, PageKind, Region};
 use crate::verbs::{Device, VerbsError};
 
 /// How long to wait for a buffer, unless a pool is told otherwise.
@@ -36,6 +36,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 pub struct RegionPool {
     device: Device,
     access: Access,
+    handout: Handout,
     units_max: u32,
     wait_max: Duration,
     /// A permit is one unit, [`SMALLEST_BYTES`], that is not in use.
@@ -53,6 +54,8 @@ pub struct RegionPool {
 pub struct PoolRules {
     /// What the device may do with its buffers.
     pub access: Access,
+    /// What buffers hold at first.
+    pub handout: Handout,
     /// Bytes in use and registered at most, rounded down to multiples of 8 KiB.
     pub bytes_max: u64,
     /// How long to wait for a buffer at most.
@@ -100,7 +103,7 @@ impl RegionPool {
     /// smallest class, 8 KiB.
     #[must_use]
     pub fn new(device: &Device, access: Access, bytes_max: u64) -> Arc<Self> {
-        let rules = PoolRules { access, bytes_max, wait_max: WAIT_MAX };
+        let rules = PoolRules { access, handout: Handout::AsLeft, bytes_max, wait_max: WAIT_MAX };
         Self::with_rules(device, rules, &Arc::default())
     }
 
@@ -112,6 +115,7 @@ impl RegionPool {
         let pool = Arc::new(Self {
             device: device.clone(),
             access: rules.access,
+            handout: rules.handout,
             units_max,
             wait_max: rules.wait_max,
             unused: Semaphore::new(units_max as usize),
@@ -134,7 +138,7 @@ impl RegionPool {
     pub fn try_take(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
         let class = self.class_for(len)?;
         match self.try_place(class, usize::MAX) {
-            Ok(block) => Ok(LargeBuffer::new(Arc::clone(self), block, class, len)),
+            Ok(block) => Ok(self.hand_out(block, class, len, self.handout)),
             Err(refusal) => Err(self.error(len, refusal)),
         }
     }
@@ -149,7 +153,7 @@ impl RegionPool {
     pub fn try_take_at_once(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
         let class = self.class_for(len)?;
         match self.try_place(class, REGISTER_IN_PLACE_LEN_MAX) {
-            Ok(block) => Ok(LargeBuffer::new(Arc::clone(self), block, class, len)),
+            Ok(block) => Ok(self.hand_out(block, class, len, self.handout)),
             Err(refusal) if refusal.may_come_free(class.bytes()) => Err(self.exhausted(len)),
             Err(refusal) => Err(self.error(len, refusal)),
         }
@@ -185,7 +189,7 @@ impl RegionPool {
         let mut refused = None;
         let waited = tokio::time::timeout(self.wait_max, self.place(class, &mut refused)).await;
         match waited {
-            Ok(placed) => Ok(LargeBuffer::new(Arc::clone(self), placed?, class, len)),
+            Ok(placed) => Ok(self.hand_out(placed?, class, len, self.handout)),
             Err(_) => Err(refused.map_or_else(|| self.exhausted(len), PoolError::Register)),
         }
     }
@@ -225,7 +229,9 @@ impl RegionPool {
     #[must_use]
     pub fn try_lend(self: &Arc<Self>, len: usize) -> Option<LentBuffer> {
         let share = self.share_for(len)?;
-        Some(LentBuffer::new(self.try_take_at_once(len).ok()?, share))
+        let class = self.class_for(len).ok()?;
+        let block = self.try_place(class, REGISTER_IN_PLACE_LEN_MAX).ok()?;
+        Some(LentBuffer::new(self.hand_out(block, class, len, self.lent_handout()), share))
     }
 
     /// As [`RegionPool::try_lend`], and registers memory of any length on a thread of its own.
@@ -241,7 +247,15 @@ impl RegionPool {
         let block = self.grow(class, Manner::Beside).await;
         let block = block.inspect_err(|_| self.group.freed.notify_waiters()).ok()?;
         permit.forget();
-        Some(LentBuffer::new(LargeBuffer::new(Arc::clone(self), block, class, len), share))
+        Some(LentBuffer::new(self.hand_out(block, class, len, self.lent_handout()), share))
+    }
+
+    /// What an application finds in a buffer: peers may read all of it if its key opens it.
+    fn lent_handout(&self) -> Handout {
+        match self.access {
+            Access::Source => Handout::Erased,
+            Access::Windowed | Access::Sink | Access::Eager => Handout::AsLeft,
+        }
     }
 
     fn share_for(&self, len: usize) -> Option<OwnedSemaphorePermit> {

@@ -160,6 +160,7 @@ async fn what_takes_long_to_register_is_registered_elsewhere() {
 
 fn bounded(mock: &MockDevice, bytes_max: usize, group: &Arc<LockGroup>) -> Arc<RegionPool> {
     let wait_max = Duration::from_secs(1);
-    let rules = PoolRules { access: Access::Source, bytes_max: bytes_max as u64, wait_max };
+    let (access, handout) = (Access::Source, Handout::AsLeft);
+    let rules = PoolRules { access, handout, bytes_max: bytes_max as u64, wait_max };
     RegionPool::with_rules(&mock.device(), rules, group)
 }

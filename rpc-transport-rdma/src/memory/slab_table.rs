@@ -38,8 +38,16 @@ struct Class {
 struct Entry<R> {
     region: Arc<R>,
     class: SizeClass,
-    free: Vec<u32>,
+    free: Vec<Free>,
     block_count: u32,
+}
+
+/// A block that is free.
+#[derive(Debug, Clone, Copy)]
+struct Free {
+    index: u32,
+    /// As [`Block::written`].
+    written: usize,
 }
 
 /// A block that somebody uses.
@@ -48,6 +56,8 @@ pub(super) struct Block<R> {
     pub(super) region: Arc<R>,
     /// Where in the region it begins.
     pub(super) offset: usize,
+    /// How many of its first bytes may have been written to; the others are zero.
+    pub(super) written: usize,
     slab: usize,
     index: u32,
 }
@@ -100,25 +110,25 @@ impl<R> SlabTable<R> {
         let open = &mut self.classes[class.position()].open;
         let slab = *open.last()?;
         let entry = &mut self.slabs[slab];
-        let index = entry.free.pop()?;
+        let Free { index, written } = entry.free.pop()?;
         if entry.free.is_empty() {
             open.pop();
         }
         self.in_use += class.units() as usize;
         let (region, offset) = (Arc::clone(&entry.region), index as usize * class.bytes());
-        Some(Block { region, offset, slab, index })
+        Some(Block { region, offset, written, slab, index })
     }
 
     /// Takes a block back.
     pub(super) fn push(&mut self, block: Block<R>) {
-        let Block { region, slab, index, .. } = block;
+        let Block { region, slab, index, written, .. } = block;
         // The slab keeps it.
         drop(region);
         let entry = &mut self.slabs[slab];
         if entry.free.is_empty() {
             self.classes[entry.class.position()].open.push(slab);
         }
-        entry.free.push(index);
+        entry.free.push(Free { index, written });
         self.in_use -= entry.class.units() as usize;
     }
 
@@ -148,7 +158,8 @@ impl<R> SlabTable<R> {
     /// Adds a planned slab, all of whose blocks are free.
     pub(super) fn add(&mut self, plan: Plan, region: R) {
         let Plan { class, block_count } = plan;
-        let free = (0..block_count).rev().collect();
+        // A new mapping is zero.
+        let free = (0..block_count).rev().map(|index| Free { index, written: 0 }).collect();
         let entry = Entry { region: Arc::new(region), class, free, block_count };
         let key = self.slabs.insert(entry);
         self.classes[class.position()].open.push(key);

@@ -47,6 +47,12 @@ impl Device {
         self.raw.window_defect()
     }
 
+    /// A reason not to trust that a READ which is reported as complete is whole, if there is one.
+    #[must_use]
+    pub fn read_defect(&self) -> Option<&str> {
+        self.raw.read_defect()
+    }
+
     /// Asks for the attributes of a port; ports count from 1.
     ///
     /// # Errors

@@ -65,6 +65,11 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
         None
     }
 
+    /// A reason not to trust that a READ which is reported as complete is whole, if there is one.
+    fn read_defect(&self) -> Option<&str> {
+        None
+    }
+
     /// Asks for the attributes of a port; ports count from 1.
     ///
     /// # Errors
