@@ -106,6 +106,17 @@ impl Config {
         self.with_rdma(rdma)
     }
 
+    /// Also uses RDMA devices whose READs may complete short without an error, as Soft-RoCE does on
+    /// Linux 6.12 (see [`RdmaConfig::allow_untrusted_reads`]); they are declined otherwise. For
+    /// tests, never for data that matters. Devices are not shared with the original.
+    #[cfg(any(feature = "rdma", feature = "sim"))]
+    #[must_use]
+    pub fn with_untrusted_reads(self) -> Self {
+        let mut rdma = self.rdma.clone();
+        rdma.allow_untrusted_reads = true;
+        self.with_rdma(rdma)
+    }
+
     /// The same rules with the devices of a simulated network in place of this machine's. Devices
     /// are not shared with the original.
     #[cfg(feature = "sim")]

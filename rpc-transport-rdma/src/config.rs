@@ -64,6 +64,13 @@ pub struct RdmaConfig {
     /// takes memory of the device, and the `reads_max` are spread over them. With 0, and where
     /// [windows](RkeyScope::Window) are used, READs go with the messages.
     pub read_queue_pairs: u8,
+    /// Whether devices are used whose READs are known to complete short, or were never checked for
+    /// that: not by default. Those are Soft-RoCE devices on Linux kernels other than 6.1
+    /// (`docs/rdma-devices.md` has the evidence). With it, a short READ gives the application zeros
+    /// where bytes are missing, and never what another connection received; nothing tells that
+    /// bytes are missing. Without it, such a device is declined with the reason: `auto://` stays on
+    /// TCP, and `rdma://` fails.
+    pub allow_untrusted_reads: bool,
     /// Bytes of READs outstanding on all connections of a device together: 4 MiB by default, or
     /// one READ if that is longer. Connections take turns, a READ at a time. That is several times
     /// what a fast link has on its way: it carries 1 MB in 20 us at 400 Gb/s. What is asked for
@@ -124,6 +131,7 @@ impl Default for RdmaConfig {
             read_len_max: 1 << 20,
             reads_max: 16,
             read_queue_pairs: 2,
+            allow_untrusted_reads: false,
             read_bytes_max: 4 << 20,
             spin: Duration::from_micros(20),
             connect: ConnectOptions::default(),

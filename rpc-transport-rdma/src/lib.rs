@@ -59,6 +59,9 @@ mod puller;
 #[forbid(unsafe_code)]
 mod read_queues;
 #[forbid(unsafe_code)]
+#[cfg_attr(not(feature = "ibverbs"), allow(dead_code))]
+mod read_trust;
+#[forbid(unsafe_code)]
 mod read_turns;
 #[forbid(unsafe_code)]
 mod refill;

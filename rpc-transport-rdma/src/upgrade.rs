@@ -29,7 +29,7 @@ use crate::transport::RdmaTransport;
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
 use crate::verbs::{Device, Port, Provider, QueuePair, QueuePairConfig};
-use crate::{CancellationStats, RdmaConfig, RkeyScope};
+use crate::{CancellationStats, RdmaConfig, RkeyScope, read_trust};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
 /// gives up after about half a second, twice that on a device that stretches its timeouts.
@@ -125,6 +125,7 @@ impl RdmaUpgrade {
 
     fn prepare(&self, addresses: &Addresses) -> Result<Prepared, Declined> {
         let port = self.port(addresses.local.map(|address| address.ip()))?;
+        read_trust::check(&port.device, &self.config)?;
         let lane = self.lane(&port)?;
         // Keys and queues of one opening of a device mean nothing to another.
         let port = Port { device: lane.shared.attachment.device().clone(), ..port };

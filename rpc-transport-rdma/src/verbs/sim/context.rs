@@ -92,6 +92,10 @@ unsafe impl RawDevice for SimContext {
         Some("a simulated device uses windows when asked to by name")
     }
 
+    fn read_defect(&self) -> Option<&str> {
+        self.config.read_defect.as_deref()
+    }
+
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
         if number != 1 {
             return Err(failed("query a port", libc::EINVAL));

@@ -34,6 +34,8 @@ pub struct SimCounters {
     pub retransmissions: u64,
     /// Messages and READs that were cut in the middle.
     pub cut_transfers: u64,
+    /// READs that completed without the end of their bytes.
+    pub short_reads: u64,
     /// Events without a completion.
     pub spurious_events: u64,
     /// Queue pairs that broke, by chance or because they were told to.

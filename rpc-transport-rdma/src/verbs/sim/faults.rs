@@ -21,6 +21,9 @@ pub struct SimFaults {
     /// never comes, and both queue pairs are lost to it, the requester's with
     /// [`RetryExceeded`](crate::verbs::WorkStatus::RetryExceeded).
     pub cut_transfer: f64,
+    /// A READ completes with success although a part of its end was never written, as
+    /// Soft-RoCE does it on Linux 6.12.
+    pub short_read: f64,
     /// A message finds the receiver not ready although a receive is posted.
     pub receiver_not_ready: f64,
     /// A completion event is held back for up to [`event_delay_max`](Self::event_delay_max);
@@ -60,6 +63,7 @@ impl Default for SimFaults {
             retransmission: 0.0,
             retransmission_delay_max: Duration::from_millis(4),
             cut_transfer: 0.0,
+            short_read: 0.0,
             receiver_not_ready: 0.0,
             delayed_event: 0.0,
             coalesced_event: 0.0,

@@ -44,6 +44,9 @@ pub struct SimDeviceConfig {
     pub message_len_max: u32,
     /// The most that can be sent inline; 512 bytes by default.
     pub inline_max: u32,
+    /// Why its READs are not to be trusted, as a driver's are that are known to complete short;
+    /// `None` by default. [`SimFaults::short_read`] makes READs short.
+    pub read_defect: Option<String>,
 }
 
 impl SimDeviceConfig {
@@ -66,6 +69,7 @@ impl SimDeviceConfig {
             mtu: Mtu::B4096,
             message_len_max: 8 << 20,
             inline_max: 512,
+            read_defect: None,
         }
     }
 }

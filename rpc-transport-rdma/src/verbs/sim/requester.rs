@@ -167,6 +167,7 @@ impl State {
         let Some(bytes) = bytes else { return };
         let request = self.queue_pairs.get(&id).and_then(|state| state.requests.get(index));
         let Some(segment) = request.and_then(|request| request.segment) else { return };
+        let bytes = self.shorten(bytes);
         if !self.roll(self.faults.late_write) {
             self.scatter(segment, &bytes);
             return;
@@ -176,6 +177,16 @@ impl State {
         if let Some(queue_pair) = self.queue_pairs.get_mut(&id) {
             queue_pair.writes.push(LateWrite { segment, bytes });
         }
+    }
+
+    /// What of a READ's bytes is written at all.
+    fn shorten(&mut self, bytes: Box<[u8]>) -> Box<[u8]> {
+        if bytes.is_empty() || !self.roll(self.faults.short_read) {
+            return bytes;
+        }
+        self.counters.short_reads += 1;
+        let len = self.pick(bytes.len());
+        bytes[..len].into()
     }
 
     /// Whether a transfer of these bytes ends in the middle.

@@ -1,0 +1,92 @@
+//! A device whose READs may complete short: it is declined with the evidence, and where it is
+//! allowed, what a READ leaves out is never what another connection received.
+
+// Clippy's exemption for tests does not reach their helpers.
+#![allow(clippy::unwrap_used)]
+
+use std::net::Ipv4Addr;
+
+use farcall::sim::{SimDeviceConfig, SimFaults, SimNetwork};
+use farcall::{Channel, Config, Server};
+use farcall_suite::proto::ProduceRequest;
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use farcall_suite::{Probe, payload};
+
+const DEFECT: &str = "this driver reports READs as complete that are not";
+
+/// Calls of each connection.
+const CALLS: u64 = 50;
+
+fn network() -> SimNetwork {
+    let network = SimNetwork::new(1);
+    let mut device = SimDeviceConfig::new("sim0", &[Ipv4Addr::LOCALHOST.into()]);
+    device.read_defect = Some(DEFECT.to_owned());
+    network.add_device_with(device);
+    network
+}
+
+/// Serves at `scheme://127.0.0.1`, and gives the address.
+async fn serve(scheme: &str, config: &Config) -> String {
+    let endpoint = farcall::bind_with(&format!("{scheme}://127.0.0.1:0"), config).await.unwrap();
+    let address = endpoint.address().to_string();
+    let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
+    let serving = endpoint.configure(builder).build();
+    tokio::spawn(async move { serving.serve(endpoint).await });
+    address
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_whose_reads_are_not_trusted_is_declined_with_the_reason() {
+    let network = network();
+    let config = || Config::default().with_simulated_rdma(&network);
+    let address = serve("auto", &config()).await;
+    let channel = farcall::connect_with(&address, &config()).await.unwrap();
+    let info = channel.info().unwrap();
+    let reason = info.fallback.unwrap_or_default();
+    assert_eq!(info.transport, "tcp", "a device with this defect: {DEFECT}");
+    assert!(reason.contains(DEFECT) && reason.contains("allow_untrusted_reads"), "{reason}");
+
+    let required = address.replace("auto://", "rdma://");
+    let error = farcall::connect_with(&required, &config()).await.unwrap_err().to_string();
+    assert!(error.contains(DEFECT), "{error}");
+    assert_eq!(network.counters().reads, 0);
+}
+
+/// Downloads payloads of its own seeds, and counts the bytes that neither are theirs nor zero.
+async fn foreign_bytes(stub: &ProbeStub<Channel>, seeds: u64) -> usize {
+    let mut count = 0;
+    for seed in seeds..seeds + CALLS {
+        let len = 20_000 + 137 * usize::try_from(seed).unwrap();
+        let request = ProduceRequest { seed, len: len as u64 };
+        // One whose first bytes are missing is no message, and fails.
+        let Ok(reply) = stub.produce(request).await else { continue };
+        let found = reply.into_inner().payload;
+        let right = payload(seed, len);
+        let bytes = found.iter().zip(&right);
+        count += bytes.filter(|(found, right)| found != right && **found != 0).count();
+    }
+    count
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_short_read_leaves_out_is_never_what_another_connection_received() {
+    let network = network();
+    let config = || Config::default().with_simulated_rdma(&network).with_untrusted_reads();
+    let (server, client) = (config(), config());
+    let address = serve("rdma", &server).await;
+    let connect = async || {
+        let channel = farcall::connect_with(&address, &client).await.unwrap();
+        assert_eq!(channel.info().unwrap().transport, "rdma");
+        ProbeStub::new(channel)
+    };
+    // These fill the buffers that are used again below.
+    let (one, other) = (connect().await, connect().await);
+    assert_eq!(foreign_bytes(&one, 0).await, 0);
+    let mut faults = SimFaults::default();
+    faults.short_read = 0.5;
+    network.set_faults(faults);
+    let foreign = foreign_bytes(&other, 1000 - CALLS).await;
+    assert!(network.counters().short_reads > CALLS / 5, "{:?}", network.counters());
+    assert_eq!(foreign, 0, "bytes of another connection were handed to the application");
+    assert_eq!(network.violations(), []);
+}
