@@ -101,13 +101,6 @@ pub(crate) fn retired() -> Status {
     Status::unavailable("another connection has taken this one's place")
 }
 
-/// A call beyond what the server runs at a time.
-pub(crate) fn overloaded(running_max: usize) -> Status {
-    Status::resource_exhausted(format!(
-        "the server runs {running_max} calls already, which is its limit (server.calls_max)"
-    ))
-}
-
 /// A call that the server's end of a connection cut short, although it was in flight.
 pub(crate) fn cut_short(reason: &CloseReason) -> Status {
     Status::unavailable(format!(

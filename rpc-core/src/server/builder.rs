@@ -8,11 +8,11 @@ use tower::{BoxError, Layer};
 
 use super::layers::Layers;
 use super::life::LifeRules;
+use super::peer_limit::{Names, PeerLimit};
 use super::router::Router;
 use super::run::{self, Connections};
 use super::{Listen, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
 use crate::calls::lifetime::LifetimeRules;
-use crate::calls::load::Load;
 use crate::connect::{ConnectionInfo, ServerHandshake, Upgrade};
 use crate::{Keepalive, Limits};
 
@@ -28,8 +28,9 @@ pub(super) struct Shared {
     pub(super) handshake: ServerHandshake,
     pub(super) handshake_timeout: Duration,
     pub(super) life: LifeRules,
-    pub(super) load: Arc<Load>,
+    pub(super) calls_limit: Arc<PeerLimit>,
     pub(super) connections_max: usize,
+    pub(super) connections_limit: Arc<PeerLimit>,
     pub(super) connections: Connections,
 }
 
@@ -80,6 +81,33 @@ impl Server {
     }
 }
 
+/// The connections that any address may have: what the default for running calls supposes.
+const CONNECTIONS_FLOOR: u64 = 64;
+
+/// The limit on running calls. Any address may have those of one connection, because a client
+/// keeps to what the server told it in the handshake, and expects no refusal then.
+pub(super) fn calls_limit(
+    max: usize,
+    per_peer: Option<usize>,
+    per_connection: u32,
+) -> Arc<PeerLimit> {
+    let names = Names {
+        what: "running calls",
+        setting: "server.calls_max",
+        peer_setting: "server.max_calls_per_peer",
+    };
+    PeerLimit::new(names, max, per_peer, per_connection.into())
+}
+
+fn connections_limit(max: usize, per_peer: Option<usize>) -> Arc<PeerLimit> {
+    let names = Names {
+        what: "connections",
+        setting: "server.connections_max",
+        peer_setting: "server.max_connections_per_peer",
+    };
+    PeerLimit::new(names, max, per_peer, CONNECTIONS_FLOOR)
+}
+
 /// Builds a [`Server`].
 #[derive(Debug)]
 pub struct ServerBuilder {
@@ -90,7 +118,9 @@ pub struct ServerBuilder {
     handshake_timeout: Duration,
     life: LifeRules,
     connections_max: usize,
+    max_connections_per_peer: Option<usize>,
     calls_max: usize,
+    max_calls_per_peer: Option<usize>,
 }
 
 impl Default for ServerBuilder {
@@ -107,7 +137,9 @@ impl Default for ServerBuilder {
                 drain_timeout: Duration::from_secs(30),
             },
             connections_max: 10_000,
+            max_connections_per_peer: None,
             calls_max: 65_536,
+            max_calls_per_peer: None,
         }
     }
 }
@@ -243,17 +275,48 @@ impl ServerBuilder {
     ///
     /// 65,536 by default: 64 connections, which is what one RDMA device serves by default, with
     /// the 1,024 calls that each may have.
+    ///
+    /// A call counts until its handler has ended, the stream that it returned included. Its answer
+    /// may wait longer.
     #[must_use]
     pub fn calls_max(mut self, count: usize) -> Self {
         self.calls_max = count;
         self
     }
 
+    /// The most of these calls that the connections from one address may have together. Peers with
+    /// IPv6 addresses in the same /64 are one address. Peers on Unix sockets and inside the process
+    /// have no address, and no share: only the limits of all calls and of their connections hold.
+    ///
+    /// By default an address may have as many calls as are free, and at least as many as
+    /// [`Limits::calls_max`] allows one connection. One address alone has at most half of all
+    /// calls that way, `n` of them have at most `1 / (n + 1)` each, and an address that comes
+    /// later finds as much. A server behind a proxy sees one address, and sets `calls_max` here.
+    #[must_use]
+    pub fn max_calls_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
+        self.max_calls_per_peer = count.into();
+        self
+    }
+
     /// The most connections at a time, those in their handshake included; 10,000 by default,
     /// below the usual limit of open descriptors of a service manager (16,384).
+    ///
+    /// Clients beyond the limit wait in the operating system's backlog.
     #[must_use]
     pub fn connections_max(mut self, count: usize) -> Self {
         self.connections_max = count;
+        self
+    }
+
+    /// The most of these connections that may come from one address, which is what it is for
+    /// [`ServerBuilder::max_calls_per_peer`]. One more is closed as soon as it is accepted.
+    ///
+    /// By default an address may have as many connections as are free, and at least 64: what the
+    /// default for [`ServerBuilder::calls_max`] supposes that a server has in all. A server behind
+    /// a proxy sees one address, and sets `connections_max` here.
+    #[must_use]
+    pub fn max_connections_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
+        self.max_connections_per_peer = count.into();
         self
     }
 
@@ -271,8 +334,16 @@ impl ServerBuilder {
             handshake,
             handshake_timeout: self.handshake_timeout,
             life: self.life,
-            load: Load::new(self.calls_max),
+            calls_limit: calls_limit(
+                self.calls_max,
+                self.max_calls_per_peer,
+                self.limits.calls_max,
+            ),
             connections_max: self.connections_max,
+            connections_limit: connections_limit(
+                self.connections_max,
+                self.max_connections_per_peer,
+            ),
             connections: Connections::default(),
         };
         Server { shared: Arc::new(shared) }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use super::peer_limit::PeerShare;
 use super::router::Router;
 use crate::Limits;
 use crate::calls::keepalive::Traffic;
 use crate::calls::lifetime::CallCounts;
-use crate::calls::load::Load;
 use crate::connect::ConnectionInfo;
 use crate::transport::{Addresses, CloseReason};
 
@@ -27,7 +27,7 @@ pub struct ServerSetup {
     /// Whether the connection moved to a better path.
     pub is_upgraded: bool,
     pub(crate) router: Arc<Router>,
-    pub(crate) load: Arc<Load>,
+    pub(crate) calls: PeerShare,
 }
 
 /// The server's end of one connection.

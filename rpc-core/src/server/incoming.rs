@@ -179,7 +179,7 @@ impl<T: Transport> ServerSession<T> {
         let route = self.router.route(header.selector);
         let kind = route.map(|(service, method)| service.descriptor().methods[method].kind);
         let mut streams = self.streams(header, kind);
-        let place = {
+        let check = {
             let mut state = self.state();
             state.receiving.arrived(header.frame_key(), frame.len())?;
             if state.calls.start(header.call)? == Start::GivenUp {
@@ -196,9 +196,9 @@ impl<T: Transport> ServerSession<T> {
             state.started_count += 1;
             self.check_request(header, &state)
         };
-        let place = place.and_then(|()| self.load.try_start().ok_or_else(|| self.overloaded()));
-        let (standing, refusal) = match (place, &route) {
-            (Ok(place), Some(_)) => (Standing::Running { _place: place }, None),
+        let permit = check.and_then(|()| self.calls.try_take());
+        let (standing, refusal) = match (permit, &route) {
+            (Ok(permit), Some(_)) => (Standing::Running { _permit: permit }, None),
             (Ok(_), None) => (Standing::Refused, None),
             (Err(status), _) => (Standing::Refused, Some(status)),
         };
@@ -226,11 +226,7 @@ impl<T: Transport> ServerSession<T> {
         if state.draining {
             return Err(refusal::going_away());
         }
-        if self.load.is_full() { Err(self.overloaded()) } else { Ok(()) }
-    }
-
-    fn overloaded(&self) -> Status {
-        refusal::overloaded(self.load.running_max())
+        self.calls.check()
     }
 
     /// The streams that a call has: what the client says, and what the method is.

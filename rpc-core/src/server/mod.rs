@@ -12,6 +12,8 @@ mod layers;
 mod life;
 mod listen;
 mod peer;
+mod peer_key;
+mod peer_limit;
 mod reply;
 mod router;
 mod run;

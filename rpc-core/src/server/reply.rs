@@ -14,7 +14,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Response, Status};
 
 use super::layers::{Capture, ServerResponse};
-use crate::calls::load::LoadPermit;
+use super::peer_limit::Permit;
 use crate::detach::Detacher;
 use crate::encode::{Encode, Split};
 use crate::frames::Parts;
@@ -88,9 +88,9 @@ pub(crate) struct Responder {
 pub(super) enum Standing {
     /// No handler has seen it.
     Refused,
-    /// A handler has it, and it has its place among the server's running calls.
-    Running { _place: LoadPermit },
-    /// A handler may have had it; this only sends what became of it.
+    /// A handler has it, and it counts among the server's running calls.
+    Running { _permit: Permit },
+    /// A handler has had it, or may have had it; this only sends what became of it.
     Ended,
 }
 
@@ -126,11 +126,12 @@ impl Responder {
 
     /// Answers with one message.
     pub(super) fn send(
-        self,
+        mut self,
         metadata: MetadataMap,
         mut extensions: Extensions,
         message: impl Encode + 'static,
     ) -> Answering {
+        self.release_permit();
         let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
         let outcome = Outcome { metadata, result: Ok(trailers) };
         let Answer { code, block, .. } = match self.answer(&outcome, Some(&message)) {
@@ -156,7 +157,7 @@ impl Responder {
     }
 
     /// Ends an answer of which `place` frames have been sent, with its status or its trailers.
-    pub(super) fn end(self, place: u64, result: Result<MetadataMap, Status>) -> Answering {
+    pub(super) fn end(mut self, place: u64, result: Result<MetadataMap, Status>) -> Answering {
         if let Some(capture) = &self.capture {
             capture.set_place(place);
             capture.set(result.map(ServerResponse::streamed));
@@ -179,6 +180,7 @@ impl Responder {
             })
         });
         let is_not_executed = matches!(self.standing, Standing::Refused);
+        self.release_permit();
         let (code, block) = (answer.code, answer.block);
         let answer = Answer { code, place, is_not_executed, block, message: None };
         if self.replies.try_reply(self.id, &answer) {
@@ -187,8 +189,17 @@ impl Responder {
         Answering(Some(Box::pin(async move { self.wait(&answer).await })))
     }
 
-    /// Sends an answer for which there was no memory at once. The call keeps its place among the
-    /// running ones until then.
+    /// The handler has ended: its call no longer counts among the running ones. Before the answer
+    /// is sent, because the client may read it and make its next call at once. Not when the answer
+    /// has memory, because the peer decides when that is: one that reads nothing could otherwise
+    /// hold every permit of the server.
+    fn release_permit(&mut self) {
+        if let Standing::Running { .. } = self.standing {
+            self.standing = Standing::Ended;
+        }
+    }
+
+    /// Sends an answer for which there was no memory at once.
     async fn wait(self, answer: &Answer<'_>) {
         self.replies.reply(self.id, answer).await;
     }

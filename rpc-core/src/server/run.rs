@@ -80,10 +80,13 @@ pub(super) async fn serve(
     let result = loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break Ok(()),
-            accepted = next(&mut listener, &slots) => accepted,
+            accepted = next(&shared, &mut listener, &slots) => accepted,
         };
         match accepted {
             Ok((bootstrap, slot)) => {
+                // Its peer is known only now. Dropped, the connection is closed.
+                let share = shared.connections_limit.share(&bootstrap.addresses());
+                let Ok(permit) = share.try_take() else { continue };
                 let connection = live(Arc::clone(&shared), bootstrap, drain.clone());
                 let stop = stop.clone();
                 tasks.spawn(async move {
@@ -91,7 +94,7 @@ pub(super) async fn serve(
                         () = stop.cancelled() => {}
                         () = connection => {}
                     }
-                    drop(slot);
+                    drop((slot, permit));
                 });
             }
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break Err(error),
@@ -133,11 +136,18 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 async fn next(
+    shared: &Shared,
     listener: &mut impl Listen,
     slots: &Arc<Semaphore>,
 ) -> io::Result<(Box<dyn Bootstrap>, OwnedSemaphorePermit)> {
     // Past the limit, clients wait in the operating system's backlog.
-    let slot = Arc::clone(slots).acquire_owned().await;
+    let slot = match Arc::clone(slots).try_acquire_owned() {
+        Ok(slot) => Ok(slot),
+        Err(_) => {
+            shared.connections_limit.refused(None);
+            Arc::clone(slots).acquire_owned().await
+        }
+    };
     let slot = slot.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
     Ok((listener.accept().await?, slot))
 }
@@ -192,6 +202,7 @@ async fn join(shared: &Shared, bootstrap: Box<dyn Bootstrap>) -> Option<Arc<dyn 
     if let Some(reason) = &fallback {
         tracing::warn!(%addresses, %reason, "accepted without the better path");
     }
+    let calls = shared.calls_limit.share(&addresses);
     let setup = ServerSetup {
         limits: shared.handshake.limits,
         peer_limits: hello.limits(),
@@ -199,7 +210,7 @@ async fn join(shared: &Shared, bootstrap: Box<dyn Bootstrap>) -> Option<Arc<dyn 
         fallback,
         is_upgraded,
         router: Arc::clone(&shared.router),
-        load: Arc::clone(&shared.load),
+        calls,
     };
     Some(link.open_server(setup))
 }

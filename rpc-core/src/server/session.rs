@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::call::CallStreams;
+use super::peer_limit::PeerShare;
 use super::reply::{Answer, Replies, Responder, Standing};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
@@ -22,7 +23,6 @@ use crate::buffer::Buffers;
 use crate::calls::id_hashing::IdHashing;
 use crate::calls::keepalive::{Pinged, Traffic};
 use crate::calls::lifetime::CallCounts;
-use crate::calls::load::Load;
 use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
@@ -36,7 +36,8 @@ use crate::{Limits, liveness, refusal};
 pub(crate) struct ServerSession<T> {
     pub(super) transport: T,
     pub(super) router: Arc<Router>,
-    pub(super) load: Arc<Load>,
+    /// What the client's address may have of the server's running calls.
+    pub(super) calls: PeerShare,
     pub(super) limits: Limits,
     pub(super) peer_limits: Limits,
     pub(super) addresses: Addresses,
@@ -107,7 +108,7 @@ impl<T: Transport> ServerSession<T> {
         Arc::new_cyclic(|this| Self {
             transport,
             router: setup.router,
-            load: setup.load,
+            calls: setup.calls,
             limits: setup.limits,
             peer_limits: setup.peer_limits,
             addresses: setup.addresses,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 
 use super::*;
+use crate::server::builder::calls_limit;
 use crate::transport::{Admission, CloseReason, Handler, TransportStats, Withheld};
 use crate::wire::{FrameKind, HEADER_LEN};
 
@@ -85,7 +86,7 @@ pub(super) fn serving(router: Router) -> Arc<ServerSession<Curious>> {
         fallback: None,
         is_upgraded: false,
         router: Arc::new(router),
-        load: Load::new(1),
+        calls: calls_limit(1, None, 1).share(&Addresses::default()),
     };
     let session = ServerSession::new(Curious::default(), setup);
     session.transport.session.set(Arc::downgrade(&session)).unwrap();
