@@ -53,6 +53,8 @@ mod offered_memory;
 #[forbid(unsafe_code)]
 mod path;
 #[forbid(unsafe_code)]
+mod peer_gid;
+#[forbid(unsafe_code)]
 mod pressure;
 #[forbid(unsafe_code)]
 mod puller;

@@ -21,6 +21,7 @@ use crate::leases::LeaseStats;
 use crate::memory::SlotPool;
 use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
 use crate::path::{CONTROL_SLOT_LEN, Path, Reading, Rules};
+use crate::peer_gid::PeerGid;
 use crate::puller::{Puller, ReadLimits};
 use crate::read_queues::{READ_QUEUE_PAIRS_MAX, ReadQueues};
 use crate::read_turns::ReadTurns;
@@ -96,7 +97,7 @@ impl RdmaUpgrade {
 
     fn port(&self, local: Option<IpAddr>) -> Result<Port, Declined> {
         let address = local.ok_or_else(|| Declined::new("the connection has no IP address"))?;
-        self.devices.find(address).map_err(|error| declined(&error))
+        self.devices.find(address).map_err(|error| declined(&*error))
     }
 
     /// The lane for a connection through `port`.
@@ -330,15 +331,20 @@ impl Drop for Joined {
 }
 
 /// An offer that waits for the peer's answer.
-struct Offering(Prepared);
+struct Offering {
+    prepared: Prepared,
+    peer_gid: PeerGid,
+}
 
 impl PendingOffer for Offering {
     fn blob(&self) -> Vec<u8> {
-        self.0.blob().encode()
+        self.prepared.blob().encode()
     }
 
     fn connect(self: Box<Self>, answer: &[u8]) -> Result<Box<dyn Candidate>, Declined> {
-        Ok(Box::new(self.0.join(&Blob::decode(answer)?)?))
+        let peer = Blob::decode(answer)?;
+        self.peer_gid.check(&peer.endpoint)?;
+        Ok(Box::new(self.prepared.join(&peer)?))
     }
 }
 
@@ -379,7 +385,8 @@ impl Upgrade for RdmaUpgrade {
     }
 
     fn offer(&self, addresses: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
-        Ok(Box::new(Offering(self.prepare(addresses)?)))
+        let peer_gid = PeerGid::of(addresses, self.config.port_choice);
+        Ok(Box::new(Offering { prepared: self.prepare(addresses)?, peer_gid }))
     }
 
     fn accept(
@@ -388,6 +395,8 @@ impl Upgrade for RdmaUpgrade {
         offer: &[u8],
     ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
         let peer = Blob::decode(offer)?;
+        // Before anything is made for it: no device is opened for a forged address.
+        PeerGid::of(addresses, self.config.port_choice).check(&peer.endpoint)?;
         let prepared = self.prepare(addresses)?;
         let answer = prepared.blob().encode();
         Ok((answer, Box::new(prepared.join(&peer)?)))
@@ -405,6 +414,9 @@ fn declined(error: &dyn std::error::Error) -> Declined {
     Declined::new(words)
 }
 
+#[cfg(test)]
+#[path = "upgrade_address_tests.rs"]
+mod address_tests;
 #[cfg(test)]
 #[path = "upgrade_event_tests.rs"]
 mod event_tests;

@@ -20,7 +20,10 @@ pub struct PortQuery<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum PortChoice {
-    /// The one that has the connection's local address; of several, the nearest.
+    /// The one that has the connection's local address; of several, the nearest. A peer is taken
+    /// only if its port has the address that the connection comes from, so that nobody can have
+    /// packets sent to another host: both ends need this choice, and no address translation
+    /// between them.
     #[default]
     Address,
     /// The nearest that is active, with an address of its own if it does not have the

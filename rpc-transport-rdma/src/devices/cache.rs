@@ -5,10 +5,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::DeviceStatus;
 use super::counts::EventCounts;
+use super::misses::Misses;
 use super::watch::Watch;
 use crate::RdmaConfig;
 use crate::device::{DeviceError, PortChoice, Search, find_port_by};
@@ -24,6 +26,9 @@ pub(crate) struct Devices {
     /// The devices and ports that may be used; all if there are none.
     names: Vec<String>,
     choice: PortChoice,
+    /// Held while devices are opened to look for a port, so that handshakes that come together look
+    /// once. Whoever holds it is on a thread that may wait.
+    searching: Mutex<()>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -38,6 +43,8 @@ struct Cache {
     opened: HashMap<String, Opened>,
     /// Ports of opened devices by the local address that they were found for.
     found: HashMap<IpAddr, FoundFor>,
+    /// Addresses that were looked for in vain, a short time ago.
+    missed: Misses,
     /// Grows whenever `found` is emptied, so that what was looked up before is not kept after.
     generation: u64,
     /// By name, because a device that comes back is the same to people.
@@ -63,7 +70,8 @@ impl Devices {
     /// The devices of `provider`, of which none is opened yet.
     pub(crate) fn new(provider: Box<dyn Provider>, config: &RdmaConfig, on_lost: OnLost) -> Self {
         let shared = Arc::new(Shared { cache: Mutex::default(), on_lost });
-        Self { provider, names: config.devices.clone(), choice: config.port_choice, shared }
+        let (names, choice) = (config.devices.clone(), config.port_choice);
+        Self { provider, names, choice, searching: Mutex::default(), shared }
     }
 
     /// Finds the port for a connection's local address. Devices in use are not opened once more,
@@ -71,24 +79,39 @@ impl Devices {
     ///
     /// # Errors
     ///
-    /// [`DeviceError`] says what was looked for and what was found.
-    pub(crate) fn find(&self, address: IpAddr) -> Result<Port, DeviceError> {
+    /// [`DeviceError`] says what was looked for and what was found. It stands for searches of the
+    /// next second, unless a device in use says that something changed.
+    pub(crate) fn find(&self, address: IpAddr) -> Result<Port, Arc<DeviceError>> {
+        if let Some(known) = self.shared.cache().known(address) {
+            return known;
+        }
+        // A search that panicked has left nothing behind.
+        let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = {
             let cache = self.shared.cache();
-            if let Some(port) = cache.known(address) {
-                return Ok(port);
+            // Another search may have ended while this one waited for it.
+            if let Some(known) = cache.known(address) {
+                return known;
             }
             cache.generation
         };
+        let found = self.search(address).map_err(Arc::new);
+        let mut cache = self.shared.cache();
+        if cache.generation == generation {
+            match &found {
+                Ok(port) if cache.is_watched(&port.device) => cache.keep(address, port),
+                Ok(_) => {}
+                Err(error) => cache.missed.keep(address, Arc::clone(error), Instant::now()),
+            }
+        }
+        found
+    }
+
+    fn search(&self, address: IpAddr) -> Result<Port, DeviceError> {
         let names = self.names.iter().map(|name| name.parse());
         let names = names.collect::<Result<_, _>>()?;
         let search = Search { address, names, choice: self.choice };
-        let port = find_port_by(&*self.provider, &search, |name| self.open(name))?;
-        let mut cache = self.shared.cache();
-        if cache.generation == generation && cache.is_watched(&port.device) {
-            cache.keep(address, &port);
-        }
-        Ok(port)
+        find_port_by(&*self.provider, &search, |name| self.open(name))
     }
 
     fn open(&self, name: &str) -> Result<Device, VerbsError> {
@@ -139,11 +162,15 @@ impl Cache {
         self.opened.get(device.name()).is_some_and(|opened| opened.device.is_same(device))
     }
 
-    fn known(&self, address: IpAddr) -> Option<Port> {
+    /// What is known of an address: its port, or why there is none.
+    fn known(&self, address: IpAddr) -> Option<Result<Port, Arc<DeviceError>>> {
+        if let Some(error) = self.missed.get(address, Instant::now()) {
+            return Some(Err(error));
+        }
         let found = self.found.get(&address)?;
         let device = self.opened.get(&found.device)?.device.clone();
         let FoundFor { number, gid_index, gid, attributes, .. } = *found;
-        Some(Port { device, number, gid_index, gid, attributes })
+        Some(Ok(Port { device, number, gid_index, gid, attributes }))
     }
 
     fn keep(&mut self, address: IpAddr, port: &Port) {
@@ -159,6 +186,7 @@ impl Cache {
 
     fn forget(&mut self) {
         self.found.clear();
+        self.missed.clear();
         self.generation += 1;
     }
 }

@@ -8,6 +8,7 @@
 
 mod cache;
 mod counts;
+mod misses;
 mod reach;
 mod response;
 mod watch;

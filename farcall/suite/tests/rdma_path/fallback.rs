@@ -91,8 +91,8 @@ pub(crate) fn wrong_queue_pair(rig: &Rig) -> Result<(), Failure> {
 }
 
 pub(crate) fn wrong_address(rig: &Rig) -> Result<(), Failure> {
-    // The system looks for that address itself, and finds nobody.
-    let words = "cannot make a queue pair ready to receive: ";
+    // Another host's address is no reason to send packets there.
+    let words = "and its RDMA port is said to be at ";
     rig.run(unproven(rig, |blob| blob.gid = NOBODY.to_vec(), words))
 }
 
