@@ -20,6 +20,7 @@ pub struct Config {
     limits: Limits,
     handshake_timeout: Duration,
     keepalive: Option<Keepalive>,
+    progress_timeout: Option<Duration>,
     backoff: Backoff,
     replays: ReplayLimits,
     #[cfg(any(feature = "rdma", feature = "sim"))]
@@ -37,6 +38,7 @@ impl Default for Config {
             limits: client.limits,
             handshake_timeout: client.handshake_timeout,
             keepalive: client.keepalive,
+            progress_timeout: client.progress_timeout,
             backoff: client.backoff,
             replays: client.replays,
             #[cfg(any(feature = "rdma", feature = "sim"))]
@@ -68,6 +70,14 @@ impl Config {
     #[must_use]
     pub fn with_keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
         self.keepalive = keepalive.into();
+        self
+    }
+
+    /// Sets how long a peer may take nothing of what waits for it, or send nothing more of a large
+    /// frame that it has begun, before its connection is ended; 60 s by default, never with `None`.
+    #[must_use]
+    pub fn with_progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.progress_timeout = timeout.into();
         self
     }
 
@@ -156,6 +166,10 @@ impl Config {
         self.keepalive
     }
 
+    pub(crate) fn progress_timeout(&self) -> Option<Duration> {
+        self.progress_timeout
+    }
+
     /// The way to RDMA; made once for all clones.
     pub(crate) fn rdma(&self) -> Arc<dyn Upgrade> {
         match self.upgrade.get_or_init(|| self.make_upgrade().map(Arc::new)) {
@@ -189,6 +203,7 @@ impl Config {
             policy,
             handshake_timeout: self.handshake_timeout,
             keepalive: self.keepalive,
+            progress_timeout: self.progress_timeout,
             backoff: self.backoff,
             replays: self.replays,
         }

@@ -112,14 +112,15 @@ impl Endpoint {
     }
 
     /// Gives a server the rules under which this endpoint was bound, and the paths that its
-    /// address allows. Limits, the bound on handshakes and keepalive take the place of those that
-    /// the builder has; they are set by [`bind_with`]'s `Config`.
+    /// address allows. Limits, the bound on handshakes, keepalive and the progress timeout take the
+    /// place of those that the builder has; they are set by [`bind_with`]'s `Config`.
     #[must_use]
     pub fn configure(&self, builder: ServerBuilder) -> ServerBuilder {
         let builder = builder
             .limits(self.config.limits())
             .handshake_timeout(self.config.handshake_timeout())
-            .keepalive(self.config.keepalive());
+            .keepalive(self.config.keepalive())
+            .progress_timeout(self.config.progress_timeout());
         match self.address {
             Address::Auto(_) | Address::Rdma(_) => builder.upgrade(self.config.rdma()),
             Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => builder,

@@ -22,6 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use thiserror::Error;
 
+use crate::calls::progress::{Flows, Stalled};
 use crate::wire::{HEADER_LEN, ProtocolError};
 use crate::{BufferSource, Deadline};
 
@@ -130,6 +131,15 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 
     /// What the transport has counted so far.
     fn stats(&self) -> TransportStats;
+
+    /// What waits for the peer and from the peer, and how much has moved. A peer that stops is
+    /// judged by it; asked a few times a minute.
+    ///
+    /// By default nothing ever waits, for transports that watch their peers' progress themselves
+    /// and for those whose peer is in this process.
+    fn flows(&self) -> Flows {
+        Flows::default()
+    }
 }
 
 /// Where a transport delivers. Calls for one transport never overlap.
@@ -242,9 +252,24 @@ pub enum CloseReason {
         /// How long it had.
         timeout: Duration,
     },
+    /// The peer is there, and has stopped to take or to send.
+    #[error("{} for {timeout:?} (progress_timeout)", describe(*stalled))]
+    Stalled {
+        /// What it does not do any more.
+        stalled: Stalled,
+        /// How long it had.
+        timeout: Duration,
+    },
     /// The link failed.
     #[error("{0}")]
     Failed(String),
+}
+
+fn describe(stalled: Stalled) -> &'static str {
+    match stalled {
+        Stalled::Sending => "the peer has taken nothing of what waits for it",
+        Stalled::Receiving => "the peer has begun a large frame and sent nothing more of it",
+    }
 }
 
 impl CloseReason {
@@ -252,7 +277,7 @@ impl CloseReason {
     #[must_use]
     pub fn is_failure(&self) -> bool {
         match self {
-            Self::Failed(_) | Self::Silent { .. } => true,
+            Self::Failed(_) | Self::Silent { .. } | Self::Stalled { .. } => true,
             Self::Local | Self::Peer | Self::Protocol(_) => false,
         }
     }
@@ -302,6 +327,9 @@ pub struct TransportStats {
     pub written_bytes: u64,
     /// Everything given to the network as a unit: frames, and the transport's own messages.
     pub sent_count: u64,
+    /// Bytes that the network has taken, those of frames still on their way included. 0 where
+    /// frames move without the kernel.
+    pub sent_bytes: u64,
     /// Bytes that have come in, those of frames still on their way included.
     pub received_bytes: u64,
     /// Reads and writes that the kernel was asked for, those that failed for want of data or room
@@ -326,6 +354,8 @@ pub struct Counters {
     pub written_bytes: Counter,
     /// See [`TransportStats::sent_count`].
     pub sent_count: Counter,
+    /// See [`TransportStats::sent_bytes`].
+    pub sent_bytes: Counter,
     /// See [`TransportStats::received_bytes`].
     pub received_bytes: Counter,
     /// See [`TransportStats::kernel_calls`].
@@ -344,6 +374,7 @@ impl Counters {
             copied_bytes: self.copied_bytes.value(),
             written_bytes: self.written_bytes.value(),
             sent_count: self.sent_count.value(),
+            sent_bytes: self.sent_bytes.value(),
             received_bytes: self.received_bytes.value(),
             kernel_calls: self.kernel_calls.value(),
         }

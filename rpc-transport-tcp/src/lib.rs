@@ -17,6 +17,7 @@ mod giving_way;
 mod incoming;
 mod outgoing;
 mod piece_len;
+mod pieces_received;
 mod queue;
 mod read_buffer;
 mod reading;

@@ -54,6 +54,7 @@ impl<S: Socket> Shared<S> {
             self.counters.received_bytes.add(len as u64);
             turn_bytes += len;
             let woken_count = self.deliver(incoming, handler)?;
+            self.pieces_received.update(incoming);
             let is_shared = woken_count > 0 && self.has_large_under_way(incoming);
             if is_shared {
                 give_way().await;

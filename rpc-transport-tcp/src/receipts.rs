@@ -23,6 +23,11 @@ impl Receipts {
         self.read += len as u64;
     }
 
+    /// The bytes of pieces that have been read.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read
+    }
+
     /// What the peer is to be told, if it has asked and does not know.
     pub(crate) fn take(&mut self) -> Option<u64> {
         if self.told >= self.asked.min(self.read) {

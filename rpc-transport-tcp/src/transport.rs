@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rpc_core::byte_budget::ByteBudget;
+use rpc_core::calls::progress::{Flow, Flows};
 use rpc_core::pool::Pool;
 use rpc_core::transport::{
     CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::frame_buffer::{FrameBuffer, Tail};
 use crate::outgoing::Outgoing;
+use crate::pieces_received::PiecesReceived;
 use crate::queue::Queue;
 use crate::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
 use crate::reserving::LARGE_BYTES_MAX;
@@ -38,6 +40,7 @@ pub(crate) struct Shared<S> {
     pub(crate) socket: S,
     pub(crate) pool: Pool,
     pub(crate) counters: Counters,
+    pub(crate) pieces_received: PiecesReceived,
     queue: Mutex<Queue>,
     /// Held while writing, never while waiting. Locked before `queue` when both are.
     pub(crate) outgoing: Mutex<Outgoing>,
@@ -57,6 +60,7 @@ impl<S> SocketTransport<S> {
             socket,
             pool,
             counters: Counters::default(),
+            pieces_received: PiecesReceived::default(),
             queue: Mutex::default(),
             outgoing: Mutex::default(),
             held: Notify::new(),
@@ -179,6 +183,13 @@ impl<S: Socket> Transport for SocketTransport<S> {
 
     fn stats(&self) -> TransportStats {
         self.shared.counters.snapshot()
+    }
+
+    fn flows(&self) -> Flows {
+        // What the kernel has taken counts as taken by the peer: its buffer has an end.
+        let moved_bytes = self.shared.counters.sent_bytes.value();
+        let sending = Flow { is_waiting: self.shared.queue().is_busy(), moved_bytes };
+        Flows { sending, receiving: self.shared.pieces_received.flow() }
     }
 }
 

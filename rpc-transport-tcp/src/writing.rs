@@ -120,6 +120,7 @@ impl<S: Socket> Shared<S> {
             match written {
                 Ok(Moved { len, is_exhausted }) => {
                     outgoing.advance(len);
+                    self.counters.sent_bytes.add(len as u64);
                     turn_bytes += len;
                     if is_exhausted {
                         return Ok(self.hold(Hold::SocketFull));

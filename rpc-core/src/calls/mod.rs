@@ -8,6 +8,7 @@ pub mod client;
 pub mod id_hashing;
 pub mod keepalive;
 pub mod lifetime;
+pub mod progress;
 pub mod receiving;
 pub mod reorder;
 pub mod replays;

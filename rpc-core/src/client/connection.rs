@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,8 @@ pub struct ClientSetup {
     pub limits: Limits,
     /// How a silent server is found.
     pub keepalive: Option<Keepalive>,
+    /// How long the server may take nothing of what waits for it.
+    pub progress_timeout: Option<Duration>,
     /// What the server said.
     pub peer: Hello,
     /// The connection's two ends.

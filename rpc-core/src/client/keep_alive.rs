@@ -1,29 +1,58 @@
 //! The client's one timer of a connection.
 
 use std::sync::Weak;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::session::Session;
 use crate::calls::keepalive::{Keepalive, Look, Prober};
+use crate::calls::progress::Progress;
 use crate::liveness;
 use crate::long_wait::wait_until;
 use crate::transport::{CloseReason, Transport};
 
-/// Looks after the session until it is gone, and ends it when the server is silent.
-pub(super) async fn keep_alive<T: Transport>(session: Weak<Session<T>>, rules: Keepalive) {
-    let mut prober = Prober::new(rules, Instant::now().into_std());
+/// What is looked after.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WatchRules {
+    pub(super) keepalive: Option<Keepalive>,
+    pub(super) progress_timeout: Option<Duration>,
+}
+
+impl WatchRules {
+    /// Whether there is anything to look after.
+    pub(super) fn watch_anything(&self) -> bool {
+        self.keepalive.is_some() || self.progress_timeout.is_some()
+    }
+}
+
+/// Looks after the session until it is gone, and ends it when the server is silent or has stopped
+/// to take what waits for it.
+pub(super) async fn keep_alive<T: Transport>(session: Weak<Session<T>>, rules: WatchRules) {
+    let now = Instant::now().into_std();
+    let mut prober = rules.keepalive.map(|keepalive| Prober::new(keepalive, now));
+    let mut progress = rules.progress_timeout.map(|timeout| Progress::new(timeout, now));
     loop {
-        wait_until(prober.due()).await;
+        let due = [prober.as_ref().map(Prober::due), progress.as_ref().map(Progress::due)];
+        let Some(due) = due.into_iter().flatten().min() else { return };
+        wait_until(due).await;
         let Some(session) = session.upgrade() else { return };
-        let traffic = liveness::traffic(&session.transport);
-        match prober.handle_tick(Instant::now().into_std(), traffic) {
-            Look::Wait => {}
-            Look::Ping => liveness::ping(&session.transport, prober.ping_count()),
-            Look::Dead => {
-                let timeout = prober.timeout();
-                return session.transport.abort(CloseReason::Silent { timeout });
+        let (transport, now) = (&session.transport, Instant::now().into_std());
+        if let Some(prober) = &mut prober {
+            match prober.handle_tick(now, liveness::traffic(transport)) {
+                Look::Wait => {}
+                Look::Ping => liveness::ping(transport, prober.ping_count()),
+                Look::Dead => {
+                    let timeout = prober.timeout();
+                    return transport.abort(CloseReason::Silent { timeout });
+                }
             }
+        }
+        if let Some(progress) = &mut progress
+            && let Some(stalled) = progress.handle_tick(now, transport.flows())
+        {
+            let timeout = progress.timeout();
+            return transport.abort(CloseReason::Stalled { stalled, timeout });
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::keep_alive::keep_alive;
+use super::keep_alive::{WatchRules, keep_alive};
 use super::started::{Answer, CallGuard, ReplySender};
 use super::{ClientSetup, Connection, Outgoing, Started};
 use crate::calls::client::Calls;
@@ -133,7 +133,9 @@ impl<T: Transport> Session<T> {
             ),
         }
         session.transport.start(Arc::clone(&session) as Arc<dyn Handler>);
-        if let Some(rules) = setup.keepalive {
+        let rules =
+            WatchRules { keepalive: setup.keepalive, progress_timeout: setup.progress_timeout };
+        if rules.watch_anything() {
             let watch = keep_alive(Arc::downgrade(&session), rules);
             tokio::spawn(session.ended.clone().run_until_cancelled_owned(watch));
         }

@@ -68,6 +68,7 @@ async fn a_stream_that_cannot_be_sent_tells_the_session_of_the_end() {
     let setup = ClientSetup {
         limits,
         keepalive: None,
+        progress_timeout: None,
         peer: Hello::new(&limits),
         addresses: Addresses::default(),
         fallback: None,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::handshake::{self, HandshakeError};
 use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade, upgrade};
+use crate::calls::progress::PROGRESS_TIMEOUT;
 use crate::client::{ClientSetup, Connection};
 use crate::transport::Addresses;
 use crate::wire::hello::{Hello, Offer, Verdict};
@@ -25,6 +26,11 @@ pub struct ClientConfig {
     /// How a server that is gone is found; `None` leaves that to the operating system, which may
     /// take hours.
     pub keepalive: Option<Keepalive>,
+    /// How long a server may take nothing of the requests that wait for it, or send nothing more
+    /// of a large frame that it has begun, before the connection is ended. `None` waits for ever.
+    ///
+    /// 60 s by default, for the reasons of [`PROGRESS_TIMEOUT`].
+    pub progress_timeout: Option<Duration>,
     /// How soon a better path that has died is tried again.
     pub backoff: Backoff,
     /// How many calls a channel may make once more after their connection ended under them.
@@ -38,6 +44,7 @@ impl Default for ClientConfig {
             policy: UpgradePolicy::Never,
             handshake_timeout: Duration::from_secs(10),
             keepalive: Some(Keepalive::default()),
+            progress_timeout: Some(PROGRESS_TIMEOUT),
             backoff: Backoff::default(),
             replays: ReplayLimits::default(),
         }
@@ -170,6 +177,7 @@ async fn negotiate(
     let setup = ClientSetup {
         limits: config.limits,
         keepalive: config.keepalive,
+        progress_timeout: config.progress_timeout,
         peer: answer,
         addresses,
         fallback,

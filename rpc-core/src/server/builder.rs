@@ -13,6 +13,7 @@ use super::router::Router;
 use super::run::{self, Connections};
 use super::{Listen, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
 use crate::calls::lifetime::LifetimeRules;
+use crate::calls::progress::PROGRESS_TIMEOUT;
 use crate::connect::{ConnectionInfo, ServerHandshake, Upgrade};
 use crate::{Keepalive, Limits};
 
@@ -133,6 +134,7 @@ impl Default for ServerBuilder {
             handshake_timeout: Duration::from_secs(10),
             life: LifeRules {
                 keepalive: Some(Keepalive::default()),
+                progress_timeout: Some(PROGRESS_TIMEOUT),
                 lifetime: LifetimeRules::default(),
                 drain_timeout: Duration::from_secs(30),
             },
@@ -239,6 +241,18 @@ impl ServerBuilder {
     #[must_use]
     pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
         self.life.keepalive = keepalive.into();
+        self
+    }
+
+    /// How long a client may take nothing of the answers that wait for it, or send nothing more of
+    /// a large frame that it has begun, before its connection is ended; 60 s by default, and
+    /// `None` leaves both to the client. Pongs count for nothing here: a client that only answers
+    /// pings could keep answers in this server's memory for as long as it likes. One that takes
+    /// something within each such time, however little, is not ended. Over RDMA
+    /// `rdma.release_timeout` bounds the same.
+    #[must_use]
+    pub fn progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.life.progress_timeout = timeout.into();
         self
     }
 

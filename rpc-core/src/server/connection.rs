@@ -10,6 +10,7 @@ use super::router::Router;
 use crate::Limits;
 use crate::calls::keepalive::Traffic;
 use crate::calls::lifetime::CallCounts;
+use crate::calls::progress::Flows;
 use crate::connect::ConnectionInfo;
 use crate::transport::{Addresses, CloseReason};
 
@@ -58,6 +59,9 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
 
     /// What has been sent and received so far.
     fn traffic(&self) -> Traffic;
+
+    /// What waits to be sent or received, and how much has moved.
+    fn flows(&self) -> Flows;
 
     /// What has been started, and what is in flight.
     fn calls(&self) -> CallCounts;

@@ -116,6 +116,9 @@ impl<T: Transport> Handler for ServerSession<T> {
             CloseReason::Protocol(error) => {
                 tracing::warn!(addresses = %self.addresses, %error, "closed a connection");
             }
+            CloseReason::Stalled { .. } => {
+                tracing::warn!(addresses = %self.addresses, %reason, "closed a connection");
+            }
             reason => tracing::debug!(addresses = %self.addresses, %reason, "connection closed"),
         }
         self.idle.notify_waiters();

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::ServerConnection;
 use crate::calls::keepalive::{Keepalive, Look, Prober};
 use crate::calls::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
+use crate::calls::progress::Progress;
 use crate::long_wait::wait_until;
 use crate::transport::CloseReason;
 
@@ -18,6 +19,7 @@ const FLUSH_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LifeRules {
     pub(super) keepalive: Option<Keepalive>,
+    pub(super) progress_timeout: Option<Duration>,
     pub(super) lifetime: LifetimeRules,
     pub(super) drain_timeout: Duration,
 }
@@ -26,6 +28,7 @@ pub(super) struct LifeRules {
 struct Life<'a> {
     connection: &'a dyn ServerConnection,
     prober: Option<Prober>,
+    progress: Option<Progress>,
     lifetime: Lifetime,
 }
 
@@ -39,6 +42,7 @@ pub(super) async fn live(
     let mut life = Life {
         connection,
         prober: rules.keepalive.map(|keepalive| Prober::new(keepalive, now)),
+        progress: rules.progress_timeout.map(|timeout| Progress::new(timeout, now)),
         lifetime: Lifetime::new(rules.lifetime, now, fastrand::f64()),
     };
     let retiring = tokio::select! {
@@ -125,8 +129,12 @@ impl Life<'_> {
 
     /// Waits for what is due next, and looks.
     async fn look(&mut self) -> Stage {
-        let due = self.prober.as_ref().map(Prober::due).into_iter().chain(self.lifetime.due());
-        match due.min() {
+        let due = [
+            self.prober.as_ref().map(Prober::due),
+            self.progress.as_ref().map(Progress::due),
+            self.lifetime.due(),
+        ];
+        match due.into_iter().flatten().min() {
             Some(due) => wait_until(due).await,
             None => std::future::pending().await,
         }
@@ -142,6 +150,14 @@ impl Life<'_> {
                     std::future::pending::<()>().await;
                 }
             }
+        }
+        if let Some(progress) = &mut self.progress
+            && let Some(stalled) = progress.handle_tick(now, self.connection.flows())
+        {
+            let timeout = progress.timeout();
+            self.connection.abort(CloseReason::Stalled { stalled, timeout });
+            // The tasks that wait for the end of the connection go on.
+            std::future::pending::<()>().await;
         }
         self.lifetime.handle_tick(now, self.connection.calls())
     }

@@ -5,6 +5,7 @@ use futures::future::BoxFuture;
 use super::*;
 use crate::calls::keepalive::Traffic;
 use crate::calls::lifetime::CallCounts;
+use crate::calls::progress::Flows;
 use crate::connect::ConnectionInfo;
 use crate::transport::{Addresses, TransportStats};
 
@@ -36,6 +37,10 @@ impl ServerConnection for Slow {
 
     fn traffic(&self) -> Traffic {
         Traffic::default()
+    }
+
+    fn flows(&self) -> Flows {
+        Flows::default()
     }
 
     fn calls(&self) -> CallCounts {
@@ -79,7 +84,7 @@ fn slow(flushing: Duration, is_stuck: bool) -> Slow {
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn rules(lifetime: LifetimeRules) -> LifeRules {
-    LifeRules { keepalive: None, lifetime, drain_timeout: DRAIN_TIMEOUT }
+    LifeRules { keepalive: None, progress_timeout: None, lifetime, drain_timeout: DRAIN_TIMEOUT }
 }
 
 /// Old from the beginning, with any time for its calls.

@@ -228,6 +228,7 @@ mod tests {
     use crate::Server;
     use crate::calls::keepalive::Traffic;
     use crate::calls::lifetime::CallCounts;
+    use crate::calls::progress::Flows;
     use crate::transport::{Addresses, CloseReason, TransportStats};
 
     /// A connection that looks for itself in the list when it is started.
@@ -257,6 +258,10 @@ mod tests {
 
         fn traffic(&self) -> Traffic {
             Traffic::default()
+        }
+
+        fn flows(&self) -> Flows {
+            Flows::default()
         }
 
         fn calls(&self) -> CallCounts {

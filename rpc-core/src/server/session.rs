@@ -23,6 +23,7 @@ use crate::buffer::Buffers;
 use crate::calls::id_hashing::IdHashing;
 use crate::calls::keepalive::{Pinged, Traffic};
 use crate::calls::lifetime::CallCounts;
+use crate::calls::progress::Flows;
 use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
@@ -329,6 +330,10 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
 
     fn traffic(&self) -> Traffic {
         liveness::traffic(&self.transport)
+    }
+
+    fn flows(&self) -> Flows {
+        self.transport.flows()
     }
 
     fn calls(&self) -> CallCounts {
