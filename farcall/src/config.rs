@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
-use rpc_core::{Backoff, Keepalive, Limits, ReplayLimits};
+use rpc_core::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 #[cfg(feature = "sim")]
 use rpc_transport_rdma::sim::SimNetwork;
 #[cfg(any(feature = "rdma", feature = "sim"))]
@@ -22,6 +22,7 @@ pub struct Config {
     keepalive: Option<Keepalive>,
     progress_timeout: Option<Duration>,
     backoff: Backoff,
+    connect_backoff: ConnectBackoff,
     replays: ReplayLimits,
     #[cfg(any(feature = "rdma", feature = "sim"))]
     rdma: RdmaConfig,
@@ -40,6 +41,7 @@ impl Default for Config {
             keepalive: client.keepalive,
             progress_timeout: client.progress_timeout,
             backoff: client.backoff,
+            connect_backoff: client.connect_backoff,
             replays: client.replays,
             #[cfg(any(feature = "rdma", feature = "sim"))]
             rdma: RdmaConfig::default(),
@@ -85,6 +87,14 @@ impl Config {
     #[must_use]
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
+        self
+    }
+
+    /// Sets the delays before a channel connects again to a server that cannot be reached, or whose
+    /// connections are of no use; gRPC's by default.
+    #[must_use]
+    pub fn with_connect_backoff(mut self, connect_backoff: ConnectBackoff) -> Self {
+        self.connect_backoff = connect_backoff;
         self
     }
 
@@ -205,6 +215,7 @@ impl Config {
             keepalive: self.keepalive,
             progress_timeout: self.progress_timeout,
             backoff: self.backoff,
+            connect_backoff: self.connect_backoff,
             replays: self.replays,
         }
     }

@@ -32,10 +32,10 @@ pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::TransportStats;
 pub use rpc_core::{
-    Backoff, Buffer, CallKind, Caller, Channel, Code, Deadline, Detach, Extensions, Idempotency,
-    Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted, ReplayLimits, Request,
-    Response, Server, Service, ServiceDescriptor, Status, Streaming, Trailers, async_trait, buffer,
-    client, codegen, layer, metadata, server,
+    Backoff, Buffer, CallKind, Caller, Channel, Code, ConnectBackoff, Deadline, Detach, Extensions,
+    Idempotency, Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted, Readiness,
+    ReplayLimits, Request, Response, Server, Service, ServiceDescriptor, Status, Streaming,
+    Trailers, async_trait, buffer, client, codegen, layer, metadata, server,
 };
 #[cfg(feature = "sim")]
 pub use rpc_transport_rdma::sim;

@@ -5,6 +5,7 @@ use tonic::Status;
 use crate::Limits;
 use crate::calls::receiving::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
+use crate::connect::ConnectError;
 use crate::transport::{CloseReason, TransportError, Withheld};
 use crate::wire::{FrameHeader, FrameKind};
 
@@ -118,6 +119,11 @@ pub(crate) fn given_up() -> Status {
 /// The requests of a call that has its answer.
 pub(crate) fn answered() -> Status {
     Status::aborted("the call has ended: its answer was sent")
+}
+
+/// The status of a call that waited for a connection until its deadline.
+pub(crate) fn not_connected_in_time(error: &ConnectError) -> Status {
+    Status::deadline_exceeded(format!("the call waited for a connection: {error}"))
 }
 
 /// A call whose deadline has passed.

@@ -12,10 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use backon::{BackoffBuilder, ExponentialBuilder};
-
-/// The longest delay that is taken from a configuration; beyond, nobody waits for a path.
-const DELAY_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+use super::backoff::{Curve, Delays};
 
 /// How soon a path that has died is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +45,14 @@ impl Default for Backoff {
     }
 }
 
+impl Backoff {
+    /// Delays double, and chance adds up to as much again.
+    fn curve(&self) -> Curve {
+        let (initial, max) = (self.delay_min, self.delay_max);
+        Curve { initial, max, multiplier: 2.0, spread: (1.0, 2.0) }
+    }
+}
+
 /// When a path is tried again after it was whole for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstAttempt {
@@ -62,7 +67,7 @@ pub enum FirstAttempt {
 pub struct Breaker {
     rules: Backoff,
     first: FirstAttempt,
-    delays: <ExponentialBuilder as BackoffBuilder>::Backoff,
+    delays: Delays,
     /// Whether nothing has failed since the path was whole for a while.
     is_fresh: bool,
     state: State,
@@ -78,10 +83,10 @@ enum State {
 }
 
 impl Breaker {
-    /// A breaker of a path that was never tried.
+    /// A breaker of a path that was never tried. `seed` is the randomness of its delays.
     #[must_use]
-    pub fn new(rules: Backoff, first: FirstAttempt) -> Self {
-        let delays = delays(&rules);
+    pub fn new(rules: Backoff, first: FirstAttempt, seed: u64) -> Self {
+        let delays = Delays::new(rules.curve(), seed);
         let state = State::Untried;
         Self { rules, first, delays, is_fresh: true, state, deaths: 0, returns: 0 }
     }
@@ -134,28 +139,17 @@ impl Breaker {
         if let State::Whole { since } = self.state
             && now.saturating_duration_since(since) >= self.rules.healthy_after
         {
-            self.delays = delays(&self.rules);
+            self.delays.reset();
             self.is_fresh = true;
         }
         let is_at_once = self.is_fresh && self.first == FirstAttempt::AtOnce;
         self.is_fresh = false;
         let delay = match is_at_once {
             true => Duration::ZERO,
-            // The sequence has no end; if it had, its last delay would be the longest.
-            false => self.delays.next().unwrap_or(DELAY_LIMIT),
+            false => self.delays.next_delay(),
         };
         self.state = State::Broken { reason, due: now + delay };
     }
-}
-
-fn delays(rules: &Backoff) -> <ExponentialBuilder as BackoffBuilder>::Backoff {
-    let delay_max = rules.delay_max.min(DELAY_LIMIT);
-    ExponentialBuilder::new()
-        .with_min_delay(rules.delay_min.min(delay_max))
-        .with_max_delay(delay_max)
-        .without_max_times()
-        .with_jitter()
-        .build()
 }
 
 #[cfg(test)]
@@ -182,7 +176,7 @@ mod tests {
     #[test]
     fn delays_double_up_to_the_longest() {
         let now = Instant::now();
-        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed);
+        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
         breaker.handle_upgraded(now);
         breaker.handle_death(now, "cut".into());
         assert!(is_about(delay(&breaker, now), 100));
@@ -196,7 +190,7 @@ mod tests {
     #[test]
     fn a_path_that_dies_soon_after_its_return_waits_longer() {
         let now = Instant::now();
-        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed);
+        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
         breaker.handle_upgraded(now);
         breaker.handle_death(now, "cut".into());
         assert!(breaker.handle_upgraded(now), "it is back");
@@ -208,7 +202,7 @@ mod tests {
     #[test]
     fn a_healthy_period_begins_anew() {
         let now = Instant::now();
-        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed);
+        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
         breaker.handle_upgraded(now);
         breaker.handle_death(now, "cut".into());
         breaker.handle_failed(now, "cut".into());
@@ -221,7 +215,7 @@ mod tests {
     #[test]
     fn without_another_path_the_first_attempt_is_at_once() {
         let now = Instant::now();
-        let mut breaker = Breaker::new(RULES, FirstAttempt::AtOnce);
+        let mut breaker = Breaker::new(RULES, FirstAttempt::AtOnce, 1);
         breaker.handle_upgraded(now);
         breaker.handle_death(now, "cut".into());
         assert_eq!(delay(&breaker, now), Duration::ZERO);
@@ -231,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_path_that_never_was_is_not_missed() {
-        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed);
+        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
         breaker.handle_failed(Instant::now(), "no device".into());
         assert_eq!(breaker.broken(), None);
         assert!(!breaker.handle_upgraded(Instant::now()), "it does not come back");
@@ -255,7 +249,7 @@ mod tests {
             (min, max) in (any::<Duration>(), any::<Duration>()),
         ) {
             let rules = Backoff { delay_min: min, delay_max: max, ..RULES };
-            let mut breaker = Breaker::new(rules, FirstAttempt::Delayed);
+            let mut breaker = Breaker::new(rules, FirstAttempt::Delayed, 1);
             let mut now = Instant::now();
             let mut upgrades = 0;
             for (step, seconds) in steps {
@@ -269,10 +263,12 @@ mod tests {
                     Step::Death => breaker.handle_death(now, String::new()),
                     Step::Failed => breaker.handle_failed(now, String::new()),
                 }
-                let longest = max.min(DELAY_LIMIT) * 2;
+                let day = Duration::from_secs(24 * 60 * 60);
+                let longest = (max.min(day) * 2).min(day);
                 if let (Step::Death, Some((_, due))) = (&step, breaker.broken()) {
-                    prop_assert!(due - now >= min.min(max).min(DELAY_LIMIT));
-                    prop_assert!(due - now <= longest + Duration::from_micros(1));
+                    let slack = Duration::from_micros(1);
+                    prop_assert!(due - now + slack >= min.min(max).min(day));
+                    prop_assert!(due - now <= longest + slack);
                 }
             }
             prop_assert!(breaker.returns() <= upgrades);

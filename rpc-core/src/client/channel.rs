@@ -18,11 +18,14 @@ use super::download::download;
 use super::present::Present;
 use super::starts::Starts;
 use super::upload::upload;
-use super::{Caller, Connect, Intercepted, LayeredChannel, Outgoing, PathInfo, Reply, Started};
+use super::{
+    Caller, Connect, Connection, Intercepted, LayeredChannel, Outgoing, PathInfo, Readiness, Reply,
+    Started,
+};
 use crate::buffer::buffer_of;
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::deadline::take_grpc_timeout;
-use crate::encode::Split;
+use crate::encode::{Encode, Split};
 use crate::wire::outcome::Outcome;
 use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted, Trailers, refusal};
 
@@ -36,6 +39,12 @@ const STARTS_MAX: u32 = 3;
 /// then end with `UNAVAILABLE`, the next one connects. Calls that come meanwhile wait for the same
 /// attempt and fail with it, and one whose deadline passes leaves it to the others. It is closed
 /// with the last clone and the last stream of responses.
+///
+/// After an attempt that failed the channel backs off ([`crate::ConnectBackoff`]): calls fail at
+/// once with `UNAVAILABLE`, the reason of that attempt and the time of the next one, or wait
+/// ([`Readiness`]). A connection over which no call was answered counts as a failed attempt too,
+/// from the second in a row on: a server that accepts and closes, or sends its clients away at
+/// once, is not asked more often than one that is not there.
 ///
 /// A server that shuts down, or has had the connection for long enough, says so: calls in flight
 /// then go on, and the next one connects. A call that crossed the server's word comes back marked
@@ -52,13 +61,15 @@ const STARTS_MAX: u32 = 3;
 pub struct Channel {
     present: Arc<Present>,
     timeout: Option<Duration>,
+    readiness: Readiness,
 }
 
 impl Channel {
     /// A channel that connects at its first call.
     #[must_use]
     pub fn new(connector: impl Connect) -> Self {
-        Self { present: Arc::new(Present::new(connector)), timeout: None }
+        let present = Arc::new(Present::new(connector));
+        Self { present, timeout: None, readiness: Readiness::FailFast }
     }
 
     /// Connects now.
@@ -81,6 +92,14 @@ impl Channel {
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// The same channel with another rule for calls that are made while there is no connection and
+    /// the channel backs off; [`Readiness::FailFast`] by default.
+    #[must_use]
+    pub fn with_readiness(mut self, readiness: Readiness) -> Self {
+        self.readiness = readiness;
         self
     }
 
@@ -141,12 +160,13 @@ impl Channel {
 
     /// Starts a call. A connection that ends just then is renewed.
     pub(super) async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
-        let mut left = STARTS_MAX;
+        let (mut left, waits) = (STARTS_MAX, call.readiness == Readiness::WaitForReady);
         loop {
-            left -= 1;
+            left = left.saturating_sub(1);
             let connection = match self.present.open() {
                 Some(connection) => connection,
-                None => self.present.connection().await.map_err(unavailable)?,
+                // In memory of its own: most calls find a connection.
+                None => Box::pin(self.connection(&call)).await?,
             };
             let started = match Arc::clone(&connection).try_start(call) {
                 Ok(Some(started)) => return Ok(started),
@@ -154,9 +174,33 @@ impl Channel {
                 Err(status) => Err(status),
             };
             match started {
-                Err(_) if left > 0 && !connection.is_open() => {}
+                // Each connection that is of no use delays the next attempt, so that a call which
+                // waits does not spin.
+                Err(_) if (left > 0 || waits) && !connection.is_open() => {}
                 other => return other.map_err(NotExecuted::mark),
             }
+        }
+    }
+
+    /// A connection for a call that found none.
+    async fn connection(&self, call: &Outgoing<'_>) -> Result<Arc<dyn Connection>, Status> {
+        loop {
+            let error = match self.present.connection().await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            if call.readiness == Readiness::FailFast || !error.may_pass() {
+                return Err(unavailable(error));
+            }
+            let due = Instant::from_std(self.present.next_connect());
+            if let Some(Deadline(deadline)) = call.deadline
+                && deadline <= due
+            {
+                // No attempt begins before it is due, whichever call asks for it.
+                tokio::time::sleep_until(deadline).await;
+                return Err(NotExecuted::mark(refusal::not_connected_in_time(&error)));
+            }
+            tokio::time::sleep_until(due).await;
         }
     }
 
@@ -230,6 +274,11 @@ impl Channel {
         self.present.path()
     }
 
+    /// What the request says, or the channel where it says nothing.
+    pub(super) fn readiness<T>(&self, request: &Request<T>) -> Readiness {
+        request.extensions().get().copied().unwrap_or(self.readiness)
+    }
+
     /// The earliest of what the request says, or the channel where it says nothing, and of what
     /// is inherited.
     pub(super) fn deadline<T>(&self, request: &mut Request<T>) -> Option<Deadline> {
@@ -251,10 +300,11 @@ impl Caller for Channel {
         Req: Message + 'static,
         Resp: Message + Default + 'static,
     {
-        let deadline = self.deadline(&mut request);
+        let (deadline, readiness) = (self.deadline(&mut request), self.readiness(&request));
         let (metadata, _, message) = request.into_parts();
         let message = Split::new(message, method.detach.request);
-        let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
+        let (metadata, message): (_, Option<&dyn Encode>) = (&metadata, Some(&message));
+        let call = Outgoing { method, metadata, deadline, readiness, message };
         decode(within(deadline, self.exchange(call)).await?)
     }
 
@@ -267,10 +317,11 @@ impl Caller for Channel {
         Req: Message + 'static,
         Resp: Message + Default + 'static,
     {
-        let deadline = self.deadline(&mut request);
+        let (deadline, readiness) = (self.deadline(&mut request), self.readiness(&request));
         let (metadata, _, message) = request.into_parts();
         let message = Split::new(message, method.detach.request);
-        let call = Outgoing { method, metadata: &metadata, deadline, message: Some(&message) };
+        let (metadata, message): (_, Option<&dyn Encode>) = (&metadata, Some(&message));
+        let call = Outgoing { method, metadata, deadline, readiness, message };
         within(deadline, self.follow(call)).await
     }
 
@@ -283,9 +334,10 @@ impl Caller for Channel {
         S: Stream<Item: Message> + Send + 'static,
         Resp: Message + Default + 'static,
     {
-        let deadline = self.deadline(&mut request);
+        let (deadline, readiness) = (self.deadline(&mut request), self.readiness(&request));
         let (metadata, _, stream) = request.into_parts();
-        let call = Outgoing { method, metadata: &metadata, deadline, message: None };
+        let metadata = &metadata;
+        let call = Outgoing { method, metadata, deadline, readiness, message: None };
         let reply = async {
             let started = self.start(call).await?;
             let _upload = upload(stream, &started, method);
@@ -303,9 +355,10 @@ impl Caller for Channel {
         S: Stream<Item: Message> + Send + 'static,
         Resp: Message + Default + 'static,
     {
-        let deadline = self.deadline(&mut request);
+        let (deadline, readiness) = (self.deadline(&mut request), self.readiness(&request));
         let (metadata, _, stream) = request.into_parts();
-        let call = Outgoing { method, metadata: &metadata, deadline, message: None };
+        let metadata = &metadata;
+        let call = Outgoing { method, metadata, deadline, readiness, message: None };
         let answer = async {
             let started = self.start(call).await?;
             let upload = upload(stream, &started, method);

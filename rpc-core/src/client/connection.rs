@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::Started;
+use super::{Readiness, Started};
 use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
 use crate::transport::{Addresses, CloseReason};
@@ -44,6 +44,8 @@ pub struct Outgoing<'a> {
     pub metadata: &'a MetadataMap,
     /// When the call ends at the latest.
     pub deadline: Option<Deadline>,
+    /// What it does while the channel has no connection.
+    pub readiness: Readiness,
     /// The request's message; absent where the client's messages are a stream.
     pub message: Option<&'a dyn Encode>,
 }
@@ -82,6 +84,10 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// Why the connection takes no calls any more, once it has ended or is about to. Absent where
     /// it only was sent away or retired.
     fn closed(&self) -> Option<CloseReason>;
+
+    /// The calls that the server has answered so far; one that it refused before a handler saw it
+    /// is not among them, and a stream counts with its first frame.
+    fn answered_count(&self) -> u64;
 
     /// Set when the connection has ended.
     fn ended(&self) -> CancellationToken;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tonic::Status;
 
 use super::Reply;
-use super::session::{InFlight, Route, Session};
+use super::session::{InFlight, Route, Session, State};
 use crate::calls::window::Counts;
 use crate::frames::take_apart;
 use crate::stream::{End, Inserted, Item};
@@ -101,6 +101,16 @@ impl<T: Transport> Handler for Session<T> {
     }
 }
 
+impl State {
+    /// Counts the first frame of an answer. A refusal is none: no handler has seen the call.
+    fn count_answer(&mut self, header: &FrameHeader) {
+        // Its place among the frames of the answer.
+        if header.argument == 0 && !header.is_not_executed {
+            self.answered_count += 1;
+        }
+    }
+}
+
 impl<T: Transport> Session<T> {
     /// Starts no more calls here, and leaves when those in flight have ended.
     fn handle_go_away(&self) {
@@ -121,8 +131,15 @@ impl<T: Transport> Session<T> {
             match state.calls.value(header.call).map(|call| &call.route) {
                 // The call may have been given up: then its response is dropped here.
                 None => return Ok(()),
-                Some(Route::Stream(inbound)) => (None, Some(inbound.clone()), false),
-                Some(Route::Reply(_)) => (state.calls.finish(header.call), None, state.is_done()),
+                Some(Route::Stream(inbound)) => {
+                    let inbound = inbound.clone();
+                    state.count_answer(header);
+                    (None, Some(inbound), false)
+                }
+                Some(Route::Reply(_)) => {
+                    state.count_answer(header);
+                    (state.calls.finish(header.call), None, state.is_done())
+                }
             }
         };
         self.leave_if(is_done);
@@ -157,7 +174,11 @@ impl<T: Transport> Session<T> {
             state.receiving.arrived(header.frame_key(), frame.len())?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 None => return Ok(()),
-                Some(Route::Stream(inbound)) => Some(inbound.clone()),
+                Some(Route::Stream(inbound)) => {
+                    let inbound = inbound.clone();
+                    state.count_answer(header);
+                    Some(inbound)
+                }
                 Some(Route::Reply(_)) => None,
             }
         };

@@ -6,6 +6,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
@@ -16,14 +17,16 @@ use tokio_util::task::AbortOnDropHandle;
 use super::win_back::{Attempt as WinningBack, win_back};
 use super::{Connect, Connection, PathInfo};
 use crate::calls::breaker::{Breaker, FirstAttempt};
+use crate::calls::reconnect::{Lifespan, Reconnect};
 use crate::calls::replays::Replays;
 use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
+use crate::transport::CloseReason;
 
 /// The connection that calls are started on, and how it is renewed.
 #[derive(Debug)]
 pub(super) struct Present {
     connector: Arc<dyn Connect>,
-    connection: Mutex<Option<Arc<dyn Connection>>>,
+    current: Mutex<Option<Current>>,
     /// The attempt to connect that callers wait for, while there is one.
     attempt: Mutex<Option<Attempt>>,
     /// Held while connecting, so that a channel is busy with one handshake at most.
@@ -31,6 +34,7 @@ pub(super) struct Present {
     /// Whether callers want a connection: they go before an attempt to win a path back.
     wanting: Arc<watch::Sender<usize>>,
     breaker: Mutex<Breaker>,
+    reconnect: Mutex<Reconnect>,
     replays: Mutex<Replays>,
     /// The task that tries to win the path back, while there is one.
     winning_back: Mutex<Option<AbortOnDropHandle<()>>>,
@@ -38,9 +42,27 @@ pub(super) struct Present {
 
 impl Drop for Present {
     fn drop(&mut self) {
-        let connection = self.connection.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = connection {
+        let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Current { connection, .. }) = current {
             connection.close();
+        }
+    }
+}
+
+/// The connection in use, and when it was made.
+#[derive(Debug)]
+struct Current {
+    connection: Arc<dyn Connection>,
+    attempted_at: std::time::Instant,
+    connected_at: std::time::Instant,
+}
+
+impl Current {
+    fn lifespan(&self) -> Lifespan {
+        Lifespan {
+            attempted_at: self.attempted_at,
+            connected_at: self.connected_at,
+            answered_count: self.connection.answered_count(),
         }
     }
 }
@@ -85,6 +107,12 @@ fn now() -> std::time::Instant {
     Instant::now().into_std()
 }
 
+/// The refusal of an attempt that is not due yet; the time is rounded up, so that a caller who
+/// waits for that long does not come too early.
+fn waiting(reason: &str, wait: Duration) -> ConnectError {
+    ConnectError::Waiting { reason: reason.to_owned(), wait_ms: wait.as_millis() + 1 }
+}
+
 impl Present {
     pub(super) fn new(connector: impl Connect) -> Self {
         let config = connector.config();
@@ -93,11 +121,12 @@ impl Present {
             UpgradePolicy::Prefer(_) | UpgradePolicy::Never => FirstAttempt::Delayed,
         };
         Self {
-            connection: Mutex::new(None),
+            current: Mutex::new(None),
             attempt: Mutex::new(None),
             connecting: Arc::default(),
             wanting: Arc::new(watch::Sender::new(0)),
-            breaker: Mutex::new(Breaker::new(config.backoff, first)),
+            breaker: Mutex::new(Breaker::new(config.backoff, first, fastrand::u64(..))),
+            reconnect: Mutex::new(Reconnect::new(config.connect_backoff, fastrand::u64(..))),
             replays: Mutex::new(Replays::new(config.replays, now())),
             winning_back: Mutex::new(None),
             connector: Arc::new(connector),
@@ -106,7 +135,9 @@ impl Present {
 
     /// The present connection, if calls can be started on it.
     pub(super) fn open(&self) -> Option<Arc<dyn Connection>> {
-        lock(&self.connection).as_ref().filter(|connection| connection.is_open()).map(Arc::clone)
+        let current = lock(&self.current);
+        let connection = &current.as_ref()?.connection;
+        connection.is_open().then(|| Arc::clone(connection))
     }
 
     /// The present connection, or a new one. All who ask while one is being made wait for the same
@@ -114,7 +145,7 @@ impl Present {
     ///
     /// # Errors
     ///
-    /// When none can be made.
+    /// When none can be made, or none is tried yet because the last attempt failed.
     ///
     /// # Cancel safety
     ///
@@ -125,7 +156,7 @@ impl Present {
             if let Some(connection) = self.open() {
                 return Ok(connection);
             }
-            let attempt = self.attempt();
+            let attempt = self.attempt().map_err(Arc::new)?;
             let outcome = attempt.clone().await;
             // Mostly it has done that itself.
             lock(&self.attempt).take_if(|it| it.ptr_eq(&attempt));
@@ -146,14 +177,42 @@ impl Present {
     ///
     /// Cancelled, nothing is left behind.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<(), ConnectError> {
-        let wanted = self.wanted()?;
+        let (wanted, attempted_at) = (self.wanted()?, now());
         let connected = self.connector.connect(wanted).await;
-        self.finish_connecting(wanted, connected).map(drop)
+        self.finish_connecting(wanted, attempted_at, connected).map(drop)
+    }
+
+    /// When the next attempt to connect may begin, once there is no connection.
+    pub(super) fn next_connect(&self) -> std::time::Instant {
+        let now = now();
+        let reconnect = lock(&self.reconnect).backing_off(now).map(|(_, due)| due);
+        let broken = lock(&self.breaker).broken().map(|(_, due)| due);
+        // Under `Prefer` there is another path, and the broken one is tried in the background.
+        let path = broken.filter(|_| !matches!(self.policy(), UpgradePolicy::Prefer(_)));
+        reconnect.into_iter().chain(path).max().unwrap_or(now)
     }
 
     /// The attempt that is under way, or a new one.
-    fn attempt(self: &Arc<Self>) -> Attempt {
-        lock(&self.attempt).get_or_insert_with(|| self.spawn_attempt()).clone()
+    ///
+    /// # Errors
+    ///
+    /// When none is under way, and it is too early for a new one.
+    fn attempt(self: &Arc<Self>) -> Result<Attempt, ConnectError> {
+        // Under this lock, since an attempt that fails records that before it leaves its place.
+        let mut attempt = lock(&self.attempt);
+        if let Some(attempt) = &*attempt {
+            return Ok(attempt.clone());
+        }
+        self.bury();
+        self.check_backoff()?;
+        Ok(attempt.insert(self.spawn_attempt()).clone())
+    }
+
+    fn check_backoff(&self) -> Result<(), ConnectError> {
+        let now = now();
+        let reconnect = lock(&self.reconnect);
+        let Some((reason, due)) = reconnect.backing_off(now) else { return Ok(()) };
+        Err(waiting(reason, due - now))
     }
 
     fn spawn_attempt(self: &Arc<Self>) -> Attempt {
@@ -162,9 +221,15 @@ impl Present {
         let task = tokio::spawn(async move {
             let _wanting = wanting;
             let _alone = connecting.lock().await;
+            let attempted_at = now();
             let making = AssertUnwindSafe(Self::make_attempt(&this, &*connector));
-            let outcome =
-                making.catch_unwind().await.unwrap_or(Some(Err(ConnectError::Panicked)))?;
+            let outcome = match making.catch_unwind().await {
+                Ok(outcome) => outcome?,
+                Err(_) => {
+                    this.upgrade()?.handle_failed(attempted_at, &ConnectError::Panicked);
+                    Err(ConnectError::Panicked)
+                }
+            };
             let attempt = lock(&this.upgrade()?.attempt).take();
             drop(attempt);
             Some(outcome.map_err(Arc::new))
@@ -184,9 +249,12 @@ impl Present {
             Ok(ToDo::Connect(wanted)) => wanted,
             Err(error) => return Some(Err(error)),
         };
+        let attempted_at = now();
         let connected = connector.connect(wanted).await;
         match (this.upgrade(), connected) {
-            (Some(this), connected) => Some(this.finish_connecting(wanted, connected)),
+            (Some(this), connected) => {
+                Some(this.finish_connecting(wanted, attempted_at, connected))
+            }
             (None, Ok(connection)) => {
                 connection.close();
                 None
@@ -208,14 +276,42 @@ impl Present {
     fn finish_connecting(
         self: &Arc<Self>,
         wanted: Wanted,
+        attempted_at: std::time::Instant,
         connected: Result<Arc<dyn Connection>, ConnectError>,
     ) -> Result<Arc<dyn Connection>, ConnectError> {
         self.learn(wanted, &connected);
+        if let Err(error) = &connected {
+            self.handle_failed(attempted_at, error);
+        }
         let connection = connected?;
-        *lock(&self.connection) = Some(Arc::clone(&connection));
+        self.put(attempted_at, Arc::clone(&connection));
         self.bury_when_ended(&connection);
         self.try_to_win_back();
         Ok(connection)
+    }
+
+    /// Records an attempt that made no connection. A required path that could not be had is the
+    /// breaker's business, unless that leaves it alone because it never was in use.
+    fn handle_failed(&self, attempted_at: std::time::Instant, error: &ConnectError) {
+        let is_of_path = matches!(error, ConnectError::UpgradeRequired { .. });
+        // The breaker has refused this attempt, which was none.
+        let is_none = matches!(error, ConnectError::Waiting { .. });
+        if is_none || (is_of_path && lock(&self.breaker).broken().is_some()) {
+            return;
+        }
+        tracing::debug!(%error, "cannot connect");
+        lock(&self.reconnect).handle_failed(attempted_at, now(), error.to_string());
+    }
+
+    /// Puts a connection in the place of the present one, and gives that.
+    fn put(
+        &self,
+        attempted_at: std::time::Instant,
+        connection: Arc<dyn Connection>,
+    ) -> Option<Arc<dyn Connection>> {
+        let current = Current { connection, attempted_at, connected_at: now() };
+        let replaced = lock(&self.current).replace(current)?;
+        Some(replaced.connection)
     }
 
     /// Takes the right to replay a call; false when the channel has replayed too many.
@@ -255,8 +351,9 @@ impl Present {
             let (Some(this), Some(connection)) = (this.upgrade(), connection.upgrade()) else {
                 return;
             };
-            let is_present =
-                lock(&this.connection).as_ref().is_some_and(|it| Arc::ptr_eq(it, &connection));
+            let is_present = lock(&this.current)
+                .as_ref()
+                .is_some_and(|it| Arc::ptr_eq(&it.connection, &connection));
             if is_present {
                 this.bury();
             }
@@ -265,30 +362,42 @@ impl Present {
 
     /// Lets go of a connection that takes no calls any more, and learns what it died of.
     fn bury(&self) {
-        let ended = lock(&self.connection).take_if(|connection| !connection.is_open());
+        let ended = lock(&self.current).take_if(|current| !current.connection.is_open());
         let Some(ended) = ended else { return };
-        let info = ended.info();
-        let reason = ended.closed().filter(|reason| info.is_upgraded && reason.is_failure());
-        let Some(reason) = reason else { return };
+        let (info, closed) = (ended.connection.info(), ended.connection.closed());
+        let Some(reason) = closed.clone().filter(|it| info.is_upgraded && it.is_failure()) else {
+            let reason = match closed {
+                Some(reason @ (CloseReason::Peer | CloseReason::Protocol(_))) => reason.to_string(),
+                Some(reason) if reason.is_failure() => reason.to_string(),
+                // This side closes after it was sent away.
+                _ => "the server sent this client away".to_owned(),
+            };
+            let reason =
+                format!("the last connection was of no use ({}): {reason}", info.addresses);
+            return lock(&self.reconnect).handle_lost(ended.lifespan(), now(), reason);
+        };
         let reason = format!("{}: the path died: {reason}", info.transport);
         lock(&self.breaker).handle_death(now(), reason.clone());
         let next_attempt = self.path().next_attempt;
         tracing::warn!(addresses = %info.addresses, %reason, ?next_attempt, "a path died");
     }
 
+    fn policy(&self) -> &UpgradePolicy {
+        &self.connector.config().policy
+    }
+
     /// Which path the next connection is to take.
     fn wanted(&self) -> Result<Wanted, ConnectError> {
         let breaker = lock(&self.breaker);
         let Some((reason, due)) = breaker.broken() else { return Ok(Wanted::Best) };
-        match &self.connector.config().policy {
+        match self.policy() {
             UpgradePolicy::Prefer(_) => Ok(Wanted::Bootstrap),
             UpgradePolicy::Require(_) | UpgradePolicy::Never => {
                 let wait = due.saturating_duration_since(now());
                 if wait.is_zero() {
                     return Ok(Wanted::Best);
                 }
-                let reason = reason.to_owned();
-                Err(ConnectError::Waiting { reason, wait_ms: wait.as_millis() })
+                Err(waiting(reason, wait))
             }
         }
     }
@@ -325,7 +434,7 @@ impl Present {
 impl Present {
     /// Starts the task, unless it runs or there is nothing to be won.
     fn try_to_win_back(self: &Arc<Self>) {
-        let is_second_best = matches!(self.connector.config().policy, UpgradePolicy::Prefer(_))
+        let is_second_best = matches!(self.policy(), UpgradePolicy::Prefer(_))
             && lock(&self.breaker).broken().is_some();
         let mut task = lock(&self.winning_back);
         let is_running = task.as_ref().is_some_and(|task| !task.is_finished());
@@ -359,13 +468,13 @@ impl Present {
     /// ends with its last call.
     pub(super) fn finish_attempt(
         self: &Arc<Self>,
+        attempted_at: std::time::Instant,
         connected: Result<Arc<dyn Connection>, ConnectError>,
     ) {
         self.learn(Wanted::Upgraded, &connected);
         let Ok(connection) = connected else { return };
         self.bury_when_ended(&connection);
-        let replaced = lock(&self.connection).replace(connection);
-        if let Some(replaced) = replaced {
+        if let Some(replaced) = self.put(attempted_at, connection) {
             replaced.retire();
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 
 use super::*;
+use crate::ConnectBackoff;
 use crate::connect::ClientConfig;
 
 /// How long an attempt takes.
@@ -54,6 +55,10 @@ async fn all_who_wait_fail_with_one_attempt() {
     let outcomes = join_all((0..20).map(|_| present.connection())).await;
     assert!(outcomes.iter().all(Result::is_err));
     assert_eq!((start.elapsed(), connect.counts()), (ATTEMPT, [1, 1]));
+    let refused = present.connection().await.unwrap_err();
+    assert!(matches!(*refused, ConnectError::Waiting { .. }), "{refused}");
+    assert_eq!(connect.counts(), [1, 1], "no attempt is due");
+    tokio::time::sleep_until(Instant::from_std(present.next_connect())).await;
     present.connection().await.unwrap_err();
     assert_eq!(connect.counts(), [2, 2], "whoever asks later has another");
 }
@@ -61,7 +66,9 @@ async fn all_who_wait_fail_with_one_attempt() {
 /// Otherwise a server that is further away than deadlines are long is never reached.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_outlives_the_call_that_asked_for_it() {
-    let connect = Failing::default();
+    let no_delay = ConnectBackoff { max_delay: Duration::ZERO, ..ConnectBackoff::default() };
+    let config = ClientConfig { connect_backoff: no_delay, ..ClientConfig::default() };
+    let connect = Failing { config, ..Failing::default() };
     let present = present(&connect);
     for _ in 0..8 {
         // At the first of each two it ends too late.
@@ -82,13 +89,16 @@ async fn an_attempt_ends_with_its_channel() {
     assert_eq!(Arc::strong_count(&connect.begun), 1, "nothing is left of it");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_panic_costs_one_attempt() {
     let connect = Failing { panics: true, ..Failing::default() };
     let present = present(&connect);
     for _ in 0..2 {
         let error = present.connection().await.unwrap_err();
         assert!(matches!(*error, ConnectError::Panicked), "{error}");
+        let refused = present.connection().await.unwrap_err();
+        assert!(matches!(*refused, ConnectError::Waiting { .. }), "{refused}");
+        tokio::time::sleep_until(Instant::from_std(present.next_connect())).await;
     }
     assert_eq!(connect.counts(), [2, 0]);
     assert!(lock(&present.attempt).is_none(), "nothing is left of it");

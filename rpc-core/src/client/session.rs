@@ -53,6 +53,7 @@ pub(super) struct State {
     /// Why the transport takes nothing any more, of which the handler hears later.
     cut: Option<CloseReason>,
     pub(super) pinged: Pinged,
+    pub(super) answered_count: u64,
 }
 
 impl State {
@@ -120,6 +121,7 @@ impl<T: Transport> Session<T> {
                 is_retired: false,
                 cut: None,
                 pinged: Pinged::new(Instant::now().into_std()),
+                answered_count: 0,
             }),
             ended: CancellationToken::new(),
         });
@@ -330,6 +332,10 @@ impl<T: Transport> Connection for Session<T> {
     fn closed(&self) -> Option<CloseReason> {
         let state = self.state();
         state.closed.as_ref().or(state.cut.as_ref()).cloned()
+    }
+
+    fn answered_count(&self) -> u64 {
+        self.state().answered_count
     }
 
     fn ended(&self) -> CancellationToken {

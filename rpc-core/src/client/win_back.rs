@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::time::Instant;
 
 use super::present::Present;
 use super::{Connect, Connection};
@@ -28,11 +29,12 @@ impl Attempt {
     async fn make(&mut self) -> Option<Made> {
         self.wanting.wait_for(|count| *count == 0).await.ok()?;
         let alone = Arc::clone(&self.connecting).lock_owned().await;
+        let attempted_at = Instant::now().into_std();
         tokio::select! {
             biased;
             _ = self.wanting.wait_for(|count| *count > 0) => None,
             connected = self.connector.connect(Wanted::Upgraded) => {
-                Some(Made { connected, _alone: alone })
+                Some(Made { attempted_at, connected, _alone: alone })
             }
         }
     }
@@ -40,6 +42,7 @@ impl Attempt {
 
 /// What became of an attempt. Until it is dropped, nobody else connects.
 struct Made {
+    attempted_at: std::time::Instant,
     connected: Result<Arc<dyn Connection>, ConnectError>,
     _alone: OwnedMutexGuard<()>,
 }
@@ -55,9 +58,9 @@ pub(super) async fn win_back(present: Weak<Present>, mut attempt: Attempt) {
         if !is_wanted {
             return;
         }
-        let Some(Made { connected, _alone }) = attempt.make().await else { continue };
+        let Some(Made { attempted_at, connected, _alone }) = attempt.make().await else { continue };
         match (present.upgrade(), connected) {
-            (Some(present), connected) => present.finish_attempt(connected),
+            (Some(present), connected) => present.finish_attempt(attempted_at, connected),
             (None, Ok(connection)) => return connection.close(),
             (None, Err(_)) => return,
         }

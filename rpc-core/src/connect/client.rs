@@ -9,7 +9,7 @@ use crate::calls::progress::PROGRESS_TIMEOUT;
 use crate::client::{ClientSetup, Connection};
 use crate::transport::Addresses;
 use crate::wire::hello::{Hello, Offer, Verdict};
-use crate::{Backoff, Keepalive, Limits, ReplayLimits};
+use crate::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 
 /// How a client connects.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub struct ClientConfig {
     pub progress_timeout: Option<Duration>,
     /// How soon a better path that has died is tried again.
     pub backoff: Backoff,
+    /// How soon a channel connects again after it could not, or after a connection of no use.
+    pub connect_backoff: ConnectBackoff,
     /// How many calls a channel may make once more after their connection ended under them.
     pub replays: ReplayLimits,
 }
@@ -46,6 +48,7 @@ impl Default for ClientConfig {
             keepalive: Some(Keepalive::default()),
             progress_timeout: Some(PROGRESS_TIMEOUT),
             backoff: Backoff::default(),
+            connect_backoff: ConnectBackoff::default(),
             replays: ReplayLimits::default(),
         }
     }

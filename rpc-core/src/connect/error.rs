@@ -52,7 +52,7 @@ pub enum ConnectError {
         /// Why it was not possible.
         reason: String,
     },
-    /// The required path has failed, and is not tried again yet.
+    /// The last attempt to connect failed, or the required path has, and no attempt is made yet.
     #[error("{reason}; it is tried again in {wait_ms} ms")]
     Waiting {
         /// Why it failed.
@@ -74,4 +74,20 @@ pub enum ConnectError {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+impl ConnectError {
+    /// Whether a later attempt may succeed, as opposed to one that cannot with this configuration
+    /// and in this process.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::Handshake { .. }
+            | Self::Protocol { .. }
+            | Self::TimedOut { .. }
+            | Self::UpgradeRequired { .. }
+            | Self::Waiting { .. } => true,
+            Self::Panicked | Self::RuntimeEnded | Self::Address { .. } => false,
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Servers that go away, and come back.
 
+use std::time::Duration;
+
 use farcall::{Code, Status};
 
 use super::echo::echo;
@@ -29,12 +31,15 @@ pub(super) async fn a_client_reconnects_to_a_server_that_came_back(
     echo(&stub, 2, 1 << 20).await
 }
 
+/// Between two calls. The channel backs off, so that most of them make no attempt to connect.
+const CALL_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Calls until a call is answered, and gives the statuses before that.
 async fn until_answered(stub: &ProbeStub) -> Vec<Status> {
     let mut refusals = Vec::new();
     while let Err(status) = stub.echo(EchoRequest::default()).await {
         refusals.push(status);
-        tokio::task::yield_now().await;
+        tokio::time::sleep(CALL_INTERVAL).await;
     }
     refusals
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farcall::{Address, Channel, Config, ConnectionInfo, Keepalive, RdmaConfig};
+use farcall::{Address, Channel, Config, ConnectBackoff, ConnectionInfo, Keepalive, RdmaConfig};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -49,10 +49,16 @@ const FIRST_LIMIT: Duration = Duration::from_secs(60);
 /// later than the 67 ms of the default.
 const PATIENT_TIMEOUT: u8 = 17;
 
+/// The longest delay between two attempts to connect: a row measures how soon calls succeed again
+/// after its fault was lifted, to which the default of two minutes would add half of the fault.
+const CONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
+
 /// The rules of clients of the server at an address, and its own.
 pub(super) fn config(authority: &str) -> Config {
     let config = Config::default();
     let config = config.with_keepalive(KEEPALIVE).with_handshake_timeout(HANDSHAKE_TIMEOUT);
+    let backoff = ConnectBackoff { max_delay: CONNECT_DELAY_MAX, ..ConnectBackoff::default() };
+    let config = config.with_connect_backoff(backoff);
     if !is_far(authority) {
         return config.with_untrusted_reads();
     }

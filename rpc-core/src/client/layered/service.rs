@@ -35,13 +35,13 @@ impl Channel {
     async fn make(&self, call: ClientCall) -> Result<ClientReply, Status> {
         let method = call.method();
         let (mut request, body) = call.into_parts();
-        let deadline = self.deadline(&mut request);
+        let (deadline, readiness) = (self.deadline(&mut request), self.readiness(&request));
         let (message, stream) = match body {
             CallBody::Message(message) => (Some(message), None),
             CallBody::Stream(stream) => (None, Some(stream)),
         };
         let (metadata, message) = (request.metadata(), message.as_deref());
-        let outgoing = Outgoing { method, metadata, deadline, message };
+        let outgoing = Outgoing { method, metadata, deadline, readiness, message };
         within(deadline, async {
             if let Some(stream) = stream {
                 let started = self.start(outgoing).await?;

@@ -1,0 +1,237 @@
+//! When a channel that has lost its connection, or could not make one, connects again.
+//!
+//! ```text
+//!            attempt failed, or connection lost before it was useful
+//!   Ready ────────────────────────────────────────────────────────────> BackingOff
+//!     ^  │ the first loss since a useful connection: at once                │
+//!     └──┘                                                                  │
+//!     └──────────────────────── the delay is over ──────────────────────────┘
+//! ```
+//!
+//! The delays are those of gRPC's connection backoff protocol, counted from the beginning of the
+//! attempt as there. What resets them differs: gRPC takes the HTTP/2 settings for a success, so
+//! that a server which accepts, says Hello and closes is asked again as fast as the network
+//! allows. Here a connection has to be *useful*: a call was answered over it, or it lasted for
+//! [`ConnectBackoff::healthy_after`]. The same rule stops loops of connections that are sent away
+//! (GOAWAY) before they did anything.
+//!
+//! Which path a connection takes is `breaker`'s business.
+
+use std::time::{Duration, Instant};
+
+use super::backoff::{Curve, Delays};
+
+/// How soon a channel connects again after it could not, or after a connection that was of no use.
+///
+/// The defaults are those of gRPC's connection backoff protocol
+/// (<https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md>).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ConnectBackoff {
+    /// From the beginning of a first attempt that failed to the next one. 1 s by default.
+    pub initial_delay: Duration,
+    /// Delays grow up to this, at most a day. 120 s by default.
+    pub max_delay: Duration,
+    /// The factor from one delay to the next; less than 1 counts as 1. 1.6 by default.
+    pub multiplier: f64,
+    /// Each delay is longer or shorter by up to this part of it, at random: from 0 to 1. 0.2 by
+    /// default.
+    pub jitter: f64,
+    /// How long a connection over which no call was answered has to last to count as a success.
+    /// 30 s by default: longer than the default keepalive takes to find out that it carries
+    /// nothing.
+    pub healthy_after: Duration,
+}
+
+impl Default for ConnectBackoff {
+    fn default() -> Self {
+        Self {
+            initial_delay: Duration::from_secs(1),
+            max_delay: Duration::from_secs(120),
+            multiplier: 1.6,
+            jitter: 0.2,
+            healthy_after: Duration::from_secs(30),
+        }
+    }
+}
+
+impl ConnectBackoff {
+    fn curve(&self) -> Curve {
+        let jitter = self.jitter.clamp(0.0, 1.0);
+        Curve {
+            initial: self.initial_delay,
+            max: self.max_delay,
+            multiplier: self.multiplier,
+            spread: (1.0 - jitter, 1.0 + jitter),
+        }
+    }
+}
+
+/// What became of a connection that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifespan {
+    /// When the attempt began that made it.
+    pub attempted_at: Instant,
+    /// When it was made.
+    pub connected_at: Instant,
+    /// The calls that were answered over it.
+    pub answered_count: u64,
+}
+
+/// The memory of one channel's attempts to connect.
+#[derive(Debug)]
+pub struct Reconnect {
+    rules: ConnectBackoff,
+    delays: Delays,
+    state: State,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    /// Nothing has failed since a connection was useful.
+    Sound,
+    /// A connection was lost before it was useful, and is replaced at once: the next may be.
+    Spared,
+    /// An attempt failed, or another connection was lost.
+    BackingOff { reason: String, due: Instant },
+}
+
+impl Reconnect {
+    /// A channel that has not connected yet. `seed` is the randomness of its delays.
+    #[must_use]
+    pub fn new(rules: ConnectBackoff, seed: u64) -> Self {
+        Self { rules, delays: Delays::new(rules.curve(), seed), state: State::Sound }
+    }
+
+    /// Records an attempt that began at `attempted_at` and made no connection.
+    pub fn handle_failed(&mut self, attempted_at: Instant, now: Instant, reason: String) {
+        let due = (attempted_at + self.delays.next_delay()).max(now);
+        self.state = State::BackingOff { reason, due };
+    }
+
+    /// Records the end of a connection.
+    pub fn handle_lost(&mut self, lifespan: Lifespan, now: Instant, reason: String) {
+        let age = now.saturating_duration_since(lifespan.connected_at);
+        if lifespan.answered_count > 0 || age >= self.rules.healthy_after {
+            self.delays.reset();
+            self.state = State::Sound;
+        } else if self.state == State::Sound {
+            // A server that restarts just then must not cost the calls in flight a second.
+            self.state = State::Spared;
+        } else {
+            self.handle_failed(lifespan.attempted_at, now, reason);
+        }
+    }
+
+    /// Why no attempt is made yet, and when the next one is due; `None` when one may be made.
+    #[must_use]
+    pub fn backing_off(&self, now: Instant) -> Option<(&str, Instant)> {
+        match &self.state {
+            State::BackingOff { reason, due } if *due > now => Some((reason, *due)),
+            State::BackingOff { .. } | State::Sound | State::Spared => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn lifespan(attempted_at: Instant, answered_count: u64) -> Lifespan {
+        Lifespan { attempted_at, connected_at: attempted_at, answered_count }
+    }
+
+    fn wait(reconnect: &Reconnect, now: Instant) -> Duration {
+        reconnect.backing_off(now).map_or(Duration::ZERO, |(_, due)| due - now)
+    }
+
+    #[test]
+    fn delays_count_from_the_beginning_of_an_attempt() {
+        let (start, rules) = (Instant::now(), ConnectBackoff::default());
+        let mut reconnect = Reconnect::new(rules, 1);
+        assert_eq!(reconnect.backing_off(start), None);
+        reconnect.handle_failed(start, start + SECOND / 2, "no route".into());
+        let (reason, due) = reconnect.backing_off(start + SECOND / 2).unwrap();
+        assert_eq!(reason, "no route");
+        assert!((SECOND * 8 / 10..=SECOND * 12 / 10).contains(&(due - start)));
+        assert_eq!(reconnect.backing_off(due), None);
+        // An attempt that took longer than its delay has waited enough.
+        reconnect.handle_failed(due, due + 20 * SECOND, "no answer".into());
+        assert_eq!(reconnect.backing_off(due + 20 * SECOND), None);
+    }
+
+    #[test]
+    fn a_useful_connection_is_replaced_at_once_and_begins_anew() {
+        let (start, rules) = (Instant::now(), ConnectBackoff::default());
+        for useful in [lifespan(start, 1), lifespan(start - rules.healthy_after, 0)] {
+            let mut reconnect = Reconnect::new(rules, 1);
+            for _ in 0..10 {
+                reconnect.handle_failed(start, start, "no route".into());
+            }
+            assert!(wait(&reconnect, start) > 50 * SECOND);
+            reconnect.handle_lost(useful, start, "reset".into());
+            assert_eq!(wait(&reconnect, start), Duration::ZERO);
+            reconnect.handle_failed(start, start, "no route".into());
+            assert!(wait(&reconnect, start) <= SECOND * 12 / 10);
+        }
+    }
+
+    #[test]
+    fn connections_of_no_use_count_as_failures_after_the_first() {
+        let start = Instant::now();
+        let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
+        let useless = lifespan(start, 0);
+        reconnect.handle_lost(useless, start, "closed".into());
+        assert_eq!(wait(&reconnect, start), Duration::ZERO);
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            reconnect.handle_lost(useless, start, "closed".into());
+            longest = longest.max(wait(&reconnect, start));
+            assert!(wait(&reconnect, start) >= SECOND * 8 / 10);
+        }
+        assert!(longest > 90 * SECOND, "{longest:?}");
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    enum Outcome {
+        Failed,
+        Closed,
+    }
+
+    fn outcome() -> impl Strategy<Value = (Outcome, u64)> {
+        (prop_oneof![Just(Outcome::Failed), Just(Outcome::Closed)], 0..5000u64)
+    }
+
+    proptest! {
+        /// Whatever a server does short of answering a call, and however eager the callers are.
+        #[test]
+        fn attempts_in_ten_minutes_are_few(
+            outcomes in prop::collection::vec(outcome(), 64),
+            seed: u64,
+        ) {
+            let start = Instant::now();
+            let mut reconnect = Reconnect::new(ConnectBackoff::default(), seed);
+            let (mut now, mut attempts) = (start, 0);
+            for (outcome, ms) in outcomes {
+                if now - start > 600 * SECOND {
+                    break;
+                }
+                attempts += 1;
+                let attempted_at = now;
+                now += Duration::from_millis(ms);
+                match outcome {
+                    Outcome::Failed => reconnect.handle_failed(attempted_at, now, "no".into()),
+                    Outcome::Closed => {
+                        reconnect.handle_lost(lifespan(attempted_at, 0), now, "no".into());
+                    }
+                }
+                now += wait(&reconnect, now);
+            }
+            // 1 + 1.6 + .. reaches 120 s with the eleventh delay, after 320 s less a fifth.
+            prop_assert!(attempts <= 18, "{attempts} attempts");
+        }
+    }
+}
