@@ -20,6 +20,8 @@ mod harness;
 mod interop;
 mod payload;
 mod probe;
+#[cfg(feature = "rdma")]
+mod process;
 pub mod raw_peer;
 mod relay;
 mod report;
@@ -30,6 +32,8 @@ pub mod small_calls;
 pub mod soak;
 mod streams;
 mod watch;
+#[cfg(feature = "rdma")]
+mod watchdog;
 
 /// What is generated from `proto/suite.proto`.
 #[allow(missing_docs, reason = "generated")]

@@ -5,6 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use crate::Failure;
+use crate::process::ProcessError;
 
 /// The matrix, or one of its rows, could not be run.
 #[derive(Debug, Error)]
@@ -52,6 +53,9 @@ pub enum FaultError {
         /// What it said.
         words: String,
     },
+    /// A process of ours did not do what it was started for.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
     /// A connection, a server or a call that had to work did not.
     #[error(transparent)]
     Suite(#[from] Failure),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::FaultError;
 use super::command::until;
 use super::link::Link;
-use super::process::Process;
+use crate::process::Process;
 
 /// The variable that names the folder.
 const FOLDER_VARIABLE: &str = "FARCALL_VM_SHARE";
@@ -121,7 +121,7 @@ impl Obedient<'_> {
                 (self.server, self.authority) = (Some(process), authority);
                 return Ok(self.authority.clone());
             }
-            "report" => return self.server.as_mut().ok_or(no_server)?.ask("report"),
+            "report" => return Ok(self.server.as_mut().ok_or(no_server)?.ask("report")?),
             "kill" => self.server.take().ok_or(no_server)?.kill()?,
             "end" => self.server.take().ok_or(no_server)?.end()?,
             "down" => self.link.down()?,

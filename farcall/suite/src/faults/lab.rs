@@ -8,8 +8,8 @@ use super::FaultError;
 use super::device::Device;
 use super::far_host::{FarHost, obey};
 use super::link::Link;
-use super::process::Process;
 use super::serve::Report;
+use crate::process::Process;
 
 /// The addresses of the two devices of one machine.
 const CLIENT: &str = "10.0.0.1";
@@ -121,7 +121,7 @@ impl Lab {
     pub(super) fn end_server(&mut self) -> Result<(), FaultError> {
         match &mut self.place {
             Place::TwoHosts(far) => far.ask("end").map(drop),
-            Place::Cable(_) => self.take_server()?.end(),
+            Place::Cable(_) => Ok(self.take_server()?.end()?),
         }
     }
 }

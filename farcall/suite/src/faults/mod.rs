@@ -4,7 +4,7 @@
 //! `rows` is the table of faults and of what each allows, `rule` judges, and both are pure. `load`
 //! makes calls while `conduct` takes a row from its beginning to its end on its own thread, so that
 //! nothing which the fault does to the runtime can keep it from being lifted. The server is another
-//! process. Everything waits within bounds, and `watchdog` names what hangs all the same.
+//! process. Everything waits within bounds, and `crate::watchdog` names what hangs all the same.
 //!
 //! It runs in the virtual machine only (`cargo xtask faults`), because it breaks its host. What the
 //! simulated device can show, with seeds and in any order, is not here.
@@ -25,18 +25,16 @@ mod link;
 mod load;
 mod matrix;
 mod newcomer;
-mod process;
 mod rows;
 mod rule;
 mod sample;
 mod serve;
 mod table;
-mod watchdog;
 
+pub use crate::watchdog::HUNG_EXIT_CODE;
 pub use cancels::{CancelPlan, cancels};
 pub(crate) use device::Resources;
 pub use error::FaultError;
 pub use load::run_for_ever;
 pub use matrix::{Selection, list, matrix, two_hosts};
 pub use serve::serve;
-pub use watchdog::HUNG_EXIT_CODE;

@@ -19,10 +19,10 @@ use crate::faults::command::until;
 use crate::faults::device::{Resources, queue_pairs};
 use crate::faults::lab::Lab;
 use crate::faults::load::config;
-use crate::faults::watchdog::Watchdog;
 use crate::payload;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::soak::memory::{resident_kib, resident_kib_of};
+use crate::watchdog::Watchdog;
 
 /// The calls are made in so many parts, with a look at the memory between them.
 const PARTS: u64 = 10;

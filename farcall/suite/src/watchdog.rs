@@ -13,7 +13,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Looks after the steps of the rows.
 #[derive(Debug)]
-pub(super) struct Watchdog {
+pub(crate) struct Watchdog {
     step: Arc<Mutex<Step>>,
 }
 
@@ -27,7 +27,7 @@ struct Step {
 
 impl Watchdog {
     /// Starts watching.
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let step = Step {
             row: String::new(),
             name: "the beginning",
@@ -51,19 +51,19 @@ impl Watchdog {
     }
 
     /// A row begins.
-    pub(super) fn enter_row(&self, row: &str) {
+    pub(crate) fn enter_row(&self, row: &str) {
         let mut step = lock(&self.step);
         row.clone_into(&mut step.row);
         step.since = Instant::now();
     }
 
     /// A step of the row begins.
-    pub(super) fn enter(&self, name: &'static str) {
+    pub(crate) fn enter(&self, name: &'static str) {
         self.enter_for(name, STEP_LIMIT);
     }
 
     /// A step of the row begins that may take longer than others.
-    pub(super) fn enter_for(&self, name: &'static str, limit: Duration) {
+    pub(crate) fn enter_for(&self, name: &'static str, limit: Duration) {
         let mut step = lock(&self.step);
         (step.name, step.since, step.limit) = (name, Instant::now(), limit);
     }

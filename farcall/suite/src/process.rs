@@ -1,15 +1,13 @@
 //! Our other processes: this program in another role, which can be killed and stopped.
 
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{self, BufRead, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-
-use super::FaultError;
-use super::command::until;
+use thiserror::Error;
 
 /// What a process may take to start, and to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -17,12 +15,38 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// What a process may take to end: a server drains for a few seconds.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
+/// Between two looks at a process that is to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+
 /// By which a server is told to end in order.
-pub(super) const SHUTDOWN: &str = "shutdown";
+pub(crate) const SHUTDOWN: &str = "shutdown";
+
+/// A process of ours did not do what it was started for.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// It did not do something in time.
+    #[error("{what} did not happen within {seconds} s")]
+    Hung {
+        /// What was waited for.
+        what: String,
+        /// The bound in seconds.
+        seconds: u64,
+    },
+    /// It ended by itself.
+    #[error("the {role} ended by itself")]
+    Ended {
+        /// What it was to do.
+        role: &'static str,
+    },
+    /// The operating system refuses something.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
 
 /// A running process. It ends when its standard input does, and so with us. Dropped, it is killed.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     role: &'static str,
     child: Child,
     stdin: ChildStdin,
@@ -31,15 +55,15 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts this program in a role, and waits until it says something: that it is ready.
-    pub(super) fn start(
+    pub(crate) fn start(
         role: &'static str,
         arguments: &[&str],
-    ) -> Result<(Self, String), FaultError> {
+    ) -> Result<(Self, String), ProcessError> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(FaultError::Ended { role });
+            return Err(ProcessError::Ended { role });
         };
         let (send, lines) = mpsc::channel();
         std::thread::spawn(move || {
@@ -55,61 +79,68 @@ impl Process {
     }
 
     /// Its number.
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Says something to it, and gives what it answers.
-    pub(super) fn ask(&mut self, words: &str) -> Result<String, FaultError> {
+    pub(crate) fn ask(&mut self, words: &str) -> Result<String, ProcessError> {
         writeln!(self.stdin, "{words}")?;
         self.line()
     }
 
-    fn line(&self) -> Result<String, FaultError> {
+    fn line(&self) -> Result<String, ProcessError> {
         self.lines.recv_timeout(ANSWER_LIMIT).map_err(|error| match error {
-            RecvTimeoutError::Timeout => FaultError::Hung {
-                what: format!("a word of the {}", self.role),
+            RecvTimeoutError::Timeout => ProcessError::Hung {
+                what: format!("an answer of the {}", self.role),
                 seconds: ANSWER_LIMIT.as_secs(),
             },
-            RecvTimeoutError::Disconnected => FaultError::Ended { role: self.role },
+            RecvTimeoutError::Disconnected => ProcessError::Ended { role: self.role },
         })
     }
 
     /// Kills it with SIGKILL, in the middle of what it does.
-    pub(super) fn kill(mut self) -> Result<(), FaultError> {
+    pub(crate) fn kill(mut self) -> Result<(), ProcessError> {
         if self.child.try_wait()?.is_some() {
-            return Err(FaultError::Ended { role: self.role });
+            return Err(ProcessError::Ended { role: self.role });
         }
         self.child.kill()?;
         self.wait()
     }
 
     /// Lets it end in order.
-    pub(super) fn end(mut self) -> Result<(), FaultError> {
+    pub(crate) fn end(mut self) -> Result<(), ProcessError> {
         writeln!(self.stdin, "{SHUTDOWN}")?;
         self.wait()
     }
 
     /// Stops it with SIGSTOP: it lives and does nothing.
-    pub(super) fn stop(&self) -> Result<(), FaultError> {
+    pub(crate) fn stop(&self) -> Result<(), ProcessError> {
         self.signal(Signal::SIGSTOP)
     }
 
     /// Lets it go on.
-    pub(super) fn go_on(&self) -> Result<(), FaultError> {
+    pub(crate) fn go_on(&self) -> Result<(), ProcessError> {
         self.signal(Signal::SIGCONT)
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), FaultError> {
+    fn signal(&self, signal: Signal) -> Result<(), ProcessError> {
         let id =
-            i32::try_from(self.child.id()).map_err(|_| FaultError::Ended { role: self.role })?;
+            i32::try_from(self.child.id()).map_err(|_| ProcessError::Ended { role: self.role })?;
         kill(Pid::from_raw(id), signal).map_err(std::io::Error::from)?;
         Ok(())
     }
 
-    fn wait(&mut self) -> Result<(), FaultError> {
-        let what = format!("the end of the {}", self.role);
-        until(&what, END_LIMIT, || Ok(self.child.try_wait()?.is_some())).map(drop)
+    fn wait(&mut self) -> Result<(), ProcessError> {
+        let started = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if started.elapsed() > END_LIMIT {
+                let what = format!("the end of the {}", self.role);
+                return Err(ProcessError::Hung { what, seconds: END_LIMIT.as_secs() });
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(())
     }
 }
 
