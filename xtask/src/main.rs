@@ -2,6 +2,7 @@
 //! because it is what installs them.
 #![forbid(unsafe_code)]
 
+mod attack;
 mod batch;
 mod bench;
 mod bench_rdma;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum as _};
 
+use attack::AttackOptions;
 use bench::BenchOptions;
 use check::Step;
 use faults::FaultsOptions;
@@ -77,6 +79,8 @@ enum Task {
     },
     /// Measure farcall against its goals and its peers, and print the figures as a table.
     Bench(BenchOptions),
+    /// Attack servers and clients with hostile peers, and show what honest ones see of it.
+    Attack(AttackOptions),
     /// Break links, devices and processes in the virtual machine, and show what calls see of it.
     Faults(FaultsOptions),
     /// Run a command in the Soft-RoCE virtual machine; its exit status becomes ours (124: time is
@@ -123,6 +127,7 @@ fn run(task: Task) -> Result<ExitCode> {
         }
         Task::Demo { kernel } => demo::run(kernel)?,
         Task::Bench(options) => bench::run(&options)?,
+        Task::Attack(options) => attack::run(&options)?,
         Task::Faults(options) => faults::run(&options)?,
         Task::Vm(options) => return Ok(ExitCode::from(vm::run(&options)?.exit_code())),
         Task::Batch { file } => batch::run_file(&file)?,

@@ -9,6 +9,8 @@
 //! [`raw_peer`] is for tests of that.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "rdma")]
+pub mod attack;
 mod behaviours;
 mod counterpart;
 mod either;

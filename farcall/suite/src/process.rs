@@ -1,8 +1,10 @@
 //! Our other processes: this program in another role, which can be killed and stopped.
 
-use std::io::{self, BufRead, BufReader, Write as _};
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -20,6 +22,48 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// By which a server is told to end in order.
 pub(crate) const SHUTDOWN: &str = "shutdown";
+
+/// What is kept of a process's log. What comes behind it is read, so that the process never waits
+/// for us, and thrown away.
+const LOG_LEN_MAX: usize = 16 << 20;
+
+/// The processes that run, so that [`kill_all`] finds them.
+static RUNNING: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+fn running() -> MutexGuard<'static, BTreeSet<u32>> {
+    // Nothing is done with the set but to insert and to remove.
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills every process that [`Process`] has started, for a program that is about to end without
+/// running destructors.
+pub(crate) fn kill_all() {
+    for &id in &*running() {
+        if let Ok(id) = i32::try_from(id) {
+            // It has ended, at worst.
+            let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
+        }
+    }
+}
+
+/// What a process has written to its standard error.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProcessLog {
+    bytes: Arc<Mutex<Vec<u8>>>,
+}
+
+impl ProcessLog {
+    /// What it has written so far.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, bytes: &[u8]) {
+        let mut kept = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = LOG_LEN_MAX.saturating_sub(kept.len());
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
 
 /// A process of ours did not do what it was started for.
 #[derive(Debug, Error)]
@@ -59,9 +103,37 @@ impl Process {
         role: &'static str,
         arguments: &[&str],
     ) -> Result<(Self, String), ProcessError> {
+        Self::spawn(role, arguments, Stdio::inherit())
+    }
+
+    /// As [`Process::start`], and keeps what it logs instead of showing it.
+    pub(crate) fn start_logged(
+        role: &'static str,
+        arguments: &[&str],
+    ) -> Result<(Self, String, ProcessLog), ProcessError> {
+        let (mut process, line) = Self::spawn(role, arguments, Stdio::piped())?;
+        let log = ProcessLog::default();
+        let stderr = process.child.stderr.take();
+        let kept = log.clone();
+        std::thread::spawn(move || {
+            let Some(mut stderr) = stderr else { return };
+            let mut buffer = [0; 4096];
+            while let Ok(len @ 1..) = stderr.read(&mut buffer) {
+                kept.add(&buffer[..len]);
+            }
+        });
+        Ok((process, line, log))
+    }
+
+    fn spawn(
+        role: &'static str,
+        arguments: &[&str],
+        stderr: Stdio,
+    ) -> Result<(Self, String), ProcessError> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn()?;
+        running().insert(child.id());
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(ProcessError::Ended { role });
         };
@@ -149,5 +221,6 @@ impl Drop for Process {
         // It has ended, mostly.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        running().remove(&self.child.id());
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::process::kill_all;
+
 /// The status of a program that hung.
 pub const HUNG_EXIT_CODE: i32 = 3;
 
@@ -43,6 +45,8 @@ impl Watchdog {
                 if step.since.elapsed() > step.limit {
                     let Step { row, name, limit, .. } = &*step;
                     println!("HUNG: {row}: {name} has not ended within {limit:?}");
+                    // No destructor runs: the processes would live on if one of them hangs, too.
+                    kill_all();
                     std::process::exit(HUNG_EXIT_CODE);
                 }
             }

@@ -20,6 +20,8 @@ pub(crate) enum Step {
     Doc,
     /// All tests that need no RDMA device, documentation's examples and `tidy` among them.
     Unit,
+    /// The short rows of the attacks: hostile peers beside honest ones, on loopback.
+    Attack,
     /// What a call may cost in calls into the kernel and in instructions, optimised.
     Budgets,
     /// The RDMA crate without libibverbs, on its simulated device: lints and tests.
@@ -49,7 +51,7 @@ impl Step {
         match self {
             Self::Fmt | Self::Deny => &[Purpose::Checks],
             Self::Clippy => &[Purpose::Checks, Purpose::Build],
-            Self::Doc | Self::BuildVm => &[Purpose::Build],
+            Self::Doc | Self::Attack | Self::BuildVm => &[Purpose::Build],
             Self::Budgets => &[Purpose::Build, Purpose::Budgets],
             // None has anything to do with a library of the system.
             Self::Sim | Self::Peers => &[Purpose::Checks],
@@ -85,7 +87,9 @@ impl Step {
             Self::Deny => 300,
             Self::Clippy | Self::Doc | Self::Sim | Self::Peers => 1200,
             Self::Unit | Self::Budgets | Self::Miri => 2400,
-            Self::BuildVm
+            // They have bounds of their own for building and for running.
+            Self::Attack
+            | Self::BuildVm
             | Self::VmVerbs
             | Self::VmSuite
             | Self::VmDemo

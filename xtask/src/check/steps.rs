@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 
 use super::step::Step;
 use super::summary::{Outcome, Summary};
+use crate::attack;
 use crate::batch::Job;
 use crate::bench;
 use crate::bounded::{self, command_line};
@@ -88,6 +89,7 @@ impl Runner {
                 self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
             }
             Step::Unit => self.cargo(step, &[TEST, WORKSPACE].concat(), &[]),
+            Step::Attack => attack::quick(&self.cargo).map(|()| Outcome::Passed(None)),
             Step::Budgets => self.cargo(step, BUDGETS, &[]),
             Step::Sim => {
                 let lints = ["--", "-D", "warnings"];

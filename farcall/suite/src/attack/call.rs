@@ -1,0 +1,142 @@
+//! The honest client's role: calls over connections that stay, and over new ones, all the time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use farcall::{Channel, Config};
+use tokio::runtime::Handle;
+
+use super::AttackError;
+use super::control::{answer_until_end, line, log_to_stderr, misunderstood};
+use super::exposure::{Exposed, Exposure};
+use super::message::{CUT, EXPOSE};
+use super::serve::short_keepalive;
+use super::tally::{Group, Tally};
+use crate::proto::EchoRequest;
+use crate::proto::probe_rpc::ProbeStub;
+use crate::{Failure, payload};
+
+/// Connections that stay, and the calls in flight on each: enough that some are always under way,
+/// and few enough that two processors are mostly idle.
+const CHANNELS: usize = 2;
+const CALLS_EACH: usize = 2;
+
+/// Between two calls of a task, and between two new connections.
+const CALL_PAUSE: Duration = Duration::from_millis(4);
+const NEWCOMER_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a newcomer may take to connect and to be answered: an attack has to be over within the
+/// period that shows it.
+const NEWCOMER_LIMIT: Duration = Duration::from_secs(3);
+
+const PAYLOAD_LEN: usize = 256;
+
+/// What a client calls, and under which rules.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub struct CallPlan {
+    /// Host and port of the honest server.
+    authority: String,
+    /// How long nothing may come in before a ping, in milliseconds; twice as long for its answer.
+    #[arg(long)]
+    keepalive_ms: Option<u64>,
+    /// What a call may take, in milliseconds.
+    #[arg(long, default_value_t = 10_000)]
+    deadline_ms: u64,
+    /// What exposes the client to a hostile server, once it is told to begin.
+    #[arg(long, value_enum)]
+    exposure: Option<Exposure>,
+    /// Host and port of the hostile server.
+    #[arg(long, default_value = "")]
+    hostile: String,
+}
+
+/// A tally that the client's tasks share.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SharedTally(Arc<Mutex<Tally>>);
+
+impl SharedTally {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Tally> {
+        // Every change is complete before anything that could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call.
+    pub(super) async fn count(&self, group: Group, call: impl Future<Output = Result<(), String>>) {
+        let waiting = self.lock().begin(group, Instant::now());
+        let result = call.await;
+        self.lock().end(&waiting, Instant::now(), result);
+    }
+}
+
+/// Calls until its standard input ends, and tells how that goes when it is asked.
+///
+/// # Errors
+///
+/// When the first connections cannot be made, and when it is asked something that it does not know.
+pub fn call(runtime: &Handle, plan: &CallPlan) -> Result<(), AttackError> {
+    log_to_stderr();
+    let config = plan.keepalive_ms.map(short_keepalive).into_iter();
+    let config = config.fold(Config::default(), Config::with_keepalive);
+    let address = format!("tcp://{}", plan.authority);
+    let tally = SharedTally::default();
+    let deadline = Duration::from_millis(plan.deadline_ms);
+    let mut channels: Vec<Channel> = Vec::new();
+    for _ in 0..CHANNELS {
+        let connecting = farcall::connect_with(&address, &config);
+        let channel = runtime.block_on(connecting).map_err(Failure::from)?;
+        let stub = ProbeStub::new(channel.clone().with_timeout(deadline));
+        for _ in 0..CALLS_EACH {
+            runtime.spawn(keep_calling(stub.clone(), tally.clone()));
+        }
+        channels.push(channel);
+    }
+    runtime.spawn(keep_coming(address, config.clone(), tally.clone()));
+    println!("calling");
+    let mut exposed = plan.exposure.map(|exposure| Exposed {
+        exposure,
+        hostile: plan.hostile.clone(),
+        honest: channels.swap_remove(0),
+        config,
+        tally: tally.clone(),
+    });
+    answer_until_end(|words| match words {
+        CUT => line(&tally.lock().cut(Instant::now())),
+        EXPOSE => {
+            if let Some(exposed) = exposed.take() {
+                runtime.spawn(exposed.run());
+            }
+            Ok("exposed".to_owned())
+        }
+        other => Err(misunderstood(other)),
+    })
+}
+
+async fn keep_calling(stub: ProbeStub, tally: SharedTally) {
+    loop {
+        tally.count(Group::Established, echo(&stub)).await;
+        tokio::time::sleep(CALL_PAUSE).await;
+    }
+}
+
+async fn keep_coming(address: String, config: Config, tally: SharedTally) {
+    loop {
+        let newcomer = async {
+            let channel = farcall::connect_with(&address, &config).await;
+            let stub = ProbeStub::new(channel.map_err(|error| error.to_string())?);
+            echo(&stub).await
+        };
+        let bounded = async {
+            let came = tokio::time::timeout(NEWCOMER_LIMIT, newcomer).await;
+            came.unwrap_or_else(|_| Err(format!("no new connection in {NEWCOMER_LIMIT:?}")))
+        };
+        tally.count(Group::Newcomer, bounded).await;
+        tokio::time::sleep(NEWCOMER_PAUSE).await;
+    }
+}
+
+async fn echo(stub: &ProbeStub) -> Result<(), String> {
+    let payload = payload(fastrand::u64(..), PAYLOAD_LEN);
+    let request = EchoRequest { payload: payload.clone(), ..Default::default() };
+    let reply = stub.echo(request).await.map_err(|status| status.to_string())?;
+    if reply.into_inner().payload == payload { Ok(()) } else { Err("wrong bytes".to_owned()) }
+}

@@ -1,0 +1,58 @@
+//! Calls whose answers are not read.
+
+use farcall::Limits;
+
+use super::assault::Orders;
+use super::frames::{echo, produce};
+use super::peer::Reading;
+use crate::raw_peer::hello_with;
+
+/// Just short enough to travel whole.
+const SMALL_ANSWER_LEN: u64 = 60 << 10;
+
+/// Together more than the 4 MiB of small frames that a server's connection queues and what two
+/// kernels take.
+const SMALL_ANSWERS: u64 = 90;
+
+/// The calls that a connection may have by default.
+const CALLS: u64 = 1024;
+
+/// Connections that have all 65,536 calls which a server runs by default, and some more.
+const CONNECTIONS: usize = 80;
+
+/// The longest answer that this side accepts.
+const LARGE_ANSWER_LEN: u64 = 4 << 20;
+
+/// As many calls as each of many connections may have. The first ones' answers fill what a server
+/// queues, so that those of all others wait.
+pub(super) async fn unread(orders: &Orders) {
+    let hello = hello_with(&Limits::default(), Vec::new());
+    let connections = (0..CONNECTIONS).map(|_| async {
+        let Ok(peer) = orders.greeted(&hello, Reading::Nothing).await else { return };
+        let filling = (0..SMALL_ANSWERS).flat_map(|call| produce(call, SMALL_ANSWER_LEN)).collect();
+        let waiting = (SMALL_ANSWERS..CALLS).flat_map(echo).collect();
+        if let Some(peer) = orders.send_and_stay(peer, [filling, waiting].into_iter()).await {
+            tokio::spawn(peer.stay());
+        }
+    });
+    futures::future::join_all(connections).await;
+}
+
+/// Few calls with the largest answers, each a few bytes to ask for.
+pub(super) async fn queued(orders: &Orders) {
+    let limits = Limits {
+        message_len_max: 2 * LARGE_ANSWER_LEN,
+        receiving_bytes_max: u64::MAX,
+        ..Limits::default()
+    };
+    let hello = hello_with(&limits, Vec::new());
+    let connections = (0..orders.scale.pick(10, 25)).map(|_| async {
+        let Ok(peer) = orders.greeted(&hello, Reading::Nothing).await else { return };
+        let calls = 0..orders.scale.pick(20, 30);
+        let requests = calls.flat_map(|call| produce(call, LARGE_ANSWER_LEN)).collect();
+        if let Some(peer) = orders.send_and_stay(peer, std::iter::once(requests)).await {
+            tokio::spawn(peer.stay());
+        }
+    });
+    futures::future::join_all(connections).await;
+}

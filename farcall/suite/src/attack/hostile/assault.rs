@@ -1,0 +1,154 @@
+//! Hostile clients: which there are, and the process that is one of them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use tokio::runtime::Handle;
+
+use super::peer::{Peer, Reading, Record};
+use super::{answers, floods, openings, streams};
+use crate::attack::control::{answer_until_end, line, misunderstood};
+use crate::attack::message::REPORT;
+use crate::attack::{AttackError, Scale};
+
+/// How long a peer may take to send what it has to send. A victim that reads no more holds it up,
+/// which is a defence like others.
+const SENDING_LIMIT: Duration = Duration::from_secs(20);
+
+/// What hostile clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Assault {
+    /// MESSAGES without messages for a handler that does not read.
+    EmptyMessages,
+    /// The same for a method that takes one message.
+    EmptyMessagesUnary,
+    /// The same for no method, whose request never comes to its end.
+    EmptyMessagesUnknown,
+    /// Metadata with frames that have none.
+    ControlMetadata,
+    /// Frames of a stream far ahead of one that never comes.
+    FarAhead,
+    /// As many calls as there may be, and answers that are not read.
+    UnreadAnswers,
+    /// Few calls with large answers that are not read.
+    QueuedAnswers,
+    /// Large frames that begin and stop.
+    HalfFrame,
+    /// Hellos that begin and stop.
+    HalfHello,
+    /// Hellos with as many offers as fit.
+    ManyOffers,
+    /// As many connections as there may be, in silence.
+    ConnectFlood,
+    /// Names that break lines and colour terminals.
+    LogInjection,
+    /// Calls that are given up at once.
+    RapidReset,
+    /// Pings without a pause.
+    PingFlood,
+    /// Random bytes, with and without a Hello before.
+    Garbage,
+}
+
+impl Assault {
+    /// Its name on the command line.
+    pub(in crate::attack) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+/// What every connection of an assault knows.
+#[derive(Debug, Clone)]
+pub(super) struct Orders {
+    pub(super) victim: SocketAddr,
+    pub(super) scale: Scale,
+    pub(super) record: Arc<Record>,
+}
+
+impl Orders {
+    /// A connection after its Hello.
+    pub(super) async fn greeted(&self, hello: &[u8], reading: Reading) -> std::io::Result<Peer> {
+        let mut peer = Peer::connect(self.victim, reading, &self.record).await?;
+        match peer.greet(hello).await {
+            Ok(()) => Ok(peer),
+            Err(error) => {
+                peer.count_closed();
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends in bounded time, and then stays until the victim closes.
+    pub(super) async fn send_and_stay(
+        &self,
+        mut peer: Peer,
+        parts: impl Iterator<Item = Vec<u8>>,
+    ) -> Option<Peer> {
+        let sending = async {
+            for part in parts {
+                peer.flood(&part).await?;
+            }
+            Ok::<_, std::io::Error>(())
+        };
+        match tokio::time::timeout(SENDING_LIMIT, sending).await {
+            Ok(Err(_)) => {
+                peer.count_closed();
+                None
+            }
+            Ok(Ok(())) | Err(_) => Some(peer),
+        }
+    }
+}
+
+/// Attacks a server, and tells how far it has come when it is asked.
+///
+/// # Errors
+///
+/// When it is asked something that it does not know.
+pub fn assault(
+    runtime: &Handle,
+    kind: Assault,
+    victim: SocketAddr,
+    scale: Scale,
+) -> Result<(), AttackError> {
+    let record = Arc::<Record>::default();
+    let orders = Orders { victim, scale, record: Arc::clone(&record) };
+    runtime.spawn(async move {
+        let attacking = attack(kind, orders.clone());
+        // A victim that lets no connection in holds an attack up, too.
+        let _ = tokio::time::timeout(2 * SENDING_LIMIT, attacking).await;
+        orders.record.finish();
+    });
+    println!("attacking");
+    answer_until_end(|words| match words {
+        REPORT => line(&record.deeds()),
+        other => Err(misunderstood(other)),
+    })
+}
+
+/// Sends everything. Connections that stay do so in tasks of their own.
+async fn attack(kind: Assault, orders: Orders) {
+    match kind {
+        Assault::EmptyMessages => streams::empty_messages(&orders, streams::Target::Unread).await,
+        Assault::EmptyMessagesUnary => {
+            streams::empty_messages(&orders, streams::Target::Unary).await;
+        }
+        Assault::EmptyMessagesUnknown => {
+            streams::empty_messages(&orders, streams::Target::Unknown).await;
+        }
+        Assault::ControlMetadata => streams::control_metadata(&orders).await,
+        Assault::FarAhead => streams::far_ahead(&orders).await,
+        Assault::UnreadAnswers => answers::unread(&orders).await,
+        Assault::QueuedAnswers => answers::queued(&orders).await,
+        Assault::HalfFrame => openings::half_frames(&orders).await,
+        Assault::HalfHello => openings::half_hellos(&orders).await,
+        Assault::ManyOffers => openings::many_offers(&orders).await,
+        Assault::ConnectFlood => openings::connections(&orders).await,
+        Assault::LogInjection => openings::log_injection(&orders).await,
+        Assault::RapidReset => floods::rapid_reset(&orders).await,
+        Assault::PingFlood => floods::pings(&orders).await,
+        Assault::Garbage => floods::garbage(&orders).await,
+    }
+}

@@ -1,0 +1,177 @@
+//! Hostile servers: which there are, and the process that is one of them.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rpc_core::wire::hello::{Declined, Offer};
+use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+
+use super::frames::{self, answering, messages};
+use super::peer::{Peer, Reading, Record};
+use crate::attack::control::{answer_until_end, line, misunderstood};
+use crate::attack::log_text::FORGED;
+use crate::attack::message::REPORT;
+use crate::attack::{AttackError, Exposure, Scale};
+
+/// Frames that are sent at a time.
+const BATCH: u64 = 1000;
+
+/// How long a server may take to send what it has to send: a client that reads no more holds it up.
+const SENDING_LIMIT: Duration = Duration::from_secs(20);
+
+/// The length of a reason that no log should repeat.
+const REASON_LEN: usize = 500_000;
+
+/// What hostile servers do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Trap {
+    /// Answers a download with MESSAGES without messages.
+    EmptyDownload,
+    /// Does not exist: nothing listens on its port.
+    DeadPort,
+    /// Accepts and closes.
+    AcceptAndClose,
+    /// Accepts, says Hello, and closes.
+    HelloAndClose,
+    /// Accepts, says Hello, and sends the client away.
+    GoawayLoop,
+    /// Declines better paths with reasons that break lines and colour terminals.
+    LogInjection,
+}
+
+impl Trap {
+    /// Its name on the command line.
+    pub(in crate::attack) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// What its victim does.
+    pub(in crate::attack) fn exposure(self) -> Exposure {
+        match self {
+            Self::EmptyDownload => Exposure::Download,
+            Self::LogInjection => Exposure::Connections,
+            Self::DeadPort | Self::AcceptAndClose | Self::HelloAndClose | Self::GoawayLoop => {
+                Exposure::Calls
+            }
+        }
+    }
+}
+
+/// Listens on loopback, prints where, and tells what it has done when it is asked.
+///
+/// # Errors
+///
+/// When it cannot listen, and when it is asked something that it does not know.
+pub fn trap(runtime: &Handle, kind: Trap, scale: Scale) -> Result<(), AttackError> {
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+    let address = listener.local_addr()?;
+    let record = Arc::<Record>::default();
+    if kind == Trap::DeadPort {
+        // Another program may take the port, which the kernel gives out in an order of its own.
+        drop(listener);
+    } else {
+        runtime.spawn(accept(listener, kind, scale, Arc::clone(&record)));
+    }
+    if kind != Trap::EmptyDownload {
+        record.finish();
+    }
+    println!("{address}");
+    answer_until_end(|words| match words {
+        REPORT => line(&record.deeds()),
+        other => Err(misunderstood(other)),
+    })
+}
+
+async fn accept(listener: TcpListener, kind: Trap, scale: Scale, record: Arc<Record>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let record = Arc::clone(&record);
+        let peer = Peer::accepted(stream, Reading::Everything, &record);
+        tokio::spawn(async move {
+            // The client may have closed.
+            let _ = receive(peer, kind, scale, &record).await;
+        });
+    }
+}
+
+async fn receive(mut peer: Peer, kind: Trap, scale: Scale, record: &Record) -> io::Result<()> {
+    if matches!(kind, Trap::AcceptAndClose | Trap::DeadPort) {
+        return Ok(());
+    }
+    peer.read_hello().await?;
+    match kind {
+        Trap::LogInjection => {
+            peer.send(&answering(accepted(), declined())).await?;
+            return Ok(());
+        }
+        _ => peer.send(&answering(None, Vec::new())).await?,
+    }
+    match kind {
+        Trap::GoawayLoop => {
+            peer.send(&frames::bare(FrameKind::GoAway, 0, 0)).await?;
+            // What the client sent before it read that goes back, as an honest server has it.
+            while let Some(call) = read_request(&mut peer).await? {
+                peer.send(&frames::not_executed(call)).await?;
+            }
+        }
+        Trap::EmptyDownload => {
+            let sending = send_empty_messages(&mut peer, scale);
+            let sent = tokio::time::timeout(SENDING_LIMIT, sending).await;
+            record.finish();
+            match sent {
+                Ok(Err(_)) => peer.count_closed(),
+                Ok(Ok(())) | Err(_) => peer.stay().await,
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The id of the next call; none when the client has nothing more to say.
+async fn read_request(peer: &mut Peer) -> io::Result<Option<u64>> {
+    loop {
+        let frame = match peer.read_record().await {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            frame => frame?,
+        };
+        let header = FrameHeader::parse(frame.get(..HEADER_LEN).unwrap_or_default());
+        let header = header.map_err(io::Error::other)?;
+        if header.kind == FrameKind::Request {
+            return Ok(Some(header.call));
+        }
+    }
+}
+
+async fn send_empty_messages(peer: &mut Peer, scale: Scale) -> io::Result<()> {
+    let Some(call) = read_request(peer).await? else { return Ok(()) };
+    let one = messages(call, 1, b"", &[0; 4]);
+    peer.send(&[frames::bare(FrameKind::Headers, call, 0), one].concat()).await?;
+    let frame_len = messages(call, 0, b"", b"").len() as u64;
+    for batch in 0..scale.pick(24 << 20, 256 << 20) / (frame_len * BATCH) {
+        let begin = 2 + batch * BATCH;
+        let frames: Vec<u8> =
+            (begin..begin + BATCH).flat_map(|seq| messages(call, seq, b"", b"")).collect();
+        peer.flood(&frames).await?;
+    }
+    Ok(())
+}
+
+/// Reasons that are written for the client's log.
+fn declined() -> Vec<Declined> {
+    let reasons = [
+        format!("no\n{FORGED} connected to 10.0.0.1"),
+        "\u{1b}[2J\u{1b}[31mred\u{1b}]0;title\u{7}\u{202e}desrever".to_owned(),
+        "r".repeat(REASON_LEN),
+    ];
+    let declined = |reason| Declined { name: format!("rdma\n{FORGED}"), reason };
+    reasons.into_iter().map(declined).collect()
+}
+
+/// A path that was not offered, by a name that is written for the client's log.
+fn accepted() -> Option<Offer> {
+    Some(Offer { name: format!("\u{1b}[31m\n{FORGED}"), blob: bytes::Bytes::new() })
+}

@@ -1,0 +1,99 @@
+//! What the kernel counts of a victim: memory and processor time, and connections that failed.
+
+use std::fs;
+use std::time::Duration;
+
+use super::AttackError;
+
+/// The unit of processor time in `/proc/PID/stat`: a hundredth of a second on every architecture
+/// that Linux runs on today (`USER_HZ`).
+const TICK: Duration = Duration::from_millis(10);
+
+/// What a process has and has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Usage {
+    /// Resident memory.
+    pub(super) resident_kib: u64,
+    /// The most resident memory since [`reset_peak`].
+    pub(super) peak_kib: u64,
+    /// Processor time of all its threads.
+    pub(super) cpu: Duration,
+}
+
+/// Looks at a process.
+pub(super) fn usage(process: u32) -> Result<Usage, AttackError> {
+    let status_file = format!("/proc/{process}/status");
+    let status = fs::read_to_string(&status_file)?;
+    let missing = |what| AttackError::Missing { file: status_file.clone(), what };
+    let stat_file = format!("/proc/{process}/stat");
+    let stat = fs::read_to_string(&stat_file)?;
+    let no_time = AttackError::Missing { file: stat_file, what: "processor time" };
+    Ok(Usage {
+        resident_kib: kib(&status, "VmRSS:").ok_or_else(|| missing("VmRSS"))?,
+        peak_kib: kib(&status, "VmHWM:").ok_or_else(|| missing("VmHWM"))?,
+        cpu: ticks(&stat).map(|ticks| TICK * ticks).ok_or(no_time)?,
+    })
+}
+
+/// Makes a process's peak what it has now.
+pub(super) fn reset_peak(process: u32) -> Result<(), AttackError> {
+    Ok(fs::write(format!("/proc/{process}/clear_refs"), "5")?)
+}
+
+/// How many connections of this host could not be made so far, to whatever address: the kernel
+/// counts no others where no socket listens. Other programs' count too, which bounds allow for.
+pub(super) fn failed_connections() -> Result<u64, AttackError> {
+    let file = "/proc/net/snmp";
+    let text = fs::read_to_string(file)?;
+    let missing = || AttackError::Missing { file: file.to_owned(), what: "AttemptFails" };
+    attempt_fails(&text).ok_or_else(missing)
+}
+
+fn kib(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// User and system time: the 14th and 15th field. The second field is a name in parentheses, which
+/// may hold anything.
+fn ticks(stat: &str) -> Option<u32> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let [user, system] = [fields.next()?, fields.next()?];
+    user.parse::<u32>().ok()?.checked_add(system.parse().ok()?)
+}
+
+/// The value under its name: a line of names is followed by one of values.
+fn attempt_fails(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter(|line| line.starts_with("Tcp:"));
+    let [names, values] = [lines.next()?, lines.next()?];
+    let at = names.split_whitespace().position(|name| name == "AttemptFails")?;
+    values.split_whitespace().nth(at)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_measured() {
+        let ours = usage(std::process::id()).unwrap();
+        assert!(ours.resident_kib > 100 && ours.peak_kib >= ours.resident_kib / 2, "{ours:?}");
+        assert!(usage(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let stat = "1 (a) b) S 1 1 1 0 -1 4194560 1 2 3 4 700 50 9 9 20 0 1 0 5 1 1";
+        assert_eq!(ticks(stat), Some(750));
+        assert_eq!(ticks("1 (a"), None);
+    }
+
+    #[test]
+    fn the_kernels_counts_are_read_by_name() {
+        let snmp = "Ip: A\nIp: 1\nTcp: ActiveOpens AttemptFails X\nTcp: 7 3 9\n";
+        assert_eq!(attempt_fails(snmp), Some(3));
+        assert_eq!(attempt_fails("Tcp: A\nTcp: 1\n"), None);
+        failed_connections().unwrap();
+    }
+}

@@ -1,0 +1,107 @@
+//! What a row is: who attacks whom, and what the victim may cost.
+
+use clap::ValueEnum;
+
+use super::hostile::{Assault, Trap};
+
+/// How much of an attack is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scale {
+    /// A few seconds a row, for every build.
+    Quick,
+    /// The sizes at which the defects were found.
+    Full,
+}
+
+impl Scale {
+    /// One of two values.
+    pub(super) fn pick<T>(self, quick: T, full: T) -> T {
+        match self {
+            Self::Quick => quick,
+            Self::Full => full,
+        }
+    }
+
+    /// Its name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        self.pick("quick", "full")
+    }
+}
+
+/// A row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    /// What the hostile peer does, in a line.
+    pub(super) what: &'static str,
+    pub(super) scene: Scene,
+    pub(super) bounds: Bounds,
+    pub(super) quick: Quick,
+}
+
+/// Whether the short form, which every build runs, has a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quick {
+    Shown,
+    /// And why not.
+    Left(&'static str),
+}
+
+/// Who attacks whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scene {
+    /// Hostile clients attack the server that honest clients call.
+    Server(Assault, Rules),
+    /// A hostile server attacks a client, which also calls an honest server.
+    Client(Trap),
+    /// No peer is hostile: a handler of the server blocks its thread.
+    BlockingHandler,
+}
+
+/// Under which rules the attacked server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rules {
+    /// The defaults.
+    Default,
+    /// The defaults in the full form. In the short form so many connections at a time, since
+    /// 10,000 take too long to open.
+    FewConnections(u32),
+}
+
+/// What a row may cost. On all of them: honest calls do not fail, honest newcomers connect, and the
+/// victim's log holds what [`super::log_text`] allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// How much more resident memory the victim may have at any time than before, in MiB.
+    pub(super) growth_mib: u64,
+    /// The processor time that the attack may cost the victim, in nanoseconds per byte sent.
+    pub(super) cpu_ns_per_byte: Option<u64>,
+    /// How often the victim may connect to its hostile server, short and full form.
+    pub(super) attempts: Option<(u64, u64)>,
+    /// Which of the hostile connections the victim has to close.
+    pub(super) closed: Closed,
+    /// Where the figures come from.
+    pub(super) why: &'static str,
+}
+
+/// Which hostile connections the victim has to close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// It may keep them all.
+    Any,
+    /// All of them.
+    All,
+    /// All of them, and only the full form waits that long.
+    AllInTime,
+}
+
+impl Closed {
+    /// Whether it has to close them all.
+    pub(super) fn is_due(self, scale: Scale) -> bool {
+        match self {
+            Self::Any => false,
+            Self::All => true,
+            Self::AllInTime => scale == Scale::Full,
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The rows: each attack, and what it may cost, with where the figures come from.
+//!
+//! Bounds are for unoptimised programs on a machine that is busy otherwise. Memory is counted by
+//! the kernel, so that an allocator's own share is in it: 16 MiB are allowed for that everywhere.
+
+use super::hostile::{Assault, Trap};
+use super::row::{Bounds, Closed, Quick, Row, Rules, Scene};
+
+/// A server under the default rules.
+const fn server(assault: Assault) -> Scene {
+    Scene::Server(assault, Rules::Default)
+}
+
+/// What a victim may grow by that need not keep anything.
+const NOTHING_KEPT: Bounds = Bounds {
+    growth_mib: 16,
+    cpu_ns_per_byte: None,
+    attempts: None,
+    closed: Closed::Any,
+    why: "the peer makes the victim keep nothing: 16 MiB for the allocator",
+};
+
+/// What a client may do to a server that is not there, or not for long.
+const BACKED_OFF: Bounds = Bounds {
+    attempts: Some((7, 14)),
+    why: "gRPC's backoff: 1 s, then 1.6 times as much each time, a fifth more or less by chance: \
+          5 attempts in 6 s, 9 in 30 s, and as many again as half of that for chance",
+    ..NOTHING_KEPT
+};
+
+/// All rows, in the order in which they are shown.
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        name: "empty-messages",
+        what: "MESSAGES without messages, to a handler that does not read",
+        scene: server(Assault::EmptyMessages),
+        bounds: NOTHING_KEPT,
+        quick: Quick::Left("empty frames are kept without a bound"),
+    },
+    Row {
+        name: "empty-messages-unary",
+        what: "MESSAGES without messages, for a method that takes one message",
+        scene: server(Assault::EmptyMessagesUnary),
+        bounds: NOTHING_KEPT,
+        quick: Quick::Left("empty frames are kept without a bound"),
+    },
+    Row {
+        name: "empty-messages-unknown",
+        what: "MESSAGES without messages, for a call of no method that is never whole",
+        scene: server(Assault::EmptyMessagesUnknown),
+        bounds: NOTHING_KEPT,
+        quick: Quick::Left("empty frames are kept without a bound"),
+    },
+    Row {
+        name: "slow-download",
+        what: "a server sends MESSAGES without messages to a client that does not read",
+        scene: Scene::Client(Trap::EmptyDownload),
+        bounds: NOTHING_KEPT,
+        quick: Quick::Left("empty frames are kept without a bound"),
+    },
+    Row {
+        name: "control-metadata",
+        what: "metadata with MESSAGES, HALF_CLOSE, CANCEL, WINDOW and PING",
+        scene: server(Assault::ControlMetadata),
+        bounds: Bounds {
+            closed: Closed::All,
+            why: "no such frame has metadata: each is a violation, and nothing is kept",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Left("metadata is accepted with frames that have none"),
+    },
+    Row {
+        name: "far-ahead",
+        what: "60,000 frames of each of many streams behind one that never comes",
+        scene: server(Assault::FarAhead),
+        bounds: Bounds {
+            why: "a stream keeps no more frames than its window has messages, 256",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Left("65,536 frames of each stream are kept"),
+    },
+    Row {
+        name: "unread-answers",
+        what: "80 connections make all the calls that they may, and read no answers",
+        scene: server(Assault::UnreadAnswers),
+        bounds: Bounds {
+            growth_mib: 768,
+            closed: Closed::AllInTime,
+            why: "80 connections with 5 MiB of answers each, 4 MiB of them queued, and 1,024 calls \
+                  of a few KiB; the peers take nothing, so that they are closed in time",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Left("calls whose answers wait take the permits of honest ones"),
+    },
+    Row {
+        name: "queued-answers",
+        what: "connections ask for answers of 4 MiB each, and read none",
+        scene: server(Assault::QueuedAnswers),
+        bounds: Bounds {
+            growth_mib: 256,
+            closed: Closed::AllInTime,
+            why: "a fraction of what was asked for: 800 MiB in the short form, 3 GiB in the full",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Left("queued answers have no bound for the process"),
+    },
+    Row {
+        name: "half-frame",
+        what: "connections send 4 MiB of a request but for its last byte, and stop",
+        scene: server(Assault::HalfFrame),
+        bounds: Bounds {
+            growth_mib: 320,
+            closed: Closed::AllInTime,
+            why: "60 frames of 4 MiB, and a third more; they make no progress and are closed",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Left("only the full form waits until the peers are given up"),
+    },
+    Row {
+        name: "half-hello",
+        what: "connections send 400 KiB of a Hello, and stop",
+        scene: server(Assault::HalfHello),
+        bounds: Bounds {
+            growth_mib: 48,
+            closed: Closed::AllInTime,
+            why: "at most 64 KiB of a Hello are held: 32 MiB for 500 connections",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Left("a MiB of each Hello is held"),
+    },
+    Row {
+        name: "many-offers",
+        what: "Hellos of 1 MiB that are nothing but offers",
+        scene: server(Assault::ManyOffers),
+        bounds: Bounds {
+            cpu_ns_per_byte: Some(300),
+            why: "unoptimised, a byte is read and thrown away in less than 100 ns",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Left("each offer is looked at and answered"),
+    },
+    Row {
+        name: "connect-flood",
+        what: "more connections than the server has at a time, silent after their Hello",
+        scene: Scene::Server(Assault::ConnectFlood, Rules::FewConnections(200)),
+        bounds: Bounds {
+            growth_mib: 640,
+            why: "10,000 connections of 64 KiB each; newcomers from another address get in",
+            ..NOTHING_KEPT
+        },
+        quick: Quick::Left("one address may have all connections"),
+    },
+    Row {
+        name: "log-injection",
+        what: "names of offers that break lines, colour terminals, and are 500 KB long",
+        scene: server(Assault::LogInjection),
+        bounds: Bounds { why: "nothing of it may reach the log as it is", ..NOTHING_KEPT },
+        quick: Quick::Left("peers' names are logged as they are"),
+    },
+    Row {
+        name: "log-injection-server",
+        what: "the same, in the reasons of a server that declines a path",
+        scene: Scene::Client(Trap::LogInjection),
+        bounds: Bounds { why: "nothing of it may reach the log as it is", ..NOTHING_KEPT },
+        quick: Quick::Left("peers' reasons are logged as they are"),
+    },
+    Row {
+        name: "dead-port",
+        what: "a client calls an address where no server listens",
+        scene: Scene::Client(Trap::DeadPort),
+        bounds: Bounds {
+            attempts: Some((57, 64)),
+            why: "as for a server that closes, and 50 of other programs: the kernel counts all \
+                  attempts of the host that fail",
+            ..BACKED_OFF
+        },
+        quick: Quick::Left("every call makes an attempt"),
+    },
+    Row {
+        name: "accept-and-close",
+        what: "a server that closes what it has accepted",
+        scene: Scene::Client(Trap::AcceptAndClose),
+        bounds: BACKED_OFF,
+        quick: Quick::Left("every call makes an attempt"),
+    },
+    Row {
+        name: "hello-and-close",
+        what: "a server that closes after its Hello",
+        scene: Scene::Client(Trap::HelloAndClose),
+        bounds: BACKED_OFF,
+        quick: Quick::Left("every call makes an attempt"),
+    },
+    Row {
+        name: "goaway-loop",
+        what: "a server that sends every client away",
+        scene: Scene::Client(Trap::GoawayLoop),
+        bounds: BACKED_OFF,
+        quick: Quick::Left("every call makes an attempt"),
+    },
+    Row {
+        name: "rapid-reset",
+        what: "calls that are given up in the same write",
+        scene: server(Assault::RapidReset),
+        bounds: NOTHING_KEPT,
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "ping-flood",
+        what: "pings without a pause",
+        scene: server(Assault::PingFlood),
+        bounds: Bounds { closed: Closed::All, ..NOTHING_KEPT },
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "garbage",
+        what: "random bytes in place of a Hello, and behind one",
+        scene: server(Assault::Garbage),
+        bounds: Bounds { closed: Closed::All, ..NOTHING_KEPT },
+        quick: Quick::Shown,
+    },
+    Row {
+        name: "blocking-handler",
+        what: "a handler blocks its thread while other calls use its connection",
+        scene: Scene::BlockingHandler,
+        bounds: NOTHING_KEPT,
+        quick: Quick::Left("a handler that blocks holds up its connection"),
+    },
+];

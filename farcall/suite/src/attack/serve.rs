@@ -1,0 +1,72 @@
+//! The server's role: the suite's service under the default rules, and a handler that blocks.
+
+use std::time::Duration;
+
+use farcall::server::ServerBuilder;
+use farcall::{Config, Keepalive, Server};
+use tokio::runtime::Handle;
+
+use super::AttackError;
+use super::control::{answer_until_end, line, log_to_stderr, misunderstood};
+use super::message::{REPORT, Standing};
+use crate::proto::probe_rpc::ProbeService;
+use crate::relay::relay;
+use crate::{Failure, Probe};
+
+/// What differs from the default rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::Args)]
+pub struct ServePlan {
+    /// The most connections at a time.
+    #[arg(long)]
+    connections: Option<usize>,
+    /// How long nothing may come in before a ping, in milliseconds; twice as long for its answer.
+    #[arg(long)]
+    keepalive_ms: Option<u64>,
+    /// How long the handler of `Relay.Ask` blocks its thread, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    block_ms: u64,
+}
+
+/// Keepalive with a short interval, so that a row need not last half a minute.
+pub(super) fn short_keepalive(interval_ms: u64) -> Keepalive {
+    let interval = Duration::from_millis(interval_ms);
+    Keepalive { interval, timeout: 2 * interval }
+}
+
+/// Serves on loopback and prints where, answers questions, and ends with its standard input.
+///
+/// # Errors
+///
+/// When it cannot listen, and when it is asked something that it does not know.
+pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
+    log_to_stderr();
+    let config = plan.keepalive_ms.map(short_keepalive).into_iter();
+    let config = config.fold(Config::default(), Config::with_keepalive);
+    // With the offers of better paths, which are a part of what hostile clients attack.
+    let endpoint = runtime
+        .block_on(farcall::bind_with("auto://127.0.0.1:0", &config))
+        .map_err(Failure::from)?;
+    println!("{}", endpoint.address().to_string().replacen("auto://", "", 1));
+    let (probe, _watch) = Probe::new();
+    let block = Duration::from_millis(plan.block_ms);
+    let blocking = relay(move |_| async move {
+        // What handlers must not do, and do.
+        std::thread::sleep(block);
+        Ok(())
+    });
+    let builder = Server::builder().add_service(ProbeService::new(probe)).add_service(blocking);
+    let connections = plan.connections.into_iter();
+    let builder = connections.fold(builder, ServerBuilder::connections_max);
+    let server = endpoint.configure(builder).build();
+    let serving = server.clone();
+    runtime.spawn(async move { serving.serve(endpoint).await });
+    answer_until_end(|words| match words {
+        REPORT => {
+            let connections = server.connections();
+            let in_flight = connections.iter().map(|it| it.calls_in_flight as u64);
+            let calls_in_flight = in_flight.sum();
+            line(&Standing { connections: connections.len() as u64, calls_in_flight })
+        }
+        other => Err(misunderstood(other)),
+    })
+}

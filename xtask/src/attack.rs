@@ -1,0 +1,91 @@
+//! `cargo xtask attack`: hostile peers beside honest ones on loopback, as a table with a verdict.
+//!
+//! The rows and their bounds are `farcall-attack`'s, in `farcall/suite`; here it is built and run.
+//! It is built without optimisation, as the tests are: a defence that only an optimised build has
+//! is none.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::bounded;
+use crate::cargo::Cargo;
+use crate::rdma_programs::BUILD_LIMIT;
+use crate::setup::{self, Purpose};
+
+/// Arguments of `cargo xtask attack`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct AttackOptions {
+    /// Show these rows only.
+    #[arg(value_name = "NAME")]
+    rows: Vec<String>,
+    /// Name the rows instead of showing them.
+    #[arg(long)]
+    list: bool,
+    /// Show the short form: smaller attacks, and only the rows that every build runs unless some
+    /// are named.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// The bound on all rows in their full form: the longest hold an attack for a minute and a half.
+const FULL_LIMIT: Duration = Duration::from_secs(1800);
+
+/// The bound on the short form, several times what it takes on two cores.
+const QUICK_LIMIT: Duration = Duration::from_secs(240);
+
+/// Shows the rows of `options`.
+///
+/// # Errors
+///
+/// When the program cannot be built, and when a row does not hold; what it showed has been printed
+/// by then.
+pub(crate) fn run(options: &AttackOptions) -> Result<()> {
+    setup::ensure(&[Purpose::Build])?;
+    let program = build(&Cargo::new()?)?;
+    let limit = if options.quick { QUICK_LIMIT } else { FULL_LIMIT };
+    bounded::run(Command::new(program).args(arguments(options)), limit)
+}
+
+/// Shows the short form, as one of the checks.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) fn quick(cargo: &Cargo) -> Result<()> {
+    bounded::run(Command::new(build(cargo)?).args(["run", "--quick"]), QUICK_LIMIT)
+}
+
+fn build(cargo: &Cargo) -> Result<PathBuf> {
+    let target = ["build", "--package", "farcall-suite", "--features", "rdma"];
+    let arguments = [&target[..], &["--bin", "farcall-attack"]].concat();
+    let programs = cargo.executables(&arguments, BUILD_LIMIT)?;
+    let program = programs.into_iter().next().context("the build gave no program")?;
+    Ok(program.path)
+}
+
+fn arguments(options: &AttackOptions) -> Vec<String> {
+    if options.list {
+        return vec!["list".to_owned()];
+    }
+    let form = options.quick.then(|| "--quick".to_owned());
+    ["run".to_owned()].into_iter().chain(form).chain(options.rows.iter().cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_the_programs_arguments() {
+        let line = |list, quick| {
+            let rows = vec!["garbage".to_owned(), "ping-flood".to_owned()];
+            arguments(&AttackOptions { rows, list, quick }).join(" ")
+        };
+        assert_eq!(line(true, false), "list");
+        assert_eq!(line(false, false), "run garbage ping-flood");
+        assert_eq!(line(false, true), "run --quick garbage ping-flood");
+    }
+}
