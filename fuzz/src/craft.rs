@@ -79,7 +79,6 @@ impl Craft {
     pub(crate) fn frame(&self, id: u64, place: u64, kinds: &[FrameKind]) -> Vec<u8> {
         let kinds = if self.is_any_kind.is_now() { KINDS } else { kinds };
         let kind = kinds[usize::from(self.kind) % kinds.len()];
-        let body = self.body(kind);
         let block: &[u8] = match kind {
             _ if self.is_any_body.is_now() => &self.bytes,
             FrameKind::Request | FrameKind::Headers if self.has_block => METADATA,
@@ -90,6 +89,7 @@ impl Craft {
         // Methods 1 and 3 are those whose requests are streams.
         let is_streaming = (header.selector % 2 == 1) != self.is_mistaken.is_now();
         header.is_streaming = is_streaming && kind == FrameKind::Request;
+        let body = self.body(&header);
         let argument = u64::from(self.argument);
         header.argument = match kind {
             FrameKind::Window => argument >> 8 << 32 | (argument & 0xff) << 6,
@@ -107,12 +107,13 @@ impl Craft {
         frame
     }
 
-    fn body(&self, kind: FrameKind) -> Vec<u8> {
-        match kind {
+    fn body(&self, header: &FrameHeader) -> Vec<u8> {
+        match header.kind {
             _ if self.is_any_body.is_now() => self.bytes.clone(),
+            FrameKind::Request if header.is_streaming => Vec::new(),
             FrameKind::Request | FrameKind::Response => self.message(self.padding[0]),
             FrameKind::Messages => {
-                let count = usize::from(self.selector) % (self.padding.len() + 1);
+                let count = 1 + usize::from(self.selector) % self.padding.len();
                 let messages = self.padding[..count].iter().map(|len| {
                     let message = self.message(len % 600);
                     let len = u32::try_from(message.len()).unwrap_or(u32::MAX);

@@ -58,6 +58,20 @@ pub enum CallKind {
     Streaming,
 }
 
+impl CallKind {
+    /// Whether the client's messages are a stream.
+    #[must_use]
+    pub fn has_request_stream(self) -> bool {
+        matches!(self, Self::ClientStreaming | Self::Streaming)
+    }
+
+    /// Whether the server's messages are a stream.
+    #[must_use]
+    pub fn has_response_stream(self) -> bool {
+        matches!(self, Self::ServerStreaming | Self::Streaming)
+    }
+}
+
 /// The `idempotency_level` option of a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Idempotency {

@@ -10,7 +10,7 @@ use farcall_suite::raw_peer::{RawPeer, frame, hello_bytes, record};
 use farcall_suite::{Failure, Harness, Path, Running, payload};
 use log::Log;
 use prost::Message;
-use rpc_core::wire::FrameKind;
+use rpc_core::wire::{FrameHeader, FrameKind};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const WHOLE: u8 = 1;
@@ -200,4 +200,34 @@ async fn calls_over_the_limit_are_named() -> Result<(), Failure> {
 async fn a_response_to_a_server_is_named() -> Result<(), Failure> {
     let response = record(WHOLE, 0, &frame(FrameKind::Response, 1, 0, b""));
     costs_one_line(Opening::Hello, &response, "a client may not send a Response frame").await
+}
+
+/// Each would be kept, and the stream's window would count none of them.
+#[tokio::test]
+async fn a_frame_of_messages_without_messages_is_named() -> Result<(), Failure> {
+    let empty = record(WHOLE, 0, &frame(FrameKind::Messages, 1, 0, b""));
+    costs_one_line(Opening::Hello, &empty, "frame of messages is cut short: 0 bytes").await
+}
+
+/// It would be kept with the frame, and no limit counts it.
+#[tokio::test]
+async fn metadata_on_a_frame_that_has_none_is_named() -> Result<(), Failure> {
+    let kinds = [
+        FrameKind::Messages,
+        FrameKind::HalfClose,
+        FrameKind::Cancel,
+        FrameKind::Window,
+        FrameKind::Ping,
+        FrameKind::Pong,
+    ];
+    for kind in kinds {
+        let mut header = FrameHeader::bare(kind, 1);
+        header.metadata_len = 1000;
+        let message: &[u8] = if kind == FrameKind::Messages { &[0; 4] } else { &[] };
+        header.message_len = message.len() as u64;
+        let frame = [&header.to_bytes()[..], &[0; 1000], message].concat();
+        let words = format!("a {kind:?} frame carries no metadata, and this one has 1000 bytes");
+        costs_one_line(Opening::Hello, &record(WHOLE, 0, &frame), &words).await?;
+    }
+    Ok(())
 }

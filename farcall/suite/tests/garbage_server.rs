@@ -131,8 +131,8 @@ async fn a_status_code_that_means_nothing() {
 /// The two sides have different editions of the `.proto`: no reason to end the connection.
 #[tokio::test]
 async fn a_stream_instead_of_one_message() {
-    for kind in [FrameKind::Headers, FrameKind::Messages] {
-        let answer = record(WHOLE, 0, &frame(kind, FIRST_CALL, 0, b""));
+    for (kind, body) in [(FrameKind::Headers, &b""[..]), (FrameKind::Messages, &[0; 4])] {
+        let answer = record(WHOLE, 0, &frame(kind, FIRST_CALL, 0, body));
         let status = call(Answer::AfterRequest(answer)).await;
         check(&status, Code::Internal, "a stream where one message is needed");
     }
@@ -145,4 +145,30 @@ async fn one_message_instead_of_a_stream() {
         stub.download(DownloadRequest::default()).await.err()
     });
     check(&status.await, Code::Internal, "one message where a stream is needed");
+}
+
+/// A server may neither send messages before its headers, nor its headers twice.
+#[tokio::test]
+async fn headers_that_are_not_where_they_belong() {
+    let numbered = |kind, place, body: &[u8]| {
+        let mut frame = frame(kind, FIRST_CALL, 0, body);
+        frame[16..24].copy_from_slice(&u64::to_le_bytes(place));
+        record(WHOLE, 0, &frame)
+    };
+    let headers = |place| numbered(FrameKind::Headers, place, b"");
+    let twice = [headers(0), headers(1)].concat();
+    let none = numbered(FrameKind::Messages, 0, &[0; 4]);
+    for (answer, words) in [
+        (twice, "headers at place 1 of its call: an answer has them once"),
+        (none, "frame of messages at place 0 of its call: an answer begins with its headers"),
+    ] {
+        let status = status_of(Answer::AfterRequest(answer), async |stub| {
+            let mut replies = match stub.download(DownloadRequest::default()).await {
+                Ok(response) => response.into_inner(),
+                Err(status) => return Some(status),
+            };
+            replies.message().await.err()
+        });
+        check(&status.await, Code::Unavailable, words);
+    }
 }

@@ -1,14 +1,11 @@
 //! The frames of one direction of a call, put back into their order.
 //!
 //! A large frame may be overtaken by small ones, so that every frame of a stream carries its
-//! place. What came too early waits here; windows bound how much that can be.
+//! place. What came too early waits here; the caller says, from its window, how much that can be.
 
 use std::collections::BTreeMap;
 
 use crate::wire::ProtocolError;
-
-/// Places further ahead than this cannot be: a window has fewer messages.
-const AHEAD_MAX: u64 = 1 << 16;
 
 /// Items in the order of their places, which count from 0.
 #[derive(Debug)]
@@ -24,13 +21,25 @@ impl<T> Default for Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// Takes the item of a place.
+    /// The place of the item that comes next.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The furthest place of those that came too early.
+    #[must_use]
+    pub fn furthest(&self) -> Option<u64> {
+        self.early.last_key_value().map(|(place, _)| *place)
+    }
+
+    /// Takes the item of a place, before which at most `before_max` items can be missing.
     ///
     /// # Errors
     ///
-    /// When the place has been taken, or is too far ahead to be true.
-    pub fn insert(&mut self, place: u64, item: T) -> Result<(), ProtocolError> {
-        let ahead = place.checked_sub(self.next).filter(|ahead| *ahead < AHEAD_MAX);
+    /// When the place has been taken, or is further ahead than that.
+    pub fn insert(&mut self, place: u64, item: T, before_max: u64) -> Result<(), ProtocolError> {
+        let ahead = place.checked_sub(self.next).filter(|ahead| *ahead <= before_max);
         if ahead.is_none() || self.early.contains_key(&place) {
             return Err(ProtocolError::Invalid {
                 what: "place of a frame in its call",
@@ -39,6 +48,12 @@ impl<T> Reorder<T> {
         }
         self.early.insert(place, item);
         Ok(())
+    }
+
+    /// How many items wait for one before them.
+    #[must_use]
+    pub fn early_count(&self) -> usize {
+        self.early.len()
     }
 
     /// The next item in order, if it is there.
@@ -58,13 +73,22 @@ mod tests {
     #[test]
     fn a_place_is_taken_once() {
         let mut reorder = Reorder::default();
-        reorder.insert(1, 'b').unwrap();
-        assert_eq!(reorder.take(), None);
-        assert!(reorder.insert(1, 'c').is_err());
-        reorder.insert(0, 'a').unwrap();
+        reorder.insert(1, 'b', 9).unwrap();
+        assert_eq!((reorder.take(), reorder.furthest()), (None, Some(1)));
+        assert!(reorder.insert(1, 'c', 9).is_err());
+        reorder.insert(0, 'a', 9).unwrap();
         assert_eq!((reorder.take(), reorder.take(), reorder.take()), (Some('a'), Some('b'), None));
-        assert!(reorder.insert(0, 'a').is_err());
-        assert!(reorder.insert(AHEAD_MAX + 2, 'z').is_err());
+        assert!(reorder.insert(0, 'a', 9).is_err());
+    }
+
+    #[test]
+    fn a_place_that_is_too_far_ahead_is_refused() {
+        let mut reorder = Reorder::default();
+        assert!(reorder.insert(3, 'd', 2).is_err());
+        reorder.insert(2, 'c', 2).unwrap();
+        reorder.insert(0, 'a', 0).unwrap();
+        assert_eq!((reorder.take(), reorder.next()), (Some('a'), 1));
+        assert!(reorder.insert(u64::MAX, 'z', 1).is_err());
     }
 
     proptest! {
@@ -75,7 +99,7 @@ mod tests {
             let mut reorder = Reorder::default();
             let mut out = Vec::new();
             for place in places {
-                reorder.insert(place, place).unwrap();
+                reorder.insert(place, place, 40).unwrap();
                 while let Some(item) = reorder.take() { out.push(item); }
             }
             prop_assert_eq!(out, (0..40).collect::<Vec<_>>());

@@ -122,16 +122,24 @@ impl ReceiveWindow {
         Self { window, received: none, consumed: none, announced: none }
     }
 
+    /// What the peer may still send: a message of any length unless one of the two is 0.
+    #[must_use]
+    pub fn left(&self) -> Window {
+        let granted = self.announced.plus(self.window);
+        Window {
+            messages: left(granted.messages, self.received.messages),
+            bytes: left(granted.bytes, self.received.bytes),
+        }
+    }
+
     /// Counts a message that came in.
     ///
     /// # Errors
     ///
     /// When the peer was not allowed to send it.
     pub fn receive(&mut self, len: usize) -> Result<(), ProtocolError> {
-        let granted = self.announced.plus(self.window);
-        let is_allowed = left(granted.messages, self.received.messages) > 0
-            && left(granted.bytes, self.received.bytes) > 0;
-        if !is_allowed {
+        let Window { messages, bytes } = self.left();
+        if messages == 0 || bytes == 0 {
             let value = self.received.messages.into();
             return Err(ProtocolError::Invalid {
                 what: "messages beyond a stream's window",

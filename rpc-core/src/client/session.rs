@@ -172,7 +172,7 @@ impl<T: Transport> Session<T> {
                 (Route::Reply(sender), Answer::Reply(receiver))
             }
             CallKind::ServerStreaming | CallKind::Streaming => {
-                let inbound = Arc::new(Inbound::new(self.limits.window()));
+                let inbound = Arc::new(Inbound::responses(self.limits.window()));
                 (Route::Stream(Arc::clone(&inbound)), Answer::Stream(inbound))
             }
         };

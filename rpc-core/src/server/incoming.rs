@@ -7,12 +7,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tonic::Status;
 
-use super::ServerCall;
 use super::call::CallStreams;
 use super::context::Running;
 use super::head::Head;
+use super::peer_limit::Permit;
 use super::reply::{Responder, Standing};
 use super::session::{ServerSession, State, end_requests};
+use super::{ServerCall, Service};
 use crate::calls::server::Start;
 use crate::calls::window::Counts;
 use crate::frames::take_apart;
@@ -20,6 +21,14 @@ use crate::stream::{End, Inbound, Item, Outbound};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 use crate::{CallKind, Deadline, liveness, refusal};
+
+/// Where a request goes.
+struct Route<'a> {
+    service: &'a Arc<dyn Service>,
+    /// The method's index in its service.
+    method: usize,
+    kind: CallKind,
+}
 
 impl<T: Transport> Handler for ServerSession<T> {
     fn handle_announced(
@@ -134,7 +143,7 @@ impl<T: Transport> ServerSession<T> {
             let mut state = self.state();
             match self.check_request(header, &state) {
                 Err(status) => status,
-                Ok(()) => {
+                Ok(_) => {
                     // First, so that a call announced twice is a violation and not a want of room.
                     state.calls.announce(header.call)?;
                     match state.receiving.announce(header.frame_key(), len) {
@@ -157,8 +166,9 @@ impl<T: Transport> ServerSession<T> {
         len: u64,
     ) -> Result<Admission, ProtocolError> {
         let mut state = self.state();
-        // The call may have been answered already: then nobody reads its stream.
-        if !state.streams.contains_key(&header.call) {
+        // Without a stream to read it, the call has been answered or refused, or its method takes
+        // one message: receiving it would cost memory for nothing.
+        if state.streams.get(&header.call).is_none_or(|streams| streams.inbound.is_none()) {
             return Ok(Admission::Refuse);
         }
         let refusal = match refusal::check_incoming("request", header, "server's", &self.limits) {
@@ -179,38 +189,39 @@ impl<T: Transport> ServerSession<T> {
         header: &FrameHeader,
         frame: Bytes,
     ) -> Result<(), ProtocolError> {
-        let route = self.router.route(header.selector);
-        let kind = route.map(|(service, method)| service.descriptor().methods[method].kind);
-        let mut streams = self.streams(header, kind);
-        let check = {
+        let mut streams = CallStreams::default();
+        let admitted = {
             let mut state = self.state();
             state.receiving.arrived(header.frame_key(), frame.len())?;
             if state.calls.start(header.call)? == Start::GivenUp {
                 return Ok(());
             }
-            if header.is_streaming
-                && let Some(early) = state.streams.remove(&header.call)
-            {
-                streams.inbound = early.inbound;
-            }
-            if streams.inbound.is_some() || streams.outbound.is_some() {
-                state.streams.insert(header.call, streams.clone());
-            }
+            // There is one already where the request was announced before it arrived.
+            let early = match header.is_streaming {
+                true => state.streams.remove(&header.call).and_then(|early| early.inbound),
+                false => None,
+            };
             state.started_count += 1;
-            self.check_request(header, &state)
-        };
-        let permit = check.and_then(|()| self.calls.try_take());
-        let (standing, refusal) = match (permit, &route) {
-            (Ok(permit), Some(_)) => (Standing::Running { _permit: permit }, None),
-            (Ok(_), None) => (Standing::Refused, None),
-            (Err(status), _) => (Standing::Refused, Some(status)),
+            let admitted = self.admit(header, &state);
+            if let Ok((_, route)) = &admitted {
+                // A call that is refused has no streams: messages that were sent before the client
+                // hears of it are dropped.
+                streams = self.streams(header, route.kind, early);
+                if streams.inbound.is_some() || streams.outbound.is_some() {
+                    state.streams.insert(header.call, streams.clone());
+                }
+            }
+            admitted
         };
         let (block, message) = take_apart(header, frame);
-        let responder = Responder::new(header.call, this, standing);
-        let future = match (refusal, route) {
-            (Some(status), _) => Box::pin(responder.fail(status)),
-            (None, None) => Box::pin(responder.fail(Status::unimplemented("no such method"))),
-            (None, Some((service, method))) => {
+        let future = match admitted {
+            Err(status) => {
+                let responder = Responder::new(header.call, this, Standing::Refused);
+                Box::pin(responder.fail(status))
+            }
+            Ok((permit, Route { service, method, .. })) => {
+                let standing = Standing::Running { _permit: permit };
+                let responder = Responder::new(header.call, this, standing);
                 let deadline = Deadline::from_wire(header.argument);
                 let descriptor = &service.descriptor().methods[method];
                 let running = Running::new(descriptor, deadline, Arc::clone(&self.peer));
@@ -223,20 +234,54 @@ impl<T: Transport> ServerSession<T> {
         Ok(())
     }
 
-    /// Whether a request may be run at all, as far as its header tells.
-    fn check_request(&self, header: &FrameHeader, state: &State) -> Result<(), Status> {
+    /// Whether a request may be run at all, as far as its header tells, and by which method.
+    fn check_request(&self, header: &FrameHeader, state: &State) -> Result<Route<'_>, Status> {
         refusal::check_incoming("request", header, "server's", &self.limits)?;
         if state.draining {
             return Err(refusal::going_away());
         }
-        self.calls.check()
+        self.calls.check()?;
+        self.route(header)
     }
 
-    /// The streams that a call has: what the client says, and what the method is.
-    fn streams(&self, header: &FrameHeader, kind: Option<CallKind>) -> CallStreams {
-        let is_answered = matches!(kind, Some(CallKind::ServerStreaming | CallKind::Streaming));
+    /// Checks a request that has arrived, and takes its permit.
+    fn admit(&self, header: &FrameHeader, state: &State) -> Result<(Permit, Route<'_>), Status> {
+        let route = self.check_request(header, state)?;
+        let permit = self.calls.try_take()?;
+        Ok((permit, route))
+    }
+
+    /// The method that a request names, if it takes requests of that shape.
+    fn route(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
+        let Some((service, method)) = self.router.route(header.selector) else {
+            return Err(Status::unimplemented("no such method"));
+        };
+        let kind = service.descriptor().methods[method].kind;
+        // The two sides have different editions of the `.proto`, which is this call's affair.
+        match (header.is_streaming, kind.has_request_stream()) {
+            (true, false) => {
+                Err(Status::internal("the client sent a stream where one message is needed"))
+            }
+            (false, true) => {
+                Err(Status::internal("the client sent one message where a stream is needed"))
+            }
+            (true, true) | (false, false) => Ok(Route { service, method, kind }),
+        }
+    }
+
+    /// The streams of a call that is about to run; `early` is that of its requests, if there is
+    /// one already.
+    fn streams(
+        &self,
+        header: &FrameHeader,
+        kind: CallKind,
+        early: Option<Arc<Inbound>>,
+    ) -> CallStreams {
         let outbound = || Arc::new(Outbound::new(self.peer_limits.window()));
-        CallStreams { inbound: self.inbound(header), outbound: is_answered.then(outbound) }
+        CallStreams {
+            inbound: early.or_else(|| self.inbound(header)),
+            outbound: kind.has_response_stream().then(outbound),
+        }
     }
 
     /// Makes the stream of a request that is on its way: its messages may overtake it.
@@ -247,8 +292,9 @@ impl<T: Transport> ServerSession<T> {
         }
     }
 
+    /// The stream of a request whose method takes one.
     fn inbound(&self, header: &FrameHeader) -> Option<Arc<Inbound>> {
-        header.is_streaming.then(|| Arc::new(Inbound::new(self.limits.window())))
+        header.is_streaming.then(|| Arc::new(Inbound::requests(self.limits.window())))
     }
 
     fn handle_messages(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
@@ -263,7 +309,7 @@ impl<T: Transport> ServerSession<T> {
 
     fn insert(&self, header: &FrameHeader, item: Item) -> Result<(), ProtocolError> {
         let streams = self.state().streams.get(&header.call).cloned();
-        // The call may have been answered already: then nobody reads its stream.
+        // The call may have been answered or refused: then the frame is dropped.
         if let Some(inbound) = streams.and_then(|streams| streams.inbound) {
             let _ = inbound.insert(header.argument, item)?;
         }

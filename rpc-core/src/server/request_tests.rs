@@ -62,6 +62,20 @@ impl Service for Readers {
     }
 }
 
+/// A router to that service, whose handler waits until `answer` is sent or dropped.
+fn router() -> (Router, mpsc::UnboundedReceiver<Seen>, oneshot::Sender<()>) {
+    let ((seen, seen_there), (answer, answer_there)) =
+        (mpsc::unbounded_channel(), oneshot::channel());
+    let mut router = Router::default();
+    router.add(Arc::new(Readers { seen, answer: Mutex::new(Some(answer_there)) }));
+    (router, seen_there, answer)
+}
+
+/// A session with a method, 0, whose requests are a stream.
+pub(super) fn session() -> Arc<ServerSession<Curious>> {
+    serving(router().0)
+}
+
 struct Rig {
     session: Arc<ServerSession<Curious>>,
     seen: mpsc::UnboundedReceiver<Seen>,
@@ -71,11 +85,8 @@ struct Rig {
 impl Rig {
     /// A session with a call of that method, whose requests are a stream.
     async fn with_call_of(method: u16) -> Self {
-        let ((seen, seen_there), (answer, answer_there)) =
-            (mpsc::unbounded_channel(), oneshot::channel());
-        let mut router = Router::default();
-        router.add(Arc::new(Readers { seen, answer: Mutex::new(Some(answer_there)) }));
-        let rig = Self { session: serving(router), seen: seen_there, answer: Some(answer) };
+        let (router, seen, answer) = router();
+        let rig = Self { session: serving(router), seen, answer: Some(answer) };
         let mut request = FrameHeader::bare(FrameKind::Request, 1);
         request.is_streaming = true;
         request.selector = method;
@@ -154,4 +165,51 @@ async fn a_stream_to_a_method_that_takes_one_message_does_not_run_it() {
     let mut rig = Rig::with_call_of(1).await;
     assert_eq!(rig.session.calls().in_flight, 0, "it is answered");
     assert!(rig.seen.recv().now_or_never().is_none(), "without its handler");
+}
+
+/// A header of messages of that length in all, and its frame.
+fn messages_of(call: u64, len: usize) -> (FrameHeader, Bytes) {
+    let mut header = FrameHeader::bare(FrameKind::Messages, call);
+    header.message_len = len as u64;
+    let mut frame = header.to_bytes().to_vec();
+    frame.resize(HEADER_LEN + len, 0);
+    (header, frame.into())
+}
+
+/// The client sends its messages before it can know of the refusal, so that they are no violation.
+#[tokio::test]
+async fn what_follows_a_request_that_has_no_stream_is_dropped() {
+    // A method that takes one message, one that does not exist, and one more call than may run.
+    for method in [1, 7, 0] {
+        let rig = Rig::with_call_of(0).await;
+        let mut request = FrameHeader::bare(FrameKind::Request, 2);
+        (request.is_streaming, request.selector) = (true, method);
+        rig.receive(&request);
+        assert_eq!(rig.session.calls().in_flight, 1, "it is answered");
+        let (_, frame) = messages_of(2, 4);
+        for _ in 0..100 {
+            rig.session.handle_frame(frame.clone()).unwrap();
+        }
+        let (long, _) = messages_of(2, 100_000);
+        let admission = rig.session.handle_announced(&long.to_bytes(), long.frame_len()).unwrap();
+        assert_eq!(admission, Admission::Refuse);
+        rig.receive(&FrameHeader::bare(FrameKind::HalfClose, 2));
+        let state = rig.session.state();
+        assert_eq!(state.streams.keys().collect::<Vec<_>>(), [&1], "only the call that runs");
+        assert_eq!(state.receiving.bytes(), 0);
+    }
+}
+
+/// Only the answer of such a method is a stream, of which the session keeps the client's window.
+#[tokio::test]
+async fn a_call_without_a_stream_of_requests_has_no_room_for_large_ones() {
+    let rig = Rig::with_call_of(0).await;
+    let streams = CallStreams {
+        inbound: None,
+        outbound: Some(Arc::new(crate::stream::Outbound::new(Limits::default().window()))),
+    };
+    rig.session.state().streams.insert(2, streams);
+    let (long, _) = messages_of(2, 100_000);
+    let admission = rig.session.handle_announced(&long.to_bytes(), long.frame_len()).unwrap();
+    assert_eq!(admission, Admission::Refuse);
 }

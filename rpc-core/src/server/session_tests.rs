@@ -132,7 +132,7 @@ fn long_request(call: u64) -> ([u8; HEADER_LEN], u64) {
 /// Messages are shorter than such a request, so that they may overtake it.
 #[tokio::test]
 async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come() {
-    let session = session();
+    let session = super::request_tests::session();
     // The last is answered, with which the transport here begins to drain the session.
     let ends = [(false, Withheld::GivenUp), (true, Withheld::GivenUp), (false, Withheld::Expired)];
     for (is_cancelled, reason) in ends {
@@ -151,4 +151,14 @@ async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come()
         assert_eq!(session.state().streams.len(), 0);
         assert_eq!(session.calls().in_flight, 0);
     }
+}
+
+/// To receive it would cost memory and bandwidth for nothing.
+#[tokio::test]
+async fn a_large_request_to_no_method_is_refused_before_it_comes() {
+    let session = session();
+    let (prefix, len) = long_request(1);
+    assert_eq!(session.handle_announced(&prefix, len).unwrap(), Admission::Refuse);
+    assert_eq!(session.state().streams.len(), 0);
+    assert_eq!(session.calls().in_flight, 0, "it is answered");
 }

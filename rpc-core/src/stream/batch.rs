@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::inbound::MESSAGE_LEN_LEN;
 use crate::detach::Detacher;
 use crate::encode::{Encode, Split};
+use crate::wire::MESSAGE_LEN_LEN;
 
 /// Messages that share a frame.
 #[derive(Debug)]

@@ -43,7 +43,10 @@ impl ResponseEnd for Kept {
 /// A stream whose first message, an empty one, has arrived.
 fn stream(inbound: &Arc<Inbound>) -> Streaming<()> {
     let limits = Limits::default();
-    let _ = inbound.insert(0, Item::Messages(Bytes::from_static(&[0; 4]))).unwrap();
+    let _ = inbound.insert(0, Item::Headers(Bytes::new())).unwrap();
+    let next = inbound.poll_next(&mut Context::from_waker(std::task::Waker::noop()));
+    assert!(matches!(next, Poll::Ready(Next::Headers(_))));
+    let _ = inbound.insert(1, Item::Messages(Bytes::from_static(&[0; 4]))).unwrap();
     let host = Arc::new(Host(limits));
     response_streaming(MessageBody::new(Arc::clone(inbound), host, 1, None, Some(Kept)))
 }
@@ -54,7 +57,7 @@ fn next(stream: &mut Streaming<()>) -> Result<Option<()>, Status> {
 
 #[test]
 fn a_stream_that_is_cut_says_so_once_and_keeps_what_marks_its_status() {
-    let inbound = Arc::new(Inbound::new(Limits::default().window()));
+    let inbound = Arc::new(Inbound::responses(Limits::default().window()));
     let mut stream = stream(&inbound);
     inbound.fail(MayHaveExecuted::mark(Status::unavailable("gone")));
     assert_eq!(next(&mut stream).unwrap(), Some(()));

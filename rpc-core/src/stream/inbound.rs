@@ -2,6 +2,11 @@
 //!
 //! The connection's task inserts, the stream's reader polls. A connection that ends, or a message
 //! that cannot be received, fails the stream: what had arrived in order is still read first.
+//!
+//! What a stream keeps is bounded by its window, whatever its peer sends: every frame is one of at
+//! most one HEADERS, of messages, of which the window counts each, or of at most one end; and a
+//! frame that waits for one before it is refused unless a sender that heeds the window could have
+//! sent it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,12 +15,10 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes};
 use tonic::Status;
 
+use super::BATCH_LEN_MAX;
 use crate::calls::reorder::Reorder;
 use crate::calls::window::{Counts, ReceiveWindow, Window};
-use crate::wire::ProtocolError;
-
-/// The length of a message's length in a frame of messages.
-pub(super) const MESSAGE_LEN_LEN: usize = 4;
+use crate::wire::{MESSAGE_LEN_LEN, ProtocolError};
 
 /// What a frame of a stream holds.
 #[derive(Debug)]
@@ -57,6 +60,15 @@ pub(crate) enum Next {
     Failed(Status),
 }
 
+/// What a stream begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    /// Its first message, or its end.
+    Messages,
+    /// Headers, or its end.
+    Headers,
+}
+
 /// One direction of a stream.
 #[derive(Debug)]
 pub(crate) struct Inbound {
@@ -65,12 +77,13 @@ pub(crate) struct Inbound {
 
 #[derive(Debug)]
 struct State {
+    opening: Opening,
     early: Reorder<Item>,
     early_bytes: usize,
     /// The longest frame that came early since none was.
     early_len_max: usize,
-    /// What early frames may hold beside their longest.
-    early_bytes_max: usize,
+    /// The place of the end, once that has come, early or not.
+    end: Option<u64>,
     ready: VecDeque<Item>,
     window: ReceiveWindow,
     is_complete: bool,
@@ -79,13 +92,23 @@ struct State {
 }
 
 impl Inbound {
-    pub(crate) fn new(window: Window) -> Self {
-        let lens_len = (window.messages as usize).saturating_mul(MESSAGE_LEN_LEN);
+    /// The requests of a call.
+    pub(crate) fn requests(window: Window) -> Self {
+        Self::new(Opening::Messages, window)
+    }
+
+    /// The responses of a call.
+    pub(crate) fn responses(window: Window) -> Self {
+        Self::new(Opening::Headers, window)
+    }
+
+    fn new(opening: Opening, window: Window) -> Self {
         let state = State {
+            opening,
             early: Reorder::default(),
             early_bytes: 0,
             early_len_max: 0,
-            early_bytes_max: lens_len.saturating_add(window.bytes as usize),
+            end: None,
             ready: VecDeque::new(),
             window: ReceiveWindow::new(window),
             is_complete: false,
@@ -100,7 +123,7 @@ impl Inbound {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a frame of the stream.
+    /// Takes a frame of the stream. One that comes after the stream has failed is dropped.
     ///
     /// # Errors
     ///
@@ -119,12 +142,12 @@ impl Inbound {
 
     /// Ends the stream early.
     pub(crate) fn fail(&self, status: Status) {
-        let waker = {
+        // The reader never comes to what waits for a frame before it: its memory is free at once,
+        // and not when the call ends. It is dropped outside the lock.
+        let (waker, _early) = {
             let mut state = self.state();
-            if !state.is_complete {
-                state.failure.get_or_insert(status);
-            }
-            state.waker.take()
+            let early = if state.is_complete { None } else { Some(state.fail(status)) };
+            (state.waker.take(), early)
         };
         waker.into_iter().for_each(Waker::wake);
     }
@@ -145,11 +168,17 @@ impl Inbound {
 
 impl State {
     fn insert(&mut self, place: u64, item: Item) -> Result<(), ProtocolError> {
+        if self.failure.is_some() {
+            return Ok(());
+        }
+        self.check_place(place, &item)?;
         let len = match &item {
-            Item::Headers(bytes) | Item::Messages(bytes) => bytes.len(),
-            Item::End(_) => 0,
+            Item::Messages(messages) => messages.len(),
+            // Neither waits in numbers: headers never wait, and there is one end.
+            Item::Headers(_) | Item::End(_) => 0,
         };
-        self.early.insert(place, item)?;
+        let frames_before_max = self.frames_before_max(&item);
+        self.early.insert(place, item, frames_before_max)?;
         self.early_bytes += len;
         self.early_len_max = self.early_len_max.max(len);
         while let Some(item) = self.early.take() {
@@ -158,9 +187,59 @@ impl State {
         if self.early_bytes == 0 {
             self.early_len_max = 0;
         }
-        // What waits for a frame before it has not been read, so that the window holds for all of
-        // it but the one message that may exceed it, which may be any of them by arrival.
-        let max = self.early_bytes_max.saturating_add(self.early_len_max);
+        self.check_early()
+    }
+
+    /// Checks that a frame of that kind may stand at `place`.
+    fn check_place(&mut self, place: u64, item: &Item) -> Result<(), ProtocolError> {
+        let misplaced = |what, rule| Err(ProtocolError::Misplaced { what, place, rule });
+        if self.end.is_some_and(|end| end < place) {
+            return misplaced("frame", "the end of its stream stands before it");
+        }
+        match (item, self.opening) {
+            (Item::Headers(_), _) if place > 0 => {
+                misplaced("headers", "an answer has them once, at place 0")
+            }
+            (Item::Messages(_), Opening::Headers) if place == 0 => {
+                misplaced("frame of messages", "an answer begins with its headers")
+            }
+            (Item::End(_), _) => {
+                let is_second = self.end.is_some();
+                if is_second || self.early.furthest().is_some_and(|furthest| furthest > place) {
+                    return misplaced("end of a stream", "it comes once, behind all other frames");
+                }
+                self.end = Some(place);
+                Ok(())
+            }
+            (Item::Headers(_) | Item::Messages(_), _) => Ok(()),
+        }
+    }
+
+    /// How many frames may still be missing before `item`. Headers and end aside, each of them has
+    /// a message, which the window counts, and so has `item`, unless it is the end.
+    fn frames_before_max(&self, item: &Item) -> u64 {
+        let has_headers_to_come = self.opening == Opening::Headers && self.early.next() == 0;
+        let messages = u64::from(self.window.left().messages);
+        let messages_before = match item {
+            Item::Messages(_) => messages.saturating_sub(1),
+            Item::Headers(_) | Item::End(_) => messages,
+        };
+        messages_before + u64::from(has_headers_to_come)
+    }
+
+    /// Checks that all that waits for a frame before it may have been sent.
+    fn check_early(&self) -> Result<(), ProtocolError> {
+        if self.early_bytes == 0 {
+            return Ok(());
+        }
+        // A sender stops at the message that crosses the line. That is the last of those that it
+        // sent, and may be the first of those that arrive, so that it may be any of them.
+        let left = self.window.left();
+        let lens_len = (left.messages as usize).saturating_mul(MESSAGE_LEN_LEN);
+        let max = match left.bytes {
+            0 => 0,
+            bytes => lens_len.saturating_add(bytes as usize).saturating_add(self.early_len_max),
+        };
         if self.early_bytes > max {
             let (len, max) = (self.early_bytes as u64, max as u64);
             return Err(ProtocolError::TooLong { what: "early part of a stream", len, max });
@@ -168,19 +247,30 @@ impl State {
         Ok(())
     }
 
+    /// Ends the stream with a status, and gives back what nobody will read.
+    fn fail(&mut self, status: Status) -> Reorder<Item> {
+        self.failure.get_or_insert(status);
+        self.early_bytes = 0;
+        std::mem::take(&mut self.early)
+    }
+
     /// Takes an item whose turn it is.
     fn accept(&mut self, item: Item) -> Result<(), ProtocolError> {
-        if self.is_complete {
-            let what = "frame after the end of its stream";
-            return Err(ProtocolError::Invalid { what, value: 0 });
-        }
         match &item {
-            Item::Headers(block) => self.early_bytes -= block.len(),
+            Item::Headers(_) => {}
             Item::Messages(messages) => {
                 self.early_bytes -= messages.len();
                 let mut rest = &messages[..];
                 while !rest.is_empty() {
                     let len = first_len(rest)?;
+                    let is_alone = MESSAGE_LEN_LEN + len == messages.len();
+                    if !is_alone && messages.len() > BATCH_LEN_MAX {
+                        // The frame is kept until its last message is read, those before it are
+                        // counted as read: so much more than the window says may be kept.
+                        let (len, max) = (messages.len() as u64, BATCH_LEN_MAX as u64);
+                        let what = "frame of several messages";
+                        return Err(ProtocolError::TooLong { what, len, max });
+                    }
                     self.window.receive(len)?;
                     rest = &rest[MESSAGE_LEN_LEN + len..];
                 }

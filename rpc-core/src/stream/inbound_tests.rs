@@ -32,7 +32,7 @@ fn message(inbound: &Inbound) -> Bytes {
 
 #[test]
 fn messages_come_in_order_although_frames_do_not() {
-    let inbound = Inbound::new(WINDOW);
+    let inbound = Inbound::requests(WINDOW);
     assert_eq!(inbound.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Open));
     assert_eq!(inbound.insert(1, messages(&[b"c"])), Ok(Inserted::Open));
     assert!(next(&inbound).is_none());
@@ -43,7 +43,7 @@ fn messages_come_in_order_although_frames_do_not() {
 
 #[test]
 fn a_failure_comes_after_what_had_arrived() {
-    let inbound = Inbound::new(WINDOW);
+    let inbound = Inbound::requests(WINDOW);
     let _ = inbound.insert(0, messages(&[b"a"])).unwrap();
     inbound.fail(Status::unavailable("gone"));
     assert_eq!(message(&inbound), "a");
@@ -52,10 +52,10 @@ fn a_failure_comes_after_what_had_arrived() {
 
 #[test]
 fn a_peer_beyond_the_window_is_a_violation() {
-    let inbound = Inbound::new(WINDOW);
+    let inbound = Inbound::requests(WINDOW);
     let _ = inbound.insert(0, messages(&[&b""[..]; 4])).unwrap();
     assert!(inbound.insert(1, messages(&[&b""[..]])).is_err());
-    let early = Inbound::new(WINDOW);
+    let early = Inbound::requests(WINDOW);
     let long = [0; 150];
     let _ = early.insert(1, messages(&[&long])).unwrap();
     assert!(early.insert(2, messages(&[&long])).is_err());
@@ -63,7 +63,7 @@ fn a_peer_beyond_the_window_is_a_violation() {
 
 #[test]
 fn the_message_that_crosses_the_line_may_come_before_those_within_it() {
-    let inbound = Inbound::new(WINDOW);
+    let inbound = Inbound::requests(WINDOW);
     let long = [7; 1000];
     assert_eq!(inbound.insert(1, messages(&[&long])), Ok(Inserted::Open));
     assert_eq!(inbound.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Open));
@@ -71,38 +71,192 @@ fn the_message_that_crosses_the_line_may_come_before_those_within_it() {
     assert_eq!([message(&inbound), message(&inbound)], [&b"a"[..], &long[..]]);
 }
 
+/// A second one would be kept, and no window counts it.
+#[test]
+fn an_answer_has_its_headers_once_and_first() {
+    let headers = || Item::Headers(Bytes::from_static(b"block"));
+    let inbound = Inbound::responses(WINDOW);
+    assert_eq!(inbound.insert(0, headers()), Ok(Inserted::Open));
+    assert!(inbound.insert(1, headers()).is_err());
+    let early = Inbound::responses(WINDOW);
+    assert!(early.insert(1, headers()).is_err());
+    let without = Inbound::responses(WINDOW);
+    assert!(without.insert(0, messages(&[b"a"])).is_err());
+    let refused = Inbound::responses(WINDOW);
+    assert_eq!(refused.insert(0, Item::End(End::HalfClose)), Ok(Inserted::Complete));
+}
+
+/// An end holds the block of the trailers, which no window counts either.
+#[test]
+fn a_stream_ends_once_and_last() {
+    let end = || Item::End(End::HalfClose);
+    let twice = Inbound::requests(WINDOW);
+    let _ = twice.insert(1, end()).unwrap();
+    assert!(twice.insert(2, end()).is_err());
+    let behind = Inbound::requests(WINDOW);
+    let _ = behind.insert(1, end()).unwrap();
+    assert!(behind.insert(2, messages(&[b"a"])).is_err());
+    let before = Inbound::requests(WINDOW);
+    let _ = before.insert(2, messages(&[b"a"])).unwrap();
+    assert!(before.insert(1, end()).is_err());
+    let complete = Inbound::requests(WINDOW);
+    assert_eq!(complete.insert(0, end()), Ok(Inserted::Complete));
+    assert!(complete.insert(1, messages(&[b"a"])).is_err());
+}
+
+#[test]
+fn no_more_frames_wait_for_one_than_the_window_has_messages() {
+    let (empty, end) = (|| messages(&[b""]), || Item::End(End::HalfClose));
+    // Three at most, since the one that they wait for has a message too.
+    let requests = Inbound::requests(WINDOW);
+    (1..4).for_each(|place| assert!(requests.insert(place, empty()).is_ok(), "{place}"));
+    assert!(requests.insert(4, empty()).is_err());
+    // Headers have none.
+    let responses = Inbound::responses(WINDOW);
+    (1..5).for_each(|place| assert!(responses.insert(place, empty()).is_ok(), "{place}"));
+    assert_eq!(responses.insert(5, end()), Ok(Inserted::Open));
+    let far = Inbound::responses(WINDOW);
+    assert!(far.insert(6, end()).is_err());
+    // What has been received leaves room for as many less.
+    let begun = Inbound::requests(WINDOW);
+    let _ = begun.insert(0, messages(&[b"", b""])).unwrap();
+    assert!(begun.insert(2, empty()).is_ok());
+    assert!(begun.insert(3, empty()).is_err());
+}
+
+/// The reader has those before the last already, and the window counts them no longer, while the
+/// frame is kept as a whole.
+#[test]
+fn a_long_frame_has_one_message() {
+    let wide = Window { messages: 4, bytes: 1 << 20 };
+    let long = vec![0; BATCH_LEN_MAX];
+    let inbound = Inbound::requests(wide);
+    assert!(inbound.insert(0, messages(&[&long])).is_ok());
+    assert!(inbound.insert(1, messages(&[b"", &long])).is_err());
+}
+
+#[test]
+fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
+    let inbound = Inbound::requests(WINDOW);
+    let early = Bytes::from(vec![0; 4]);
+    let _ = inbound.insert(1, Item::Messages(early.clone())).unwrap();
+    inbound.fail(Status::resource_exhausted("no room"));
+    let _ = inbound.insert(0, Item::Messages(early.clone())).unwrap();
+    assert!(early.is_unique(), "neither is kept");
+    assert!(matches!(next(&inbound), Some(Next::Failed(_))));
+}
+
+/// What a hostile peer sends.
+fn item() -> impl Strategy<Value = Item> {
+    let lens = prop::collection::vec(0usize..200, 1..4);
+    let frame = lens.prop_map(|lens| {
+        let parts: Vec<_> = lens.into_iter().map(|len| vec![0; len]).collect();
+        messages(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    });
+    let end = Just(()).prop_map(|()| Item::End(End::HalfClose));
+    let headers = Just(()).prop_map(|()| Item::Headers(Bytes::new()));
+    prop_oneof![8 => frame, 1 => end, 1 => headers]
+}
+
+/// How many frames a stream keeps, and how many bytes of messages with their lengths.
+fn kept(inbound: &Inbound) -> (usize, usize) {
+    let state = inbound.state();
+    let ready = state.ready.iter().map(|item| match item {
+        Item::Messages(messages) => messages.len(),
+        Item::Headers(_) | Item::End(_) => 0,
+    });
+    let bytes = state.early_bytes + ready.sum::<usize>();
+    (state.ready.len() + state.early.early_count(), bytes)
+}
+
 proptest! {
-    /// Whoever keeps to the window may have its frames arrive in any order.
+    /// Whatever arrives, and wherever it says that it stands, what is kept of it is bounded.
+    #[test]
+    fn what_is_kept_is_bounded_by_the_window(
+        is_answer in any::<bool>(),
+        frames in prop::collection::vec((0u64..12, item()), 0..40),
+        reads in 0usize..40,
+    ) {
+        let inbound = match is_answer {
+            true => Inbound::responses(WINDOW),
+            false => Inbound::requests(WINDOW),
+        };
+        let mut longest = 0;
+        for (index, (place, item)) in frames.into_iter().enumerate() {
+            if let Item::Messages(messages) = &item {
+                longest = longest.max(messages.len());
+            }
+            // One that costs its peer the connection is dropped with all else.
+            if inbound.insert(place, item).is_err() {
+                return Ok(());
+            }
+            if index >= reads {
+                continue;
+            }
+            let _ = next(&inbound);
+        }
+        let (frames, bytes) = kept(&inbound);
+        let messages = WINDOW.messages as usize;
+        prop_assert!(frames <= messages + 2, "{frames} frames");
+        // The window, the message that crosses its line, and what has been read of a frame.
+        let max = WINDOW.bytes as usize + messages * MESSAGE_LEN_LEN + 2 * longest;
+        prop_assert!(bytes <= max, "{bytes} bytes, not {max}");
+    }
+
+    /// A sender that heeds the window may have its frames arrive in any order.
     #[test]
     fn a_peer_within_the_window_is_never_refused(
+        is_answer in any::<bool>(),
         lens in prop::collection::vec(0usize..300, 1..60),
         picks in prop::collection::vec(0usize..64, 1..200),
     ) {
-        let inbound = Inbound::new(WINDOW);
+        let inbound = match is_answer {
+            true => Inbound::responses(WINDOW),
+            false => Inbound::requests(WINDOW),
+        };
         let mut sending = SendWindow::new(WINDOW);
-        let (mut sent, mut read) = (0, 0);
+        let (mut place, mut sent, mut read, mut is_ended) = (0, 0, 0, false);
         let mut on_their_way = Vec::new();
+        if is_answer {
+            on_their_way.push((0, Item::Headers(Bytes::new())));
+            place = 1;
+        }
         let mut picks = picks.into_iter().cycle();
-        while read < lens.len() {
+        while !is_ended {
             let pick = picks.next().unwrap();
             // What is picked, or else what can be done.
             let is_done = (0..3).any(|step| match (pick + step) % 3 {
                 0 if sent < lens.len() && sending.is_open() => {
-                    sending.send(lens[sent]);
-                    on_their_way.push((sent as u64, messages(&[&vec![7; lens[sent]]])));
-                    sent += 1;
+                    // As many as are picked share a frame, as far as the window reaches.
+                    let mut parts = Vec::new();
+                    while sent < lens.len() && sending.is_open() && parts.len() <= pick % 3 {
+                        sending.send(lens[sent]);
+                        parts.push(vec![7; lens[sent]]);
+                        sent += 1;
+                    }
+                    let parts: Vec<_> = parts.iter().map(Vec::as_slice).collect();
+                    on_their_way.push((place, messages(&parts)));
+                    place += 1;
+                    if sent == lens.len() {
+                        on_their_way.push((place, Item::End(End::HalfClose)));
+                    }
                     true
                 }
                 1 if !on_their_way.is_empty() => {
                     let (place, item) = on_their_way.swap_remove(pick % on_their_way.len());
-                    assert_eq!(inbound.insert(place, item), Ok(Inserted::Open));
+                    assert!(inbound.insert(place, item).is_ok());
                     true
                 }
                 2 => match next(&inbound) {
+                    Some(Next::Headers(_)) => true,
                     Some(Next::Message(message, due)) => {
                         assert_eq!(message.len(), lens[read]);
                         read += 1;
                         due.into_iter().for_each(|granted| sending.handle_grant(granted));
+                        true
+                    }
+                    Some(Next::End(_)) => {
+                        is_ended = true;
                         true
                     }
                     _ => false,
@@ -111,11 +265,12 @@ proptest! {
             });
             prop_assert!(is_done, "nothing can be done");
         }
+        prop_assert_eq!(read, lens.len());
     }
 
     #[test]
     fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-        let inbound = Inbound::new(WINDOW);
+        let inbound = Inbound::requests(WINDOW);
         if inbound.insert(0, Item::Messages(bytes.into())).is_ok() {
             while next(&inbound).is_some() {}
         }

@@ -22,9 +22,11 @@ pub(crate) use pump::{Direction, pump};
 pub(crate) use scripted::scripted_response;
 pub(crate) use streaming::{request_streaming, response_streaming};
 
+use crate::wire::MESSAGE_LEN_LEN;
+
 /// The longest frame of messages that share it, over any transport: more than a reader is likely to
 /// take at a time would only wait, and whoever keeps one message keeps its frame's memory.
 pub(crate) const BATCH_LEN_MAX: usize = 32 << 10;
 
 /// By how much a frame of messages may be longer than the longest message.
-pub(crate) const MESSAGES_EXTRA: u64 = (inbound::MESSAGE_LEN_LEN + BATCH_LEN_MAX) as u64;
+pub(crate) const MESSAGES_EXTRA: u64 = (MESSAGE_LEN_LEN + BATCH_LEN_MAX) as u64;

@@ -71,6 +71,26 @@ pub enum ProtocolError {
         /// The peer's role, `client` or `server`.
         role: &'static str,
     },
+    /// A frame with a part that frames of its kind do not have.
+    #[error("a {kind:?} frame carries no {part}, and this one has {len} bytes of it")]
+    UnexpectedPart {
+        /// The kind of the frame.
+        kind: super::FrameKind,
+        /// The part.
+        part: &'static str,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// A frame that cannot stand where it does among the frames of its call.
+    #[error("{what} at place {place} of its call: {rule}")]
+    Misplaced {
+        /// What the frame is.
+        what: &'static str,
+        /// Its place, from 0.
+        place: u64,
+        /// The rule that it breaks.
+        rule: &'static str,
+    },
     /// A request whose call id is already in use.
     #[error("call {id:#x} was started twice")]
     DuplicateCall {

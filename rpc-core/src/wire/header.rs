@@ -16,6 +16,17 @@
 //! The argument of a request is what is left of its deadline in microseconds, 0 for none; that of
 //! a window is two counts; that of a cancel is 0. The other frames of a call carry their place
 //! there, counted from 0 for each direction. A ping has its number there, and its pong the same.
+//!
+//! What may follow the header, by kind; anything else is a violation, since what a frame carries
+//! is memory that its receiver keeps and that no window counts:
+//!
+//! | kind | metadata | message |
+//! |---|---|---|
+//! | request | yes | one; none where the client's messages follow as a stream |
+//! | response | yes: the outcome | one; none at the end of a stream, which the client checks |
+//! | headers | yes | no |
+//! | messages | no | at least one, each behind its length |
+//! | cancel, half-close, window, ping, pong, go-away | no | no: 32 bytes in all |
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -24,6 +35,9 @@ use super::ProtocolError;
 
 /// The length of the header in bytes.
 pub const HEADER_LEN: usize = 32;
+
+/// The length of a message's length in a frame of messages, in bytes.
+pub const MESSAGE_LEN_LEN: usize = 4;
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
 
@@ -72,6 +86,19 @@ pub enum FrameKind {
     GoAway,
 }
 
+/// What may follow the header of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Body {
+    /// Nothing: the frame is its header.
+    Nothing,
+    /// Metadata, which may be empty.
+    Metadata,
+    /// Metadata and a message, either of which may be empty.
+    MetadataAndMessage,
+    /// Messages behind their lengths, at least one.
+    Messages,
+}
+
 impl FrameKind {
     const ALL: [Self; 10] = [
         Self::Request,
@@ -98,6 +125,22 @@ impl FrameKind {
             Self::Ping => 8,
             Self::Pong => 9,
             Self::GoAway => 10,
+        }
+    }
+
+    /// The one place that decides which kinds carry what. The match is total, so that a new kind
+    /// cannot be forgotten.
+    fn body(self) -> Body {
+        match self {
+            Self::Request | Self::Response => Body::MetadataAndMessage,
+            Self::Headers => Body::Metadata,
+            Self::Messages => Body::Messages,
+            Self::Cancel
+            | Self::HalfClose
+            | Self::Window
+            | Self::Ping
+            | Self::Pong
+            | Self::GoAway => Body::Nothing,
         }
     }
 
@@ -183,7 +226,8 @@ impl FrameHeader {
     ///
     /// # Errors
     ///
-    /// When there are fewer than [`HEADER_LEN`] bytes, and when kind or flags mean nothing.
+    /// When there are fewer than [`HEADER_LEN`] bytes, when kind or flags mean nothing, and when
+    /// the frame has a part that its kind does not have, or lacks one that it needs.
     pub fn parse(frame: &[u8]) -> Result<Self, ProtocolError> {
         let (raw, _) =
             RawHeader::read_from_prefix(frame).map_err(|_| ProtocolError::Truncated {
@@ -198,7 +242,7 @@ impl FrameHeader {
             let value = raw.flags.into();
             return Err(ProtocolError::Invalid { what: "frame flags", value });
         }
-        Ok(Self {
+        let header = Self {
             kind,
             is_streaming,
             is_not_executed,
@@ -207,7 +251,39 @@ impl FrameHeader {
             call: raw.call.get(),
             argument: raw.argument.get(),
             message_len: raw.message_len.get(),
-        })
+        };
+        header.check_body()?;
+        Ok(header)
+    }
+
+    /// Checks that the frame has the parts that its kind has.
+    fn check_body(&self) -> Result<(), ProtocolError> {
+        let Self { kind, metadata_len, message_len, .. } = *self;
+        let no_metadata = || match metadata_len {
+            0 => Ok(()),
+            len => Err(ProtocolError::UnexpectedPart { kind, part: "metadata", len: len.into() }),
+        };
+        let no_message = || match message_len {
+            0 => Ok(()),
+            len => Err(ProtocolError::UnexpectedPart { kind, part: "message", len }),
+        };
+        match kind.body() {
+            Body::Nothing => no_metadata().and_then(|()| no_message()),
+            Body::Metadata => no_message(),
+            // The messages follow in frames of their own.
+            Body::MetadataAndMessage if self.is_streaming => no_message(),
+            Body::MetadataAndMessage => Ok(()),
+            Body::Messages if message_len < MESSAGE_LEN_LEN as u64 => {
+                // An empty frame would be kept without counting against the stream's window.
+                let needed = MESSAGE_LEN_LEN as u64;
+                Err(ProtocolError::Truncated {
+                    what: "frame of messages",
+                    len: message_len,
+                    needed,
+                })
+            }
+            Body::Messages => no_metadata(),
+        }
     }
 
     /// Reads the header of a frame that has arrived whole, and checks that its parts fill it.
@@ -245,7 +321,7 @@ mod tests {
     fn a_header_has_its_documented_bytes() {
         let header = FrameHeader {
             kind: FrameKind::Request,
-            is_streaming: true,
+            is_streaming: false,
             is_not_executed: false,
             selector: 0x0201,
             metadata_len: 3,
@@ -254,7 +330,7 @@ mod tests {
             message_len: 7,
         };
         let bytes = header.to_bytes();
-        assert_eq!(bytes[..8], [1, 1, 1, 2, 3, 0, 0, 0]);
+        assert_eq!(bytes[..8], [1, 0, 1, 2, 3, 0, 0, 0]);
         assert_eq!(bytes[8..16], [1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(bytes[16], 5);
         assert_eq!(bytes[24], 7);
@@ -275,6 +351,31 @@ mod tests {
             FrameHeader::parse_whole(&longer),
             Err(ProtocolError::TooLong { max: 32, len: 33, .. })
         ));
+    }
+
+    /// Which lengths of metadata and message each kind may have, written down once more. A frame
+    /// that carries more than its kind has is kept by its receiver, and no window counts it.
+    #[test]
+    fn a_kind_has_its_parts_and_no_others() {
+        for kind in FrameKind::ALL {
+            for (metadata_len, message_len) in [(0, 0), (7, 0), (0, 3), (0, 4), (7, 4)] {
+                let header =
+                    FrameHeader { metadata_len, message_len, ..FrameHeader::bare(kind, 1) };
+                let is_good = match kind {
+                    FrameKind::Request | FrameKind::Response => true,
+                    FrameKind::Headers => message_len == 0,
+                    FrameKind::Messages => metadata_len == 0 && message_len >= 4,
+                    _ => (metadata_len, message_len) == (0, 0),
+                };
+                let parsed = FrameHeader::parse(&header.to_bytes());
+                assert_eq!(parsed.is_ok(), is_good, "{header:?}: {parsed:?}");
+            }
+        }
+        let streaming =
+            FrameHeader { is_streaming: true, ..FrameHeader::bare(FrameKind::Request, 1) };
+        assert!(FrameHeader::parse(&streaming.to_bytes()).is_ok());
+        let with_message = FrameHeader { message_len: 1, ..streaming };
+        assert!(FrameHeader::parse(&with_message.to_bytes()).is_err());
     }
 
     proptest! {

@@ -18,4 +18,4 @@ pub mod metadata;
 pub mod outcome;
 
 pub use error::ProtocolError;
-pub use header::{FrameHeader, FrameKind, HEADER_LEN};
+pub use header::{FrameHeader, FrameKind, HEADER_LEN, MESSAGE_LEN_LEN};
