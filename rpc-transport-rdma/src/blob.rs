@@ -1,8 +1,11 @@
 //! What the two ends of a path tell each other in the handshake on the bootstrap.
 
+use std::collections::HashSet;
+
 use prost::Message;
 use rpc_core::connect::Declined;
 
+use crate::message::OFFER_LEN_MAX;
 use crate::read_queues::READ_QUEUE_PAIRS_MAX;
 use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
 
@@ -88,7 +91,8 @@ impl Blob {
         raw.encode_to_vec()
     }
 
-    /// Reads the peer's blob. What its values mean for a queue pair is checked when that connects.
+    /// Reads the peer's blob. Whether a path joins it with an end of ours, [`check`](Self::check)
+    /// says.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Declined> {
         let raw = RawBlob::decode(bytes)
             .map_err(|error| Declined::new(format!("the peer's blob does not decode: {error}")))?;
@@ -123,6 +127,35 @@ impl Blob {
             slot_len: raw.slot_len,
             has_windows: raw.has_windows,
         })
+    }
+
+    /// Checks everything about the peer's end that can be checked without a queue pair, so that a
+    /// blob that cannot be used costs none: `local` is an end of ours, of which the queue pair
+    /// number does not matter. Gives the length of slots that both ends have.
+    ///
+    /// # Errors
+    ///
+    /// In words: an end that cannot be, or that no path joins with ours; no credit; slots too
+    /// short for an offer; one queue pair for two purposes.
+    pub(crate) fn check(&self, local: &Endpoint, slot_len: u32) -> Result<u32, Declined> {
+        let ends = || std::iter::once(&self.endpoint).chain(&self.read_ends);
+        for end in ends() {
+            local.agree(end).map_err(|error| Declined::new(error.to_string()))?;
+        }
+        let numbers: HashSet<u32> = ends().map(|end| end.queue_pair_number).collect();
+        if numbers.len() != ends().count() {
+            return Err(Declined::new("the peer has one queue pair for two purposes"));
+        }
+        if self.grant == 0 {
+            return Err(Declined::new("the peer grants no message at all"));
+        }
+        let slot_len = slot_len.min(self.slot_len);
+        if (slot_len as usize) < OFFER_LEN_MAX {
+            return Err(Declined::new(format!(
+                "slots of {slot_len} bytes are too short: an offer takes {OFFER_LEN_MAX}"
+            )));
+        }
+        Ok(slot_len)
     }
 }
 
@@ -166,6 +199,49 @@ mod tests {
         let blob =
             Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows: true, read_ends };
         assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
+    }
+
+    fn end(queue_pair_number: u32) -> Endpoint {
+        Endpoint {
+            queue_pair_number,
+            packet_sequence_number: 5,
+            gid: Gid::from_ip([10, 0, 0, 1].into()),
+            lid: 0,
+            mtu: Mtu::B1024,
+            reads_max: 4,
+            link_layer: LinkLayer::Ethernet,
+        }
+    }
+
+    #[test]
+    fn an_end_that_cannot_be_joined_is_declined_with_the_reason() {
+        let good = || Blob {
+            endpoint: end(17),
+            epoch: 1,
+            grant: 1,
+            slot_len: 4352,
+            has_windows: false,
+            read_ends: vec![end(18), end(19)],
+        };
+        assert_eq!(good().check(&end(20), 1000), Ok(1000));
+        assert_eq!(good().check(&end(20), 8000), Ok(4352));
+        let of_end = |endpoint| Blob { endpoint, ..good() };
+        let of_reads = |end| Blob { read_ends: vec![end], ..good() };
+        let ipv6 = Gid::from_ip("2001:db8::1".parse().unwrap());
+        let bad = [
+            ("grants no message", Blob { grant: 0, ..good() }),
+            ("slots of 1 bytes are too short", Blob { slot_len: 1, ..good() }),
+            ("queue pair number", of_end(end(0))),
+            ("queue pair number", of_reads(end(1 << 24))),
+            ("number of READs", of_reads(Endpoint { reads_max: 0, ..end(18) })),
+            ("two purposes", of_reads(end(17))),
+            ("link layers", of_end(Endpoint { link_layer: LinkLayer::InfiniBand, ..end(17) })),
+            ("address families", of_end(Endpoint { gid: ipv6, ..end(17) })),
+        ];
+        for (words, blob) in bad {
+            let reason = blob.check(&end(20), 1000).unwrap_err().reason;
+            assert!(reason.contains(words), "{reason}");
+        }
     }
 
     #[test]

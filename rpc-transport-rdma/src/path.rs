@@ -23,6 +23,7 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::account::Account;
+use crate::blob::Blob;
 use crate::cancellations::Cancellations;
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Released};
@@ -31,7 +32,7 @@ use crate::offered_memory::OfferedMemory;
 use crate::puller::{Outcome, Puller, Wanted};
 use crate::read_queues::ReadQueues;
 use crate::read_turns::ReadTurns;
-use crate::verbs::{Completion, Done, QueuePair, RemoteKey, Work};
+use crate::verbs::{Completion, ConnectError, ConnectOptions, Done, QueuePair, RemoteKey, Work};
 use crate::windows::{Exposed, Windows};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
@@ -191,6 +192,19 @@ impl Path {
             must_retry: false,
             stale_count: 0,
         }
+    }
+
+    /// Connects the queue pairs to the peer's. It may block while the system looks up the peer's
+    /// address.
+    pub(crate) fn connect(
+        &mut self,
+        peer: &Blob,
+        options: &ConnectOptions,
+    ) -> Result<(), ConnectError> {
+        // READs first: once messages come, the peer's answer to a probe or a READ, all are ready.
+        self.read_queues.connect(&peer.read_ends, options)?;
+        self.queue_pair.connect(&peer.endpoint, options)?;
+        Ok(())
     }
 
     /// Whether posting has to be tried again by time; told once.

@@ -104,9 +104,8 @@ async fn windows_leave_reads_with_the_messages_that_they_open_memory_to() {
 
 #[tokio::test]
 async fn what_cannot_be_is_declined_by_name() {
-    let local = Some((MOCK_ADDRESS, 7000).into());
     let declined = |rig: &Rig| {
-        let prepared = rig.upgrade.prepare(&Addresses { local, ..Addresses::default() });
+        let prepared = rig.upgrade.prepare(&Rig::addresses(), None);
         prepared.err().map(|declined| declined.reason).unwrap_or_default()
     };
     let mut rig = Rig::reading(9);

@@ -66,19 +66,27 @@ impl ReadQueues {
         self.0.iter().map(|queue| queue.queue_pair.endpoint()).collect()
     }
 
-    /// Connects each to the peer's at its position, and lets go of those beyond the peer's. Gives
-    /// the READs that any of them may have outstanding.
+    /// Lets go of those beyond the peer's, and gives the READs that any of them may have
+    /// outstanding. Nothing is connected yet.
+    pub(crate) fn agree(&mut self, peers: &[Endpoint]) -> Result<u8, ConnectError> {
+        self.0.truncate(peers.len());
+        let mut reads_max = u8::MAX;
+        for (queue, peer) in self.0.iter().zip(peers) {
+            reads_max = reads_max.min(queue.queue_pair.endpoint().agree(peer)?.reads_max);
+        }
+        Ok(reads_max)
+    }
+
+    /// Connects each to the peer's at its position.
     pub(crate) fn connect(
         &mut self,
         peers: &[Endpoint],
         options: &ConnectOptions,
-    ) -> Result<u8, ConnectError> {
-        self.0.truncate(peers.len());
-        let mut reads_max = u8::MAX;
+    ) -> Result<(), ConnectError> {
         for (queue, peer) in self.0.iter_mut().zip(peers) {
-            reads_max = reads_max.min(queue.queue_pair.connect(peer, options)?.reads_max);
+            queue.queue_pair.connect(peer, options)?;
         }
-        Ok(reads_max)
+        Ok(())
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -19,7 +19,7 @@ use crate::lane::{Lane, Place};
 use crate::lanes::Lanes;
 use crate::leases::LeaseStats;
 use crate::memory::SlotPool;
-use crate::message::{MESSAGE_HEADER_LEN, OFFER_LEN_MAX};
+use crate::message::MESSAGE_HEADER_LEN;
 use crate::path::{CONTROL_SLOT_LEN, Path, Reading, Rules};
 use crate::peer_gid::PeerGid;
 use crate::puller::{Puller, ReadLimits};
@@ -29,12 +29,16 @@ use crate::tally::LaneActivity;
 use crate::transport::RdmaTransport;
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
-use crate::verbs::{Device, Port, Provider, QueuePair, QueuePairConfig};
+use crate::verbs::{Attachment, Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
 use crate::{CancellationStats, RdmaConfig, RkeyScope, read_trust};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
 /// gives up after about half a second, twice that on a device that stretches its timeouts.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a handshake waits for entries of the completion queue that a poll of the lane's task
+/// frees: that task is woken for it, and is late by a scheduler's slice or a few, not by this.
+const ENTRIES_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Control slots of a connection: the window of a default connection's releases and cancels, half
 /// of it in flight and half being filled, in one page of memory.
@@ -77,7 +81,9 @@ impl RdmaUpgrade {
             rkey_scope: lane.config.rkey_scope,
             connection_count: lane.connection_count(),
             receive_bytes: lane.receive_bytes,
+            receive_slots: lane.config.receive_slots.into(),
             promised_slots: lane.shares.ledger().promised(),
+            claimed_entries: lane.attachment.claimed_entries(),
             send_slots_in_use: lane.send_slots_in_use(),
             source_bytes_in_use: lane.sources.bytes_in_use(),
             sink_bytes_in_use: lane.sinks.bytes_in_use(),
@@ -124,26 +130,38 @@ impl RdmaUpgrade {
         Lane::start(&port.device, &config).map_err(|error| declined(&error))
     }
 
-    fn prepare(&self, addresses: &Addresses) -> Result<Prepared, Declined> {
+    /// Prepares an end for the peer of `offer`, or for one that is not known yet.
+    fn prepare(&self, addresses: &Addresses, offer: Option<&Blob>) -> Result<Prepared, Declined> {
         let port = self.port(addresses.local.map(|address| address.ip()))?;
         read_trust::check(&port.device, &self.config)?;
+        if let Some(peer) = offer {
+            // Before there is a lane, a place or a queue pair, all of which a peer would otherwise
+            // take with an offer that cannot be accepted.
+            let local = self.queue_pair_config(0).local_endpoint(0, &port);
+            peer.check(&local, self.config.slot_len)?;
+        }
         let lane = self.lane(&port)?;
         // Keys and queues of one opening of a device mean nothing to another.
         let port = Port { device: lane.shared.attachment.device().clone(), ..port };
         let (place, holding) = lane.shared.take_place().map_err(Declined::new)?;
-        let config = QueuePairConfig {
-            send_depth: self.config.send_depth,
-            reads_max: self.config.reads_max,
-            tag: place.tag,
-            ..QueuePairConfig::default()
-        };
-        let queue_pair = QueuePair::new(&lane.shared.attachment, &port, &config);
-        let queue_pair = queue_pair.map_err(|error| declined(&error))?;
+        let attachment = &lane.shared.attachment;
+        let config = self.queue_pair_config(place.tag);
+        let queue_pair = with_entries(attachment, || QueuePair::new(attachment, &port, &config))?;
         let read_queues = self.read_queues(&lane, &port, place.tag)?;
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
         Ok(Prepared { lane, place, queue_pair, read_queues, holding, epoch })
+    }
+
+    /// The queue pair that carries the messages of a connection.
+    fn queue_pair_config(&self, tag: u32) -> QueuePairConfig {
+        QueuePairConfig {
+            send_depth: self.config.send_depth,
+            reads_max: self.config.reads_max,
+            tag,
+            ..QueuePairConfig::default()
+        }
     }
 
     fn read_queues(&self, lane: &Lane, port: &Port, tag: u32) -> Result<ReadQueues, Declined> {
@@ -162,9 +180,26 @@ impl RdmaUpgrade {
         if lane.shared.config.rkey_scope == RkeyScope::Window {
             return Ok(ReadQueues::default());
         }
-        let made = ReadQueues::make(&lane.shared.attachment, port, &self.config, tag);
-        made.map_err(|error| declined(&error))
+        let attachment = &lane.shared.attachment;
+        with_entries(attachment, || ReadQueues::make(attachment, port, &self.config, tag))
     }
+}
+
+/// Makes queue pairs. If the completion queue has no room for theirs, tries once more when the
+/// lane's task has freed what queue pairs that are gone have left there: until it is scheduled,
+/// connections that have just ended would keep a new one out.
+fn with_entries<T>(
+    attachment: &Attachment,
+    make: impl Fn() -> Result<T, VerbsError>,
+) -> Result<T, Declined> {
+    let made = make().or_else(|error| match error {
+        VerbsError::CompletionQueueFull { .. } => {
+            attachment.wait_for_entries(ENTRIES_TIMEOUT);
+            make()
+        }
+        error => Err(error),
+    });
+    made.map_err(|error| declined(&error))
 }
 
 impl fmt::Debug for RdmaUpgrade {
@@ -201,8 +236,14 @@ pub struct LaneInfo {
     pub connection_count: usize,
     /// Bytes of memory that messages are received into, for all connections together.
     pub receive_bytes: usize,
+    /// Receive slots, for all connections together.
+    pub receive_slots: u32,
     /// Receive slots that are promised to connections.
     pub promised_slots: u32,
+    /// Entries of the completion queue that are claimed: one for each receive slot, and for each
+    /// queue pair as many as it can have requests in flight, and one more. Those of a queue pair
+    /// that is gone are free after the next poll.
+    pub claimed_entries: u32,
     /// Send slots that hold a message, or that a caller is filling.
     pub send_slots_in_use: usize,
     /// Bytes of buffers that large frames are sent from, until the peer has read them; of all
@@ -259,24 +300,43 @@ impl Prepared {
     }
 
     /// Joins the end with its peer's, and registers it with its lane.
-    fn join(mut self, peer: &Blob) -> Result<Joined, Declined> {
-        let config = &self.lane.shared.config;
-        // These first: once messages come, the peer's answer to a probe or a READ, all are ready.
-        let read_ends = self.read_queues.connect(&peer.read_ends, &config.connect);
-        let reads_of_queue = read_ends.map_err(|error| declined(&error))?;
-        let agreement = self.queue_pair.connect(&peer.endpoint, &config.connect);
+    ///
+    /// First everything that can fail without the peer, then the connection, then the place in the
+    /// lane's table: from ready-to-receive on the peer's device can fill receive slots, and those
+    /// of a queue pair that is destroyed at once may be lost. Registering comes last because the
+    /// lane's task takes the lock of every registered connection, and connecting may block while
+    /// the system looks up an address. No message falls between the two: the client speaks first,
+    /// with a probe that it sends when it has registered, and learns the server's queue pairs from
+    /// an answer that is sent when the server has. A message that comes all the same is dropped,
+    /// which costs its sender the credit.
+    fn join(self, peer: &Blob) -> Result<Joined, Declined> {
+        let shared = Arc::clone(&self.lane.shared);
+        let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
+        let (place, lane, mut path) = self.into_path(peer)?;
+        path.allocate_first_window().map_err(|error| declined(&error))?;
+        if let Err(error) = path.connect(peer, &shared.config.connect) {
+            path.destroy();
+            return Err(declined(&error));
+        }
+        let limits = ConnectionLimits { frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN };
+        let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
+        let connection = Arc::new(connection);
+        if let Err(words) = shared.register(place, &connection) {
+            connection.end();
+            return Err(Declined::new(words));
+        }
+        Ok(Joined { connection: Some(connection), lane })
+    }
+
+    /// The path to `peer`, whose queue pairs are not connected yet.
+    fn into_path(mut self, peer: &Blob) -> Result<(Place, Arc<Lane>, Path), Declined> {
+        let shared = Arc::clone(&self.lane.shared);
+        let config = &shared.config;
+        let agreement = self.queue_pair.endpoint().agree(&peer.endpoint);
         let agreement = agreement.map_err(|error| declined(&error))?;
-        if peer.grant == 0 {
-            return Err(Declined::new("the peer grants no message at all"));
-        }
-        let slot_len = config.slot_len.min(peer.slot_len);
-        if (slot_len as usize) < OFFER_LEN_MAX {
-            return Err(Declined::new(format!(
-                "slots of {slot_len} bytes are too short: an offer takes {OFFER_LEN_MAX}"
-            )));
-        }
-        let device = self.lane.shared.attachment.device();
-        let control = SlotPool::new(device, CONTROL_SLOTS, CONTROL_SLOT_LEN);
+        let reads_of_queue = self.read_queues.agree(&peer.read_ends);
+        let reads_of_queue = reads_of_queue.map_err(|error| declined(&error))?;
+        let control = SlotPool::new(shared.attachment.device(), CONTROL_SLOTS, CONTROL_SLOT_LEN);
         let control = control.map_err(|error| declined(&error))?;
         let rules = Rules {
             our_epoch: self.epoch,
@@ -296,23 +356,13 @@ impl Prepared {
         };
         let reading = Reading {
             puller: Puller::new(limits, chunk_len),
-            turns: ReadTurns::new(Arc::clone(&self.lane.shared.reads), chunk_len, limits.queues),
+            turns: ReadTurns::new(Arc::clone(&shared.reads), chunk_len, limits.queues),
             queues: self.read_queues,
         };
-        let tally = Arc::clone(&self.lane.shared.tally);
-        let credits = Account::new(self.holding, peer.grant, tally);
-        let limits = ConnectionLimits { frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN };
-        let cancellations = Arc::clone(&self.lane.shared.cancellations);
-        let mut path = Path::new(self.queue_pair, rules, credits, control, reading, cancellations);
-        path.allocate_first_window().map_err(|error| declined(&error))?;
-        let shared = Arc::clone(&self.lane.shared);
-        let connection = Connection::new(self.place.tag, Arc::clone(&shared), path, limits);
-        let connection = Arc::new(connection);
-        if let Err(words) = shared.register(self.place, &connection) {
-            connection.end();
-            return Err(Declined::new(words));
-        }
-        Ok(Joined { connection: Some(connection), lane: self.lane })
+        let credits = Account::new(self.holding, peer.grant, Arc::clone(&shared.tally));
+        let cancellations = Arc::clone(&shared.cancellations);
+        let path = Path::new(self.queue_pair, rules, credits, control, reading, cancellations);
+        Ok((self.place, self.lane, path))
     }
 }
 
@@ -386,7 +436,7 @@ impl Upgrade for RdmaUpgrade {
 
     fn offer(&self, addresses: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
         let peer_gid = PeerGid::of(addresses, self.config.port_choice);
-        Ok(Box::new(Offering { prepared: self.prepare(addresses)?, peer_gid }))
+        Ok(Box::new(Offering { prepared: self.prepare(addresses, None)?, peer_gid }))
     }
 
     fn accept(
@@ -397,7 +447,7 @@ impl Upgrade for RdmaUpgrade {
         let peer = Blob::decode(offer)?;
         // Before anything is made for it: no device is opened for a forged address.
         PeerGid::of(addresses, self.config.port_choice).check(&peer.endpoint)?;
-        let prepared = self.prepare(addresses)?;
+        let prepared = self.prepare(addresses, Some(&peer))?;
         let answer = prepared.blob().encode();
         Ok((answer, Box::new(prepared.join(&peer)?)))
     }

@@ -21,7 +21,7 @@ impl Rig {
     fn declined(&self) -> Option<String> {
         let local = Some((MOCK_ADDRESS, 7000).into());
         let addresses = Addresses { local, ..Addresses::default() };
-        self.upgrade.prepare(&addresses).err().map(|declined| declined.reason)
+        self.upgrade.prepare(&addresses, None).err().map(|declined| declined.reason)
     }
 }
 

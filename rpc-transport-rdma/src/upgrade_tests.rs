@@ -5,6 +5,8 @@
 mod backlogs;
 #[path = "bootstrap_tests.rs"]
 mod beside_a_bootstrap;
+#[path = "budget_tests.rs"]
+mod budgets;
 #[path = "cancel_tests.rs"]
 mod cancelling;
 #[path = "lane_post_tests.rs"]
@@ -29,7 +31,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::*;
 use crate::credits::RESERVE;
 use crate::lane::{Kick, LaneShared};
-use crate::message::{Grant, MessageHeader, MessageKind, Offer, OfferedSegment, Released};
+use crate::message::{
+    Grant, MessageHeader, MessageKind, OFFER_LEN_MAX, Offer, OfferedSegment, Released,
+};
 use crate::offered::Offered;
 use crate::offered_memory::OfferedMemory;
 use crate::path::{Outgoing, Path};
@@ -123,8 +127,7 @@ impl Rig {
     }
 
     pub(super) fn prepare(&self) -> Prepared {
-        let local = Some((MOCK_ADDRESS, 7000).into());
-        self.upgrade.prepare(&Addresses { local, ..Addresses::default() }).unwrap()
+        self.upgrade.prepare(&Self::addresses(), None).unwrap()
     }
 
     fn connect(&self) -> End {

@@ -4,6 +4,7 @@
 //! a connection is negotiated. It keeps both alive, so that a queue pair never outlives them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::completion_queue::SharedCompletionQueue;
 use super::{CompletionQueue, Device, RawSharedReceiveQueue, VerbsError};
@@ -44,6 +45,20 @@ impl Attachment {
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.inner.device
+    }
+
+    /// Blocks the thread until the entries of queue pairs that are gone are free in the completion
+    /// queue again, for `limit` at most. Their destruction has woken the task that polls; a new
+    /// queue pair that found no room may find some after this.
+    pub fn wait_for_entries(&self, limit: Duration) {
+        self.inner.completion_queue.budget.wait_until_freed(limit);
+    }
+
+    /// Entries of the completion queue that are claimed by the shared receive queue and by queue
+    /// pairs, or were and are not free yet.
+    #[must_use]
+    pub fn claimed_entries(&self) -> u32 {
+        self.inner.completion_queue.budget.claimed()
     }
 
     pub(super) fn completion_queue(&self) -> &SharedCompletionQueue {

@@ -81,7 +81,9 @@ impl CompletionQueue {
         self.shared.raw.arm()
     }
 
-    /// Polls for an event since the queue was armed. Takes all events that are there.
+    /// Polls for an event since the queue was armed. Takes all events that are there. Also ready
+    /// when a queue that completed here is gone, because only a poll of the completion queue frees
+    /// the entries that it had claimed.
     ///
     /// # Errors
     ///
@@ -91,7 +93,11 @@ impl CompletionQueue {
     ///
     /// If the tokio runtime was built without I/O.
     pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<(), VerbsError>> {
-        self.shared.raw.poll_event(context)
+        let event = self.shared.raw.poll_event(context);
+        match self.shared.budget.poll_retired(context) {
+            Poll::Ready(()) if event.is_pending() => Poll::Ready(Ok(())),
+            _ => event,
+        }
     }
 
     /// Waits for an event since the queue was armed. The first wait ties the queue to the tokio

@@ -35,6 +35,7 @@ struct MockState {
     send_calls: usize,
     refuse_sends: Option<PartialPost>,
     errors_set: usize,
+    connects: usize,
     queue_pairs: u32,
     windows: u32,
     windows_max: u32,
@@ -182,6 +183,12 @@ impl MockDevice {
         let state = self.state();
         let open = state.openings.iter().filter(|opening| opening.strong_count() > 0);
         (state.openings.len(), open.count())
+    }
+
+    /// How many queue pairs were made, and how many connected.
+    pub(crate) fn queue_pairs(&self) -> (u32, usize) {
+        let state = self.state();
+        (state.queue_pairs, state.connects)
     }
 
     pub(crate) fn errors_set(&self) -> usize {
@@ -498,6 +505,7 @@ unsafe impl RawQueuePair for MockQueuePair {
     }
 
     fn connect(&mut self, _path: &PathAttributes) -> Result<(), VerbsError> {
+        self.device.state().connects += 1;
         Ok(())
     }
 

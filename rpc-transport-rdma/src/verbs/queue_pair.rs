@@ -80,7 +80,7 @@ impl QueuePair {
             inline_max: config.inline_max,
         };
         let raw = attachment.device().raw().create_queue_pair(&request).inspect_err(|_| {
-            attachment.completion_queue().budget.retire(completions);
+            attachment.completion_queue().budget.release(completions);
         })?;
         Ok(Self {
             local: config.local_endpoint(raw.number(), port),
@@ -394,7 +394,13 @@ impl Drop for QueuePair {
             // V5: the device has forgotten the queue pair, so dropping `in_flight` is safe now.
             // Completions that still lie in the queue name this queue's serial and find nobody.
             Ok(()) => {
-                self.attachment.completion_queue().budget.retire(self.config.send_depth + 1);
+                let budget = &self.attachment.completion_queue().budget;
+                let completions = self.config.send_depth + 1;
+                match self.state {
+                    // Nothing was posted and no message could come, so nothing has completed.
+                    State::Initial => budget.release(completions),
+                    _ => budget.retire(completions),
+                }
             }
             Err(error) => {
                 let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));

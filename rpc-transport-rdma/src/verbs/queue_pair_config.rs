@@ -46,7 +46,7 @@ impl QueuePairConfig {
     }
 
     /// This end as the peer needs to know it, with a random first packet number.
-    pub(super) fn local_endpoint(&self, queue_pair_number: u32, port: &Port) -> Endpoint {
+    pub(crate) fn local_endpoint(&self, queue_pair_number: u32, port: &Port) -> Endpoint {
         let device = port.device.attributes();
         // A new hasher is seeded at random; that is enough for a number which only has to differ
         // from the last connection's, so that its late packets are not taken for ours.

@@ -346,8 +346,13 @@ fn a_queue_pair_whose_completions_do_not_fit_is_refused_until_others_are_gone() 
     let error = QueuePair::new(&fixture.attachment, &fixture.port, &config).unwrap_err();
     assert!(matches!(error, VerbsError::CompletionQueueFull { asked: 61, free: 57, .. }));
     let config = QueuePairConfig { send_depth: 56, ..config };
-    drop(QueuePair::new(&fixture.attachment, &fixture.port, &config).unwrap());
-    assert!(QueuePair::new(&fixture.attachment, &fixture.port, &config).is_err());
+    let new = || QueuePair::new(&fixture.attachment, &fixture.port, &config);
+    // Nothing can have completed of one that was never connected.
+    drop(new().unwrap());
+    let mut connected = new().unwrap();
+    connected.connect(&fixture.queue_pair.endpoint(), &ConnectOptions::default()).unwrap();
+    drop(connected);
+    assert!(new().is_err());
     assert_eq!(fixture.completions.poll(&mut Vec::new()).unwrap(), 0);
     QueuePair::new(&fixture.attachment, &fixture.port, &config).unwrap();
 }

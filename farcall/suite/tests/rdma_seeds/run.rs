@@ -115,6 +115,7 @@ impl OnLoopback {
         self.0.lanes().iter().all(|lane| {
             lane.connection_count == 0
                 && lane.promised_slots == 0
+                && lane.claimed_entries == lane.receive_slots
                 && lane.send_slots_in_use == 0
                 && lane.source_bytes_in_use == 0
                 && lane.sink_bytes_in_use == 0

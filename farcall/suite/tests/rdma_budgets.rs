@@ -1,0 +1,100 @@
+//! What connections take of a lane is back when they have ended, whatever became of them: entries
+//! of the completion queue, receive slots, places, send slots and memory for large frames. A share
+//! that is not given back costs a process its RDMA after some time, without any attacker.
+
+// Clippy's exemption for tests does not reach their helpers.
+#![allow(clippy::unwrap_used)]
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use farcall::sim::SimNetwork;
+use farcall::{Channel, Config, LaneInfo, Server};
+use farcall_suite::proto::EchoRequest;
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+use farcall_suite::{Probe, payload};
+
+/// The bound on a test.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Connections to servers without RDMA: seven times what used a lane up.
+const FALLBACKS: usize = 2_000;
+
+async fn serve(scheme: &str, config: &Config) -> String {
+    let endpoint = farcall::bind_with(&format!("{scheme}://127.0.0.1:0"), config).await.unwrap();
+    let address = endpoint.address().to_string();
+    let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
+    let server = endpoint.configure(builder).build();
+    tokio::spawn(async move { server.serve(endpoint).await });
+    address.replacen(scheme, "auto", 1)
+}
+
+async fn echo(channel: &Channel, len: usize) {
+    let sent = payload(1, len);
+    let request = EchoRequest { payload: sent.clone(), ..Default::default() };
+    let reply = ProbeStub::new(channel.clone()).echo(request).await.unwrap().into_inner();
+    assert!(reply.payload == sent, "{len} bytes came back differently");
+}
+
+/// What a lane of these rules has claimed or lent when it has no connection.
+fn is_initial(lane: &LaneInfo) -> bool {
+    lane.connection_count == 0
+        && lane.claimed_entries == lane.receive_slots
+        && lane.promised_slots == 0
+        && lane.send_slots_in_use == 0
+        && lane.source_bytes_in_use == 0
+        && lane.sink_bytes_in_use == 0
+        && lane.leases.held == 0
+}
+
+async fn until_initial(config: &Config) {
+    let initial = async {
+        while !config.rdma_lanes().iter().all(is_initial) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(20), initial).await;
+    ended.unwrap_or_else(|_| panic!("something is not given back: {:?}", config.rdma_lanes()));
+}
+
+async fn bounded(test: impl Future<Output = ()>) {
+    tokio::time::timeout(LIMIT, test).await.expect("the test ends in time");
+}
+
+fn network() -> SimNetwork {
+    let network = SimNetwork::new(1);
+    network.panic_on_violation();
+    network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
+    network
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_falls_back_two_thousand_times_is_still_on_rdma() {
+    bounded(async {
+        let network = network();
+        let (client, server) =
+            [(); 2].map(|()| Config::default().with_simulated_rdma(&network)).into();
+        let without = serve("tcp", &Config::default()).await;
+        let with = serve("auto", &server).await;
+        for count in 0..FALLBACKS {
+            let channel = farcall::connect_with(&without, &client).await.unwrap();
+            let info = channel.info().unwrap();
+            assert_eq!(info.transport, "tcp");
+            let reason = info.fallback.unwrap();
+            assert!(
+                reason.contains("the server has it not"),
+                "after {count} connections: {reason}"
+            );
+        }
+        let channel = farcall::connect_with(&with, &client).await.unwrap();
+        let info = channel.info().unwrap();
+        assert_eq!(info.transport, "rdma", "{:?}", info.fallback);
+        for len in [1000, 100_000, 3 << 20] {
+            echo(&channel, len).await;
+        }
+        drop(channel);
+        until_initial(&client).await;
+        until_initial(&server).await;
+    })
+    .await;
+}
