@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rpc_core::wire::hello::{self, Hello, Offer, PREFIX_LEN, Verdict};
 use rpc_core::wire::outcome::Outcome;
-use rpc_core::wire::{FrameHeader, FrameKind, metadata as metadata_block};
+use rpc_core::wire::{FrameHeader, FrameKind, PeerText, metadata as metadata_block};
 use rpc_core::{Code, Limits, Status};
 use tonic::metadata::{BinaryMetadataValue, MetadataMap};
 
@@ -112,14 +112,33 @@ pub(crate) fn outcome_seeds() -> Vec<Vec<u8>> {
 /// What opens a connection.
 pub(crate) fn hello(bytes: &[u8]) {
     let Some((prefix, body)) = bytes.split_first_chunk::<PREFIX_LEN>() else { return };
-    if let Ok(len) = hello::decode_prefix(prefix) {
-        assert!(len <= hello::BODY_LEN_MAX as usize);
+    for shape in [hello::CLIENT_HELLO, hello::SERVER_HELLO, hello::VERDICT] {
+        if let Ok(len) = hello::decode_prefix(&shape, prefix) {
+            assert!(len <= shape.body_len_max as usize);
+        }
     }
-    let _ = hello::decode_body::<Verdict>("Verdict", body);
-    let Ok(hello) = hello::decode_body::<Hello>("Hello", body) else { return };
-    let Ok(bytes) = hello::encode(&hello) else { return };
-    let again = hello::decode_body::<Hello>("Hello", &bytes[PREFIX_LEN..]);
-    assert_eq!(again, Ok(hello));
+    if let Ok(verdict) = hello::decode_body::<Verdict>(&hello::VERDICT, body) {
+        check_text(verdict.failure());
+    }
+    for shape in [hello::CLIENT_HELLO, hello::SERVER_HELLO] {
+        let Ok(hello) = hello::decode_body::<Hello>(&shape, body) else { continue };
+        assert!(hello.offers.len() <= hello::OFFERS_MAX);
+        assert!(hello.declined.len() <= hello::OFFERS_MAX);
+        for declined in &hello.declined {
+            check_text([declined.name(), declined.reason()]);
+        }
+        let Ok(bytes) = hello::encode(&hello) else { continue };
+        let again = hello::decode_body::<Hello>(&shape, &bytes[PREFIX_LEN..]);
+        assert_eq!(again, Ok(hello));
+    }
+}
+
+/// What people read of a peer is one bounded line.
+fn check_text(texts: impl IntoIterator<Item = PeerText>) {
+    for text in texts {
+        assert!(text.as_str().len() <= PeerText::LEN_MAX, "{text}");
+        assert!(!text.as_str().contains(char::is_control), "{text}");
+    }
 }
 
 pub(crate) fn hello_seeds() -> Vec<Vec<u8>> {
@@ -130,7 +149,7 @@ pub(crate) fn hello_seeds() -> Vec<Vec<u8>> {
     client.offers.push(offer.clone());
     let mut accepting = server.clone();
     accepting.accepted = Some(offer);
-    let verdict = Verdict { failure: "no path".into() };
+    let verdict = Verdict::failed("no path");
     let encoded = [
         hello::encode(&server),
         hello::encode(&client),

@@ -301,6 +301,11 @@ impl Connection {
         TransportError::Closed { reason }
     }
 
+    /// Whether a probe of the peer has come over the path, and the path has not ended since.
+    pub(crate) fn is_probed(&self) -> bool {
+        matches!(&*self.state(), State::Alive(path) if path.is_probed)
+    }
+
     /// Delivers what came before the path was open. For the lane's task.
     pub(crate) fn open(self: &Arc<Self>) {
         let early = self.with_path(|path| Ok(path.open()?));

@@ -119,6 +119,8 @@ pub(crate) struct Path {
     pub(crate) read_queues: ReadQueues,
     pub(crate) phase: Phase,
     pub(crate) is_proven: bool,
+    /// Whether a probe of the peer has come.
+    pub(crate) is_probed: bool,
     /// Set while the lane handles a batch, at whose end everything is posted at once.
     pub(crate) is_corked: bool,
     /// Frames that came since it was set.
@@ -169,6 +171,7 @@ impl Path {
             read_queues,
             phase: Phase::Proving(Vec::new()),
             is_proven: false,
+            is_probed: false,
             is_corked: false,
             corked_frames: 0,
             is_held: false,
@@ -368,7 +371,10 @@ impl Path {
                 self.puller.stop(transfer, Withheld::GivenUp);
                 self.settle_stopped();
             }
-            MessageKind::Probe => self.control.push_back(MessageKind::ProbeAnswer),
+            MessageKind::Probe => {
+                self.is_probed = true;
+                self.control.push_back(MessageKind::ProbeAnswer);
+            }
             MessageKind::ProbeAnswer => self.is_proven = true,
             MessageKind::Recall { keep } => {
                 let returned = self.credits.handle_recall(keep);

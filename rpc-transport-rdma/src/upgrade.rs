@@ -419,6 +419,10 @@ impl Candidate for Joined {
         })
     }
 
+    fn is_probed(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.is_probed())
+    }
+
     fn into_link(mut self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Link> {
         match self.connection.take() {
             Some(connection) => {

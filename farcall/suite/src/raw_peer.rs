@@ -103,9 +103,10 @@ impl RawPeer {
     pub async fn read_hello(&mut self) -> io::Result<Hello> {
         let mut prefix = [0; PREFIX_LEN];
         self.stream.read_exact(&mut prefix).await?;
-        let mut body = vec![0; hello::decode_prefix(&prefix).map_err(io::Error::other)?];
+        let mut body =
+            vec![0; hello::decode_prefix(&hello::SERVER_HELLO, &prefix).map_err(io::Error::other)?];
         self.stream.read_exact(&mut body).await?;
-        hello::decode_body("Hello", &body).map_err(io::Error::other)
+        hello::decode_body(&hello::SERVER_HELLO, &body).map_err(io::Error::other)
     }
 
     /// Reads a frame that travels whole.

@@ -8,7 +8,8 @@ use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade,
 use crate::calls::progress::PROGRESS_TIMEOUT;
 use crate::client::{ClientSetup, Connection};
 use crate::transport::Addresses;
-use crate::wire::hello::{Hello, Offer, Verdict};
+use crate::wire::PeerText;
+use crate::wire::hello::{self, Hello, Offer, Verdict};
 use crate::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 
 /// How a client connects.
@@ -154,17 +155,22 @@ async fn negotiate(
     // A required upgrade that this host cannot offer needs no question to the peer.
     check_required(required, &offers, address)?;
     handshake::write(&mut *bootstrap, &hello).await.map_err(failed)?;
-    let mut answer: Hello = handshake::read(&mut *bootstrap, "Hello").await.map_err(failed)?;
+    let mut answer: Hello =
+        handshake::read(&mut *bootstrap, &hello::SERVER_HELLO).await.map_err(failed)?;
     for declined in std::mem::take(&mut answer.declined) {
-        offers.pending.retain(|(name, _)| *name != declined.name);
-        offers.fail(&declined.name, declined.reason);
+        offers.pending.retain(|(name, _)| !declined.is_about(name));
+        offers.fail(declined.name().as_str(), declined.reason());
     }
     let candidate = match answer.accepted.take() {
         Some(accepted) => {
             let proven = prove(&mut offers, &accepted).await;
-            let failure = proven.as_ref().err().map(ToString::to_string).unwrap_or_default();
-            handshake::write(&mut *bootstrap, &Verdict { failure }).await.map_err(failed)?;
-            proven.map_err(|declined| offers.fail(&accepted.name, declined)).ok()
+            let verdict = match &proven {
+                Ok(_) => Verdict::good(),
+                Err(declined) => Verdict::failed(&declined.reason),
+            };
+            handshake::write(&mut *bootstrap, &verdict).await.map_err(failed)?;
+            let name = PeerText::new(&accepted.name);
+            proven.map_err(|declined| offers.fail(name.as_str(), declined)).ok()
         }
         None => None,
     };
@@ -242,5 +248,9 @@ fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
         }
         HandshakeError::Io(source) => ConnectError::Handshake { address, source },
         HandshakeError::Protocol(source) => ConnectError::Protocol { address, source },
+        // Errors of the server's side.
+        HandshakeError::Unproven { .. } | HandshakeError::NoVerdict { .. } => {
+            ConnectError::Handshake { address, source: std::io::Error::other(error) }
+        }
     }
 }

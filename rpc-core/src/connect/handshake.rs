@@ -7,7 +7,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::wire::ProtocolError;
-use crate::wire::hello::{self, PREFIX_LEN};
+use crate::wire::hello::{self, PREFIX_LEN, Shape};
 
 /// What can go wrong with the messages of a handshake.
 #[derive(Debug, Error)]
@@ -22,21 +22,56 @@ pub enum HandshakeError {
     /// The peer sent something that is not the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
+    /// The client says that it uses a better path, and nothing of it has come over that.
+    #[error("{upgrade}: the client says that the path is good, and has never sent a probe over it")]
+    Unproven {
+        /// The upgrade's name.
+        upgrade: &'static str,
+    },
+    /// The client does not say whether the better path is good.
+    #[error("{upgrade}: the client did not say within {timeout_ms} ms whether the path is good")]
+    NoVerdict {
+        /// The upgrade's name.
+        upgrade: &'static str,
+        /// The bound, in milliseconds.
+        timeout_ms: u128,
+    },
 }
 
-/// Reads one message; `what` names it in errors.
+/// The first memory for a body. It grows with what has arrived, so that a peer which announces a
+/// long message and sends none of it holds no more than this.
+const BODY_STEP: usize = 4 << 10;
+
+/// Reads one message of that shape.
 pub(super) async fn read<M: Message + Default>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
-    what: &'static str,
+    shape: &Shape,
 ) -> Result<M, HandshakeError> {
     let mut prefix = [0; PREFIX_LEN];
     if stream.read(&mut prefix[..1]).await? == 0 {
         return Err(HandshakeError::Silent);
     }
     stream.read_exact(&mut prefix[1..]).await?;
-    let mut body = vec![0; hello::decode_prefix(&prefix)?];
-    stream.read_exact(&mut body).await?;
-    Ok(hello::decode_body(what, &body)?)
+    let body = read_body(stream, hello::decode_prefix(shape, &prefix)?).await?;
+    Ok(hello::decode_body(shape, &body)?)
+}
+
+/// Reads a body into memory that grows with what has arrived.
+async fn read_body(
+    stream: &mut (impl AsyncRead + Unpin + ?Sized),
+    len: usize,
+) -> io::Result<Vec<u8>> {
+    let mut stream = stream.take(len as u64);
+    let mut body = Vec::new();
+    while body.len() < len {
+        if body.len() == body.capacity() {
+            body.reserve_exact(body.len().max(BODY_STEP).min(len - body.len()));
+        }
+        if stream.read_buf(&mut body).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(body)
 }
 
 /// Writes one message.
@@ -46,4 +81,54 @@ pub(super) async fn write(
 ) -> Result<(), HandshakeError> {
     stream.write_all(&hello::encode(message)?).await?;
     Ok(stream.flush().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use futures::FutureExt;
+    use proptest::prelude::*;
+    use tokio::io::ReadBuf;
+
+    use super::*;
+
+    /// Gives pieces of these lengths, and checks how much room there is for each.
+    struct Pieces {
+        lens: Vec<usize>,
+        arrived: usize,
+    }
+
+    impl AsyncRead for Pieces {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            let room = buf.remaining();
+            assert!(room <= self.arrived.max(BODY_STEP), "{room} at {}", self.arrived);
+            let len = self.lens.pop().unwrap_or(0).min(room);
+            self.arrived += len;
+            buf.put_slice(&vec![7; len]);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn memory_grows_with_what_has_arrived(
+            len in 0..200_000usize,
+            lens in prop::collection::vec(1..70_000usize, 0..40),
+        ) {
+            let total: usize = lens.iter().sum();
+            let mut stream = Pieces { lens, arrived: 0 };
+            let read = read_body(&mut stream, len).now_or_never().expect("nothing is waited for");
+            prop_assert!(stream.arrived <= len, "nothing is read beyond");
+            match read {
+                Ok(body) => prop_assert_eq!(body.len(), len),
+                Err(_) => prop_assert!(total < len || stream.lens.is_empty()),
+            }
+        }
+    }
 }

@@ -1,12 +1,20 @@
 //! The server's side of the handshake.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::handshake::{self, HandshakeError};
 use super::{Bootstrap, Candidate, Link, Upgrade, upgrade};
 use crate::Limits;
 use crate::transport::Addresses;
-use crate::wire::hello::{Declined as DeclinedOffer, Hello, Offer, Verdict};
+use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, Verdict};
+
+/// How long a client may take to say whether the accepted path is good. Its own bound on a proof is
+/// 3 s; the rest is for its device and for the way. Until then the path holds what a connection
+/// does, and a client that says nothing would keep it from others for the whole handshake.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a server says and accepts in a handshake.
 #[derive(Debug)]
@@ -41,7 +49,8 @@ impl std::fmt::Debug for Accepted {
 ///
 /// # Errors
 ///
-/// What the client sent that is not the protocol, or how the stream failed.
+/// What the client sent that is not the protocol, or how the stream failed; also when the client
+/// says of a path that it is good, and nothing has come over it.
 ///
 /// # Cancel safety
 ///
@@ -50,22 +59,27 @@ pub async fn accept(
     mut bootstrap: Box<dyn Bootstrap>,
     server: &ServerHandshake,
 ) -> Result<Accepted, HandshakeError> {
-    let hello: Hello = handshake::read(&mut *bootstrap, "Hello").await?;
+    let hello: Hello = handshake::read(&mut *bootstrap, &hello::CLIENT_HELLO).await?;
     let mut answer = Hello::new(&server.limits);
     answer.methods.clone_from(&server.methods);
     let addresses = bootstrap.addresses();
     let candidate = choose(&hello, server, &addresses, &mut answer).await;
     handshake::write(&mut *bootstrap, &answer).await?;
     let mut failures: Vec<String> =
-        answer.declined.iter().map(|d| format!("{}: {}", d.name, d.reason)).collect();
+        answer.declined.iter().map(|d| format!("{}: {}", d.name(), d.reason())).collect();
     let candidate = match candidate {
         Some((name, candidate)) => {
-            let verdict: Verdict = handshake::read(&mut *bootstrap, "Verdict").await?;
-            if verdict.failure.is_empty() {
-                Some(candidate)
-            } else {
-                failures.push(format!("{name}: the client says: {}", verdict.failure));
-                None
+            // On every way out but the good one the candidate is dropped, and its place is free.
+            let verdict = read_verdict(&mut *bootstrap, name).await?;
+            match verdict.failure() {
+                None if !candidate.is_probed() => {
+                    return Err(HandshakeError::Unproven { upgrade: name });
+                }
+                None => Some(candidate),
+                Some(failure) => {
+                    failures.push(format!("{name}: the client says: {failure}"));
+                    None
+                }
             }
         }
         None => None,
@@ -81,17 +95,29 @@ pub async fn accept(
     Ok(Accepted { link, hello, fallback, is_upgraded })
 }
 
-/// Accepts the first offer that can be had, and notes in `answer` why those before it cannot.
+async fn read_verdict(
+    bootstrap: &mut dyn Bootstrap,
+    upgrade: &'static str,
+) -> Result<Verdict, HandshakeError> {
+    let verdict = timeout(VERDICT_TIMEOUT, handshake::read(bootstrap, &hello::VERDICT)).await;
+    let timeout_ms = VERDICT_TIMEOUT.as_millis();
+    verdict.unwrap_or(Err(HandshakeError::NoVerdict { upgrade, timeout_ms }))
+}
+
+/// Accepts the first offer that can be had, and says in `answer` why those before it cannot. Of
+/// each name one offer is looked at: preparing one takes what a device has few of.
 async fn choose(
     hello: &Hello,
     server: &ServerHandshake,
     addresses: &Addresses,
     answer: &mut Hello,
 ) -> Option<(&'static str, Box<dyn Candidate>)> {
-    for offer in &hello.offers {
+    for (index, offer) in hello.offers.iter().enumerate() {
         let known = server.upgrades.iter().find(|upgrade| upgrade.name() == offer.name);
+        let is_repeated = hello.offers[..index].iter().any(|before| before.name == offer.name);
         let reason = match known {
             None => "the server has it not switched on".to_owned(),
+            Some(_) if is_repeated => "it was offered before".to_owned(),
             Some(upgrade) => {
                 let (this, addresses) = (Arc::clone(upgrade), addresses.clone());
                 let blob = offer.blob.clone();
@@ -105,7 +131,11 @@ async fn choose(
                 }
             }
         };
-        answer.declined.push(DeclinedOffer { name: offer.name.clone(), reason });
+        answer.declined.push(DeclinedOffer::new(&offer.name, &reason));
     }
     None
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

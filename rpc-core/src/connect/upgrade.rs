@@ -56,6 +56,12 @@ pub trait Candidate: Send {
     /// Cancelled, the path counts as not proven.
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>>;
 
+    /// Whether the peer has shown that the path works, on the server's end: its probe has come over
+    /// it. The client says that the path is good after its probe was answered, so that an honest
+    /// client's has come by then. Without this, a client could have the server keep a path that
+    /// nothing ever came over.
+    fn is_probed(&self) -> bool;
+
     /// The link over the path. It keeps the bootstrap: when that ends, so does the link.
     fn into_link(self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Link>;
 }

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use super::PeerText;
+
 /// A violation of the wire format or of the call protocol by the peer.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -61,7 +63,15 @@ pub enum ProtocolError {
         /// The part.
         what: &'static str,
         /// The decoder's words.
-        detail: String,
+        detail: PeerText,
+    },
+    /// A list has more entries than its limit.
+    #[error("the peer sent more than {max} {what}")]
+    TooMany {
+        /// The entries.
+        what: &'static str,
+        /// The limit.
+        max: u64,
     },
     /// A frame of a kind that the peer's role may not send.
     #[error("a {role} may not send a {kind:?} frame")]

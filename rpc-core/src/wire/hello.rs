@@ -12,17 +12,71 @@
 //!
 //! The client sends its [`Hello`], the server answers with its own, and when that accepts an
 //! upgrade offer the client ends with a [`Verdict`].
+//!
+//! Each message has a [`Shape`]: how long it may be, and how often its fields may occur. Both are
+//! checked before anything of it is decoded, so that decoding allocates at most twice the length of
+//! the body and one element for each entry that the shape allows.
 
 use prost::Message;
 
-use super::ProtocolError;
+use super::repeats::{self, Repeat};
+use super::{PeerText, ProtocolError};
 use crate::Limits;
 
 /// The length of the prefix in bytes.
 pub const PREFIX_LEN: usize = 16;
 
-/// The longest body accepted: a method table of 10,000 paths of 100 bytes fits.
+/// The longest body of any message: a method table of 10,000 paths of 100 bytes fits.
 pub const BODY_LEN_MAX: u32 = 1 << 20;
+
+/// The most upgrades that a client may offer, and a server decline: there is one today, and a
+/// client of a later version may have a few more.
+pub const OFFERS_MAX: usize = 8;
+
+/// The longest name of an upgrade, in bytes. Offers with a longer one are declined unseen.
+pub const OFFER_NAME_LEN_MAX: usize = 64;
+
+/// The most methods that a server may have: as many as there are method ids.
+pub const METHODS_MAX: usize = 1 << 16;
+
+/// What a handshake message may be, for the side that reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// The message's name in errors.
+    pub what: &'static str,
+    /// The longest body in bytes.
+    pub body_len_max: u32,
+    repeats: &'static [Repeat],
+}
+
+/// A client's [`Hello`]. 64 KiB: eight offers of 8 KiB, of which RDMA's take 0.3 KiB.
+///
+/// A server reads it before it knows anything of the peer.
+pub const CLIENT_HELLO: Shape = Shape {
+    what: "a client's Hello",
+    body_len_max: 64 << 10,
+    repeats: &[
+        Repeat { tag: 4, what: "methods in a client's Hello", max: 0 },
+        Repeat { tag: 5, what: "offers in a client's Hello", max: OFFERS_MAX },
+        Repeat { tag: 6, what: "accepted offers in a client's Hello", max: 0 },
+        Repeat { tag: 7, what: "declined offers in a client's Hello", max: 0 },
+    ],
+};
+
+/// A server's [`Hello`], with its method table.
+pub const SERVER_HELLO: Shape = Shape {
+    what: "a server's Hello",
+    body_len_max: BODY_LEN_MAX,
+    repeats: &[
+        Repeat { tag: 4, what: "methods in a server's Hello", max: METHODS_MAX },
+        Repeat { tag: 5, what: "offers in a server's Hello", max: 0 },
+        Repeat { tag: 6, what: "accepted offers in a server's Hello", max: 1 },
+        Repeat { tag: 7, what: "declined offers in a server's Hello", max: OFFERS_MAX },
+    ],
+};
+
+/// A [`Verdict`]. 4 KiB: eight times the longest reason that is shown.
+pub const VERDICT: Shape = Shape { what: "a Verdict", body_len_max: 4 << 10, repeats: &[] };
 
 const MAGIC: [u8; 8] = *b"farcall\n";
 const VERSION_MIN: u16 = 1;
@@ -79,10 +133,37 @@ pub struct Offer {
 pub struct Declined {
     /// The upgrade's name.
     #[prost(string, tag = "1")]
-    pub name: String,
+    name: String,
     /// The reason, for people.
     #[prost(string, tag = "2")]
-    pub reason: String,
+    reason: String,
+}
+
+impl Declined {
+    /// Declines an offer of that name, which is cut where it is too long for one.
+    #[must_use]
+    pub fn new(name: &str, reason: &str) -> Self {
+        let (name, reason) = (cut(name, OFFER_NAME_LEN_MAX), cut(reason, PeerText::LEN_MAX));
+        Self { name: name.to_owned(), reason: reason.to_owned() }
+    }
+
+    /// Whether this is about the upgrade of that name.
+    #[must_use]
+    pub fn is_about(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    /// The upgrade's name as the peer has it.
+    #[must_use]
+    pub fn name(&self) -> PeerText {
+        PeerText::new(&self.name)
+    }
+
+    /// The reason as the peer has it.
+    #[must_use]
+    pub fn reason(&self) -> PeerText {
+        PeerText::new(&self.reason)
+    }
 }
 
 /// The client's word on the accepted upgrade, after it tried the new path.
@@ -90,7 +171,34 @@ pub struct Declined {
 pub struct Verdict {
     /// Why the path is not used; empty when it is.
     #[prost(string, tag = "1")]
-    pub failure: String,
+    failure: String,
+}
+
+impl Verdict {
+    /// The path works. A server believes it when it has seen so itself.
+    #[must_use]
+    pub fn good() -> Self {
+        Self::default()
+    }
+
+    /// The path is not used, for that reason.
+    #[must_use]
+    pub fn failed(reason: &str) -> Self {
+        let failure = if reason.is_empty() { "no reason given" } else { reason };
+        Self { failure: cut(failure, PeerText::LEN_MAX).to_owned() }
+    }
+
+    /// Why the path is not used, as the peer has it; `None` when it is.
+    #[must_use]
+    pub fn failure(&self) -> Option<PeerText> {
+        (!self.failure.is_empty()).then(|| PeerText::new(&self.failure))
+    }
+}
+
+/// The beginning of a text that fits so many bytes.
+fn cut(text: &str, len_max: usize) -> &str {
+    let end = (0..=len_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 impl Hello {
@@ -130,7 +238,8 @@ impl Hello {
 pub fn encode(body: &impl Message) -> Result<Vec<u8>, ProtocolError> {
     let len = body.encoded_len() as u64;
     let body_len = u32::try_from(len).ok().filter(|len| *len <= BODY_LEN_MAX);
-    let body_len = body_len.ok_or(too_long(len))?;
+    let (what, max) = ("handshake message", BODY_LEN_MAX.into());
+    let body_len = body_len.ok_or(ProtocolError::TooLong { what, len, max })?;
     let mut out = Vec::with_capacity(PREFIX_LEN + body.encoded_len());
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION_MIN.to_le_bytes());
@@ -141,12 +250,12 @@ pub fn encode(body: &impl Message) -> Result<Vec<u8>, ProtocolError> {
     Ok(out)
 }
 
-/// The length of the body that follows `prefix`.
+/// The length of the body that follows `prefix`, of a message of that shape.
 ///
 /// # Errors
 ///
 /// When the magic is not ours, no version is spoken by both, or the body is too long.
-pub fn decode_prefix(prefix: &[u8; PREFIX_LEN]) -> Result<usize, ProtocolError> {
+pub fn decode_prefix(shape: &Shape, prefix: &[u8; PREFIX_LEN]) -> Result<usize, ProtocolError> {
     let [m0, m1, m2, m3, m4, m5, m6, m7, a0, a1, b0, b1, l0, l1, l2, l3] = *prefix;
     let found = [m0, m1, m2, m3, m4, m5, m6, m7];
     if found != MAGIC {
@@ -159,23 +268,23 @@ pub fn decode_prefix(prefix: &[u8; PREFIX_LEN]) -> Result<usize, ProtocolError> 
         return Err(ProtocolError::Version { peer_min, peer_max, our_min, our_max });
     }
     let len = u32::from_le_bytes([l0, l1, l2, l3]);
-    if len > BODY_LEN_MAX { Err(too_long(len.into())) } else { Ok(len as usize) }
+    if len <= shape.body_len_max {
+        return Ok(len as usize);
+    }
+    let max = shape.body_len_max.into();
+    Err(ProtocolError::TooLong { what: shape.what, len: len.into(), max })
 }
 
-/// Reads a handshake message's body.
+/// Reads the body of a message of that shape.
 ///
 /// # Errors
 ///
-/// When it does not decode; `what` names it in the error.
-pub fn decode_body<M: Message + Default>(
-    what: &'static str,
-    body: &[u8],
-) -> Result<M, ProtocolError> {
-    M::decode(body).map_err(|error| ProtocolError::Undecodable { what, detail: error.to_string() })
-}
-
-fn too_long(len: u64) -> ProtocolError {
-    ProtocolError::TooLong { what: "handshake message", len, max: BODY_LEN_MAX.into() }
+/// When it does not decode, or has more entries than its shape allows.
+pub fn decode_body<M: Message + Default>(shape: &Shape, body: &[u8]) -> Result<M, ProtocolError> {
+    let what = shape.what;
+    repeats::check(what, shape.repeats, body)?;
+    M::decode(body)
+        .map_err(|error| ProtocolError::Undecodable { what, detail: error.to_string().into() })
 }
 
 #[cfg(test)]
@@ -192,11 +301,11 @@ mod tests {
     fn a_hello_survives() {
         let mut hello = Hello::new(&Limits::default());
         hello.methods.push("/a.B/C".into());
-        hello.offers.push(Offer { name: "rdma".into(), blob: vec![1, 2, 3].into() });
+        hello.accepted = Some(Offer { name: "rdma".into(), blob: vec![1, 2, 3].into() });
         let bytes = encode(&hello).unwrap();
-        let len = decode_prefix(&prefix(&bytes)).unwrap();
+        let len = decode_prefix(&SERVER_HELLO, &prefix(&bytes)).unwrap();
         assert_eq!(len, bytes.len() - PREFIX_LEN);
-        let back: Hello = decode_body("Hello", &bytes[PREFIX_LEN..]).unwrap();
+        let back: Hello = decode_body(&SERVER_HELLO, &bytes[PREFIX_LEN..]).unwrap();
         assert_eq!(back, hello);
         assert_eq!(back.limits(), Limits::default());
     }
@@ -206,21 +315,63 @@ mod tests {
         let good = encode(&Hello::default()).unwrap();
         let mut bytes = prefix(&good);
         bytes[0] = b'G';
-        assert!(matches!(decode_prefix(&bytes), Err(ProtocolError::Magic { .. })));
+        assert!(matches!(decode_prefix(&CLIENT_HELLO, &bytes), Err(ProtocolError::Magic { .. })));
         let mut bytes = prefix(&good);
         bytes[8..12].copy_from_slice(&[9, 0, 12, 0]);
         let expected = ProtocolError::Version { peer_min: 9, peer_max: 12, our_min: 1, our_max: 1 };
-        assert_eq!(decode_prefix(&bytes), Err(expected));
+        assert_eq!(decode_prefix(&CLIENT_HELLO, &bytes), Err(expected));
         let mut bytes = prefix(&good);
-        bytes[12..16].copy_from_slice(&(BODY_LEN_MAX + 1).to_le_bytes());
-        assert!(matches!(decode_prefix(&bytes), Err(ProtocolError::TooLong { .. })));
+        for shape in [CLIENT_HELLO, SERVER_HELLO, VERDICT] {
+            bytes[12..16].copy_from_slice(&shape.body_len_max.to_le_bytes());
+            assert!(decode_prefix(&shape, &bytes).is_ok());
+            bytes[12..16].copy_from_slice(&(shape.body_len_max + 1).to_le_bytes());
+            let refused = decode_prefix(&shape, &bytes);
+            assert!(matches!(refused, Err(ProtocolError::TooLong { .. })), "{refused:?}");
+        }
     }
 
     #[test]
     fn a_newer_peer_that_still_speaks_our_version_is_welcome() {
         let mut bytes = prefix(&encode(&Hello::default()).unwrap());
         bytes[10..12].copy_from_slice(&[9, 0]);
-        assert!(decode_prefix(&bytes).is_ok());
+        assert!(decode_prefix(&CLIENT_HELLO, &bytes).is_ok());
+    }
+
+    /// What a decoded Hello holds.
+    fn held_bytes(hello: &Hello) -> usize {
+        let offer = |offer: &Offer| offer.name.capacity() + offer.blob.len();
+        hello.methods.capacity() * size_of::<String>()
+            + hello.methods.iter().map(String::capacity).sum::<usize>()
+            + hello.offers.capacity() * size_of::<Offer>()
+            + hello.offers.iter().chain(&hello.accepted).map(offer).sum::<usize>()
+            + hello.declined.capacity() * size_of::<Declined>()
+            + hello.declined.iter().map(|d| d.name.capacity() + d.reason.capacity()).sum::<usize>()
+    }
+
+    #[test]
+    fn a_hello_with_too_many_entries_is_refused_unseen() {
+        let offer = Offer { name: "rdma".into(), blob: bytes::Bytes::new() };
+        for (count, is_taken) in [(OFFERS_MAX, true), (OFFERS_MAX + 1, false), (6_000, false)] {
+            let hello = Hello { offers: vec![offer.clone(); count], ..Hello::default() };
+            let body = hello.encode_to_vec();
+            assert_eq!(decode_body::<Hello>(&CLIENT_HELLO, &body).is_ok(), is_taken, "{count}");
+        }
+        let hello = Hello { methods: vec![String::new(); METHODS_MAX + 1], ..Hello::default() };
+        let refused = decode_body::<Hello>(&SERVER_HELLO, &hello.encode_to_vec());
+        let expected =
+            ProtocolError::TooMany { what: "methods in a server's Hello", max: METHODS_MAX as u64 };
+        assert_eq!(refused, Err(expected));
+    }
+
+    #[test]
+    fn the_words_of_a_peer_are_cut_and_escaped() {
+        let long = "\x1b[2J\n".repeat(100_000);
+        let declined = Declined { name: long.clone(), reason: long.clone() };
+        let verdict = Verdict { failure: long };
+        for text in [Some(declined.name()), Some(declined.reason()), verdict.failure()] {
+            let text = text.expect("there are words").to_string();
+            assert!(text.len() <= PeerText::LEN_MAX && !text.contains(char::is_control), "{text}");
+        }
     }
 
     proptest! {
@@ -229,9 +380,37 @@ mod tests {
             prefix: [u8; PREFIX_LEN],
             body in prop::collection::vec(any::<u8>(), 0..200),
         ) {
-            let _ = decode_prefix(&prefix);
-            let _ = decode_body::<Hello>("Hello", &body);
-            let _ = decode_body::<Verdict>("Verdict", &body);
+            for shape in [CLIENT_HELLO, SERVER_HELLO, VERDICT] {
+                let _ = decode_prefix(&shape, &prefix);
+                let _ = decode_body::<Hello>(&shape, &body);
+                let _ = decode_body::<Verdict>(&shape, &body);
+            }
+        }
+
+        /// Fields of two bytes each, as many as fit: the dearest there are.
+        #[test]
+        fn decoding_allocates_a_stated_multiple_of_the_bytes(
+            tags in prop::collection::vec(4..8u8, 1..4),
+            count in 1..30_000usize,
+            text in ".{0,40}",
+        ) {
+            let mut body = vec![];
+            for tag in tags.iter().cycle().take(count) {
+                body.extend_from_slice(&[tag << 3 | 2, 0]);
+            }
+            let offer = Offer { name: text.clone(), blob: text.clone().into() };
+            Hello { offers: vec![offer], methods: vec![text], ..Hello::default() }
+                .encode(&mut body)
+                .unwrap();
+            for (shape, entries_max) in
+                [(CLIENT_HELLO, OFFERS_MAX), (SERVER_HELLO, METHODS_MAX + OFFERS_MAX)]
+            {
+                let Ok(hello) = decode_body::<Hello>(&shape, &body) else { continue };
+                let entries_max = entries_max.min(body.len() + 8);
+                let bound = 2 * body.len() + 2 * entries_max * size_of::<Offer>();
+                let held = held_bytes(&hello);
+                prop_assert!(held <= bound, "{held} bytes, where {bound} are the most");
+            }
         }
     }
 }

@@ -16,6 +16,9 @@ pub mod header;
 pub mod hello;
 pub mod metadata;
 pub mod outcome;
+mod peer_text;
+mod repeats;
 
 pub use error::ProtocolError;
 pub use header::{FrameHeader, FrameKind, HEADER_LEN, MESSAGE_LEN_LEN};
+pub use peer_text::PeerText;

@@ -76,7 +76,7 @@ impl Outcome {
             return Ok(Self { metadata, result: Ok(trailers) });
         }
         let message = std::str::from_utf8(&message).map_err(|error| {
-            ProtocolError::Undecodable { what: "status message", detail: error.to_string() }
+            ProtocolError::Undecodable { what: "status message", detail: error.to_string().into() }
         })?;
         let status = Status::with_details_and_metadata(code, message, block, trailers);
         Ok(Self { metadata, result: Err(status) })

@@ -196,7 +196,7 @@ impl HostilePeer {
         (self.epoch, self.granted) = (theirs.epoch, theirs.grant);
         self.say(PROBE, 0, 0, &[]).await;
         self.hear(PROBE_ANSWER).await;
-        let verdict = hello::encode(&Verdict::default()).map_err(io::Error::other)?;
+        let verdict = hello::encode(&Verdict::good()).map_err(io::Error::other)?;
         self.bootstrap.send(&verdict).await?;
         Ok(())
     }

@@ -123,9 +123,11 @@ async fn alter_hello(
 ) -> io::Result<()> {
     let mut prefix = [0; PREFIX_LEN];
     from.read_exact(&mut prefix).await?;
-    let mut body = vec![0; hello::decode_prefix(&prefix).map_err(io::Error::other)?];
+    let mut body =
+        vec![0; hello::decode_prefix(&hello::SERVER_HELLO, &prefix).map_err(io::Error::other)?];
     from.read_exact(&mut body).await?;
-    let mut hello: Hello = hello::decode_body("Hello", &body).map_err(io::Error::other)?;
+    let mut hello: Hello =
+        hello::decode_body(&hello::SERVER_HELLO, &body).map_err(io::Error::other)?;
     let accepted = hello.accepted.as_mut().ok_or_else(|| io::Error::other("declined"))?;
     let mut blob = Blob::decode(accepted.blob.clone()).map_err(io::Error::other)?;
     alter(&mut blob);
