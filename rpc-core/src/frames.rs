@@ -16,7 +16,7 @@ pub(crate) struct Parts<'a> {
 
 impl Parts<'_> {
     /// The length of the whole frame.
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         HEADER_LEN + self.block.len() + self.message_len()
     }
 

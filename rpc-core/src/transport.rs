@@ -23,6 +23,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::calls::progress::{Flows, Stalled};
+use crate::memory::MemoryShare;
 use crate::wire::{HEADER_LEN, ProtocolError};
 use crate::{BufferSource, Deadline};
 
@@ -103,6 +104,12 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// longer frame is sent while no other is under way. Without large frames there is nothing to
     /// heed.
     fn limit_large(&self, _bytes_max: u64) {}
+
+    /// Tells, before the transport is started, where to count the memory of frames that the
+    /// network has not taken. What a session sends has been admitted, or exists all the same: it
+    /// is counted without asking. By default nothing is counted, for transports whose memory has
+    /// a bound of its own.
+    fn charge_memory(&self, _share: &MemoryShare) {}
 
     /// Gives up the large frames of a call, either way: nobody wants them any more. What is being
     /// received stops where it can, what was offered is taken back, and the memory is free once

@@ -2,24 +2,23 @@
 
 use bytes::Bytes;
 use rpc_core::pool::PoolBuffer;
-use tokio::sync::OwnedSemaphorePermit;
 
-use crate::outgoing::LargeFrame;
+use crate::outgoing::{LargeFrame, LargeShare};
 use crate::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
 
-/// Memory for a frame, with room for a record's header before it, and the share of the budget for
+/// Memory for a frame, with room for a record's header before it, and the share of the budgets for
 /// large frames if it is one.
 #[derive(Debug)]
 pub(crate) struct FrameBuffer {
     memory: PoolBuffer,
-    permit: Option<OwnedSemaphorePermit>,
+    share: Option<LargeShare>,
 }
 
-/// The end of a frame that is written from where it lies, and its share of the budget.
+/// The end of a frame that is written from where it lies, and its share of the budgets.
 #[derive(Debug)]
 pub(crate) struct Tail {
     pub(crate) bytes: Bytes,
-    pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) share: LargeShare,
 }
 
 /// A frame that is complete.
@@ -37,8 +36,8 @@ impl FrameBuffer {
         len + RECORD_HEADER_LEN
     }
 
-    pub(crate) fn new(memory: PoolBuffer, permit: Option<OwnedSemaphorePermit>) -> Self {
-        Self { memory, permit }
+    pub(crate) fn new(memory: PoolBuffer, share: Option<LargeShare>) -> Self {
+        Self { memory, share }
     }
 
     /// The length of the frame in it.
@@ -47,8 +46,8 @@ impl FrameBuffer {
     }
 
     pub(crate) fn into_frame(mut self) -> Frame {
-        if let Some(permit) = self.permit {
-            return Frame::Large(LargeFrame::new(self.memory, Bytes::new(), permit));
+        if let Some(share) = self.share {
+            return Frame::Large(LargeFrame::new(self.memory, Bytes::new(), share));
         }
         let header = RecordHeader::new(RecordKind::Whole, self.frame_len());
         self.memory[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
@@ -56,8 +55,8 @@ impl FrameBuffer {
     }
 
     /// Adds a tail, which is claimed for frames only whose head is a small one.
-    pub(crate) fn with_tail(self, Tail { bytes, permit }: Tail) -> Frame {
-        Frame::Large(LargeFrame::new(self.memory, bytes, permit))
+    pub(crate) fn with_tail(self, Tail { bytes, share }: Tail) -> Frame {
+        Frame::Large(LargeFrame::new(self.memory, bytes, share))
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
+use rpc_core::memory::MemoryCharge;
 use rpc_core::pool::PoolBuffer;
 use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::OwnedSemaphorePermit;
@@ -22,18 +23,25 @@ use crate::record::{FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, 
 const SLICES_MAX: usize = 64;
 
 /// A large frame: its memory, which begins with room for a record's header as every frame's does,
-/// what is sent from where it lies behind that, and its share of the queue's budget, which comes
-/// back when the frame is written.
+/// what is sent from where it lies behind that, and its share of the budgets, which comes back when
+/// the frame is written.
 #[derive(Debug)]
 pub(crate) struct LargeFrame {
     memory: PoolBuffer,
     tail: Bytes,
-    _permit: OwnedSemaphorePermit,
+    _share: LargeShare,
+}
+
+/// What a large frame has of the queue's budget, and what counts towards the process's.
+#[derive(Debug)]
+pub(crate) struct LargeShare {
+    pub(crate) _permit: OwnedSemaphorePermit,
+    pub(crate) _charge: MemoryCharge,
 }
 
 impl LargeFrame {
-    pub(crate) fn new(memory: PoolBuffer, tail: Bytes, permit: OwnedSemaphorePermit) -> Self {
-        Self { memory, tail, _permit: permit }
+    pub(crate) fn new(memory: PoolBuffer, tail: Bytes, share: LargeShare) -> Self {
+        Self { memory, tail, _share: share }
     }
 
     fn head(&self) -> &[u8] {
@@ -242,10 +250,11 @@ mod tests {
     use crate::piece_len::PIECE_LEN_MIN;
 
     fn large(head_len: usize, tail_len: usize, fill: u8) -> LargeFrame {
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let _permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let share = LargeShare { _permit, _charge: MemoryCharge::default() };
         let mut head = Pool::new(0).take(RECORD_HEADER_LEN + head_len);
         head.fill(fill);
-        LargeFrame::new(head, vec![fill; tail_len].into(), permit)
+        LargeFrame::new(head, vec![fill; tail_len].into(), share)
     }
 
     fn small(len: usize, fill: u8) -> Gathered {

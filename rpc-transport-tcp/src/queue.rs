@@ -9,6 +9,7 @@
 
 use std::time::Instant;
 
+use rpc_core::memory::{MemoryCharge, MemoryShare};
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 
@@ -72,6 +73,8 @@ pub(crate) struct Queue {
     piece_len: PieceLen,
     /// The bytes of small frames that the writer has taken up and not written.
     staged_bytes: usize,
+    /// What small frames count towards the process's memory: nothing while the socket takes them.
+    backlog: MemoryCharge,
     /// Whether somebody waits for room.
     is_awaited: bool,
     /// Whether something is not written yet.
@@ -85,6 +88,11 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// Has what the socket does not take counted as memory.
+    pub(crate) fn count_backlog(&mut self, memory: &MemoryShare) {
+        self.backlog = memory.take(0);
+    }
+
     /// Adds a frame; true when the sender is to write.
     #[must_use]
     pub(crate) fn push(&mut self, frame: Frame, frame_len: usize) -> bool {
@@ -139,6 +147,7 @@ impl Queue {
         if let Some(count) = &mut self.corked {
             *count += 1;
         }
+        self.charge_backlog();
         let is_gathering = self.corked.is_some() && self.small.bytes() < CORKED_BYTES_MAX;
         self.hold != Some(Hold::SocketFull) && !is_gathering
     }
@@ -169,8 +178,17 @@ impl Queue {
         let unwanted = outgoing.take_unbegun(&self.abandoned);
         self.abandoned.clear();
         self.staged_bytes = outgoing.small_bytes();
+        self.charge_backlog();
         self.is_busy = !outgoing.is_empty();
         (std::mem::take(&mut self.taken), unwanted)
+    }
+
+    /// Counts small frames as memory while the socket is full. What passes through is not counted:
+    /// it would cost every call, and is gone at once.
+    pub(crate) fn charge_backlog(&mut self) {
+        if self.hold == Some(Hold::SocketFull) || !self.backlog.is_empty() {
+            self.backlog.set((self.small.bytes() + self.staged_bytes) as u64);
+        }
     }
 
     /// Whether a piece of a large frame may be written. Who closes reads no receipts any more.
@@ -241,6 +259,7 @@ impl Queue {
         self.large.clear();
         self.abandoned.clear();
         self.receipt = None;
+        self.backlog.set(0);
         self.is_busy = false;
         self.corked = None;
     }
@@ -255,6 +274,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
+    use crate::outgoing::LargeShare;
     use crate::piece_len::PIECE_LEN_MIN;
 
     fn push(queue: &mut Queue, len: usize) -> bool {
@@ -313,9 +333,10 @@ mod tests {
     #[test]
     fn a_piece_is_over_when_all_of_it_is_written() {
         let (mut queue, mut outgoing) = (Queue::default(), Outgoing::default());
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let _permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let share = LargeShare { _permit, _charge: MemoryCharge::default() };
         let memory = Pool::new(0).take(3 * PIECE_LEN_MIN);
-        queue.large.push(LargeFrame::new(memory, Bytes::new(), permit));
+        queue.large.push(LargeFrame::new(memory, Bytes::new(), share));
         let _ = queue.take_up(&mut outgoing);
         queue.stage_piece(&mut outgoing);
         let len = outgoing.slices().iter().map(|slice| slice.len()).sum::<usize>();

@@ -9,6 +9,7 @@ use rpc_core::transport::{CloseReason, TransportError};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::frame_buffer::{FrameBuffer, Tail};
+use crate::outgoing::LargeShare;
 use crate::record::WHOLE_LEN_MAX;
 use crate::spare::Spare;
 use crate::transport::Shared;
@@ -53,7 +54,8 @@ impl<S> Shared<S> {
             return None;
         }
         let permit = self.large_budget.try_take(head_len + bytes.len()).ok()?;
-        Some(Tail { bytes: bytes.clone(), permit })
+        let share = self.large_share(head_len + bytes.len(), permit);
+        Some(Tail { bytes: bytes.clone(), share })
     }
 
     fn try_small_buffer(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
@@ -74,7 +76,13 @@ impl<S> Shared<S> {
     }
 
     fn large_buffer(&self, len: usize, permit: OwnedSemaphorePermit) -> FrameBuffer {
-        FrameBuffer::new(self.pool.take(FrameBuffer::memory_len(len)), Some(permit))
+        let share = self.large_share(len, permit);
+        FrameBuffer::new(self.pool.take(FrameBuffer::memory_len(len)), Some(share))
+    }
+
+    fn large_share(&self, len: usize, permit: OwnedSemaphorePermit) -> LargeShare {
+        let charge = self.memory.get().map(|memory| memory.take(len as u64));
+        LargeShare { _permit: permit, _charge: charge.unwrap_or_default() }
     }
 
     fn closed(&self) -> TransportError {

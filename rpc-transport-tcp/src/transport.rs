@@ -5,11 +5,12 @@
 
 use std::fmt;
 use std::net::Shutdown;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use rpc_core::byte_budget::ByteBudget;
 use rpc_core::calls::progress::{Flow, Flows};
+use rpc_core::memory::MemoryShare;
 use rpc_core::pool::Pool;
 use rpc_core::transport::{
     CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
@@ -51,6 +52,8 @@ pub(crate) struct Shared<S> {
     /// Tells senders that there is room for small frames.
     pub(crate) room: Notify,
     pub(crate) large_budget: ByteBudget,
+    /// Where the memory of large frames is counted, once that is known.
+    pub(crate) memory: OnceLock<MemoryShare>,
     pub(crate) close: CancellationToken,
 }
 
@@ -67,6 +70,7 @@ impl<S> SocketTransport<S> {
             written: Notify::new(),
             room: Notify::new(),
             large_budget: ByteBudget::new(LARGE_BYTES_MAX as u64),
+            memory: OnceLock::new(),
             close: CancellationToken::new(),
         };
         Self { shared: Arc::new(shared) }
@@ -161,6 +165,12 @@ impl<S: Socket> Transport for SocketTransport<S> {
         // The share comes back when a frame is written, and what is written is read in its order:
         // the peer has received that frame before it hears of the one that has the share next.
         self.shared.large_budget.lower(bytes_max);
+    }
+
+    fn charge_memory(&self, share: &MemoryShare) {
+        self.shared.queue().count_backlog(share);
+        // It is told once.
+        let _ = self.shared.memory.set(share.clone());
     }
 
     fn abandon(&self, call: u64) {

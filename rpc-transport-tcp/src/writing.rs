@@ -181,7 +181,9 @@ impl<S: Socket> Shared<S> {
     }
 
     fn hold(&self, hold: Hold) -> Flushed {
-        self.queue().hold = Some(hold);
+        let mut queue = self.queue();
+        queue.hold = Some(hold);
+        queue.charge_backlog();
         Flushed::Held
     }
 

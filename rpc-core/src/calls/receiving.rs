@@ -1,7 +1,8 @@
 //! The large messages on their way to us: which, and how many bytes in all.
 //!
 //! An announced message counts from its announcement until it has arrived, also when its call is
-//! given up meanwhile, since its memory is in use until then.
+//! given up meanwhile, since its memory is in use until then. With each goes a value of the
+//! driver's, which comes back with the message: what it has counted for it elsewhere.
 
 use std::collections::HashMap;
 
@@ -9,8 +10,8 @@ use crate::wire::ProtocolError;
 
 /// The budget of bytes being received on one connection.
 #[derive(Debug)]
-pub struct Receiving {
-    lens: HashMap<(u64, u64), u64>,
+pub struct Receiving<T> {
+    frames: HashMap<(u64, u64), (u64, T)>,
     bytes: u64,
     bytes_max: u64,
 }
@@ -24,11 +25,11 @@ pub struct OverBudget {
     pub bytes_max: u64,
 }
 
-impl Receiving {
+impl<T> Receiving<T> {
     /// A budget of `bytes_max`.
     #[must_use]
     pub fn new(bytes_max: u64) -> Self {
-        Self { lens: HashMap::new(), bytes: 0, bytes_max }
+        Self { frames: HashMap::new(), bytes: 0, bytes_max }
     }
 
     /// Counts an announced frame of `len` bytes, known by its call and its place there.
@@ -37,44 +38,42 @@ impl Receiving {
     ///
     /// When it does not fit; it is then not counted. A message longer than the whole budget is
     /// let through alone, since the limit on messages has admitted it.
-    pub fn announce(&mut self, frame: (u64, u64), len: u64) -> Result<(), OverBudget> {
-        let fits = self.bytes.saturating_add(len) <= self.bytes_max || self.lens.is_empty();
-        if !fits || self.lens.contains_key(&frame) {
+    pub fn announce(&mut self, frame: (u64, u64), len: u64, value: T) -> Result<(), OverBudget> {
+        let fits = self.bytes.saturating_add(len) <= self.bytes_max || self.frames.is_empty();
+        if !fits || self.frames.contains_key(&frame) {
             return Err(OverBudget { bytes: self.bytes, bytes_max: self.bytes_max });
         }
-        self.lens.insert(frame, len);
+        self.frames.insert(frame, (len, value));
         self.bytes += len;
         Ok(())
     }
 
-    /// Stops counting a frame of `len` bytes that has arrived, if it was announced.
+    /// Stops counting a frame of `len` bytes that has arrived, and gives back its value, if it was
+    /// announced.
     ///
     /// # Errors
     ///
     /// When another frame was announced under that name, which is still on its way: it must not
     /// be forgotten while its memory is in use.
-    pub fn arrived(&mut self, frame: (u64, u64), len: usize) -> Result<(), ProtocolError> {
+    pub fn arrived(&mut self, frame: (u64, u64), len: usize) -> Result<Option<T>, ProtocolError> {
         // Hardly ever is anything announced, and every frame comes by here.
-        if self.lens.is_empty() {
-            return Ok(());
+        if self.frames.is_empty() {
+            return Ok(None);
         }
         let what = "length of a frame that was announced with another";
-        match self.lens.get(&frame) {
-            Some(announced) if *announced != len as u64 => {
+        match self.frames.get(&frame) {
+            Some((announced, _)) if *announced != len as u64 => {
                 Err(ProtocolError::Invalid { what, value: len as u64 })
             }
-            _ => {
-                self.withheld(frame);
-                Ok(())
-            }
+            _ => Ok(self.withheld(frame)),
         }
     }
 
-    /// Stops counting an announced frame that will not come.
-    pub fn withheld(&mut self, frame: (u64, u64)) {
-        if let Some(len) = self.lens.remove(&frame) {
-            self.bytes -= len;
-        }
+    /// Stops counting an announced frame that will not come, and gives back its value.
+    pub fn withheld(&mut self, frame: (u64, u64)) -> Option<T> {
+        let (len, value) = self.frames.remove(&frame)?;
+        self.bytes -= len;
+        Some(value)
     }
 
     /// The bytes on their way.
@@ -91,18 +90,21 @@ mod tests {
     #[test]
     fn what_has_arrived_makes_room() {
         let mut receiving = Receiving::new(100);
-        receiving.announce((1, 0), 60).unwrap();
-        assert_eq!(receiving.announce((2, 0), 60), Err(OverBudget { bytes: 60, bytes_max: 100 }));
+        receiving.announce((1, 0), 60, 60).unwrap();
+        assert_eq!(
+            receiving.announce((2, 0), 60, 60),
+            Err(OverBudget { bytes: 60, bytes_max: 100 })
+        );
         receiving.arrived((1, 0), 60).unwrap();
         receiving.arrived((1, 0), 60).unwrap();
-        receiving.announce((2, 0), 60).unwrap();
+        receiving.announce((2, 0), 60, 60).unwrap();
         assert_eq!(receiving.bytes(), 60);
     }
 
     #[test]
     fn a_small_frame_does_not_make_room_in_the_name_of_a_large_one() {
         let mut receiving = Receiving::new(100);
-        receiving.announce((1, 0), 60).unwrap();
+        receiving.announce((1, 0), 60, 60).unwrap();
         assert!(receiving.arrived((1, 0), 40).is_err());
         assert_eq!(receiving.bytes(), 60);
     }
@@ -110,8 +112,8 @@ mod tests {
     #[test]
     fn a_message_over_the_whole_budget_travels_alone() {
         let mut receiving = Receiving::new(100);
-        receiving.announce((1, 0), 500).unwrap();
-        assert!(receiving.announce((2, 0), 1).is_err());
+        receiving.announce((1, 0), 500, 500).unwrap();
+        assert!(receiving.announce((2, 0), 1, 1).is_err());
         receiving.withheld((1, 0));
         assert_eq!(receiving.bytes(), 0);
     }

@@ -29,7 +29,7 @@ impl<T: Transport> Handler for Session<T> {
         }
         let refusal = match refusal::check_incoming("response", &header, "client's", &self.limits) {
             Err(status) => status,
-            Ok(()) => match state.receiving.announce(header.frame_key(), len) {
+            Ok(()) => match state.receiving.announce(header.frame_key(), len, ()) {
                 Ok(()) => return Ok(Admission::Accept { deadline: None }),
                 Err(over) => refusal::over_budget("response", len, "client's", over),
             },

@@ -44,7 +44,7 @@ pub(crate) struct Session<T> {
 
 pub(super) struct State {
     pub(super) calls: Calls<InFlight>,
-    pub(super) receiving: Receiving,
+    pub(super) receiving: Receiving<()>,
     pub(super) closed: Option<CloseReason>,
     /// Set when the server has said that it starts no more calls here.
     pub(super) is_sent_away: bool,

@@ -8,7 +8,8 @@ use tower::{BoxError, Layer};
 
 use super::layers::Layers;
 use super::life::LifeRules;
-use super::peer_limit::{Names, PeerLimit};
+use super::memory::ServerMemory;
+use super::peer_limit::PeerLimit;
 use super::router::Router;
 use super::run::{self, Connections};
 use super::{Listen, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
@@ -29,9 +30,10 @@ pub(super) struct Shared {
     pub(super) handshake: ServerHandshake,
     pub(super) handshake_timeout: Duration,
     pub(super) life: LifeRules,
-    pub(super) calls_limit: Arc<PeerLimit>,
+    pub(super) calls_limit: PeerLimit,
     pub(super) connections_max: usize,
-    pub(super) connections_limit: Arc<PeerLimit>,
+    pub(super) connections_limit: PeerLimit,
+    pub(super) memory: ServerMemory,
     pub(super) connections: Connections,
 }
 
@@ -75,38 +77,17 @@ impl Server {
         run::serve(Arc::clone(&self.shared), listener, shutdown).await
     }
 
+    /// The bytes that count towards [`ServerBuilder::max_memory`] now.
+    #[must_use]
+    pub fn memory_held(&self) -> u64 {
+        self.shared.memory.held()
+    }
+
     /// What every open connection says of itself.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         self.shared.connections.infos()
     }
-}
-
-/// The connections that any address may have: what the default for running calls supposes.
-const CONNECTIONS_FLOOR: u64 = 64;
-
-/// The limit on running calls. Any address may have those of one connection, because a client
-/// keeps to what the server told it in the handshake, and expects no refusal then.
-pub(super) fn calls_limit(
-    max: usize,
-    per_peer: Option<usize>,
-    per_connection: u32,
-) -> Arc<PeerLimit> {
-    let names = Names {
-        what: "running calls",
-        setting: "server.calls_max",
-        peer_setting: "server.max_calls_per_peer",
-    };
-    PeerLimit::new(names, max, per_peer, per_connection.into())
-}
-
-fn connections_limit(max: usize, per_peer: Option<usize>) -> Arc<PeerLimit> {
-    let names = Names {
-        what: "connections",
-        setting: "server.connections_max",
-        peer_setting: "server.max_connections_per_peer",
-    };
-    PeerLimit::new(names, max, per_peer, CONNECTIONS_FLOOR)
 }
 
 /// Builds a [`Server`].
@@ -122,6 +103,7 @@ pub struct ServerBuilder {
     max_connections_per_peer: Option<usize>,
     calls_max: usize,
     max_calls_per_peer: Option<usize>,
+    max_memory: Option<u64>,
 }
 
 impl Default for ServerBuilder {
@@ -142,6 +124,7 @@ impl Default for ServerBuilder {
             max_connections_per_peer: None,
             calls_max: 65_536,
             max_calls_per_peer: None,
+            max_memory: None,
         }
     }
 }
@@ -334,6 +317,23 @@ impl ServerBuilder {
         self
     }
 
+    /// The most bytes of memory that clients can make this server keep: messages on their way in,
+    /// streams that are not read yet, answers that wait to be sent, and handshakes. See
+    /// [`crate::memory`] for what counts, and for how long.
+    ///
+    /// A connection may have as much as is free, or 256 KiB if that is more: one alone has at most
+    /// half, and `n` of them at most `1 / (n + 1)` each. What is beyond is refused with
+    /// `RESOURCE_EXHAUSTED` before it is received or executed. An answer that does not fit where
+    /// it would have to wait is replaced by that status.
+    ///
+    /// By default a quarter of the memory that the process may use: the machine's, or the least
+    /// limit of its control groups. It is read when the first server is built.
+    #[must_use]
+    pub fn max_memory(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.max_memory = bytes.into();
+        self
+    }
+
     /// The finished server.
     #[must_use]
     pub fn build(mut self) -> Server {
@@ -348,16 +348,17 @@ impl ServerBuilder {
             handshake,
             handshake_timeout: self.handshake_timeout,
             life: self.life,
-            calls_limit: calls_limit(
+            calls_limit: PeerLimit::on_calls(
                 self.calls_max,
                 self.max_calls_per_peer,
                 self.limits.calls_max,
             ),
             connections_max: self.connections_max,
-            connections_limit: connections_limit(
+            connections_limit: PeerLimit::on_connections(
                 self.connections_max,
                 self.max_connections_per_peer,
             ),
+            memory: ServerMemory::new(self.max_memory),
             connections: Connections::default(),
         };
         Server { shared: Arc::new(shared) }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::peer_limit::PeerShare;
+use super::peer_key::PeerKey;
 use super::router::Router;
 use crate::Limits;
 use crate::calls::keepalive::Traffic;
 use crate::calls::lifetime::CallCounts;
 use crate::calls::progress::Flows;
 use crate::connect::ConnectionInfo;
+use crate::memory::MemoryShare;
+use crate::shared_limit::LimitShare;
 use crate::transport::{Addresses, CloseReason};
 
 /// What a server's session is started with.
@@ -28,7 +30,8 @@ pub struct ServerSetup {
     /// Whether the connection moved to a better path.
     pub is_upgraded: bool,
     pub(crate) router: Arc<Router>,
-    pub(crate) calls: PeerShare,
+    pub(crate) calls: LimitShare<PeerKey>,
+    pub(crate) memory: MemoryShare,
 }
 
 /// The server's end of one connection.

@@ -10,13 +10,14 @@ use tonic::Status;
 use super::call::CallStreams;
 use super::context::Running;
 use super::head::Head;
-use super::peer_limit::Permit;
+use super::peer_key::PeerKey;
 use super::reply::{Responder, Standing};
 use super::session::{ServerSession, State, end_requests};
 use super::{ServerCall, Service};
 use crate::calls::server::Start;
 use crate::calls::window::Counts;
 use crate::frames::take_apart;
+use crate::quota::Charge;
 use crate::stream::{End, Inbound, Item, Outbound};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
@@ -139,20 +140,21 @@ impl<T: Transport> ServerSession<T> {
     fn announce_request(&self, header: &FrameHeader, len: u64) -> Result<Admission, ProtocolError> {
         let Some(this) = self.this.upgrade() else { return Ok(Admission::Refuse) };
         let deadline = Deadline::from_wire(header.argument);
-        let refusal = {
-            let mut state = self.state();
-            match self.check_request(header, &state) {
-                Err(status) => status,
-                Ok(_) => {
-                    // First, so that a call announced twice is a violation and not a want of room.
-                    state.calls.announce(header.call)?;
-                    match state.receiving.announce(header.frame_key(), len) {
-                        Ok(()) => {
-                            self.expect_messages(header, &mut state);
-                            return Ok(Admission::Accept { deadline });
-                        }
-                        Err(over) => refusal::over_budget("request", len, "server's", over),
+        let check = self.check_draining(&self.state());
+        let check = check.and_then(|()| self.check_request(header));
+        let charged = check.and_then(|_| self.memory.try_take(len));
+        let refusal = match charged {
+            Err(status) => status,
+            Ok(charge) => {
+                let mut state = self.state();
+                // First, so that a call announced twice is a violation and not a want of room.
+                state.calls.announce(header.call)?;
+                match state.receiving.announce(header.frame_key(), len, charge) {
+                    Ok(()) => {
+                        self.expect_messages(header, &mut state);
+                        return Ok(Admission::Accept { deadline });
                     }
+                    Err(over) => refusal::over_budget("request", len, "server's", over),
                 }
             }
         };
@@ -165,20 +167,20 @@ impl<T: Transport> ServerSession<T> {
         header: &FrameHeader,
         len: u64,
     ) -> Result<Admission, ProtocolError> {
-        let mut state = self.state();
         // Without a stream to read it, the call has been answered or refused, or its method takes
         // one message: receiving it would cost memory for nothing.
-        if state.streams.get(&header.call).is_none_or(|streams| streams.inbound.is_none()) {
+        let streams = self.state().streams.get(&header.call).cloned();
+        if streams.is_none_or(|streams| streams.inbound.is_none()) {
             return Ok(Admission::Refuse);
         }
-        let refusal = match refusal::check_incoming("request", header, "server's", &self.limits) {
+        let checked = refusal::check_incoming("request", header, "server's", &self.limits);
+        let refusal = match checked.and_then(|()| self.memory.try_take(len)) {
             Err(status) => status,
-            Ok(()) => match state.receiving.announce(header.frame_key(), len) {
+            Ok(charge) => match self.state().receiving.announce(header.frame_key(), len, charge) {
                 Ok(()) => return Ok(Admission::Accept { deadline: None }),
                 Err(over) => refusal::over_budget("request", len, "server's", over),
             },
         };
-        drop(state);
         self.fail_requests(header.call, refusal);
         Ok(Admission::Refuse)
     }
@@ -189,10 +191,9 @@ impl<T: Transport> ServerSession<T> {
         header: &FrameHeader,
         frame: Bytes,
     ) -> Result<(), ProtocolError> {
-        let mut streams = CallStreams::default();
-        let admitted = {
+        let (received, early, check) = {
             let mut state = self.state();
-            state.receiving.arrived(header.frame_key(), frame.len())?;
+            let received = state.receiving.arrived(header.frame_key(), frame.len())?;
             if state.calls.start(header.call)? == Start::GivenUp {
                 return Ok(());
             }
@@ -202,17 +203,18 @@ impl<T: Transport> ServerSession<T> {
                 false => None,
             };
             state.started_count += 1;
-            let admitted = self.admit(header, &state);
-            if let Ok((_, route)) = &admitted {
-                // A call that is refused has no streams: messages that were sent before the client
-                // hears of it are dropped.
-                streams = self.streams(header, route.kind, early);
-                if streams.inbound.is_some() || streams.outbound.is_some() {
-                    state.streams.insert(header.call, streams.clone());
-                }
-            }
-            admitted
+            (received.unwrap_or_default(), early, self.check_draining(&state))
         };
+        let admitted = check.and_then(|()| self.admit(header));
+        let mut streams = CallStreams::default();
+        if let Ok((_, route)) = &admitted {
+            // A call that is refused has no streams: messages that were sent before the client
+            // hears of it are dropped.
+            streams = self.streams(header, route.kind, early);
+            if streams.inbound.is_some() || streams.outbound.is_some() {
+                self.state().streams.insert(header.call, streams.clone());
+            }
+        }
         let (block, message) = take_apart(header, frame);
         let future = match admitted {
             Err(status) => {
@@ -220,7 +222,7 @@ impl<T: Transport> ServerSession<T> {
                 Box::pin(responder.fail(status))
             }
             Ok((permit, Route { service, method, .. })) => {
-                let standing = Standing::Running { _permit: permit };
+                let standing = Standing::Running { _permit: permit, _received: received };
                 let responder = Responder::new(header.call, this, standing);
                 let deadline = Deadline::from_wire(header.argument);
                 let descriptor = &service.descriptor().methods[method];
@@ -234,20 +236,24 @@ impl<T: Transport> ServerSession<T> {
         Ok(())
     }
 
+    fn check_draining(&self, state: &State) -> Result<(), Status> {
+        if state.draining { Err(refusal::going_away()) } else { Ok(()) }
+    }
+
     /// Whether a request may be run at all, as far as its header tells, and by which method.
-    fn check_request(&self, header: &FrameHeader, state: &State) -> Result<Route<'_>, Status> {
+    /// The session is not locked meanwhile, because a limit that is reached is logged.
+    fn check_request(&self, header: &FrameHeader) -> Result<Route<'_>, Status> {
         refusal::check_incoming("request", header, "server's", &self.limits)?;
-        if state.draining {
-            return Err(refusal::going_away());
-        }
-        self.calls.check()?;
+        // A client that keeps too much already gets nothing new.
+        self.memory.check(0)?;
+        self.calls.check(1)?;
         self.route(header)
     }
 
     /// Checks a request that has arrived, and takes its permit.
-    fn admit(&self, header: &FrameHeader, state: &State) -> Result<(Permit, Route<'_>), Status> {
-        let route = self.check_request(header, state)?;
-        let permit = self.calls.try_take()?;
+    fn admit(&self, header: &FrameHeader) -> Result<(Charge<PeerKey>, Route<'_>), Status> {
+        let route = self.check_request(header)?;
+        let permit = self.calls.try_take(1)?;
         Ok((permit, route))
     }
 

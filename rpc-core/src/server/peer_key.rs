@@ -10,7 +10,7 @@ use crate::transport::Addresses;
 /// IPv6 networks give a host a /64, from which it may take as many addresses as it likes: all of
 /// them are one peer. The port says nothing: a host has as many as it likes, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum PeerKey {
+pub(crate) enum PeerKey {
     /// An address of IPv4, also one that is mapped into IPv6.
     V4([u8; 4]),
     /// The first 64 bits of an address of IPv6.

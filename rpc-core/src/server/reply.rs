@@ -14,10 +14,12 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Response, Status};
 
 use super::layers::{Capture, ServerResponse};
-use super::peer_limit::Permit;
+use super::peer_key::PeerKey;
 use crate::detach::Detacher;
 use crate::encode::{Encode, Split};
 use crate::frames::Parts;
+use crate::memory::MemoryCharge;
+use crate::quota::Charge;
 use crate::stream::StreamHost;
 use crate::wire::outcome::Outcome;
 use crate::wire::{FrameHeader, FrameKind};
@@ -89,7 +91,11 @@ pub(super) enum Standing {
     /// No handler has seen it.
     Refused,
     /// A handler has it, and it counts among the server's running calls.
-    Running { _permit: Permit },
+    Running {
+        _permit: Charge<PeerKey>,
+        /// The memory of its request.
+        _received: MemoryCharge,
+    },
     /// A handler has had it, or may have had it; this only sends what became of it.
     Ended,
 }

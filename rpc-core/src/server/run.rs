@@ -86,7 +86,7 @@ pub(super) async fn serve(
             Ok((bootstrap, slot)) => {
                 // Its peer is known only now. Dropped, the connection is closed.
                 let share = shared.connections_limit.share(&bootstrap.addresses());
-                let Ok(permit) = share.try_take() else { continue };
+                let Ok(permit) = share.try_take(1) else { continue };
                 let connection = live(Arc::clone(&shared), bootstrap, drain.clone());
                 let stop = stop.clone();
                 tasks.spawn(async move {
@@ -144,7 +144,7 @@ async fn next(
     let slot = match Arc::clone(slots).try_acquire_owned() {
         Ok(slot) => Ok(slot),
         Err(_) => {
-            shared.connections_limit.refused(None);
+            shared.connections_limit.limit.refused(None);
             Arc::clone(slots).acquire_owned().await
         }
     };
@@ -154,9 +154,12 @@ async fn next(
 
 /// One connection, from its handshake to its end.
 async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: CancellationToken) {
+    // Without room for what its Hello may hold, it is closed before it has said anything.
+    let Ok(memory) = shared.memory.handshake() else { return };
     // In memory of its own, which goes with it: an idle connection holds only what follows.
     let handshake = Box::pin(until_drained(join(&shared, bootstrap), &drain));
     let Some(Some(connection)) = handshake.await else { return };
+    drop(memory);
     let registered = Registered::start(&shared.connections, connection);
     life::live(&*registered.connection, &shared.life, &drain).await;
 }
@@ -203,6 +206,7 @@ async fn join(shared: &Shared, bootstrap: Box<dyn Bootstrap>) -> Option<Arc<dyn 
         tracing::warn!(%addresses, %reason, "accepted without the better path");
     }
     let calls = shared.calls_limit.share(&addresses);
+    let memory = shared.memory.connection(&addresses);
     let setup = ServerSetup {
         limits: shared.handshake.limits,
         peer_limits: hello.limits(),
@@ -211,6 +215,7 @@ async fn join(shared: &Shared, bootstrap: Box<dyn Bootstrap>) -> Option<Arc<dyn 
         is_upgraded,
         router: Arc::clone(&shared.router),
         calls,
+        memory,
     };
     Some(link.open_server(setup))
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::call::CallStreams;
-use super::peer_limit::PeerShare;
+use super::peer_key::PeerKey;
 use super::reply::{Answer, Replies, Responder, Standing};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
@@ -28,17 +28,25 @@ use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
 use crate::frames::{self, Parts, Reserved};
+use crate::memory::{MemoryCharge, MemoryShare};
+use crate::shared_limit::LimitShare;
 use crate::stream::{BATCH_LEN_MAX, StreamHost};
 use crate::transport::{Addresses, CloseReason, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
 use crate::{Limits, liveness, refusal};
+
+/// From which length on a frame's memory is looked for before it is made: the length from which
+/// TCP sends in pieces.
+const CHECKED_LEN: usize = 64 << 10;
 
 /// The server's end of a connection over `T`.
 pub(crate) struct ServerSession<T> {
     pub(super) transport: T,
     pub(super) router: Arc<Router>,
     /// What the client's address may have of the server's running calls.
-    pub(super) calls: PeerShare,
+    pub(super) calls: LimitShare<PeerKey>,
+    /// What the connection may hold of the server's memory budget.
+    pub(super) memory: MemoryShare,
     pub(super) limits: Limits,
     pub(super) peer_limits: Limits,
     pub(super) addresses: Addresses,
@@ -56,7 +64,8 @@ pub(super) struct State {
     pub(super) calls: Calls<AbortHandle>,
     /// The streams of calls that have them, also while their requests are on their way.
     pub(super) streams: HashMap<u64, CallStreams, IdHashing>,
-    pub(super) receiving: Receiving,
+    /// The large frames on their way, each with what it holds of the memory budget.
+    pub(super) receiving: Receiving<MemoryCharge>,
     /// Answers that have left the table of calls and are not the transport's yet.
     answering_count: usize,
     pub(super) draining: bool,
@@ -106,10 +115,12 @@ impl<T: Transport> ServerSession<T> {
         let mut peer = PeerInfo::new(transport.name(), setup.addresses.clone());
         peer.buffers = Buffers::of(transport.buffers().as_ref());
         transport.limit_large(setup.peer_limits.receiving_bytes_max);
+        transport.charge_memory(&setup.memory);
         Arc::new_cyclic(|this| Self {
             transport,
             router: setup.router,
             calls: setup.calls,
+            memory: setup.memory,
             limits: setup.limits,
             peer_limits: setup.peer_limits,
             addresses: setup.addresses,
@@ -229,6 +240,14 @@ impl<T: Transport> ServerSession<T> {
         None
     }
 
+    /// Looks whether the memory budget has room for a frame that the transport may have to keep.
+    /// Short ones pass unseen: what of them the network does not take at once is counted by the
+    /// transport, and bounded there.
+    fn check_memory(&self, parts: &Parts<'_>) -> Result<(), Status> {
+        let len = parts.len();
+        if len < CHECKED_LEN { Ok(()) } else { self.memory.check(len as u64) }
+    }
+
     fn spawn_refusal(&self, id: u64, status: Status) {
         if let Some(this) = self.this.upgrade() {
             let responder = Responder::new(id, this, Standing::Ended);
@@ -247,11 +266,13 @@ impl<T: Transport> StreamHost for ServerSession<T> {
     }
 
     fn try_send(&self, parts: &Parts<'_>) -> Result<bool, Status> {
+        self.check_memory(parts)?;
         frames::try_send(&self.transport, parts).map_err(|error| refusal::unsendable(&error))
     }
 
     fn send<'a>(&'a self, parts: Parts<'a>) -> BoxFuture<'a, Result<(), Status>> {
         Box::pin(async move {
+            let _waiting = self.memory.try_take(parts.len() as u64)?;
             let sent = frames::send(&self.transport, parts).await;
             sent.map_err(|error| refusal::unsendable(&error))
         })
@@ -269,7 +290,12 @@ impl<T: Transport> Replies for ServerSession<T> {
     }
 
     fn try_reply(&self, id: u64, answer: &Answer<'_>) -> bool {
-        let reserved = match frames::try_reserve(&self.transport, &answer.parts(id)) {
+        let parts = answer.parts(id);
+        if let Err(status) = self.check_memory(&parts) {
+            self.spawn_refusal(id, status);
+            return true;
+        }
+        let reserved = match frames::try_reserve(&self.transport, &parts) {
             Ok(None) => return false,
             Ok(Some(reserved)) => Ok(reserved),
             Err(error) => Err(error),
@@ -282,7 +308,18 @@ impl<T: Transport> Replies for ServerSession<T> {
 
     fn reply<'a>(&'a self, id: u64, answer: &'a Answer<'a>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let reserved = frames::reserve(&self.transport, &answer.parts(id)).await;
+            let parts = answer.parts(id);
+            // The message is there, and stays for as long as the client likes to let it wait. A
+            // status is short, and what is told when there is no room for more.
+            let charged = match parts.message {
+                Some(_) => self.memory.try_take(parts.len() as u64),
+                None => Ok(self.memory.take(parts.len() as u64)),
+            };
+            let _waiting = match charged {
+                Ok(charge) => charge,
+                Err(status) => return self.spawn_refusal(id, status),
+            };
+            let reserved = frames::reserve(&self.transport, &parts).await;
             if let Some(status) = self.settle(id, answer, reserved) {
                 self.spawn_refusal(id, status);
             }

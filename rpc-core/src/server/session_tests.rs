@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 
 use super::*;
-use crate::server::builder::calls_limit;
+use crate::memory::MemoryShare;
+use crate::server::peer_limit::PeerLimit;
 use crate::transport::{Admission, CloseReason, Handler, TransportStats, Withheld};
 use crate::wire::{FrameKind, HEADER_LEN};
 
@@ -86,7 +87,8 @@ pub(super) fn serving(router: Router) -> Arc<ServerSession<Curious>> {
         fallback: None,
         is_upgraded: false,
         router: Arc::new(router),
-        calls: calls_limit(1, None, 1).share(&Addresses::default()),
+        calls: PeerLimit::on_calls(1, None, 1).share(&Addresses::default()),
+        memory: MemoryShare::default(),
     };
     let session = ServerSession::new(Curious::default(), setup);
     session.transport.session.set(Arc::downgrade(&session)).unwrap();

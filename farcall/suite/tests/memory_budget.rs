@@ -1,0 +1,158 @@
+//! What clients that do not read, or do not go on, can make a server keep, over TCP, and an honest
+//! client beside them.
+
+use std::time::Duration;
+
+use farcall::{Code, Config, Limits, NotExecuted, Server};
+use farcall_suite::Probe;
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
+use farcall_suite::proto::{EchoRequest, ProduceRequest};
+use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
+use farcall_suite::soak::resident_kib;
+use prost::Message;
+use rpc_core::wire::FrameKind;
+use tokio_util::task::AbortOnDropHandle;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// No wait of these tests is longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+const MAX_MEMORY: u64 = 64 << 20;
+const GREEDY_COUNT: usize = 25;
+const CALLS: u64 = 5;
+const LEN: usize = 4_000_000;
+
+const WHOLE: u8 = 1;
+const FIRST: u8 = 2;
+
+struct Rig {
+    config: Config,
+    address: String,
+    server: Server,
+    _serving: AbortOnDropHandle<std::io::Result<()>>,
+}
+
+impl Rig {
+    async fn start() -> Result<Self, Failure> {
+        let config = Config::default();
+        let endpoint = farcall::bind_with("tcp://127.0.0.1:0", &config).await?;
+        let address = endpoint.address().to_string();
+        let builder = Server::builder().max_memory(MAX_MEMORY);
+        let builder = builder.add_service(ProbeService::new(Probe::new().0));
+        let server = endpoint.configure(builder).build();
+        let serving = server.clone();
+        let serving = tokio::spawn(async move { serving.serve(endpoint).await });
+        Ok(Self { config, address, server, _serving: AbortOnDropHandle::new(serving) })
+    }
+
+    async fn honest(&self) -> Result<ProbeStub, Failure> {
+        Ok(ProbeStub::new(farcall::connect_with(&self.address, &self.config).await?))
+    }
+
+    /// Connections that have sent `bytes` and read nothing, when the server has read all of it.
+    async fn greedy(&self, bytes: &[u8]) -> Result<Vec<RawPeer>, Failure> {
+        let mut peers = Vec::new();
+        for _ in 0..GREEDY_COUNT {
+            let mut peer = RawPeer::connect(&self.address).await?;
+            peer.send(&hello_with(&Limits::default(), Vec::new())).await?;
+            within("the server's Hello", peer.read_hello()).await?;
+            peer.send(bytes).await?;
+            peers.push(peer);
+        }
+        let has_read = || {
+            let infos = self.server.connections();
+            let of_greedy = infos.iter().map(|info| info.stats.received_bytes);
+            of_greedy.filter(|len| *len >= bytes.len() as u64).count() >= GREEDY_COUNT
+        };
+        let all_read = async {
+            while !has_read() {
+                tokio::task::yield_now().await;
+            }
+        };
+        within("what the greedy clients sent", all_read).await;
+        Ok(peers)
+    }
+}
+
+async fn within<T>(what: &str, waited: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, waited).await.unwrap_or_else(|_| panic!("{what}: not in time"))
+}
+
+fn method(name: &str) -> u16 {
+    let index = SERVICE.methods.iter().position(|method| method.path.ends_with(name));
+    u16::try_from(index.expect("the service has it")).expect("it has few")
+}
+
+async fn check_honest(stub: &ProbeStub) -> Result<(), Failure> {
+    let payload = farcall_suite::payload(1, 100_000);
+    let request = EchoRequest { payload: payload.clone(), ..EchoRequest::default() };
+    let reply = within("an honest call", stub.echo(request)).await?.into_inner();
+    assert_eq!(reply.payload, payload);
+    Ok(())
+}
+
+/// Waits until nothing counts any more.
+async fn check_returned(server: &Server) {
+    let returned = async {
+        while server.memory_held() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("the memory of connections that have ended", returned).await;
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_are_bounded_for_all_connections_together() -> Result<(), Failure>
+{
+    let rig = Rig::start().await?;
+    let honest = rig.honest().await?;
+    check_honest(&honest).await?;
+    let message = ProduceRequest { seed: 1, len: LEN as u64 }.encode_to_vec();
+    let request =
+        |call| record(WHOLE, 0, &frame(FrameKind::Request, call, method("/Produce"), &message));
+    let requests: Vec<u8> = (0..CALLS).flat_map(request).collect();
+    let before_kib = resident_kib()?;
+    let greedy = rig.greedy(&requests).await?;
+    let (held, grown_kib) = (rig.server.memory_held(), resident_kib()?.saturating_sub(before_kib));
+    println!(
+        "{GREEDY_COUNT} connections sent {} bytes each: {} MiB count, and the process has grown by \
+         {} MiB",
+        requests.len(),
+        held >> 20,
+        grown_kib >> 10,
+    );
+    assert!((MAX_MEMORY / 2..=MAX_MEMORY).contains(&held), "{held}");
+    check_honest(&honest).await?;
+    drop(greedy);
+    check_returned(&rig.server).await;
+    check_honest(&honest).await
+}
+
+#[tokio::test]
+async fn large_requests_that_do_not_come_are_bounded_for_all_connections_together()
+-> Result<(), Failure> {
+    let rig = Rig::start().await?;
+    let honest = rig.honest().await?;
+    let first = |call: u32| {
+        let request = frame(FrameKind::Request, call.into(), method("/Echo"), &vec![0; LEN]);
+        let len = (request.len() as u64).to_le_bytes();
+        record(FIRST, call, &[&len[..], &request[..64]].concat())
+    };
+    let firsts: Vec<u8> = (1..=8).flat_map(first).collect();
+    let greedy = rig.greedy(&firsts).await?;
+    let held = rig.server.memory_held();
+    println!("{GREEDY_COUNT} connections sent {} bytes each: {held} bytes count", firsts.len());
+    assert!((MAX_MEMORY / 2..=MAX_MEMORY).contains(&held), "{held}");
+    // A new large request does not fit, and says so; a smaller one does.
+    let payload = vec![7; LEN].into();
+    let echo = EchoRequest { payload, ..EchoRequest::default() };
+    let refused = within("an answer", honest.echo(echo)).await.expect_err("it does not fit");
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(refused.message().contains("(server.max_memory)"), "{refused}");
+    assert!(NotExecuted::is_said_by(&refused), "{refused}");
+    check_honest(&honest).await?;
+    drop(greedy);
+    check_returned(&rig.server).await;
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! A limit that holders share: it refuses by name, and says in the log when it is reached.
+
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tonic::Status;
+
+use crate::calls::saturation::Saturation;
+use crate::quota::{Bound, Charge, Quota, Share};
+
+/// What a limit and its parts are called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Names {
+    /// What is counted.
+    pub(crate) what: &'static str,
+    /// The setting for all holders together.
+    pub(crate) setting: &'static str,
+    /// Whose a share is, in a sentence.
+    pub(crate) holder: &'static str,
+    /// The setting for one holder, where there is one.
+    pub(crate) share_setting: Option<&'static str>,
+}
+
+/// A limit on something that a server has: calls, connections, memory.
+#[derive(Debug)]
+pub(crate) struct SharedLimit<K: Eq + Hash> {
+    names: Names,
+    quota: Arc<Quota<K>>,
+    saturation: Mutex<Saturation>,
+    /// Whether the saturation is full, for holders that take something while there is room.
+    is_full: AtomicBool,
+}
+
+/// What one holder may have of a limit, and has.
+#[derive(Debug)]
+pub(crate) struct LimitShare<K: Eq + Hash> {
+    limit: Arc<SharedLimit<K>>,
+    share: Arc<Share<K>>,
+}
+
+impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
+    pub(crate) fn new(names: Names, max: u64) -> Arc<Self> {
+        let (quota, saturation) = (Quota::new(max), Mutex::default());
+        Arc::new(Self { names, quota, saturation, is_full: AtomicBool::new(false) })
+    }
+
+    /// What there is.
+    pub(crate) fn max(&self) -> u64 {
+        self.quota.max()
+    }
+
+    /// What all holders have.
+    pub(crate) fn total(&self) -> u64 {
+        self.quota.total()
+    }
+
+    /// The share of a holder; `bound` counts when it has none yet.
+    pub(crate) fn share(self: &Arc<Self>, key: K, bound: Bound) -> LimitShare<K> {
+        LimitShare { limit: Arc::clone(self), share: self.quota.share(key, bound) }
+    }
+
+    /// Logs, if it is time to, that the limit keeps something from `holder`, or from one that is
+    /// not known.
+    pub(crate) fn refused(&self, holder: Option<&K>) {
+        let refused_count = {
+            let mut saturation = self.saturation.lock().unwrap_or_else(PoisonError::into_inner);
+            self.is_full.store(true, Ordering::Relaxed);
+            saturation.handle_refusal(Instant::now())
+        };
+        let Some(refused_count) = refused_count else { return };
+        let Names { what, setting, share_setting, .. } = self.names;
+        let (max, total) = (self.max(), self.total());
+        let (most_of, most) = match self.quota.largest() {
+            Some((key, held)) => (key.to_string(), held),
+            None => (String::new(), 0),
+        };
+        let refused = holder.map(tracing::field::display);
+        tracing::warn!(
+            setting,
+            share_setting,
+            max,
+            total,
+            most_of,
+            most,
+            refused,
+            refused_count,
+            "the limit on {what} is reached",
+        );
+    }
+
+    /// Logs, if it is time to, that the limit has room again.
+    fn taken(&self) {
+        if !self.is_full.load(Ordering::Relaxed) {
+            return;
+        }
+        let refused_count = {
+            let mut saturation = self.saturation.lock().unwrap_or_else(PoisonError::into_inner);
+            let refused_count = saturation.handle_taken(Instant::now());
+            self.is_full.store(saturation.is_full(), Ordering::Relaxed);
+            refused_count
+        };
+        if let Some(refused_count) = refused_count {
+            let Names { what, setting, .. } = self.names;
+            tracing::warn!(setting, refused_count, "the limit on {what} has room again");
+        }
+    }
+}
+
+impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
+    /// Takes `amount`.
+    ///
+    /// # Errors
+    ///
+    /// When there is not as much, or not for this holder, with the limit and how to raise it.
+    pub(crate) fn try_take(&self, amount: u64) -> Result<Charge<K>, Status> {
+        match self.share.try_take(amount) {
+            Ok(charge) => {
+                self.limit.taken();
+                Ok(charge)
+            }
+            Err(_) => Err(self.refuse(amount)),
+        }
+    }
+
+    /// Takes `amount` of what exists already, whether there is as much or not.
+    pub(crate) fn take(&self, amount: u64) -> Charge<K> {
+        self.share.take(amount)
+    }
+
+    /// Looks whether there is `amount`.
+    ///
+    /// # Errors
+    ///
+    /// As [`LimitShare::try_take`].
+    pub(crate) fn check(&self, amount: u64) -> Result<(), Status> {
+        if self.share.admits(amount) { Ok(()) } else { Err(self.refuse(amount)) }
+    }
+
+    /// The status for one who gets nothing. It is logged, too, so that no lock may be held here
+    /// that a subscriber could want.
+    fn refuse(&self, amount: u64) -> Status {
+        self.limit.refused(Some(self.share.key()));
+        let Names { what, setting, holder, share_setting } = self.limit.names;
+        let (held, total, max) = (self.share.held(), self.limit.total(), self.limit.max());
+        let is_full = total.saturating_add(amount) > max;
+        let share_setting = share_setting.map(|name| format!(" ({name})")).unwrap_or_default();
+        Status::resource_exhausted(if is_full {
+            format!("{amount} more beside the server's {total} {what} are over {max} ({setting})")
+        } else {
+            format!(
+                "the server has {total} {what}, of at most {max} ({setting}), and {held} of them \
+                 are {holder}: {amount} more are over its share{share_setting}"
+            )
+        })
+    }
+}
