@@ -175,7 +175,11 @@ impl End {
         if let Some(first) = segments.first_mut() {
             first.len -= HEADER_LEN as u64;
         }
-        let offer = Offer { head: vec![1; HEADER_LEN], segments };
+        // A request without flags: with the first of them it would be one whose messages follow as
+        // a stream, and such a request has no message.
+        let mut head = vec![1; HEADER_LEN];
+        head[1] = 0;
+        let offer = Offer { head, segments };
         let mut body = [0; OFFER_LEN_MAX];
         let len = offer.write(&mut body);
         body[..8].copy_from_slice(&frame_len.to_le_bytes());
