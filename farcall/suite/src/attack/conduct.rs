@@ -134,7 +134,7 @@ impl Stage {
         let block = scale.pick(BLOCK_MS.0, BLOCK_MS.1).to_string();
         let mut serve = vec!["serve", "--block-ms", &block];
         let mut call = vec!["call"];
-        let connections;
+        let (connections, memory);
         let (exposure, hostile);
         let mut trap = None;
         match scene {
@@ -143,6 +143,10 @@ impl Stage {
                     connections = count.to_string();
                     serve.extend(["--connections", &connections]);
                 }
+            }
+            Scene::Server(_, Rules::Memory(mib)) => {
+                memory = mib.to_string();
+                serve.extend(["--memory-mib", &memory]);
             }
             Scene::Server(_, Rules::Default) => {}
             Scene::Client(kind) => {

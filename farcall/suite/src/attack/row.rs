@@ -66,6 +66,9 @@ pub(super) enum Rules {
     /// The defaults in the full form. In the short form so many connections at a time, since
     /// 10,000 take too long to open.
     FewConnections(u32),
+    /// So much memory for all clients, in MiB: a quarter of a large machine is more than the short
+    /// form could fill.
+    Memory(u64),
 }
 
 /// What a row may cost. On all of them: honest calls do not fail, honest newcomers connect, and the

@@ -35,28 +35,28 @@ pub(super) const ROWS: &[Row] = &[
         what: "MESSAGES without messages, to a handler that does not read",
         scene: server(Assault::EmptyMessages),
         bounds: NOTHING_KEPT,
-        quick: Quick::Left("empty frames are kept without a bound"),
+        quick: Quick::Shown,
     },
     Row {
         name: "empty-messages-unary",
         what: "MESSAGES without messages, for a method that takes one message",
         scene: server(Assault::EmptyMessagesUnary),
         bounds: NOTHING_KEPT,
-        quick: Quick::Left("empty frames are kept without a bound"),
+        quick: Quick::Shown,
     },
     Row {
         name: "empty-messages-unknown",
         what: "MESSAGES without messages, for a call of no method that is never whole",
         scene: server(Assault::EmptyMessagesUnknown),
         bounds: NOTHING_KEPT,
-        quick: Quick::Left("empty frames are kept without a bound"),
+        quick: Quick::Shown,
     },
     Row {
         name: "slow-download",
         what: "a server sends MESSAGES without messages to a client that does not read",
         scene: Scene::Client(Trap::EmptyDownload),
         bounds: NOTHING_KEPT,
-        quick: Quick::Left("empty frames are kept without a bound"),
+        quick: Quick::Shown,
     },
     Row {
         name: "control-metadata",
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
             why: "no such frame has metadata: each is a violation, and nothing is kept",
             ..NOTHING_KEPT
         },
-        quick: Quick::Left("metadata is accepted with frames that have none"),
+        quick: Quick::Shown,
     },
     Row {
         name: "far-ahead",
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
             why: "a stream keeps no more frames than its window has messages, 256",
             ..NOTHING_KEPT
         },
-        quick: Quick::Left("65,536 frames of each stream are kept"),
+        quick: Quick::Shown,
     },
     Row {
         name: "unread-answers",
@@ -90,19 +90,20 @@ pub(super) const ROWS: &[Row] = &[
                   of a few KiB; the peers take nothing, so that they are closed in time",
             ..NOTHING_KEPT
         },
-        quick: Quick::Left("calls whose answers wait take the permits of honest ones"),
+        quick: Quick::Shown,
     },
     Row {
         name: "queued-answers",
         what: "connections ask for answers of 4 MiB each, and read none",
-        scene: server(Assault::QueuedAnswers),
+        scene: Scene::Server(Assault::QueuedAnswers, Rules::Memory(128)),
         bounds: Bounds {
             growth_mib: 256,
             closed: Closed::AllInTime,
-            why: "a fraction of what was asked for: 800 MiB in the short form, 3 GiB in the full",
+            why: "twice `max_memory`, which is 128 MiB here; 800 MiB are asked for in the short \
+                  form, 3 GiB in the full",
             ..NOTHING_KEPT
         },
-        quick: Quick::Left("queued answers have no bound for the process"),
+        quick: Quick::Shown,
     },
     Row {
         name: "half-frame",
@@ -126,7 +127,7 @@ pub(super) const ROWS: &[Row] = &[
             why: "at most 64 KiB of a Hello are held: 32 MiB for 500 connections",
             ..NOTHING_KEPT
         },
-        quick: Quick::Left("a MiB of each Hello is held"),
+        quick: Quick::Shown,
     },
     Row {
         name: "many-offers",
@@ -137,7 +138,7 @@ pub(super) const ROWS: &[Row] = &[
             why: "unoptimised, a byte is read and thrown away in less than 100 ns",
             ..NOTHING_KEPT
         },
-        quick: Quick::Left("each offer is looked at and answered"),
+        quick: Quick::Shown,
     },
     Row {
         name: "connect-flood",
@@ -148,21 +149,21 @@ pub(super) const ROWS: &[Row] = &[
             why: "10,000 connections of 64 KiB each; newcomers from another address get in",
             ..NOTHING_KEPT
         },
-        quick: Quick::Left("one address may have all connections"),
+        quick: Quick::Shown,
     },
     Row {
         name: "log-injection",
         what: "names of offers that break lines, colour terminals, and are 500 KB long",
         scene: server(Assault::LogInjection),
         bounds: Bounds { why: "nothing of it may reach the log as it is", ..NOTHING_KEPT },
-        quick: Quick::Left("peers' names are logged as they are"),
+        quick: Quick::Shown,
     },
     Row {
         name: "log-injection-server",
         what: "the same, in the reasons of a server that declines a path",
         scene: Scene::Client(Trap::LogInjection),
         bounds: Bounds { why: "nothing of it may reach the log as it is", ..NOTHING_KEPT },
-        quick: Quick::Left("peers' reasons are logged as they are"),
+        quick: Quick::Shown,
     },
     Row {
         name: "dead-port",
@@ -174,28 +175,28 @@ pub(super) const ROWS: &[Row] = &[
                   attempts of the host that fail",
             ..BACKED_OFF
         },
-        quick: Quick::Left("every call makes an attempt"),
+        quick: Quick::Shown,
     },
     Row {
         name: "accept-and-close",
         what: "a server that closes what it has accepted",
         scene: Scene::Client(Trap::AcceptAndClose),
         bounds: BACKED_OFF,
-        quick: Quick::Left("every call makes an attempt"),
+        quick: Quick::Shown,
     },
     Row {
         name: "hello-and-close",
         what: "a server that closes after its Hello",
         scene: Scene::Client(Trap::HelloAndClose),
         bounds: BACKED_OFF,
-        quick: Quick::Left("every call makes an attempt"),
+        quick: Quick::Shown,
     },
     Row {
         name: "goaway-loop",
         what: "a server that sends every client away",
         scene: Scene::Client(Trap::GoawayLoop),
         bounds: BACKED_OFF,
-        quick: Quick::Left("every call makes an attempt"),
+        quick: Quick::Shown,
     },
     Row {
         name: "rapid-reset",

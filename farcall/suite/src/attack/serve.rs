@@ -19,6 +19,9 @@ pub struct ServePlan {
     /// The most connections at a time.
     #[arg(long)]
     connections: Option<usize>,
+    /// The most memory that clients can make the server keep, in MiB.
+    #[arg(long)]
+    memory_mib: Option<u64>,
     /// How long nothing may come in before a ping, in milliseconds; twice as long for its answer.
     #[arg(long)]
     keepalive_ms: Option<u64>,
@@ -57,6 +60,8 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
     let builder = Server::builder().add_service(ProbeService::new(probe)).add_service(blocking);
     let connections = plan.connections.into_iter();
     let builder = connections.fold(builder, ServerBuilder::connections_max);
+    let memory = plan.memory_mib.map(|mib| mib << 20).into_iter();
+    let builder = memory.fold(builder, ServerBuilder::max_memory);
     let server = endpoint.configure(builder).build();
     let serving = server.clone();
     runtime.spawn(async move { serving.serve(endpoint).await });

@@ -94,7 +94,9 @@ impl Peer {
     pub(super) async fn read_hello(&mut self) -> io::Result<()> {
         let mut prefix = [0; PREFIX_LEN];
         self.stream.read_exact(&mut prefix).await?;
-        let mut body = vec![0; hello::decode_prefix(&prefix).map_err(io::Error::other)?];
+        // A server's may be the longer one.
+        let len = hello::decode_prefix(&hello::SERVER_HELLO, &prefix).map_err(io::Error::other)?;
+        let mut body = vec![0; len];
         self.stream.read_exact(&mut body).await.map(drop)
     }
 

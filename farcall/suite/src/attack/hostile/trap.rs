@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use prost::Message;
 use rpc_core::wire::hello::{Declined, Offer};
 use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
 use tokio::net::TcpListener;
@@ -167,7 +168,11 @@ fn declined() -> Vec<Declined> {
         "\u{1b}[2J\u{1b}[31mred\u{1b}]0;title\u{7}\u{202e}desrever".to_owned(),
         "r".repeat(REASON_LEN),
     ];
-    let declined = |reason| Declined { name: format!("rdma\n{FORGED}"), reason };
+    // `Declined::new` cuts what it is given. An offer has the same fields on the wire.
+    let declined = |reason: String| {
+        let raw = Offer { name: format!("rdma\n{FORGED}"), blob: reason.into() };
+        Declined::decode(&*raw.encode_to_vec()).unwrap_or_default()
+    };
     reasons.into_iter().map(declined).collect()
 }
 
