@@ -177,9 +177,7 @@ impl End {
         }
         // A request without flags: with the first of them it would be one whose messages follow as
         // a stream, and such a request has no message.
-        let mut head = vec![1; HEADER_LEN];
-        head[1] = 0;
-        let offer = Offer { head, segments };
+        let offer = Offer { head: [&[1, 0][..], &[1; HEADER_LEN - 2]].concat(), segments };
         let mut body = [0; OFFER_LEN_MAX];
         let len = offer.write(&mut body);
         body[..8].copy_from_slice(&frame_len.to_le_bytes());
