@@ -7,6 +7,7 @@ use arbitrary::Arbitrary;
 use bytes::Bytes;
 use rpc_core::Limits;
 use rpc_core::calls::window::Window;
+use rpc_core::handoff::Handoff;
 use rpc_core::transport::{Admission, CloseReason, Handler, Withheld};
 use rpc_core::wire::{FrameKind, HEADER_LEN, ProtocolError};
 
@@ -158,7 +159,7 @@ impl Peer {
     fn deliver(&mut self, frame: Vec<u8>) {
         self.read_sent();
         self.ledger.deliver(&frame);
-        self.with_handler(|handler| handler.handle_frame(Bytes::from(frame)));
+        self.with_handler(|handler| handler.handle_frame(Bytes::from(frame), &mut Handoff::none()));
     }
 
     fn announce(&mut self, frame: Vec<u8>, len: u64) {

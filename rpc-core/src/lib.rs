@@ -17,6 +17,7 @@ mod descriptor;
 mod detach;
 mod encode;
 mod frames;
+pub mod handoff;
 mod inherited;
 pub mod inproc;
 pub mod layer;

@@ -23,6 +23,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::calls::progress::{Flows, Stalled};
+use crate::handoff::Handoff;
 use crate::memory::MemoryShare;
 use crate::wire::{HEADER_LEN, ProtocolError};
 use crate::{BufferSource, Deadline};
@@ -131,6 +132,14 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// was not sent is dropped, then the handler hears `reason`, unless the link has ended before.
     fn abort(&self, reason: CloseReason);
 
+    /// Whether something has come in, or may have, that this side has not looked at yet. Asked
+    /// rarely: before a peer that seems to be silent is given up. A transport that does not know
+    /// until its own task has run says that it may have, has that task look, and says what that
+    /// found when it is asked again.
+    fn has_unread(&self) -> bool {
+        false
+    }
+
     /// Where applications get memory that this transport sends from, if it has any.
     fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
         None
@@ -149,7 +158,12 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Where a transport delivers. Calls for one transport never overlap.
+/// Where a transport delivers.
+///
+/// Calls for one transport come one after the other, with one exception: while
+/// [`Handler::handle_frame`] runs user code, for which it has released the [`Handoff`], other calls
+/// may come from another task. So it has to have done its bookkeeping before: what user code is run
+/// for may be ended, and the link closed, before that user code returns.
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
     /// Looks at the first bytes of a large frame of `len` bytes before it is received.
     ///
@@ -166,8 +180,9 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the peer violates the protocol: the transport closes the link.
-    fn handle_frame(&self, frame: Bytes) -> Result<(), ProtocolError>;
+    /// When the peer violates the protocol: the transport closes the link. Never after `handoff`
+    /// was released.
+    fn handle_frame(&self, frame: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError>;
 
     /// Takes note that an admitted frame, of which `prefix` are the first bytes, will not come.
     ///
@@ -180,7 +195,7 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         reason: Withheld,
     ) -> Result<(), ProtocolError>;
 
-    /// Takes note that the link has ended. Called once, last.
+    /// Takes note that the link has ended. Called once, and last but for user code that still runs.
     fn handle_closed(&self, reason: CloseReason);
 }
 

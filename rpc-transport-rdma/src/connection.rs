@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rpc_core::handoff::Handoff;
 use rpc_core::transport::{CloseReason, Counters, Handler, TransportError};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::{Notify, Semaphore};
@@ -372,11 +373,12 @@ impl Connection {
     fn deliver(self: &Arc<Self>, arrivals: impl IntoIterator<Item = Arrival>) {
         let Some(handler) = self.handler() else { return };
         for arrival in arrivals {
+            let mut handoff = Handoff::none();
             let result = match arrival {
-                Arrival::Small(frame) => handler.handle_frame(frame),
+                Arrival::Small(frame) => handler.handle_frame(frame, &mut handoff),
                 Arrival::Large(frame) => {
                     self.counters.large_received.add(1);
-                    handler.handle_frame(self.lane.leases.lease(frame))
+                    handler.handle_frame(self.lane.leases.lease(frame), &mut handoff)
                 }
                 Arrival::Offered { transfer, offer } => {
                     self.handle_offer(&*handler, transfer, offer)

@@ -19,7 +19,7 @@ impl Handler for Sender {
         Ok(Admission::Refuse)
     }
 
-    fn handle_frame(&self, _: Bytes) -> Result<(), ProtocolError> {
+    fn handle_frame(&self, _: Bytes, _: &mut Handoff) -> Result<(), ProtocolError> {
         match (&self.woken, self.connection.upgrade()) {
             (Some(woken), _) => woken.add_permits(1),
             (None, Some(connection)) => connection.send_control([0; HEADER_LEN]).unwrap(),

@@ -23,9 +23,9 @@ mod windows;
 use std::sync::{Mutex, Weak};
 
 use bytes::Bytes;
-use rpc_core::byte_budget::ByteBudget;
 use rpc_core::transport::{Admission, Handler, Withheld};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use rpc_core::{byte_budget::ByteBudget, handoff::Handoff};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::*;
@@ -70,7 +70,7 @@ impl Handler for Recorder {
         Ok(Admission::Accept { deadline: None })
     }
 
-    fn handle_frame(&self, frame: Bytes) -> Result<(), ProtocolError> {
+    fn handle_frame(&self, frame: Bytes, _: &mut Handoff) -> Result<(), ProtocolError> {
         self.frames.lock().unwrap().push(frame);
         Ok(())
     }

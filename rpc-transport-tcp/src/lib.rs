@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod bootstrap;
+mod driver;
 mod frame_buffer;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

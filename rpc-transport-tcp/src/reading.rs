@@ -4,15 +4,20 @@
 //! place go out together. Frames that only wake somebody, as answers wake their callers, keep it
 //! corked until those who were woken have had their turn, since what they send next can go out
 //! together too.
+//!
+//! Each frame is delivered with the [`Driver`] in a [`Handoff`]. When its handler blocks, another
+//! task goes on with the connection, and this one ends when the handler returns.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
 use std::net::Shutdown;
 use std::time::Duration;
 
-use rpc_core::transport::{CloseReason, Handler};
-use rpc_core::wire::ProtocolError;
+use rpc_core::handoff::Handoff;
+use rpc_core::transport::{CloseReason, Counters, Handler};
 
+use crate::driver::Driver;
 use crate::giving_way::give_way;
 use crate::incoming::{Event, Incoming};
 use crate::socket::{Moved, Socket};
@@ -27,40 +32,53 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// What is read at a time only to be thrown away.
 const SINK_LEN: usize = 16 << 10;
 
+/// Why reading is over.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The connection is over.
+    Closed(CloseReason),
+    /// A handler blocked, and another task goes on with the connection.
+    TakenOver,
+}
+
+impl<R: Into<CloseReason>> From<R> for Ended {
+    fn from(reason: R) -> Self {
+        Self::Closed(reason.into())
+    }
+}
+
 impl<S: Socket> Shared<S> {
     /// Reads until the connection ends, and says why it did.
-    pub(crate) async fn read(&self, handler: &dyn Handler) -> CloseReason {
-        let mut incoming = Incoming::new(self.pool.clone());
-        loop {
-            incoming.rest();
-            if let Err(error) = poll_fn(|cx| self.socket.poll_readable(cx)).await {
-                return CloseReason::Failed(error.to_string());
-            }
-            match self.read_available(&mut incoming, handler).await {
-                Ok(()) => {}
-                Err(reason) => return reason,
-            }
+    pub(crate) async fn read(&self, driver: Box<Driver<S>>, handler: &dyn Handler) -> Ended {
+        match self.read_on(driver, handler).await {
+            Err(ended) => ended,
+            Ok(never) => match never {},
         }
     }
 
-    async fn read_available(
+    async fn read_on(
         &self,
-        incoming: &mut Incoming,
+        mut driver: Box<Driver<S>>,
         handler: &dyn Handler,
-    ) -> Result<(), CloseReason> {
+    ) -> Result<Infallible, Ended> {
+        // A delivery that was taken over has left its answers corked, and frames in the buffer.
+        self.uncork();
+        let mut read = Moved { len: 0, is_exhausted: true };
         let mut turn_bytes = 0;
-        while let Some(Moved { len, is_exhausted }) = self.read_some(incoming)? {
-            incoming.filled(len);
-            self.counters.received_bytes.add(len as u64);
-            turn_bytes += len;
-            let woken_count = self.deliver(incoming, handler)?;
+        loop {
+            driver.incoming.filled(read.len);
+            self.counters.received_bytes.add(read.len as u64);
+            turn_bytes += read.len;
+            let woken_count;
+            (driver, woken_count) = self.deliver(driver, handler)?;
+            let incoming = &mut driver.incoming;
             self.pieces_received.update(incoming);
             let is_shared = woken_count > 0 && self.has_large_under_way(incoming);
             if is_shared {
                 give_way().await;
             }
             let is_over = turn_bytes >= TURN_BYTES;
-            if is_over || is_exhausted {
+            if is_over || read.is_exhausted {
                 self.send_receipt(incoming);
             }
             let is_gathering = woken_count > 1;
@@ -74,12 +92,29 @@ impl<S: Socket> Shared<S> {
             if is_gathering {
                 self.uncork();
             }
-            if is_exhausted {
-                return Ok(());
+            let next = if read.is_exhausted { None } else { self.read_some(incoming)? };
+            read = match next {
+                Some(read) => read,
+                None => {
+                    turn_bytes = 0;
+                    self.read_next(incoming).await?
+                }
+            };
+        }
+    }
+
+    /// Waits for something to read, and reads once.
+    async fn read_next(&self, incoming: &mut Incoming) -> Result<Moved, CloseReason> {
+        loop {
+            self.send_receipt(incoming);
+            incoming.rest();
+            if let Err(error) = poll_fn(|cx| self.socket.poll_readable(cx)).await {
+                return Err(CloseReason::Failed(error.to_string()));
+            }
+            if let Some(read) = self.read_some(incoming)? {
+                return Ok(read);
             }
         }
-        self.send_receipt(incoming);
-        Ok(())
     }
 
     /// Tells the peer what has been read, if it wants to know.
@@ -121,27 +156,35 @@ impl<S: Socket> Shared<S> {
     /// yet; with several of them the queue stays corked.
     fn deliver(
         &self,
-        incoming: &mut Incoming,
+        mut driver: Box<Driver<S>>,
         handler: &dyn Handler,
-    ) -> Result<u64, ProtocolError> {
+    ) -> Result<(Box<Driver<S>>, u64), Ended> {
         self.queue().cork();
-        let [mut small_count, mut large_count] = [0; 2];
-        let mut is_let_on = false;
-        while let Some(event) = incoming.next()? {
+        let mut received = Received::default();
+        let [mut is_let_on, mut has_woken] = [false; 2];
+        while let Some(event) = driver.incoming.next()? {
             match event {
                 Event::Announced { prefix, len } => {
-                    incoming.admit(handler.handle_announced(&prefix, len)?);
+                    driver.incoming.admit(handler.handle_announced(&prefix, len)?);
                 }
                 Event::Frame { frame, large } => {
-                    let count = if large { &mut large_count } else { &mut small_count };
-                    *count += 1;
-                    handler.handle_frame(frame)?;
+                    received.count(large);
+                    let mut handoff = Handoff::new(driver, has_woken);
+                    let result = handler.handle_frame(frame, &mut handoff);
+                    has_woken = handoff.has_woken();
+                    let Some(returned) = handoff.into_driver() else {
+                        // The other task has uncorked the queue, and writes and reads.
+                        received.add_to(&self.counters);
+                        return Err(Ended::TakenOver);
+                    };
+                    driver = returned;
+                    result?;
                 }
                 Event::Receipt { read } => is_let_on |= self.queue().handle_receipt(read)?,
             }
         }
-        self.counters.small_received.add(small_count);
-        self.counters.large_received.add(large_count);
+        received.add_to(&self.counters);
+        let incoming = &mut driver.incoming;
         self.counters.copied_bytes.add(incoming.take_copied_bytes());
         if is_let_on {
             self.held.notify_one();
@@ -151,11 +194,11 @@ impl<S: Socket> Shared<S> {
             self.send_receipt(incoming);
         }
         let answered_count = self.uncork() as u64;
-        let woken_count = (small_count + large_count).saturating_sub(answered_count);
+        let woken_count = received.sum().saturating_sub(answered_count);
         if woken_count > 1 {
             self.queue().cork();
         }
-        Ok(woken_count)
+        Ok((driver, woken_count))
     }
 
     /// Says that nothing more will come, and throws away what the peer still sends until it has
@@ -180,23 +223,48 @@ impl<S: Socket> Shared<S> {
     }
 }
 
+/// The frames of one delivery.
+#[derive(Debug, Default)]
+struct Received {
+    small_count: u64,
+    large_count: u64,
+}
+
+impl Received {
+    fn count(&mut self, is_large: bool) {
+        *if is_large { &mut self.large_count } else { &mut self.small_count } += 1;
+    }
+
+    fn sum(&self) -> u64 {
+        self.small_count + self.large_count
+    }
+
+    fn add_to(&self, counters: &Counters) {
+        counters.small_received.add(self.small_count);
+        counters.large_received.add(self.large_count);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::Future as _;
     use std::io::{Read, Write};
     use std::pin::pin;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex, mpsc};
     use std::task::{Context, Waker};
 
     use bytes::Bytes;
     use rpc_core::pool::Pool;
-    use rpc_core::transport::{Admission, Withheld};
-    use rpc_core::wire::HEADER_LEN;
+    use rpc_core::transport::{Admission, Transport as _, Withheld};
+    use rpc_core::wire::{HEADER_LEN, ProtocolError};
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::record::{self, RecordHeader, RecordKind};
+    use crate::record::{self, RECORD_HEADER_LEN, RecordHeader, RecordKind};
     use crate::transport::SocketTransport;
+
+    /// Far more than anything here takes.
+    const LIMIT: Duration = Duration::from_secs(20);
 
     /// Takes everything, and knows how many frames came whole.
     #[derive(Debug, Default)]
@@ -211,7 +279,7 @@ mod tests {
             Ok(Admission::Accept { deadline: None })
         }
 
-        fn handle_frame(&self, _: Bytes) -> Result<(), ProtocolError> {
+        fn handle_frame(&self, _: Bytes, _: &mut Handoff) -> Result<(), ProtocolError> {
             *self.0.lock().unwrap() += 1;
             Ok(())
         }
@@ -243,7 +311,8 @@ mod tests {
         let taker = Taker::default();
         let mut context = Context::from_waker(Waker::noop());
         shared.socket.readable().await.unwrap();
-        let mut reading = pin!(shared.read(&taker));
+        let driver = Driver::new(Arc::clone(&shared), Arc::new(Taker::default()));
+        let mut reading = pin!(shared.read(driver, &taker));
         let mut received = [0; 64];
         assert!(reading.as_mut().poll(&mut context).is_pending());
         assert_eq!(*taker.0.lock().unwrap(), 1);
@@ -252,5 +321,88 @@ mod tests {
         assert!(reading.as_mut().poll(&mut context).is_pending());
         let len = theirs.read(&mut received).unwrap();
         assert_eq!(received[..len], record::receipt(HEADER_LEN as u64));
+    }
+
+    /// Answers each frame with itself, but blocks in the second until it is let go.
+    #[derive(Debug)]
+    struct Blocker {
+        transport: SocketTransport<UnixStream>,
+        frame_count: Mutex<usize>,
+        let_go: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl Handler for Blocker {
+        fn handle_announced(
+            &self,
+            _: &[u8; HEADER_LEN],
+            _: u64,
+        ) -> Result<Admission, ProtocolError> {
+            Ok(Admission::Refuse)
+        }
+
+        fn handle_frame(&self, frame: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError> {
+            let number = {
+                let mut count = self.frame_count.lock().unwrap();
+                *count += 1;
+                *count
+            };
+            handoff.release();
+            if number == 2 {
+                self.let_go.lock().unwrap().recv_timeout(LIMIT).unwrap();
+            }
+            self.transport.send_control(*frame.first_chunk().unwrap()).unwrap();
+            Ok(())
+        }
+
+        fn handle_withheld(&self, _: &[u8; HEADER_LEN], _: Withheld) -> Result<(), ProtocolError> {
+            Ok(())
+        }
+
+        fn handle_closed(&self, _: CloseReason) {}
+    }
+
+    /// A small frame of one byte over and over.
+    fn frame(byte: u8) -> Vec<u8> {
+        let header = RecordHeader::new(RecordKind::Whole, HEADER_LEN);
+        [&header.to_bytes()[..], &[byte; HEADER_LEN]].concat()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_came_with_a_frame_whose_handler_blocks_is_answered() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (release, let_go) = mpsc::channel();
+        let transport = SocketTransport::new(ours, Pool::new(0));
+        let shared = Arc::clone(&transport.shared);
+        let let_go = Mutex::new(let_go);
+        let blocker = Arc::new(Blocker { transport, frame_count: Mutex::default(), let_go });
+        let mut theirs = theirs.into_std().unwrap();
+        theirs.write_all(&[frame(1), frame(2), frame(3)].concat()).unwrap();
+        blocker.transport.start(Arc::<Blocker>::clone(&blocker));
+        theirs.set_nonblocking(false).unwrap();
+        theirs.set_read_timeout(Some(LIMIT)).unwrap();
+        let reader = tokio::task::spawn_blocking(move || {
+            let mut answer = [0; 2 * (RECORD_HEADER_LEN + HEADER_LEN)];
+            theirs.read_exact(&mut answer).expect("the answers before and behind it");
+            assert_eq!(answer[..], [frame(1), frame(3)].concat());
+            // What comes later is read too, and an end is noticed.
+            theirs.write_all(&frame(4)).unwrap();
+            let answer = &mut answer[..RECORD_HEADER_LEN + HEADER_LEN];
+            theirs.read_exact(answer).expect("the answer to what came later");
+            release.send(()).unwrap();
+            theirs.read_exact(answer).expect("the answer of the handler that blocked");
+            assert_eq!(answer[..], frame(2));
+        });
+        reader.await.unwrap();
+        tokio::time::timeout(LIMIT, shared.close.cancelled()).await.expect("the end is noticed");
+        assert_eq!(shared.counters.snapshot().small_received, 4);
+    }
+
+    #[tokio::test]
+    async fn what_the_kernel_holds_is_unread() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let transport = SocketTransport::new(ours, Pool::new(0));
+        assert!(!transport.has_unread());
+        theirs.into_std().unwrap().write_all(&frame(1)).unwrap();
+        assert!(transport.has_unread());
     }
 }

@@ -1,9 +1,10 @@
-//! A connected socket as a transport: what its two halves share, and the life of the connection.
+//! A connected socket as a transport: what its two halves share.
 //!
 //! `reserving` gives memory to senders, `writing` takes it from there to the socket, `reading`
-//! brings frames in. One task a connection reads, and writes what senders do not.
+//! brings frames in. One task a connection reads, and writes what senders do not (`driver`).
 
 use std::fmt;
+use std::io;
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -19,6 +20,7 @@ use rpc_core::wire::HEADER_LEN;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::driver::Driver;
 use crate::frame_buffer::{FrameBuffer, Tail};
 use crate::outgoing::Outgoing;
 use crate::pieces_received::PiecesReceived;
@@ -84,37 +86,6 @@ impl<S> Shared<S> {
     }
 }
 
-impl<S: Socket> Shared<S> {
-    /// The life of the connection.
-    async fn run(self: Arc<Self>, handler: Arc<dyn Handler>) {
-        let reason = tokio::select! {
-            biased;
-            () = self.close.cancelled() => CloseReason::Local,
-            reason = self.read(&*handler) => reason,
-            () = self.write_held() => CloseReason::Failed("cannot write".into()),
-        };
-        if reason == CloseReason::Local {
-            // The reading half may have been stopped while frames gathered.
-            self.uncork();
-            self.let_go();
-            // What was sent before closing still goes out, while nothing more is taken.
-            tokio::select! {
-                () = self.flushed() => {}
-                () = self.write_held() => {}
-            }
-            // Nobody waits for a peer to which nothing can be written.
-            if self.queue().closed == Some(CloseReason::Local) {
-                self.linger().await;
-            }
-        }
-        self.fail(reason);
-        // The socket may be dead already.
-        let _ = socket2::SockRef::from(&self.socket).shutdown(Shutdown::Both);
-        let reason = self.queue().closed.clone().unwrap_or(CloseReason::Local);
-        handler.handle_closed(reason);
-    }
-}
-
 impl<S: Socket> Transport for SocketTransport<S> {
     type Buffer = FrameBuffer;
     type Tail = Tail;
@@ -128,7 +99,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn start(&self, handler: Arc<dyn Handler>) {
-        tokio::spawn(Arc::clone(&self.shared).run(handler));
+        tokio::spawn(Driver::new(Arc::clone(&self.shared), handler).run());
     }
 
     fn try_reserve(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
@@ -189,6 +160,14 @@ impl<S: Socket> Transport for SocketTransport<S> {
 
     fn abort(&self, reason: CloseReason) {
         self.shared.fail(reason);
+    }
+
+    /// Asks the kernel, since the connection's task may not have run.
+    fn has_unread(&self) -> bool {
+        let mut byte = [std::mem::MaybeUninit::uninit()];
+        let socket = socket2::SockRef::from(&self.shared.socket);
+        // An end of the stream, or an error, is for the connection's task to find.
+        !matches!(socket.peek(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
     fn stats(&self) -> TransportStats {

@@ -79,6 +79,12 @@ impl ProbeRpc for Probe {
         self.park(request).await
     }
 
+    async fn block(&self, request: Request<ParkRequest>) -> Result<Response<EchoReply>, Status> {
+        let ParkRequest { tag, answer, .. } = request.into_inner();
+        self.reporter.block(tag);
+        produce(answer.unwrap_or_default()).map(Response::new)
+    }
+
     async fn follow(
         &self,
         request: Request<ParkRequest>,

@@ -1,9 +1,14 @@
 //! What handlers tell a test, and the gate behind which they wait for it.
 
 use std::sync::Arc;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+/// How long a handler blocks its thread at most, when its test has failed: longer than any test.
+const BLOCK_LIMIT: Duration = Duration::from_secs(120);
 
 /// Something that a handler that reports did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +26,34 @@ pub enum Event {
 pub struct Watch {
     events: UnboundedReceiver<Event>,
     gate: Arc<Semaphore>,
+    thread_gate: Arc<ThreadGate>,
+}
+
+/// Behind which handlers block their threads.
+#[derive(Debug, Default)]
+struct ThreadGate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl ThreadGate {
+    fn open(&self) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.opened.notify_all();
+    }
+
+    fn block(&self) {
+        let is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        // Poisoned or late, it goes on.
+        drop(self.opened.wait_timeout_while(is_open, BLOCK_LIMIT, |is_open| !*is_open));
+    }
+}
+
+/// A test that has ended leaves no thread blocked.
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.thread_gate.open();
+    }
 }
 
 /// The handlers' end.
@@ -28,6 +61,7 @@ pub struct Watch {
 pub(crate) struct Reporter {
     events: UnboundedSender<Event>,
     gate: Arc<Semaphore>,
+    thread_gate: Arc<ThreadGate>,
 }
 
 /// A handler that reports how it is left: when this is dropped, unless it has answered.
@@ -55,8 +89,10 @@ impl Drop for Entered {
 /// Both ends.
 pub(crate) fn pair() -> (Reporter, Watch) {
     let (sender, events) = mpsc::unbounded_channel();
-    let gate = Arc::new(Semaphore::new(0));
-    (Reporter { events: sender, gate: Arc::clone(&gate) }, Watch { events, gate })
+    let (gate, thread_gate) = (Arc::new(Semaphore::new(0)), Arc::<ThreadGate>::default());
+    let reporter =
+        Reporter { events: sender, gate: Arc::clone(&gate), thread_gate: Arc::clone(&thread_gate) };
+    (reporter, Watch { events, gate, thread_gate })
 }
 
 impl Watch {
@@ -78,6 +114,11 @@ impl Watch {
     pub fn open(&self, count: usize) {
         self.gate.add_permits(count);
     }
+
+    /// Lets handlers go on that block their threads, those that come later included.
+    pub fn unblock(&self) {
+        self.thread_gate.open();
+    }
 }
 
 impl Reporter {
@@ -86,6 +127,13 @@ impl Reporter {
         // The test may have looked away.
         let _ = self.events.send(Event::Entered(tag));
         Entered { events: self.events.clone(), tag, left: Event::Dropped(tag) }
+    }
+
+    /// Blocks the thread until the gate for that opens, and reports begin and end.
+    pub(crate) fn block(&self, tag: u64) {
+        let entered = self.enter(tag);
+        self.thread_gate.block();
+        entered.answer();
     }
 
     /// Waits until the gate opens, and reports begin and end.

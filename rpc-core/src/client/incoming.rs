@@ -9,6 +9,7 @@ use super::Reply;
 use super::session::{InFlight, Route, Session, State};
 use crate::calls::window::Counts;
 use crate::frames::take_apart;
+use crate::handoff::Handoff;
 use crate::stream::{End, Inserted, Item};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
@@ -39,8 +40,10 @@ impl<T: Transport> Handler for Session<T> {
         Ok(Admission::Refuse)
     }
 
-    fn handle_frame(&self, frame: Bytes) -> Result<(), ProtocolError> {
+    fn handle_frame(&self, frame: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse_whole(&frame)?;
+        // An answer wakes its caller. No user code runs here.
+        handoff.woke();
         match header.kind {
             FrameKind::Response => self.handle_response(&header, frame),
             FrameKind::Headers | FrameKind::Messages => self.handle_stream(&header, frame),

@@ -8,9 +8,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
+use crate::handoff::{Handoff, Resume};
 use crate::pool::{Pool, PoolBuffer};
 use crate::transport::{
     Admission, CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
@@ -33,6 +37,8 @@ pub(super) struct InprocTransport {
     incoming: Mutex<Option<UnboundedReceiver<Bytes>>>,
     pool: Pool,
     shared: Arc<Shared>,
+    /// The other end's.
+    peer: Arc<Shared>,
 }
 
 /// What the receiving task shares with the transport.
@@ -50,16 +56,15 @@ impl InprocTransport {
         let (to_right, from_left) = mpsc::unbounded_channel();
         let (to_left, from_right) = mpsc::unbounded_channel();
         let pool = Pool::new(KEPT_BYTES_MAX);
-        (Self::new(to_right, from_right, pool.clone()), Self::new(to_left, from_left, pool))
-    }
-
-    fn new(
-        outgoing: UnboundedSender<Bytes>,
-        incoming: UnboundedReceiver<Bytes>,
-        pool: Pool,
-    ) -> Self {
-        let incoming = Mutex::new(Some(incoming));
-        Self { outgoing, incoming, pool, shared: Arc::default() }
+        let [left, right] = [(); 2].map(|()| Arc::<Shared>::default());
+        let end = |outgoing, incoming, shared: &Arc<_>, peer: &Arc<_>| Self {
+            outgoing,
+            incoming: Mutex::new(Some(incoming)),
+            pool: pool.clone(),
+            shared: Arc::clone(shared),
+            peer: Arc::clone(peer),
+        };
+        (end(to_right, from_right, &left, &right), end(to_left, from_left, &right, &left))
     }
 
     fn push(&self, frame: Bytes) -> Result<(), TransportError> {
@@ -88,8 +93,9 @@ impl Transport for InprocTransport {
     fn start(&self, handler: Arc<dyn Handler>) {
         let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(incoming) = incoming {
-            let shared = Arc::clone(&self.shared);
-            tokio::spawn(receive(incoming, self.outgoing.clone(), handler, shared));
+            let (outgoing, shared) = (self.outgoing.clone(), Arc::clone(&self.shared));
+            let runtime = Handle::current();
+            tokio::spawn(Box::new(Driver { incoming, outgoing, handler, shared, runtime }).run());
         }
     }
 
@@ -127,6 +133,12 @@ impl Transport for InprocTransport {
         self.shared.close.cancel();
     }
 
+    fn has_unread(&self) -> bool {
+        let received = self.shared.counters.snapshot();
+        let received_count = received.small_received + received.large_received;
+        self.peer.counters.sent_count.value() > received_count
+    }
+
     fn stats(&self) -> TransportStats {
         self.shared.counters.snapshot()
     }
@@ -138,47 +150,73 @@ impl fmt::Debug for InprocTransport {
     }
 }
 
-async fn receive(
-    mut incoming: UnboundedReceiver<Bytes>,
+/// What the receiving task owns, and another goes on with when a handler blocks this one.
+struct Driver {
+    incoming: UnboundedReceiver<Bytes>,
     outgoing: UnboundedSender<Bytes>,
     handler: Arc<dyn Handler>,
     shared: Arc<Shared>,
-) {
-    let reason = loop {
-        let frame = tokio::select! {
-            biased;
-            () = shared.close.cancelled() => {
-                break shared.aborted.get().cloned().unwrap_or(CloseReason::Local);
+    runtime: Handle,
+}
+
+impl Driver {
+    async fn run(mut self: Box<Self>) {
+        let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
+        let mut has_woken = false;
+        let reason = loop {
+            let frame = tokio::select! {
+                biased;
+                () = shared.close.cancelled() => {
+                    break shared.aborted.get().cloned().unwrap_or(CloseReason::Local);
+                }
+                frame = self.incoming.recv() => frame,
+            };
+            let Some(frame) = frame.filter(|frame| *frame != END) else { break CloseReason::Peer };
+            let mut handoff = Handoff::new(self, has_woken);
+            let delivered = deliver(frame, &*handler, &mut handoff, &shared.counters);
+            has_woken = handoff.has_woken();
+            // The handler has blocked, and another task goes on.
+            let Some(driver) = handoff.into_driver() else { return };
+            self = driver;
+            if let Err(error) = delivered {
+                break error.into();
             }
-            frame = incoming.recv() => frame,
         };
-        let Some(frame) = frame.filter(|frame| *frame != END) else { break CloseReason::Peer };
-        if let Err(error) = deliver(frame, &*handler, &shared.counters) {
-            break error.into();
-        }
-    };
-    // The peer's sends fail from here on, and this side's too.
-    shared.close.cancel();
-    drop(incoming);
-    // Behind all that was sent. This side's transport may live on for long, unused.
-    let _ = outgoing.send(END);
-    handler.handle_closed(reason);
+        // The peer's sends fail from here on, and this side's too.
+        shared.close.cancel();
+        let Self { incoming, outgoing, .. } = *self;
+        drop(incoming);
+        // Behind all that was sent. This side's transport may live on for long, unused.
+        let _ = outgoing.send(END);
+        handler.handle_closed(reason);
+    }
+}
+
+impl Resume for Driver {
+    fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    fn resume(self: Box<Self>) -> BoxFuture<'static, ()> {
+        self.run().boxed()
+    }
 }
 
 fn deliver(
     frame: Bytes,
     handler: &dyn Handler,
+    handoff: &mut Handoff,
     counters: &Counters,
 ) -> Result<(), crate::wire::ProtocolError> {
     counters.received_bytes.add(frame.len() as u64);
     if frame.len() < LARGE_LEN {
         counters.small_received.add(1);
-        return handler.handle_frame(frame);
+        return handler.handle_frame(frame, handoff);
     }
     counters.large_received.add(1);
-    let Some(prefix) = frame.first_chunk() else { return handler.handle_frame(frame) };
+    let Some(prefix) = frame.first_chunk() else { return handler.handle_frame(frame, handoff) };
     match handler.handle_announced(prefix, frame.len() as u64)? {
-        Admission::Accept { .. } => handler.handle_frame(frame),
+        Admission::Accept { .. } => handler.handle_frame(frame, handoff),
         Admission::Refuse => Ok(()),
     }
 }

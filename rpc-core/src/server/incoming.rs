@@ -1,6 +1,7 @@
 //! What a server's session does with what arrives.
 //!
-//! Everything here runs in the transport's task, the first poll of a handler included.
+//! Everything here runs in the transport's task, the first poll of a handler included. That poll
+//! may block, so that the transport's driver is released before it, when the tables are complete.
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use super::{ServerCall, Service};
 use crate::calls::server::Start;
 use crate::calls::window::Counts;
 use crate::frames::take_apart;
+use crate::handoff::Handoff;
 use crate::quota::Charge;
 use crate::stream::{End, Inbound, Item, Outbound};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
@@ -46,11 +48,15 @@ impl<T: Transport> Handler for ServerSession<T> {
         }
     }
 
-    fn handle_frame(&self, frame: Bytes) -> Result<(), ProtocolError> {
+    fn handle_frame(&self, frame: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse_whole(&frame)?;
         let Some(this) = self.this.upgrade() else { return Ok(()) };
+        if header.kind != FrameKind::Request {
+            // A task that waits for this frame runs now.
+            handoff.woke();
+        }
         match header.kind {
-            FrameKind::Request => self.handle_request(this, &header, frame),
+            FrameKind::Request => self.handle_request(this, &header, frame, handoff),
             FrameKind::Messages => self.handle_messages(&header, frame),
             FrameKind::HalfClose => self.insert(&header, Item::End(End::HalfClose)),
             FrameKind::Window => {
@@ -190,6 +196,7 @@ impl<T: Transport> ServerSession<T> {
         this: Arc<Self>,
         header: &FrameHeader,
         frame: Bytes,
+        handoff: &mut Handoff,
     ) -> Result<(), ProtocolError> {
         let (received, early, check) = {
             let mut state = self.state();
@@ -224,6 +231,8 @@ impl<T: Transport> ServerSession<T> {
             Ok((permit, Route { service, method, .. })) => {
                 let standing = Standing::Running { _permit: permit, _received: received };
                 let responder = Responder::new(header.call, this, standing);
+                // Decoding, interceptors and the handler run from here on. The tables are complete.
+                handoff.release();
                 let deadline = Deadline::from_wire(header.argument);
                 let descriptor = &service.descriptor().methods[method];
                 let running = Running::new(descriptor, deadline, Arc::clone(&self.peer));
@@ -232,7 +241,9 @@ impl<T: Transport> ServerSession<T> {
                 self.router.dispatch(service, method, call)
             }
         };
-        self.run(header.call, future);
+        if self.run(header.call, future).is_pending() {
+            handoff.woke();
+        }
         Ok(())
     }
 

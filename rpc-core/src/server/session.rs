@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
@@ -182,10 +182,10 @@ impl<T: Transport> ServerSession<T> {
     }
 
     /// Polls a handler once in place, and makes a task of it when it is not done.
-    pub(super) fn run(&self, id: u64, mut future: HandlerFuture) {
+    pub(super) fn run(&self, id: u64, mut future: HandlerFuture) -> Poll<()> {
         let mut context = Context::from_waker(Waker::noop());
         if future.as_mut().poll(&mut context).is_ready() {
-            return;
+            return Poll::Ready(());
         }
         // The new task polls at once, so that nothing is lost by the waker that does nothing.
         let abort = tokio::spawn(future).abort_handle();
@@ -195,6 +195,7 @@ impl<T: Transport> ServerSession<T> {
         if let Some(abort) = ended {
             abort.abort();
         }
+        Poll::Pending
     }
 
     pub(super) fn refuse(
@@ -207,7 +208,7 @@ impl<T: Transport> ServerSession<T> {
         let start = self.state().calls.start(id)?;
         if start == Start::Run {
             let responder = Responder::new(id, this, Standing::Refused);
-            self.run(id, Box::pin(responder.fail(status)));
+            let _ = self.run(id, Box::pin(responder.fail(status)));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 
 use super::*;
+use crate::handoff::Handoff;
 use crate::memory::MemoryShare;
 use crate::server::peer_limit::PeerLimit;
 use crate::transport::{Admission, CloseReason, Handler, TransportStats, Withheld};
@@ -109,7 +110,7 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
     let session = session();
     // Nothing is served, so the call is answered in place, with a refusal.
     let request = FrameHeader::bare(FrameKind::Request, 1).to_bytes();
-    session.handle_frame(Bytes::copy_from_slice(&request)).unwrap();
+    session.handle_frame(Bytes::copy_from_slice(&request), &mut Handoff::none()).unwrap();
     assert_eq!(*session.transport.was_drained.lock().unwrap(), [false]);
     session.drained().now_or_never().expect("nothing is owed any more");
 }
@@ -119,7 +120,7 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
 async fn a_ping_is_answered_without_the_sessions_lock() {
     let session = session();
     let ping = FrameHeader::bare(FrameKind::Ping, 0).to_bytes();
-    session.handle_frame(Bytes::copy_from_slice(&ping)).unwrap();
+    session.handle_frame(Bytes::copy_from_slice(&ping), &mut Handoff::none()).unwrap();
     assert_eq!(*session.transport.was_refusing.lock().unwrap(), [false]);
 }
 
@@ -143,11 +144,13 @@ async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come()
         assert_eq!(admission, Admission::Accept { deadline: None });
         let mut early = FrameHeader::bare(FrameKind::HalfClose, 1);
         early.argument = 1;
-        session.handle_frame(Bytes::copy_from_slice(&early.to_bytes())).unwrap();
+        session
+            .handle_frame(Bytes::copy_from_slice(&early.to_bytes()), &mut Handoff::none())
+            .unwrap();
         assert_eq!(session.state().streams.len(), 1);
         if is_cancelled {
             let cancel = FrameHeader::bare(FrameKind::Cancel, 1).to_bytes();
-            session.handle_frame(Bytes::copy_from_slice(&cancel)).unwrap();
+            session.handle_frame(Bytes::copy_from_slice(&cancel), &mut Handoff::none()).unwrap();
         }
         session.handle_withheld(&prefix, reason).unwrap();
         assert_eq!(session.state().streams.len(), 0);

@@ -3,9 +3,9 @@
 use futures::future::BoxFuture;
 
 use super::{
-    calls_max, cancel, concurrency, connections, context, deadline, echo, handover, inherited,
-    interceptors, interop_calls, interop_ends, layers, limits, liveness, metadata, panic, replay,
-    restart, shutdown, status, streams, unimplemented, unread,
+    blocking, calls_max, cancel, concurrency, connections, context, deadline, echo, handover,
+    inherited, interceptors, interop_calls, interop_ends, layers, limits, liveness, metadata,
+    panic, replay, restart, shutdown, status, streams, unimplemented, unread,
 };
 use crate::{Failure, Harness};
 
@@ -136,6 +136,11 @@ list! {
     calls_max {
         calls_over_the_limit_wait_for_their_turn
         a_call_that_waits_for_its_turn_can_be_given_up
+    }
+    blocking {
+        a_handler_that_blocks_holds_up_no_other_call
+        calls_that_arrive_with_one_that_blocks_are_answered
+        a_connection_is_kept_alive_while_a_handler_blocks
     }
     panic {
         a_panic_ends_its_own_call_only

@@ -1,5 +1,6 @@
 //! What every transport has to show, a file a concern.
 
+mod blocking;
 mod calls_max;
 mod cancel;
 mod concurrency;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
+use rpc_core::handoff::Handoff;
 use rpc_core::transport::{
     Addresses, Admission, CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
 };
@@ -287,9 +288,9 @@ async fn receive(
 
 fn deliver(frame: Bytes, handler: &dyn Handler) -> Result<(), ProtocolError> {
     let prefix = frame.first_chunk().filter(|_| frame.len() >= LARGE_LEN);
-    let Some(prefix) = prefix else { return handler.handle_frame(frame) };
+    let Some(prefix) = prefix else { return handler.handle_frame(frame, &mut Handoff::none()) };
     match handler.handle_announced(prefix, frame.len() as u64)? {
-        Admission::Accept { .. } => handler.handle_frame(frame),
+        Admission::Accept { .. } => handler.handle_frame(frame, &mut Handoff::none()),
         Admission::Refuse => Ok(()),
     }
 }

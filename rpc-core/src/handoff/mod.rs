@@ -1,0 +1,26 @@
+//! Handing the driver of a connection over to another task while user code blocks its thread.
+//!
+//! A handler is polled once in the task that reads its connection, because most handlers are done
+//! then, and a task for each would cost more than they do. A handler that blocks in that poll (a
+//! CPU loop, `std::thread::sleep`, blocking file I/O) would keep the connection from being read:
+//! its other calls would wait, its pings would go unanswered, and the peer would take it for dead.
+//!
+//! So the driver is released before user code runs and reclaimed afterwards. Between the two it
+//! lies in the slot of its thread (`worker_slot`). A monitor thread, one for the process, looks at
+//! these slots every 20 ms while handlers run. A driver that it finds in the same delivery twice
+//! goes on in a task of its own; the blocked task finds it gone and ends. Go's
+//! scheduler retakes the processor of a thread that blocks in a system call in the same way.
+//!
+//! A call pays two uncontended locks of its thread's own slot. Nothing is paid on a runtime of one
+//! thread, where no other task could go on: there a handler that blocks holds up everything, and
+//! has to use `tokio::task::spawn_blocking`. The same holds when all threads of a runtime block.
+
+mod driver_handoff;
+mod monitor;
+mod pace;
+mod worker_slot;
+
+pub use driver_handoff::{Handoff, Resume};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! The life of a connection, and what of it one task at a time owns.
+
+use std::net::Shutdown;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use rpc_core::handoff::Resume;
+use rpc_core::transport::{CloseReason, Handler};
+use tokio::runtime::Handle;
+
+use crate::incoming::Incoming;
+use crate::reading::Ended;
+use crate::socket::Socket;
+use crate::transport::Shared;
+
+/// What the connection's task owns, and another task goes on with when a handler blocks this one.
+pub(crate) struct Driver<S> {
+    shared: Arc<Shared<S>>,
+    handler: Arc<dyn Handler>,
+    runtime: Handle,
+    pub(crate) incoming: Incoming,
+}
+
+impl<S: Socket> Driver<S> {
+    /// For a task of the current runtime.
+    pub(crate) fn new(shared: Arc<Shared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
+        let incoming = Incoming::new(shared.pool.clone());
+        Box::new(Self { shared, handler, runtime: Handle::current(), incoming })
+    }
+
+    /// Reads, and writes what senders leave, until the connection has ended.
+    pub(crate) async fn run(self: Box<Self>) {
+        let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
+        // If a handler blocks the task before this one, that task may still be the first in line
+        // for a notification, which it would keep for itself as long as the handler blocks.
+        shared.held.notify_one();
+        let ended = tokio::select! {
+            biased;
+            () = shared.close.cancelled() => CloseReason::Local.into(),
+            ended = shared.read(self, &*handler) => ended,
+            () = shared.write_held() => CloseReason::Failed("cannot write".into()).into(),
+        };
+        let Ended::Closed(reason) = ended else { return };
+        if reason == CloseReason::Local {
+            // The reading half may have been stopped while frames gathered.
+            shared.uncork();
+            shared.let_go();
+            // What was sent before closing still goes out, while nothing more is taken.
+            tokio::select! {
+                () = shared.flushed() => {}
+                () = shared.write_held() => {}
+            }
+            // Nobody waits for a peer to which nothing can be written.
+            if shared.queue().closed == Some(CloseReason::Local) {
+                shared.linger().await;
+            }
+        }
+        shared.fail(reason);
+        // The socket may be dead already.
+        let _ = socket2::SockRef::from(&shared.socket).shutdown(Shutdown::Both);
+        let reason = shared.queue().closed.clone().unwrap_or(CloseReason::Local);
+        handler.handle_closed(reason);
+    }
+}
+
+impl<S: Socket> Resume for Driver<S> {
+    fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    fn resume(self: Box<Self>) -> BoxFuture<'static, ()> {
+        self.run().boxed()
+    }
+}
