@@ -132,10 +132,8 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// was not sent is dropped, then the handler hears `reason`, unless the link has ended before.
     fn abort(&self, reason: CloseReason);
 
-    /// Whether something has come in, or may have, that this side has not looked at yet. Asked
-    /// rarely: before a peer that seems to be silent is given up. A transport that does not know
-    /// until its own task has run says that it may have, has that task look, and says what that
-    /// found when it is asked again.
+    /// Whether something has come in that this side has not read yet. Asked
+    /// rarely: before a peer that seems to be silent is given up. By default nothing is known of.
     fn has_unread(&self) -> bool {
         false
     }

@@ -65,7 +65,8 @@ pub enum Look {
     Wait,
     /// To send a ping.
     Ping,
-    /// To end the connection: the peer is silent.
+    /// To end the connection, because the peer is silent, unless something came in that this side
+    /// has not read: see [`Prober::handle_unread`].
     Dead,
 }
 
@@ -134,6 +135,13 @@ impl Prober {
             }
             None => self.ask(now),
         }
+    }
+
+    /// Records that something has come in that this side has not read. The peer is not silent: this
+    /// side has not looked, because user code blocks the task that reads.
+    pub fn handle_unread(&mut self, now: Instant) {
+        self.asked = None;
+        self.due = now + self.rules.interval;
     }
 
     fn ask(&mut self, now: Instant) -> Look {
@@ -242,6 +250,21 @@ mod tests {
         let woken = prober.due() + 60 * SECOND;
         assert_eq!(prober.handle_tick(woken, traffic(1, 0)), Look::Ping);
         assert_eq!(prober.handle_tick(prober.due(), traffic(2, 0)), Look::Dead);
+    }
+
+    #[test]
+    fn what_is_not_read_is_a_sign_of_life() {
+        let mut prober = Prober::new(RULES, Instant::now());
+        for pings in 0..100 {
+            assert_eq!(prober.handle_tick(prober.due(), traffic(2 * pings, 0)), Look::Ping);
+            assert_eq!(prober.handle_tick(prober.due(), traffic(2 * pings + 1, 0)), Look::Dead);
+            // The task that reads is blocked, and the answer lies in the kernel.
+            prober.handle_unread(prober.due());
+        }
+        // It has read what there was, and the peer says nothing more.
+        assert_eq!(prober.handle_tick(prober.due(), traffic(200, 7)), Look::Wait);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(201, 7)), Look::Ping);
+        assert_eq!(prober.handle_tick(prober.due(), traffic(202, 7)), Look::Dead);
     }
 
     #[test]

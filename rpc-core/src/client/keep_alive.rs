@@ -42,6 +42,7 @@ pub(super) async fn keep_alive<T: Transport>(session: Weak<Session<T>>, rules: W
             match prober.handle_tick(now, liveness::traffic(transport)) {
                 Look::Wait => {}
                 Look::Ping => liveness::ping(transport, prober.ping_count()),
+                Look::Dead if transport.has_unread() => prober.handle_unread(now),
                 Look::Dead => {
                     let timeout = prober.timeout();
                     return transport.abort(CloseReason::Silent { timeout });

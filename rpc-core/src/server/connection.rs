@@ -63,6 +63,9 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
     /// What has been sent and received so far.
     fn traffic(&self) -> Traffic;
 
+    /// Whether something has come in that this side has not read.
+    fn has_unread(&self) -> bool;
+
     /// What waits to be sent or received, and how much has moved.
     fn flows(&self) -> Flows;
 

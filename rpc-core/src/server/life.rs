@@ -143,6 +143,7 @@ impl Life<'_> {
             match prober.handle_tick(now, self.connection.traffic()) {
                 Look::Wait => {}
                 Look::Ping => self.connection.ping(prober.ping_count()),
+                Look::Dead if self.connection.has_unread() => prober.handle_unread(now),
                 Look::Dead => {
                     let timeout = prober.timeout();
                     self.connection.abort(CloseReason::Silent { timeout });

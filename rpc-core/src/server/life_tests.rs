@@ -39,6 +39,10 @@ impl ServerConnection for Slow {
         Traffic::default()
     }
 
+    fn has_unread(&self) -> bool {
+        false
+    }
+
     fn flows(&self) -> Flows {
         Flows::default()
     }

@@ -265,6 +265,10 @@ mod tests {
             Traffic::default()
         }
 
+        fn has_unread(&self) -> bool {
+            false
+        }
+
         fn flows(&self) -> Flows {
             Flows::default()
         }

@@ -370,6 +370,10 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
         liveness::traffic(&self.transport)
     }
 
+    fn has_unread(&self) -> bool {
+        self.transport.has_unread()
+    }
+
     fn flows(&self) -> Flows {
         self.transport.flows()
     }
