@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::Shutdown;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;

@@ -224,6 +224,6 @@ pub(super) const ROWS: &[Row] = &[
         what: "a handler blocks its thread while other calls use its connection",
         scene: Scene::BlockingHandler,
         bounds: NOTHING_KEPT,
-        quick: Quick::Left("a handler that blocks holds up its connection"),
+        quick: Quick::Shown,
     },
 ];
