@@ -6,16 +6,17 @@
 //!
 //! - *queued*: answers that wait for memory, and frames that a transport has and the network has
 //!   not taken;
-//! - *received*: large frames from their announcement until their call's handler has ended, and
-//!   messages of streams until they are read;
+//! - *received*: large requests from their announcement until their call's handler has ended, and
+//!   large frames of streams until they have arrived;
 //! - handshakes, each as much as it may say.
 //!
 //! What does not fit is refused before it is received or executed, with the limit's name. What
 //! exists already is counted although it does not fit: frames of streams within their windows,
 //! frames that were encoded. Then others get less, and a new call nothing.
 //!
-//! Left out is what handlers keep, and registered memory of RDMA devices, which has pools with
-//! limits of their own.
+//! Left out is what handlers keep, messages that wait in the windows of streams, which the limits
+//! of each connection bound, and registered memory of RDMA devices, which has pools with limits of
+//! their own.
 
 mod machine;
 mod share;
