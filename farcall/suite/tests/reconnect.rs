@@ -99,7 +99,7 @@ async fn kill(serving: JoinHandle<std::io::Result<()>>) {
 #[tokio::test(start_paused = true)]
 async fn a_dead_port_is_tried_a_few_times_a_minute() {
     let client = Client::new("reconnect-dead");
-    let first = client.echo().await.expect_err("nobody is there");
+    let first = client.echo().await.expect_err("no server listens");
     assert!(!first.message().contains("tried again in"), "the real reason: {first}");
     let (attempts, last) = client.storm().await;
     println!("dead port: {attempts} attempts in 60 s; the last call: {last}");
@@ -182,7 +182,7 @@ async fn a_connection_that_was_of_use_is_replaced_at_once() {
 async fn a_call_may_wait_for_a_server_that_comes() {
     let client = Client::new("reconnect-waiting");
     let start = Instant::now();
-    let late = client.echo_within(Duration::from_secs(5)).await.expect_err("nobody is there");
+    let late = client.echo_within(Duration::from_secs(5)).await.expect_err("no server listens");
     assert_eq!((late.code(), start.elapsed()), (Code::DeadlineExceeded, Duration::from_secs(5)));
     let words = late.message();
     assert!(words.contains("waited for a connection: cannot connect to"), "{late}");

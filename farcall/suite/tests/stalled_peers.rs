@@ -123,7 +123,7 @@ async fn a_server_that_takes_no_requests_is_left() -> Result<(), Failure> {
     within("its Hello", server.read_hello()).await?;
     let paths = SERVICE.methods.iter().map(|method| method.path.to_owned());
     server.send(&hello_with(&LIMITS, paths.collect())).await?;
-    let status = within("the end of the call", calling).await?.expect_err("nobody reads it");
+    let status = within("the end of the call", calling).await?.expect_err("the server stopped");
     println!("{status}");
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("(progress_timeout)"), "{status}");

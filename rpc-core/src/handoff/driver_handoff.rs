@@ -55,7 +55,7 @@ impl Handoff {
         Self { driver: Some(driver), state: State::Kept, has_woken, _not_send: PhantomData }
     }
 
-    /// For a deliverer that nobody can stand in for: user code that blocks holds it up.
+    /// For a deliverer that no other task can replace: user code that blocks holds it up.
     #[must_use]
     pub fn none() -> Self {
         Self { driver: None, state: State::Kept, has_woken: false, _not_send: PhantomData }

@@ -49,7 +49,7 @@ async fn a_driver_goes_on_elsewhere_while_user_code_blocks() {
         let (token, resumed, _) = Token::new();
         let mut handoff = Handoff::new(token, false);
         handoff.release();
-        resumed.recv_timeout(LIMIT).expect("nobody has gone on");
+        resumed.recv_timeout(LIMIT).expect("no task has gone on");
         assert!(handoff.reclaim());
         assert!(handoff.into_driver::<Token>().is_none());
     });
@@ -77,7 +77,7 @@ async fn each_delivery_that_blocks_is_stood_in_for() {
         let (token, resumed, life) = Token::new();
         let mut handoff = Handoff::new(token, false);
         handoff.release();
-        resumed.recv_timeout(LIMIT).expect("nobody has gone on");
+        resumed.recv_timeout(LIMIT).expect("no task has gone on");
         assert!(handoff.into_driver::<Token>().is_none());
         life
     };

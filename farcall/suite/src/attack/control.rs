@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::AttackError;
 
-/// Answers questions until there are no more, and ends the process. Nothing is waited for: tasks of
+/// Answers questions until its input ends, then ends the process. It waits for nothing: tasks of
 /// a hostile peer never end, and those of its victim may hang.
 pub(super) fn answer_until_end(
     mut answer: impl FnMut(&str) -> Result<String, AttackError>,

@@ -1,4 +1,4 @@
-//! What a row is: who attacks whom, and what the victim may cost.
+//! What a row is: the attacker, its victim, and what the attack may cost the victim.
 
 use clap::ValueEnum;
 
@@ -47,7 +47,7 @@ pub(super) enum Quick {
     Left(&'static str),
 }
 
-/// Who attacks whom.
+/// The attacker and its victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scene {
     /// Hostile clients attack the server that honest clients call.
