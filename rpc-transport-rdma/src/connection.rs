@@ -1,7 +1,7 @@
 //! One RDMA connection: its path under a lock, and what happens when the lock is released.
 //!
 //! Senders push and post in their own task. Everything that arrives is handled by the lane's task
-//! alone, so that calls of the [`Handler`] never overlap.
+//! alone, so that calls of the [`Handler`] never overlap, but for user code that blocks.
 
 mod cancelling;
 mod corking;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::devices::Reach;
 use crate::lane::{Kick, LaneShared};
 use crate::path::{Arrival, Outgoing, Path, Phase};
-use crate::verbs::{Completion, RemoteKey};
+use crate::verbs::{Completion, RemoteKey, WorkKind};
 pub(crate) use corking::Uncorked;
 
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
@@ -147,6 +147,9 @@ impl Connection {
         let (retired, must_retry) = (path.take_retired(), path.take_retry());
         let read_wait = path.take_read_wait();
         drop(state);
+        if !retired.is_empty() || !withheld.is_empty() || must_retry || read_wait.is_some() {
+            self.lane.note_woken();
+        }
         drop(retired);
         if must_retry {
             self.retry_later();
@@ -184,6 +187,7 @@ impl Connection {
     /// Stops the path, and sees to it that it ends within bounds.
     fn halt(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
         path.halt(reason);
+        self.lane.note_woken();
         self.ending.cancel();
         self.frames.close();
         // A queue pair that had nothing in flight is drained at once, or cannot be halted.
@@ -307,41 +311,41 @@ impl Connection {
         matches!(&*self.state(), State::Alive(path) if path.is_probed)
     }
 
-    /// Delivers what came before the path was open. For the lane's task.
-    pub(crate) fn open(self: &Arc<Self>) {
+    /// Opens the path, and gives what came before, to be delivered. For the lane's task.
+    pub(crate) fn open(self: &Arc<Self>) -> Vec<Arrival> {
         let early = self.with_path(|path| Ok(path.open()?));
-        self.deliver(early.unwrap_or_default());
+        early.unwrap_or_default()
     }
 
     /// Takes a message of the peer that came on the queue pair of that number, and the key that it
-    /// took away. For the lane's task.
+    /// took away. Gives what is to be delivered once the message's slot is free. For the lane's
+    /// task.
     pub(crate) fn handle_message(
         self: &Arc<Self>,
         number: u32,
         message: &[u8],
         taken_key: Option<RemoteKey>,
-    ) {
+    ) -> Option<Arrival> {
         if number != self.number {
             let what = "a message on a queue pair for READs";
-            return self.fail(ProtocolError::Invalid { what, value: number.into() }.into());
+            self.fail(ProtocolError::Invalid { what, value: number.into() }.into());
+            return None;
         }
-        let arrival = {
-            let mut state = self.state();
-            let State::Alive(path) = &mut *state else { return };
-            let was_proven = path.is_proven;
-            let result = path.handle_message(message, taken_key, &self.counters);
-            if path.is_proven && !was_proven {
-                self.proven.cancel();
+        let mut state = self.state();
+        let State::Alive(path) = &mut *state else { return None };
+        let was_proven = path.is_proven;
+        let result = path.handle_message(message, taken_key, &self.counters);
+        if path.is_proven && !was_proven {
+            self.proven.cancel();
+            self.lane.note_woken();
+        }
+        match result {
+            Ok(arrival) => arrival,
+            Err(error) => {
+                self.halt_unless_halting(path, error.into());
+                None
             }
-            match result {
-                Ok(arrival) => arrival,
-                Err(error) => {
-                    self.halt_unless_halting(path, error.into());
-                    return;
-                }
-            }
-        };
-        self.deliver(arrival);
+        }
     }
 
     /// Takes a receive that failed or makes no sense. For the lane's task.
@@ -349,19 +353,26 @@ impl Connection {
         self.fail(CloseReason::Failed(words));
     }
 
-    /// Takes a completion of the queue pair. For the lane's task.
-    pub(crate) fn handle_completion(self: &Arc<Self>, completion: Completion) {
+    /// Takes a completion of the queue pair, and gives the frames that are whole with it, to be
+    /// delivered. For the lane's task.
+    pub(crate) fn handle_completion(self: &Arc<Self>, completion: Completion) -> Vec<Arrival> {
         let mut arrivals = Vec::new();
-        {
-            let mut state = self.state();
-            let State::Alive(path) = &mut *state else { return };
-            if let Err(reason) = path.handle_completion(completion, &self.counters, &mut arrivals) {
-                self.halt_unless_halting(path, reason);
-            }
+        if self.may_wake(completion.kind()) {
+            self.lane.note_woken();
         }
-        if !arrivals.is_empty() {
-            self.deliver(arrivals);
+        let mut state = self.state();
+        let State::Alive(path) = &mut *state else { return arrivals };
+        if let Err(reason) = path.handle_completion(completion, &self.counters, &mut arrivals) {
+            self.halt_unless_halting(path, reason);
         }
+        arrivals
+    }
+
+    /// Whether a completion may end the wait of a task: for a slot, for room, for a READ.
+    fn may_wake(&self, kind: WorkKind) -> bool {
+        kind != WorkKind::Send
+            || self.frames.available_permits() == 0
+            || self.lane.send_slots.available() == 0
     }
 
     fn halt_unless_halting(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
@@ -370,23 +381,28 @@ impl Connection {
         }
     }
 
-    fn deliver(self: &Arc<Self>, arrivals: impl IntoIterator<Item = Arrival>) {
+    /// Hands out what has arrived. User code that it starts may block, for which the handler
+    /// releases `handoff`. For the lane's task.
+    pub(crate) fn deliver(self: &Arc<Self>, arrival: Arrival, handoff: &mut Handoff) {
         let Some(handler) = self.handler() else { return };
-        for arrival in arrivals {
-            let mut handoff = Handoff::none();
-            let result = match arrival {
-                Arrival::Small(frame) => handler.handle_frame(frame, &mut handoff),
-                Arrival::Large(frame) => {
-                    self.counters.large_received.add(1);
-                    handler.handle_frame(self.lane.leases.lease(frame), &mut handoff)
-                }
-                Arrival::Offered { transfer, offer } => {
-                    self.handle_offer(&*handler, transfer, offer)
-                }
-            };
-            if let Err(error) = result {
-                return self.fail(error.into());
+        let result = match arrival {
+            Arrival::Small(frame) => handler.handle_frame(frame, handoff),
+            Arrival::Large(frame) => {
+                self.counters.large_received.add(1);
+                handler.handle_frame(self.lane.leases.lease(frame), handoff)
             }
+            Arrival::Offered { transfer, offer } => {
+                handoff.woke();
+                self.handle_offer(&*handler, transfer, offer)
+            }
+            Arrival::Cancelled { transfer } => {
+                handoff.woke();
+                self.handle_cancelled(transfer);
+                Ok(())
+            }
+        };
+        if let Err(error) = result {
+            self.fail(error.into());
         }
     }
 
@@ -431,6 +447,7 @@ impl Connection {
         };
         self.ending.cancel();
         self.frames.close();
+        self.lane.note_woken();
         // Destroying is a system call that may wait for the device.
         let ended = self.ended.clone().drop_guard();
         self.lane.runtime.spawn_blocking(move || {

@@ -2,11 +2,14 @@
 //!
 //! The task polls while there is work and for a little after, then arms the queue, polls once
 //! more, and sleeps on the completion channel. It copies each message out of its slot and posts
-//! the slot again before anything else can wait for it, so that a slow handler never holds one.
+//! the slot again before the message is handed out, so that a slow handler never holds one. When a
+//! handler blocks, another task goes on with the lane (`delivery`).
 //! Requests from other tasks that only this one may serve come as a [`Kick`].
 
+mod delivery;
 mod driver;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,6 +73,8 @@ pub(crate) struct LaneShared {
     /// Whether there may be some, for a task that looks with every poll.
     is_kicked: AtomicBool,
     kicked: Notify,
+    /// Whether the turn has woken or spawned a task that may still wait for the lane's thread.
+    has_woken: AtomicBool,
     /// Ends the lane's task, and is set when that has ended by itself.
     pub(crate) stop: CancellationToken,
 }
@@ -181,6 +186,7 @@ impl Lane {
             kicks: Mutex::new(Some(Vec::new())),
             is_kicked: AtomicBool::new(false),
             kicked: Notify::new(),
+            has_woken: AtomicBool::new(false),
             stop: CancellationToken::new(),
         });
         let driver = Driver {
@@ -192,9 +198,10 @@ impl Lane {
             batch: Vec::new(),
             corked: Vec::new(),
             held: Vec::new(),
+            arrivals: VecDeque::new(),
             is_stopped: false,
         };
-        tokio::spawn(driver.run());
+        tokio::spawn(Box::new(driver).run());
         offer_buffers(&shared);
         Ok(Self { shared })
     }
@@ -383,6 +390,23 @@ impl LaneShared {
         };
         drop(late);
         self.kicked.notify_one();
+    }
+
+    /// Records that the lane's task may have woken or spawned another, outside of a delivery. That
+    /// one would wait where no other thread finds it while a handler of the same turn blocks.
+    pub(crate) fn note_woken(&self) {
+        self.has_woken.store(true, Ordering::Relaxed);
+    }
+
+    fn has_woken(&self) -> bool {
+        self.has_woken.load(Ordering::Relaxed)
+    }
+
+    /// The lane's task has let others run.
+    fn forget_woken(&self) {
+        if self.has_woken() {
+            self.has_woken.store(false, Ordering::Relaxed);
+        }
     }
 
     fn kicks(&self) -> MutexGuard<'_, Option<Vec<Kick>>> {

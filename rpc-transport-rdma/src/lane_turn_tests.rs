@@ -1,6 +1,9 @@
 //! What a lane does between two completions: receives that the device does not take, and
 //! completions that make no event.
 
+#[path = "lane_delivery_tests.rs"]
+mod delivering;
+
 use super::*;
 
 /// What a frame says, as a message of its peer.

@@ -77,6 +77,8 @@ pub(crate) enum Arrival {
     Large(LargeBuffer),
     /// A frame that the peer offers.
     Offered { transfer: u32, offer: Offer },
+    /// The peer takes an offer back, which may have come just before and wait to be handed out.
+    Cancelled { transfer: u32 },
 }
 
 #[derive(Debug)]
@@ -320,6 +322,12 @@ impl Path {
                 self.note_peer_key(transfer, &offer);
                 Some(Arrival::Offered { transfer, offer })
             }
+            MessageKind::Cancel { transfer } => {
+                // Its release may come so late that the peer has revoked the key itself.
+                self.peer_keys.remove(&transfer);
+                self.credits.handle_control(header.kind)?;
+                return Ok(Some(Arrival::Cancelled { transfer }));
+            }
             kind => {
                 self.handle_control(kind, taken_key)?;
                 None
@@ -365,12 +373,6 @@ impl Path {
             MessageKind::Release { transfer, outcome } => {
                 self.handle_release(transfer, outcome, taken_key)?;
             }
-            MessageKind::Cancel { transfer } => {
-                // Its release may come so late that the peer has revoked the key itself.
-                self.peer_keys.remove(&transfer);
-                self.puller.stop(transfer, Withheld::GivenUp);
-                self.settle_stopped();
-            }
             MessageKind::Probe => {
                 self.is_probed = true;
                 self.control.push_back(MessageKind::ProbeAnswer);
@@ -382,6 +384,7 @@ impl Path {
             }
             MessageKind::Return { .. }
             | MessageKind::Grant
+            | MessageKind::Cancel { .. }
             | MessageKind::Frame
             | MessageKind::Offer { .. } => {}
         }

@@ -25,6 +25,15 @@ impl Connection {
         self.withdrawn.notify_one();
     }
 
+    /// Stops what the peer takes back. For the lane's task.
+    pub(super) fn handle_cancelled(self: &Arc<Self>, transfer: u32) {
+        // A path that has ended pulls nothing.
+        let _ = self.with_path(|path| {
+            path.handle_cancelled(transfer);
+            Ok(())
+        });
+    }
+
     /// Sees to it that somebody watches what the peer was offered.
     pub(super) fn watch(self: &Arc<Self>) {
         if !self.is_watching.swap(true, Ordering::AcqRel) {

@@ -1,14 +1,18 @@
 //! The task of a lane: reaps completions, hands them to their connections, and sleeps when there is
 //! nothing left to do.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Instant;
 
+use super::delivery::Ended;
 use super::{Kick, LaneShared};
 use crate::connection::{Connection, Uncorked};
+use crate::path::Arrival;
 use crate::pressure::Pressure;
 use crate::refill::{REFILL_AFTER, Refill, Stuck};
 use crate::shares::Ledger;
@@ -34,7 +38,7 @@ enum LaneError {
     Stuck(#[from] Stuck),
 }
 
-/// The lane's task.
+/// What the lane's task owns, and another goes on with when a handler blocks this one.
 pub(super) struct Driver {
     pub(super) shared: Arc<LaneShared>,
     pub(super) completions: CompletionQueue,
@@ -46,54 +50,63 @@ pub(super) struct Driver {
     pub(super) corked: Vec<Arc<Connection>>,
     /// Those that stay corked until whom they have woken has run.
     pub(super) held: Vec<Arc<Connection>>,
+    /// What came in and is not handed out yet, in the order in which it came.
+    pub(super) arrivals: VecDeque<(Arc<Connection>, Arrival)>,
     pub(super) is_stopped: bool,
 }
 
 impl Driver {
-    pub(super) async fn run(mut self) {
-        if let Err(error) = self.drive().await {
-            let device = self.shared.attachment.device().name();
-            tracing::error!(%error, device, "an RDMA lane has failed");
-            self.shared.lose(&format!("an RDMA lane of {device} has failed: {error}"));
+    /// Serves the lane until it ends, or until another task goes on with it.
+    pub(super) async fn run(self: Box<Self>) {
+        match self.drive().await {
+            Err(ended) => tracing::debug!(?ended, "a task no longer serves an RDMA lane"),
+            Ok(never) => match never {},
         }
     }
 
-    async fn drive(&mut self) -> Result<(), LaneError> {
+    async fn drive(self: Box<Self>) -> Result<Infallible, Ended> {
+        // A delivery that was taken over has left arrivals, and answers that are held back.
+        let mut this = self.deliver()?;
         loop {
-            self.work().await?;
+            this = this.work().await?;
             // Here and not once a turn: nothing would wake a task that has heard it and sleeps.
-            if self.is_stopped {
-                return Ok(());
+            if this.is_stopped {
+                return Err(Ended::Stopped);
             }
-            self.completions.arm()?;
+            this.check(this.completions.arm())?;
             // What completed between the last poll and arming makes no event.
-            if self.turn()? {
+            let has_worked;
+            (this, has_worked) = this.turn()?;
+            if has_worked {
                 give_way().await;
                 continue;
             }
             tokio::select! {
                 biased;
-                result = self.completions.wait() => {
-                    result?;
-                    self.shared.tally.events.add(1);
+                result = this.completions.wait() => {
+                    this.check(result)?;
+                    this.shared.tally.events.add(1);
                 }
-                () = self.shared.kicked.notified() => {}
+                () = this.shared.kicked.notified() => {}
                 // With nothing posted no completion would come.
-                () = refill_after(), if self.receives.idle_count() > 0 => {}
+                () = refill_after(), if this.receives.idle_count() > 0 => {}
             }
-            self.shared.tally.wakeups.add(1);
+            this.shared.tally.wakeups.add(1);
             // An event that is always there, and no time to spin, must not starve other tasks.
             tokio::task::consume_budget().await;
         }
     }
 
     /// Works while there is work, and as much longer as the configuration says.
-    async fn work(&mut self) -> Result<(), LaneError> {
-        let spin = self.shared.config.spin;
+    async fn work(self: Box<Self>) -> Result<Box<Self>, Ended> {
+        let mut this = self;
+        let spin = this.shared.config.spin;
         // The first since the last work starts the clock.
         let (mut spins, mut empty_polls, mut idle_since) = (0_u64, 0_u64, None);
-        while !self.is_stopped {
-            if self.turn()? {
+        while !this.is_stopped {
+            let has_worked;
+            (this, has_worked) = this.turn()?;
+            if has_worked {
                 spins += std::mem::take(&mut empty_polls);
                 idle_since = None;
                 // Those whom the work has woken run now. What they send has often completed by the
@@ -117,12 +130,24 @@ impl Driver {
             }
             std::hint::spin_loop();
         }
-        self.shared.tally.spins.add(spins + empty_polls);
-        Ok(())
+        this.shared.tally.spins.add(spins + empty_polls);
+        Ok(this)
+    }
+
+    /// Ends the lane and its connections where its queues fail.
+    fn check<T>(&self, result: Result<T, impl Into<LaneError>>) -> Result<T, Ended> {
+        result.map_err(|error| {
+            let (error, device) = (error.into(), self.shared.attachment.device().name());
+            tracing::error!(%error, device, "an RDMA lane has failed");
+            self.shared.lose(&format!("an RDMA lane of {device} has failed: {error}"));
+            Ended::Failed
+        })
     }
 
     /// Handles what there is; false when there was nothing.
-    fn turn(&mut self) -> Result<bool, LaneError> {
+    fn turn(mut self: Box<Self>) -> Result<(Box<Self>, bool), Ended> {
+        // The tasks that the turn before has woken have had theirs since.
+        self.shared.forget_woken();
         // The lists keep their memory from turn to turn.
         let mut held = std::mem::take(&mut self.held);
         for connection in held.drain(..) {
@@ -130,9 +155,17 @@ impl Driver {
                 self.end(&connection);
             }
         }
+        self.held = held;
         let is_kicked = self.serve_kicks();
         let reaped = self.reap();
-        let mut corked = std::mem::take(&mut self.corked);
+        let has_reaped = self.check(reaped)?;
+        Ok((self.deliver()?, has_reaped || is_kicked))
+    }
+
+    /// Posts what was held back while completions and what came with them were handled.
+    pub(super) fn uncork(&mut self) {
+        let (mut held, mut corked) =
+            (std::mem::take(&mut self.held), std::mem::take(&mut self.corked));
         for connection in corked.drain(..) {
             match connection.hold_or_uncork() {
                 // Work was found, so another turn follows as soon as other tasks have run.
@@ -142,7 +175,6 @@ impl Driver {
             }
         }
         (self.held, self.corked) = (held, corked);
-        Ok(reaped? || is_kicked)
     }
 
     /// Handles what has completed; false when that was nothing.
@@ -193,7 +225,8 @@ impl Driver {
     fn serve(&mut self, kick: Kick) {
         let connection = match kick {
             Kick::Open(connection) => {
-                connection.open();
+                let early = connection.open().into_iter();
+                self.arrivals.extend(early.map(|arrival| (Arc::clone(&connection), arrival)));
                 connection
             }
             Kick::Check(connection) => connection,
@@ -250,7 +283,9 @@ impl Driver {
             let tag = completion.tag();
             let place = self.cork(|other| other.tag == tag, |lane| lane.by_tag(tag));
             if let Some(place) = place {
-                self.corked[place].handle_completion(completion);
+                let connection = &self.corked[place];
+                let whole = connection.handle_completion(completion).into_iter();
+                self.arrivals.extend(whole.map(|arrival| (Arc::clone(connection), arrival)));
             }
             return;
         }
@@ -259,8 +294,10 @@ impl Driver {
         let connection = place.map(|place| &self.corked[place]);
         let taken_key = completion.invalidated_key();
         let received = self.receives.receive(completion, |message| {
-            if let Some(connection) = connection {
-                connection.handle_message(number, message, taken_key);
+            if let Some(connection) = connection
+                && let Some(arrival) = connection.handle_message(number, message, taken_key)
+            {
+                self.arrivals.push_back((Arc::clone(connection), arrival));
             }
         });
         match (received, connection) {

@@ -26,6 +26,12 @@ impl Path {
         self.settle_stopped();
     }
 
+    /// Stops pulling what the peer takes back.
+    pub(crate) fn handle_cancelled(&mut self, transfer: u32) {
+        self.puller.stop(transfer, Withheld::GivenUp);
+        self.settle_stopped();
+    }
+
     /// Asks the peer to release what was offered to it for a call.
     pub(super) fn withdraw(&mut self, call: u64) {
         for transfer in self.offered.withdraw(call, Instant::now()) {

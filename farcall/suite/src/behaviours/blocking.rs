@@ -27,11 +27,6 @@ const PING_COUNT: u64 = 20;
 /// Calls on each side of the one that blocks, which mostly arrive with it.
 const NEIGHBOUR_COUNT: u64 = 8;
 
-/// A lane of RDMA is still held up by a handler that blocks.
-fn is_missing(harness: &Harness) -> bool {
-    harness.path().name() == "rdma"
-}
-
 fn parked(tag: u64) -> ParkRequest {
     let answer = Some(ProduceRequest { seed: tag, len: 1000 });
     ParkRequest { tag, answer, ..Default::default() }
@@ -44,9 +39,6 @@ fn check_parked(tag: u64, reply: &EchoReply) -> Result<(), Failure> {
 pub(super) async fn a_handler_that_blocks_holds_up_no_other_call(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    if is_missing(harness) {
-        return Ok(());
-    }
     let mut server = harness.serve().await?;
     let stub = server.stub().await?;
     echo(&stub, 0, 100).await?;
@@ -98,9 +90,6 @@ async fn converse(stub: &ProbeStub) -> Result<(), Failure> {
 pub(super) async fn calls_that_arrive_with_one_that_blocks_are_answered(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    if is_missing(harness) {
-        return Ok(());
-    }
     let mut server = harness.serve().await?;
     let stub = server.stub().await?;
     echo(&stub, 0, 100).await?;
@@ -140,9 +129,6 @@ async fn neighbour(stub: &ProbeStub, tag: u64) -> Result<(), Failure> {
 pub(super) async fn a_connection_is_kept_alive_while_a_handler_blocks(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    if is_missing(harness) {
-        return Ok(());
-    }
     let mut server = harness.serve_by(|builder| builder.keepalive(KEEPALIVE)).await?;
     let channel = server.channel_kept_alive(KEEPALIVE).await?;
     let stub = ProbeStub::new(channel.clone());
