@@ -9,6 +9,8 @@
 mod buffer;
 pub mod byte_budget;
 pub mod calls;
+#[cfg(test)]
+mod captured_log;
 pub mod client;
 pub mod codegen;
 pub mod connect;
@@ -23,6 +25,7 @@ pub mod inproc;
 pub mod layer;
 mod limits;
 mod liveness;
+pub mod log_limit;
 mod long_wait;
 mod may_have_executed;
 pub mod memory;

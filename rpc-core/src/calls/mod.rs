@@ -9,6 +9,7 @@ pub mod client;
 pub mod id_hashing;
 pub mod keepalive;
 pub mod lifetime;
+pub mod line_limit;
 pub mod progress;
 pub mod receiving;
 pub mod reconnect;

@@ -1,0 +1,129 @@
+//! When a line of the log is written that a peer can cause as often as it likes.
+//!
+//! A peer that connects and breaks the protocol ten thousand times a second writes ten thousand
+//! lines a second: the disk fills, and the lines that matter are lost among them. So lines of one
+//! kind pay with tokens: [`BURST`] of them at once, then one every [`INTERVAL`]. A line that finds
+//! no token is counted, and the next line that finds one says how many were left out. If none
+//! follows, a line that says only the count takes the token that the next line would have taken,
+//! so that the count of a flood that has ended is not lost.
+//!
+//! The tokens are a point in time, as in GCRA: `paid_until` is when the bucket would be full again.
+//! Time is an argument.
+
+use std::time::{Duration, Instant};
+
+/// How many lines of a kind may come at once: as many as fit a terminal beside others.
+pub const BURST: u32 = 10;
+
+/// How often a kind has a line after that: six a minute are read, and fill no disk.
+pub const INTERVAL: Duration = Duration::from_secs(10);
+
+/// The lines of one kind.
+#[derive(Debug, Default)]
+pub struct LineLimit {
+    paid_until: Option<Instant>,
+    left_out: u64,
+}
+
+impl LineLimit {
+    /// A line is to be written. `Some` when it may be, with how many before it were left out.
+    pub fn handle_line(&mut self, now: Instant) -> Option<u64> {
+        let left_out = self.take(now).then(|| std::mem::take(&mut self.left_out));
+        if left_out.is_none() {
+            self.left_out = self.left_out.saturating_add(1);
+        }
+        left_out
+    }
+
+    /// When to say how many were left out, unless a line has said it by then; `None` when none
+    /// were. A token is there an interval earlier, for a line that says more than the count.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        let paid_until = self.paid_until.filter(|_| self.left_out > 0)?;
+        Some(paid_until.checked_sub(INTERVAL * (BURST - 1)).unwrap_or(paid_until) + INTERVAL)
+    }
+
+    /// Looks whether the count is due. `Some` when it is to be written, with the count.
+    pub fn handle_due(&mut self, now: Instant) -> Option<u64> {
+        let is_due = self.due().is_some_and(|due| due <= now);
+        (is_due && self.take(now)).then(|| std::mem::take(&mut self.left_out))
+    }
+
+    /// How many lines were left out since the last one, which is said at once because no further
+    /// line can come. `None` when none were.
+    pub fn close(&mut self) -> Option<u64> {
+        Some(std::mem::take(&mut self.left_out)).filter(|left_out| *left_out > 0)
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let paid_until = self.paid_until.map_or(now, |it| it.max(now));
+        let has_token = paid_until.duration_since(now) <= INTERVAL * (BURST - 1);
+        if has_token {
+            self.paid_until = Some(paid_until + INTERVAL);
+        }
+        has_token
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ten_lines_come_at_once_and_then_one_in_ten_seconds() {
+        let (start, mut limit) = (Instant::now(), LineLimit::default());
+        assert!((0..10).all(|_| limit.handle_line(start) == Some(0)));
+        assert!((0..5).all(|_| limit.handle_line(start).is_none()));
+        assert_eq!(limit.handle_line(start + INTERVAL), Some(5));
+        assert_eq!((limit.handle_line(start + INTERVAL), limit.due().is_some()), (None, true));
+        assert_eq!(limit.handle_line(start + 2 * INTERVAL), Some(1));
+        assert_eq!(limit.due(), None);
+    }
+
+    #[test]
+    fn the_count_of_a_flood_that_has_ended_is_said() {
+        let (start, mut limit) = (Instant::now(), LineLimit::default());
+        for _ in 0..1000 {
+            let _ = limit.handle_line(start);
+        }
+        let due = limit.due().unwrap();
+        assert_eq!(due, start + 2 * INTERVAL, "a line that says more comes first");
+        assert_eq!(limit.handle_due(due - Duration::from_nanos(1)), None);
+        assert_eq!((limit.handle_due(due), limit.due()), (Some(990), None));
+        let _ = (0..12).map(|_| limit.handle_line(due)).collect::<Vec<_>>();
+        assert_eq!((limit.close(), limit.close()), (Some(11), None));
+    }
+
+    proptest! {
+        #[test]
+        fn lines_are_few_and_every_one_is_counted(
+            steps in prop::collection::vec((0u64..3000, 0u8..4), 1..3000),
+        ) {
+            let (start, mut limit) = (Instant::now(), LineLimit::default());
+            let (mut now, mut written, mut wanted, mut told) = (start, Vec::new(), 0, 0);
+            for (millis, what) in steps {
+                // Most of them at once.
+                now += Duration::from_millis(if what == 0 { millis } else { 0 });
+                let (line, is_line) = match what {
+                    3 => (limit.handle_due(now), 0),
+                    _ => (limit.handle_line(now), 1),
+                };
+                wanted += is_line;
+                if let Some(left_out) = line {
+                    told += left_out + is_line;
+                    written.push(now);
+                }
+                prop_assert_eq!(limit.due().is_some(), told < wanted);
+            }
+            prop_assert_eq!(told + limit.close().unwrap_or(0), wanted);
+            for (index, from) in written.iter().enumerate() {
+                for (count, until) in (1u128..).zip(&written[index..]) {
+                    let span = (*until - *from).as_nanos() / INTERVAL.as_nanos();
+                    prop_assert!(count <= u128::from(BURST) + span);
+                }
+            }
+        }
+    }
+}
