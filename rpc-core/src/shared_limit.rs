@@ -4,8 +4,7 @@ use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::calls::saturation::Saturation;
@@ -68,7 +67,7 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
         let refused_count = {
             let mut saturation = self.saturation.lock().unwrap_or_else(PoisonError::into_inner);
             self.is_full.store(true, Ordering::Relaxed);
-            saturation.handle_refusal(Instant::now())
+            saturation.handle_refusal(Instant::now().into_std())
         };
         let Some(refused_count) = refused_count else { return };
         let Names { what, setting, share_setting, .. } = self.names;
@@ -98,7 +97,7 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
         }
         let refused_count = {
             let mut saturation = self.saturation.lock().unwrap_or_else(PoisonError::into_inner);
-            let refused_count = saturation.handle_taken(Instant::now());
+            let refused_count = saturation.handle_taken(Instant::now().into_std());
             self.is_full.store(saturation.is_full(), Ordering::Relaxed);
             refused_count
         };

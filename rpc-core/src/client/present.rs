@@ -20,6 +20,8 @@ use crate::calls::breaker::{Breaker, FirstAttempt};
 use crate::calls::reconnect::{Lifespan, Reconnect};
 use crate::calls::replays::Replays;
 use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
+use crate::limited_log;
+use crate::log_limit::LogLimit;
 use crate::transport::CloseReason;
 
 /// The connection that calls are started on, and how it is renewed.
@@ -38,6 +40,8 @@ pub(super) struct Present {
     replays: Mutex<Replays>,
     /// The task that tries to win the path back, while there is one.
     winning_back: Mutex<Option<AbortOnDropHandle<()>>>,
+    /// How many lines the server can write into the log: each of its connections is a reason.
+    log: LogLimit,
 }
 
 impl Drop for Present {
@@ -129,6 +133,7 @@ impl Present {
             reconnect: Mutex::new(Reconnect::new(config.connect_backoff, fastrand::u64(..))),
             replays: Mutex::new(Replays::new(config.replays, now())),
             winning_back: Mutex::new(None),
+            log: LogLimit::default(),
             connector: Arc::new(connector),
         }
     }
@@ -284,6 +289,13 @@ impl Present {
             self.handle_failed(attempted_at, error);
         }
         let connection = connected?;
+        let ConnectionInfo { transport, addresses, fallback, .. } = connection.info();
+        if let Some(reason) = fallback {
+            limited_log!(
+                self.log, WARN, "connected without the better path",
+                transport, %addresses, %reason
+            );
+        }
         self.put(attempted_at, Arc::clone(&connection));
         self.bury_when_ended(&connection);
         self.try_to_win_back();
@@ -379,7 +391,8 @@ impl Present {
         let reason = format!("{}: the path died: {reason}", info.transport);
         lock(&self.breaker).handle_death(now(), reason.clone());
         let next_attempt = self.path().next_attempt;
-        tracing::warn!(addresses = %info.addresses, %reason, ?next_attempt, "a path died");
+        let addresses = info.addresses;
+        limited_log!(self.log, WARN, "a path died", %addresses, %reason, ?next_attempt);
     }
 
     fn policy(&self) -> &UpgradePolicy {
@@ -425,7 +438,7 @@ impl Present {
     fn learn_upgraded(&self, info: &ConnectionInfo) {
         if lock(&self.breaker).handle_upgraded(now()) {
             let (transport, addresses) = (info.transport, &info.addresses);
-            tracing::info!(transport, %addresses, "a path that had died is back");
+            limited_log!(self.log, INFO, "a path that had died is back", transport, %addresses);
         }
     }
 }

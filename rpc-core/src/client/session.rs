@@ -125,15 +125,9 @@ impl<T: Transport> Session<T> {
             }),
             ended: CancellationToken::new(),
         });
-        match &session.fallback {
-            Some(reason) => tracing::warn!(
-                transport = session.transport.name(), addresses = %session.addresses, %reason,
-                "connected without the better path",
-            ),
-            None => tracing::debug!(
-                transport = session.transport.name(), addresses = %session.addresses, "connected",
-            ),
-        }
+        tracing::debug!(
+            transport = session.transport.name(), addresses = %session.addresses, "connected",
+        );
         session.transport.start(Arc::clone(&session) as Arc<dyn Handler>);
         let rules =
             WatchRules { keepalive: setup.keepalive, progress_timeout: setup.progress_timeout };

@@ -13,6 +13,7 @@
 use tonic::Status;
 
 use super::present::Present;
+use crate::wire::PeerText;
 use crate::{Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted};
 
 /// The starts of one call.
@@ -40,7 +41,8 @@ impl<'a> Starts<'a> {
             return Ok(());
         }
         if MayHaveExecuted::is_said_by(&status) && !self.was_lost && self.may_replay() {
-            tracing::debug!(path = self.method.path, %status, "replayed");
+            let (path, message) = (self.method.path, PeerText::new(status.message()));
+            tracing::debug!(path, code = ?status.code(), %message, "replayed");
             self.was_lost = true;
             return Ok(());
         }

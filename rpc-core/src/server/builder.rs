@@ -16,6 +16,7 @@ use super::{Listen, PeerExtensions, ServerRequest, ServerResponse, ServerStack, 
 use crate::calls::lifetime::LifetimeRules;
 use crate::calls::progress::PROGRESS_TIMEOUT;
 use crate::connect::{ConnectionInfo, ServerHandshake, Upgrade};
+use crate::log_limit::LogLimit;
 use crate::{Keepalive, Limits};
 
 /// A set of services and the rules under which they are served.
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     pub(super) connections_limit: PeerLimit,
     pub(super) memory: ServerMemory,
     pub(super) connections: Connections,
+    /// How many lines clients can write into the log.
+    pub(super) log: LogLimit,
 }
 
 impl Server {
@@ -360,6 +363,7 @@ impl ServerBuilder {
             ),
             memory: ServerMemory::new(self.max_memory),
             connections: Connections::default(),
+            log: LogLimit::default(),
         };
         Server { shared: Arc::new(shared) }
     }

@@ -12,6 +12,7 @@ use crate::calls::keepalive::Traffic;
 use crate::calls::lifetime::CallCounts;
 use crate::calls::progress::Flows;
 use crate::connect::ConnectionInfo;
+use crate::log_limit::LogLimit;
 use crate::memory::MemoryShare;
 use crate::shared_limit::LimitShare;
 use crate::transport::{Addresses, CloseReason};
@@ -32,6 +33,7 @@ pub struct ServerSetup {
     pub(crate) router: Arc<Router>,
     pub(crate) calls: LimitShare<PeerKey>,
     pub(crate) memory: MemoryShare,
+    pub(crate) log: LogLimit,
 }
 
 /// The server's end of one connection.

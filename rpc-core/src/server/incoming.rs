@@ -23,7 +23,7 @@ use crate::quota::Charge;
 use crate::stream::{End, Inbound, Item, Outbound};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
-use crate::{CallKind, Deadline, liveness, refusal};
+use crate::{CallKind, Deadline, limited_log, liveness, refusal};
 
 /// Where a request goes.
 struct Route<'a> {
@@ -128,14 +128,15 @@ impl<T: Transport> Handler for ServerSession<T> {
         for streams in streams.into_values() {
             end_requests(Some(streams), || refusal::closed(&reason));
         }
+        let addresses = &self.addresses;
         match &reason {
             CloseReason::Protocol(error) => {
-                tracing::warn!(addresses = %self.addresses, %error, "closed a connection");
+                limited_log!(self.log, WARN, "closed a connection", %addresses, %error);
             }
             CloseReason::Stalled { .. } => {
-                tracing::warn!(addresses = %self.addresses, %reason, "closed a connection");
+                limited_log!(self.log, WARN, "closed a stalled connection", %addresses, %reason);
             }
-            reason => tracing::debug!(addresses = %self.addresses, %reason, "connection closed"),
+            reason => tracing::debug!(%addresses, %reason, "connection closed"),
         }
         self.idle.notify_waiters();
         self.closed.cancel();

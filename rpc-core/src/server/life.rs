@@ -9,6 +9,8 @@ use super::ServerConnection;
 use crate::calls::keepalive::{Keepalive, Look, Prober};
 use crate::calls::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
 use crate::calls::progress::Progress;
+use crate::limited_log;
+use crate::log_limit::LogLimit;
 use crate::long_wait::wait_until;
 use crate::transport::CloseReason;
 
@@ -27,6 +29,7 @@ pub(super) struct LifeRules {
 /// The machines that look after a connection.
 struct Life<'a> {
     connection: &'a dyn ServerConnection,
+    log: &'a LogLimit,
     prober: Option<Prober>,
     progress: Option<Progress>,
     lifetime: Lifetime,
@@ -36,11 +39,13 @@ struct Life<'a> {
 pub(super) async fn live(
     connection: &dyn ServerConnection,
     rules: &LifeRules,
+    log: &LogLimit,
     drain: &CancellationToken,
 ) {
     let now = Instant::now().into_std();
     let mut life = Life {
         connection,
+        log,
         prober: rules.keepalive.map(|keepalive| Prober::new(keepalive, now)),
         progress: rules.progress_timeout.map(|timeout| Progress::new(timeout, now)),
         lifetime: Lifetime::new(rules.lifetime, now, fastrand::f64()),
@@ -95,7 +100,9 @@ impl Life<'_> {
             () = self.until_over(drain_timeout, drain) => {
                 let knob = retiring.knob();
                 let addresses = connection.info().addresses;
-                tracing::warn!(%addresses, knob, "closed: the client did not leave in time");
+                limited_log!(
+                    self.log, WARN, "closed: the client did not leave in time", %addresses, knob
+                );
             }
         }
         // Closing flushes the last answers; the link says when it is done.

@@ -77,7 +77,7 @@ impl ServerConnection for Slow {
 async fn life_after(shutdown: &LifeRules, flushing: Duration) -> Duration {
     let (start, drain) = (Instant::now(), CancellationToken::new());
     drain.cancel();
-    live(&slow(flushing, false), shutdown, &drain).await;
+    live(&slow(flushing, false), shutdown, &LogLimit::default(), &drain).await;
     start.elapsed()
 }
 
@@ -107,7 +107,9 @@ async fn an_answer_may_take_the_drain_time_to_leave() {
 async fn a_client_that_reads_nothing_more_is_not_waited_for_for_ever() {
     let (start, drain) = (Instant::now(), CancellationToken::new());
     let (slow, old) = (slow(100 * DRAIN_TIMEOUT, false), old());
-    timeout(10 * DRAIN_TIMEOUT, live(&slow, &old, &drain)).await.expect("it ends");
+    timeout(10 * DRAIN_TIMEOUT, live(&slow, &old, &LogLimit::default(), &drain))
+        .await
+        .expect("it ends");
     let took = start.elapsed();
     let bound = DRAIN_TIMEOUT + GOODBYE_TIMEOUT;
     assert!((bound..bound + Duration::from_secs(1)).contains(&took), "{took:?}");
@@ -121,7 +123,8 @@ async fn a_shutdown_ends_calls_that_an_old_connection_would_leave_any_time() {
         tokio::time::sleep(hour).await;
         drain.cancel();
     };
-    let life = timeout(2 * hour, live(&stuck, &old, &drain));
+    let log = LogLimit::default();
+    let life = timeout(2 * hour, live(&stuck, &old, &log, &drain));
     tokio::join!(life, shutdown).0.expect("it ends");
     let took = start.elapsed();
     let bound = hour + DRAIN_TIMEOUT;

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::builder::Shared;
 use super::{Listen, ServerConnection, ServerSetup, life};
 use crate::connect::{Accepted, Bootstrap, ConnectionInfo, HandshakeError, accept};
+use crate::limited_log;
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
 /// to spin, short enough not to be noticed once descriptors are free again.
@@ -104,7 +105,7 @@ pub(super) async fn serve(
                 tracing::debug!(%error, "a connection ended before it was accepted");
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                limited_log!(shared.log, WARN, "cannot accept a connection", %error);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -161,7 +162,7 @@ async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: Cancell
     let Some(Some(connection)) = handshake.await else { return };
     drop(memory);
     let registered = Registered::start(&shared.connections, connection);
-    life::live(&*registered.connection, &shared.life, &drain).await;
+    life::live(&*registered.connection, &shared.life, &shared.log, &drain).await;
 }
 
 /// Runs a handshake, which a server that shuts down does not wait for, but for the moment that a
@@ -192,18 +193,24 @@ async fn join(shared: &Shared, bootstrap: Box<dyn Bootstrap>) -> Option<Arc<dyn 
             return None;
         }
         Ok(Err(error)) => {
-            tracing::warn!(%addresses, %error, "refused a connection in its handshake");
+            limited_log!(
+                shared.log, WARN, "refused a connection in its handshake", %addresses, %error
+            );
             return None;
         }
         Err(_) => {
             let timeout = shared.handshake_timeout;
-            tracing::warn!(%addresses, ?timeout, "refused a connection: no handshake in time");
+            limited_log!(
+                shared.log, WARN, "refused a connection: no handshake in time", %addresses, ?timeout
+            );
             return None;
         }
     };
     let Accepted { link, hello, fallback, is_upgraded } = accepted;
     if let Some(reason) = &fallback {
-        tracing::warn!(%addresses, %reason, "accepted without the better path");
+        limited_log!(
+            shared.log, WARN, "accepted without the better path", %addresses, %reason
+        );
     }
     let calls = shared.calls_limit.share(&addresses);
     let memory = shared.memory.connection(&addresses);
@@ -216,6 +223,7 @@ async fn join(shared: &Shared, bootstrap: Box<dyn Bootstrap>) -> Option<Arc<dyn 
         router: Arc::clone(&shared.router),
         calls,
         memory,
+        log: shared.log.clone(),
     };
     Some(link.open_server(setup))
 }
@@ -234,6 +242,7 @@ mod tests {
     use crate::calls::keepalive::Traffic;
     use crate::calls::lifetime::CallCounts;
     use crate::calls::progress::Flows;
+    use crate::captured_log::CapturedLog;
     use crate::transport::{Addresses, CloseReason, TransportStats};
 
     /// A connection that looks for itself in the list when it is started.
@@ -312,7 +321,7 @@ mod tests {
     /// Fails as it is told, and then has no connection.
     #[derive(Debug)]
     struct Failing {
-        errors: VecDeque<io::ErrorKind>,
+        errors: VecDeque<io::Error>,
         is_through: Arc<Notify>,
     }
 
@@ -320,7 +329,7 @@ mod tests {
         fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
             Box::pin(async {
                 match self.errors.pop_front() {
-                    Some(kind) => Err(kind.into()),
+                    Some(error) => Err(error),
                     None => {
                         self.is_through.notify_one();
                         std::future::pending().await
@@ -331,9 +340,9 @@ mod tests {
     }
 
     /// How long a server takes for accepts that fail so.
-    async fn time_for(errors: impl IntoIterator<Item = io::ErrorKind>) -> Duration {
+    async fn time_for(errors: impl IntoIterator<Item: Into<io::Error>>) -> Duration {
         let is_through = Arc::new(Notify::new());
-        let errors = errors.into_iter().collect();
+        let errors = errors.into_iter().map(Into::into).collect();
         let listener = Failing { errors, is_through: Arc::clone(&is_through) };
         let (server, start) = (Server::builder().build(), Instant::now());
         tokio::select! {
@@ -348,6 +357,26 @@ mod tests {
         let of_one = [NotConnected, ConnectionAborted, ConnectionReset];
         assert_eq!(time_for(of_one.into_iter().cycle().take(1000)).await, Duration::ZERO);
         assert!(time_for([OutOfMemory, OutOfMemory]).await >= 2 * ACCEPT_PAUSE);
+    }
+
+    /// Out of descriptors for minutes: a line for each accept would be twenty a second.
+    #[tokio::test(start_paused = true)]
+    async fn accepts_that_fail_have_few_lines_and_a_count() {
+        const EMFILE: i32 = 24;
+        const ACCEPTS: u32 = 10_000;
+        let log = CapturedLog::start();
+        let took = time_for((0..ACCEPTS).map(|_| io::Error::from_raw_os_error(EMFILE))).await;
+        assert!(took >= ACCEPTS * ACCEPT_PAUSE, "it does not spin: {took:?}");
+        let lines = log.take_lines();
+        let left_out = |line: &String| {
+            let (_, count) = line.split_once("left_out=")?;
+            count.parse::<u64>().ok()
+        };
+        let left_out = lines.iter().filter_map(left_out).sum::<u64>();
+        assert!(lines[0].contains("cannot accept a connection"), "{lines:#?}");
+        // The last line has the count alone.
+        assert_eq!(left_out + lines.len() as u64 - 1, ACCEPTS.into(), "{lines:#?}");
+        assert!(lines.len() <= 65, "six a minute: {lines:#?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -28,12 +28,13 @@ use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
 use crate::frames::{self, Parts, Reserved};
+use crate::log_limit::LogLimit;
 use crate::memory::{MemoryCharge, MemoryShare};
 use crate::shared_limit::LimitShare;
 use crate::stream::{BATCH_LEN_MAX, StreamHost};
 use crate::transport::{Addresses, CloseReason, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
-use crate::{Limits, liveness, refusal};
+use crate::{Limits, limited_log, liveness, refusal};
 
 /// From which length on a frame's memory is looked for before it is made: the length from which
 /// TCP sends in pieces.
@@ -57,6 +58,8 @@ pub(crate) struct ServerSession<T> {
     state: Mutex<State>,
     pub(super) idle: Notify,
     pub(super) closed: CancellationToken,
+    /// How many lines the server's clients can write into the log.
+    pub(super) log: LogLimit,
     pub(super) this: Weak<Self>,
 }
 
@@ -138,6 +141,7 @@ impl<T: Transport> ServerSession<T> {
             }),
             idle: Notify::new(),
             closed: CancellationToken::new(),
+            log: setup.log,
             this: this.clone(),
         })
     }
@@ -235,7 +239,8 @@ impl<T: Transport> ServerSession<T> {
             }
             Err(error) => {
                 self.finish(id);
-                tracing::error!(addresses = %self.addresses, %error, "cannot answer a call");
+                let addresses = &self.addresses;
+                limited_log!(self.log, ERROR, "cannot answer a call", %addresses, %error);
             }
         }
         None

@@ -90,6 +90,7 @@ pub(super) fn serving(router: Router) -> Arc<ServerSession<Curious>> {
         router: Arc::new(router),
         calls: PeerLimit::on_calls(1, None, 1).share(&Addresses::default()),
         memory: MemoryShare::default(),
+        log: LogLimit::default(),
     };
     let session = ServerSession::new(Curious::default(), setup);
     session.transport.session.set(Arc::downgrade(&session)).unwrap();
