@@ -195,7 +195,11 @@ impl Connection {
         self.lane.runtime.spawn(async move {
             let drained = tokio::time::timeout(this.close_timeout, this.ended.cancelled()).await;
             if drained.is_err() {
-                tracing::warn!(connection = ?this, "a queue pair does not drain: destroying it");
+                rpc_core::limited_log!(
+                    of_process, WARN,
+                    "a queue pair does not drain: destroying it",
+                    connection = ?this
+                );
                 this.lane.kick(Kick::End(Arc::clone(&this)));
             }
         });

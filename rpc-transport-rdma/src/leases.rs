@@ -101,12 +101,14 @@ impl Leases {
         };
         self.overdue_count.fetch_add(due.len() as u64, Ordering::Relaxed);
         for (len, age) in due {
-            tracing::warn!(
-                device = self.device,
-                len,
-                ?age,
+            rpc_core::limited_log!(
+                of_process,
+                WARN,
                 "received memory is still held by the application: copy what is kept for long, or \
                  raise rdma.sink_bytes_max (rdma.lease_warn_after)",
+                device = self.device,
+                len,
+                ?age
             );
         }
         // Leases that came one after the other are told of together.

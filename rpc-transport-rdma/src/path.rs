@@ -500,7 +500,7 @@ impl Path {
         }
         if let Err(error) = self.queue_pair.halt() {
             // Destroying it, which follows in bounded time, does what halting could not.
-            tracing::warn!(%error, "cannot halt a queue pair");
+            rpc_core::limited_log!(of_process, WARN, "cannot halt a queue pair", %error);
         }
     }
 

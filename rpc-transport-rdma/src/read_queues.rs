@@ -143,7 +143,9 @@ impl ReadQueues {
         let halt = |queue: &mut ReadQueue| {
             if let Err(error) = queue.queue_pair.halt() {
                 // Destroying it, which follows in bounded time, does what halting could not.
-                tracing::warn!(%error, "cannot halt a queue pair for READs");
+                rpc_core::limited_log!(
+                    of_process, WARN, "cannot halt a queue pair for READs", %error
+                );
             }
             queue.batch.drain(..).count()
         };

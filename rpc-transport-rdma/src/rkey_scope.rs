@@ -66,18 +66,32 @@ impl RkeyScope {
                     check_windows(port)?;
                 }
                 if let Some(defect) = defect {
-                    tracing::warn!(device, defect, "rkey scope is window, as configured");
+                    rpc_core::limited_log!(
+                        of_process,
+                        WARN,
+                        "rkey scope is window, as configured",
+                        device,
+                        defect
+                    );
                 }
                 Ok(Self::Window)
             }
             (Self::Auto, Some(defect)) => {
-                tracing::info!(device, reason = defect, "rkey scope is region");
+                rpc_core::limited_log!(
+                    of_process,
+                    INFO,
+                    "rkey scope is region",
+                    device,
+                    reason = defect
+                );
                 Ok(Self::Region)
             }
             (Self::Auto, None) => Ok(match check_windows(port) {
                 Ok(()) => Self::Window,
                 Err(reason) => {
-                    tracing::info!(device, %reason, "rkey scope is region");
+                    rpc_core::limited_log!(
+                        of_process, INFO, "rkey scope is region", device, %reason
+                    );
                     Self::Region
                 }
             }),

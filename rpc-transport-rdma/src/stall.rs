@@ -65,7 +65,7 @@ fn report(connection: &Arc<Connection>, now: Instant, may_end: bool) -> bool {
     let Some(stall) = connection.stall(now, STALL_AFTER) else { return false };
     if let Some(words) = stall {
         let (tag, device) = (connection.tag, connection.lane.attachment.device().name());
-        tracing::warn!(tag, device, "an RDMA connection stalls: {words}");
+        rpc_core::limited_log!(of_process, WARN, "an RDMA connection stalls", tag, device, %words);
     }
     true
 }

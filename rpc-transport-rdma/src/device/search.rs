@@ -150,7 +150,9 @@ fn open_all(
         match open(name) {
             Ok(device) => devices.push(device),
             Err(error) => {
-                tracing::warn!(device = name, %error, "cannot open an RDMA device");
+                rpc_core::limited_log!(
+                    of_process, WARN, "cannot open an RDMA device", device = name, %error
+                );
                 first_error = first_error.or(Some(error));
             }
         }

@@ -67,9 +67,26 @@ impl Watch {
         let (port, queue_pair) = (event.port, event.queue_pair_number);
         match response(event) {
             Response::Ignore | Response::LookAgain => {
-                tracing::info!(device, ?kind, port, queue_pair, "an RDMA device event");
+                rpc_core::limited_log!(
+                    of_process,
+                    INFO,
+                    "an RDMA device event without consequence",
+                    device,
+                    ?kind,
+                    port,
+                    queue_pair
+                );
             }
-            _ => tracing::warn!(device, ?kind, port, queue_pair, ended, "an RDMA device event"),
+            _ => rpc_core::limited_log!(
+                of_process,
+                WARN,
+                "an RDMA device event",
+                device,
+                ?kind,
+                port,
+                queue_pair,
+                ended
+            ),
         }
     }
 
@@ -93,7 +110,9 @@ impl Watch {
                 |connection| connection.reach.is_lost(&found),
             ),
             Err(error) => {
-                tracing::warn!(device = name, %error, "cannot ask for a device's addresses");
+                rpc_core::limited_log!(
+                    of_process, WARN, "cannot ask for a device's addresses", device = name, %error
+                );
                 0
             }
         }

@@ -269,9 +269,11 @@ impl Driver {
     fn handle_receive_limit(&mut self) {
         if self.pressure.handle_limit() {
             let device = self.shared.attachment.device().name();
-            tracing::warn!(
-                device,
-                "a shared receive queue ran low: the lane is late, windows are halved"
+            rpc_core::limited_log!(
+                of_process,
+                WARN,
+                "a shared receive queue ran low: the lane is late, windows are halved",
+                device
             );
         }
         self.shared.shares.change(Ledger::squeeze);
