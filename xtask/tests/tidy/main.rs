@@ -6,6 +6,7 @@
 
 mod fault;
 mod layering;
+mod log_lines;
 mod machine_paths;
 mod pure_modules;
 mod shape;
@@ -51,6 +52,11 @@ fn pure_modules_know_no_io_and_no_clock() {
 #[test]
 fn the_list_of_pure_modules_names_what_exists() {
     assert_none(pure_modules::check_list(&Workspace::load().root));
+}
+
+#[test]
+fn what_peers_can_write_into_the_log_is_limited() {
+    check_sources(log_lines::check);
 }
 
 #[test]
