@@ -1,8 +1,34 @@
 //! The limits of one side of a connection, each with the reason for its default.
 //!
 //! Both sides tell theirs in the Hello, so that a sender refuses what the receiver would.
+//!
+//! What they add up to is stated here too, and the fuzz targets of the sessions hold it: a peer
+//! that sends anything it likes never makes a session hold more.
 
-use crate::calls::window::Window;
+use crate::calls::receiving::{FRAME_HELD, FRAME_LEN_MIN};
+use crate::calls::window::{MESSAGE_LEN_MAX, Window};
+use crate::stream::{BATCH_LEN_MAX, Item};
+use crate::wire::{HEADER_LEN, MESSAGE_LEN_LEN, metadata};
+
+/// What a session holds for one call beside its messages and metadata, in bytes: entries of tables,
+/// which have twice the room that they need after they have grown; the call's streams; the task of
+/// its handler, or its caller's end, as far as they are the runtime's; a status that waits to be
+/// sent. The fuzz targets measure 2 KiB to 4 KiB in a debug build, small handlers included.
+const CALL_HELD: u64 = 6 << 10;
+
+/// What a session holds for a message of a stream beside the message, in bytes: its frame's header
+/// and its length, the counter of memory that is shared, and its item: twice in a queue that has
+/// grown, twice and a key in a node of the tree where it waits for one before it.
+const MESSAGE_HELD: u64 = 384;
+
+const _: () = {
+    let of_message = HEADER_LEN + MESSAGE_LEN_LEN + 24 + 4 * size_of::<Item>() + 24;
+    assert!(of_message as u64 <= MESSAGE_HELD);
+};
+
+/// What a connection holds before there is a call, in bytes: session, tables, the tasks that watch
+/// it. The fuzz targets measure 6 KiB.
+const CONNECTION_HELD: u64 = 16 << 10;
 
 /// What one side accepts from its peer on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +80,67 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The most bytes of heap that the peer of one connection can make this side's session hold
+    /// with one call.
+    ///
+    /// The sum of
+    ///
+    /// - 6 KiB for the call itself;
+    /// - the metadata of its beginning and of its end, each as it came and decoded: 16 KiB of the
+    ///   shortest entries are 650 KiB of a `MetadataMap`;
+    /// - its message, as it came; or, of a stream, what waits to be read: the window, one message
+    ///   that crosses its line, one frame of which the first messages have been read, and 384 bytes
+    ///   a message.
+    ///
+    /// Left out is what a message is decoded to and what a handler or a caller makes, keeps or
+    /// answers with: their types decide that. A transport may keep more memory than a frame is
+    /// long: the next power of two, or over TCP up to four times as much of frames of 16 KiB to
+    /// 64 KiB.
+    #[must_use]
+    pub fn call_bytes_max(&self) -> u64 {
+        let metadata = metadata::held_bytes_max(self.metadata_len_max).saturating_mul(2);
+        let message = self.message_len_max.max(self.stream_held_max());
+        CALL_HELD.saturating_add(metadata).saturating_add(message)
+    }
+
+    /// The most bytes of heap that the peer of one connection can make this side's session hold.
+    ///
+    /// That is [`Limits::call_bytes_max`] for each of `calls_max` calls, `receiving_bytes_max` (or
+    /// one longer message) and its bookkeeping, and 16 KiB for the connection. A client has as many
+    /// calls as its callers make, within the server's `calls_max`. What call and transport leave
+    /// out is told there; a server's connections share
+    /// [`max_memory`](crate::server::ServerBuilder::max_memory) besides, which is less.
+    ///
+    /// With the defaults 5.9 GiB: 1,024 calls with a message of 4 MiB each.
+    ///
+    /// ```
+    /// # use rpc_core::Limits;
+    /// let limits = Limits { calls_max: 100, message_len_max: 64 << 10, ..Limits::default() };
+    /// assert!(limits.connection_bytes_max() < 512 << 20);
+    /// ```
+    #[must_use]
+    pub fn connection_bytes_max(&self) -> u64 {
+        let calls = self.call_bytes_max().saturating_mul(self.calls_max.into());
+        let longest = self.message_len_max.saturating_add(self.metadata_len_max.into());
+        let receiving = self.receiving_bytes_max.max(longest);
+        let frames = self.receiving_bytes_max / FRAME_LEN_MIN + 1;
+        calls
+            .saturating_add(receiving)
+            .saturating_add(frames.saturating_mul(FRAME_HELD))
+            .saturating_add(CONNECTION_HELD)
+    }
+
+    /// What a stream of messages holds.
+    fn stream_held_max(&self) -> u64 {
+        let Window { messages, bytes } = self.window();
+        let crossing = self.message_len_max.min(MESSAGE_LEN_MAX);
+        let lens = u64::from(messages) * MESSAGE_LEN_LEN as u64;
+        let of_window = u64::from(bytes).saturating_add(crossing);
+        // Several messages share a frame up to a bound, and their window says how long they are.
+        let partly_read = of_window.saturating_add(lens).min(BATCH_LEN_MAX as u64);
+        of_window.saturating_add(partly_read).saturating_add(u64::from(messages) * MESSAGE_HELD)
+    }
+
     /// The window of each stream to this side.
     pub(crate) fn window(&self) -> Window {
         // A window of nothing would never open, and half the range of a count is ambiguous.
@@ -61,5 +148,38 @@ impl Limits {
             messages: self.stream_messages_max.clamp(1, 1 << 16),
             bytes: self.stream_bytes_max.clamp(1, 1 << 30),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_add_up_to_what_the_docs_say() {
+        let tenths_of_gib = (Limits::default().connection_bytes_max() * 10) >> 30;
+        assert_eq!(tenths_of_gib, 59);
+    }
+
+    #[test]
+    fn no_limit_overflows_the_sums() {
+        let limits = Limits {
+            message_len_max: u64::MAX,
+            metadata_len_max: u32::MAX,
+            calls_max: u32::MAX,
+            receiving_bytes_max: u64::MAX,
+            stream_messages_max: u32::MAX,
+            stream_bytes_max: u32::MAX,
+        };
+        assert_eq!(limits.connection_bytes_max(), u64::MAX);
+        let none = Limits {
+            message_len_max: 0,
+            metadata_len_max: 0,
+            calls_max: 0,
+            receiving_bytes_max: 0,
+            stream_messages_max: 0,
+            stream_bytes_max: 0,
+        };
+        assert!((CONNECTION_HELD..2 * CONNECTION_HELD).contains(&none.connection_bytes_max()));
     }
 }

@@ -8,6 +8,16 @@ use std::collections::HashMap;
 
 use crate::wire::ProtocolError;
 
+/// A frame counts at least that much, in bytes. Every announced frame takes entries in tables, here
+/// and in its transport, however short it is: counted by its length alone, a peer that announces
+/// frames of 33 bytes would fill 256 MiB with 8 million of them. Transports announce frames that
+/// are longer.
+pub(crate) const FRAME_LEN_MIN: u64 = 1 << 10;
+
+/// What an announced frame takes beside its memory, in bytes: an entry here and one in the table of
+/// calls, in tables with twice the room that they need.
+pub(crate) const FRAME_HELD: u64 = 256;
+
 /// The budget of bytes being received on one connection.
 #[derive(Debug)]
 pub struct Receiving<T> {
@@ -39,12 +49,13 @@ impl<T> Receiving<T> {
     /// When it does not fit; it is then not counted. A message longer than the whole budget is
     /// let through alone, since the limit on messages has admitted it.
     pub fn announce(&mut self, frame: (u64, u64), len: u64, value: T) -> Result<(), OverBudget> {
-        let fits = self.bytes.saturating_add(len) <= self.bytes_max || self.frames.is_empty();
+        let counted = counted(len);
+        let fits = self.bytes.saturating_add(counted) <= self.bytes_max || self.frames.is_empty();
         if !fits || self.frames.contains_key(&frame) {
             return Err(OverBudget { bytes: self.bytes, bytes_max: self.bytes_max });
         }
         self.frames.insert(frame, (len, value));
-        self.bytes += len;
+        self.bytes += counted;
         Ok(())
     }
 
@@ -72,41 +83,58 @@ impl<T> Receiving<T> {
     /// Stops counting an announced frame that will not come, and gives back its value.
     pub fn withheld(&mut self, frame: (u64, u64)) -> Option<T> {
         let (len, value) = self.frames.remove(&frame)?;
-        self.bytes -= len;
+        self.bytes -= counted(len);
         Some(value)
     }
 
-    /// The bytes on their way.
+    /// The bytes on their way; a short frame counts 1 KiB.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
+/// What a frame of `len` bytes counts.
+fn counted(len: u64) -> u64 {
+    len.max(FRAME_LEN_MIN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Their entries would take more memory than what they count.
+    #[test]
+    fn short_frames_are_few() {
+        let mut receiving = Receiving::new(100 << 10);
+        let announced = (0..).take_while(|call| receiving.announce((*call, 0), 33, ()).is_ok());
+        assert_eq!(announced.count(), 100);
+        assert_eq!(receiving.arrived((7, 0), 33), Ok(Some(())));
+        receiving.announce((7, 0), 33, ()).unwrap();
+        assert!((0..100).all(|call| receiving.withheld((call, 0)).is_some()));
+        assert_eq!(receiving.bytes(), 0);
+    }
+
     #[test]
     fn what_has_arrived_makes_room() {
-        let mut receiving = Receiving::new(100);
-        receiving.announce((1, 0), 60, 60).unwrap();
+        let mut receiving = Receiving::new(10_000);
+        receiving.announce((1, 0), 6000, 60).unwrap();
         assert_eq!(
-            receiving.announce((2, 0), 60, 60),
-            Err(OverBudget { bytes: 60, bytes_max: 100 })
+            receiving.announce((2, 0), 6000, 60),
+            Err(OverBudget { bytes: 6000, bytes_max: 10_000 })
         );
-        receiving.arrived((1, 0), 60).unwrap();
-        receiving.arrived((1, 0), 60).unwrap();
-        receiving.announce((2, 0), 60, 60).unwrap();
-        assert_eq!(receiving.bytes(), 60);
+        receiving.arrived((1, 0), 6000).unwrap();
+        receiving.arrived((1, 0), 6000).unwrap();
+        receiving.announce((2, 0), 6000, 60).unwrap();
+        assert_eq!(receiving.bytes(), 6000);
     }
 
     #[test]
     fn a_small_frame_does_not_make_room_in_the_name_of_a_large_one() {
-        let mut receiving = Receiving::new(100);
-        receiving.announce((1, 0), 60, 60).unwrap();
+        let mut receiving = Receiving::new(10_000);
+        receiving.announce((1, 0), 6000, 60).unwrap();
         assert!(receiving.arrived((1, 0), 40).is_err());
-        assert_eq!(receiving.bytes(), 60);
+        assert_eq!(receiving.bytes(), 6000);
     }
 
     #[test]

@@ -80,6 +80,13 @@ impl Server {
         run::serve(Arc::clone(&self.shared), listener, shutdown).await
     }
 
+    /// The calls that count towards [`ServerBuilder::calls_max`] now: those of which the handlers
+    /// have not ended.
+    #[must_use]
+    pub fn calls_running(&self) -> u64 {
+        self.shared.calls_limit.limit.total()
+    }
+
     /// The bytes that count towards [`ServerBuilder::max_memory`] now.
     #[must_use]
     pub fn memory_held(&self) -> u64 {

@@ -17,6 +17,11 @@ const ENTRY_LEN: usize = 6;
 /// and beyond 6,553 if somebody has chosen their names so that they collide.
 const ENTRIES_MAX: usize = 4096;
 
+/// What an entry of a decoded block takes beside its name and its value, in bytes: an element of a
+/// `HeaderMap` (104 bytes) in a vector with twice the room that it needs, its places in the index
+/// of the map, and a name of its own.
+const ENTRY_HELD: u64 = 260;
+
 /// Keys that belong to gRPC over HTTP/2 itself and mean nothing here.
 const RESERVED: [&str; 6] =
     ["te", "content-type", "grpc-message", "grpc-message-type", "grpc-status", "grpc-timeout"];
@@ -86,6 +91,15 @@ pub fn decode(mut block: Bytes) -> Result<MetadataMap, ProtocolError> {
         }
     }
     Ok(metadata)
+}
+
+/// The most bytes that a block of `block_len_max` bytes takes, as it came and decoded. A name is
+/// copied; a binary value is too, in base64, which is a third longer.
+pub(crate) fn held_bytes_max(block_len_max: u32) -> u64 {
+    let block_len_max = u64::from(block_len_max);
+    // The shortest entry has a name of one byte and no value.
+    let entry_count = (block_len_max / (ENTRY_LEN as u64 + 1)).min(ENTRIES_MAX as u64);
+    3 * block_len_max + entry_count * ENTRY_HELD
 }
 
 fn check_count(count: usize) -> Result<(), ProtocolError> {
