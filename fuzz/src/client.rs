@@ -2,7 +2,7 @@
 //! anything.
 //!
 //! Every call ends exactly once, none is left in the table, and what the session sends keeps to
-//! the protocol and to the windows that it was granted.
+//! the protocol and to the windows that it was granted. What it holds keeps to `Limits`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,14 +15,16 @@ use rpc_core::connect::{ClientConfig, ConnectError, Wanted, connect};
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::{
-    CallKind, Caller, Channel, Deadline, Detach, Idempotency, MethodDescriptor, Request, Status,
+    CallKind, Caller, Channel, Deadline, Detach, Idempotency, Limits, MethodDescriptor, Request,
+    Status,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::craft::{Ask, Rarely};
+use crate::heap;
 use crate::ledger::{Ledger, View};
-use crate::peer::{LIMITS, Move, Peer, STEPS_MAX};
+use crate::peer::{Move, Peer, STEPS_MAX, limits_of};
 use crate::scripted::{Scripted, ScriptedBootstrap};
 
 /// One method of each kind, by their ids.
@@ -55,6 +57,9 @@ fn kinds(view: Option<View>) -> &'static [FrameKind] {
 /// So many calls that were started last are those that the server answers.
 const RECENT: u8 = 6;
 
+/// The most calls that callers make at a time: more than the server admits, so that some wait.
+const CALLERS_MAX: usize = 12;
+
 /// How long everything may take to end once the link has, on the paused clock.
 const END_LIMIT: Duration = Duration::from_secs(3600);
 
@@ -75,6 +80,30 @@ struct Start {
     /// Messages of a request stream.
     count: u8,
     deadline_ms: Option<u8>,
+    reader: Reader,
+}
+
+/// How a stream of responses is read.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+enum Reader {
+    AtOnce,
+    /// With a pause before each message.
+    Slow {
+        pause_ms: u8,
+    },
+    Never,
+}
+
+impl Reader {
+    async fn turn(self) {
+        match self {
+            Self::AtOnce => {}
+            Self::Slow { pause_ms } => {
+                tokio::time::sleep(Duration::from_millis(pause_ms.into())).await;
+            }
+            Self::Never => std::future::pending().await,
+        }
+    }
 }
 
 /// Gives away its one connection.
@@ -98,21 +127,25 @@ impl Connect for Once {
 }
 
 pub(crate) fn run(bytes: &[u8]) {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build();
-    runtime.expect("a runtime without I/O needs nothing").block_on(script(bytes));
+    heap::check_returned(|| {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build();
+        runtime.expect("a runtime without I/O needs nothing").block_on(script(bytes));
+    });
 }
 
+type CallTask = JoinHandle<Result<u64, Status>>;
+
 async fn script(bytes: &[u8]) {
-    let link = Scripted::default();
-    let connection = open(&link).await;
+    let (link, limits) = (Scripted::default(), limits_of(bytes));
+    let mut peer = Peer::new("client", limits, link.clone(), kinds);
+    let connection = open(&link, limits).await;
     let once = Once {
         config: ClientConfig::default(),
         connection: Mutex::new(Some(Arc::clone(&connection))),
     };
     let channel = Channel::new(once);
-    let mut peer = Peer::new(link, kinds);
-    let mut calls: Vec<JoinHandle<Result<u64, Status>>> = Vec::new();
+    let mut calls: Vec<CallTask> = Vec::with_capacity(CALLERS_MAX);
     let mut input = Unstructured::new(bytes);
     for _ in 0..STEPS_MAX {
         if input.is_empty() {
@@ -120,11 +153,14 @@ async fn script(bytes: &[u8]) {
         }
         let Ok(step) = Step::arbitrary(&mut input) else { break };
         match step {
-            Step::Start(start) => calls.push(tokio::spawn(call(channel.clone(), start))),
+            Step::Start(start) if calls.len() < CALLERS_MAX => {
+                calls.push(tokio::spawn(call(channel.clone(), start)));
+                peer.caller_count = calls.len();
+            }
             Step::Drop(rarely, pick) if rarely.is_now() && !calls.is_empty() => {
                 calls.swap_remove(usize::from(pick) % calls.len()).abort();
             }
-            Step::Drop(..) => {}
+            Step::Start(_) | Step::Drop(..) => {}
             Step::Peer(step) => peer.make(step, pick).await,
             Step::Moves(steps) => {
                 for step in steps {
@@ -133,8 +169,12 @@ async fn script(bytes: &[u8]) {
             }
         }
         peer.settle().await;
+        for call in calls.extract_if(.., |call| call.is_finished()) {
+            check_ended(call).await;
+        }
+        peer.caller_count = calls.len();
         let in_flight = connection.info().calls_in_flight;
-        let most = peer.ledger.open_count().min(LIMITS.calls_max as usize);
+        let most = peer.ledger.open_count().min(limits.calls_max as usize);
         assert!(in_flight <= most, "{in_flight} calls are kept, not {most}");
     }
     end(peer, calls, &*connection).await;
@@ -146,12 +186,19 @@ async fn end(mut peer: Peer, calls: Vec<JoinHandle<Result<u64, Status>>>, end: &
     peer.settle().await;
     peer.link.end(rpc_core::transport::CloseReason::Peer);
     for call in calls {
-        let ended = tokio::time::timeout(END_LIMIT, call).await.expect("a call ends with its link");
-        // Whatever it ended with; but it has not panicked.
-        let _ = ended.expect("a call ends without a panic");
+        // Dropped by its caller, which may read nothing any more.
+        call.abort();
+        check_ended(call).await;
     }
     peer.settle().await;
     assert_eq!(end.info().calls_in_flight, 0);
+}
+
+/// Waits for the end of a call.
+async fn check_ended(call: CallTask) {
+    let ended = tokio::time::timeout(END_LIMIT, call).await.expect("a call ends with its link");
+    // Whatever it ended with; but it has not panicked.
+    assert!(!ended.is_err_and(|error| error.is_panic()), "a call ends without a panic");
 }
 
 /// The call that a frame names: one of the session's, or one that never was.
@@ -164,20 +211,20 @@ fn pick(ledger: &Ledger, number: u8) -> u64 {
     }
 }
 
-async fn open(link: &Scripted) -> Arc<dyn Connection> {
-    let mut server = Hello::new(&LIMITS);
+async fn open(link: &Scripted, limits: Limits) -> Arc<dyn Connection> {
+    let mut server = Hello::new(&limits);
     server.methods = METHODS.iter().map(|method| method.path.to_owned()).collect();
     let incoming = hello::encode(&server).expect("a short Hello encodes");
     let incoming = std::io::Cursor::new(incoming);
     let bootstrap = Box::new(ScriptedBootstrap { incoming, link: link.clone() });
-    let config = ClientConfig { limits: LIMITS, ..ClientConfig::default() };
+    let config = ClientConfig { limits, ..ClientConfig::default() };
     connect(bootstrap, &config, Wanted::Best).await.expect("the server's Hello is good")
 }
 
 /// Makes a call and reads its answer to the end; says how many messages that had.
 async fn call(channel: Channel, start: Start) -> Result<u64, Status> {
     let ask = Ask { len: start.len.into(), ..Ask::default() };
-    let messages = stream::iter(vec![ask.clone(); start.count.into()]);
+    let messages = stream::iter(std::iter::repeat_n(ask.clone(), start.count.into()));
     let method = &METHODS[usize::from(start.method) % METHODS.len()];
     let deadline =
         start.deadline_ms.map(|ms| Deadline(Instant::now() + Duration::from_millis(ms.into())));
@@ -197,10 +244,13 @@ async fn call(channel: Channel, start: Start) -> Result<u64, Status> {
         }
     };
     let mut count = 0;
-    while replies.message().await?.is_some() {
-        count += 1;
+    loop {
+        start.reader.turn().await;
+        match replies.message().await? {
+            Some(_) => count += 1,
+            None => return Ok(count),
+        }
     }
-    Ok(count)
 }
 
 fn request<T>(message: T, deadline: Option<Deadline>) -> Request<T> {

@@ -2,6 +2,7 @@
 
 use arbitrary::Arbitrary;
 use prost::Message;
+use rpc_core::Limits;
 use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
 
 /// Something that breaks the protocol, and so ends the script, happens once in so many times.
@@ -12,6 +13,8 @@ const RARELY: u8 = 16;
 pub(crate) struct Rarely(u8);
 
 impl Rarely {
+    pub(crate) const NOW: Self = Self(1);
+
     pub(crate) fn is_now(self) -> bool {
         self.0 % RARELY == 1
     }
@@ -28,6 +31,10 @@ pub(crate) struct Craft {
     is_mistaken: Rarely,
     /// Whether there is metadata, where there may be.
     has_block: bool,
+    /// Whether there is as much of it as may be, whether there may be any or not.
+    pub(crate) is_burdened: Rarely,
+    /// Whether there is no message, whether there has to be one or not.
+    pub(crate) is_empty: Rarely,
     selector: u8,
     /// The frame's argument, where it is not its place.
     argument: u16,
@@ -52,7 +59,8 @@ pub(crate) struct Ask {
     /// How long they are.
     #[prost(uint32, tag = "3")]
     pub(crate) len: u32,
-    /// How it ends: 0 with a status, 1 with a panic, else well.
+    /// How it ends, by the rest of a division by 8: 1 with a status, 2 with a panic, 3 never, else
+    /// well.
     #[prost(uint32, tag = "4")]
     pub(crate) end: u32,
 }
@@ -73,14 +81,36 @@ const KINDS: &[FrameKind] = &[
 /// One entry, `x: ab`.
 const METADATA: &[u8] = b"\x01\0\x02\0\0\0xab";
 
+/// The frames of a call of which the handler reads one message and nothing more.
+pub(crate) fn stuck_call(id: u64, is_answered_by_stream: bool) -> [Vec<u8>; 2] {
+    let mut request = FrameHeader::bare(FrameKind::Request, id);
+    (request.is_streaming, request.selector) = (true, if is_answered_by_stream { 3 } else { 1 });
+    let message = Ask { end: 3, ..Ask::default() }.encode_to_vec();
+    let len = u32::try_from(message.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let mut messages = FrameHeader::bare(FrameKind::Messages, id);
+    messages.message_len = (len.len() + message.len()) as u64;
+    [request.to_bytes().to_vec(), [&messages.to_bytes()[..], &len, &message].concat()]
+}
+
 impl Craft {
     /// The whole frame, of the call `id`; `place` is what its argument has to be to be in order,
-    /// `kinds` are those that the peer's role has.
-    pub(crate) fn frame(&self, id: u64, place: u64, kinds: &[FrameKind]) -> Vec<u8> {
+    /// `kinds` are those that the peer's role has, `limits` those of the session.
+    pub(crate) fn frame(
+        &self,
+        id: u64,
+        place: u64,
+        kinds: &[FrameKind],
+        limits: &Limits,
+    ) -> Vec<u8> {
         let kinds = if self.is_any_kind.is_now() { KINDS } else { kinds };
         let kind = kinds[usize::from(self.kind) % kinds.len()];
+        let burden;
         let block: &[u8] = match kind {
             _ if self.is_any_body.is_now() => &self.bytes,
+            _ if self.is_burdened.is_now() => {
+                burden = METADATA.repeat(limits.metadata_len_max as usize / METADATA.len());
+                &burden
+            }
             FrameKind::Request | FrameKind::Headers if self.has_block => METADATA,
             _ => &[],
         };
@@ -110,6 +140,7 @@ impl Craft {
     fn body(&self, header: &FrameHeader) -> Vec<u8> {
         match header.kind {
             _ if self.is_any_body.is_now() => self.bytes.clone(),
+            _ if self.is_empty.is_now() => Vec::new(),
             FrameKind::Request if header.is_streaming => Vec::new(),
             FrameKind::Request | FrameKind::Response => self.message(self.padding[0]),
             FrameKind::Messages => {

@@ -5,12 +5,15 @@
 //! `cargo test -p farcall-fuzz` replays them and then mutates them (see [`campaign`]). `wire`,
 //! `records` and `rdma` are about bytes alone. `client` and `server` run a whole session, the real
 //! one, over a `scripted` transport whose peer may do anything, while a `ledger` reads along what
-//! the session sends.
+//! the session sends, and a second one, of the `heap`, what it holds: a peer cannot make it hold
+//! more than `Limits` states.
 #![forbid(unsafe_code)]
 
 pub mod campaign;
 mod client;
 mod craft;
+mod flood;
+mod heap;
 mod ledger;
 mod peer;
 mod records;
@@ -21,3 +24,10 @@ mod target;
 mod wire;
 
 pub use target::{Target, targets};
+
+/// The most bytes of heap that the sessions of a target have held, and may hold, for each of the
+/// limits that its scripts have. Empty for targets without sessions.
+#[must_use]
+pub fn held(target: &Target) -> Vec<(u64, u64)> {
+    heap::peaks(target.name)
+}

@@ -9,9 +9,11 @@ use rpc_core::Limits;
 use rpc_core::calls::window::Window;
 use rpc_core::handoff::Handoff;
 use rpc_core::transport::{Admission, CloseReason, Handler, Withheld};
-use rpc_core::wire::{FrameKind, HEADER_LEN, ProtocolError};
+use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 
-use crate::craft::{Craft, Rarely};
+use crate::craft::{Craft, Rarely, stuck_call};
+use crate::flood::{Flood, Target};
+use crate::heap::Heap;
 use crate::ledger::{Ledger, View};
 use crate::scripted::Scripted;
 
@@ -25,17 +27,29 @@ const TURNS: usize = 12;
 const LARGE_LEN: usize = 256;
 
 /// Both sides' limits, small so that scripts meet them.
-pub(crate) const LIMITS: Limits = limits();
+const NARROW: Limits = Limits {
+    message_len_max: 8 << 10,
+    metadata_len_max: 256,
+    calls_max: 8,
+    receiving_bytes_max: 16 << 10,
+    stream_messages_max: 4,
+    stream_bytes_max: 1 << 10,
+};
 
-const fn limits() -> Limits {
-    Limits {
-        message_len_max: 8 << 10,
-        metadata_len_max: 256,
-        calls_max: 8,
-        receiving_bytes_max: 16 << 10,
-        stream_messages_max: 4,
-        stream_bytes_max: 1 << 10,
-    }
+/// Limits with windows that are wide for the memory that a call has otherwise, so that what a
+/// window does not count shows.
+const WIDE: Limits = Limits {
+    message_len_max: 2 << 10,
+    metadata_len_max: 1 << 10,
+    calls_max: 2,
+    receiving_bytes_max: 8 << 10,
+    stream_messages_max: 1024,
+    stream_bytes_max: 24 << 10,
+};
+
+/// The limits of a script, by its first byte.
+pub(crate) fn limits_of(script: &[u8]) -> Limits {
+    if script.first().is_some_and(|byte| byte % 2 == 1) { WIDE } else { NARROW }
 }
 
 /// One step of the peer's, or of the world's.
@@ -45,8 +59,10 @@ pub(crate) enum Move {
     Frame(Craft),
     /// Two of them, since what frames do is the point.
     Frames([Craft; 2]),
-    /// A frame is announced; its end comes later, if it is admitted.
-    Announce(Craft),
+    /// One of them again and again.
+    Flood(Flood),
+    /// A frame is announced, rarely also a short one; its end comes later, if it is admitted.
+    Announce(Rarely, Craft),
     /// An admitted frame arrives.
     Arrive(u8),
     /// An admitted frame will not come.
@@ -63,6 +79,9 @@ pub(crate) enum Move {
     End(Rarely, bool),
 }
 
+/// After so many frames of a flood, tasks get their turn, as transports see to it that they do.
+const BURST: u64 = 64;
+
 /// What a peer may send next of a call, of which nothing is known when it never was.
 pub(crate) type Kinds = fn(Option<View>) -> &'static [FrameKind];
 
@@ -71,28 +90,34 @@ pub(crate) type Kinds = fn(Option<View>) -> &'static [FrameKind];
 pub(crate) struct Peer {
     pub(crate) link: Scripted,
     pub(crate) ledger: Ledger,
+    pub(crate) heap: Heap,
+    pub(crate) limits: Limits,
+    /// Callers that have not ended: what has come for them may wait although its call is over.
+    pub(crate) caller_count: usize,
     kinds: Kinds,
     /// Frames that the session has admitted.
     admitted: Vec<Vec<u8>>,
 }
 
 impl Peer {
-    /// A peer that mostly sends what `kinds` says.
-    pub(crate) fn new(link: Scripted, kinds: Kinds) -> Self {
+    /// A peer of `what`, which mostly sends what `kinds` says. Both sides have `limits`.
+    pub(crate) fn new(what: &'static str, limits: Limits, link: Scripted, kinds: Kinds) -> Self {
         let window =
-            Window { messages: LIMITS.stream_messages_max, bytes: LIMITS.stream_bytes_max };
-        Self { link, ledger: Ledger::new(window), kinds, admitted: Vec::new() }
+            Window { messages: limits.stream_messages_max, bytes: limits.stream_bytes_max };
+        let (ledger, heap) = (Ledger::new(window), Heap::new(what, &limits));
+        Self { link, ledger, heap, limits, caller_count: 0, kinds, admitted: Vec::new() }
     }
 
     /// Makes a move; `id` names a frame's call.
     pub(crate) async fn make(&mut self, step: Move, id: impl Fn(&Ledger, u8) -> u64) {
-        let kinds = self.kinds;
+        let (kinds, limits) = (self.kinds, self.limits);
         let frame = |craft: &Craft, ledger: &Ledger| {
             let id = id(ledger, craft.call);
             let view = ledger.view(id);
-            craft.frame(id, view.map_or(0, |view| view.place), kinds(view))
+            craft.frame(id, view.map_or(0, |view| view.place), kinds(view), &limits)
         };
         match step {
+            Move::Flood(flood) => self.flood(&flood.shaped(), id).await,
             Move::Frame(craft) => {
                 let frame = frame(&craft, &self.ledger);
                 self.begin(frame);
@@ -105,9 +130,14 @@ impl Peer {
                     self.arrive(u8::MAX);
                 }
             }
-            Move::Announce(craft) => {
+            Move::Announce(rarely, craft) => {
                 let frame = frame(&craft, &self.ledger);
-                self.begin(frame);
+                if rarely.is_now() {
+                    let len = frame.len() as u64;
+                    self.announce(frame, len);
+                } else {
+                    self.begin(frame);
+                }
             }
             Move::Lie(rarely, craft, len) if rarely.is_now() => {
                 self.announce(frame(&craft, &self.ledger), len);
@@ -126,17 +156,57 @@ impl Peer {
         self.settle().await;
     }
 
+    /// Sends a frame many times.
+    async fn flood(&mut self, flood: &Flood, id: impl Fn(&Ledger, u8) -> u64) {
+        let calls_max = u8::try_from(self.limits.calls_max).unwrap_or(u8::MAX);
+        if flood.has_stuck_calls && (self.kinds)(None) == [FrameKind::Request] {
+            for call in flood.known_calls(calls_max) {
+                let id = id(&self.ledger, call);
+                for frame in stuck_call(id, call.is_multiple_of(2)) {
+                    self.begin(frame);
+                }
+            }
+            self.settle().await;
+        }
+        for number in 0..flood.frame_count() {
+            let id = match flood.target(calls_max, number) {
+                Target::Known(call) => id(&self.ledger, call),
+                Target::New(id) => id,
+            };
+            let view = self.ledger.view(id);
+            let place = view.map_or(0, |view| view.place) + flood.ahead(number);
+            let frame = flood.craft.frame(id, place, (self.kinds)(view), &self.limits);
+            if flood.is_announced {
+                let len = frame.len() as u64;
+                self.announce(frame, len);
+            } else {
+                self.begin(frame);
+                self.arrive(u8::MAX);
+            }
+            if flood.is_cancelled.is_now() {
+                self.deliver(FrameHeader::bare(FrameKind::Cancel, id).to_bytes().to_vec());
+            }
+            if number % BURST == BURST - 1 {
+                self.settle().await;
+            }
+            if self.link.is_ended() {
+                return;
+            }
+        }
+    }
+
     /// Lets tasks run, obeys the session, and reads what it sent.
     pub(crate) async fn settle(&mut self) {
         for _ in 0..TURNS {
             tokio::task::yield_now().await;
         }
-        for frame in self.link.take_sent() {
-            self.ledger.sent(&frame);
-        }
+        self.read_sent();
         if let Some(reason) = self.link.close_wanted() {
             self.link.end(reason);
         }
+        // Tasks of calls that have ended are gone: only calls that are open hold something.
+        let open_count = self.ledger.open_count().max(self.caller_count);
+        self.heap.check(open_count, self.caller_count);
     }
 
     /// A frame begins to arrive: small ones come whole, large ones are announced.
@@ -146,7 +216,7 @@ impl Peer {
             return self.announce(frame, len);
         }
         self.read_sent();
-        self.ledger.announce(&frame);
+        self.heap.apart(|| self.ledger.announce(&frame));
         self.deliver(frame);
     }
 
@@ -158,14 +228,16 @@ impl Peer {
 
     fn deliver(&mut self, frame: Vec<u8>) {
         self.read_sent();
-        self.ledger.deliver(&frame);
+        self.heap.apart(|| self.ledger.deliver(&frame));
         self.with_handler(|handler| handler.handle_frame(Bytes::from(frame), &mut Handoff::none()));
+        self.read_sent();
+        self.heap.check(self.limits.calls_max as usize, self.caller_count);
     }
 
     fn announce(&mut self, frame: Vec<u8>, len: u64) {
         let Some(prefix) = frame.first_chunk::<HEADER_LEN>().copied() else { return };
         self.read_sent();
-        self.ledger.announce(&frame);
+        self.heap.apart(|| self.ledger.announce(&frame));
         let mut admission = Admission::Refuse;
         self.with_handler(|handler| {
             admission = handler.handle_announced(&prefix, len)?;
@@ -177,7 +249,8 @@ impl Peer {
         assert_eq!(frame.len() as u64, len, "a frame is admitted with its length");
         self.admitted.push(frame);
         let bytes: usize = self.admitted.iter().map(Vec::len).sum();
-        let is_bounded = bytes as u64 <= LIMITS.receiving_bytes_max || self.admitted.len() == 1;
+        let is_bounded =
+            bytes as u64 <= self.limits.receiving_bytes_max || self.admitted.len() == 1;
         assert!(is_bounded, "{bytes} bytes are admitted at once");
     }
 
@@ -197,7 +270,7 @@ impl Peer {
     /// What was sent before a frame arrives belongs to the time before.
     fn read_sent(&mut self) {
         for frame in self.link.take_sent() {
-            self.ledger.sent(&frame);
+            self.heap.apart(|| self.ledger.sent(&frame));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -23,13 +23,14 @@ pub(crate) struct Scripted {
 
 #[derive(Debug, Default)]
 struct Shared {
-    handler: OnceLock<Arc<dyn Handler>>,
     state: Mutex<State>,
     room: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// Until the link has ended: the session has the link.
+    handler: Option<Arc<dyn Handler>>,
     sent: Vec<Vec<u8>>,
     is_full: bool,
     /// What the session asked for, until the script obeys.
@@ -42,9 +43,9 @@ impl Scripted {
         self.shared.state.lock().expect("no property is checked under the lock")
     }
 
-    /// The session, once it has started.
+    /// The session, from its start to the link's end.
     pub(crate) fn handler(&self) -> Option<Arc<dyn Handler>> {
-        self.shared.handler.get().cloned()
+        self.state().handler.clone()
     }
 
     /// What the session has sent since this was asked last.
@@ -70,14 +71,13 @@ impl Scripted {
 
     /// Ends the link, once.
     pub(crate) fn end(&self, reason: CloseReason) {
-        let is_first = {
+        let handler = {
             let mut state = self.state();
-            let is_first = state.ended.is_none();
             state.ended.get_or_insert(reason.clone());
-            is_first
+            state.handler.take()
         };
         self.shared.room.notify_waiters();
-        if let (true, Some(handler)) = (is_first, self.handler()) {
+        if let Some(handler) = handler {
             handler.handle_closed(reason);
         }
     }
@@ -101,8 +101,8 @@ impl Transport for Scripted {
     }
 
     fn start(&self, handler: Arc<dyn Handler>) {
-        let is_first = self.shared.handler.set(handler).is_ok();
-        assert!(is_first, "a transport is started once");
+        let before = self.state().handler.replace(handler);
+        assert!(before.is_none(), "a transport is started once");
     }
 
     fn try_reserve(&self, len: usize) -> Result<Option<Vec<u8>>, TransportError> {

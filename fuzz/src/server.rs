@@ -2,7 +2,8 @@
 //! anything.
 //!
 //! Every handler that starts ends, at most as many as promised run at a time, none is left in the
-//! table, a call is answered at most once, and a shutdown ends.
+//! table, a call is answered at most once, and a shutdown ends. What the session holds keeps to
+//! `Limits`, and all of it comes back: heap, permits, and the server's memory budget.
 
 use std::io;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ use tokio::sync::oneshot;
 
 use crate::client::METHODS;
 use crate::craft::{Ask, Rarely};
+use crate::heap;
 use crate::ledger::{Ledger, View};
-use crate::peer::{LIMITS, Move, Peer, STEPS_MAX};
+use crate::peer::{Move, Peer, STEPS_MAX, limits_of};
 use crate::scripted::{Scripted, ScriptedBootstrap};
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor { name: "fuzz.Fuzz", methods: &METHODS };
@@ -105,11 +107,21 @@ async fn one(request: Request<Ask>) -> Result<Response<Ask>, Status> {
     Ok(Response::new(ask))
 }
 
+/// What a reader does between two messages: it takes its time, or reads nothing any more.
+async fn turn(ask: &Ask) {
+    match ask.end % 8 {
+        3 => std::future::pending().await,
+        4 => tokio::time::sleep(Duration::from_millis(u64::from(ask.delay_ms % 300))).await,
+        _ => {}
+    }
+}
+
 async fn gather(request: Request<Streaming<Ask>>) -> Result<Response<Ask>, Status> {
     let mut asks = request.into_inner();
     let mut last = Ask::default();
     while let Some(ask) = asks.message().await? {
         last = ask;
+        turn(&last).await;
     }
     finish(&last)?;
     Ok(Response::new(last))
@@ -123,7 +135,7 @@ async fn many(
     tokio::time::sleep(Duration::from_millis(u64::from(ask.delay_ms % 300))).await;
     let count = (ask.count % 50) as usize;
     let end = finish(&ask).err().map(Err);
-    let replies = stream::iter(vec![Ok(ask); count]).chain(stream::iter(end));
+    let replies = stream::iter(std::iter::repeat_n(Ok(ask), count)).chain(stream::iter(end));
     Ok(Response::new(kept(running, replies)))
 }
 
@@ -131,7 +143,12 @@ fn echoes(
     running: Running,
     request: Request<Streaming<Ask>>,
 ) -> Result<Response<impl Stream<Item = Result<Ask, Status>>>, Status> {
-    Ok(Response::new(kept(running, request.into_inner())))
+    let echoes = request.into_inner().then(async |ask| {
+        let ask = ask?;
+        turn(&ask).await;
+        Ok(ask)
+    });
+    Ok(Response::new(kept(running, echoes)))
 }
 
 /// A stream that counts as a handler that runs.
@@ -166,18 +183,20 @@ impl Listen for Once {
 }
 
 pub(crate) fn run(bytes: &[u8]) {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build();
-    runtime.expect("a runtime without I/O needs nothing").block_on(script(bytes));
+    heap::check_returned(|| {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build();
+        runtime.expect("a runtime without I/O needs nothing").block_on(script(bytes));
+    });
 }
 
 async fn script(bytes: &[u8]) {
-    let link = Scripted::default();
+    let (link, limits) = (Scripted::default(), limits_of(bytes));
     let service = Asked::default();
     let running = Arc::clone(&service.running);
-    let builder = Server::builder().add_service(service).limits(LIMITS);
+    let builder = Server::builder().add_service(service).limits(limits);
     let server = builder.drain_timeout(DRAIN_TIMEOUT).build();
-    let hello = hello::encode(&Hello::new(&LIMITS)).expect("a short Hello encodes");
+    let hello = hello::encode(&Hello::new(&limits)).expect("a short Hello encodes");
     let incoming = io::Cursor::new(hello);
     let listener = Once(Some(ScriptedBootstrap { incoming, link: link.clone() }));
     let (shutdown, shut_down) = oneshot::channel::<()>();
@@ -186,7 +205,7 @@ async fn script(bytes: &[u8]) {
     let serving = tokio::spawn(async move {
         serving.serve_until(listener, async { drop(shut_down.await) }).await
     });
-    let mut peer = Peer::new(link, kinds);
+    let mut peer = Peer::new("server", limits, link, kinds);
     peer.settle().await;
     let mut input = Unstructured::new(bytes);
     for _ in 0..STEPS_MAX {
@@ -201,7 +220,7 @@ async fn script(bytes: &[u8]) {
         }
         peer.settle().await;
         let in_flight: usize = server.connections().iter().map(|info| info.calls_in_flight).sum();
-        let most = peer.ledger.open_count().min(LIMITS.calls_max as usize);
+        let most = peer.ledger.open_count().min(limits.calls_max as usize);
         assert!(in_flight <= most, "{in_flight} calls are kept, not {most}");
     }
     peer.link.set_full(false);
@@ -212,6 +231,7 @@ async fn script(bytes: &[u8]) {
     peer.settle().await;
     assert_eq!(running.load(Ordering::Relaxed), 0, "handlers are left");
     assert!(server.connections().iter().all(|info| info.calls_in_flight == 0));
+    assert_eq!((server.calls_running(), server.memory_held()), (0, 0), "the server's budgets");
 }
 
 /// The call that a frame names.

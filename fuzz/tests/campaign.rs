@@ -5,7 +5,7 @@ use std::fs;
 use std::process::ExitCode;
 
 use farcall_fuzz::campaign::{Campaign, corpus, corpus_dir, run};
-use farcall_fuzz::{Target, targets};
+use farcall_fuzz::{Target, held, targets};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Corpora are read by people too.
@@ -19,6 +19,9 @@ fn main() -> ExitCode {
             Trial::test(format!("{}::corpus", target.name), move || has_seeds(&target)),
             Trial::test(format!("{}::campaign", target.name), move || {
                 println!("{}: {} mutated inputs", target.name, run(&target, campaign)?);
+                for (peak, bound) in held(&target) {
+                    println!("{}: held {peak} bytes, of at most {bound}", target.name);
+                }
                 Ok(())
             }),
         ]
@@ -30,7 +33,9 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    // The allocator counts what all threads hold.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
 /// The corpus has what the wire format is today, so that it does not fall behind it.

@@ -1,0 +1,97 @@
+//! A frame that is sent again and again: what a session keeps of each adds up.
+
+use arbitrary::Arbitrary;
+
+use crate::craft::{Craft, Rarely};
+
+/// The most frames of a flood, which has so many rarely: it takes as long as a hundred scripts
+/// without one.
+const FRAMES_MAX: u64 = 16 << 10;
+
+/// A frame that is sent many times.
+#[derive(Debug, Arbitrary)]
+pub(crate) struct Flood {
+    pub(crate) craft: Craft,
+    count: u16,
+    ahead: u8,
+    spread: Spread,
+    shape: Shape,
+    /// Whether its calls are made before it, with a handler that reads no more than one message.
+    pub(crate) has_stuck_calls: bool,
+    /// Whether frames are announced and never come.
+    pub(crate) is_announced: bool,
+    /// Whether the call of each frame is cancelled behind it.
+    pub(crate) is_cancelled: Rarely,
+}
+
+/// Over which calls a flood spreads.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+enum Spread {
+    OneCall,
+    /// As many calls as the session admits, in turn.
+    AllCalls,
+    /// Each frame has a call of its own.
+    NewCalls,
+}
+
+/// What is the matter with the frames of a flood.
+#[derive(Debug, Clone, Copy, Arbitrary)]
+enum Shape {
+    AsCrafted,
+    Burdened,
+    Empty,
+}
+
+/// The call of one frame of a flood.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    /// One that the script picks by this number.
+    Known(u8),
+    /// One that never was, by its id.
+    New(u64),
+}
+
+impl Flood {
+    /// How many frames there are: mostly some, and once in 32 times up to [`FRAMES_MAX`].
+    pub(crate) fn frame_count(&self) -> u64 {
+        let count = u64::from(self.count);
+        if count >> 11 == 0 { FRAMES_MAX >> (count % 4) } else { count % 48 }
+    }
+
+    /// The same with frames of its shape.
+    pub(crate) fn shaped(mut self) -> Self {
+        match self.shape {
+            Shape::AsCrafted => {}
+            Shape::Burdened => self.craft.is_burdened = Rarely::NOW,
+            Shape::Empty => self.craft.is_empty = Rarely::NOW,
+        }
+        self
+    }
+
+    /// The calls over which it spreads, by the numbers with which a script picks them.
+    pub(crate) fn known_calls(&self, calls_max: u8) -> Vec<u8> {
+        let count = match self.spread {
+            Spread::OneCall => 1,
+            Spread::AllCalls => calls_max,
+            Spread::NewCalls => 0,
+        };
+        (0..count).map(|turn| self.craft.call.wrapping_add(turn)).collect()
+    }
+
+    /// The call of a frame.
+    pub(crate) fn target(&self, calls_max: u8, number: u64) -> Target {
+        let turn = u8::try_from(number % u64::from(calls_max.max(1))).unwrap_or(0);
+        match self.spread {
+            Spread::OneCall => Target::Known(self.craft.call),
+            Spread::AllCalls => Target::Known(self.craft.call.wrapping_add(turn)),
+            Spread::NewCalls => Target::New(1 << 32 | u64::from(self.craft.call) << 16 | number),
+        }
+    }
+
+    /// How far a frame is ahead of its turn. In one flood of four there is a gap, behind which all
+    /// others wait.
+    pub(crate) fn ahead(&self, number: u64) -> u64 {
+        let gap = u64::from(self.ahead).saturating_sub(192) / 16;
+        if gap == 0 { 0 } else { gap + number }
+    }
+}

@@ -1,0 +1,106 @@
+//! The ledger of resources: how much heap a trial holds.
+//!
+//! The allocator counts for the whole process, so that trials run one at a time, on a runtime of
+//! one thread. What a trial's script, its peer and its ledger hold is not the session's: it is
+//! allocated [apart](Heap::apart), or stated as a constant where the session's tasks own it.
+
+use std::alloc::System;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use rpc_core::Limits;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// The most that each bound has been used so far.
+static PEAKS: Mutex<BTreeMap<(&str, u64), u64>> = Mutex::new(BTreeMap::new());
+
+/// What a step of a script holds while its frames arrive, in bytes: the input that it was drawn
+/// from, and a list of frames that were sent.
+const STEP_HELD: u64 = 4 << 10;
+
+/// What a caller's task has, in bytes: the future of its call, and a buffer of tonic's `Streaming`.
+const CALLER_HELD: u64 = 4 << 10;
+
+/// The bytes that are allocated.
+fn allocated() -> u64 {
+    let stats = ALLOCATOR.stats();
+    stats.bytes_allocated.wrapping_sub(stats.bytes_deallocated) as u64
+}
+
+/// What has been allocated since a moment and not been freed.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    what: &'static str,
+    start: u64,
+    /// What was allocated apart. Signed: what is freed there may be older.
+    apart: i64,
+    limits: Limits,
+    peak: u64,
+}
+
+impl Heap {
+    /// A ledger of what a session with `limits` holds, from now on.
+    pub(crate) fn new(what: &'static str, limits: &Limits) -> Self {
+        Self { what, start: allocated(), apart: 0, limits: *limits, peak: 0 }
+    }
+
+    /// Does something of which the memory is not the session's.
+    pub(crate) fn apart<T>(&mut self, act: impl FnOnce() -> T) -> T {
+        let before = allocated();
+        let done = act();
+        self.apart += allocated().cast_signed() - before.cast_signed();
+        done
+    }
+
+    /// The bytes that the session holds.
+    pub(crate) fn held(&self) -> u64 {
+        let held = allocated().cast_signed() - self.start.cast_signed() - self.apart;
+        held.max(0).cast_unsigned()
+    }
+
+    /// Checks that the session holds what its limits state at most for as many calls, beside what
+    /// the callers of some have.
+    pub(crate) fn check(&mut self, call_count: usize, caller_count: usize) {
+        let others = STEP_HELD + caller_count as u64 * CALLER_HELD;
+        let (held, bound) = (self.held(), self.bound(call_count) + others);
+        self.peak = self.peak.max(held.saturating_sub(others));
+        let what = self.what;
+        assert!(held <= bound, "{what} holds {held} bytes for {call_count} calls, not {bound}");
+    }
+
+    fn bound(&self, call_count: usize) -> u64 {
+        let calls_max = u32::try_from(call_count).unwrap_or(u32::MAX);
+        Limits { calls_max, ..self.limits }.connection_bytes_max()
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        let mut peaks = PEAKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let peak = peaks.entry((self.what, self.limits.connection_bytes_max())).or_default();
+        *peak = self.peak.max(*peak);
+    }
+}
+
+/// What `what` has held at most so far, beside its bounds.
+pub(crate) fn peaks(what: &str) -> Vec<(u64, u64)> {
+    let peaks = PEAKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_what = peaks.iter().filter(|((name, _), _)| *name == what);
+    of_what.map(|((_, bound), peak)| (*peak, *bound)).collect()
+}
+
+/// Runs a trial, and checks that nothing of it is left.
+pub(crate) fn check_returned(trial: impl Fn()) {
+    let left = || {
+        let before = allocated();
+        trial();
+        allocated().cast_signed() - before.cast_signed()
+    };
+    // What a process allocates once is left of the first trial that needs it, and of no other.
+    if left() != 0 {
+        assert_eq!(left(), 0, "bytes are left of a trial, each time that it runs");
+    }
+}
