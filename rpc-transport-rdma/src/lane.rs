@@ -8,11 +8,13 @@
 
 mod delivery;
 mod driver;
+mod last_look;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use rpc_core::transport::{CloseReason, Withheld};
 use rpc_core::wire::HEADER_LEN;
@@ -37,6 +39,7 @@ use crate::verbs::{
 };
 use crate::{RdmaConfig, RkeyScope};
 use driver::Driver;
+use last_look::LastLook;
 
 /// What those who come too late are told.
 const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
@@ -73,6 +76,7 @@ pub(crate) struct LaneShared {
     /// Whether there may be some, for a task that looks with every poll.
     is_kicked: AtomicBool,
     kicked: Notify,
+    last_look: LastLook,
     /// Whether the turn has woken or spawned a task that may still wait for the lane's thread.
     has_woken: AtomicBool,
     /// Ends the lane's task, and is set when that has ended by itself.
@@ -186,6 +190,7 @@ impl Lane {
             kicks: Mutex::new(Some(Vec::new())),
             is_kicked: AtomicBool::new(false),
             kicked: Notify::new(),
+            last_look: LastLook::new(Instant::now()),
             has_woken: AtomicBool::new(false),
             stop: CancellationToken::new(),
         });

@@ -235,6 +235,77 @@ async fn a_lane_that_is_lost_while_a_handler_blocks_ends_all_its_connections() {
     play.returned(1).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_that_is_held_up_may_have_something_to_read() {
+    let play = Play::new(1);
+    play.says(0, "keep");
+    play.entered(0, "keep").await;
+    let lane = play.lane();
+    until("a late lane", || lane.has_unread()).await;
+    play.stage.change(|state| state.is_let_in = true);
+    until("a lane that reads", || !lane.has_unread()).await;
+}
+
+/// A lane that sleeps, and is not woken by what comes.
+async fn falls_asleep(rig: &Rig, end: &End) {
+    let lane = &end.connection().lane;
+    rig.mock.silence_events();
+    lane.kick(Kick::Recall);
+    until("its sleep", || lane.is_asleep()).await;
+}
+
+#[tokio::test]
+async fn what_comes_while_the_lane_sleeps_is_unread() {
+    let rig = Rig::new();
+    let (end, told) = rig.open();
+    falls_asleep(&rig, &end).await;
+    let lane = &end.connection().lane;
+    assert!(!lane.has_unread());
+    end.say(MessageKind::Frame, b"while it sleeps");
+    assert!(lane.has_unread());
+    lane.kick(Kick::Recall);
+    until("the frame", || told.frames() == [&b"while it sleeps"[..]]).await;
+    until("a lane that has read", || !lane.has_unread()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_lies_unread_is_not_overdue() {
+    for (is_withdrawn, cancel_timeout) in [(false, 4 * LIMIT), (true, LIMIT)] {
+        let rig = Rig::with_timeouts(cancel_timeout, LIMIT);
+        let (end, _told) = rig.open();
+        send_large(&end);
+        if is_withdrawn {
+            end.connection().abandon(7);
+        }
+        falls_asleep(&rig, &end).await;
+        let outcome = Released::Read;
+        end.say(MessageKind::Release { transfer: first_transfer(), outcome }, &[]);
+        tokio::time::sleep(3 * LIMIT).await;
+        let connection = end.connection();
+        assert!(!connection.ending.is_cancelled(), "withdrawn: {is_withdrawn}");
+        connection.lane.kick(Kick::Recall);
+        until("the release", || connection.lane.sources.bytes_in_use() == 0).await;
+        tokio::time::sleep(3 * LIMIT).await;
+        assert!(!connection.ending.is_cancelled());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn credit_that_lies_unread_is_not_missed() {
+    let rig = Rig::new();
+    let (end, _told) = rig.open();
+    for _ in 0..=GRANT {
+        end.connection().send_control([0; HEADER_LEN]).unwrap();
+    }
+    falls_asleep(&rig, &end).await;
+    assert_eq!(end.sends().len(), GRANT as usize, "there is no credit");
+    end.say_with_grant(MessageKind::Grant, GRANT + 8, &[]);
+    tokio::time::sleep(3 * LIMIT).await;
+    assert!(!end.connection().ending.is_cancelled());
+    end.connection().lane.kick(Kick::Recall);
+    until("what waited", || end.sends().len() > GRANT as usize).await;
+}
+
 /// `Recorder` fails where a handler is told of an end twice.
 #[test]
 fn a_runtime_that_goes_away_while_a_handler_blocks_ends_the_lane() {

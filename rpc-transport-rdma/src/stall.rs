@@ -37,17 +37,17 @@ async fn watch(lane: Weak<LaneShared>) {
     loop {
         let before = Instant::now();
         tokio::time::sleep(STALL_AFTER).await;
-        // What was granted while this process stood still may not have been looked at yet.
+        // What was granted while this process stood still, or while user code blocked the lane,
+        // may not have been looked at yet.
         let has_stood_still = before.elapsed() >= 2 * STALL_AFTER;
         let Some(lane) = lane.upgrade() else { return };
         // Before looking: who begins to wait after this starts a watch of its own.
         lane.is_watched.store(false, Ordering::SeqCst);
+        let may_end = !has_stood_still && !lane.has_unread();
         let now = Instant::now();
         let connections = lane.connections();
-        let waiting = connections
-            .iter()
-            .filter(|connection| report(connection, now, !has_stood_still))
-            .count();
+        let waiting =
+            connections.iter().filter(|connection| report(connection, now, may_end)).count();
         if waiting == 0 || lane.is_watched.swap(true, Ordering::SeqCst) {
             return;
         }

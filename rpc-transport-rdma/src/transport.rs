@@ -207,6 +207,10 @@ impl Transport for RdmaTransport {
         self.connection.fail(reason);
     }
 
+    fn has_unread(&self) -> bool {
+        self.connection.lane.has_unread()
+    }
+
     fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
         Some(Arc::<LaneShared>::clone(&self.connection.lane))
     }

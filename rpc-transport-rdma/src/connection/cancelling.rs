@@ -14,6 +14,10 @@ use crate::path::Path;
 /// The shortest time between two looks at what the peer was offered.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
+/// Between two looks while the lane has not read what came: half of what makes it late, so that it
+/// is found to have caught up soon, and rarely enough to cost nothing.
+const UNREAD_LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
 impl Connection {
     /// Gives up what travels for a call, either way.
     pub(crate) fn abandon(self: &Arc<Self>, call: u64) {
@@ -50,6 +54,11 @@ impl Connection {
         loop {
             let Some((at, is_withdrawn)) = self.next_overdue(patience) else { return };
             if at <= Instant::now() {
+                if self.lane.has_unread() {
+                    // What it says may have come, and user code keep the lane from reading it.
+                    tokio::time::sleep(UNREAD_LOOK_INTERVAL).await;
+                    continue;
+                }
                 if is_withdrawn && self.revoke_overdue(patience) {
                     continue;
                 }

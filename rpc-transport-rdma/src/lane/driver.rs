@@ -81,6 +81,7 @@ impl Driver {
                 give_way().await;
                 continue;
             }
+            this.shared.last_look.handle_sleep();
             tokio::select! {
                 biased;
                 result = this.completions.wait() => {
@@ -120,6 +121,7 @@ impl Driver {
             // What ends a wait is most often a message: the clock is for when none comes.
             if empty_polls.is_multiple_of(POLLS_PER_TURN) {
                 let now = Instant::now();
+                this.shared.last_look.handle_look(now);
                 if now.duration_since(*idle_since.get_or_insert(now)) >= spin {
                     break;
                 }
@@ -159,7 +161,12 @@ impl Driver {
         let is_kicked = self.serve_kicks();
         let reaped = self.reap();
         let has_reaped = self.check(reaped)?;
-        Ok((self.deliver()?, has_reaped || is_kicked))
+        let has_worked = has_reaped || is_kicked;
+        if has_worked {
+            // From here on other tasks run, and user code in this one.
+            self.shared.last_look.handle_look(Instant::now());
+        }
+        Ok((self.deliver()?, has_worked))
     }
 
     /// Posts what was held back while completions and what came with them were handled.

@@ -54,6 +54,13 @@ impl Attachment {
         self.inner.completion_queue.budget.wait_until_freed(limit);
     }
 
+    /// Whether the completion queue has an event that its task has not taken. For other tasks, that
+    /// want to know whether something has completed meanwhile.
+    #[must_use]
+    pub fn has_event(&self) -> bool {
+        self.inner.completion_queue.raw.has_event()
+    }
+
     /// Entries of the completion queue that are claimed by the shared receive queue and by queue
     /// pairs, or were and are not free yet.
     #[must_use]

@@ -242,6 +242,9 @@ pub unsafe trait RawCompletionQueue: Any + Debug + Send + Sync {
     ///
     /// [`VerbsError::NoRuntime`] where the implementation needs one, or what the system said.
     fn poll_event(&self, context: &mut Context<'_>) -> Poll<Result<(), VerbsError>>;
+
+    /// Whether an event is pending. Takes none; any thread may ask, at the cost of a system call.
+    fn has_event(&self) -> bool;
 }
 
 /// A shared receive queue, destroyed when its last owner drops it.

@@ -72,6 +72,14 @@ async fn an_event_before_the_wait_is_not_lost() {
             ends[0].post_all(batch);
             // The sender's completion says that the message has arrived and made its event.
             drive_sender_until_done(&mut ends[0]).await;
+            let attachment = ends[1].receives.attachment();
+            let pending = async {
+                while !attachment.has_event() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            // Which another task sees, without taking it.
+            tokio::time::timeout(WAIT_MAX, pending).await.expect("the event is pending");
             let waiting = ends[1].completions.wait();
             tokio::time::timeout(WAIT_MAX, waiting).await.expect("the event is there").unwrap();
             drive_until(&mut ends, |ends| ends[1].messages.len() == round).await;

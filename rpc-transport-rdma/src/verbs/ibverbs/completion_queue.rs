@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context as TaskContext, Poll};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdma_sys::{ibv_comp_channel, ibv_cq, ibv_wc, ibv_wc_flags};
 
 use super::context::{Context, set_non_blocking};
@@ -202,6 +203,12 @@ unsafe impl RawCompletionQueue for IbvCompletionQueue {
 
     fn poll_event(&self, context: &mut TaskContext<'_>) -> Poll<Result<(), VerbsError>> {
         self.readiness.poll(self.channel.descriptor(), context, || self.take_events())
+    }
+
+    fn has_event(&self) -> bool {
+        let mut channel = [PollFd::new(self.channel.descriptor(), PollFlags::POLLIN)];
+        // A channel that cannot be asked is for the lane's task to find.
+        poll(&mut channel, PollTimeout::ZERO).is_ok_and(|ready_count| ready_count > 0)
     }
 }
 

@@ -250,6 +250,12 @@ unsafe impl RawCompletionQueue for SimCompletionQueue {
             std::mem::take(&mut queue.has_event).then_some(())
         })
     }
+
+    fn has_event(&self) -> bool {
+        self.context.fabric.enter(|state| {
+            state.completion_queues.get(&self.id).is_some_and(|queue| queue.has_event)
+        })
+    }
 }
 
 impl Drop for SimCompletionQueue {
