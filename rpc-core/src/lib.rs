@@ -30,6 +30,7 @@ mod long_wait;
 mod may_have_executed;
 pub mod memory;
 mod not_executed;
+pub mod peer_key;
 pub mod pool;
 pub mod quota;
 mod refusal;

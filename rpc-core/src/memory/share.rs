@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use tonic::Status;
 
 use super::machine;
+use crate::peer_key::PeerKey;
 use crate::quota::{Bound, Charge};
-use crate::server::PeerKey;
 use crate::shared_limit::{LimitShare, Names, SharedLimit};
 
 /// What a connection may hold although less is free: a stream's window by default, so that one

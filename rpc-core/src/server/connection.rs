@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::peer_key::PeerKey;
 use super::router::Router;
 use crate::Limits;
 use crate::calls::keepalive::Traffic;
@@ -14,6 +13,7 @@ use crate::calls::progress::Flows;
 use crate::connect::ConnectionInfo;
 use crate::log_limit::LogLimit;
 use crate::memory::MemoryShare;
+use crate::peer_key::PeerKey;
 use crate::shared_limit::LimitShare;
 use crate::transport::{Addresses, CloseReason};
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::Status;
 
-use super::peer_key::PeerKey;
 use crate::memory::{MemoryCharge, MemoryHolder, MemoryShare, memory_limit};
+use crate::peer_key::PeerKey;
 use crate::shared_limit::SharedLimit;
 use crate::transport::Addresses;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::peer_key::PeerKey;
+use crate::peer_key::PeerKey;
 use crate::quota::Bound;
 use crate::shared_limit::{LimitShare, Names, SharedLimit};
 use crate::transport::Addresses;

@@ -14,11 +14,11 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Response, Status};
 
 use super::layers::{Capture, ServerResponse};
-use super::peer_key::PeerKey;
 use crate::detach::Detacher;
 use crate::encode::{Encode, Split};
 use crate::frames::Parts;
 use crate::memory::MemoryCharge;
+use crate::peer_key::PeerKey;
 use crate::quota::Charge;
 use crate::stream::StreamHost;
 use crate::wire::outcome::Outcome;

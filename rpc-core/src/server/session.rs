@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::call::CallStreams;
-use super::peer_key::PeerKey;
 use super::reply::{Answer, Replies, Responder, Standing};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
@@ -30,6 +29,7 @@ use crate::connect::ConnectionInfo;
 use crate::frames::{self, Parts, Reserved};
 use crate::log_limit::LogLimit;
 use crate::memory::{MemoryCharge, MemoryShare};
+use crate::peer_key::PeerKey;
 use crate::shared_limit::LimitShare;
 use crate::stream::{BATCH_LEN_MAX, StreamHost};
 use crate::transport::{Addresses, CloseReason, Transport, TransportError};

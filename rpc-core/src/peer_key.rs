@@ -1,4 +1,4 @@
-//! Which peers count as one when a server shares out its calls and connections.
+//! Which peers count as one when a limit is shared out.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,7 +10,7 @@ use crate::transport::Addresses;
 /// IPv6 networks give a host a /64, from which it may take as many addresses as it likes: all of
 /// them are one peer. The port says nothing: a host has as many as it likes, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum PeerKey {
+pub enum PeerKey {
     /// An address of IPv4, also one that is mapped into IPv6.
     V4([u8; 4]),
     /// The first 64 bits of an address of IPv6.
@@ -21,7 +21,9 @@ pub(crate) enum PeerKey {
 }
 
 impl PeerKey {
-    pub(super) fn of(addresses: &Addresses) -> Self {
+    /// The peer at these addresses.
+    #[must_use]
+    pub fn of(addresses: &Addresses) -> Self {
         match addresses.peer.map(|peer| peer.ip().to_canonical()) {
             None => Self::Local,
             Some(IpAddr::V4(address)) => Self::V4(address.octets()),
