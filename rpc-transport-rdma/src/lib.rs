@@ -29,6 +29,10 @@ pub mod crowd;
 pub mod device;
 #[forbid(unsafe_code)]
 mod devices;
+#[forbid(unsafe_code)]
+mod fair_queue;
+#[forbid(unsafe_code)]
+mod fair_semaphore;
 #[cfg(any(test, feature = "sim"))]
 #[forbid(unsafe_code)]
 mod fairness;
