@@ -1,9 +1,11 @@
 //! A simulated device as a test holds it: what can be done to it from outside.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::fabric::Fabric;
 use super::hold::SimHold;
+use super::numbers::nanos;
 use super::state::State;
 use crate::verbs::AsyncEventKind;
 
@@ -96,6 +98,12 @@ impl SimDevice {
             let queues: Vec<u32> = queues.map(|(id, _)| *id).collect();
             queues.into_iter().for_each(|id| state.break_completion_queue(id));
         });
+    }
+
+    /// Lets its answers to READs leave that much later than the network needs, as those of a slow
+    /// host do. A requester whose timeout is shorter takes them for lost.
+    pub fn delay_reads(&self, delay: Duration) {
+        self.enter(|state, index| state.devices[index].read_delay = nanos(delay));
     }
 
     /// Lets the next `count` destructions of its queue pairs fail.

@@ -110,6 +110,7 @@ impl SimNetwork {
                 is_link_up: true,
                 is_lost: false,
                 failing_destructions: 0,
+                read_delay: 0,
                 gate: Arc::default(),
             });
             state.devices.len() - 1

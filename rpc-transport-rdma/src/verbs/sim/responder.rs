@@ -25,7 +25,9 @@ impl State {
         let Some(answer) = self.execute(peer, packet) else { return };
         let answered = self.after_latency();
         let Some(peer) = self.queue_pairs.get_mut(&peer) else { return };
-        let at = answered.max(peer.wire.last_answer);
+        let is_read = matches!(answer, Answer::Done(Some(_)));
+        let delay = if is_read { self.devices[peer.device].read_delay } else { 0 };
+        let at = (answered + delay).max(peer.wire.last_answer);
         peer.wire.last_answer = at;
         self.agenda.schedule(at, Event::Answer(packet, answer));
     }

@@ -58,6 +58,8 @@ pub(super) struct DeviceState {
     pub(super) is_lost: bool,
     /// How many destructions of queue pairs will fail.
     pub(super) failing_destructions: u32,
+    /// How much later than the network needs its answers to READs leave.
+    pub(super) read_delay: Nanos,
     /// What registrations pass.
     pub(super) gate: Arc<Gate>,
 }
