@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::RkeyScope;
 use crate::device::PortChoice;
+use crate::read_queues::READ_QUEUE_PAIRS_MAX;
 use crate::verbs::ConnectOptions;
 
 /// The configuration of the RDMA transport. One lane has one of each queue below.
@@ -39,9 +40,15 @@ pub struct RdmaConfig {
     /// of each + 1)). By default that is 30,464, of 32,767 that Soft-RoCE has.
     pub connections_max: u32,
     /// Registered memory for large frames being sent, in bytes: 512 MiB by default. Half of it at
-    /// most is lent to applications that fill it themselves.
+    /// most is lent to applications that fill it themselves. Peers share it: each may have as much
+    /// as is still free, so that one alone has half (and one frame of any length that fits). A
+    /// peer is an address, or the /64 of an IPv6 address, whatever its connections; all peers
+    /// behind one address have one share. The same holds for `sink_bytes_max` and
+    /// `read_bytes_max`.
     pub source_bytes_max: u64,
-    /// Registered memory for large frames being received, in bytes: 512 MiB by default.
+    /// Registered memory for large frames being received, in bytes: 512 MiB by default. Peers
+    /// share it as they share `source_bytes_max`; what the application keeps of a frame counts as
+    /// its sender's.
     pub sink_bytes_max: u64,
     /// How long a large frame waits for memory at most: 30 s by default. Nothing is registered
     /// before it is needed, and what is not in use makes way; a frame waits when others use the
@@ -54,7 +61,8 @@ pub struct RdmaConfig {
     /// How far the keys reach that a peer is given to read large frames with:
     /// [`RkeyScope::Auto`] by default.
     pub rkey_scope: RkeyScope,
-    /// The longest READ: 1 MiB by default, as long as several are outstanding.
+    /// The longest READ: 512 KiB by default, a sixteenth of `read_bytes_max`. A peer alone has
+    /// eight outstanding then, and four beside one that answers nothing.
     pub read_len_max: u32,
     /// READs outstanding on one connection at most: 16 by default. The peer may allow fewer.
     pub reads_max: u8,
@@ -71,12 +79,18 @@ pub struct RdmaConfig {
     /// bytes are missing. Without it, such a device is declined with the reason: `auto://` stays on
     /// TCP, and `rdma://` fails.
     pub allow_untrusted_reads: bool,
-    /// Bytes of READs outstanding on all connections of a device together: 4 MiB by default, or
-    /// one READ if that is longer. Connections take turns, a READ at a time. That is several times
-    /// what a fast link has on its way: it carries 1 MB in 20 us at 400 Gb/s. What is asked for
-    /// beyond it only waits, small messages of other connections wait behind it, and a device
-    /// takes an answer for lost that takes longer than [`ConnectOptions`] say.
+    /// Bytes of READs outstanding on all connections of a device together: 8 MiB by default, or
+    /// one READ if that is longer. Peers share it as they share `source_bytes_max`, so that one
+    /// alone has 4 MiB outstanding. That is several times what a fast link has on its way: it
+    /// carries 1 MB in 20 us at 400 Gb/s. What is asked for beyond it only waits, small messages
+    /// of other connections wait behind it, and a device takes an answer for lost that takes
+    /// longer than [`ConnectOptions`] say. Connections of one peer take turns, a READ at a time.
     pub read_bytes_max: u32,
+    /// How long a READ may take from the moment when it is the next to be answered on its queue
+    /// pair: 10 s by default, ten times what a queue pair takes to give a link up on devices that
+    /// stretch their timeouts, and 50 KiB/s for READs of 512 KiB. After that, and 5 s at most until
+    /// it is found, the connection ends, and what it held is free. More than zero.
+    pub read_timeout: Duration,
     /// How long to poll after the last completion before sleeping: 20 us by default, about what
     /// an interrupt and a wake-up cost. Zero never polls longer than there is work.
     pub spin: Duration,
@@ -98,6 +112,27 @@ pub struct RdmaConfig {
 }
 
 impl RdmaConfig {
+    /// Whether a connection can work with it.
+    ///
+    /// # Errors
+    ///
+    /// In words, with the name of the setting with which none could.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let queue_pairs = self.read_queue_pairs;
+        if usize::from(queue_pairs) > READ_QUEUE_PAIRS_MAX {
+            return Err(format!(
+                "rdma.read_queue_pairs is {queue_pairs}, and {READ_QUEUE_PAIRS_MAX} is the most"
+            ));
+        }
+        if self.reads_max == 0 {
+            return Err("rdma.reads_max is 0, and nothing large comes without READs".to_owned());
+        }
+        if self.read_timeout.is_zero() {
+            return Err("rdma.read_timeout is 0, and no READ is as fast".to_owned());
+        }
+        Ok(())
+    }
+
     /// READs outstanding on one of the queue pairs that carry them alone.
     pub(crate) fn reads_of_queue_pair(&self) -> u8 {
         self.reads_max.div_ceil(self.read_queue_pairs.max(1))
@@ -128,16 +163,38 @@ impl Default for RdmaConfig {
             memory_timeout: Duration::from_secs(30),
             lease_warn_after: Duration::from_secs(60),
             rkey_scope: RkeyScope::Auto,
-            read_len_max: 1 << 20,
+            read_len_max: 512 << 10,
             reads_max: 16,
             read_queue_pairs: 2,
             allow_untrusted_reads: false,
-            read_bytes_max: 4 << 20,
+            read_bytes_max: 8 << 20,
+            read_timeout: Duration::from_secs(10),
             spin: Duration::from_micros(20),
             connect: ConnectOptions::default(),
             release_timeout: Duration::from_secs(60),
             cancel_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_connection_could_work_with_is_named() {
+        assert_eq!(RdmaConfig::default().check(), Ok(()));
+        let spoils: [(fn(&mut RdmaConfig), &str); 3] = [
+            (|config| config.read_queue_pairs = 9, "rdma.read_queue_pairs is 9"),
+            (|config| config.reads_max = 0, "rdma.reads_max is 0"),
+            (|config| config.read_timeout = Duration::ZERO, "rdma.read_timeout is 0"),
+        ];
+        for (spoil, words) in spoils {
+            let mut config = RdmaConfig::default();
+            spoil(&mut config);
+            let error = config.check().expect_err(words);
+            assert!(error.starts_with(words), "{error}");
         }
     }
 }

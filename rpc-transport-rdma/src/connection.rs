@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rpc_core::handoff::Handoff;
+use rpc_core::peer_key::PeerKey;
 use rpc_core::transport::{CloseReason, Counters, Handler, TransportError};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::{Notify, Semaphore};
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::devices::Reach;
 use crate::lane::{Kick, LaneShared};
+use crate::memory::PoolShare;
 use crate::path::{Arrival, Outgoing, Path, Phase};
 use crate::verbs::{Completion, RemoteKey, WorkKind};
 pub(crate) use corking::Uncorked;
@@ -43,6 +45,9 @@ pub(crate) struct Connection {
     /// How the peer reaches it.
     pub(crate) reach: Reach,
     pub(crate) lane: Arc<LaneShared>,
+    /// Memory that large frames are sent from, and are read into, as this peer may have it.
+    pub(crate) sources: PoolShare,
+    sinks: PoolShare,
     pub(crate) counters: Counters,
     pub(crate) frames: Arc<Semaphore>,
     /// The longest frame that travels whole.
@@ -83,6 +88,8 @@ impl Connection {
             read_numbers: path.read_queues.numbers(),
             reach: Reach::of(path.queue_pair.port()),
             close_timeout: lane.config.close_timeout,
+            sources: lane.sources.share(limits.peer),
+            sinks: lane.sinks.share(limits.peer),
             lane,
             counters: Counters::default(),
             frames: Arc::new(Semaphore::new(SLOTS_MAX)),
@@ -131,7 +138,7 @@ impl Connection {
             path.flush(&self.counters)?;
             Ok(value)
         });
-        if path.credits.is_waiting() {
+        if path.credits.is_waiting() || path.reads_since().is_some() {
             self.lane.watch();
         }
         let is_done = matches!(path.phase, Phase::Closing) && path.is_idle() && !path.is_corked;
@@ -154,8 +161,8 @@ impl Connection {
         if must_retry {
             self.retry_later();
         }
-        if let Some(len) = read_wait {
-            self.read_later(len);
+        if let Some((share, len)) = read_wait {
+            self.read_later(share, len);
         }
         if is_exposed {
             self.watch();
@@ -424,6 +431,12 @@ impl Connection {
         self.look(|path| path.credits.waited(now)).flatten()
     }
 
+    /// How long the peer has taken to answer the READ that is next on its queue pair.
+    pub(crate) fn waited_for_read(&self, now: Instant) -> Option<Duration> {
+        let since = self.look(Path::reads_since).flatten()?;
+        Some(now.saturating_duration_since(since))
+    }
+
     /// Whether something waits for credit; if so, what to say about a wait of at least `limit`.
     pub(crate) fn stall(&self, now: Instant, limit: Duration) -> Option<Option<String>> {
         match &mut *self.state() {
@@ -466,6 +479,8 @@ impl Connection {
 /// What a connection is made with, besides its path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
+    /// Whose share of the lane's memory it takes.
+    pub(crate) peer: PeerKey,
     pub(crate) frame_len_max: usize,
 }
 

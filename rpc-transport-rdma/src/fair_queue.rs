@@ -151,8 +151,8 @@ impl<K: Copy + Eq + Hash> FairQueue<K> {
         self.forget_if_idle(holder);
     }
 
-    /// Serves the next claim that waits and is admitted now, and gives its amount; to be asked until
-    /// it is `None`.
+    /// Serves the next claim that waits and is admitted now, and gives its amount. To be called
+    /// until it gives nothing.
     pub(crate) fn next(&mut self) -> Option<(Ticket<K>, u64)> {
         let mut least = None;
         let mut found = None;

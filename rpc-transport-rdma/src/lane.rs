@@ -21,12 +21,13 @@ use rpc_core::wire::HEADER_LEN;
 use rustc_hash::FxHashMap;
 use slab::Slab;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::account::Holding;
 use crate::cancellations::Cancellations;
 use crate::connection::Connection;
+use crate::fair_semaphore::FairSemaphore;
 use crate::leases::Leases;
 use crate::lent_buffers::offer_buffers;
 use crate::memory::{Access, Handout, PoolRules, RegionPool, SlotPool};
@@ -60,7 +61,7 @@ pub(crate) struct LaneShared {
     pub(crate) sources: Arc<RegionPool>,
     pub(crate) sinks: Arc<RegionPool>,
     /// The bytes that READs of all lanes of the device may have outstanding.
-    pub(crate) reads: Arc<Semaphore>,
+    pub(crate) reads: Arc<FairSemaphore>,
     /// Frames that were received into sinks, and are not dropped.
     pub(crate) leases: Arc<Leases>,
     pub(crate) cancellations: Arc<Cancellations>,
@@ -125,7 +126,7 @@ pub(crate) struct Place {
 struct Large {
     sources: Arc<RegionPool>,
     sinks: Arc<RegionPool>,
-    reads: Arc<Semaphore>,
+    reads: Arc<FairSemaphore>,
 }
 
 impl Lane {
@@ -142,7 +143,7 @@ impl Lane {
         let sink_handout = device.read_defect().map_or(Handout::AsLeft, |_| Handout::Erased);
         let sinks = pool(Access::Sink, sink_handout, config.sink_bytes_max);
         let read_bytes_max = config.read_bytes_max.max(config.read_len_max);
-        let reads = Arc::new(Semaphore::new(read_bytes_max as usize));
+        let reads = FairSemaphore::new(read_bytes_max.into());
         Self::start_with(device, config, Large { sources, sinks, reads })
     }
 

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use rpc_core::transport::{CloseReason, Counters, Withheld};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use crate::account::Account;
 use crate::blob::Blob;
@@ -435,7 +436,7 @@ impl Path {
                 }
             }
             if matches!(work, Work::Read { .. }) {
-                self.read_turns.handle_read(queue);
+                self.read_turns.handle_read(queue, Instant::now());
             }
             match work {
                 Work::Send { .. } => drop(self.permits.pop_front()),

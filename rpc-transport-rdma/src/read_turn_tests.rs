@@ -93,3 +93,79 @@ async fn who_ends_while_it_waits_stands_in_nobodys_way() {
     until("a READ behind two turns", || reads(&late).len() == 1).await;
     assert!(reads(&ends[2].0).is_empty());
 }
+
+impl Rig {
+    /// A connection with a peer at this address.
+    pub(super) fn open_to(&self, host: u8) -> (End, Arc<Recorder>) {
+        let peer = Some(([10, 0, 0, host], 7000).into());
+        self.open_from(&Addresses { peer, ..Self::addresses() })
+    }
+}
+
+/// The device of one peer answers nothing, on however many connections. In turns of READs, which
+/// are the only clock here: each of the other's frames takes two rounds of four.
+#[tokio::test]
+async fn a_peer_that_answers_nothing_keeps_its_share_and_no_more() {
+    let rig = Rig::new();
+    let slow: Vec<_> = (0..3).map(|_| rig.open_to(2)).collect();
+    for (end, _) in &slow {
+        end.offer(3, &[8 * MIB], 8 * MIB);
+    }
+    let outstanding = || slow.iter().map(|(end, _)| reads(end).len()).sum::<usize>();
+    until("the slow peer's READs", || outstanding() == READS_MAX / 2).await;
+    for (end, recorder) in slow.iter().filter(|(end, _)| reads(end).len() < OF_ONE) {
+        waits_to_read(end, recorder).await;
+    }
+    let (other, recorder) = rig.open_to(3);
+    for frame in 0..4 {
+        other.offer(3 + frame, &[4 * MIB], 4 * MIB);
+        for read in 0..4 {
+            let index = 4 * frame as usize + read;
+            until("the next READ", || reads(&other).len() > index).await;
+            other.complete(&reads(&other)[index]);
+        }
+        let large = || recorder.frames().iter().filter(|frame| frame.len() == 4 << 20).count();
+        until("the frame", || large() == frame as usize + 1).await;
+    }
+    assert_eq!(outstanding(), READS_MAX / 2);
+    let lane = Arc::clone(&other.connection().lane);
+    assert_eq!(lane.reads.total(), READS_MAX as u64 / 2 * MIB);
+    for (end, _) in &slow {
+        end.connection().fail(CloseReason::Local);
+        end.flush();
+    }
+    until("what it held", || lane.reads.total() == 0).await;
+}
+
+/// Time passes, and everything that is due runs.
+async fn pass(seconds: u64) {
+    for _ in 0..seconds {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_answers_no_read_in_time_loses_its_connection_and_what_that_held() {
+    let rig = Rig::new();
+    let (end, told) = rig.open_to(2);
+    end.offer(3, &[8 * MIB], 8 * MIB);
+    until("the first READs", || reads(&end).len() == OF_ONE).await;
+    for read in 0..3 {
+        pass(9).await;
+        // Four are outstanding, and the last of them was posted long ago.
+        assert!(!end.connection().ending.is_cancelled(), "{read} were answered in time");
+        end.complete(&reads(&end)[read]);
+        until("the next READ", || reads(&end).len() == OF_ONE + read + 1).await;
+    }
+    pass(16).await;
+    assert!(end.connection().ending.is_cancelled(), "it has answered nothing for 16 s");
+    end.flush();
+    until("the end", || told.closed().is_some()).await;
+    let Some(CloseReason::Failed(words)) = told.closed() else { panic!("{:?}", told.closed()) };
+    assert!(words.contains("10s (rdma.read_timeout)"), "{words}");
+    let lane = Arc::clone(&end.connection().lane);
+    until("what it held", || lane.reads.total() == 0 && lane.sinks.bytes_in_use() == 0).await;
+}

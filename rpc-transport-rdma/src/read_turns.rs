@@ -1,29 +1,40 @@
 //! One connection's part in the bytes that READs of all connections of a device may have
-//! outstanding together.
+//! outstanding together, and how long its peer takes to answer them.
 //!
 //! ```text
-//!   None ──no room──> Wanted ──somebody waits for it──> Waiting ──granted──> None, with a turn
+//!   None ──no room──> Wanted ──a task waits for it──> Waiting ──granted──> None, with a turn
 //! ```
-//! The budget is a semaphore of tokio's: whoever waits is served in the order of waiting, and
-//! nobody takes what comes free past those who wait. A turn is one READ, so that connections take
-//! turns as long as there is less room than they want. Pure: the waiting is done elsewhere.
+//! Peers share the bytes ([`PeerShare`]). What comes free goes to the peer that waits longest for
+//! it, unless that one has more than another: a peer that answers slowly keeps its own share and
+//! takes no turn of the others. A turn is one READ, so that connections of a peer take turns as
+//! long as there is less room than they want. The waiting is done elsewhere, and time is an
+//! argument.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
-/// What a connection holds of the budget, and whether it waits for more.
+use crate::fair_semaphore::{FairPermit, PeerShare};
+
+/// What a connection holds of the bytes, and whether it waits for more.
 #[derive(Debug)]
 pub(crate) struct ReadTurns {
     /// In bytes.
-    budget: Arc<Semaphore>,
-    /// What a turn is worth: the longest READ, and no more than the whole budget.
+    share: PeerShare,
+    /// What a turn is worth: the longest READ.
     turn_len: u32,
-    /// For every READ that was admitted and has not completed, by queue, in order of admission.
-    admitted: Vec<VecDeque<OwnedSemaphorePermit>>,
-    turn: Option<OwnedSemaphorePermit>,
+    queues: Vec<Admitted>,
+    turn: Option<FairPermit>,
     wait: Wait,
+}
+
+/// The READs of one queue that were admitted and have not completed.
+#[derive(Debug, Default)]
+struct Admitted {
+    /// In order of admission.
+    permits: VecDeque<FairPermit>,
+    /// Since when the oldest of them is the oldest; READs of a queue complete in order.
+    since: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,39 +45,36 @@ enum Wait {
 }
 
 impl ReadTurns {
-    /// Takes part in a budget with READs of at most `turn_len` bytes, which complete in order on
-    /// each of so many queues.
-    pub(crate) fn new(budget: Arc<Semaphore>, turn_len: u32, queues: usize) -> Self {
-        let admitted = (0..queues).map(|_| VecDeque::new()).collect();
-        Self { budget, turn_len, admitted, turn: None, wait: Wait::None }
+    /// Takes part in the share of a peer with READs of at most `turn_len` bytes, which complete in
+    /// order on each of so many queues.
+    pub(crate) fn new(share: PeerShare, turn_len: u32, queues: usize) -> Self {
+        let queues = (0..queues).map(|_| Admitted::default()).collect();
+        Self { share, turn_len, queues, turn: None, wait: Wait::None }
     }
 
-    /// Takes room for a READ of `len` bytes on `queue`; false when there is none, and this end has
-    /// to wait.
-    pub(crate) fn try_admit(&mut self, queue: usize, len: u32) -> bool {
-        if let Some(mut turn) = self.turn.take()
-            && let Some(permit) = turn.split(len as usize)
-        {
-            self.admitted[queue].push_back(permit);
-            return true;
-        }
-        if self.wait != Wait::None {
-            return false;
-        }
-        match Arc::clone(&self.budget).try_acquire_many_owned(len) {
-            Ok(permit) => self.admitted[queue].push_back(permit),
-            Err(_) => self.wait = Wait::Wanted,
+    /// Takes room for a READ of `len` bytes on `queue` at `now`; false when there is none, and this
+    /// end has to wait.
+    pub(crate) fn try_admit(&mut self, queue: usize, len: u32, now: Instant) -> bool {
+        let of_turn = self.turn.take().and_then(|mut turn| turn.split(len.into()));
+        let permit = match of_turn {
+            Some(permit) => Some(permit),
+            None if self.wait == Wait::None => self.share.try_take(len.into()),
+            None => return false,
+        };
+        match permit {
+            Some(permit) => self.queues[queue].admit(permit, now),
+            None => self.wait = Wait::Wanted,
         }
         self.wait == Wait::None
     }
 
-    /// The bytes that somebody has to wait for now, and then to [grant](Self::grant); told once.
-    pub(crate) fn take_wait(&mut self) -> Option<u32> {
+    /// What a task has to wait for now, and then to [grant](Self::grant); told once.
+    pub(crate) fn take_wait(&mut self) -> Option<(PeerShare, u32)> {
         if self.wait != Wait::Wanted {
             return None;
         }
         self.wait = Wait::Waiting;
-        Some(self.turn_len)
+        Some((self.share.clone(), self.turn_len))
     }
 
     #[cfg(test)]
@@ -75,7 +83,7 @@ impl ReadTurns {
     }
 
     /// Ends the wait with a turn.
-    pub(crate) fn grant(&mut self, turn: OwnedSemaphorePermit) {
+    pub(crate) fn grant(&mut self, turn: FairPermit) {
         self.wait = Wait::None;
         self.turn = Some(turn);
     }
@@ -85,91 +93,158 @@ impl ReadTurns {
         self.turn = None;
     }
 
-    /// Takes note that the oldest READ of `queue` has completed, however.
-    pub(crate) fn handle_read(&mut self, queue: usize) {
-        self.admitted[queue].pop_front();
+    /// Records that the oldest READ of `queue` has completed at `now`, however.
+    pub(crate) fn handle_read(&mut self, queue: usize, now: Instant) {
+        let admitted = &mut self.queues[queue];
+        admitted.permits.pop_front();
+        admitted.since = (!admitted.permits.is_empty()).then_some(now);
+    }
+
+    /// Since when the peer's device owes the answer to a READ that it has to give next.
+    pub(crate) fn waits_since(&self) -> Option<Instant> {
+        self.queues.iter().filter_map(|admitted| admitted.since).min()
     }
 
     /// Gives back what the last `count` READs of `queue` were admitted with, which are not posted
     /// any more, and the turn.
     pub(crate) fn retract(&mut self, queue: usize, count: usize) {
-        let admitted = &mut self.admitted[queue];
-        admitted.truncate(admitted.len().saturating_sub(count));
+        let admitted = &mut self.queues[queue];
+        admitted.permits.truncate(admitted.permits.len().saturating_sub(count));
+        if admitted.permits.is_empty() {
+            admitted.since = None;
+        }
         self.turn = None;
+    }
+}
+
+impl Admitted {
+    fn admit(&mut self, permit: FairPermit, now: Instant) {
+        self.permits.push_back(permit);
+        self.since.get_or_insert(now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rpc_core::peer_key::PeerKey;
+
     use super::*;
+    use crate::fair_semaphore::FairSemaphore;
 
-    fn budget(len: usize) -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(len))
+    /// A budget, and the share of this process, which is all of it.
+    fn budget(len: u64) -> (Arc<FairSemaphore>, PeerShare) {
+        let budget = FairSemaphore::new(len);
+        let share = budget.share(PeerKey::Local);
+        (budget, share)
     }
 
-    /// What somebody does who waits for a turn of `turns`.
+    fn peer(budget: &Arc<FairSemaphore>, host: u8) -> ReadTurns {
+        ReadTurns::new(budget.share(PeerKey::V4([10, 0, 0, host])), 10, 1)
+    }
+
+    /// What a task does that waits for a turn of `turns`.
     async fn wait(turns: &mut ReadTurns) {
-        let len = turns.take_wait().expect("it has to wait");
-        let turn = Arc::clone(&turns.budget).acquire_many_owned(len).await;
-        turns.grant(turn.expect("it is never closed"));
+        let (share, len) = turns.take_wait().expect("it has to wait");
+        let turn = share.take(len.into()).await.unwrap();
+        turns.grant(turn);
     }
 
     #[tokio::test]
-    async fn who_finds_no_room_waits_once_and_then_has_one_turn() {
-        let budget = budget(20);
+    async fn a_connection_that_finds_no_room_waits_once_and_then_has_one_turn() {
+        let (now, (budget, share)) = (Instant::now(), budget(20));
         let (mut one, mut other) =
-            (ReadTurns::new(budget.clone(), 10, 1), ReadTurns::new(budget, 10, 1));
-        assert!(one.try_admit(0, 10) && one.try_admit(0, 10));
-        assert!(!other.try_admit(0, 3) && !other.try_admit(0, 3));
-        one.handle_read(0);
-        one.handle_read(0);
+            (ReadTurns::new(share.clone(), 10, 1), ReadTurns::new(share, 10, 1));
+        assert!(one.try_admit(0, 10, now) && one.try_admit(0, 10, now));
+        assert!(!other.try_admit(0, 3, now) && !other.try_admit(0, 3, now));
+        one.handle_read(0, now);
+        one.handle_read(0, now);
         wait(&mut other).await;
-        assert_eq!(other.take_wait(), None);
-        assert!(other.try_admit(0, 3), "its turn");
-        assert_eq!(other.budget.available_permits(), 17, "what a turn is worth beyond its READ");
-        assert!(other.try_admit(0, 10), "there is room besides");
-        assert!(!other.try_admit(0, 10));
+        assert!(other.take_wait().is_none());
+        assert!(other.try_admit(0, 3, now), "its turn");
+        assert_eq!(budget.total(), 3, "what a turn is worth beyond its READ is back");
+        assert!(other.try_admit(0, 10, now), "there is room besides");
+        assert!(!other.try_admit(0, 10, now));
     }
 
     #[tokio::test]
-    async fn nobody_passes_those_who_wait() {
-        let budget = budget(10);
-        let mut ends: Vec<_> = (0..3).map(|_| ReadTurns::new(budget.clone(), 10, 1)).collect();
-        assert!(ends[0].try_admit(0, 10) && !ends[1].try_admit(0, 1));
-        let len = ends[1].take_wait().unwrap();
-        let mut waiting = std::pin::pin!(budget.clone().acquire_many_owned(len));
+    async fn no_connection_passes_those_that_wait() {
+        let (now, (budget, _)) = (Instant::now(), budget(10));
+        let mut ends: Vec<_> = (0..3).map(|host| peer(&budget, host)).collect();
+        assert!(ends[0].try_admit(0, 10, now) && !ends[1].try_admit(0, 1, now));
+        let (share, len) = ends[1].take_wait().unwrap();
+        let mut waiting = std::pin::pin!(share.take(len.into()));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
-        ends[0].handle_read(0);
-        assert!(!ends[0].try_admit(0, 1) && !ends[2].try_admit(0, 1));
+        ends[0].handle_read(0, now);
+        assert!(!ends[0].try_admit(0, 1, now) && !ends[2].try_admit(0, 1, now));
         ends[1].grant(waiting.await.unwrap());
-        assert!(ends[1].try_admit(0, 1));
+        assert!(ends[1].try_admit(0, 1, now));
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_answers_nothing_leaves_half_to_another() {
+        let (now, (budget, _)) = (Instant::now(), budget(160));
+        let (mut slow, mut other) = (peer(&budget, 2), peer(&budget, 3));
+        let admitted = (0..).take_while(|_| slow.try_admit(0, 10, now)).count();
+        assert_eq!(admitted, 8);
+        let (share, len) = slow.take_wait().unwrap();
+        let mut waiting = std::pin::pin!(share.take(len.into()));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        // A hundred turns, of which none waits for an answer of the slow one.
+        for _ in 0..100 {
+            let admitted = (0..).take_while(|_| other.try_admit(0, 10, now)).count();
+            assert_eq!(admitted, 4);
+            (0..4).for_each(|_| other.handle_read(0, now));
+            wait(&mut other).await;
+            other.pass();
+        }
     }
 
     #[test]
     fn queues_complete_in_no_order_with_each_other() {
-        let budget = budget(30);
-        let mut turns = ReadTurns::new(budget.clone(), 10, 2);
-        assert!(turns.try_admit(0, 10) && turns.try_admit(1, 3) && turns.try_admit(0, 4));
-        turns.handle_read(1);
-        assert_eq!(budget.available_permits(), 16);
+        let (now, (budget, share)) = (Instant::now(), budget(30));
+        let mut turns = ReadTurns::new(share, 10, 2);
+        let admitted = [(0, 10), (1, 3), (0, 4)];
+        assert!(admitted.into_iter().all(|(queue, len)| turns.try_admit(queue, len, now)));
+        turns.handle_read(1, now);
+        assert_eq!(budget.total(), 14);
         turns.retract(0, 1);
-        assert_eq!(budget.available_permits(), 20);
-        turns.handle_read(0);
-        assert_eq!(budget.available_permits(), 30);
+        assert_eq!(budget.total(), 10);
+        turns.handle_read(0, now);
+        assert_eq!(budget.total(), 0);
     }
 
     #[test]
     fn what_is_not_posted_and_an_unused_turn_go_back() {
-        let budget = budget(30);
-        let mut turns = ReadTurns::new(budget.clone(), 10, 1);
-        assert!(turns.try_admit(0, 10) && turns.try_admit(0, 5));
-        turns.grant(budget.clone().try_acquire_many_owned(10).unwrap());
+        let (now, (budget, share)) = (Instant::now(), budget(30));
+        let mut turns = ReadTurns::new(share.clone(), 10, 1);
+        assert!(turns.try_admit(0, 10, now) && turns.try_admit(0, 5, now));
+        turns.grant(share.try_take(10).unwrap());
         turns.pass();
-        assert_eq!(budget.available_permits(), 15);
-        turns.grant(budget.clone().try_acquire_many_owned(10).unwrap());
+        assert_eq!(budget.total(), 15);
+        turns.grant(share.try_take(10).unwrap());
         turns.retract(0, 1);
-        assert_eq!(budget.available_permits(), 20);
+        assert_eq!(budget.total(), 10);
         drop(turns);
-        assert_eq!(budget.available_permits(), 30);
+        assert_eq!(budget.total(), 0);
+    }
+
+    #[test]
+    fn a_peer_owes_one_answer_at_a_time_on_each_queue() {
+        let (start, (_, share)) = (Instant::now(), budget(100));
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut turns = ReadTurns::new(share, 10, 2);
+        assert_eq!(turns.waits_since(), None);
+        assert!(turns.try_admit(0, 10, at(0)) && turns.try_admit(0, 10, at(1)));
+        assert!(turns.try_admit(1, 10, at(2)));
+        assert_eq!(turns.waits_since(), Some(at(0)));
+        turns.handle_read(0, at(5));
+        assert_eq!(turns.waits_since(), Some(at(2)), "the other queue");
+        turns.handle_read(1, at(6));
+        assert_eq!(turns.waits_since(), Some(at(5)), "the second has been next since then");
+        turns.retract(0, 1);
+        assert_eq!(turns.waits_since(), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Says so when a connection has waited for credit for seconds, and ends it after a minute.
+//! Says so when a connection has waited for credit for seconds, and ends it after a minute; ends
+//! one whose READs are not answered.
 //!
 //! A peer grants as messages arrive, whatever its application does, so that a long wait means that
 //! the peer is stuck or one of both has a fault. Each wait is logged once, with the account. The
@@ -8,6 +9,11 @@
 //! Keepalive and the bootstrap find a peer that is gone. One that is there and never grants keeps
 //! slots and memory that other connections need, for no longer than `release_timeout`, or what is
 //! reported as a stall if that is longer.
+//!
+//! READs are answered by the peer's device. A device, or software in its place, that answers just
+//! in time before the queue pair's retries are used up could hold this peer's share of READs and of
+//! memory for as long as its frames are long. So each READ has `read_timeout` from the moment when
+//! it is the next to be answered on its queue pair.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -24,7 +30,7 @@ use crate::lane::LaneShared;
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(5);
 
 impl LaneShared {
-    /// Sees to it that somebody looks after connections that wait for credit.
+    /// Sees to it that a task looks after connections that wait for credit or for READs.
     pub(crate) fn watch(self: &Arc<Self>) {
         if !self.is_watched.load(Ordering::Relaxed) && !self.is_watched.swap(true, Ordering::SeqCst)
         {
@@ -56,13 +62,20 @@ async fn watch(lane: Weak<LaneShared>) {
 
 /// Logs a wait that has become too long, and ends one that lasts; whether the connection waits.
 fn report(connection: &Arc<Connection>, now: Instant, may_end: bool) -> bool {
+    let read_timeout = connection.lane.config.read_timeout;
+    let reading = connection.waited_for_read(now);
+    if may_end && reading.is_some_and(|waited| waited >= read_timeout) {
+        let words = format!("the peer has not answered a READ within {read_timeout:?}");
+        connection.fail(CloseReason::Failed(format!("{words} (rdma.read_timeout)")));
+        return false;
+    }
     let timeout = connection.lane.config.release_timeout.max(STALL_AFTER);
     if may_end && connection.waited(now).is_some_and(|waited| waited >= timeout) {
         let words = format!("the peer granted no credit within {timeout:?} (rdma.release_timeout)");
         connection.fail(CloseReason::Failed(words));
         return false;
     }
-    let Some(stall) = connection.stall(now, STALL_AFTER) else { return false };
+    let Some(stall) = connection.stall(now, STALL_AFTER) else { return reading.is_some() };
     if let Some(words) = stall {
         let (tag, device) = (connection.tag, connection.lane.attachment.device().name());
         rpc_core::limited_log!(of_process, WARN, "an RDMA connection stalls", tag, device, %words);

@@ -57,6 +57,12 @@ fn pool_error(len: usize, error: PoolError) -> TransportError {
                 knob: "rdma.source_bytes_max",
             }
         }
+        PoolError::OverShare { len, bytes_max, .. } => TransportError::OverPool {
+            len: len as u64,
+            pool: "this peer's share of the memory for large frames being sent",
+            max: bytes_max,
+            knob: "rdma.source_bytes_max",
+        },
         error @ PoolError::Register(_) => {
             TransportError::Memory { len: len as u64, detail: error.to_string() }
         }
@@ -116,7 +122,7 @@ impl Transport for RdmaTransport {
         } else {
             // Nobody closes it.
             let Ok(share) = self.large_budget.try_take(len) else { return Ok(None) };
-            match self.connection.lane.sources.try_take_at_once(len) {
+            match self.connection.sources.try_take_at_once(len) {
                 Ok(buffer) => Memory::Large(buffer, share),
                 Err(PoolError::Exhausted { .. }) => return Ok(None),
                 Err(error) => return Err(pool_error(len, error)),
@@ -134,7 +140,7 @@ impl Transport for RdmaTransport {
                 Memory::Slot { len }
             } else {
                 let share = self.large_budget.take(len).await.map_err(|_| connection.closed())?;
-                let buffer = connection.lane.sources.take(len).await;
+                let buffer = connection.sources.take(len).await;
                 Memory::Large(buffer.map_err(|error| pool_error(len, error))?, share)
             };
             let permit = Arc::clone(&connection.frames).acquire_owned().await;

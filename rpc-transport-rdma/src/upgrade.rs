@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
+use rpc_core::peer_key::PeerKey;
 use rpc_core::transport::{Addresses, CloseReason};
 
 use crate::account::{Account, Holding};
@@ -23,7 +24,7 @@ use crate::message::MESSAGE_HEADER_LEN;
 use crate::path::{CONTROL_SLOT_LEN, Path, Reading, Rules};
 use crate::peer_gid::PeerGid;
 use crate::puller::{Puller, ReadLimits};
-use crate::read_queues::{READ_QUEUE_PAIRS_MAX, ReadQueues};
+use crate::read_queues::ReadQueues;
 use crate::read_turns::ReadTurns;
 use crate::tally::LaneActivity;
 use crate::transport::RdmaTransport;
@@ -87,6 +88,7 @@ impl RdmaUpgrade {
             send_slots_in_use: lane.send_slots_in_use(),
             source_bytes_in_use: lane.sources.bytes_in_use(),
             sink_bytes_in_use: lane.sinks.bytes_in_use(),
+            read_bytes_in_use: lane.reads.total(),
             registered_bytes: lane.registered_bytes(),
             huge_page_bytes: lane.huge_page_bytes(),
             leases: lane.leases.stats(),
@@ -132,6 +134,7 @@ impl RdmaUpgrade {
 
     /// Prepares an end for the peer of `offer`, or for one that is not known yet.
     fn prepare(&self, addresses: &Addresses, offer: Option<&Blob>) -> Result<Prepared, Declined> {
+        self.config.check().map_err(Declined::new)?;
         let port = self.port(addresses.local.map(|address| address.ip()))?;
         read_trust::check(&port.device, &self.config)?;
         if let Some(peer) = offer {
@@ -151,7 +154,8 @@ impl RdmaUpgrade {
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
-        Ok(Prepared { lane, place, queue_pair, read_queues, holding, epoch })
+        let peer = PeerKey::of(addresses);
+        Ok(Prepared { lane, place, queue_pair, read_queues, holding, epoch, peer })
     }
 
     /// The queue pair that carries the messages of a connection.
@@ -165,17 +169,6 @@ impl RdmaUpgrade {
     }
 
     fn read_queues(&self, lane: &Lane, port: &Port, tag: u32) -> Result<ReadQueues, Declined> {
-        let count = self.config.read_queue_pairs;
-        if usize::from(count) > READ_QUEUE_PAIRS_MAX {
-            return Err(Declined::new(format!(
-                "rdma.read_queue_pairs is {count}, and {READ_QUEUE_PAIRS_MAX} is the most"
-            )));
-        }
-        if self.config.reads_max == 0 {
-            return Err(Declined::new(
-                "rdma.reads_max is 0, and nothing large comes without READs",
-            ));
-        }
         // A window opens memory to one queue pair: that of the messages.
         if lane.shared.config.rkey_scope == RkeyScope::Window {
             return Ok(ReadQueues::default());
@@ -252,6 +245,8 @@ pub struct LaneInfo {
     /// Bytes of buffers that large frames are read into, until the application lets go of them; of
     /// all lanes of the device.
     pub sink_bytes_in_use: u64,
+    /// Bytes of READs that devices of peers have not answered; of all lanes of the device.
+    pub read_bytes_in_use: u64,
     /// Bytes registered for large frames, in use or not, of all lanes of the device.
     pub registered_bytes: u64,
     /// What of those lies in explicit huge pages.
@@ -273,6 +268,8 @@ struct Prepared {
     /// Behind the queue pairs, so that its slots are promised to nobody else before it is gone.
     holding: Holding,
     epoch: u32,
+    /// Whose share of the device's memory it takes.
+    peer: PeerKey,
 }
 
 impl Prepared {
@@ -312,13 +309,14 @@ impl Prepared {
     fn join(self, peer: &Blob) -> Result<Joined, Declined> {
         let shared = Arc::clone(&self.lane.shared);
         let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
+        let frame_len_max = slot_len as usize - MESSAGE_HEADER_LEN;
+        let limits = ConnectionLimits { peer: self.peer, frame_len_max };
         let (place, lane, mut path) = self.into_path(peer)?;
         path.allocate_first_window().map_err(|error| declined(&error))?;
         if let Err(error) = path.connect(peer, &shared.config.connect) {
             path.destroy();
             return Err(declined(&error));
         }
-        let limits = ConnectionLimits { frame_len_max: slot_len as usize - MESSAGE_HEADER_LEN };
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
         if let Err(words) = shared.register(place, &connection) {
@@ -356,7 +354,7 @@ impl Prepared {
         };
         let reading = Reading {
             puller: Puller::new(limits, chunk_len),
-            turns: ReadTurns::new(Arc::clone(&shared.reads), chunk_len, limits.queues),
+            turns: ReadTurns::new(shared.reads.share(self.peer), chunk_len, limits.queues),
             queues: self.read_queues,
         };
         let credits = Account::new(self.holding, peer.grant, Arc::clone(&shared.tally));

@@ -116,6 +116,7 @@ impl Rig {
             receive_slots: 256,
             read_queue_pairs: 0,
             read_bytes_max: 8 << 20,
+            read_len_max: 1 << 20,
             close_timeout: timeout,
             cancel_timeout: timeout,
             release_timeout,
@@ -131,7 +132,11 @@ impl Rig {
     }
 
     fn connect(&self) -> End {
-        let mut prepared = self.prepare();
+        self.connect_from(&Self::addresses())
+    }
+
+    fn connect_from(&self, addresses: &Addresses) -> End {
+        let mut prepared = self.upgrade.prepare(addresses, None).unwrap();
         // The peer says several things in a row, and never what it has seen of ours.
         prepared.holding.widen(7);
         let peer = Blob { grant: GRANT, ..prepared.blob() };
@@ -142,7 +147,11 @@ impl Rig {
     }
 
     pub(super) fn open(&self) -> (End, Arc<Recorder>) {
-        let (end, recorder) = (self.connect(), Arc::new(Recorder::default()));
+        self.open_from(&Self::addresses())
+    }
+
+    fn open_from(&self, addresses: &Addresses) -> (End, Arc<Recorder>) {
+        let (end, recorder) = (self.connect_from(addresses), Arc::new(Recorder::default()));
         end.connection().start(recorder.clone());
         (end, recorder)
     }

@@ -9,6 +9,7 @@ use rpc_core::wire::{FrameHeader, HEADER_LEN, ProtocolError};
 use tokio::time::Instant;
 
 use super::Connection;
+use crate::fair_semaphore::PeerShare;
 use crate::lane::Kick;
 use crate::memory::{LargeBuffer, PoolError};
 use crate::message::Offer;
@@ -35,7 +36,7 @@ impl Connection {
         // A path that has ended takes nothing, and says so to the handler by itself.
         let _ = self.with_path(|path| Ok(path.accept(transfer, wanted)?));
         let len = usize::try_from(frame_len).unwrap_or(usize::MAX);
-        match self.lane.sinks.try_take_at_once(len) {
+        match self.sinks.try_take_at_once(len) {
             Err(PoolError::Exhausted { .. }) => {}
             taken => {
                 self.pull(transfer, taken);
@@ -58,7 +59,7 @@ impl Connection {
             () = self.ending.cancelled() => {}
             () = self.stopped(transfer) => {}
             () = tokio::time::sleep_until(until.0) => self.withhold(transfer, why),
-            taken = self.lane.sinks.take(len) => self.pull(transfer, taken),
+            taken = self.sinks.take(len) => self.pull(transfer, taken),
         }
     }
 
@@ -88,14 +89,13 @@ impl Connection {
     }
 
     /// Waits until it is this connection's turn to read `len` bytes more.
-    pub(super) fn read_later(self: &Arc<Self>, len: u32) {
+    pub(super) fn read_later(self: &Arc<Self>, share: PeerShare, len: u32) {
         let this = Arc::clone(self);
         self.lane.runtime.spawn(async move {
-            let turn = Arc::clone(&this.lane.reads).acquire_many_owned(len);
             tokio::select! {
                 () = this.ending.cancelled() => {}
-                turn = turn => {
-                    // Nobody closes it. A path that has ended meanwhile passes.
+                turn = share.take(len.into()) => {
+                    // A turn is no longer than the budget. A path that has ended meanwhile passes.
                     let Ok(turn) = turn else { return };
                     let _ = this.with_path(|path| {
                         path.grant_read(turn);
@@ -139,7 +139,9 @@ fn no_memory_within(len: usize, patience: Duration) -> String {
 
 fn no_memory(error: &PoolError) -> Withheld {
     let knob = match error {
-        PoolError::TooLarge { .. } | PoolError::Exhausted { .. } => " (rdma.sink_bytes_max)",
+        PoolError::TooLarge { .. } | PoolError::Exhausted { .. } | PoolError::OverShare { .. } => {
+            " (rdma.sink_bytes_max)"
+        }
         PoolError::Register(_) => "",
     };
     Withheld::NoMemory(format!("{error}{knob}"))

@@ -14,9 +14,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::size_class::SizeClass;
-use super::slab_table::Block;
-use super::{Access, LargeBuffer, Region, RegionPool};
+use super::region_pool::Placed;
+use super::{Access, LargeBuffer, RegionPool};
 
 /// What the first bytes of a buffer hold when it is handed out, up to its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,15 +30,15 @@ impl RegionPool {
     /// Makes a buffer of `len` bytes of a block.
     pub(super) fn hand_out(
         self: &Arc<Self>,
-        mut block: Block<Region>,
-        class: SizeClass,
+        mut placed: Placed,
         len: usize,
         handout: Handout,
     ) -> LargeBuffer {
-        let written = block.written;
+        let written = placed.block.written;
         let erased = erased(self.access(), handout, len, written);
-        block.written = if erased.end == written { len } else { len.max(written) };
-        let mut buffer = LargeBuffer::new(Arc::clone(self), block, class, class.bytes());
+        placed.block.written = if erased.end == written { len } else { len.max(written) };
+        let class_len = placed.class.bytes();
+        let mut buffer = LargeBuffer::new(Arc::clone(self), placed, class_len);
         buffer[erased].fill(0);
         buffer.truncate(len);
         buffer

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::region_pool::Placed;
 use super::size_class::SizeClass;
-use super::slab_table::Block;
 use super::{Access, Region, RegionPool};
 use crate::verbs::{Binding, RawSegment, RemoteMemory, Window};
 
@@ -16,20 +16,16 @@ use crate::verbs::{Binding, RawSegment, RemoteMemory, Window};
 pub struct LargeBuffer {
     pool: Arc<RegionPool>,
     /// Taken by `drop` only.
-    block: Option<Block<Region>>,
+    placed: Option<Placed>,
     class: SizeClass,
     len: usize,
 }
 
 impl LargeBuffer {
-    pub(super) fn new(
-        pool: Arc<RegionPool>,
-        block: Block<Region>,
-        class: SizeClass,
-        len: usize,
-    ) -> Self {
+    pub(super) fn new(pool: Arc<RegionPool>, placed: Placed, len: usize) -> Self {
+        let Placed { block, class, .. } = &placed;
         debug_assert!(len <= class.bytes() && block.offset + class.bytes() <= block.region.len());
-        Self { pool, block: Some(block), class, len }
+        Self { pool, class: *class, placed: Some(placed), len }
     }
 
     /// Length that it could have: the bytes of its size class.
@@ -107,7 +103,7 @@ impl LargeBuffer {
 
     /// The region that it lies in, and where in it.
     pub(super) fn place(&self) -> (&Arc<Region>, usize) {
-        let block = self.block.as_ref().expect("only drop takes the block");
+        let block = &self.placed.as_ref().expect("only drop takes the block").block;
         (&block.region, block.offset)
     }
 
@@ -146,8 +142,8 @@ impl AsRef<[u8]> for LargeBuffer {
 
 impl Drop for LargeBuffer {
     fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            self.pool.put_back(block, self.class);
+        if let Some(placed) = self.placed.take() {
+            self.pool.put_back(placed);
         }
     }
 }

@@ -43,6 +43,8 @@ mod lock_group;
 mod lock_limit;
 mod mapping;
 mod pages;
+#[forbid(unsafe_code)]
+mod pool_share;
 mod region;
 #[forbid(unsafe_code)]
 mod region_pool;
@@ -68,3 +70,4 @@ pub use slot_pool::{Slot, SlotPool};
 
 #[cfg(feature = "ibverbs")]
 pub(crate) use lock_limit::lock_limit_bytes;
+pub(crate) use pool_share::PoolShare;

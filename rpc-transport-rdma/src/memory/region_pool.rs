@@ -11,6 +11,10 @@
 //! and waits where that fails: because blocks in use keep their slabs, or because the process may
 //! pin no more. Every wait is bounded by the pool's `wait_max`.
 //!
+//! Peers share the permits ([`FairSemaphore`]): a buffer that is taken for a peer counts as that
+//! peer's until it is back, so that a peer which gives nothing back keeps half of the pool at most.
+//! What the process takes for itself, and lends to applications, counts in the total alone.
+//!
 //! Known limit of the `region` policy (D15): a buffer keeps its key between uses, so a peer that
 //! remembers an old offer can read what the buffer holds next. Buffers of [`Access::Windowed`] have
 //! no key of their own that opens anything; a window gives them one for each offer.
@@ -19,6 +23,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rpc_core::peer_key::PeerKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::lent::LentTable;
@@ -26,7 +31,10 @@ use super::lock_group::Manner;
 use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Refusal};
 use super::size_class::{SMALLEST_BYTES, SizeClass};
 use super::slab_table::{Block, SlabTable};
-use super::{Access, Handout, LargeBuffer, Lent, LentBuffer, LockGroup, PageKind, Region};
+use super::{
+    Access, Handout, LargeBuffer, Lent, LentBuffer, LockGroup, PageKind, PoolShare, Region,
+};
+use crate::fair_semaphore::{FairPermit, FairSemaphore, PeerShare, TooMuch};
 use crate::verbs::{Device, VerbsError};
 
 /// How long to wait for a buffer, unless a pool is told otherwise.
@@ -39,14 +47,22 @@ pub struct RegionPool {
     handout: Handout,
     units_max: u32,
     wait_max: Duration,
-    /// A permit is one unit, [`SMALLEST_BYTES`], that is not in use.
-    unused: Semaphore,
+    /// A permit is one unit, [`SMALLEST_BYTES`]; those that are taken are in use.
+    units: Arc<FairSemaphore>,
     /// Permits for what applications may be lent: half of the budget, so that what they hold on to
     /// never keeps messages from being sent.
     lendable: Arc<Semaphore>,
     table: Mutex<SlabTable<Region>>,
     lent: LentTable,
     group: Arc<LockGroup>,
+}
+
+/// A block that a buffer is made of, and the units that it takes.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) block: Block<Region>,
+    pub(super) class: SizeClass,
+    permit: FairPermit,
 }
 
 /// What a pool is made with.
@@ -71,6 +87,19 @@ pub enum PoolError {
     Exhausted {
         /// Length asked for.
         len: usize,
+        /// The budget.
+        bytes_max: u64,
+    },
+    /// The peer that the buffer is for has its share of the budget; others have room.
+    #[error(
+        "{len} bytes are over the peer's share of the large buffers' budget of {bytes_max} bytes, \
+         of which it has {held}"
+    )]
+    OverShare {
+        /// Length asked for.
+        len: usize,
+        /// What the peer has, in bytes.
+        held: u64,
         /// The budget.
         bytes_max: u64,
     },
@@ -118,7 +147,7 @@ impl RegionPool {
             handout: rules.handout,
             units_max,
             wait_max: rules.wait_max,
-            unused: Semaphore::new(units_max as usize),
+            units: FairSemaphore::new(units_max.into()),
             lendable: Arc::new(Semaphore::new(units_max as usize / 2)),
             table: Mutex::new(SlabTable::new(units_max)),
             lent: LentTable::default(),
@@ -137,8 +166,8 @@ impl RegionPool {
     /// it, or [`PoolError::Register`].
     pub fn try_take(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
         let class = self.class_for(len)?;
-        match self.try_place(class, usize::MAX) {
-            Ok(block) => Ok(self.hand_out(block, class, len, self.handout)),
+        match self.try_place(&self.own_share(), class, usize::MAX) {
+            Ok(placed) => Ok(self.hand_out(placed, len, self.handout)),
             Err(refusal) => Err(self.error(len, refusal)),
         }
     }
@@ -151,9 +180,17 @@ impl RegionPool {
     /// [`PoolError::TooLarge`], [`PoolError::Exhausted`], or [`PoolError::Register`] when waiting
     /// with [`RegionPool::take`] would not help.
     pub fn try_take_at_once(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
+        self.try_take_at_once_for(&self.own_share(), len)
+    }
+
+    pub(super) fn try_take_at_once_for(
+        self: &Arc<Self>,
+        share: &PeerShare,
+        len: usize,
+    ) -> Result<LargeBuffer, PoolError> {
         let class = self.class_for(len)?;
-        match self.try_place(class, REGISTER_IN_PLACE_LEN_MAX) {
-            Ok(block) => Ok(self.hand_out(block, class, len, self.handout)),
+        match self.try_place(share, class, REGISTER_IN_PLACE_LEN_MAX) {
+            Ok(placed) => Ok(self.hand_out(placed, len, self.handout)),
             Err(refusal) if refusal.may_come_free(class.bytes()) => Err(self.exhausted(len)),
             Err(refusal) => Err(self.error(len, refusal)),
         }
@@ -161,16 +198,15 @@ impl RegionPool {
 
     fn try_place(
         self: &Arc<Self>,
+        share: &PeerShare,
         class: SizeClass,
         register_len_max: usize,
-    ) -> Result<Block<Region>, Refusal> {
-        let permit = self.unused.try_acquire_many(class.units()).map_err(|_| Refusal::Full)?;
+    ) -> Result<Placed, Refusal> {
+        let permit = share.try_take(class.units().into()).ok_or(Refusal::Full)?;
         let block = self
             .try_grow(class, register_len_max)
             .inspect_err(|_| self.group.freed.notify_waiters())?;
-        // Forgotten only now: an error gives the units back.
-        permit.forget();
-        Ok(block)
+        Ok(Placed { block, class, permit })
     }
 
     /// Takes a buffer of exactly `len` bytes, waiting for budget in the order of asking. What takes
@@ -185,32 +221,43 @@ impl RegionPool {
     ///
     /// Dropping the future gives up its place in the queue and nothing else.
     pub async fn take(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
+        self.take_for(&self.own_share(), len).await
+    }
+
+    pub(super) async fn take_for(
+        self: &Arc<Self>,
+        share: &PeerShare,
+        len: usize,
+    ) -> Result<LargeBuffer, PoolError> {
         let class = self.class_for(len)?;
         let mut refused = None;
-        let waited = tokio::time::timeout(self.wait_max, self.place(class, &mut refused)).await;
+        let placing = self.place(share, class, &mut refused);
+        let waited = tokio::time::timeout(self.wait_max, placing).await;
         match waited {
-            Ok(placed) => Ok(self.hand_out(placed?, class, len, self.handout)),
-            Err(_) => Err(refused.map_or_else(|| self.exhausted(len), PoolError::Register)),
+            Ok(placed) => Ok(self.hand_out(placed?, len, self.handout)),
+            Err(_) => Err(match (refused, share.held_if_full(class.units().into())) {
+                (Some(error), _) => PoolError::Register(error),
+                (None, Some(held)) => self.over_share(len, held),
+                (None, None) => self.exhausted(len),
+            }),
         }
     }
 
     async fn place(
         self: &Arc<Self>,
+        share: &PeerShare,
         class: SizeClass,
         refused: &mut Option<VerbsError>,
-    ) -> Result<Block<Region>, PoolError> {
-        let permit = self.unused.acquire_many(class.units()).await;
-        let permit = permit.expect("the semaphore is never closed");
+    ) -> Result<Placed, PoolError> {
+        let permit = share.take(class.units().into()).await;
+        let permit = permit.map_err(|TooMuch| self.too_large(class.bytes()))?;
         loop {
             // Before looking, so that nothing that comes back meanwhile is missed.
             let mut freed = std::pin::pin!(self.group.freed.notified());
             freed.as_mut().enable();
             let manner = if refused.is_none() { Manner::Beside } else { Manner::Alone };
             match self.grow(class, manner).await {
-                Ok(block) => {
-                    permit.forget();
-                    return Ok(block);
-                }
+                Ok(block) => return Ok(Placed { block, class, permit }),
                 Err(refusal) if refusal.may_come_free(class.bytes()) => {
                     *refused = refusal.into_error().or(refused.take());
                 }
@@ -230,8 +277,8 @@ impl RegionPool {
     pub fn try_lend(self: &Arc<Self>, len: usize) -> Option<LentBuffer> {
         let share = self.share_for(len)?;
         let class = self.class_for(len).ok()?;
-        let block = self.try_place(class, REGISTER_IN_PLACE_LEN_MAX).ok()?;
-        Some(LentBuffer::new(self.hand_out(block, class, len, self.lent_handout()), share))
+        let placed = self.try_place(&self.own_share(), class, REGISTER_IN_PLACE_LEN_MAX).ok()?;
+        Some(LentBuffer::new(self.hand_out(placed, len, self.lent_handout()), share))
     }
 
     /// As [`RegionPool::try_lend`], and registers memory of any length on a thread of its own.
@@ -243,11 +290,11 @@ impl RegionPool {
     pub async fn lend(self: &Arc<Self>, len: usize) -> Option<LentBuffer> {
         let share = self.share_for(len)?;
         let class = self.class_for(len).ok()?;
-        let permit = self.unused.try_acquire_many(class.units()).ok()?;
+        let permit = self.own_share().try_take(class.units().into())?;
         let block = self.grow(class, Manner::Beside).await;
         let block = block.inspect_err(|_| self.group.freed.notify_waiters()).ok()?;
-        permit.forget();
-        Some(LentBuffer::new(self.hand_out(block, class, len, self.lent_handout()), share))
+        let placed = Placed { block, class, permit };
+        Some(LentBuffer::new(self.hand_out(placed, len, self.lent_handout()), share))
     }
 
     /// What an application finds in a buffer: peers may read all of it if its key opens it.
@@ -299,10 +346,21 @@ impl RegionPool {
         (self.table().in_use() * SMALLEST_BYTES) as u64
     }
 
-    /// Takes back a block, and wakes who waits for its budget.
-    pub(super) fn put_back(&self, block: Block<Region>, class: SizeClass) {
+    /// What a peer may have of the pool.
+    pub(crate) fn share(self: &Arc<Self>, peer: PeerKey) -> PoolShare {
+        PoolShare::new(Arc::clone(self), self.units.share(peer))
+    }
+
+    /// What this process may have for itself: as much as there is.
+    fn own_share(&self) -> PeerShare {
+        self.units.share(PeerKey::Local)
+    }
+
+    /// Takes back a block, and wakes the tasks that wait for its budget.
+    pub(super) fn put_back(&self, Placed { block, permit, .. }: Placed) {
         self.table().push(block);
-        self.unused.add_permits(class.units() as usize);
+        // After the block, which the next holder of its units looks for.
+        drop(permit);
         self.group.freed.notify_waiters();
     }
 
@@ -332,7 +390,16 @@ impl RegionPool {
     fn class_for(&self, len: usize) -> Result<SizeClass, PoolError> {
         SizeClass::of(len)
             .filter(|class| class.units() <= self.units_max)
-            .ok_or(PoolError::TooLarge { len, bytes_max: self.bytes_max() })
+            .ok_or_else(|| self.too_large(len))
+    }
+
+    fn too_large(&self, len: usize) -> PoolError {
+        PoolError::TooLarge { len, bytes_max: self.bytes_max() }
+    }
+
+    fn over_share(&self, len: usize, held_units: u64) -> PoolError {
+        let held = held_units * SMALLEST_BYTES as u64;
+        PoolError::OverShare { len, held, bytes_max: self.bytes_max() }
     }
 
     fn exhausted(&self, len: usize) -> PoolError {

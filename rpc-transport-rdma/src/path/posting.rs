@@ -5,6 +5,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::{CONTROL_SLOT_LEN, Outgoing, Path, Phase};
+use crate::fair_semaphore::{FairPermit, PeerShare};
 use crate::memory::Slot;
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
 use crate::verbs::{PostError, Work};
@@ -98,7 +99,7 @@ impl Path {
         let now = Instant::now();
         // Queue pairs for READs have room for as many as may be outstanding.
         while !self.read_queues.is_empty() || self.batch.len() < room {
-            let admit = |queue, len| self.read_turns.try_admit(queue, len);
+            let admit = |queue, len| self.read_turns.try_admit(queue, len, now);
             let Some(chunk) = self.puller.next_chunk(now, admit) else {
                 self.read_turns.pass();
                 break;
@@ -111,9 +112,14 @@ impl Path {
         while self.batch.len() < room && self.fill_control() {}
     }
 
-    /// The bytes that somebody has to wait for until this path may read on; told once.
-    pub(crate) fn take_read_wait(&mut self) -> Option<u32> {
+    /// The bytes that a task has to wait for until this path may read on; told once.
+    pub(crate) fn take_read_wait(&mut self) -> Option<(PeerShare, u32)> {
         self.read_turns.take_wait()
+    }
+
+    /// Since when the READ that is next to be answered has been that, if any is outstanding.
+    pub(crate) fn reads_since(&self) -> Option<Instant> {
+        self.read_turns.waits_since()
     }
 
     /// Whether somebody waits for that.
@@ -123,7 +129,7 @@ impl Path {
     }
 
     /// Lets the path read on.
-    pub(crate) fn grant_read(&mut self, turn: OwnedSemaphorePermit) {
+    pub(crate) fn grant_read(&mut self, turn: FairPermit) {
         self.read_turns.grant(turn);
     }
 

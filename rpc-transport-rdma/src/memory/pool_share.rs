@@ -1,0 +1,103 @@
+//! What one peer may have of a pool of large buffers.
+//!
+//! All connections of a device have its pools in common. A buffer that is taken here counts as the
+//! peer's until it is dropped: one to send from until the peer has released it, one that a frame
+//! was read into until the application lets go of it. So it is the peer that holds much which
+//! waits, and not its neighbours.
+
+use std::sync::Arc;
+
+use super::{LargeBuffer, PoolError, RegionPool};
+use crate::fair_semaphore::PeerShare;
+
+/// A pool, as connections of one peer may use it.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolShare {
+    pool: Arc<RegionPool>,
+    share: PeerShare,
+}
+
+impl PoolShare {
+    pub(super) fn new(pool: Arc<RegionPool>, share: PeerShare) -> Self {
+        Self { pool, share }
+    }
+
+    /// As [`RegionPool::try_take_at_once`], and [`PoolError::Exhausted`] also when the peer has its
+    /// share.
+    ///
+    /// # Errors
+    ///
+    /// As `RegionPool::try_take_at_once`.
+    pub(crate) fn try_take_at_once(&self, len: usize) -> Result<LargeBuffer, PoolError> {
+        self.pool.try_take_at_once_for(&self.share, len)
+    }
+
+    /// As [`RegionPool::take`], waiting also while the peer has its share.
+    ///
+    /// # Errors
+    ///
+    /// As `RegionPool::take`, and [`PoolError::OverShare`] when the peer has had its share for as
+    /// long as the pool lets anything wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `RegionPool::take`.
+    pub(crate) async fn take(&self, len: usize) -> Result<LargeBuffer, PoolError> {
+        self.pool.take_for(&self.share, len).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rpc_core::peer_key::PeerKey;
+
+    use super::*;
+    use crate::memory::{Access, Handout, PoolRules};
+    use crate::verbs::mock::MockDevice;
+
+    const MIB: usize = 1 << 20;
+
+    fn pool() -> Arc<RegionPool> {
+        let (access, handout) = (Access::Source, Handout::AsLeft);
+        let (bytes_max, wait_max) = (64 * MIB as u64, Duration::from_secs(30));
+        let rules = PoolRules { access, handout, bytes_max, wait_max };
+        RegionPool::with_rules(&MockDevice::new().device(), rules, &Arc::default())
+    }
+
+    fn share(pool: &Arc<RegionPool>, host: u8) -> PoolShare {
+        pool.share(PeerKey::V4([10, 0, 0, host]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_gives_nothing_back_has_half_and_is_told_so() {
+        let pool = pool();
+        let (greedy, honest) = (share(&pool, 2), share(&pool, 3));
+        let mut kept = Vec::new();
+        let refused = loop {
+            match greedy.take(4 * MIB).await {
+                Ok(buffer) => kept.push(buffer),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(kept.len(), 8, "half of the pool");
+        assert!(matches!(refused, PoolError::OverShare { held: 33_554_432, .. }), "{refused}");
+        assert!(matches!(greedy.try_take_at_once(MIB), Err(PoolError::Exhausted { .. })));
+        let before = tokio::time::Instant::now();
+        let taken = [honest.take(8 * MIB).await, honest.take(8 * MIB).await];
+        assert!(taken.iter().all(Result::is_ok) && before.elapsed().is_zero(), "{taken:?}");
+        drop((kept, taken));
+        assert_eq!((pool.bytes_in_use(), greedy.share.held(), honest.share.held()), (0, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frame_as_long_as_the_pool_goes_to_a_peer_that_has_nothing() {
+        let pool = pool();
+        let whole = share(&pool, 2).take(64 * MIB).await.unwrap();
+        let error = share(&pool, 3).take(MIB).await.unwrap_err();
+        assert!(matches!(error, PoolError::Exhausted { .. }), "no share is the reason: {error}");
+        drop(whole);
+        share(&pool, 3).take(64 * MIB).await.unwrap();
+    }
+}
