@@ -3,6 +3,10 @@
 //! A device gets its lanes one after the other: another is made when all there are have
 //! connections, until there are as many as the configuration says. Then a connection goes where
 //! the fewest are. Lanes of a device share the memory for large frames, and nothing else.
+//!
+//! Making a lane registers memory and checks the device's windows, which takes up to half a second.
+//! The list is not locked meanwhile: tasks of the runtime read it, and handshakes look for lanes of
+//! other devices. Handshakes that need a lane of the same device wait for the one that makes it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +16,17 @@ use crate::verbs::Device;
 
 /// The lanes of all devices.
 #[derive(Debug, Default)]
-pub(crate) struct Lanes(Mutex<HashMap<String, Vec<Arc<Lane>>>>);
+pub(crate) struct Lanes(Mutex<HashMap<String, OfDevice>>);
+
+/// The lanes of one device.
+#[derive(Debug, Default)]
+struct OfDevice {
+    lanes: Vec<Arc<Lane>>,
+    /// Held by the handshake that makes a lane. Taken before the list's lock, never after it.
+    making: Arc<Mutex<()>>,
+    /// How often an opening of the device was let go of.
+    let_go_count: u64,
+}
 
 /// Where a connection goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,36 +51,68 @@ impl Lanes {
     /// Another is made by `make`, beside one that there is already; `attach` is told of it before
     /// anybody else can find it, and what it says comes back with the lane.
     ///
+    /// May block for as long as `make` does, which is called again if an opening of the device is
+    /// lost meanwhile: the lane may be of that one, and would keep it open.
+    ///
     /// # Errors
     ///
-    /// What `make` says.
+    /// What `make` says; the next call makes anew.
     pub(crate) fn find<T, E>(
         &self,
         device: &str,
         lanes_max: usize,
-        make: impl FnOnce(Option<&Lane>) -> Result<Lane, E>,
-        attach: impl FnOnce(&Arc<LaneShared>) -> Option<T>,
+        make: impl Fn(Option<&Lane>) -> Result<Lane, E>,
+        attach: impl Fn(&Arc<LaneShared>) -> Option<T>,
     ) -> Result<(Arc<Lane>, Option<T>), E> {
-        let mut all = self.lock();
-        let lanes = all.entry(device.to_owned()).or_default();
-        // One that has ended is replaced.
-        lanes.retain(|lane| !lane.shared.is_dead());
-        let counts = lanes.iter().map(|lane| lane.shared.connection_count());
-        if let Choice::Existing(index) = choose(counts, lanes_max) {
-            return Ok((Arc::clone(&lanes[index]), None));
+        let making = match self.look(device, |of| (of.choose(lanes_max), Arc::clone(&of.making))) {
+            (Some(lane), _) => return Ok((lane, None)),
+            (None, making) => making,
+        };
+        // It guards no data: after a panic of the one that made a lane the next one makes it.
+        let _making = making.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let found = self.look(device, |of| {
+                let first = of.lanes.first().cloned();
+                of.choose(lanes_max).ok_or((first, of.let_go_count))
+            });
+            let (sibling, let_go_count) = match found {
+                // Another handshake has made it.
+                Ok(lane) => return Ok((lane, None)),
+                Err(found) => found,
+            };
+            let lane = Arc::new(make(sibling.as_deref())?);
+            let attached = self.look(device, |of| {
+                let is_same = of.let_go_count == let_go_count;
+                is_same.then(|| {
+                    // Under the lock, so that a loss which the lane is told of finds it here.
+                    let attached = attach(&lane.shared);
+                    of.lanes.push(Arc::clone(&lane));
+                    attached
+                })
+            });
+            if let Some(attached) = attached {
+                return Ok((lane, attached));
+            }
         }
-        let lane = Arc::new(make(lanes.first().map(|lane| &**lane))?);
-        let attached = attach(&lane.shared);
-        lanes.push(Arc::clone(&lane));
-        Ok((lane, attached))
+    }
+
+    /// Does something with the lanes of a device.
+    fn look<R>(&self, device: &str, at: impl FnOnce(&mut OfDevice) -> R) -> R {
+        at(self.lock().entry(device.to_owned()).or_default())
     }
 
     /// Lets go of the lanes of an opening of a device, which keep it open.
     pub(crate) fn let_go_of(&self, device: &Device) {
         let is_lost = |lane: &mut Arc<Lane>| lane.shared.attachment.device().is_same(device);
         let mut lost = Vec::new();
-        for lanes in self.lock().values_mut() {
-            lost.extend(lanes.extract_if(.., is_lost));
+        {
+            let mut all = self.lock();
+            for of in all.values_mut() {
+                lost.extend(of.lanes.extract_if(.., is_lost));
+            }
+            if let Some(of) = all.get_mut(device.name()) {
+                of.let_go_count += 1;
+            }
         }
         // The lock is free: closing a device may wait for the system.
         drop(lost);
@@ -76,22 +122,122 @@ impl Lanes {
     pub(crate) fn map<T>(&self, mut describe: impl FnMut(&str, usize, &LaneShared) -> T) -> Vec<T> {
         let all = self.lock();
         let mut said = Vec::new();
-        for (device, lanes) in &*all {
-            let lanes = lanes.iter().enumerate();
+        for (device, of) in &*all {
+            let lanes = of.lanes.iter().enumerate();
             said.extend(lanes.map(|(number, lane)| describe(device, number, &lane.shared)));
         }
         said
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Arc<Lane>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, OfDevice>> {
         // The list is whole between any two statements.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl OfDevice {
+    /// The lane for another connection, unless a new one is to be made.
+    fn choose(&mut self, lanes_max: usize) -> Option<Arc<Lane>> {
+        // One that has ended is replaced.
+        self.lanes.retain(|lane| !lane.shared.is_dead());
+        let counts = self.lanes.iter().map(|lane| lane.shared.connection_count());
+        match choose(counts, lanes_max) {
+            Choice::Existing(index) => Some(Arc::clone(&self.lanes[index])),
+            Choice::New => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use tokio::runtime::Runtime;
+
     use super::*;
+    use crate::RdmaConfig;
+    use crate::verbs::mock::MockDevice;
+
+    /// Far longer than anything here takes.
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn lane(device: &Device) -> Lane {
+        let config = RdmaConfig { receive_slots: 64, ..RdmaConfig::default() };
+        Lane::start(device, &config).unwrap()
+    }
+
+    fn find(lanes: &Lanes, name: &str, make: impl Fn() -> Result<Lane, ()>) -> Arc<Lane> {
+        lanes.find(name, 1, |_| make(), |_| None::<()>).unwrap().0
+    }
+
+    #[test]
+    fn a_lane_that_is_being_made_stops_no_reader_and_no_other_device() {
+        let (runtime, lanes) = (Runtime::new().unwrap(), Arc::new(Lanes::default()));
+        let (began, begins) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel();
+        let may_go_on = Mutex::new(may_go_on);
+        let made = thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                let _inside = runtime.enter();
+                find(&lanes, "slow", || {
+                    began.send(()).unwrap();
+                    may_go_on.lock().unwrap().recv_timeout(LIMIT).unwrap();
+                    Ok(lane(&MockDevice::new().device()))
+                })
+            });
+            begins.recv_timeout(LIMIT).unwrap();
+            let (done, is_done) = mpsc::channel();
+            let beside = Arc::clone(&lanes);
+            let handle = runtime.handle().clone();
+            // It is not of the scope: a test that fails must end all the same.
+            thread::spawn(move || {
+                let _inside = handle.enter();
+                let seen = beside.map(|device, _, _| device.to_owned());
+                find(&beside, "other", || Ok(lane(&MockDevice::new().device())));
+                done.send(seen).unwrap();
+            });
+            let seen = is_done.recv_timeout(LIMIT / 10);
+            let second = scope.spawn(|| {
+                let _inside = runtime.enter();
+                find(&lanes, "slow", || panic!("there is one"))
+            });
+            go_on.send(()).unwrap();
+            assert_eq!(seen.expect("neither had to wait"), [""; 0]);
+            [slow.join().unwrap(), second.join().unwrap()]
+        });
+        assert!(Arc::ptr_eq(&made[0], &made[1]), "a device has one lane");
+        let mut names = lanes.map(|device, number, _| (device.to_owned(), number));
+        names.sort();
+        assert_eq!(names, [("other".to_owned(), 0), ("slow".to_owned(), 0)]);
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_cannot_be_made_is_tried_again() {
+        let lanes = Lanes::default();
+        let refused = lanes.find("mock", 1, |_| Err("no memory"), |_| None::<()>);
+        assert_eq!(refused.map(drop), Err("no memory"));
+        find(&lanes, "mock", || Ok(lane(&MockDevice::new().device())));
+    }
+
+    #[tokio::test]
+    async fn a_lane_of_an_opening_that_is_lost_meanwhile_is_not_kept() {
+        let lanes = Lanes::default();
+        let openings = [MockDevice::new().device(), MockDevice::new().device()];
+        let made = Mutex::new(0);
+        let found = find(&lanes, openings[0].name(), || {
+            let mut made = made.lock().unwrap();
+            let lane = lane(&openings[*made]);
+            *made += 1;
+            if *made == 1 {
+                lanes.let_go_of(&openings[0]);
+            }
+            Ok(lane)
+        });
+        assert!(found.shared.attachment.device().is_same(&openings[1]));
+        assert_eq!(lanes.map(|_, number, _| number), [0]);
+    }
 
     #[test]
     fn lanes_are_made_as_connections_come_and_then_filled_evenly() {
