@@ -5,6 +5,8 @@
 //! application was lent and filled itself, of which the frame is the tail.
 
 use bytes::Bytes;
+use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::Charge;
 use rpc_core::wire::HEADER_LEN;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -20,12 +22,19 @@ pub(crate) struct Tail {
     _bytes: Bytes,
     /// The frame's share of what the peer receives at a time.
     _share: OwnedSemaphorePermit,
+    /// What it counts of the lent memory that the peer may hold.
+    _charge: Charge<PeerKey>,
 }
 
 impl Tail {
     /// The end of a frame, which was found to lie there.
-    pub(crate) fn new(bytes: Bytes, lent: Lent, share: OwnedSemaphorePermit) -> Self {
-        Self { lent, _bytes: bytes, _share: share }
+    pub(crate) fn new(
+        bytes: Bytes,
+        lent: Lent,
+        share: OwnedSemaphorePermit,
+        charge: Charge<PeerKey>,
+    ) -> Self {
+        Self { lent, _bytes: bytes, _share: share, _charge: charge }
     }
 }
 

@@ -171,9 +171,9 @@ impl Transport for RdmaTransport {
         if head_len.saturating_add(OFFER_EXTRA_LEN) > self.connection.frame_len_max {
             return None;
         }
-        let lent = self.connection.lane.sources.find_lent(tail)?;
+        let (lent, charge) = self.connection.sources.claim_lent(tail)?;
         let share = self.large_budget.try_take(head_len + tail.len()).ok()?;
-        Some(Tail::new(tail.clone(), lent, share))
+        Some(Tail::new(tail.clone(), lent, share, charge))
     }
 
     fn send_with_tail(&self, head: RdmaBuffer, tail: Tail) -> Result<(), TransportError> {

@@ -112,9 +112,9 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
     let own = sources.try_take(100_000).unwrap();
     let own_span = (own.remote().address + HEADER_LEN as u64, 100_000 - HEADER_LEN as u64);
     let bytes = Bytes::from_owner(sources.try_lend(100_000).unwrap()).slice(10..90_010);
-    let lent = sources.find_lent(&bytes).unwrap();
+    let (lent, charge) = connection.sources.claim_lent(&bytes).unwrap();
     let lent_span = (lent.remote().address, 90_000);
-    let tail = Tail::new(bytes, lent, share());
+    let tail = Tail::new(bytes, lent, share(), charge);
     for memory in [
         OfferedMemory::Own { buffer: own, _share: share() },
         OfferedMemory::Lent { tail, head_len: HEAD_LEN },

@@ -7,7 +7,10 @@
 
 use std::sync::Arc;
 
-use super::{LargeBuffer, PoolError, RegionPool};
+use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::{Charge, Share};
+
+use super::{LargeBuffer, Lent, PoolError, RegionPool};
 use crate::fair_semaphore::PeerShare;
 
 /// A pool, as connections of one peer may use it.
@@ -15,11 +18,26 @@ use crate::fair_semaphore::PeerShare;
 pub(crate) struct PoolShare {
     pool: Arc<RegionPool>,
     share: PeerShare,
+    /// Of lent memory.
+    lent: Arc<Share<PeerKey>>,
 }
 
 impl PoolShare {
-    pub(super) fn new(pool: Arc<RegionPool>, share: PeerShare) -> Self {
-        Self { pool, share }
+    pub(super) fn new(pool: Arc<RegionPool>, share: PeerShare, lent: Arc<Share<PeerKey>>) -> Self {
+        Self { pool, share, lent }
+    }
+
+    /// The registered memory that `bytes` lie in, if it was lent to an application and the peer
+    /// may hold as much of such memory, and what that counts. A peer that holds none may hold
+    /// memory of any length.
+    pub(crate) fn claim_lent(&self, bytes: &[u8]) -> Option<(Lent, Charge<PeerKey>)> {
+        let lent = self.pool.find_lent(bytes)?;
+        let len = bytes.len() as u64;
+        let charge = match self.lent.held() {
+            0 => self.lent.take(len),
+            _ => self.lent.try_take(len).ok()?,
+        };
+        Some((lent, charge))
     }
 
     /// As [`RegionPool::try_take_at_once`], and [`PoolError::Exhausted`] also when the peer has its
@@ -89,6 +107,19 @@ mod tests {
         assert!(taken.iter().all(Result::is_ok) && before.elapsed().is_zero(), "{taken:?}");
         drop((kept, taken));
         assert_eq!((pool.bytes_in_use(), greedy.share.held(), honest.share.held()), (0, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_releases_nothing_holds_half_of_what_may_be_lent() {
+        let pool = pool();
+        let lent = bytes::Bytes::from_owner(pool.lend(8 * MIB).await.unwrap());
+        let greedy = share(&pool, 2);
+        let held: Vec<_> = std::iter::from_fn(|| greedy.claim_lent(&lent)).collect();
+        assert_eq!(held.len(), 2, "a quarter of the pool, whatever buffers it lies in");
+        assert!(share(&pool, 3).claim_lent(&lent).is_some());
+        drop(held);
+        assert!(greedy.claim_lent(&lent).is_some());
+        assert!(greedy.claim_lent(&[7; 100]).is_none(), "memory of the application's own");
     }
 
     #[tokio::test(start_paused = true)]

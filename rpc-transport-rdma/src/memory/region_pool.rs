@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::{Bound, Quota};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::lent::LentTable;
@@ -40,6 +41,10 @@ use crate::verbs::{Device, VerbsError};
 /// How long to wait for a buffer, unless a pool is told otherwise.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
+/// Which part of a pool one peer may hold of what applications were lent: half of what is lent at
+/// most. A buffer that is offered does not come back before every peer has released it.
+const LENT_PART: u64 = 4;
+
 /// Large registered buffers within a budget of bytes.
 pub struct RegionPool {
     device: Device,
@@ -54,6 +59,8 @@ pub struct RegionPool {
     lendable: Arc<Semaphore>,
     table: Mutex<SlabTable<Region>>,
     lent: LentTable,
+    /// What of lent memory is offered to each peer.
+    lent_shares: Arc<Quota<PeerKey>>,
     group: Arc<LockGroup>,
 }
 
@@ -151,6 +158,8 @@ impl RegionPool {
             lendable: Arc::new(Semaphore::new(units_max as usize / 2)),
             table: Mutex::new(SlabTable::new(units_max)),
             lent: LentTable::default(),
+            // The sum is no limit: the same memory may be offered to many peers.
+            lent_shares: Quota::new(u64::MAX),
             group: Arc::clone(group),
         });
         group.join(&pool);
@@ -348,7 +357,12 @@ impl RegionPool {
 
     /// What a peer may have of the pool.
     pub(crate) fn share(self: &Arc<Self>, peer: PeerKey) -> PoolShare {
-        PoolShare::new(Arc::clone(self), self.units.share(peer))
+        let bound = match peer {
+            PeerKey::Local => Bound::Fixed(u64::MAX),
+            PeerKey::V4(_) | PeerKey::V6(_) => Bound::Fixed(self.bytes_max() / LENT_PART),
+        };
+        let lent = self.lent_shares.share(peer, bound);
+        PoolShare::new(Arc::clone(self), self.units.share(peer), lent)
     }
 
     /// What this process may have for itself: as much as there is.
