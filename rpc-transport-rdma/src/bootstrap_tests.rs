@@ -9,7 +9,7 @@ use super::*;
 use crate::bootstrap::watch;
 
 /// A byte stream inside the process, as the bootstrap.
-pub(super) struct Stream(pub(super) tokio::io::DuplexStream);
+pub(in crate::upgrade) struct Stream(pub(in crate::upgrade) tokio::io::DuplexStream);
 
 impl AsyncRead for Stream {
     fn poll_read(

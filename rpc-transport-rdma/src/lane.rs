@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::Charge;
 use rpc_core::transport::{CloseReason, Withheld};
 use rpc_core::wire::HEADER_LEN;
 use rustc_hash::FxHashMap;
@@ -35,6 +37,7 @@ use crate::pressure::Pressure;
 use crate::refill::Refill;
 use crate::shares::{BASE, Full, Ledger, Shares};
 use crate::tally::Tally;
+use crate::unproven::{OverShare, Unproven};
 use crate::verbs::{
     Attachment, CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
 };
@@ -68,6 +71,8 @@ pub(crate) struct LaneShared {
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
     pub(crate) shares: Arc<Shares>,
+    /// Places of clients that have proven nothing yet.
+    pub(crate) unproven: Unproven,
     pub(crate) tally: Arc<Tally>,
     /// Whether a task looks for connections that have waited too long.
     pub(crate) is_watched: AtomicBool,
@@ -185,6 +190,7 @@ impl Lane {
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             shares: Arc::new(Shares::new(ledger)),
+            unproven: Unproven::new(),
             tally: Arc::default(),
             is_watched: AtomicBool::new(false),
             table: Mutex::default(),
@@ -258,6 +264,22 @@ impl LaneShared {
         // At most `connections_max` places are taken.
         let tag = u32::try_from(key).unwrap_or(u32::MAX);
         Ok((Place { lane: Arc::clone(self), tag, is_used: false }, holding))
+    }
+
+    /// Counts the place that the client at `peer` is about to take as one that it has not proven,
+    /// until the charge is dropped.
+    ///
+    /// # Errors
+    ///
+    /// In words, when the client's address has its share of them.
+    pub(crate) fn take_unproven(&self, peer: PeerKey) -> Result<Charge<PeerKey>, String> {
+        let (taken, free) = self.shares.ledger().places();
+        self.unproven.try_take(peer, taken.into(), free.into()).map_err(|OverShare { held }| {
+            format!(
+                "{held} connections of this address have not shown yet that their path works, \
+                 which is its share of the {free} places that are left (rdma.connections_max)"
+            )
+        })
     }
 
     /// Puts a connection into its place, so that its messages and completions find it.

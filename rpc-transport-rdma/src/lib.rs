@@ -84,6 +84,8 @@ mod tally;
 #[forbid(unsafe_code)]
 mod transport;
 #[forbid(unsafe_code)]
+mod unproven;
+#[forbid(unsafe_code)]
 mod upgrade;
 pub mod verbs;
 #[forbid(unsafe_code)]

@@ -104,6 +104,11 @@ impl Ledger {
         self.slots - self.free
     }
 
+    /// How many connections have a place, and for how many more there is one.
+    pub(crate) fn places(&self) -> (u32, u32) {
+        (self.count, self.count_max.saturating_sub(self.count).min(self.free / BASE))
+    }
+
     fn margin(&self) -> u32 {
         let newcomers = (self.count_max - self.count).saturating_mul(BASE);
         newcomers.min(self.slots / MARGIN_PART)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
 use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::Charge;
 use rpc_core::transport::{Addresses, CloseReason};
 
 use crate::account::{Account, Holding};
@@ -81,6 +82,7 @@ impl RdmaUpgrade {
             number,
             rkey_scope: lane.config.rkey_scope,
             connection_count: lane.connection_count(),
+            unproven_count: lane.unproven.count(),
             receive_bytes: lane.receive_bytes,
             receive_slots: lane.config.receive_slots.into(),
             promised_slots: lane.shares.ledger().promised(),
@@ -146,6 +148,10 @@ impl RdmaUpgrade {
         let lane = self.lane(&port)?;
         // Keys and queues of one opening of a device mean nothing to another.
         let port = Port { device: lane.shared.attachment.device().clone(), ..port };
+        let peer = PeerKey::of(addresses);
+        // This side proves what it offers itself, and waits for no client.
+        let unproven = offer.map(|_| lane.shared.take_unproven(peer)).transpose();
+        let unproven = unproven.map_err(Declined::new)?;
         let (place, holding) = lane.shared.take_place().map_err(Declined::new)?;
         let attachment = &lane.shared.attachment;
         let config = self.queue_pair_config(place.tag);
@@ -154,8 +160,7 @@ impl RdmaUpgrade {
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
-        let peer = PeerKey::of(addresses);
-        Ok(Prepared { lane, place, queue_pair, read_queues, holding, epoch, peer })
+        Ok(Prepared { lane, place, queue_pair, read_queues, holding, epoch, peer, unproven })
     }
 
     /// The queue pair that carries the messages of a connection.
@@ -227,6 +232,8 @@ pub struct LaneInfo {
     pub rkey_scope: RkeyScope,
     /// How many connections it has.
     pub connection_count: usize,
+    /// How many of them clients have begun and not proven yet.
+    pub unproven_count: usize,
     /// Bytes of memory that messages are received into, for all connections together.
     pub receive_bytes: usize,
     /// Receive slots, for all connections together.
@@ -270,6 +277,8 @@ struct Prepared {
     epoch: u32,
     /// Whose share of the device's memory it takes.
     peer: PeerKey,
+    /// What a client's place counts until it is proven.
+    unproven: Option<Charge<PeerKey>>,
 }
 
 impl Prepared {
@@ -306,7 +315,8 @@ impl Prepared {
     /// with a probe that it sends when it has registered, and learns the server's queue pairs from
     /// an answer that is sent when the server has. A message that comes all the same is dropped,
     /// which costs its sender the credit.
-    fn join(self, peer: &Blob) -> Result<Joined, Declined> {
+    fn join(mut self, peer: &Blob) -> Result<Joined, Declined> {
+        let unproven = self.unproven.take();
         let shared = Arc::clone(&self.lane.shared);
         let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
         let frame_len_max = slot_len as usize - MESSAGE_HEADER_LEN;
@@ -323,7 +333,7 @@ impl Prepared {
             connection.end();
             return Err(Declined::new(words));
         }
-        Ok(Joined { connection: Some(connection), lane })
+        Ok(Joined { connection: Some(connection), lane, _unproven: unproven })
     }
 
     /// The path to `peer`, whose queue pairs are not connected yet.
@@ -368,6 +378,8 @@ impl Prepared {
 struct Joined {
     connection: Option<Arc<Connection>>,
     lane: Arc<Lane>,
+    /// Given back with the verdict, when this becomes a link or is dropped.
+    _unproven: Option<Charge<PeerKey>>,
 }
 
 impl Drop for Joined {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::tests::Rig;
 use super::*;
 use crate::device::PortChoice;
+use crate::shares::BASE;
 use crate::verbs::mock::MOCK_ADDRESS;
 use crate::verbs::{Gid, LinkLayer};
 
@@ -89,4 +90,36 @@ async fn handshakes_by_an_address_without_a_port_open_no_device_again() {
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(rig.upgrade.offer(&addresses).is_err());
     assert_eq!(rig.mock.openings(), (2, 0));
+}
+
+/// Its clients offer, and say nothing more.
+#[tokio::test]
+async fn silent_clients_of_one_address_leave_places_to_others() {
+    let (rig, offers) = (Rig::new(), Rig::new());
+    let accept = |host: &str| {
+        let peer = ip(host);
+        let accepted = rig.upgrade.accept(&addresses(MOCK_ADDRESS, peer), &offer(&offers, peer));
+        accepted.map(|(_, candidate)| candidate).map_err(|declined| declined.reason)
+    };
+    let mut silent = Vec::new();
+    let reason = loop {
+        match accept("10.0.0.8") {
+            Ok(candidate) => silent.push(candidate),
+            Err(reason) => break reason,
+        }
+    };
+    let places = (rig.upgrade.config.receive_slots as usize) / BASE as usize;
+    println!("{} of {places} places are of silent clients: {reason}", silent.len());
+    assert_eq!(silent.len(), places / 2);
+    assert!(reason.contains("its share") && reason.contains("rdma.connections_max"), "{reason}");
+    let (_peer, stream) = tokio::io::duplex(1);
+    let bootstrap = Box::new(super::tests::beside_a_bootstrap::Stream(stream));
+    let link = silent.pop().unwrap().into_link(bootstrap);
+    silent.push(accept("10.0.0.8").expect("one of them is proven"));
+    let others: Vec<_> = (0..places / 4).map(|_| accept("10.0.0.9").unwrap()).collect();
+    let unproven = || rig.upgrade.lanes()[0].unproven_count;
+    assert_eq!(unproven(), silent.len() + others.len());
+    drop((silent, others));
+    assert_eq!(unproven(), 0);
+    drop(link);
 }

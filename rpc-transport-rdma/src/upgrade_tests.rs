@@ -4,7 +4,7 @@
 #[path = "backlog_tests.rs"]
 mod backlogs;
 #[path = "bootstrap_tests.rs"]
-mod beside_a_bootstrap;
+pub(super) mod beside_a_bootstrap;
 #[path = "budget_tests.rs"]
 mod budgets;
 #[path = "cancel_tests.rs"]
