@@ -138,7 +138,7 @@ impl Connection {
             path.flush(&self.counters)?;
             Ok(value)
         });
-        if path.credits.is_waiting() || path.reads_since().is_some() {
+        if path.credits.is_waiting() || path.reads_since().is_some() || path.has_queued() {
             self.lane.watch();
         }
         let is_done = matches!(path.phase, Phase::Closing) && path.is_idle() && !path.is_corked;
@@ -152,7 +152,7 @@ impl Connection {
         }
         let (withheld, is_exposed) = (path.take_withheld(), path.is_exposed());
         let (retired, must_retry) = (path.take_retired(), path.take_retry());
-        let read_wait = path.take_read_wait();
+        let (read_wait, takes_memory) = (path.take_read_wait(), path.starts_taking());
         drop(state);
         if !retired.is_empty() || !withheld.is_empty() || must_retry || read_wait.is_some() {
             self.lane.note_woken();
@@ -163,6 +163,9 @@ impl Connection {
         }
         if let Some((share, len)) = read_wait {
             self.read_later(share, len);
+        }
+        if takes_memory {
+            self.take_memory();
         }
         if is_exposed {
             self.watch();

@@ -30,7 +30,7 @@ use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::message::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Released};
 use crate::offered::Offered;
 use crate::offered_memory::OfferedMemory;
-use crate::puller::{Outcome, Puller, Wanted};
+use crate::puller::{Due, Outcome, Puller, Wanted};
 use crate::read_queues::ReadQueues;
 use crate::read_turns::ReadTurns;
 use crate::verbs::{Completion, ConnectError, ConnectOptions, Done, QueuePair, RemoteKey, Work};
@@ -146,6 +146,8 @@ pub(crate) struct Path {
     /// The keys of what the peer offers, which our releases take away.
     peer_keys: HashMap<u32, RemoteKey>,
     puller: Puller<Arc<Sink>>,
+    /// Whether a caller takes memory for transfers that are due.
+    is_taking: bool,
     read_turns: ReadTurns,
     /// Frames that were announced and will not come, of which the handler has to be told.
     withheld: Vec<([u8; HEADER_LEN], Withheld)>,
@@ -189,6 +191,7 @@ impl Path {
             revoked: HashSet::new(),
             peer_keys: HashMap::new(),
             puller,
+            is_taking: false,
             read_turns,
             withheld: Vec::new(),
             cancellations,
@@ -267,9 +270,34 @@ impl Path {
         }
     }
 
-    /// Takes note that what the peer offered under `transfer` is wanted.
+    /// Queues what the peer offered under `transfer`, which is wanted.
     pub(crate) fn accept(&mut self, transfer: u32, wanted: Wanted) -> Result<(), ProtocolError> {
         self.puller.accept(transfer, wanted)
+    }
+
+    /// Whether memory is to be taken for transfers that are due. The caller who is told so takes it
+    /// until [`Path::next_due`] gives nothing; meanwhile no other caller is told.
+    pub(crate) fn starts_taking(&mut self) -> bool {
+        let starts = !self.is_taking && self.puller.has_due();
+        self.is_taking |= starts;
+        starts
+    }
+
+    /// The next transfer to take memory for.
+    pub(crate) fn next_due(&mut self) -> Option<Due> {
+        let due = self.puller.next_due();
+        self.is_taking = due.is_some();
+        due
+    }
+
+    /// The transfers whose turn to have memory has not come in time.
+    pub(crate) fn late(&self, now: Instant) -> Vec<Due> {
+        self.puller.late(now)
+    }
+
+    /// Whether a transfer waits for its turn to have memory.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.puller.has_queued()
     }
 
     /// Begins to pull an accepted transfer. One that was stopped meanwhile needs no memory, and one

@@ -1,11 +1,15 @@
 //! The frames that the peer offers and this side wants: which READ to post next, and when to stop.
 //!
 //! ```text
-//!   accept ──> waiting ──begin──> pulling ──last READ completed──> whole
-//!                 │ stop             │ stop, or the deadline passed
-//!                 v                  ├ no READ outstanding ──> ended
-//!               ended                └ stopping ──last of them completed──> ended
+//!   accept ──> queued ──next_due──> asked ──begin──> pulling ──last READ completed──> whole
+//!                 │ stop              │ stop            │ stop, or the deadline passed
+//!                 v                   v                 ├ no READ outstanding ──> ended
+//!               ended               ended               └ stopping ──last completed──> ended
 //! ```
+//! A transfer has no memory before its first READ is about to be due: as many as READs may be
+//! outstanding have memory and READs left to post, and the others are queued. So a peer that
+//! answers slowly holds memory for few of the frames that it offers.
+//!
 //! Transfers take turns so that a long one does not hold up a short one, and at most as many READs
 //! are outstanding as both devices agreed on. Where several queue pairs carry READs, each goes to
 //! the one with the fewest bytes on their way, and completes there in order, but in no order with
@@ -61,8 +65,20 @@ pub(crate) struct Wanted {
     pub(crate) head: Vec<u8>,
     /// When to stop pulling it.
     pub(crate) deadline: Option<Deadline>,
+    /// When it is to be refused if it has no memory.
+    pub(crate) memory_by: Deadline,
     /// Where the rest lies.
     pub(crate) segments: VecDeque<OfferedSegment>,
+}
+
+/// A transfer that needs memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) transfer: u32,
+    /// Of the whole frame.
+    pub(crate) len: u64,
+    pub(crate) deadline: Option<Deadline>,
+    pub(crate) memory_by: Deadline,
 }
 
 /// A transfer that is over.
@@ -96,6 +112,10 @@ impl ReadLimits {
 #[derive(Debug)]
 pub(crate) struct Puller<S> {
     transfers: HashMap<u32, Transfer<S>>,
+    /// Transfers whose turn to have memory has not come, in the order of their offers.
+    queued: VecDeque<u32>,
+    /// How many transfers memory is being taken for.
+    asked_count: usize,
     /// Transfers that have READs left to post, in the order of their turns.
     turns: VecDeque<u32>,
     /// The transfer and the length of every READ that is posted, by queue, in the order of posting.
@@ -109,8 +129,7 @@ pub(crate) struct Puller<S> {
 #[derive(Debug)]
 struct Transfer<S> {
     wanted: Wanted,
-    /// `None` while it waits for memory.
-    sink: Option<S>,
+    memory: Memory<S>,
     /// Where the next READ goes.
     offset: usize,
     /// Bytes that have not arrived.
@@ -120,11 +139,23 @@ struct Transfer<S> {
     stopped: Option<Withheld>,
 }
 
+/// What a transfer is read into.
+#[derive(Debug)]
+enum Memory<S> {
+    /// Its turn has not come.
+    Queued,
+    /// The caller takes it.
+    Asked,
+    Sink(S),
+}
+
 impl<S: Clone> Puller<S> {
     /// Pulls with READs of at most `chunk_len` bytes, as many of them outstanding as `limits` say.
     pub(crate) fn new(limits: ReadLimits, chunk_len: u32) -> Self {
         Self {
             transfers: HashMap::new(),
+            queued: VecDeque::new(),
+            asked_count: 0,
             turns: VecDeque::new(),
             posted: vec![VecDeque::new(); limits.queues],
             ended: Vec::new(),
@@ -133,7 +164,7 @@ impl<S: Clone> Puller<S> {
         }
     }
 
-    /// Takes note of an offered frame that this side wants and has no memory for yet.
+    /// Queues an offered frame that this side wants and has no memory for yet.
     ///
     /// # Errors
     ///
@@ -145,15 +176,50 @@ impl<S: Clone> Puller<S> {
         }
         let missing = wanted.segments.iter().map(|segment| segment.len).sum();
         let offset = wanted.head.len();
-        let entry = Transfer { wanted, sink: None, offset, missing, outstanding: 0, stopped: None };
+        let memory = Memory::Queued;
+        let entry = Transfer { wanted, memory, offset, missing, outstanding: 0, stopped: None };
         self.transfers.insert(transfer, entry);
+        self.queued.push_back(transfer);
         Ok(())
+    }
+
+    /// Whether memory should be taken for a transfer.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.queued.is_empty() && self.asked_count + self.turns.len() < self.limits.total
+    }
+
+    /// The next transfer to take memory for, if one is due, and then to [begin](Self::begin).
+    pub(crate) fn next_due(&mut self) -> Option<Due> {
+        if !self.has_due() {
+            return None;
+        }
+        let number = self.queued.pop_front()?;
+        let entry = self.transfers.get_mut(&number)?;
+        entry.memory = Memory::Asked;
+        self.asked_count += 1;
+        Some(entry.due(number))
+    }
+
+    /// The transfers whose turn has not come at `now`, although they should have memory by then or
+    /// their calls have ended.
+    pub(crate) fn late(&self, now: Instant) -> Vec<Due> {
+        let queued = self.queued.iter();
+        let dues = queued.filter_map(|number| Some(self.transfers.get(number)?.due(*number)));
+        let is_late = |due: &Due| {
+            due.memory_by.has_passed(now) || due.deadline.is_some_and(|it| it.has_passed(now))
+        };
+        dues.filter(is_late).collect()
+    }
+
+    /// Whether a transfer waits for its turn to have memory.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
     }
 
     /// The head of a frame of `len` bytes whose transfer waits for memory. A peer may have taken
     /// one back and have offered another by the same number since that memory was asked for.
     pub(crate) fn head(&self, transfer: u32, len: usize) -> Option<&[u8]> {
-        let entry = self.transfers.get(&transfer).filter(|entry| entry.sink.is_none())?;
+        let entry = self.transfers.get(&transfer).filter(|entry| !entry.has_sink())?;
         let head = &entry.wanted.head;
         (head.len() as u64 + entry.missing == len as u64).then_some(head)
     }
@@ -162,8 +228,11 @@ impl<S: Clone> Puller<S> {
     /// stopped meanwhile.
     pub(crate) fn begin(&mut self, transfer: u32, sink: S) -> bool {
         match self.transfers.get_mut(&transfer) {
-            Some(entry) if entry.sink.is_none() => {
-                entry.sink = Some(sink);
+            Some(entry) if !entry.has_sink() => {
+                match std::mem::replace(&mut entry.memory, Memory::Sink(sink)) {
+                    Memory::Asked => self.asked_count -= 1,
+                    Memory::Queued | Memory::Sink(_) => self.queued.retain(|it| *it != transfer),
+                }
                 self.turns.push_back(transfer);
                 true
             }
@@ -173,7 +242,7 @@ impl<S: Clone> Puller<S> {
 
     /// Whether a transfer still waits for memory.
     pub(crate) fn is_waiting(&self, transfer: u32) -> bool {
-        self.transfers.get(&transfer).is_some_and(|entry| entry.sink.is_none())
+        self.transfers.get(&transfer).is_some_and(|entry| !entry.has_sink())
     }
 
     /// The next READ to post; `None` when there is none, or enough are outstanding, or `admit` does
@@ -241,7 +310,11 @@ impl<S: Clone> Puller<S> {
         if transfer.wanted.segments.is_empty() || transfer.stopped.is_some() {
             return;
         }
-        self.turns.retain(|turn| *turn != number);
+        match transfer.memory {
+            Memory::Queued => self.queued.retain(|queued| *queued != number),
+            Memory::Asked => self.asked_count -= 1,
+            Memory::Sink(_) => self.turns.retain(|turn| *turn != number),
+        }
         if transfer.outstanding > 0 {
             transfer.stopped = Some(why);
             return;
@@ -275,8 +348,23 @@ impl<S: Clone> Puller<S> {
     /// Forgets every transfer; READs that are posted own their sinks themselves.
     pub(crate) fn clear(&mut self) {
         self.transfers.clear();
+        self.queued.clear();
+        self.asked_count = 0;
         self.turns.clear();
         self.ended.clear();
+    }
+}
+
+impl<S> Transfer<S> {
+    fn has_sink(&self) -> bool {
+        matches!(self.memory, Memory::Sink(_))
+    }
+
+    /// What it needs, before its first READ.
+    fn due(&self, transfer: u32) -> Due {
+        let Wanted { head, deadline, memory_by, .. } = &self.wanted;
+        let len = (head.len() as u64).saturating_add(self.missing);
+        Due { transfer, len, deadline: *deadline, memory_by: *memory_by }
     }
 }
 
@@ -288,7 +376,8 @@ impl<S: Clone> Transfer<S> {
 
     /// The next `len` bytes, which are no more than are left of the segment.
     fn next_chunk(&mut self, queue: usize, len: u32) -> Option<Chunk<S>> {
-        let sink = self.sink.clone()?;
+        let Memory::Sink(sink) = &self.memory else { return None };
+        let sink = sink.clone();
         let segment = self.wanted.segments.front_mut()?;
         let (offset, remote) = (self.offset, segment.memory);
         self.offset += len as usize;

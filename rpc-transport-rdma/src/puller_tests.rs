@@ -13,7 +13,8 @@ fn wanted(call: u64, segments: &[(u64, u64)]) -> Wanted {
         len: *len,
     };
     let segments = segments.iter().map(segment).collect();
-    Wanted { call, prefix: [0; HEADER_LEN], head: Vec::new(), deadline: None, segments }
+    let memory_by = Deadline::after(Instant::now(), Duration::from_secs(60));
+    Wanted { call, prefix: [0; HEADER_LEN], head: Vec::new(), deadline: None, memory_by, segments }
 }
 
 fn started<S: Clone>(puller: &mut Puller<S>, number: u32, len: u64, sink: S) {
@@ -76,6 +77,48 @@ fn what_waits_for_memory_is_stopped_at_once_and_never_begins() {
     assert!(!puller.is_waiting(1) && !puller.begin(1, ()));
     let ended: Vec<_> = puller.take_ended().into_iter().map(outcome).collect();
     assert_eq!(ended, [(1, Outcome::NotStarted(Withheld::GivenUp))]);
+}
+
+#[test]
+fn a_transfer_needs_memory_when_its_first_read_is_about_to_be_due() {
+    let now = Instant::now();
+    let mut puller = Puller::new(ReadLimits::one_queue(2), 10);
+    for number in 1..=6 {
+        puller.accept(number, wanted(number.into(), &[(0, 20)])).unwrap();
+    }
+    let due = |puller: &mut Puller<()>| {
+        std::iter::from_fn(|| puller.next_due().map(|due| due.transfer)).collect::<Vec<_>>()
+    };
+    assert_eq!(due(&mut puller), [1, 2], "as many as READs may be outstanding");
+    assert!(puller.begin(1, ()));
+    puller.stop(2, Withheld::GivenUp);
+    puller.stop(3, Withheld::GivenUp);
+    assert_eq!(due(&mut puller), [4], "one that was stopped needs none");
+    assert!(puller.begin(4, ()));
+    while puller.next_chunk(now, |_, _| true).is_some() {}
+    assert_eq!(due(&mut puller), [0; 0], "both have READs left to post");
+    assert_eq!((puller.handle_read(0), puller.handle_read(0)), (None, None));
+    while puller.next_chunk(now, |_, _| true).is_some() {}
+    assert_eq!(due(&mut puller), [5, 6]);
+    assert!(!puller.has_queued());
+}
+
+#[test]
+fn a_transfer_whose_turn_does_not_come_in_time_is_late() {
+    let now = Instant::now();
+    let mut puller = Puller::<()>::new(ReadLimits::one_queue(1), 10);
+    let after = |seconds| Deadline(now + Duration::from_secs(seconds));
+    let offers = [(1, None, 5), (2, None, 30), (3, Some(10), 30), (4, Some(40), 30)];
+    for (number, deadline, memory_by) in offers {
+        let (deadline, memory_by) = (deadline.map(after), after(memory_by));
+        puller.accept(number, Wanted { deadline, memory_by, ..wanted(1, &[(0, 20)]) }).unwrap();
+    }
+    assert_eq!(puller.next_due().map(|due| (due.transfer, due.len)), Some((1, 20)));
+    let late = |seconds| {
+        let late = puller.late(after(seconds).0).into_iter();
+        late.map(|due| due.transfer).collect::<Vec<_>>()
+    };
+    assert_eq!((late(9), late(10), late(30)), (vec![], vec![3], vec![2, 3, 4]));
 }
 
 #[test]

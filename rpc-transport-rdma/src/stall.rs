@@ -13,7 +13,8 @@
 //! READs are answered by the peer's device. A device, or software in its place, that answers just
 //! in time before the queue pair's retries are used up could hold this peer's share of READs and of
 //! memory for as long as its frames are long. So each READ has `read_timeout` from the moment when
-//! it is the next to be answered on its queue pair.
+//! it is the next to be answered on its queue pair. Frames that the peer offered, and whose turn to
+//! be read does not come in time, are refused.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -75,7 +76,8 @@ fn report(connection: &Arc<Connection>, now: Instant, may_end: bool) -> bool {
         connection.fail(CloseReason::Failed(words));
         return false;
     }
-    let Some(stall) = connection.stall(now, STALL_AFTER) else { return reading.is_some() };
+    let is_pulling = connection.refuse_late(now) || reading.is_some();
+    let Some(stall) = connection.stall(now, STALL_AFTER) else { return is_pulling };
     if let Some(words) = stall {
         let (tag, device) = (connection.tag, connection.lane.attachment.device().name());
         rpc_core::limited_log!(of_process, WARN, "an RDMA connection stalls", tag, device, %words);

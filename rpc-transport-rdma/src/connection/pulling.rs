@@ -13,7 +13,8 @@ use crate::fair_semaphore::PeerShare;
 use crate::lane::Kick;
 use crate::memory::{LargeBuffer, PoolError};
 use crate::message::Offer;
-use crate::puller::Wanted;
+use crate::path::Path;
+use crate::puller::{Due, Wanted};
 
 impl Connection {
     pub(super) fn handle_offer(
@@ -32,29 +33,55 @@ impl Connection {
             return Ok(());
         };
         let call = FrameHeader::parse(&prefix)?.call;
-        let wanted = Wanted { call, prefix, head, deadline, segments: segments.into() };
+        let memory_by = Deadline::after(Instant::now(), self.memory_patience());
+        let wanted = Wanted { call, prefix, head, deadline, memory_by, segments: segments.into() };
         // A path that has ended takes nothing, and says so to the handler by itself.
         let _ = self.with_path(|path| Ok(path.accept(transfer, wanted)?));
-        let len = usize::try_from(frame_len).unwrap_or(usize::MAX);
-        match self.sinks.try_take_at_once(len) {
-            Err(PoolError::Exhausted { .. }) => {}
-            taken => {
-                self.pull(transfer, taken);
-                return Ok(());
-            }
-        }
-        self.lane.runtime.spawn(Arc::clone(self).pull_later(transfer, len, deadline));
         Ok(())
     }
 
-    /// Waits for memory and then pulls, unless the transfer is stopped meanwhile.
-    async fn pull_later(self: Arc<Self>, transfer: u32, len: usize, deadline: Option<Deadline>) {
-        let patience = self.lane.config.release_timeout / 2;
-        let impatient = Deadline::after(Instant::now(), patience);
-        let (until, why) = match deadline.filter(|deadline| *deadline <= impatient) {
+    /// How long a transfer waits for memory: the peer waits twice as long for its release.
+    fn memory_patience(&self) -> Duration {
+        self.lane.config.release_timeout / 2
+    }
+
+    /// Takes memory for the transfers whose READs are about to be due.
+    pub(super) fn take_memory(self: &Arc<Self>) {
+        // Here and not where each of them becomes due: beginning one makes the next one due.
+        while let Ok(Some(due)) = self.with_path(|path| Ok(path.next_due())) {
+            match self.sinks.try_take_at_once(len_of(&due)) {
+                Err(PoolError::Exhausted { .. }) => {
+                    self.lane.runtime.spawn(Arc::clone(self).pull_later(due));
+                }
+                taken => self.pull(due.transfer, taken),
+            }
+        }
+    }
+
+    /// Refuses the transfers whose turn to have memory has not come in time; whether others wait.
+    pub(crate) fn refuse_late(self: &Arc<Self>, now: Instant) -> bool {
+        for due in self.look(|path| path.late(now)).unwrap_or_default() {
+            let (_, why) = self.limit_of(&due);
+            self.withhold(due.transfer, why);
+        }
+        self.look(Path::has_queued).unwrap_or(false)
+    }
+
+    /// Until when a transfer waits for memory, and what ends it then.
+    fn limit_of(&self, due: &Due) -> (Deadline, Withheld) {
+        match due.deadline.filter(|deadline| *deadline <= due.memory_by) {
             Some(deadline) => (deadline, Withheld::Expired),
-            None => (impatient, Withheld::NoMemory(no_memory_within(len, patience))),
-        };
+            None => {
+                let words = no_memory_within(due.len, self.memory_patience());
+                (due.memory_by, Withheld::NoMemory(words))
+            }
+        }
+    }
+
+    /// Waits for memory and then pulls, unless the transfer is stopped meanwhile.
+    async fn pull_later(self: Arc<Self>, due: Due) {
+        let (until, why) = self.limit_of(&due);
+        let (transfer, len) = (due.transfer, len_of(&due));
         tokio::select! {
             () = self.ending.cancelled() => {}
             () = self.stopped(transfer) => {}
@@ -133,7 +160,12 @@ impl Connection {
     }
 }
 
-fn no_memory_within(len: usize, patience: Duration) -> String {
+/// What no pool has is refused by the pool, by name.
+fn len_of(due: &Due) -> usize {
+    usize::try_from(due.len).unwrap_or(usize::MAX)
+}
+
+fn no_memory_within(len: u64, patience: Duration) -> String {
     format!("no memory for {len} bytes within {patience:?} (rdma.sink_bytes_max)")
 }
 
