@@ -185,16 +185,16 @@ mod tests {
     #[test]
     fn what_no_connection_could_work_with_is_named() {
         assert_eq!(RdmaConfig::default().check(), Ok(()));
-        let spoils: [(fn(&mut RdmaConfig), &str); 3] = [
-            (|config| config.read_queue_pairs = 9, "rdma.read_queue_pairs is 9"),
-            (|config| config.reads_max = 0, "rdma.reads_max is 0"),
-            (|config| config.read_timeout = Duration::ZERO, "rdma.read_timeout is 0"),
-        ];
-        for (spoil, words) in spoils {
+        let with = |spoil: fn(&mut RdmaConfig)| {
             let mut config = RdmaConfig::default();
             spoil(&mut config);
-            let error = config.check().expect_err(words);
-            assert!(error.starts_with(words), "{error}");
-        }
+            config.check().expect_err("no connection could work with it")
+        };
+        let error = with(|config| config.read_queue_pairs = 9);
+        assert!(error.contains("rdma.read_queue_pairs is 9"), "{error}");
+        let error = with(|config| config.reads_max = 0);
+        assert!(error.contains("rdma.reads_max is 0"), "{error}");
+        let error = with(|config| config.read_timeout = Duration::ZERO);
+        assert!(error.contains("rdma.read_timeout is 0"), "{error}");
     }
 }

@@ -67,7 +67,7 @@ impl Unproven {
 mod tests {
     use super::*;
 
-    const PLACES: u64 = 16;
+    const PLACES: u8 = 16;
 
     fn peer(host: u8) -> PeerKey {
         PeerKey::V4([10, 0, 0, host])
@@ -77,10 +77,10 @@ mod tests {
     fn fill(unproven: &Unproven, peer: PeerKey, proven: u64) -> Vec<Charge<PeerKey>> {
         let try_take = || {
             let taken = proven + unproven.count() as u64;
-            let free = PLACES.checked_sub(taken).filter(|free| *free > 0)?;
+            let free = u64::from(PLACES).checked_sub(taken).filter(|free| *free > 0)?;
             unproven.try_take(peer, taken, free).ok()
         };
-        std::iter::from_fn(try_take).take(PLACES as usize).collect()
+        std::iter::from_fn(try_take).take(PLACES.into()).collect()
     }
 
     #[test]
@@ -97,6 +97,6 @@ mod tests {
 
     #[test]
     fn a_peer_without_an_address_has_what_there_is() {
-        assert_eq!(fill(&Unproven::new(), PeerKey::Local, 0).len(), PLACES as usize);
+        assert_eq!(fill(&Unproven::new(), PeerKey::Local, 0).len(), usize::from(PLACES));
     }
 }
