@@ -169,3 +169,29 @@ async fn a_peer_that_answers_no_read_in_time_loses_its_connection_and_what_that_
     let lane = Arc::clone(&end.connection().lane);
     until("what it held", || lane.reads.total() == 0 && lane.sinks.bytes_in_use() == 0).await;
 }
+
+/// A peer offers twice as many frames as READs may be outstanding.
+#[tokio::test]
+async fn frames_whose_turn_has_not_come_hold_no_memory() {
+    let rig = Rig::new();
+    let (end, recorder) = rig.open_to(2);
+    let lane = Arc::clone(&end.connection().lane);
+    for (transfer, _) in (3..).zip(0..2 * OF_ONE) {
+        end.offer(transfer, &[4 * MIB], 4 * MIB);
+    }
+    until("the first READs", || reads(&end).len() == OF_ONE).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let held = lane.sinks.bytes_in_use();
+    println!("{} frames of 4 MiB are offered, and hold {held} bytes", 2 * OF_ONE);
+    // Those with READs left to post, and perhaps one that has posted all of its own.
+    let (least, most) = (OF_ONE as u64, OF_ONE as u64 + 1);
+    assert!((least * 4 * MIB..=most * 4 * MIB).contains(&held), "{held}");
+    // All are read in the end, whatever waited.
+    for read in 0..2 * OF_ONE * 4 {
+        until("the next READ", || reads(&end).len() > read).await;
+        end.complete(&reads(&end)[read]);
+    }
+    until("all frames", || recorder.frames().len() == 2 * OF_ONE).await;
+}

@@ -48,8 +48,8 @@ impl Unproven {
         let charge = share.take(1);
         let held = share.held();
         let (total, max) = (taken.saturating_add(1), taken.saturating_add(free));
-        // A peer without an address has no share, only what there is. Where nothing is free, that is
-        // what the client is to be told.
+        // A peer without an address has no share, only what there is. Where nothing is free, the
+        // client is to be told that.
         let has_share = free > 0 && peer != PeerKey::Local;
         if has_share && !BOUND.admits(held, total, max) {
             return Err(OverShare { held: held.saturating_sub(1) });

@@ -135,25 +135,8 @@ impl Rig {
         self.connect_from(&Self::addresses())
     }
 
-    fn connect_from(&self, addresses: &Addresses) -> End {
-        let mut prepared = self.upgrade.prepare(addresses, None).unwrap();
-        // The peer says several things in a row, and never what it has seen of ours.
-        prepared.holding.widen(7);
-        let peer = Blob { grant: GRANT, ..prepared.blob() };
-        let (epoch, window) = (prepared.epoch, prepared.holding.window());
-        let number = prepared.queue_pair.number();
-        let joined = prepared.join(&peer).unwrap();
-        End { mock: self.mock.clone(), joined, epoch, number, window }
-    }
-
     pub(super) fn open(&self) -> (End, Arc<Recorder>) {
         self.open_from(&Self::addresses())
-    }
-
-    fn open_from(&self, addresses: &Addresses) -> (End, Arc<Recorder>) {
-        let (end, recorder) = (self.connect_from(addresses), Arc::new(Recorder::default()));
-        end.connection().start(recorder.clone());
-        (end, recorder)
     }
 }
 
