@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handshake::{self, HandshakeError};
+use super::reasons::join_reasons;
 use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade, upgrade};
 use crate::calls::progress::PROGRESS_TIMEOUT;
 use crate::client::{ClientSetup, Connection};
@@ -179,7 +180,7 @@ async fn negotiate(
         check_required(required, &offers, address)?;
     }
     let fallback = match (&candidate, offers.failures.is_empty()) {
-        (None, false) => Some(offers.failures.join("; ")),
+        (None, false) => Some(join_reasons(&offers.failures)),
         _ => None,
     };
     let addresses = bootstrap.addresses();
@@ -228,7 +229,7 @@ fn check_required(
 ) -> Result<(), ConnectError> {
     match required {
         Some(upgrade) if offers.pending.is_empty() => {
-            let mut reason = offers.failures.join("; ");
+            let mut reason = join_reasons(&offers.failures);
             if reason.is_empty() {
                 reason.push_str("the peer does not know it");
             }

@@ -17,6 +17,7 @@ mod client;
 mod error;
 mod handshake;
 mod link;
+mod reasons;
 mod server;
 mod upgrade;
 

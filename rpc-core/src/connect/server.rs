@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::handshake::{self, HandshakeError};
+use super::reasons::join_reasons;
 use super::{Bootstrap, Candidate, Link, Upgrade, upgrade};
 use crate::Limits;
 use crate::transport::Addresses;
@@ -88,7 +89,7 @@ pub async fn accept(
     let (link, fallback) = match candidate {
         Some(candidate) => (candidate.into_link(bootstrap), None),
         None => {
-            let fallback = (!failures.is_empty()).then(|| failures.join("; "));
+            let fallback = (!failures.is_empty()).then(|| join_reasons(&failures));
             (bootstrap.into_link(), fallback)
         }
     };

@@ -1,0 +1,52 @@
+//! Why no better path came about, in one text.
+//!
+//! Each reason may have a name and words of the peer, which are escaped and cut where they are
+//! read. A peer may give eight of them, and all together go into one line of the log, into
+//! `ConnectionInfo::fallback` and into errors: so what they are joined to is cut as well.
+
+use crate::wire::PeerText;
+
+/// How long the joined text may get by reasons behind the first: that has at most a name and
+/// words of the peer of [`PeerText::LEN_MAX`] each.
+const LEN_MAX: usize = 2 * PeerText::LEN_MAX;
+
+/// Joins reasons, the first ones whole; says how many were left out.
+pub(super) fn join_reasons(reasons: &[String]) -> String {
+    let mut joined = String::new();
+    for (index, reason) in reasons.iter().enumerate() {
+        if index > 0 && joined.len() + reason.len() > LEN_MAX {
+            let left_out = reasons.len() - index;
+            joined.push_str(&format!("; and {left_out} more"));
+            break;
+        }
+        if index > 0 {
+            joined.push_str("; ");
+        }
+        joined.push_str(reason);
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_reasons_are_all_there() {
+        let reasons = ["rdma: no device".to_owned(), "other: off".to_owned()];
+        assert_eq!(join_reasons(&reasons), "rdma: no device; other: off");
+        assert_eq!(join_reasons(&reasons[..1]), "rdma: no device");
+        assert_eq!(join_reasons(&[]), "");
+    }
+
+    #[test]
+    fn long_ones_are_left_out_and_counted() {
+        let long = PeerText::new(&"x".repeat(1000));
+        let reasons = vec![format!("{long}: {long}"); 8];
+        let joined = join_reasons(&reasons);
+        assert_eq!(joined, format!("{}; and 7 more", reasons[0]));
+        assert!(joined.len() < LEN_MAX + 100);
+        let mixed = [vec!["a".to_owned()], reasons].concat();
+        assert_eq!(join_reasons(&mixed), "a; and 8 more");
+    }
+}
