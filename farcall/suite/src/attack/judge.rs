@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::log_text::{LINE_LEN_MAX, LogFindings};
+use super::log_text::{LINE_LEN_MAX, LINES_MAX, LogFindings};
 use super::message::{Deeds, Standing, Summary};
 use super::row::{Bounds, Row, Scale, Scene};
 
@@ -128,8 +128,11 @@ fn costs(bounds: &Bounds, scale: Scale, observed: &Observed) -> Vec<String> {
 }
 
 fn log(findings: &LogFindings) -> Vec<String> {
-    let LogFindings { longest, controls, forged, .. } = *findings;
+    let LogFindings { lines, longest, controls, forged } = *findings;
     let mut complaints = Vec::new();
+    if lines > LINES_MAX {
+        complaints.push(format!("the victim's log has {lines} lines, and {LINES_MAX} at most"));
+    }
     if controls > 0 {
         complaints.push(format!("{controls} control characters are in the victim's log"));
     }
@@ -192,7 +195,7 @@ mod tests {
     #[test]
     fn each_bound_is_one_complaint() {
         type Change = fn(&mut Observed);
-        let changes: [(Change, &str); 11] = [
+        let changes: [(Change, &str); 12] = [
             (|it| it.during.errors = 1, "1 of 101 honest calls failed during the attack"),
             (|it| it.after.newcomer_errors = 1, "1 of 4 newcomers failed after the attack"),
             (|it| it.before.calls = 0, "only 0 honest calls were answered before the attack"),
@@ -203,6 +206,7 @@ mod tests {
             (|it| it.log.controls = 1, "1 control characters"),
             (|it| it.log.forged = 1, "1 lines"),
             (|it| it.log.longest = 5000, "has 5000 bytes"),
+            (|it| it.log.lines = 101, "has 101 lines, and 100 at most"),
             (|it| it.cut_short = Some("ceiling".to_owned()), "ceiling"),
         ];
         for (change, words) in changes {

@@ -8,6 +8,11 @@ pub(super) const FORGED: &str = "FORGED-LINE";
 /// line has one or two, and some words of ours.
 pub(super) const LINE_LEN_MAX: usize = 4 << 10;
 
+/// The most lines that a log may have. A victim writes ten of a kind at once and then six a minute,
+/// and a row of a minute and a half makes two or three kinds; a client that makes a channel for
+/// each of its calls has a limit for each, and makes 50.
+pub(super) const LINES_MAX: usize = 100;
+
 /// What is to be said of a log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct LogFindings {
