@@ -95,15 +95,17 @@ async fn attack(
 
 /// Large requests of which the rest does not come.
 async fn half_frames(server: &Server, address: &str) -> Result<(), Failure> {
+    /// More than the pool keeps.
+    const CONNECTIONS: usize = 100;
     let request = frame(FrameKind::Request, 1, method("/Echo"), &vec![0; 4_000_000]);
     let len = (request.len() as u64).to_le_bytes();
     let first = record(FIRST, 1, &[&len[..], &request[..64]].concat());
     let before = allocated();
-    let (held, grown) = attack(server, address, 60, &first).await?;
+    let (held, grown) = attack(server, address, CONNECTIONS, &first).await?;
     println!("half frames: {held} bytes count, {grown} more are allocated");
-    assert!(held >= 60 * 4_000_000, "{held}");
+    assert!(held >= CONNECTIONS as u64 * 4_000_000, "{held}");
     let first_rest = allocated().saturating_sub(before);
-    attack(server, address, 60, &first).await?;
+    attack(server, address, CONNECTIONS, &first).await?;
     let second_rest = allocated().saturating_sub(before);
     println!("when they are gone: {first_rest}, and after a second time {second_rest}");
     assert!(first_rest <= POOL_KEEPS + SLACK, "{first_rest} are left");
