@@ -46,7 +46,7 @@ mod tests {
         let joined = join_reasons(&reasons);
         assert_eq!(joined, format!("{}; and 7 more", reasons[0]));
         assert!(joined.len() < LEN_MAX + 100);
-        let mixed = [vec!["a".to_owned()], reasons].concat();
-        assert_eq!(join_reasons(&mixed), "a; and 8 more");
+        let mixed = [vec!["a".repeat(100)], reasons].concat();
+        assert_eq!(join_reasons(&mixed), format!("{}; and 8 more", mixed[0]));
     }
 }
