@@ -1,5 +1,8 @@
 //! What paths that never come to be cost: nothing that is not given back.
 
+#[path = "teardown_tests.rs"]
+mod teardown;
+
 use super::*;
 
 /// Several times what the completion queue of the mock device has room for.

@@ -471,7 +471,7 @@ impl Connection {
         // Destroying is a system call that may wait for the device.
         let ended = self.ended.clone().drop_guard();
         self.lane.runtime.spawn_blocking(move || {
-            path.destroy();
+            drop(path);
             drop(ended);
         });
         self.tell_end(reason);

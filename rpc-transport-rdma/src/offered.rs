@@ -98,6 +98,11 @@ impl<B> Offered<B> {
         Ok(ReleasedFrame { buffer, was_quarantined: quarantined_at.is_some() })
     }
 
+    /// How many frames are offered.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The memory of an offered frame.
     pub(crate) fn get(&self, transfer: u32) -> Option<&B> {
         let entry = self.entries.get((transfer & INDEX_MASK) as usize);

@@ -15,6 +15,7 @@ mod exposing;
 mod posting;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -33,7 +34,9 @@ use crate::offered_memory::OfferedMemory;
 use crate::puller::{Due, Outcome, Puller, Wanted};
 use crate::read_queues::ReadQueues;
 use crate::read_turns::ReadTurns;
-use crate::verbs::{Completion, ConnectError, ConnectOptions, Done, QueuePair, RemoteKey, Work};
+use crate::verbs::{
+    Completion, ConnectError, ConnectOptions, Done, QueuePair, RemoteKey, VerbsError, Work,
+};
 use crate::windows::{Exposed, Windows};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
@@ -533,10 +536,27 @@ impl Path {
         }
     }
 
-    /// Destroys the queue pairs, and only then frees what the peer could read.
-    pub(crate) fn destroy(self) {
-        let Self { queue_pair, read_queues, offered, windows, retired, .. } = self;
-        drop((queue_pair, read_queues));
-        drop((offered, windows, retired));
+    /// Gives up what the peer may go on to read for as long as the process lives: it would read the
+    /// bytes of the memory's next user too.
+    fn leak_offered(&mut self, error: &VerbsError) {
+        let windows = mem::replace(&mut self.windows, Windows::new(0));
+        let offered = mem::take(&mut self.offered);
+        let count = offered.len() + windows.exposed_count();
+        self.credits.tally().offers_leaked.add(count as u64);
+        let number = self.queue_pair.number();
+        tracing::error!(%error, number, count, "what a queue pair serves to its peer is leaked");
+        mem::forget((offered, windows));
+    }
+}
+
+/// The queue pairs are destroyed before anything is freed that the peer could read, whatever the
+/// order of the fields and wherever the path is dropped: a runtime that is shut down drops it in
+/// the place of the blocking work that it refuses.
+impl Drop for Path {
+    fn drop(&mut self) {
+        let (messages, reads) = (self.queue_pair.destroy(), self.read_queues.destroy());
+        if let Err(error) = messages.and(reads) {
+            self.leak_offered(&error);
+        }
     }
 }

@@ -157,6 +157,16 @@ impl ReadQueues {
         self.0.iter().all(|queue| queue.queue_pair.is_drained())
     }
 
+    /// Destroys them all.
+    ///
+    /// # Errors
+    ///
+    /// The last failure, when there was one: see [`QueuePair::destroy`].
+    pub(crate) fn destroy(&mut self) -> Result<(), VerbsError> {
+        let destroyed = self.0.iter_mut().map(|queue| queue.queue_pair.destroy());
+        destroyed.fold(Ok(()), |result, one| one.and(result))
+    }
+
     /// Whether nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.0.iter().all(|queue| queue.queue_pair.in_flight_len() == 0)

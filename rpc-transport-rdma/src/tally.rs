@@ -14,6 +14,7 @@ pub(crate) struct Tally {
     pub(crate) recalls_sent: Counter,
     pub(crate) receive_limit_events: Counter,
     pub(crate) refills_refused: Counter,
+    pub(crate) offers_leaked: Counter,
     pub(crate) posts: Counter,
     pub(crate) polls: Counter,
     pub(crate) completions: Counter,
@@ -42,6 +43,9 @@ pub struct LaneActivity {
     /// Times that the device did not take all receive slots that it was given back, after it had
     /// taken all before. They are tried again.
     pub refills_refused: u64,
+    /// Large frames whose memory is leaked, because a queue pair of their connection could not be
+    /// destroyed and may serve it to the peer for ever. Each such connection is in the log.
+    pub offers_leaked: u64,
     /// Batches of requests posted; each is one call into the device.
     pub posts: u64,
     /// Polls that found completions.
@@ -67,6 +71,7 @@ impl Tally {
             recalls_sent: self.recalls_sent.value(),
             receive_limit_events: self.receive_limit_events.value(),
             refills_refused: self.refills_refused.value(),
+            offers_leaked: self.offers_leaked.value(),
             posts: self.posts.value(),
             polls: self.polls.value(),
             completions: self.completions.value(),

@@ -324,7 +324,6 @@ impl Prepared {
         let (place, lane, mut path) = self.into_path(peer)?;
         path.allocate_first_window().map_err(|error| declined(&error))?;
         if let Err(error) = path.connect(peer, &shared.config.connect) {
-            path.destroy();
             return Err(declined(&error));
         }
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);

@@ -66,6 +66,11 @@ impl<B> Windows<B> {
         self.early.is_empty() && self.to_kill.is_empty() && self.dying.is_empty()
     }
 
+    /// How many released frames still wait for the death of the keys that open them.
+    pub(crate) fn exposed_count(&self) -> usize {
+        self.early.len() + self.to_kill.len() + self.dying.len()
+    }
+
     /// Allocates one more window.
     pub(crate) fn allocate(&mut self, queue_pair: &mut QueuePair) -> Result<(), VerbsError> {
         self.free.push_back(queue_pair.allocate_window()?);

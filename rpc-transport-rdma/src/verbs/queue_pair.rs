@@ -31,7 +31,7 @@ use super::{
 
 /// One end of a reliable connection.
 pub struct QueuePair {
-    /// Taken by `drop` only.
+    /// Taken by `destroy` only.
     raw: Option<Box<dyn RawQueuePair>>,
     /// The marker is the entry without work.
     in_flight: InFlight<Option<Work>>,
@@ -326,10 +326,50 @@ impl QueuePair {
         self.port.attributes.message_len_max
     }
 
+    /// Destroys it and frees its buffers after, as dropping does, and says whether that succeeded.
+    /// It is fit for nothing but dropping then.
+    ///
+    /// # Errors
+    ///
+    /// What the system said. The queue pair may go on to serve its peer's READs: what these can
+    /// reach must be leaked as its buffers are.
+    pub(crate) fn destroy(&mut self) -> Result<(), VerbsError> {
+        let Some(mut raw) = self.raw.take() else { return Ok(()) };
+        if self.in_flight.len() > 0
+            && let Err(error) = raw.set_error()
+        {
+            tracing::debug!(%error, number = self.number(), "cannot halt before destroying");
+        }
+        // A device may take long to destroy a queue pair that still has a bound window.
+        self.windows.deallocate_all();
+        let destroyed = raw.destroy();
+        match &destroyed {
+            // V5: the device has forgotten the queue pair, so freeing `in_flight` is safe now.
+            // Completions that still lie in the queue name this queue's serial and find nobody.
+            Ok(()) => {
+                self.in_flight = InFlight::with_capacity(0);
+                let budget = &self.attachment.completion_queue().budget;
+                let completions = self.config.send_depth + 1;
+                match self.state {
+                    // Nothing was posted and no message could come, so nothing has completed.
+                    State::Initial => budget.release(completions),
+                    _ => budget.retire(completions),
+                }
+            }
+            Err(error) => {
+                let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));
+                let (number, leaked) = (self.local.queue_pair_number, in_flight.len());
+                tracing::error!(%error, number, leaked, "a queue pair's buffers are leaked");
+                mem::forget(in_flight);
+            }
+        }
+        destroyed
+    }
+
     /// Hands `self.requests` to the device; what it refuses goes back to the batch.
     fn post_requests(&mut self, batch: &mut VecDeque<Work>) -> Result<usize, PostError> {
         let count = self.requests.len();
-        let raw = self.raw.as_mut().expect("only drop takes the queue pair");
+        let raw = self.raw.as_mut().expect("only destroying takes the queue pair");
         // SAFETY: V2: the segments are of slots and sinks that were checked to hold them and are
         // in `in_flight` now, which gives them back only by completion, refusal or destruction.
         // V8: so are the bindings, which keep their regions; their windows are in `windows`, and
@@ -370,7 +410,7 @@ impl QueuePair {
     }
 
     fn raw(&mut self) -> &mut dyn RawQueuePair {
-        self.raw.as_deref_mut().expect("only drop takes the queue pair")
+        self.raw.as_deref_mut().expect("only destroying takes the queue pair")
     }
 }
 
@@ -382,33 +422,8 @@ fn earlier(outcome: Result<(), CompletionError>) -> Result<(), CompletionError> 
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        let Some(mut raw) = self.raw.take() else { return };
-        if self.in_flight.len() > 0
-            && let Err(error) = raw.set_error()
-        {
-            tracing::debug!(%error, number = self.number(), "cannot halt before destroying");
-        }
-        // A device may take long to destroy a queue pair that still has a bound window.
-        self.windows.deallocate_all();
-        match raw.destroy() {
-            // V5: the device has forgotten the queue pair, so dropping `in_flight` is safe now.
-            // Completions that still lie in the queue name this queue's serial and find nobody.
-            Ok(()) => {
-                let budget = &self.attachment.completion_queue().budget;
-                let completions = self.config.send_depth + 1;
-                match self.state {
-                    // Nothing was posted and no message could come, so nothing has completed.
-                    State::Initial => budget.release(completions),
-                    _ => budget.retire(completions),
-                }
-            }
-            Err(error) => {
-                let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));
-                let (number, leaked) = (self.local.queue_pair_number, in_flight.len());
-                tracing::error!(%error, number, leaked, "a queue pair's buffers are leaked");
-                mem::forget(in_flight);
-            }
-        }
+        // A failure has been logged, and what the device may still use is leaked.
+        let _ = self.destroy();
     }
 }
 
