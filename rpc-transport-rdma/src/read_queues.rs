@@ -163,8 +163,11 @@ impl ReadQueues {
     ///
     /// The last failure, when there was one: see [`QueuePair::destroy`].
     pub(crate) fn destroy(&mut self) -> Result<(), VerbsError> {
-        let destroyed = self.0.iter_mut().map(|queue| queue.queue_pair.destroy());
-        destroyed.fold(Ok(()), |result, one| one.and(result))
+        let mut destroyed = Ok(());
+        for queue in &mut self.0 {
+            destroyed = queue.queue_pair.destroy().and(destroyed);
+        }
+        destroyed
     }
 
     /// Whether nothing is in flight.

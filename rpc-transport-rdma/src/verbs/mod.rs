@@ -24,7 +24,8 @@
 //!   after the completion of the last request, or after `destroy` succeeded: then the device has
 //!   forgotten the queue pair and with it every request, and completions that were queued before
 //!   find nobody, because they carry no pointer but a serial that is never used again. If `destroy`
-//!   failed, the memory is leaked.
+//!   failed, the memory is leaked, unless the kernel has taken the device away (`loss`): then it
+//!   has destroyed the queue pair itself.
 //! - **V6 (receive slots).** The receive memory is kept by the raw shared receive queue until that
 //!   is destroyed. A slot is read only between its completion and its next post, and both need
 //!   `&mut` of the queue that owns the slot table.
@@ -70,6 +71,9 @@ mod ibverbs;
 mod in_flight;
 #[forbid(unsafe_code)]
 mod keys;
+#[cfg(any(feature = "ibverbs", feature = "sim"))]
+#[forbid(unsafe_code)]
+mod loss;
 #[cfg(test)]
 pub(crate) mod mock;
 #[forbid(unsafe_code)]

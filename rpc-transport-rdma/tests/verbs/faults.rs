@@ -21,7 +21,7 @@ const STEP: Duration = Duration::from_millis(1);
 const STEPS_MAX: usize = 100_000;
 
 /// Drives both ends until a condition holds, letting the time pass.
-async fn pass_until(ends: &mut [End; 2], condition: impl Fn(&[End; 2]) -> bool) {
+async fn pass_until(ends: &mut [End], condition: impl Fn(&[End]) -> bool) {
     for _ in 0..STEPS_MAX {
         let count: usize = ends.iter_mut().map(End::drive).sum();
         if condition(ends) {
@@ -205,6 +205,84 @@ async fn a_lost_device_gives_everything_back_or_nothing_until_it_is_destroyed() 
         assert!(matches!(posted, Err(PostError::Device { accepted: 0, .. })), "{posted:?}");
         drop(batch);
         let slots = Arc::clone(&ends[0].slots);
+        drop(ends);
+        assert_eq!(slots.available(), slots.count() as usize, "{loss:?}");
+        drop((slots, ports));
+        assert_eq!(network.census(), Default::default(), "{loss:?}");
+    }
+}
+
+/// Ends of whose messages the first was cut in the middle, under what `more` changes.
+async fn cut(more: impl FnOnce(&mut SimFaults)) -> (SimNetwork, [Port; 2], [End; 2]) {
+    let (network, _devices, ports) = simulated(12);
+    let mut faults = SimFaults::default();
+    faults.cut_transfer = 1.0;
+    more(&mut faults);
+    network.set_faults(faults);
+    let mut ends = connected(&ports);
+    send(&mut ends[0], 1);
+    pass_until(&mut ends, |ends| ends[0].done.len() == 1).await;
+    (network, ports, ends)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_queue_pair_was_receiving_comes_back_as_its_driver_does_it() {
+    let last = AsyncEventKind::LastReceiveReached;
+    let (_network, ports, mut ends) = cut(|_| ()).await;
+    pass_until(&mut ends, |ends| ends[1].failed_receives == 1).await;
+    assert_eq!(events(&ports[1]), [last]);
+
+    let (network, ports, mut ends) = cut(|faults| faults.late_last_receive = 1.0).await;
+    assert_eq!((ends[1].drive(), events(&ports[1])), (0, vec![]));
+    pass_until(&mut ends, |ends| ends[1].failed_receives == 1).await;
+    assert_eq!((events(&ports[1]), network.counters().late_last_receives), (vec![last], 2));
+
+    let (network, ports, mut ends) = cut(|faults| faults.missing_last_receive = 1.0).await;
+    pass_until(&mut ends, |ends| ends[1].failed_receives == 1).await;
+    assert_eq!((events(&ports[1]), network.counters().missing_last_receives), (vec![], 2));
+
+    let (network, ports, mut ends) = cut(|faults| faults.lost_receive = 1.0).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((ends[1].drive(), events(&ports[1])), (0, vec![last]));
+    assert_eq!(network.counters().lost_receives, 1);
+    let before = network.census().requests;
+    drop(ends.into_iter().next_back().map(|end| end.queue_pair));
+    assert!(network.census().requests < before, "destroyed, the device has the slot no longer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_may_throw_out_the_completions_of_what_it_destroys() {
+    for (likelihood, polled) in [(0.0, 4), (1.0, 0)] {
+        let (network, _devices, ports) = simulated(13);
+        let mut faults = SimFaults::default();
+        faults.purge_on_destroy = likelihood;
+        network.set_faults(faults);
+        let mut ends = connected(&ports);
+        send(&mut ends[0], 4);
+        pass_until(&mut ends[..1], |ends| ends[0].done.len() == 4).await;
+        let [_first, End { mut completions, queue_pair, receives, .. }] = ends;
+        drop(queue_pair);
+        let mut found = Vec::new();
+        completions.poll(&mut found).unwrap();
+        assert_eq!(found.len(), polled);
+        assert_eq!(network.counters().purged_completions, 4 - polled as u64);
+        drop(receives);
+    }
+}
+
+/// A firmware reset, say: the kernel has freed everything, and no verb destroys anything.
+#[tokio::test(start_paused = true)]
+async fn a_device_that_was_torn_away_leaves_nothing_registered() {
+    for loss in [SimLoss::Flushed, SimLoss::Silent] {
+        let (network, devices, ports) = simulated(11);
+        let mut faults = SimFaults::default();
+        faults.destroy_fails_after_loss = true;
+        network.set_faults(faults);
+        let mut ends = connected(&ports);
+        send(&mut ends[0], 4);
+        let slots = Arc::clone(&ends[0].slots);
+        assert!(network.census().registered_bytes > 0);
+        devices.iter().for_each(|device| device.lose(loss));
         drop(ends);
         assert_eq!(slots.available(), slots.count() as usize, "{loss:?}");
         drop((slots, ports));

@@ -239,7 +239,7 @@ impl Drop for IbvCompletionQueue {
         self.acknowledge();
         // SAFETY: V1: its queue pairs held it and are gone.
         let freed = check_errno(unsafe { rdma_sys::ibv_destroy_cq(self.pointer.as_ptr()) });
-        match freed {
+        match self.channel.context.destroyed("destroy a completion queue", freed) {
             // SAFETY: V1: its queue is gone, and `drop` runs once.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.channel) },
             Err(error) => tracing::error!(%error, "cannot destroy a completion queue"),

@@ -1,5 +1,6 @@
 //! An open device context and its protection domain.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use super::readiness::{Readiness, Taken};
 use super::removal::Removal;
 use crate::sys::{self, EventSubject, RawAsyncEvent, check_errno, check_pointer};
 use crate::verbs::VerbsError;
+use crate::verbs::loss::is_gone;
 
 /// An open device; closed when dropped.
 #[derive(Debug)]
@@ -75,6 +77,24 @@ impl Context {
 
     pub(super) fn pointer(&self) -> NonNull<ibv_context> {
         self.pointer
+    }
+
+    /// What the result of a call means that was to destroy an object of this device: the object is
+    /// gone also when the kernel has taken the device away, and every call since is refused.
+    pub(super) fn destroyed(
+        &self,
+        operation: &'static str,
+        freed: io::Result<()>,
+    ) -> Result<(), VerbsError> {
+        let freed = freed.map_err(|error| VerbsError::system(operation, error));
+        freed.or_else(|error| {
+            let ask = || {
+                // SAFETY: V1: the context is open.
+                let port = unsafe { sys::query_port(self.pointer, 1) };
+                port.map_err(|error| VerbsError::system("query a port", error))
+            };
+            if is_gone(&error, ask) { Ok(()) } else { Err(error) }
+        })
     }
 }
 

@@ -81,7 +81,7 @@ impl Drop for IbvMemoryRegion {
     fn drop(&mut self) {
         // SAFETY: V1: the one place that deregisters.
         let freed = check_errno(unsafe { rdma_sys::ibv_dereg_mr(self.pointer.as_ptr()) });
-        if let Err(error) = freed {
+        if let Err(error) = self.domain.context().destroyed("deregister memory", freed) {
             let len = self.mapping.len();
             tracing::error!(%error, len, "cannot deregister memory; it is leaked");
             return;

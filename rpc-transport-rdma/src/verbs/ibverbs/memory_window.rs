@@ -61,7 +61,7 @@ impl Drop for IbvMemoryWindow {
     fn drop(&mut self) {
         // SAFETY: V1: the one place that deallocates.
         let freed = check_errno(unsafe { rdma_sys::ibv_dealloc_mw(self.pointer.as_ptr()) });
-        match freed {
+        match self.domain.context().destroyed("deallocate a memory window", freed) {
             // SAFETY: V1: this child of the domain is gone, and `drop` runs once.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.domain) },
             Err(error) => {

@@ -105,7 +105,7 @@ impl IbvQueuePair {
     fn destroy_once(&mut self) -> Result<(), VerbsError> {
         // SAFETY: V1: it exists, and both callers make sure that this runs once.
         let freed = check_errno(unsafe { rdma_sys::ibv_destroy_qp(self.pointer.as_ptr()) });
-        freed.map_err(|error| VerbsError::system("destroy a queue pair", error))?;
+        self.parents.domain.context().destroyed("destroy a queue pair", freed)?;
         // SAFETY: V1: this child of them is gone, and nothing uses them after this.
         unsafe { ManuallyDrop::drop(&mut self.parents) };
         Ok(())

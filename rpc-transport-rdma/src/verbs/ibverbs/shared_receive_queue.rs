@@ -120,7 +120,7 @@ impl Drop for IbvSharedReceiveQueue {
     fn drop(&mut self) {
         // SAFETY: V1: its queue pairs held it and are gone.
         let freed = check_errno(unsafe { rdma_sys::ibv_destroy_srq(self.pointer.as_ptr()) });
-        match freed {
+        match self.kept.1.context().destroyed("destroy a shared receive queue", freed) {
             // SAFETY: V6: the device has forgotten the queue, and `drop` runs once.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.kept) },
             Err(error) => {

@@ -18,6 +18,8 @@ pub(super) enum Event {
     Resume { queue_pair: u32, attempt: u32 },
     /// What is left in the send queue of a queue pair in the error state is thrown out.
     Flush { queue_pair: u32 },
+    /// What a queue pair in the error state was receiving is thrown out, and that was the last.
+    LastReceive { queue_pair: u32 },
     /// The event of a completion queue that was armed comes through.
     Notify { completion_queue: u32 },
 }

@@ -173,6 +173,26 @@ impl State {
         Ok(count)
     }
 
+    /// Throws out what a queue pair that is gone has left to be polled.
+    pub(super) fn purge(&mut self, queue_pair: u32, completion_queue: u32) {
+        let Some(queue) = self.completion_queues.get_mut(&completion_queue) else { return };
+        let is_of_it = |origin| match origin {
+            Origin::Send { queue_pair: of, .. } | Origin::Receive { queue_pair: of, .. } => {
+                of == queue_pair
+            }
+        };
+        let (purged, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut queue.completions)
+            .into_iter()
+            .partition(|entry| is_of_it(entry.origin));
+        queue.completions = kept;
+        self.counters.purged_completions += purged.len() as u64;
+        for entry in purged {
+            if let Origin::Receive { receive_queue, span, .. } = entry.origin {
+                self.reap_receive(receive_queue, span);
+            }
+        }
+    }
+
     /// What is still to be written on behalf of a queue that is gone is not written any more.
     pub(super) fn forget_writes(&mut self, is_gone: impl Fn(Origin) -> bool) {
         for queue in self.completion_queues.values_mut() {

@@ -15,6 +15,7 @@ use super::state::State;
 use super::waiter::Waiter;
 use super::window::SimWindow;
 use crate::memory::{Access, Mapping, Region};
+use crate::verbs::loss::is_gone;
 use crate::verbs::{
     AsyncEvent, DeviceAttributes, GidEntry, GidKind, LinkLayer, PortAttributes, PortState,
     QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow,
@@ -55,6 +56,25 @@ impl SimContext {
             let is_dead = state.contexts.get(&self.id).is_none_or(|context| context.is_dead);
             if is_dead { Err(failed(operation, libc::EIO)) } else { change(state) }
         })
+    }
+
+    /// Destroys something. After a loss that is only the news that the kernel has done so.
+    pub(super) fn destroy(
+        &self,
+        operation: &'static str,
+        destroy: impl FnOnce(&mut State),
+    ) -> Result<(), VerbsError> {
+        self.fabric.enter(|state| {
+            destroy(state);
+            let is_dead = state.contexts.get(&self.id).is_none_or(|context| context.is_dead);
+            let fails = is_dead && state.faults.destroy_fails_after_loss;
+            if fails { Err(failed(operation, libc::EIO)) } else { Ok(()) }
+        })
+    }
+
+    /// Whether what could not be destroyed for this reason is gone with the device.
+    pub(super) fn has_lost(&self, error: &VerbsError) -> bool {
+        is_gone(error, || self.enter("query a port", |_| Ok(())))
     }
 
     /// The device in the network's table.

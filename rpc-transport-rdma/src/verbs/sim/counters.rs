@@ -34,6 +34,14 @@ pub struct SimCounters {
     pub retransmissions: u64,
     /// Messages and READs that were cut in the middle.
     pub cut_transfers: u64,
+    /// Completions that were thrown out when their queue pair was destroyed.
+    pub purged_completions: u64,
+    /// Events of last receives that came late.
+    pub late_last_receives: u64,
+    /// Events of last receives that never came.
+    pub missing_last_receives: u64,
+    /// Receives that never completed.
+    pub lost_receives: u64,
     /// READs that completed without the end of their bytes.
     pub short_reads: u64,
     /// Events without a completion.

@@ -51,6 +51,23 @@ pub struct SimFaults {
     pub refused_registration: f64,
     /// A request breaks its queue pair.
     pub broken_queue_pair: f64,
+    /// Destroying a queue pair throws its completions out of the completion queue that were not
+    /// polled, as libmlx5, mlx4, hns, bnxt_re and irdma do: nobody hears of their receives again.
+    pub purge_on_destroy: f64,
+    /// A queue pair in the error state keeps the receive that it was filling, and the event of its
+    /// last receive comes later by up to
+    /// [`last_receive_delay_max`](Self::last_receive_delay_max).
+    pub late_last_receive: f64,
+    /// The longest such delay; 2 s by default, which is more than anybody waits.
+    pub last_receive_delay_max: Duration,
+    /// The event of a queue pair's last receive never comes, as with Soft-RoCE of Linux 6.1.
+    pub missing_last_receive: f64,
+    /// The receive that a cut message was being written to never completes, as with Soft-RoCE of
+    /// Linux 6.12: the slot is the device's until the queue pair is destroyed.
+    pub lost_receive: f64,
+    /// Verbs that destroy say `EIO` after the device was lost, as those of a device that the
+    /// kernel has torn from its users: it has freed everything by then.
+    pub destroy_fails_after_loss: bool,
     /// Bytes that can be registered with one device before it says `ENOMEM`; `None`, the default,
     /// is no limit.
     pub memory_lock_bytes: Option<u64>,
@@ -76,6 +93,12 @@ impl Default for SimFaults {
             refused_receive: 0.0,
             refused_registration: 0.0,
             broken_queue_pair: 0.0,
+            purge_on_destroy: 0.0,
+            late_last_receive: 0.0,
+            last_receive_delay_max: Duration::from_secs(2),
+            missing_last_receive: 0.0,
+            lost_receive: 0.0,
+            destroy_fails_after_loss: false,
             memory_lock_bytes: None,
         }
     }

@@ -61,6 +61,7 @@ impl SimQueuePair {
                 writes: Vec::new(),
                 spans: VecDeque::new(),
                 wire: Wire::default(),
+                held: Vec::new(),
                 expected: 0,
                 is_silent: false,
             };
@@ -134,12 +135,19 @@ unsafe impl RawQueuePair for SimQueuePair {
             *failing = failing.saturating_sub(1);
             fails
         });
-        if fails {
-            // With the queues: the network still has it.
-            std::mem::forget(self);
-            return Err(failed("destroy a queue pair", libc::EBUSY));
+        let operation = "destroy a queue pair";
+        let destroyed = match fails {
+            true => Err(failed(operation, libc::EBUSY)),
+            false => self.context.destroy(operation, |state| state.destroy_queue_pair(self.id)),
+        };
+        match destroyed {
+            Err(error) if !self.context.has_lost(&error) => {
+                // With the queues: the network may still have it.
+                std::mem::forget(self);
+                Err(error)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -130,8 +130,13 @@ unsafe impl RawMemoryRegion for SimRegion {
 
 impl Drop for SimRegion {
     fn drop(&mut self) {
-        if !self.context.fabric.enter(|state| state.deregister(self.id)) {
-            let error = failed("deregister memory", libc::EINVAL);
+        let mut may_go = false;
+        let operation = "deregister memory";
+        let freed = self.context.destroy(operation, |state| may_go = state.deregister(self.id));
+        let freed = if may_go { freed } else { Err(failed(operation, libc::EINVAL)) };
+        if let Err(error) = freed
+            && !self.context.has_lost(&error)
+        {
             tracing::error!(%error, "a region is leaked");
             return;
         }

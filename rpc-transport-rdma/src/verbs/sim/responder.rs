@@ -4,6 +4,7 @@ use super::agenda::{Answer, Event, Packet};
 use super::completion_queue::{Entry, LateWrite, Origin};
 use super::numbers::{opcode, rnr_timer, status};
 use super::receive_queue::Posted;
+use super::send_queue::HeldReceive;
 use super::state::State;
 use super::violation::SimViolation;
 use crate::verbs::{
@@ -118,11 +119,11 @@ impl State {
         let mut writes = Vec::new();
         let mut answer = Answer::Done(None);
         if self.cuts(&payload) && raw.byte_len <= posted.receive.segment.len {
-            // The receive is thrown out with its queue pair, which has heard the last of its peer.
             let len = 1 + self.pick(payload.len() - 1);
             self.scatter(posted.receive.segment, &payload[..len]);
             raw.status = status::FLUSHED;
-            answer = Answer::Refused(status::RETRY_EXCEEDED);
+            self.hold(peer, posted, raw);
+            return Answer::Refused(status::RETRY_EXCEEDED);
         } else if raw.byte_len > posted.receive.segment.len {
             raw.status = status::LOCAL_LENGTH;
             answer = Answer::Refused(status::REMOTE_INVALID_REQUEST);
@@ -141,6 +142,17 @@ impl State {
             self.fail(peer);
         }
         answer
+    }
+
+    /// A queue pair has heard the last of its peer in the middle of a message. The receive is
+    /// thrown out with its queue pair, or never heard of again.
+    fn hold(&mut self, peer: u32, posted: Posted, raw: RawCompletion) {
+        let is_lost = self.roll(self.faults.lost_receive);
+        self.counters.lost_receives += u64::from(is_lost);
+        if let Some(state) = self.queue_pairs.get_mut(&peer) {
+            state.held.push(HeldReceive { posted, raw, is_lost });
+        }
+        self.fail(peer);
     }
 
     /// The bytes of a message as they leave, which must be those that were posted.
@@ -172,7 +184,8 @@ impl State {
         vec![LateWrite { segment, bytes: payload }]
     }
 
-    fn complete_receive(
+    /// Reports a receive.
+    pub(super) fn complete_receive(
         &mut self,
         peer: u32,
         posted: &Posted,

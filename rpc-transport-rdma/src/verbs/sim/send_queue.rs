@@ -14,12 +14,13 @@ use std::collections::VecDeque;
 use super::agenda::{Event, Nanos};
 use super::completion_queue::{LateWrite, Origin};
 use super::numbers::status;
+use super::receive_queue::Posted;
 use super::span_ledger::{SpanId, Usage};
 use super::state::State;
 use super::violation::SimViolation;
 use crate::memory::Access;
 use crate::verbs::{
-    AsyncEventKind, PartialPost, PathAttributes, RawOperation, RawSegment, RawSend,
+    AsyncEventKind, PartialPost, PathAttributes, RawCompletion, RawOperation, RawSegment, RawSend,
 };
 
 #[derive(Debug)]
@@ -43,10 +44,21 @@ pub(super) struct QueuePairState {
     /// Memory of everything posted.
     pub(super) spans: VecDeque<Option<SpanId>>,
     pub(super) wire: Wire,
+    /// Receives that it has begun to fill, and how they complete when it dies.
+    pub(super) held: Vec<HeldReceive>,
     /// The sequence number of the peer's next request.
     pub(super) expected: u32,
     /// Nothing is heard of it any more.
     pub(super) is_silent: bool,
+}
+
+/// A receive that a queue pair was filling when it died.
+#[derive(Debug)]
+pub(super) struct HeldReceive {
+    pub(super) posted: Posted,
+    /// Its completion, if it ever comes.
+    pub(super) raw: RawCompletion,
+    pub(super) is_lost: bool,
 }
 
 #[derive(Debug)]
@@ -224,6 +236,28 @@ impl State {
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
         if !matches!(std::mem::replace(&mut queue_pair.phase, Phase::Error), Phase::Error) {
             self.agenda.schedule(at, Event::Flush { queue_pair: id });
+            if self.roll(self.faults.late_last_receive) {
+                self.counters.late_last_receives += 1;
+                let at = self.after_delay(self.faults.last_receive_delay_max);
+                self.agenda.schedule(at, Event::LastReceive { queue_pair: id });
+            } else {
+                self.end_receives(id);
+            }
+        }
+    }
+
+    /// Throws out what a dead queue pair was receiving, after which it receives nothing.
+    pub(super) fn end_receives(&mut self, id: u32) {
+        let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
+        let (flushed, lost): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut queue_pair.held).into_iter().partition(|it| !it.is_lost);
+        queue_pair.held = lost;
+        for held in flushed {
+            self.complete_receive(id, &held.posted, held.raw, Vec::new());
+        }
+        if self.roll(self.faults.missing_last_receive) {
+            self.counters.missing_last_receives += 1;
+        } else {
             self.raise_for(id, AsyncEventKind::LastReceiveReached);
         }
     }
@@ -249,6 +283,12 @@ impl State {
         let Some(queue_pair) = self.queue_pairs.remove(&id) else { return };
         for span in queue_pair.spans.into_iter().flatten() {
             self.ledger.remove(span);
+        }
+        for held in queue_pair.held {
+            self.reap_receive(queue_pair.receive_queue, held.posted.span);
+        }
+        if self.roll(self.faults.purge_on_destroy) {
+            self.purge(id, queue_pair.completion_queue);
         }
         let (number, context) = (queue_pair.number, queue_pair.context);
         // Nobody is told of a queue pair whose number may soon be another's.

@@ -116,6 +116,7 @@ impl State {
                 Event::Timeout { queue_pair } => self.time_out(queue_pair),
                 Event::Resume { queue_pair, attempt } => self.resume(queue_pair, attempt),
                 Event::Flush { queue_pair } => self.flush(queue_pair),
+                Event::LastReceive { queue_pair } => self.end_receives(queue_pair),
                 Event::Notify { completion_queue } => self.notify_late(completion_queue),
             }
         }
