@@ -31,6 +31,10 @@ pub(crate) use corking::Uncorked;
 /// at most a quarter of a lane's default 256.
 pub(crate) const SLOTS_MAX: usize = 64;
 
+/// How long an end waits at most for the device to say that a queue pair takes no more receives:
+/// far longer than a device takes, and short enough for one that never says it.
+const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// After how long a post is tried again that the device took only a part of: a few round trips,
 /// in which what it took has left its queue.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
@@ -203,8 +207,13 @@ impl Connection {
         // A queue pair that had nothing in flight is drained at once, or cannot be halted.
         let this = Arc::clone(self);
         self.lane.runtime.spawn(async move {
-            let drained = tokio::time::timeout(this.close_timeout, this.ended.cancelled()).await;
-            if drained.is_err() {
+            let first = LAST_RECEIVE_TIMEOUT.min(this.close_timeout);
+            if tokio::time::timeout(first, this.ended.cancelled()).await.is_ok() {
+                return;
+            }
+            this.give_up_last_receives();
+            let rest = this.close_timeout.saturating_sub(first);
+            if tokio::time::timeout(rest, this.ended.cancelled()).await.is_err() {
                 rpc_core::limited_log!(
                     of_process, WARN,
                     "a queue pair does not drain: destroying it",
@@ -213,6 +222,23 @@ impl Connection {
                 this.lane.kick(Kick::End(Arc::clone(&this)));
             }
         });
+        self.lane.kick(Kick::Check(Arc::clone(self)));
+    }
+
+    /// Records that the device took the last receive for one of the queue pairs. By number: an
+    /// event that is read before its queue pair is gone may be told to the next of that number,
+    /// whose end then waits for less than it should.
+    pub(crate) fn handle_last_receive(self: &Arc<Self>, number: u32) {
+        if let State::Alive(path) = &mut *self.state() {
+            path.handle_last_receive(number);
+        }
+        self.lane.kick(Kick::Check(Arc::clone(self)));
+    }
+
+    fn give_up_last_receives(self: &Arc<Self>) {
+        if let State::Alive(path) = &mut *self.state() {
+            path.give_up_last_receives();
+        }
         self.lane.kick(Kick::Check(Arc::clone(self)));
     }
 

@@ -45,6 +45,9 @@ use crate::{RdmaConfig, RkeyScope};
 use driver::Driver;
 use last_look::LastLook;
 
+/// A lane that misses this part of its receive slots gets no new connections.
+const WORN_PART: u32 = 10;
+
 /// What those who come too late are told.
 const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
 
@@ -211,6 +214,7 @@ impl Lane {
             corked: Vec::new(),
             held: Vec::new(),
             arrivals: VecDeque::new(),
+            drained: Vec::new(),
             is_stopped: false,
         };
         tokio::spawn(Box::new(driver).run());
@@ -248,6 +252,9 @@ impl LaneShared {
         if self.is_dead() {
             return Err(self.table().end_words());
         }
+        // What has died since the lane's task looked must not be promised again.
+        let missing = self.missing_slots();
+        self.shares.change(|ledger| ledger.set_missing(missing));
         let holding = Holding::take(&self.shares);
         if self.shares.ledger().is_short() {
             self.kick(Kick::Recall);
@@ -378,6 +385,25 @@ impl LaneShared {
     /// How many send slots are not free.
     pub(crate) fn send_slots_in_use(&self) -> usize {
         (self.send_slots.count() as usize).saturating_sub(self.send_slots.available())
+    }
+
+    /// Tells the connection of a queue pair that the device took the last receive for that; for
+    /// the task that takes the device's asynchronous events.
+    pub(crate) fn handle_last_receive(&self, number: u32) {
+        if let Some(connection) = self.by_number(number) {
+            connection.handle_last_receive(number);
+        }
+    }
+
+    /// Receive slots that may be missing, because queue pairs died that had taken them.
+    pub(crate) fn missing_slots(&self) -> u32 {
+        self.attachment.missing_receives()
+    }
+
+    /// Whether so many slots are missing that new connections should have another lane.
+    pub(crate) fn is_worn(&self) -> bool {
+        let missing = self.missing_slots();
+        missing > 0 && missing.saturating_mul(WORN_PART) >= self.config.receive_slots.into()
     }
 
     /// Its connections.

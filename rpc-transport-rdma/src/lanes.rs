@@ -37,11 +37,27 @@ pub(crate) enum Choice {
     New,
 }
 
-/// Decides, given how many connections each lane has. Pure.
-pub(crate) fn choose(counts: impl IntoIterator<Item = usize>, lanes_max: usize) -> Choice {
-    let counts: Vec<_> = counts.into_iter().collect();
-    match (0..counts.len()).min_by_key(|index| counts[*index]) {
-        Some(index) if counts[index] == 0 || counts.len() >= lanes_max => Choice::Existing(index),
+/// What matters of a lane for a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wear {
+    /// It takes new connections.
+    Whole,
+    /// It misses too many receive slots.
+    Worn,
+}
+
+/// Decides, given how many connections each lane has. A worn lane is replaced, and ends with its
+/// connections: there are at most twice as many lanes meanwhile. Pure.
+pub(crate) fn choose(lanes: impl IntoIterator<Item = (usize, Wear)>, lanes_max: usize) -> Choice {
+    let lanes: Vec<_> = lanes.into_iter().collect();
+    let lanes_max = lanes_max.max(1);
+    let whole = |index: &usize| lanes[*index].1 == Wear::Whole;
+    let whole_count = (0..lanes.len()).filter(whole).count();
+    let count = |index: &usize| lanes[*index].0;
+    let may_make = whole_count < lanes_max && lanes.len() < 2 * lanes_max;
+    match (0..lanes.len()).filter(whole).min_by_key(count) {
+        Some(index) if lanes[index].0 == 0 || !may_make => Choice::Existing(index),
+        None if !may_make => Choice::Existing((0..lanes.len()).min_by_key(count).unwrap_or(0)),
         _ => Choice::New,
     }
 }
@@ -138,10 +154,20 @@ impl Lanes {
 impl OfDevice {
     /// The lane for another connection, unless a new one is to be made.
     fn choose(&mut self, lanes_max: usize) -> Option<Arc<Lane>> {
-        // One that has ended is replaced.
-        self.lanes.retain(|lane| !lane.shared.is_dead());
-        let counts = self.lanes.iter().map(|lane| lane.shared.connection_count());
-        match choose(counts, lanes_max) {
+        // One that has ended is replaced, and so is one that is worn and has no connections.
+        self.lanes.retain(|lane| {
+            let shared = &lane.shared;
+            !shared.is_dead() && !(shared.is_worn() && shared.connection_count() == 0)
+        });
+        // One that stood in for a worn one goes when neither is.
+        let surplus = self.lanes.len().saturating_sub(lanes_max.max(1));
+        let is_idle = |lane: &mut Arc<Lane>| lane.shared.connection_count() == 0;
+        drop(self.lanes.extract_if(.., is_idle).take(surplus).collect::<Vec<_>>());
+        let lanes = self.lanes.iter().map(|lane| {
+            let wear = if lane.shared.is_worn() { Wear::Worn } else { Wear::Whole };
+            (lane.shared.connection_count(), wear)
+        });
+        match choose(lanes, lanes_max) {
             Choice::Existing(index) => Some(Arc::clone(&self.lanes[index])),
             Choice::New => None,
         }
@@ -243,20 +269,35 @@ mod tests {
     fn lanes_are_made_as_connections_come_and_then_filled_evenly() {
         let mut counts: Vec<usize> = Vec::new();
         for _ in 0..10 {
-            match choose(counts.iter().copied(), 3) {
+            match choose(whole(&counts), 3) {
                 Choice::Existing(index) => counts[index] += 1,
                 Choice::New => counts.push(1),
             }
         }
         assert_eq!(counts, [4, 3, 3]);
         counts[1] = 0;
-        assert_eq!(choose(counts, 3), Choice::Existing(1));
+        assert_eq!(choose(whole(&counts), 3), Choice::Existing(1));
+    }
+
+    fn whole(counts: &[usize]) -> Vec<(usize, Wear)> {
+        counts.iter().map(|count| (*count, Wear::Whole)).collect()
+    }
+
+    #[test]
+    fn a_worn_lane_is_replaced_and_only_so_often() {
+        assert_eq!(choose([(0, Wear::Worn)], 1), Choice::New);
+        assert_eq!(choose([(5, Wear::Worn), (3, Wear::Whole)], 1), Choice::Existing(1));
+        assert_eq!(choose([(5, Wear::Worn), (3, Wear::Worn)], 1), Choice::Existing(1));
+        let two = [(5, Wear::Worn), (3, Wear::Whole)];
+        assert_eq!(choose(two, 2), Choice::New, "as if the worn one were not there");
+        let four = [(5, Wear::Worn), (3, Wear::Whole), (1, Wear::Worn), (2, Wear::Worn)];
+        assert_eq!(choose(four, 2), Choice::Existing(1));
     }
 
     #[test]
     fn a_lane_without_connections_is_used_before_another_is_made() {
-        assert_eq!(choose([1, 0], 8), Choice::Existing(1));
+        assert_eq!(choose(whole(&[1, 0]), 8), Choice::Existing(1));
         assert_eq!(choose([], 0), Choice::New, "there has to be one");
-        assert_eq!(choose([5], 0), Choice::Existing(0));
+        assert_eq!(choose(whole(&[5]), 0), Choice::Existing(0));
     }
 }

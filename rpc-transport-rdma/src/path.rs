@@ -95,6 +95,13 @@ pub(crate) enum Phase {
     Halting(CloseReason),
 }
 
+/// Whether the end of a path waits for the device to say that it takes no more receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LastReceives {
+    Awaited,
+    GivenUp,
+}
+
 /// What is fixed for the life of a path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
@@ -124,6 +131,7 @@ pub(crate) struct Path {
     pub(crate) queue_pair: QueuePair,
     pub(crate) read_queues: ReadQueues,
     pub(crate) phase: Phase,
+    last_receives: LastReceives,
     pub(crate) is_proven: bool,
     /// Whether a probe of the peer has come.
     pub(crate) is_probed: bool,
@@ -178,6 +186,7 @@ impl Path {
             queue_pair,
             read_queues,
             phase: Phase::Proving(Vec::new()),
+            last_receives: LastReceives::Awaited,
             is_proven: false,
             is_probed: false,
             is_corked: false,
@@ -244,9 +253,29 @@ impl Path {
             && self.read_queues.is_idle()
     }
 
-    /// Whether the path is halted, and its queue pairs have given everything back.
+    /// Whether the path is halted, its queue pairs have given everything back, and the device has
+    /// said that it takes no more receives for them, or is not waited for any longer.
     pub(crate) fn is_drained(&self) -> bool {
-        self.queue_pair.is_drained() && self.read_queues.is_drained()
+        self.queue_pair.is_drained()
+            && self.read_queues.is_drained()
+            && (self.last_receives == LastReceives::GivenUp || !self.awaits_last_receive())
+    }
+
+    fn awaits_last_receive(&self) -> bool {
+        self.queue_pair.awaits_last_receive() || self.read_queues.awaits_last_receive()
+    }
+
+    /// Records that the device took the last receive for the queue pair of this number.
+    pub(crate) fn handle_last_receive(&mut self, number: u32) {
+        if self.queue_pair.number() == number {
+            self.queue_pair.handle_last_receive();
+        }
+        self.read_queues.handle_last_receive(number);
+    }
+
+    /// Waits no longer for the device to say that.
+    pub(crate) fn give_up_last_receives(&mut self) {
+        self.last_receives = LastReceives::GivenUp;
     }
 
     pub(crate) fn push(&mut self, outgoing: Outgoing) {
@@ -544,7 +573,11 @@ impl Path {
         let count = offered.len() + windows.exposed_count();
         self.credits.tally().offers_leaked.add(count as u64);
         let number = self.queue_pair.number();
-        tracing::error!(%error, number, count, "what a queue pair serves to its peer is leaked");
+        rpc_core::limited_log!(
+            of_process, ERROR,
+            "what a queue pair serves to its peer is leaked",
+            %error, number, count
+        );
         mem::forget((offered, windows));
     }
 }

@@ -152,6 +152,17 @@ impl ReadQueues {
         self.0.iter_mut().map(halt).collect()
     }
 
+    /// Records that the device took the last receive for the queue pair of this number.
+    pub(crate) fn handle_last_receive(&mut self, number: u32) {
+        let of_number = self.0.iter_mut().map(|queue| &mut queue.queue_pair);
+        of_number.filter(|it| it.number() == number).for_each(QueuePair::handle_last_receive);
+    }
+
+    /// Whether the device is still to say that of one of them.
+    pub(crate) fn awaits_last_receive(&self) -> bool {
+        self.0.iter().any(|queue| queue.queue_pair.awaits_last_receive())
+    }
+
     /// Whether all were halted and everything has come back.
     pub(crate) fn is_drained(&self) -> bool {
         self.0.iter().all(|queue| queue.queue_pair.is_drained())

@@ -30,6 +30,8 @@ pub(crate) const MARGIN_PART: u32 = 4;
 pub(crate) struct Ledger {
     slots: u32,
     free: u32,
+    /// Of those that are free, as many as the device may not have.
+    missing: u32,
     count: u32,
     count_max: u32,
     window_max: u32,
@@ -47,13 +49,14 @@ pub(crate) struct Full {
 impl Ledger {
     pub(crate) fn new(slots: u32, count_max: u32, window_max: u32) -> Self {
         let window_max = window_max.max(WINDOW_MIN);
-        Self { slots, free: slots, count: 0, count_max, window_max, window_cap: window_max }
+        let (free, missing, count) = (slots, 0, 0);
+        Self { slots, free, missing, count, count_max, window_max, window_cap: window_max }
     }
 
     /// Takes the base of a new connection.
     pub(crate) fn admit(&mut self) -> Result<(), Full> {
-        if self.count >= self.count_max || self.free < BASE {
-            return Err(Full { count: self.count, free: self.free });
+        if self.count >= self.count_max || self.available() < BASE {
+            return Err(Full { count: self.count, free: self.available() });
         }
         self.count += 1;
         self.free -= BASE;
@@ -80,6 +83,11 @@ impl Ledger {
         self.free += count;
     }
 
+    /// Takes out of what is promised what died with queue pairs, and puts back what was found.
+    pub(crate) fn set_missing(&mut self, count: u32) {
+        self.missing = count;
+    }
+
     /// The largest window that a connection should have now.
     pub(crate) fn limit(&self) -> u32 {
         (self.beyond_margin() / PART).min(self.window_cap).max(WINDOW_MIN)
@@ -87,7 +95,7 @@ impl Ledger {
 
     /// Whether idle connections should return what they hold: newcomers find less than the margin.
     pub(crate) fn is_short(&self) -> bool {
-        self.free < self.margin()
+        self.available() < self.margin()
     }
 
     /// The queue ran low: halves the largest window.
@@ -114,8 +122,12 @@ impl Ledger {
         newcomers.min(self.slots / MARGIN_PART)
     }
 
+    fn available(&self) -> u32 {
+        self.free.saturating_sub(self.missing)
+    }
+
     fn beyond_margin(&self) -> u32 {
-        self.free.saturating_sub(self.margin())
+        self.available().saturating_sub(self.margin())
     }
 }
 

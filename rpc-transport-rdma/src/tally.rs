@@ -15,6 +15,8 @@ pub(crate) struct Tally {
     pub(crate) receive_limit_events: Counter,
     pub(crate) refills_refused: Counter,
     pub(crate) offers_leaked: Counter,
+    pub(crate) slots_lost: Counter,
+    pub(crate) slots_reclaimed: Counter,
     pub(crate) posts: Counter,
     pub(crate) polls: Counter,
     pub(crate) completions: Counter,
@@ -46,6 +48,11 @@ pub struct LaneActivity {
     /// Large frames whose memory is leaked, because a queue pair of their connection could not be
     /// destroyed and may serve it to the peer for ever. Each such connection is in the log.
     pub offers_leaked: u64,
+    /// Receive slots that were lost with queue pairs that died, by peers that went in the middle of
+    /// a message or by what a driver does.
+    pub slots_lost: u64,
+    /// Those of them that are used again, because the device cannot have them.
+    pub slots_reclaimed: u64,
     /// Batches of requests posted; each is one call into the device.
     pub posts: u64,
     /// Polls that found completions.
@@ -72,6 +79,8 @@ impl Tally {
             receive_limit_events: self.receive_limit_events.value(),
             refills_refused: self.refills_refused.value(),
             offers_leaked: self.offers_leaked.value(),
+            slots_lost: self.slots_lost.value(),
+            slots_reclaimed: self.slots_reclaimed.value(),
             posts: self.posts.value(),
             polls: self.polls.value(),
             completions: self.completions.value(),

@@ -86,6 +86,7 @@ impl RdmaUpgrade {
             receive_bytes: lane.receive_bytes,
             receive_slots: lane.config.receive_slots.into(),
             promised_slots: lane.shares.ledger().promised(),
+            missing_slots: lane.missing_slots(),
             claimed_entries: lane.attachment.claimed_entries(),
             send_slots_in_use: lane.send_slots_in_use(),
             source_bytes_in_use: lane.sources.bytes_in_use(),
@@ -240,6 +241,10 @@ pub struct LaneInfo {
     pub receive_slots: u32,
     /// Receive slots that are promised to connections.
     pub promised_slots: u32,
+    /// Receive slots that are not promised, because queue pairs died that may have taken them: as
+    /// many as are missing, or more until the lane has received something since. At a tenth of all
+    /// slots new connections get another lane, while this one serves those that it has.
+    pub missing_slots: u32,
     /// Entries of the completion queue that are claimed: one for each receive slot, and for each
     /// queue pair as many as it can have requests in flight, and one more. Those of a queue pair
     /// that is gone are free after the next poll.
@@ -323,14 +328,17 @@ impl Prepared {
         let limits = ConnectionLimits { peer: self.peer, frame_len_max };
         let (place, lane, mut path) = self.into_path(peer)?;
         path.allocate_first_window().map_err(|error| declined(&error))?;
-        if let Err(error) = path.connect(peer, &shared.config.connect) {
-            return Err(declined(&error));
-        }
+        let connected = path.connect(peer, &shared.config.connect);
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
         if let Err(words) = shared.register(place, &connection) {
             connection.end();
             return Err(Declined::new(words));
+        }
+        if let Err(error) = connected {
+            // Some of its queue pairs may be connected: the lane drains them as it does others.
+            connection.fail(CloseReason::Local);
+            return Err(declined(&error));
         }
         Ok(Joined { connection: Some(connection), lane, _unproven: unproven })
     }

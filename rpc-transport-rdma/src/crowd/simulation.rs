@@ -13,7 +13,7 @@ use super::plan::{ACTIVE_LOAD, BATCH, NEWCOMERS, Plan, ROUND_TRIP};
 use super::wire::Wire;
 use crate::credits::RESERVE;
 use crate::fairness::jain;
-use crate::lanes::{Choice, choose};
+use crate::lanes::{Choice, Wear, choose};
 use crate::tally::Tally;
 
 /// Requests of every greedy connection until windows have settled, and those that are counted
@@ -96,7 +96,7 @@ impl Simulation {
 
     /// Makes a connection where the fewest are, and gives its number.
     fn connect(&mut self) -> u32 {
-        let counts = self.lanes.iter().map(|lane| lane.members.len());
+        let counts = self.lanes.iter().map(|lane| (lane.members.len(), Wear::Whole));
         let lane = match choose(counts, self.plan.lane_count() as usize) {
             Choice::Existing(index) => index,
             Choice::New => {

@@ -21,6 +21,8 @@ pub(super) enum Response {
     EndDevice,
     /// A shared receive queue runs low.
     Refill,
+    /// A queue pair in the error state takes no more receives.
+    EndReceives(u32),
 }
 
 /// What `event` asks for.
@@ -39,8 +41,11 @@ pub(super) fn response(event: &AsyncEvent) -> Response {
         }
         AsyncEventKind::DeviceFatal => Response::EndDevice,
         AsyncEventKind::ReceiveLimit => Response::Refill,
-        // The last may never come, so that nothing may depend on it.
-        AsyncEventKind::LastReceiveReached | AsyncEventKind::Other(_) => Response::Ignore,
+        // It may never come: what waits for it has a bound.
+        AsyncEventKind::LastReceiveReached => {
+            event.queue_pair_number.map_or(Response::Ignore, Response::EndReceives)
+        }
+        AsyncEventKind::Other(_) => Response::Ignore,
     }
 }
 
@@ -66,7 +71,7 @@ mod tests {
             (AsyncEventKind::GidChange, Response::CheckAddresses),
             (AsyncEventKind::LidChange, Response::CheckAddresses),
             (AsyncEventKind::ReceiveLimit, Response::Refill),
-            (AsyncEventKind::LastReceiveReached, Response::Ignore),
+            (AsyncEventKind::LastReceiveReached, Response::EndReceives(17)),
             (AsyncEventKind::Other(99), Response::Ignore),
         ];
         for (kind, response) in expected {

@@ -63,6 +63,11 @@ impl Watch {
                 self.shared.lanes(&self.device).iter().for_each(|lane| lane.handle_receive_limit());
                 return;
             }
+            // With every connection that ends, so that it is not logged.
+            Response::EndReceives(number) => {
+                let lanes = self.shared.lanes(&self.device);
+                return lanes.iter().for_each(|lane| lane.handle_last_receive(number));
+            }
         };
         let (port, queue_pair) = (event.port, event.queue_pair_number);
         match response(event) {

@@ -38,6 +38,17 @@ enum LaneError {
     Stuck(#[from] Stuck),
 }
 
+/// What polling gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reaped {
+    /// There was nothing.
+    Nothing,
+    /// Everything that there was.
+    All,
+    /// As much as is handled at once.
+    Some,
+}
+
 /// What the lane's task owns, and another goes on with when a handler blocks this one.
 pub(super) struct Driver {
     pub(super) shared: Arc<LaneShared>,
@@ -52,6 +63,8 @@ pub(super) struct Driver {
     pub(super) held: Vec<Arc<Connection>>,
     /// What came in and is not handed out yet, in the order in which it came.
     pub(super) arrivals: VecDeque<(Arc<Connection>, Arrival)>,
+    /// Those whose queue pairs can be destroyed when the completion queue has been empty once more.
+    pub(super) drained: Vec<Arc<Connection>>,
     pub(super) is_stopped: bool,
 }
 
@@ -154,19 +167,54 @@ impl Driver {
         let mut held = std::mem::take(&mut self.held);
         for connection in held.drain(..) {
             if connection.uncork() {
-                self.end(&connection);
+                self.drained.push(connection);
             }
         }
         self.held = held;
         let is_kicked = self.serve_kicks();
+        let drained_count = self.drained.len();
         let reaped = self.reap();
-        let has_reaped = self.check(reaped)?;
-        let has_worked = has_reaped || is_kicked;
-        if has_worked {
+        let reaped = self.check(reaped)?;
+        let has_reaped = reaped != Reaped::Nothing || is_kicked;
+        if has_reaped {
             // From here on other tasks run, and user code in this one.
             self.shared.last_look.handle_look(Instant::now());
         }
-        Ok((self.deliver()?, has_worked))
+        let mut this = self.deliver()?;
+        if reaped != Reaped::Some {
+            this.end_drained(drained_count);
+        }
+        let has_worked = has_reaped || !this.drained.is_empty();
+        Ok((this, has_worked))
+    }
+
+    /// Ends the first `count` of those that are drained. They were so before the completion queue
+    /// was found empty, so nothing of theirs lies in it that a driver would throw out when it
+    /// destroys their queue pairs.
+    fn end_drained(&mut self, count: usize) {
+        if count > 0 {
+            let drained: Vec<_> = self.drained.drain(..count).collect();
+            drained.iter().for_each(|connection| self.end(connection));
+        }
+    }
+
+    /// Finds receive slots that were lost with queue pairs that died.
+    fn settle(&mut self) {
+        let Some(settled) = self.receives.settle() else { return };
+        let (shared, missing) = (&self.shared, self.shared.missing_slots());
+        shared.tally.slots_lost.add(settled.lost as u64);
+        shared.tally.slots_reclaimed.add(settled.reclaimed as u64);
+        shared.shares.change(|ledger| ledger.set_missing(missing));
+        if shared.is_worn() {
+            let device = shared.attachment.device().name();
+            rpc_core::limited_log!(
+                of_process,
+                WARN,
+                "a lane misses a tenth of its receive slots or more",
+                device,
+                missing
+            );
+        }
     }
 
     /// Posts what was held back while completions and what came with them were handled.
@@ -178,14 +226,14 @@ impl Driver {
                 // Work was found, so another turn follows as soon as other tasks have run.
                 Uncorked::Held => held.push(connection),
                 Uncorked::Posted => {}
-                Uncorked::Drained => self.end(&connection),
+                Uncorked::Drained => self.drained.push(connection),
             }
         }
         (self.held, self.corked) = (held, corked);
     }
 
-    /// Handles what has completed; false when that was nothing.
-    fn reap(&mut self) -> Result<bool, LaneError> {
+    /// Handles what has completed.
+    fn reap(&mut self) -> Result<Reaped, LaneError> {
         for polls in 0..POLLS_PER_POST {
             let count = self.completions.poll(&mut self.batch)?;
             if count > 0 {
@@ -197,14 +245,16 @@ impl Driver {
                 }
                 self.batch = batch;
             }
+            self.settle();
             // Slots go back before grants for them go out.
             self.refill()?;
             self.relieve(count);
             if count < CompletionQueue::BATCH {
-                return Ok(polls > 0 || count > 0);
+                let is_nothing = polls == 0 && count == 0;
+                return Ok(if is_nothing { Reaped::Nothing } else { Reaped::All });
             }
         }
-        Ok(true)
+        Ok(Reaped::Some)
     }
 
     /// Posts the slots that are free again.
@@ -247,7 +297,7 @@ impl Driver {
             Kick::Stop => return self.is_stopped = true,
         };
         if connection.is_drained() {
-            self.end(&connection);
+            self.drained.push(connection);
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::completion_queue::SharedCompletionQueue;
+use super::receivers::Receivers;
 use super::{CompletionQueue, Device, RawSharedReceiveQueue, VerbsError};
 
 /// Lets new queue pairs complete into a completion queue and receive from a shared receive queue.
@@ -21,6 +22,7 @@ struct Inner {
     completion_queue: Arc<SharedCompletionQueue>,
     shared_receive_queue: Arc<dyn RawSharedReceiveQueue>,
     receive_count: u32,
+    receivers: Receivers,
 }
 
 impl Attachment {
@@ -37,6 +39,7 @@ impl Attachment {
             completion_queue: Arc::clone(shared),
             shared_receive_queue: Arc::clone(shared_receive_queue),
             receive_count,
+            receivers: Receivers::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -68,6 +71,17 @@ impl Attachment {
         self.inner.completion_queue.budget.claimed()
     }
 
+    /// Receives that may never complete, because their queue pairs died: at least as many as there
+    /// are. Each is posted again, or counts for as long as the shared receive queue is there.
+    #[must_use]
+    pub fn missing_receives(&self) -> u32 {
+        self.inner.receivers.missing()
+    }
+
+    pub(super) fn receivers(&self) -> &Receivers {
+        &self.inner.receivers
+    }
+
     pub(super) fn completion_queue(&self) -> &SharedCompletionQueue {
         &self.inner.completion_queue
     }
@@ -79,6 +93,8 @@ impl Attachment {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.completion_queue.budget.retire(self.receive_count);
+        let budget = &self.completion_queue.budget;
+        budget.announce(self.receive_count);
+        budget.retire(self.receive_count);
     }
 }

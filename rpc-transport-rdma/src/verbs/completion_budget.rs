@@ -15,7 +15,7 @@
 //! nothing completes, so retiring wakes it: otherwise queues that come and go on an idle completion
 //! queue would use it up.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -30,6 +30,9 @@ pub(super) struct CompletionBudget {
     capacity: u32,
     claimed: AtomicU32,
     retired: AtomicU32,
+    /// Entries that were ever to be retired, and that were ever freed after that.
+    retired_total: AtomicU64,
+    freed_total: AtomicU64,
     /// The task that polls the completion queue, while it sleeps.
     poller: AtomicWaker,
     /// Guards no value: a thread that waits holds it while it looks at the counts.
@@ -43,6 +46,8 @@ impl CompletionBudget {
             capacity,
             claimed: AtomicU32::new(0),
             retired: AtomicU32::new(0),
+            retired_total: AtomicU64::new(0),
+            freed_total: AtomicU64::new(0),
             poller: AtomicWaker::new(),
             freeing: Mutex::new(()),
             freed: Condvar::new(),
@@ -73,6 +78,20 @@ impl CompletionBudget {
         self.notify_freed();
     }
 
+    /// Announces that the entries of a queue that is gone will be retired, and gives what
+    /// [`freed_total`](Self::freed_total) will have reached when the completion queue was emptied
+    /// after this.
+    pub(super) fn announce(&self, count: u32) -> u64 {
+        // Entries that are retired later are announced later, so that a total which includes those
+        // of all that were announced before cannot be reached without an emptying after this.
+        self.retired_total.fetch_add(count.into(), Ordering::AcqRel) + u64::from(count)
+    }
+
+    /// Entries that were freed by emptying the completion queue, in all.
+    pub(super) fn freed_total(&self) -> u64 {
+        self.freed_total.load(Ordering::Acquire)
+    }
+
     /// Marks the entries of a queue that is gone; they are free after the next emptying, for which
     /// the task that polls is woken.
     pub(super) fn retire(&self, count: u32) {
@@ -93,6 +112,7 @@ impl CompletionBudget {
         // `claimed` first: a thread that sees nothing retired any more must see the entries free.
         self.claimed.fetch_sub(count, Ordering::Relaxed);
         self.retired.fetch_sub(count, Ordering::Release);
+        self.freed_total.fetch_add(count.into(), Ordering::Release);
         self.notify_freed();
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{
-    AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, Provider, RawDevice, VerbsError,
+    AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, Provider, RawDevice, ReceiveDrain,
+    VerbsError,
 };
 
 /// An open device. Clones share it; it closes when everything made from it is gone.
@@ -51,6 +52,12 @@ impl Device {
     #[must_use]
     pub fn read_defect(&self) -> Option<&str> {
         self.raw.read_defect()
+    }
+
+    /// What becomes of the receive slots of a queue pair that dies.
+    #[must_use]
+    pub fn receive_drain(&self) -> ReceiveDrain {
+        self.raw.receive_drain()
     }
 
     /// Asks for the attributes of a port; ports count from 1.

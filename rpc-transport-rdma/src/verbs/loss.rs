@@ -2,7 +2,7 @@
 //!
 //! After a hot unplug or a reset of the firmware the kernel tears a device from its users: it
 //! destroys what they made, and answers every later command with `EIO`, those that destroy
-//! included. An object that nobody can destroy would have to be leaked with all the memory that
+//! included. An object that cannot be destroyed would have to be leaked with all the memory that
 //! the device may use through it, up to a gigabyte each time. But such an object is gone already.
 //!
 //! `EIO` alone does not say so: a driver may answer a single command with it. So the device is

@@ -200,6 +200,21 @@ impl MockDevice {
         self.state().completions.push_back(completion);
     }
 
+    /// The receives that are posted, by work id.
+    pub(crate) fn receive_ids(&self) -> Vec<u64> {
+        self.state().receives.iter().map(|receive| receive.work_id).collect()
+    }
+
+    /// The completions that wait to be polled, by work id.
+    pub(crate) fn completion_ids(&self) -> Vec<u64> {
+        self.state().completions.iter().map(|completion| completion.work_id).collect()
+    }
+
+    /// Throws out the completions of a queue pair.
+    pub(crate) fn purge(&self, number: u32) {
+        self.state().completions.retain(|completion| completion.queue_pair_number != number);
+    }
+
     /// Consumes the receive at `index` of those posted; returns a successful completion for it.
     pub(crate) fn take_receive(&self, index: usize, queue_pair_number: u32) -> RawCompletion {
         let receive = self.state().receives.remove(index);
@@ -284,6 +299,10 @@ unsafe impl RawDevice for MockDevice {
             reads_in_max: 8,
             reads_out_max: 4,
         }
+    }
+
+    fn receive_drain(&self) -> ReceiveDrain {
+        ReceiveDrain::SILENT
     }
 
     fn port(&self, _number: u8) -> Result<PortAttributes, VerbsError> {

@@ -28,7 +28,11 @@
 //!   has destroyed the queue pair itself.
 //! - **V6 (receive slots).** The receive memory is kept by the raw shared receive queue until that
 //!   is destroyed. A slot is read only between its completion and its next post, and both need
-//!   `&mut` of the queue that owns the slot table.
+//!   `&mut` of the queue that owns the slot table. A slot that has not completed is posted again
+//!   only when the device cannot have it (`lost_receives`): the provider promises that receives
+//!   are taken in the order of posting, a later one has completed, and every queue pair that could
+//!   have taken it is destroyed (V5) or has completed a later one, which a reliable connection does
+//!   in order. It then has another serial, so that no completion of the first post reads it.
 //! - **V7 (completions are permissions).** A [`Completion`] is made only from what a provider
 //!   reported, is never copied and is consumed by handling it. One that names no work in flight of
 //!   this very queue (by serial, position and queue pair number) is an error and frees nothing.
@@ -74,6 +78,8 @@ mod keys;
 #[cfg(any(feature = "ibverbs", feature = "sim"))]
 #[forbid(unsafe_code)]
 mod loss;
+#[forbid(unsafe_code)]
+mod lost_receives;
 #[cfg(test)]
 pub(crate) mod mock;
 #[forbid(unsafe_code)]
@@ -84,6 +90,10 @@ mod provider;
 mod queue_pair;
 #[forbid(unsafe_code)]
 mod queue_pair_config;
+#[forbid(unsafe_code)]
+mod receive_drain;
+#[forbid(unsafe_code)]
+mod receivers;
 #[forbid(unsafe_code)]
 mod request;
 mod shared_receive_queue;
@@ -119,7 +129,10 @@ pub use provider::{
 };
 pub use queue_pair::QueuePair;
 pub use queue_pair_config::QueuePairConfig;
-pub use shared_receive_queue::{ReceiveError, SharedReceiveQueue, SharedReceiveQueueConfig};
+pub use receive_drain::{LastReceive, Leftover, ReceiveDrain, ReceiveOrder};
+pub use shared_receive_queue::{
+    ReceiveError, Settled, SharedReceiveQueue, SharedReceiveQueueConfig,
+};
 pub use window::{Binding, Window};
 pub use work::{Done, Work};
 pub use work_id::{WorkId, WorkKind};

@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 
 use super::{
     AsyncEvent, DeviceAttributes, DeviceInfo, GidEntry, LocalKey, PathAttributes, PortAttributes,
-    RawCompletion, RemoteKey, RemoteMemory, VerbsError,
+    RawCompletion, ReceiveDrain, RemoteKey, RemoteMemory, VerbsError,
 };
 use crate::memory::{Access, Mapping, Region};
 
@@ -68,6 +68,13 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// A reason not to trust that a READ which is reported as complete is whole, if there is one.
     fn read_defect(&self) -> Option<&str> {
         None
+    }
+
+    /// What becomes of the receive slots of a queue pair that dies.
+    /// [`ReceiveOrder::Posted`](super::ReceiveOrder::Posted) is a promise that memory safety rests
+    /// on.
+    fn receive_drain(&self) -> ReceiveDrain {
+        ReceiveDrain::SPECIFIED
     }
 
     /// Asks for the attributes of a port; ports count from 1.

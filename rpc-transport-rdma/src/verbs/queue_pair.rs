@@ -19,14 +19,15 @@ use std::io;
 use std::mem;
 
 use super::in_flight::InFlight;
+use super::receivers::Farewell;
 use super::request::Parts;
 use super::window::Windows;
 use super::work_id::QueueIdentity;
 use super::{
     Agreement, Attachment, Binding, Completion, CompletionError, ConnectError, ConnectOptions,
-    Done, Endpoint, PathAttributes, Port, PostError, QueuePairConfig, QueuePairRequest,
-    RawOperation, RawQueuePair, RawSend, UnknownCompletion, VerbsError, Window, Work, WorkId,
-    WorkKind, WorkStatus,
+    Done, Endpoint, LastReceive, Leftover, PathAttributes, Port, PostError, QueuePairConfig,
+    QueuePairRequest, RawOperation, RawQueuePair, RawSend, UnknownCompletion, VerbsError, Window,
+    Work, WorkId, WorkKind, WorkStatus,
 };
 
 /// One end of a reliable connection.
@@ -44,6 +45,18 @@ pub struct QueuePair {
     local: Endpoint,
     port: Port,
     attachment: Attachment,
+    receiving: Receiving,
+}
+
+/// What it may have of the shared receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Receiving {
+    /// Nothing: it was never connected.
+    Never,
+    /// Any receive. It has a place among those that do.
+    Any(usize),
+    /// What it took before the device said that it takes no more.
+    Ended(usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +106,7 @@ impl QueuePair {
             config: *config,
             port: port.clone(),
             attachment: attachment.clone(),
+            receiving: Receiving::Never,
         })
     }
 
@@ -127,6 +141,9 @@ impl QueuePair {
             agreement,
             options: *options,
         };
+        // Before its peer can send anything.
+        let place = self.attachment.receivers().enter(self.number());
+        self.receiving = Receiving::Any(place);
         let result = self.raw().connect(&path);
         self.state = if result.is_ok() { State::Ready } else { State::Failed };
         result?;
@@ -271,6 +288,22 @@ impl QueuePair {
         self.state == State::Drained
     }
 
+    /// Records that the device took the last receive for it, of which an
+    /// [asynchronous event](super::AsyncEventKind::LastReceiveReached) tells.
+    pub fn handle_last_receive(&mut self) {
+        if let Receiving::Any(place) = self.receiving {
+            self.receiving = Receiving::Ended(place);
+        }
+    }
+
+    /// Whether the device is still to say that it took the last receive for it. It says so after
+    /// the queue pair has failed or was halted, and may never do.
+    #[must_use]
+    pub fn awaits_last_receive(&self) -> bool {
+        let is_told = self.attachment.device().receive_drain().last_receive == LastReceive::Told;
+        is_told && matches!(self.receiving, Receiving::Any(_))
+    }
+
     /// Whether work can be posted: it is connected and nothing has failed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -350,10 +383,20 @@ impl QueuePair {
                 self.in_flight = InFlight::with_capacity(0);
                 let budget = &self.attachment.completion_queue().budget;
                 let completions = self.config.send_depth + 1;
-                match self.state {
+                let farewell = self.farewell();
+                match (self.state, self.receiving) {
                     // Nothing was posted and no message could come, so nothing has completed.
-                    State::Initial => budget.release(completions),
-                    _ => budget.retire(completions),
+                    (State::Initial, _) => budget.release(completions),
+                    (_, Receiving::Never) => {
+                        budget.announce(completions);
+                        budget.retire(completions);
+                    }
+                    (_, Receiving::Any(place) | Receiving::Ended(place)) => {
+                        // Before the task that polls is woken, which then finds out what is lost.
+                        let ticket = budget.announce(completions);
+                        self.attachment.receivers().leave(place, farewell, ticket);
+                        budget.retire(completions);
+                    }
                 }
             }
             Err(error) => {
@@ -364,6 +407,16 @@ impl QueuePair {
             }
         }
         destroyed
+    }
+
+    /// Whether a receive may be missing when it is destroyed as it is now.
+    fn farewell(&self) -> Farewell {
+        let leftover = self.attachment.device().receive_drain().leftover;
+        let has_ended = self.state == State::Drained && !self.awaits_last_receive();
+        match leftover {
+            Leftover::Nothing if has_ended => Farewell::Clean,
+            _ => Farewell::Doubtful,
+        }
     }
 
     /// Hands `self.requests` to the device; what it refuses goes back to the batch.

@@ -6,16 +6,18 @@
 //!
 //! A receive names the queue pair that it came by only by number, and numbers are used again:
 //! receives of a queue pair that is gone may still be polled, and their slots come back all the
-//! same.
+//! same. What dies with a queue pair is found by [`settle`](SharedReceiveQueue::settle), and posted
+//! again where the device's driver is known well enough ([`ReceiveDrain`](super::ReceiveDrain)).
 
 use std::fmt;
 use std::sync::Arc;
 
+use super::lost_receives::LostReceives;
 use super::slot_table::SlotTable;
 use super::work_id::QueueIdentity;
 use super::{
     Attachment, Completion, CompletionError, CompletionQueue, Device, RawReceive,
-    RawSharedReceiveQueue, VerbsError, WorkId, WorkKind,
+    RawSharedReceiveQueue, ReceiveOrder, VerbsError, WorkId, WorkKind,
 };
 use crate::memory::{Access, Region};
 
@@ -38,12 +40,34 @@ pub struct SharedReceiveQueue {
     raw: Arc<dyn RawSharedReceiveQueue>,
     attachment: Attachment,
     region: Arc<Region>,
-    identity: QueueIdentity,
+    /// By slot: one that is posted again without having completed gets another.
+    identities: Vec<QueueIdentity>,
     slots: SlotTable,
+    losses: LostReceives,
+    order: ReceiveOrder,
+    /// The changes among its queue pairs that were settled.
+    settled_changes: u64,
+    reclaimed: u64,
+    /// Slots that are lost for good.
+    given_up: u32,
     slot_len: u32,
     batch: Vec<u16>,
     requests: Vec<RawReceive>,
 }
+
+/// What was found out about slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settled {
+    /// Slots that were found to be lost.
+    pub lost: usize,
+    /// Those of them that are idle now.
+    pub reclaimed: usize,
+}
+
+/// While slots are in doubt they are judged once in so many parts of the queue's length: a few
+/// slots are looked at for each message.
+const JUDGED_PART: u32 = 16;
 
 /// Why a completion gave no message.
 #[derive(Debug, thiserror::Error)]
@@ -90,8 +114,13 @@ impl SharedReceiveQueue {
             attachment: Attachment::new(completion_queue, &raw, depth)?,
             raw,
             region,
-            identity,
+            identities: vec![identity; usize::from(slot_count)],
             slots: SlotTable::new(slot_count),
+            losses: LostReceives::default(),
+            order: device.receive_drain().order,
+            settled_changes: 0,
+            reclaimed: 0,
+            given_up: 0,
             slot_len: config.slot_len,
             batch: Vec::with_capacity(usize::from(slot_count)),
             requests: Vec::with_capacity(usize::from(slot_count)),
@@ -118,11 +147,14 @@ impl SharedReceiveQueue {
         completion: Completion,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, ReceiveError> {
-        let (work_id, _, outcome) = completion.into_parts();
-        let is_ours = work_id.kind() == WorkKind::Receive && self.identity.owns(work_id);
-        if !is_ours || !self.slots.complete(work_id.position()) {
-            return Err(ReceiveError::Unknown(work_id));
-        }
+        let (work_id, number, outcome) = completion.into_parts();
+        let identity = self.identities.get(usize::from(work_id.position()));
+        let is_ours = work_id.kind() == WorkKind::Receive
+            && identity.is_some_and(|identity| identity.owns(work_id));
+        let post = if is_ours { self.slots.complete(work_id.position()) } else { None };
+        let Some(post) = post else { return Err(ReceiveError::Unknown(work_id)) };
+        let receivers = self.attachment.receivers();
+        self.losses.handle_receive(number, post, || receivers.deaths_before(number));
         let success = outcome?;
         let (opcode, byte_len, slot_len) = (success.opcode, success.byte_len, self.slot_len);
         if opcode != OPCODE_RECEIVE || byte_len > slot_len {
@@ -146,13 +178,16 @@ impl SharedReceiveQueue {
         if self.slots.idle_count() == 0 {
             return Ok(0);
         }
+        self.attachment.receivers().set_taken_before(self.losses.newest());
         self.batch.clear();
         self.slots.post_idle(&mut self.batch);
         self.requests.clear();
         for slot in &self.batch {
             let offset = usize::from(*slot) * self.slot_len as usize;
             self.requests.push(RawReceive {
-                work_id: self.identity.work_id(WorkKind::Receive, *slot).to_u64(),
+                work_id: self.identities[usize::from(*slot)]
+                    .work_id(WorkKind::Receive, *slot)
+                    .to_u64(),
                 segment: self.region.segment(offset, self.slot_len),
             });
         }
@@ -169,6 +204,58 @@ impl SharedReceiveQueue {
         }
         let source = std::io::Error::from_raw_os_error(partial.errno);
         Err(VerbsError::system("post receives", source))
+    }
+
+    /// Finds slots that were lost with queue pairs that died, for the task that polls: when the
+    /// completion queue was polled and what it gave was received. They are idle then, where the
+    /// device takes receives in the order of posting for certain. Costs nothing as long as no queue
+    /// pair has gone. `None` if it had nothing to do.
+    pub fn settle(&mut self) -> Option<Settled> {
+        let receivers = self.attachment.receivers();
+        let changes = receivers.changes();
+        let interval = u32::try_from(self.identities.len()).unwrap_or(u32::MAX) / JUDGED_PART;
+        if changes == self.settled_changes && !self.losses.is_due(interval.max(1)) {
+            return None;
+        }
+        let present = receivers.present(self.attachment.completion_queue().budget.freed_total());
+        let verdict = self.losses.judge(&present);
+        self.batch.clear();
+        self.batch.extend(self.slots.posted_before(verdict.lost_before));
+        let found = self.batch.len();
+        let reclaimed = match self.order {
+            ReceiveOrder::Posted => found,
+            ReceiveOrder::Unknown => 0,
+        };
+        for slot in &self.batch[..reclaimed] {
+            // V6: the device has it no longer.
+            let identity = &mut self.identities[usize::from(*slot)];
+            *identity = identity.renewed();
+            self.slots.take_back(*slot);
+        }
+        self.reclaimed += reclaimed as u64;
+        let given_up = u32::try_from(found - reclaimed).unwrap_or(u32::MAX);
+        let lost = reclaimed + given_up.saturating_sub(self.given_up) as usize;
+        self.given_up = given_up;
+        let doubtful = self.slots.posted_before(verdict.doubtful_before).count();
+        let missing = u32::try_from(doubtful).unwrap_or(u32::MAX).saturating_add(verdict.unseen);
+        self.losses.set_doubt(missing, &present);
+        receivers.set_missing(missing, present.deaths);
+        if present.departed_count == 0 {
+            self.settled_changes = changes;
+        }
+        Some(Settled { lost, reclaimed })
+    }
+
+    /// Slots that were lost and are posted again, or idle, since it was made.
+    #[must_use]
+    pub fn reclaimed_count(&self) -> u64 {
+        self.reclaimed
+    }
+
+    /// Whether every slot is known to be posted or idle.
+    #[cfg(test)]
+    pub(super) fn is_certain(&self) -> bool {
+        !self.losses.is_due(0)
     }
 
     /// Asks the device for one asynchronous event when fewer than `limit` slots are posted.

@@ -40,14 +40,13 @@ impl SlotTable {
         }
     }
 
-    /// Marks a slot as idle that was posted; returns whether it was.
+    /// Marks a slot as idle that was posted; returns its place in the order of all posts.
     #[must_use]
-    pub(super) fn complete(&mut self, slot: u16) -> bool {
-        let post = self.posted.get_mut(usize::from(slot)).and_then(Option::take);
-        let Some(post) = post else { return false };
+    pub(super) fn complete(&mut self, slot: u16) -> Option<u64> {
+        let post = self.posted.get_mut(usize::from(slot)).and_then(Option::take)?;
         self.newest_completed = self.newest_completed.max(post);
         self.idle.push(slot);
-        true
+        Some(post)
     }
 
     /// Marks a slot as idle that the device did not take.
@@ -55,6 +54,12 @@ impl SlotTable {
         if self.posted[usize::from(slot)].take().is_some() {
             self.idle.push(slot);
         }
+    }
+
+    /// The posted slots that were posted before `post`.
+    pub(super) fn posted_before(&self, post: u64) -> impl Iterator<Item = u16> {
+        let is_before = move |posted: &Option<u64>| posted.is_some_and(|posted| posted < post);
+        (0..).zip(&self.posted).filter(move |(_, posted)| is_before(posted)).map(|(slot, _)| slot)
     }
 
     /// Number of slots that the device does not have.
@@ -78,27 +83,28 @@ mod tests {
         let mut batch = Vec::new();
         table.post_idle(&mut batch);
         assert_eq!(batch, [0, 1, 2, 3]);
-        assert!(table.complete(2) && table.complete(0));
-        assert!(!table.complete(2), "a second completion of a slot");
-        assert!(!table.complete(4), "a slot that does not exist");
+        assert!(table.complete(2).is_some() && table.complete(0).is_some());
+        assert_eq!(table.complete(2), None, "a second completion of a slot");
+        assert_eq!(table.complete(4), None, "a slot that does not exist");
         assert_eq!(table.idle_count(), 2);
         batch.clear();
         table.post_idle(&mut batch);
         batch.sort_unstable();
         assert_eq!(batch, [0, 2]);
-        assert!(table.complete(2));
+        assert!(table.complete(2).is_some_and(|post| post >= 4));
     }
 
     #[test]
     fn slots_that_later_ones_overtook_are_counted_until_they_complete() {
         let mut table = SlotTable::new(4);
         table.post_idle(&mut Vec::new());
-        assert!(table.complete(1) && table.complete(3));
+        assert!(table.complete(1).is_some() && table.complete(3).is_some());
         assert_eq!(table.overtaken_count(), 2, "0 and 2");
+        assert_eq!(table.posted_before(2).collect::<Vec<_>>(), [0]);
         table.post_idle(&mut Vec::new());
         table.take_back(1);
         assert_eq!((table.overtaken_count(), table.idle_count()), (2, 1));
-        assert!(table.complete(0));
+        assert!(table.complete(0).is_some());
         assert_eq!(table.overtaken_count(), 1);
     }
 }

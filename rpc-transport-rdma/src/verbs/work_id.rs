@@ -109,13 +109,16 @@ impl QueueIdentity {
     ///
     /// [`VerbsError::LimitExceeded`] when the tag is larger than [`WorkId::TAG_MAX`].
     pub(super) fn new(tag: u32) -> Result<Self, VerbsError> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let serial = NEXT.fetch_add(1, Ordering::Relaxed) & ((1 << SERIAL_BITS) - 1);
         if tag > WorkId::TAG_MAX {
             let (asked, max) = (tag.into(), WorkId::TAG_MAX.into());
             return Err(VerbsError::LimitExceeded { what: "tag", asked, max });
         }
-        Ok(Self { serial, tag })
+        Ok(Self { serial: next_serial(), tag })
+    }
+
+    /// An identity with the same tag and a serial of its own.
+    pub(super) fn renewed(self) -> Self {
+        Self { serial: next_serial(), tag: self.tag }
     }
 
     pub(super) fn tag(self) -> u32 {
@@ -145,6 +148,11 @@ impl QueueIdentity {
     pub(super) fn owns(self, work_id: WorkId) -> bool {
         work_id.serial() == self.serial && work_id.tag() == self.tag
     }
+}
+
+fn next_serial() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed) & ((1 << SERIAL_BITS) - 1)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::sys::{self, EventSubject, RawGidEntry};
 use crate::verbs::{
     AsyncEvent, AsyncEventKind, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mtu,
     PortAttributes, PortState, QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion,
-    RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, VerbsError,
+    RawMemoryWindow, RawQueuePair, RawSharedReceiveQueue, ReceiveDrain, VerbsError,
 };
 
 /// GID table entries read at most: the kernel takes no more than 64 KiB of them in one call.
@@ -78,8 +78,9 @@ impl IbvDevice {
     }
 }
 
-// SAFETY: V1 and the arguments of the objects it makes. Registrations grant local writes or remote
-// reads and never remote writes (`memory_region.rs`).
+// SAFETY: V6: Soft-RoCE's shared receive queue is a ring from whose front alone a queue pair takes;
+// no order is promised for other devices. V1 and the arguments of the objects it makes.
+// Registrations grant local writes or remote reads and never remote writes (`memory_region.rs`).
 unsafe impl RawDevice for IbvDevice {
     fn name(&self) -> &str {
         &self.name
@@ -95,6 +96,13 @@ unsafe impl RawDevice for IbvDevice {
 
     fn read_defect(&self) -> Option<&str> {
         self.read_defect.as_deref()
+    }
+
+    fn receive_drain(&self) -> ReceiveDrain {
+        match self.vendor {
+            SOFT_ROCE_VENDOR => ReceiveDrain::of_soft_roce(kernel_release().as_deref()),
+            _ => ReceiveDrain::SPECIFIED,
+        }
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {

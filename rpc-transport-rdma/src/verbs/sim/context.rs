@@ -19,7 +19,7 @@ use crate::verbs::loss::is_gone;
 use crate::verbs::{
     AsyncEvent, DeviceAttributes, GidEntry, GidKind, LinkLayer, PortAttributes, PortState,
     QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow,
-    RawQueuePair, RawSharedReceiveQueue, VerbsError,
+    RawQueuePair, RawSharedReceiveQueue, ReceiveDrain, VerbsError,
 };
 
 /// The state of a port that is down, `IBV_PORT_DOWN`.
@@ -92,7 +92,8 @@ pub(super) fn failed(operation: &'static str, errno: i32) -> VerbsError {
     VerbsError::system(operation, io::Error::from_raw_os_error(errno))
 }
 
-// SAFETY: V9: memory is written only on behalf of posted receives and READs whose completion has
+// SAFETY: V6: a message takes the receive at the front of its queue, whatever `receive_drain` says.
+// V9: memory is written only on behalf of posted receives and READs whose completion has
 // not been polled, and no request of a peer writes anything.
 unsafe impl RawDevice for SimContext {
     fn name(&self) -> &str {
@@ -114,6 +115,10 @@ unsafe impl RawDevice for SimContext {
 
     fn read_defect(&self) -> Option<&str> {
         self.config.read_defect.as_deref()
+    }
+
+    fn receive_drain(&self) -> ReceiveDrain {
+        self.config.receive_drain
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {

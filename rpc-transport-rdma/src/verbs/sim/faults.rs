@@ -52,13 +52,14 @@ pub struct SimFaults {
     /// A request breaks its queue pair.
     pub broken_queue_pair: f64,
     /// Destroying a queue pair throws its completions out of the completion queue that were not
-    /// polled, as libmlx5, mlx4, hns, bnxt_re and irdma do: nobody hears of their receives again.
+    /// polled, as libmlx5, mlx4, hns, bnxt_re and irdma do. The program never hears of their
+    /// receives.
     pub purge_on_destroy: f64,
     /// A queue pair in the error state keeps the receive that it was filling, and the event of its
     /// last receive comes later by up to
     /// [`last_receive_delay_max`](Self::last_receive_delay_max).
     pub late_last_receive: f64,
-    /// The longest such delay; 2 s by default, which is more than anybody waits.
+    /// The longest such delay; 2 s by default, longer than a lane waits.
     pub last_receive_delay_max: Duration,
     /// The event of a queue pair's last receive never comes, as with Soft-RoCE of Linux 6.1.
     pub missing_last_receive: f64,

@@ -12,7 +12,7 @@ use super::faults::SimFaults;
 use super::provider::SimProvider;
 use super::state::DeviceState;
 use super::violation::SimViolation;
-use crate::verbs::{DeviceAttributes, Gid, Mtu};
+use crate::verbs::{DeviceAttributes, Gid, Mtu, ReceiveDrain, ReceiveOrder};
 
 /// A network of simulated devices. Clones are the same network.
 #[derive(Debug, Clone)]
@@ -47,6 +47,9 @@ pub struct SimDeviceConfig {
     /// Why its READs are not to be trusted, as a driver's are that are known to complete short;
     /// `None` by default. [`SimFaults::short_read`] makes READs short.
     pub read_defect: Option<String>,
+    /// What programs are told of the receive slots of a queue pair that dies: by default that they
+    /// are told of the last, and that none is missing then. [`SimFaults`] make it otherwise.
+    pub receive_drain: ReceiveDrain,
 }
 
 impl SimDeviceConfig {
@@ -70,6 +73,7 @@ impl SimDeviceConfig {
             message_len_max: 8 << 20,
             inline_max: 512,
             read_defect: None,
+            receive_drain: ReceiveDrain { order: ReceiveOrder::Posted, ..ReceiveDrain::SPECIFIED },
         }
     }
 }
