@@ -157,7 +157,7 @@ impl OfDevice {
         // One that has ended is replaced, and so is one that is worn and has no connections.
         self.lanes.retain(|lane| {
             let shared = &lane.shared;
-            !shared.is_dead() && !(shared.is_worn() && shared.connection_count() == 0)
+            !(shared.is_dead() || shared.is_worn() && shared.connection_count() == 0)
         });
         // One that stood in for a worn one goes when neither is.
         let surplus = self.lanes.len().saturating_sub(lanes_max.max(1));
