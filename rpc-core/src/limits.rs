@@ -19,12 +19,17 @@ const CALL_HELD: u64 = 6 << 10;
 /// What a session holds for a message of a stream beside the message, in bytes: its frame's header
 /// and its length, the counter of memory that is shared, and its item: twice in a queue that has
 /// grown, twice and a key in a node of the tree where it waits for one before it.
-const MESSAGE_HELD: u64 = 384;
+pub(crate) const MESSAGE_HELD: u64 = 384;
 
 const _: () = {
     let of_message = HEADER_LEN + MESSAGE_LEN_LEN + 24 + 4 * size_of::<Item>() + 24;
     assert!(of_message as u64 <= MESSAGE_HELD);
 };
+
+/// The window of a server's stream before its client has sent anything. A stream binds so much of
+/// the memory budget of the server although it may be idle for ever: 2 GiB are enough for 50,000.
+/// Four frames of messages fit over RDMA. It widens fourfold each time that half of it was read.
+const FIRST_WINDOW: Window = Window { messages: 64, bytes: 16 << 10 };
 
 /// What a connection holds before there is a call, in bytes: session, tables, the tasks that watch
 /// it. The fuzz targets measure 6 KiB.
@@ -53,16 +58,18 @@ pub struct Limits {
     ///
     /// 256 MiB by default: almost four messages of the largest size that the examples use (64 MiB).
     pub receiving_bytes_max: u64,
-    /// How many messages of one stream may be on their way to this side or wait to be read.
+    /// How many messages of one stream may be on their way to this side or wait to be read. A
+    /// server's stream begins with 64.
     ///
     /// 256 by default: with the smallest messages that fill one coalesced frame, so that a reader
     /// which takes them one by one never makes the sender wait for a round trip.
     pub stream_messages_max: u32,
-    /// How many bytes of one stream may be on their way to this side or wait to be read.
+    /// How many bytes of one stream may be on their way to this side or wait to be read. One
+    /// message more than that may pass, and counts against `receiving_bytes_max` when it is large.
     ///
-    /// 256 KiB by default: twice what a 10 GbE link carries in 100 us, and, times the default
-    /// 1,024 calls, the memory that one connection can be made to hold: 256 MiB. One message more
-    /// than that may pass, and counts against `receiving_bytes_max` when it is large.
+    /// 256 KiB by default: twice what a 10 GbE link carries in 100 us. A server's stream begins
+    /// with 16 KiB, and has 4 times as much each time that its handler has read half, while less
+    /// than half of [`max_memory`](crate::server::ServerBuilder::max_memory) is in use.
     pub stream_bytes_max: u32,
 }
 
@@ -139,6 +146,17 @@ impl Limits {
         // Several messages share a frame up to a bound, and their window says how long they are.
         let partly_read = of_window.saturating_add(lens).min(BATCH_LEN_MAX as u64);
         of_window.saturating_add(partly_read).saturating_add(u64::from(messages) * MESSAGE_HELD)
+    }
+
+    /// The window that a stream of requests has to begin with: what its client is told.
+    pub(crate) fn first_window(&self) -> Window {
+        self.window().min(FIRST_WINDOW)
+    }
+
+    /// What a server tells its clients: a stream's window as it is to begin with.
+    pub(crate) fn told_by_server(&self) -> Self {
+        let Window { messages, bytes } = self.first_window();
+        Self { stream_messages_max: messages, stream_bytes_max: bytes, ..*self }
     }
 
     /// The window of each stream to this side.

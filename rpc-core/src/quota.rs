@@ -166,6 +166,14 @@ impl<K: Eq + Hash> Share<K> {
         self.may_add(self.held().saturating_add(amount), self.quota_total(), amount)
     }
 
+    /// Whether the holder would get `amount` now, and half of the quota were still free then. For
+    /// what can wait, so that it does not keep others from what cannot.
+    #[must_use]
+    pub fn admits_spare(&self, amount: u64) -> bool {
+        let total = self.quota_total().saturating_add(amount);
+        total <= self.quota.max / 2 && self.admits(amount)
+    }
+
     /// Takes `amount` if the bound and the quota have room for it.
     ///
     /// # Errors
@@ -309,6 +317,16 @@ mod tests {
         drop(kept);
         assert_eq!(fill(&fixed).len(), 70);
         assert_eq!(fill(&quota.share(3, Bound::Fixed(u64::MAX))).len(), 100);
+    }
+
+    #[test]
+    fn what_can_wait_leaves_half_to_what_cannot() {
+        let quota = Quota::new(1000);
+        let [one, other] = [1, 2].map(|key| quota.share(key, DYNAMIC));
+        let taken = one.try_take(300).unwrap();
+        assert!(other.admits_spare(200) && !other.admits_spare(201) && other.admits(201));
+        assert!(!other.admits_spare(u64::MAX));
+        drop(taken);
     }
 
     #[test]

@@ -129,6 +129,12 @@ impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
         self.share.take(amount)
     }
 
+    /// Looks whether there is `amount` to spare, for what goes on without it: see
+    /// [`Share::admits_spare`]. That it is refused is not logged.
+    pub(crate) fn has_spare(&self, amount: u64) -> bool {
+        self.share.admits_spare(amount)
+    }
+
     /// Looks whether there is `amount`.
     ///
     /// # Errors

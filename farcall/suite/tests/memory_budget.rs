@@ -3,14 +3,16 @@
 
 use std::time::Duration;
 
-use farcall::{Code, Config, Limits, NotExecuted, Server};
+use farcall::{Code, Config, Limits, NotExecuted, Server, Status, Streaming};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
-use farcall_suite::proto::{EchoRequest, ProduceRequest};
+use farcall_suite::proto::{EchoReply, EchoRequest, ProduceRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
 use farcall_suite::soak::resident_kib;
 use prost::Message;
-use rpc_core::wire::FrameKind;
+use rpc_core::wire::{FrameHeader, FrameKind};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -22,6 +24,16 @@ const MAX_MEMORY: u64 = 64 << 20;
 const GREEDY_COUNT: usize = 25;
 const CALLS: u64 = 5;
 const LEN: usize = 4_000_000;
+
+/// The streams of each greedy client.
+const STREAMS: u64 = 60;
+
+/// The messages of a stream. The memory of a frame of that length is not rounded up.
+const MESSAGE_LEN: usize = 3000;
+
+/// What else the process may grow by meanwhile: two tests beside this one have a budget each, and
+/// there are buffers and tasks.
+const MARGIN: u64 = 2 * MAX_MEMORY + (32 << 20);
 
 const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
@@ -52,18 +64,30 @@ impl Rig {
 
     /// Connections that have sent `bytes` and read nothing, when the server has read all of it.
     async fn greedy(&self, bytes: &[u8]) -> Result<Vec<RawPeer>, Failure> {
-        let mut peers = Vec::new();
+        self.greedy_with(&Limits::default(), |_| bytes.to_vec()).await.map(|(peers, _)| peers)
+    }
+
+    /// The same of clients with `limits` that send what `bytes` makes of the server's, and how long
+    /// that is.
+    async fn greedy_with(
+        &self,
+        limits: &Limits,
+        bytes: impl Fn(&Limits) -> Vec<u8>,
+    ) -> Result<(Vec<RawPeer>, usize), Failure> {
+        let (mut peers, mut len) = (Vec::new(), 0);
         for _ in 0..GREEDY_COUNT {
             let mut peer = RawPeer::connect(&self.address).await?;
-            peer.send(&hello_with(&Limits::default(), Vec::new())).await?;
-            within("the server's Hello", peer.read_hello()).await?;
-            peer.send(bytes).await?;
+            peer.send(&hello_with(limits, Vec::new())).await?;
+            let told = within("the server's Hello", peer.read_hello()).await?.limits();
+            let bytes = bytes(&told);
+            len = bytes.len();
+            peer.send(&bytes).await?;
             peers.push(peer);
         }
         let has_read = || {
             let infos = self.server.connections();
             let of_greedy = infos.iter().map(|info| info.stats.received_bytes);
-            of_greedy.filter(|len| *len >= bytes.len() as u64).count() >= GREEDY_COUNT
+            of_greedy.filter(|read| *read >= len as u64).count() >= GREEDY_COUNT
         };
         let all_read = async {
             while !has_read() {
@@ -71,7 +95,7 @@ impl Rig {
             }
         };
         within("what the greedy clients sent", all_read).await;
-        Ok(peers)
+        Ok((peers, len))
     }
 }
 
@@ -82,6 +106,46 @@ async fn within<T>(what: &str, waited: impl Future<Output = T>) -> T {
 fn method(name: &str) -> u16 {
     let index = SERVICE.methods.iter().position(|method| method.path.ends_with(name));
     u16::try_from(index.expect("the service has it")).expect("it has few")
+}
+
+/// A call that echoes a stream, and as many messages of it as the server has said that it takes.
+fn filled_stream(call: u64, told: &Limits) -> Vec<u8> {
+    let mut request = FrameHeader::bare(FrameKind::Request, call);
+    (request.is_streaming, request.selector) = (true, method("/Chat"));
+    let payload = vec![7; MESSAGE_LEN].into();
+    let message = EchoRequest { payload, ..EchoRequest::default() }.encode_to_vec();
+    let len = u32::try_from(message.len()).expect("it is short").to_le_bytes();
+    let body = [&len[..], &message].concat();
+    let mut records = record(WHOLE, 0, &request.to_bytes());
+    for place in 0..u64::from(told.stream_bytes_max).div_ceil(message.len() as u64) {
+        let mut header = FrameHeader::bare(FrameKind::Messages, call);
+        (header.argument, header.message_len) = (place, body.len() as u64);
+        records.extend(record(WHOLE, 0, &[&header.to_bytes()[..], &body].concat()));
+    }
+    records
+}
+
+/// A stream of echoes that goes on for as long as it is wanted.
+struct Chat {
+    requests: mpsc::Sender<EchoRequest>,
+    replies: Streaming<EchoReply>,
+}
+
+impl Chat {
+    async fn start(stub: &ProbeStub) -> Result<Self, Status> {
+        let (requests, receiver) = mpsc::channel(1);
+        let replies = within("a stream", stub.chat(ReceiverStream::new(receiver))).await?;
+        Ok(Self { requests, replies: replies.into_inner() })
+    }
+
+    async fn check(&mut self) -> Result<(), Failure> {
+        let payload = farcall_suite::payload(2, 10_000);
+        let request = EchoRequest { payload: payload.clone(), ..EchoRequest::default() };
+        within("the stream's window", self.requests.send(request)).await?;
+        let reply = within("an echo", self.replies.message()).await?.expect("it goes on");
+        assert_eq!(reply.payload, payload);
+        Ok(())
+    }
 }
 
 async fn check_honest(stub: &ProbeStub) -> Result<(), Failure> {
@@ -155,4 +219,48 @@ async fn large_requests_that_do_not_come_are_bounded_for_all_connections_togethe
     drop(greedy);
     check_returned(&rig.server).await;
     Ok(())
+}
+
+/// A client fills the windows of its streams, and its handlers read nothing, since the client reads
+/// no echo.
+#[tokio::test]
+async fn streams_that_no_handler_reads_are_bounded_for_all_connections_together()
+-> Result<(), Failure> {
+    let rig = Rig::start().await?;
+    let honest = rig.honest().await?;
+    let mut established = Chat::start(&honest).await?;
+    established.check().await?;
+    let before_kib = resident_kib()?;
+    let deaf = Limits { stream_messages_max: 1, stream_bytes_max: 1, ..Limits::default() };
+    let streams =
+        |told: &Limits| (0..STREAMS).flat_map(|call| filled_stream(call, told)).collect::<Vec<_>>();
+    let (greedy, len) = rig.greedy_with(&deaf, streams).await?;
+    let (held, grown_kib) = (rig.server.memory_held(), resident_kib()?.saturating_sub(before_kib));
+    println!(
+        "{GREEDY_COUNT} connections sent {len} bytes in {STREAMS} streams each: {} MiB count, and \
+         the process has grown by {} MiB",
+        held >> 20,
+        grown_kib >> 10,
+    );
+    assert!((MAX_MEMORY / 2..=MAX_MEMORY).contains(&held), "{held}");
+    assert!(grown_kib << 10 <= MAX_MEMORY + MARGIN, "{grown_kib} KiB");
+    established.check().await?;
+    check_honest(&honest).await?;
+    // New streams are refused where there is no memory for their windows.
+    let mut more = Vec::new();
+    let refused = loop {
+        match Chat::start(&honest).await {
+            Ok(chat) => more.push(chat),
+            Err(status) => break status,
+        }
+        assert!(more.len() < 1000, "no stream is refused");
+    };
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(refused.message().contains("(server.max_memory)"), "{refused}");
+    assert!(NotExecuted::is_said_by(&refused), "{refused}");
+    println!("beside them an honest client has {} streams more", more.len());
+    established.check().await?;
+    drop((greedy, more, established));
+    check_returned(&rig.server).await;
+    check_honest(&honest).await
 }

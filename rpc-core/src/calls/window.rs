@@ -20,6 +20,24 @@ pub struct Window {
     pub bytes: u32,
 }
 
+impl Window {
+    /// Nothing.
+    pub const NONE: Self = Self { messages: 0, bytes: 0 };
+
+    /// The lesser of each.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        Self { messages: self.messages.min(other.messages), bytes: self.bytes.min(other.bytes) }
+    }
+
+    /// Four times as much of each, and not more than `widest`: a round trip more for each step is
+    /// what a stream pays for its small beginning.
+    fn widened(self, widest: Self) -> Self {
+        let messages = self.messages.saturating_mul(4);
+        Self { messages, bytes: self.bytes.saturating_mul(4) }.min(widest)
+    }
+}
+
 /// Cumulative counts of messages and bytes, modulo 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -106,9 +124,13 @@ impl SendWindow {
 }
 
 /// The receiver's side.
+///
+/// It may begin with a part of its widest window and grow, fourfold each time that a grant is due,
+/// where its reader agrees: so a stream that has just begun, or is idle, binds little memory.
 #[derive(Debug)]
 pub struct ReceiveWindow {
     window: Window,
+    widest: Window,
     received: Counts,
     consumed: Counts,
     announced: Counts,
@@ -118,8 +140,29 @@ impl ReceiveWindow {
     /// A side that grants `window`.
     #[must_use]
     pub fn new(window: Window) -> Self {
+        Self::widening(window, window)
+    }
+
+    /// A side that grants `window` to begin with, and `widest` later.
+    #[must_use]
+    pub fn widening(window: Window, widest: Window) -> Self {
         let none = Counts::default();
-        Self { window, received: none, consumed: none, announced: none }
+        Self { window, widest, received: none, consumed: none, announced: none }
+    }
+
+    /// How much it grants at a time now.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        self.window
+    }
+
+    /// What has come in and was not read.
+    #[must_use]
+    pub fn unread(&self) -> Window {
+        Window {
+            messages: self.received.messages.wrapping_sub(self.consumed.messages),
+            bytes: self.received.bytes.wrapping_sub(self.consumed.bytes),
+        }
     }
 
     /// What the peer may still send: a message of any length unless one of the two is 0.
@@ -151,8 +194,13 @@ impl ReceiveWindow {
     }
 
     /// Counts a message that was read, and gives the grant to send when half the window is free
-    /// again: fewer grants than that would stall, more would cost a frame each.
-    pub fn consume(&mut self, len: usize) -> Option<Counts> {
+    /// again: fewer grants than that would stall, more would cost a frame each. It is for a wider
+    /// window, if there is one and `may_widen` agrees to it.
+    pub fn consume(
+        &mut self,
+        len: usize,
+        may_widen: impl FnOnce(Window) -> bool,
+    ) -> Option<Counts> {
         self.consumed.add(len);
         let since = Counts {
             messages: self.consumed.messages.wrapping_sub(self.announced.messages),
@@ -162,6 +210,10 @@ impl ReceiveWindow {
             && since.bytes < self.window.bytes.div_ceil(2)
         {
             return None;
+        }
+        let wider = self.window.widened(self.widest);
+        if wider != self.window && may_widen(wider) {
+            self.window = wider;
         }
         self.announced = self.consumed;
         Some(self.announced.plus(self.window))
@@ -204,13 +256,26 @@ mod tests {
                 assert!(!sender.is_open(), "a window of {bytes}");
                 receiver.receive(len).unwrap();
                 assert!(receiver.receive(1).is_err());
-                sender.handle_grant(receiver.consume(len).unwrap());
+                sender.handle_grant(receiver.consume(len, |_| false).unwrap());
             }
         }
         // Which is why a longer one is refused: it would look like a window that is open.
         let mut sender = SendWindow::new(Window { messages: 10, bytes: 1 });
         sender.send(3 * len);
         assert!(sender.is_open());
+    }
+
+    #[test]
+    fn a_window_widens_as_it_is_used_and_as_far_as_the_reader_agrees() {
+        let mut window = ReceiveWindow::widening(Window { messages: 1, bytes: 100 }, WINDOW);
+        let mut grants = Vec::new();
+        for may_widen in [false, true, true, true] {
+            window.receive(1).unwrap();
+            grants.push(window.consume(1, |_| may_widen).map(|grant| grant.messages));
+        }
+        // What is read, and the window besides; with one of 4 a grant is due for two.
+        assert_eq!(grants, [Some(2), Some(6), None, Some(8)]);
+        assert_eq!(window.window(), WINDOW);
     }
 
     #[test]
@@ -231,10 +296,13 @@ mod tests {
         fn what_waits_is_bounded_and_nobody_waits_for_ever(
             messages in 1u32..10,
             bytes in 1u32..200,
+            first in (1u32..10, 1u32..200),
             steps in prop::collection::vec((any::<bool>(), 0usize..300), 0..300),
         ) {
             let window = Window { messages, bytes };
-            let (mut sender, mut receiver) = (SendWindow::new(window), ReceiveWindow::new(window));
+            let first = Window { messages: first.0, bytes: first.1 }.min(window);
+            let (mut sender, mut receiver) =
+                (SendWindow::new(first), ReceiveWindow::widening(first, window));
             let mut waiting: VecDeque<usize> = VecDeque::new();
             for (is_send, len) in steps {
                 if is_send {
@@ -244,16 +312,17 @@ mod tests {
                         waiting.push_back(len);
                     }
                 } else if let Some(len) = waiting.pop_front()
-                    && let Some(grant) = receiver.consume(len)
+                    && let Some(grant) = receiver.consume(len, |_| len % 2 == 0)
                 {
                     sender.handle_grant(grant);
                 }
                 prop_assert!(waiting.len() <= 2 * messages as usize);
                 let sum: usize = waiting.iter().sum();
+                prop_assert_eq!(receiver.unread().bytes as usize, sum);
                 prop_assert!(sum < 2 * bytes as usize + 300);
             }
             while let Some(len) = waiting.pop_front() {
-                if let Some(grant) = receiver.consume(len) { sender.handle_grant(grant); }
+                if let Some(grant) = receiver.consume(len, |_| true) { sender.handle_grant(grant); }
             }
             prop_assert!(sender.is_open());
         }

@@ -61,7 +61,7 @@ pub async fn accept(
     server: &ServerHandshake,
 ) -> Result<Accepted, HandshakeError> {
     let hello: Hello = handshake::read(&mut *bootstrap, &hello::CLIENT_HELLO).await?;
-    let mut answer = Hello::new(&server.limits);
+    let mut answer = Hello::new(&server.limits.told_by_server());
     answer.methods.clone_from(&server.methods);
     let addresses = bootstrap.addresses();
     let candidate = choose(&hello, server, &addresses, &mut answer).await;

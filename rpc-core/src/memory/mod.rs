@@ -6,17 +6,22 @@
 //!
 //! - *queued*: answers that wait for memory, and frames that a transport has and the network has
 //!   not taken;
-//! - *received*: large requests from their announcement until their call's handler has ended, and
-//!   large frames of streams until they have arrived;
+//! - *received*: requests of 4 KiB and more until their call's handler has ended, large ones from
+//!   their announcement on; large frames of streams until they have arrived; the windows of streams
+//!   of requests, as far as they were granted, because their clients may fill them at any time, and
+//!   what waits in them beyond that;
 //! - handshakes, each as much as it may say.
 //!
 //! What does not fit is refused before it is received or executed, with the limit's name. What
-//! exists already is counted although it does not fit: frames of streams within their windows,
-//! frames that were encoded. Then others get less, and a new call nothing.
+//! exists already is counted although it does not fit: the one message that crosses the line of a
+//! stream's window, frames that were encoded. Then others get less, and a new call nothing.
 //!
-//! Left out is what handlers keep, messages that wait in the windows of streams, which the limits
-//! of each connection bound, and registered memory of RDMA devices, which has pools with limits of
-//! their own.
+//! A stream is never failed for want of memory by what it is granted. Its window begins with 16 KiB
+//! and is widened while half of the budget is free: established streams go on, slowed by flow
+//! control.
+//!
+//! Left out is what handlers keep, shorter requests, what metadata is decoded to, and registered
+//! memory of RDMA devices, which has pools with limits of their own.
 
 mod machine;
 mod share;

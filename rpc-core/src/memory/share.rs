@@ -94,6 +94,18 @@ impl MemoryShare {
         Ok(MemoryCharge { charge })
     }
 
+    /// Makes a charge of this share `len` bytes if it grows into what is to spare: half of the
+    /// budget stays free for others. Where nothing is counted, it always may.
+    pub(crate) fn try_grow(&self, charge: &mut MemoryCharge, len: u64) -> bool {
+        let Some(share) = &self.share else { return true };
+        // Another holder may be faster: then as much as two windows more is taken.
+        let may_grow = share.has_spare(len.saturating_sub(charge.len()));
+        if may_grow {
+            charge.set(len);
+        }
+        may_grow
+    }
+
     /// Counts `len` bytes that exist already, whether they fit or not.
     pub fn take(&self, len: u64) -> MemoryCharge {
         MemoryCharge { charge: self.share.as_ref().map(|share| share.take(len)) }

@@ -327,9 +327,9 @@ impl ServerBuilder {
         self
     }
 
-    /// The most bytes of memory that clients can make this server keep: large messages on their way
-    /// in, answers that wait to be sent, and handshakes. See [`crate::memory`] for what counts, and
-    /// for how long.
+    /// The most bytes of memory that clients can make this server keep: requests of 4 KiB and more,
+    /// the windows of their streams, answers that wait to be sent, and handshakes. See
+    /// [`crate::memory`] for what counts, and for how long.
     ///
     /// A connection may have as much as is free, or 256 KiB if that is more: one alone has at most
     /// half, and `n` of them at most `1 / (n + 1)` each. What is beyond is refused with

@@ -15,15 +15,21 @@ use super::reply::{Responder, Standing};
 use super::session::{ServerSession, State, end_requests};
 use super::{ServerCall, Service};
 use crate::calls::server::Start;
-use crate::calls::window::Counts;
+use crate::calls::window::{Counts, ReceiveWindow};
 use crate::frames::take_apart;
 use crate::handoff::Handoff;
+use crate::memory::MemoryCharge;
 use crate::peer_key::PeerKey;
 use crate::quota::Charge;
-use crate::stream::{End, Inbound, Item, Outbound};
+use crate::stream::{End, Inbound, Item, Outbound, WindowMemory};
 use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 use crate::{CallKind, Deadline, limited_log, liveness, refusal};
+
+/// From which length on a request that comes whole counts in the memory budget, in bytes. Shorter
+/// ones are not worth two atomic operations each: 65,536 of them, which is the default of
+/// `calls_max`, are 256 MiB.
+const COUNTED_LEN: u64 = 4 << 10;
 
 /// Where a request goes.
 struct Route<'a> {
@@ -31,6 +37,15 @@ struct Route<'a> {
     /// The method's index in its service.
     method: usize,
     kind: CallKind,
+}
+
+/// A request that is about to run.
+struct Admitted<'a> {
+    permit: Charge<PeerKey>,
+    /// The memory of its request.
+    received: MemoryCharge,
+    route: Route<'a>,
+    streams: CallStreams,
 }
 
 impl<T: Transport> Handler for ServerSession<T> {
@@ -150,15 +165,20 @@ impl<T: Transport> ServerSession<T> {
         let check = self.check_draining(&self.state());
         let check = check.and_then(|()| self.check_request(header));
         let charged = check.and_then(|_| self.memory.try_take(len));
+        // Its messages may overtake it. Made before the lock: that it is refused may be logged.
+        let charged = charged.and_then(|charge| Ok((charge, self.inbound(header)?)));
         let refusal = match charged {
             Err(status) => status,
-            Ok(charge) => {
+            Ok((charge, inbound)) => {
                 let mut state = self.state();
                 // First, so that a call announced twice is a violation and not a want of room.
                 state.calls.announce(header.call)?;
                 match state.receiving.announce(header.frame_key(), len, charge) {
                     Ok(()) => {
-                        self.expect_messages(header, &mut state);
+                        if inbound.is_some() {
+                            let streams = CallStreams { inbound, outbound: None };
+                            state.streams.insert(header.call, streams);
+                        }
                         return Ok(Admission::Accept { deadline });
                     }
                     Err(over) => refusal::over_budget("request", len, "server's", over),
@@ -211,17 +231,15 @@ impl<T: Transport> ServerSession<T> {
                 false => None,
             };
             state.started_count += 1;
-            (received.unwrap_or_default(), early, self.check_draining(&state))
+            (received, early, self.check_draining(&state))
         };
-        let admitted = check.and_then(|()| self.admit(header));
-        let mut streams = CallStreams::default();
-        if let Ok((_, route)) = &admitted {
-            // A call that is refused has no streams: messages that were sent before the client
-            // hears of it are dropped.
-            streams = self.streams(header, route.kind, early);
-            if streams.inbound.is_some() || streams.outbound.is_some() {
-                self.state().streams.insert(header.call, streams.clone());
-            }
+        // A call that is refused has no streams: messages that were sent before the client hears of
+        // it are dropped.
+        let admitted = check.and_then(|()| self.admit(header, received, early));
+        if let Ok(Admitted { streams, .. }) = &admitted
+            && (streams.inbound.is_some() || streams.outbound.is_some())
+        {
+            self.state().streams.insert(header.call, streams.clone());
         }
         let (block, message) = take_apart(header, frame);
         let future = match admitted {
@@ -229,7 +247,8 @@ impl<T: Transport> ServerSession<T> {
                 let responder = Responder::new(header.call, this, Standing::Refused);
                 Box::pin(responder.fail(status))
             }
-            Ok((permit, Route { service, method, .. })) => {
+            Ok(Admitted { permit, received, route, streams }) => {
+                let Route { service, method, .. } = route;
                 let standing = Standing::Running { _permit: permit, _received: received };
                 let responder = Responder::new(header.call, this, standing);
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
@@ -262,11 +281,29 @@ impl<T: Transport> ServerSession<T> {
         self.route(header)
     }
 
-    /// Checks a request that has arrived, and takes its permit.
-    fn admit(&self, header: &FrameHeader) -> Result<(Charge<PeerKey>, Route<'_>), Status> {
+    /// Checks a request that has arrived, and takes its permit and its memory, if it is not
+    /// counted already as `received`; `early` is the stream of its messages, if there is one.
+    fn admit(
+        &self,
+        header: &FrameHeader,
+        received: Option<MemoryCharge>,
+        early: Option<Arc<Inbound>>,
+    ) -> Result<Admitted<'_>, Status> {
         let route = self.check_request(header)?;
         let permit = self.calls.try_take(1)?;
-        Ok((permit, route))
+        let received = match received {
+            None if header.frame_len() >= COUNTED_LEN => {
+                self.memory.try_take(header.frame_len())?
+            }
+            received => received.unwrap_or_default(),
+        };
+        let inbound = match early {
+            None => self.inbound(header)?,
+            early => early,
+        };
+        let outbound = || Arc::new(Outbound::new(self.peer_limits.window()));
+        let outbound = route.kind.has_response_stream().then(outbound);
+        Ok(Admitted { permit, received, route, streams: CallStreams { inbound, outbound } })
     }
 
     /// The method that a request names, if it takes requests of that shape.
@@ -287,36 +324,20 @@ impl<T: Transport> ServerSession<T> {
         }
     }
 
-    /// The streams of a call that is about to run; `early` is that of its requests, if there is
-    /// one already.
-    fn streams(
-        &self,
-        header: &FrameHeader,
-        kind: CallKind,
-        early: Option<Arc<Inbound>>,
-    ) -> CallStreams {
-        let outbound = || Arc::new(Outbound::new(self.peer_limits.window()));
-        CallStreams {
-            inbound: early.or_else(|| self.inbound(header)),
-            outbound: kind.has_response_stream().then(outbound),
+    /// The stream of a request whose method takes one, with the memory that its window binds.
+    fn inbound(&self, header: &FrameHeader) -> Result<Option<Arc<Inbound>>, Status> {
+        if !header.is_streaming {
+            return Ok(None);
         }
-    }
-
-    /// Makes the stream of a request that is on its way: its messages may overtake it.
-    fn expect_messages(&self, header: &FrameHeader, state: &mut State) {
-        let inbound = self.inbound(header);
-        if inbound.is_some() {
-            state.streams.insert(header.call, CallStreams { inbound, outbound: None });
-        }
-    }
-
-    /// The stream of a request whose method takes one.
-    fn inbound(&self, header: &FrameHeader) -> Option<Arc<Inbound>> {
-        header.is_streaming.then(|| Arc::new(Inbound::requests(self.limits.window())))
+        let first = self.limits.first_window();
+        let memory = WindowMemory::open(&self.memory, first)?;
+        let window = ReceiveWindow::widening(first, self.limits.window());
+        Ok(Some(Arc::new(Inbound::requests(window, memory))))
     }
 
     fn handle_messages(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
-        self.state().receiving.arrived(header.frame_key(), frame.len())?;
+        // A large one counts until the stream has counted it.
+        let _received = self.state().receiving.arrived(header.frame_key(), frame.len())?;
         if let Err(status) = refusal::check_incoming("request", header, "server's", &self.limits) {
             self.fail_requests(header.call, status);
             return Ok(());

@@ -6,7 +6,7 @@
 //! What a stream keeps is bounded by its window, whatever its peer sends: every frame is one of at
 //! most one HEADERS, of messages, of which the window counts each, or of at most one end; and a
 //! frame that waits for one before it is refused unless a sender that heeds the window could have
-//! sent it.
+//! sent it. On a server the window is counted in the memory budget.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes};
 use tonic::Status;
 
-use super::BATCH_LEN_MAX;
+use super::{BATCH_LEN_MAX, WindowMemory};
 use crate::calls::reorder::Reorder;
 use crate::calls::window::{Counts, ReceiveWindow, Window};
 use crate::wire::{MESSAGE_LEN_LEN, ProtocolError};
@@ -86,23 +86,24 @@ struct State {
     end: Option<u64>,
     ready: VecDeque<Item>,
     window: ReceiveWindow,
+    memory: WindowMemory,
     is_complete: bool,
     failure: Option<Status>,
     waker: Option<Waker>,
 }
 
 impl Inbound {
-    /// The requests of a call.
-    pub(crate) fn requests(window: Window) -> Self {
-        Self::new(Opening::Messages, window)
+    /// The requests of a call, with a window of which `memory` has taken what it binds.
+    pub(crate) fn requests(window: ReceiveWindow, memory: WindowMemory) -> Self {
+        Self::new(Opening::Messages, window, memory)
     }
 
     /// The responses of a call.
     pub(crate) fn responses(window: Window) -> Self {
-        Self::new(Opening::Headers, window)
+        Self::new(Opening::Headers, ReceiveWindow::new(window), WindowMemory::default())
     }
 
-    fn new(opening: Opening, window: Window) -> Self {
+    fn new(opening: Opening, window: ReceiveWindow, memory: WindowMemory) -> Self {
         let state = State {
             opening,
             early: Reorder::default(),
@@ -110,7 +111,8 @@ impl Inbound {
             early_len_max: 0,
             end: None,
             ready: VecDeque::new(),
-            window: ReceiveWindow::new(window),
+            window,
+            memory,
             is_complete: false,
             failure: None,
             waker: None,
@@ -187,7 +189,34 @@ impl State {
         if self.early_bytes == 0 {
             self.early_len_max = 0;
         }
-        self.check_early()
+        self.check_early()?;
+        if self.is_complete {
+            // Nothing more can come: what was granted and not used is free.
+            self.settle_memory();
+        } else {
+            self.memory.hold(self.waiting());
+        }
+        Ok(())
+    }
+
+    /// What waits to be read, and what waits for a frame before it.
+    fn waiting(&self) -> Window {
+        let Window { messages, bytes } = self.window.unread();
+        let early = [self.early.early_count(), self.early_bytes].map(|count| {
+            // Both are bounded by the window and a message.
+            u32::try_from(count).unwrap_or(u32::MAX)
+        });
+        Window {
+            messages: messages.saturating_add(early[0]),
+            bytes: bytes.saturating_add(early[1]),
+        }
+    }
+
+    /// Counts what waits, and what may come, in the memory budget.
+    fn settle_memory(&mut self) {
+        let is_over = self.is_complete || self.failure.is_some();
+        let window = if is_over { Window::NONE } else { self.window.window() };
+        self.memory.settle(self.waiting(), window);
     }
 
     /// Checks that a frame of that kind may stand at `place`.
@@ -251,7 +280,9 @@ impl State {
     fn fail(&mut self, status: Status) -> Reorder<Item> {
         self.failure.get_or_insert(status);
         self.early_bytes = 0;
-        std::mem::take(&mut self.early)
+        let early = std::mem::take(&mut self.early);
+        self.settle_memory();
+        early
     }
 
     /// Takes an item whose turn it is.
@@ -287,7 +318,11 @@ impl State {
                 Item::Messages(rest) if rest.is_empty() => drop(self.ready.pop_front()),
                 Item::Messages(rest) => {
                     let message = split_message(rest);
-                    let grant = self.window.consume(message.len());
+                    let memory = &mut self.memory;
+                    let grant = self.window.consume(message.len(), |wider| memory.try_widen(wider));
+                    if grant.is_some() {
+                        self.settle_memory();
+                    }
                     return Some(Next::Message(message, grant));
                 }
                 Item::Headers(_) | Item::End(_) => break,

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::calls::window::SendWindow;
+use crate::memory::{MemoryHolder, MemoryShare, memory_limit};
+use crate::peer_key::PeerKey;
 
 const WINDOW: Window = Window { messages: 4, bytes: 100 };
 
@@ -14,6 +16,10 @@ fn messages(parts: &[&[u8]]) -> Item {
         out.extend_from_slice(part);
     }
     Item::Messages(out.into())
+}
+
+fn requests(window: Window) -> Inbound {
+    Inbound::requests(ReceiveWindow::new(window), WindowMemory::default())
 }
 
 fn next(inbound: &Inbound) -> Option<Next> {
@@ -32,7 +38,7 @@ fn message(inbound: &Inbound) -> Bytes {
 
 #[test]
 fn messages_come_in_order_although_frames_do_not() {
-    let inbound = Inbound::requests(WINDOW);
+    let inbound = requests(WINDOW);
     assert_eq!(inbound.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Open));
     assert_eq!(inbound.insert(1, messages(&[b"c"])), Ok(Inserted::Open));
     assert!(next(&inbound).is_none());
@@ -43,7 +49,7 @@ fn messages_come_in_order_although_frames_do_not() {
 
 #[test]
 fn a_failure_comes_after_what_had_arrived() {
-    let inbound = Inbound::requests(WINDOW);
+    let inbound = requests(WINDOW);
     let _ = inbound.insert(0, messages(&[b"a"])).unwrap();
     inbound.fail(Status::unavailable("gone"));
     assert_eq!(message(&inbound), "a");
@@ -52,10 +58,10 @@ fn a_failure_comes_after_what_had_arrived() {
 
 #[test]
 fn a_peer_beyond_the_window_is_a_violation() {
-    let inbound = Inbound::requests(WINDOW);
+    let inbound = requests(WINDOW);
     let _ = inbound.insert(0, messages(&[&b""[..]; 4])).unwrap();
     assert!(inbound.insert(1, messages(&[&b""[..]])).is_err());
-    let early = Inbound::requests(WINDOW);
+    let early = requests(WINDOW);
     let long = [0; 150];
     let _ = early.insert(1, messages(&[&long])).unwrap();
     assert!(early.insert(2, messages(&[&long])).is_err());
@@ -63,7 +69,7 @@ fn a_peer_beyond_the_window_is_a_violation() {
 
 #[test]
 fn the_message_that_crosses_the_line_may_come_before_those_within_it() {
-    let inbound = Inbound::requests(WINDOW);
+    let inbound = requests(WINDOW);
     let long = [7; 1000];
     assert_eq!(inbound.insert(1, messages(&[&long])), Ok(Inserted::Open));
     assert_eq!(inbound.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Open));
@@ -90,16 +96,16 @@ fn an_answer_has_its_headers_once_and_first() {
 #[test]
 fn a_stream_ends_once_and_last() {
     let end = || Item::End(End::HalfClose);
-    let twice = Inbound::requests(WINDOW);
+    let twice = requests(WINDOW);
     let _ = twice.insert(1, end()).unwrap();
     assert!(twice.insert(2, end()).is_err());
-    let behind = Inbound::requests(WINDOW);
+    let behind = requests(WINDOW);
     let _ = behind.insert(1, end()).unwrap();
     assert!(behind.insert(2, messages(&[b"a"])).is_err());
-    let before = Inbound::requests(WINDOW);
+    let before = requests(WINDOW);
     let _ = before.insert(2, messages(&[b"a"])).unwrap();
     assert!(before.insert(1, end()).is_err());
-    let complete = Inbound::requests(WINDOW);
+    let complete = requests(WINDOW);
     assert_eq!(complete.insert(0, end()), Ok(Inserted::Complete));
     assert!(complete.insert(1, messages(&[b"a"])).is_err());
 }
@@ -108,9 +114,9 @@ fn a_stream_ends_once_and_last() {
 fn no_more_frames_wait_for_one_than_the_window_has_messages() {
     let (empty, end) = (|| messages(&[b""]), || Item::End(End::HalfClose));
     // Three at most, since the one that they wait for has a message too.
-    let requests = Inbound::requests(WINDOW);
-    (1..4).for_each(|place| assert!(requests.insert(place, empty()).is_ok(), "{place}"));
-    assert!(requests.insert(4, empty()).is_err());
+    let stream = requests(WINDOW);
+    (1..4).for_each(|place| assert!(stream.insert(place, empty()).is_ok(), "{place}"));
+    assert!(stream.insert(4, empty()).is_err());
     // Headers have none.
     let responses = Inbound::responses(WINDOW);
     (1..5).for_each(|place| assert!(responses.insert(place, empty()).is_ok(), "{place}"));
@@ -118,7 +124,7 @@ fn no_more_frames_wait_for_one_than_the_window_has_messages() {
     let far = Inbound::responses(WINDOW);
     assert!(far.insert(6, end()).is_err());
     // What has been received leaves room for as many less.
-    let begun = Inbound::requests(WINDOW);
+    let begun = requests(WINDOW);
     let _ = begun.insert(0, messages(&[b"", b""])).unwrap();
     assert!(begun.insert(2, empty()).is_ok());
     assert!(begun.insert(3, empty()).is_err());
@@ -130,14 +136,14 @@ fn no_more_frames_wait_for_one_than_the_window_has_messages() {
 fn a_long_frame_has_one_message() {
     let wide = Window { messages: 4, bytes: 1 << 20 };
     let long = vec![0; BATCH_LEN_MAX];
-    let inbound = Inbound::requests(wide);
+    let inbound = requests(wide);
     assert!(inbound.insert(0, messages(&[&long])).is_ok());
     assert!(inbound.insert(1, messages(&[b"", &long])).is_err());
 }
 
 #[test]
 fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
-    let inbound = Inbound::requests(WINDOW);
+    let inbound = requests(WINDOW);
     let early = Bytes::from(vec![0; 4]);
     let _ = inbound.insert(1, Item::Messages(early.clone())).unwrap();
     inbound.fail(Status::resource_exhausted("no room"));
@@ -147,6 +153,45 @@ fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
 }
 
 /// What a hostile peer sends.
+/// A peer that opens streams first and fills them later would find nothing in its way otherwise.
+#[test]
+fn a_window_counts_from_the_beginning_and_widens_while_half_of_the_budget_is_free() {
+    let of_message = crate::limits::MESSAGE_HELD;
+    let bound = |messages: u64, bytes: u64| bytes + messages * of_message;
+    let limit = memory_limit(Some(64 << 10));
+    let share = |number| {
+        let peer = PeerKey::Local;
+        MemoryShare::new(&limit, MemoryHolder::Connection { number, peer })
+    };
+    let open = || {
+        let window = ReceiveWindow::widening(WINDOW, Window { messages: 8, bytes: 150 });
+        Inbound::requests(window, WindowMemory::open(&share(1), WINDOW).unwrap())
+    };
+    let stream = open();
+    assert_eq!(limit.total(), bound(4, 100));
+    // The message that crosses the line is there although it does not fit.
+    let _ = stream.insert(0, messages(&[&[0; 5000]])).unwrap();
+    assert_eq!(limit.total(), bound(1, 5000));
+    let _ = message(&stream);
+    assert_eq!(limit.total(), bound(8, 150), "it is read, and the window is wider");
+    let _ = stream.insert(2, messages(&[&[0; 40]])).unwrap();
+    stream.fail(Status::unavailable("gone"));
+    assert_eq!(limit.total(), 0, "nothing can come, and what waits for a frame is dropped");
+    let others = share(2).try_take(40 << 10).unwrap();
+    let stream = open();
+    let _ = stream.insert(0, messages(&[&[0; 60]])).unwrap();
+    let _ = message(&stream);
+    assert_eq!(limit.total(), (40 << 10) + bound(4, 100), "it goes on, and is not wider");
+    let _ = stream.insert(1, messages(&[b"a"])).unwrap();
+    assert_eq!(stream.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Complete));
+    assert_eq!(limit.total(), (40 << 10) + bound(1, 1), "what waits is all that comes");
+    drop((stream, others));
+    assert_eq!(limit.total(), 0);
+    let _others = share(2).try_take(32 << 10).unwrap();
+    let taken: Vec<_> = std::iter::from_fn(|| WindowMemory::open(&share(1), WINDOW).ok()).collect();
+    assert!(taken.len() < 64, "a stream is refused where there is no memory for its window");
+}
+
 fn item() -> impl Strategy<Value = Item> {
     let lens = prop::collection::vec(0usize..200, 1..4);
     let frame = lens.prop_map(|lens| {
@@ -179,7 +224,7 @@ proptest! {
     ) {
         let inbound = match is_answer {
             true => Inbound::responses(WINDOW),
-            false => Inbound::requests(WINDOW),
+            false => requests(WINDOW),
         };
         let mut longest = 0;
         for (index, (place, item)) in frames.into_iter().enumerate() {
@@ -212,7 +257,7 @@ proptest! {
     ) {
         let inbound = match is_answer {
             true => Inbound::responses(WINDOW),
-            false => Inbound::requests(WINDOW),
+            false => requests(WINDOW),
         };
         let mut sending = SendWindow::new(WINDOW);
         let (mut place, mut sent, mut read, mut is_ended) = (0, 0, 0, false);
@@ -270,7 +315,7 @@ proptest! {
 
     #[test]
     fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-        let inbound = Inbound::requests(WINDOW);
+        let inbound = requests(WINDOW);
         if inbound.insert(0, Item::Messages(bytes.into())).is_ok() {
             while next(&inbound).is_some() {}
         }

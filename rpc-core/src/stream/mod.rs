@@ -13,6 +13,7 @@ mod outbound;
 mod pump;
 mod scripted;
 mod streaming;
+mod window_memory;
 
 pub(crate) use body::{MessageBody, ResponseEnd};
 pub(crate) use host::{StreamHost, StreamWriter};
@@ -21,6 +22,7 @@ pub(crate) use outbound::Outbound;
 pub(crate) use pump::{Direction, pump};
 pub(crate) use scripted::scripted_response;
 pub(crate) use streaming::{request_streaming, response_streaming};
+pub(crate) use window_memory::WindowMemory;
 
 use crate::wire::MESSAGE_LEN_LEN;
 

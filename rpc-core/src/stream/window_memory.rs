@@ -1,0 +1,56 @@
+//! What the window of a stream binds of its server's memory budget.
+//!
+//! A sender may fill its window at any time, and the handler decides how long it stays filled. So
+//! what counts is the window as it was granted, from the beginning of the stream, and not what has
+//! come: a peer that opens streams first and fills them later is refused the streams. Windows begin
+//! small and widen while there is memory to spare, so that streams that were admitted go on, slowed
+//! by flow control, when there is not. Only the message that crosses the line of a window counts
+//! when it has come, whether it fits or not.
+
+use tonic::Status;
+
+use crate::calls::window::Window;
+use crate::limits::MESSAGE_HELD;
+use crate::memory::{MemoryCharge, MemoryShare};
+
+/// The part of a memory budget that one stream has. By default there is no budget, as for clients.
+#[derive(Debug, Default)]
+pub(crate) struct WindowMemory {
+    share: MemoryShare,
+    charge: MemoryCharge,
+}
+
+impl WindowMemory {
+    /// Takes what `window` binds.
+    ///
+    /// # Errors
+    ///
+    /// When it does not fit.
+    pub(crate) fn open(share: &MemoryShare, window: Window) -> Result<Self, Status> {
+        let charge = share.try_take(bytes_of(window))?;
+        Ok(Self { share: share.clone(), charge })
+    }
+
+    /// Takes what a wider window binds, if that is to spare.
+    pub(super) fn try_widen(&mut self, window: Window) -> bool {
+        self.share.try_grow(&mut self.charge, bytes_of(window))
+    }
+
+    /// Counts what has come, if that is more than the window.
+    pub(super) fn hold(&mut self, waiting: Window) {
+        let len = bytes_of(waiting);
+        if len > self.charge.len() {
+            self.charge.set(len);
+        }
+    }
+
+    /// Counts what waits, or what may come, whichever is more.
+    pub(super) fn settle(&mut self, waiting: Window, window: Window) {
+        self.charge.set(bytes_of(waiting).max(bytes_of(window)));
+    }
+}
+
+/// What a full window takes in memory.
+fn bytes_of(Window { messages, bytes }: Window) -> u64 {
+    u64::from(bytes) + u64::from(messages) * MESSAGE_HELD
+}
