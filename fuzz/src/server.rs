@@ -39,6 +39,9 @@ const IDS: u8 = 8;
 /// their streams more.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The server's memory budget, in bytes: what a handshake counts. Windows and requests meet it.
+const MEMORY_MAX: u64 = 128 << 10;
+
 /// What a client sends.
 fn kinds(view: Option<View>) -> &'static [FrameKind] {
     use FrameKind::{Cancel, HalfClose, Messages, Request, Window};
@@ -194,7 +197,7 @@ async fn script(bytes: &[u8]) {
     let (link, limits) = (Scripted::default(), limits_of(bytes));
     let service = Asked::default();
     let running = Arc::clone(&service.running);
-    let builder = Server::builder().add_service(service).limits(limits);
+    let builder = Server::builder().add_service(service).limits(limits).max_memory(MEMORY_MAX);
     let server = builder.drain_timeout(DRAIN_TIMEOUT).build();
     let hello = hello::encode(&Hello::new(&limits)).expect("a short Hello encodes");
     let incoming = io::Cursor::new(hello);
