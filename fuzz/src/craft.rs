@@ -3,7 +3,7 @@
 use arbitrary::Arbitrary;
 use prost::Message;
 use rpc_core::Limits;
-use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
+use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN, MESSAGE_LEN_LEN};
 
 /// Something that breaks the protocol, and so ends the script, happens once in so many times.
 const RARELY: u8 = 16;
@@ -25,7 +25,7 @@ impl Rarely {
 pub(crate) struct Craft {
     kind: u8,
     /// Whether the kind is any, and not one of those that the peer's role has.
-    is_any_kind: Rarely,
+    pub(crate) is_any_kind: Rarely,
     pub(crate) call: u8,
     /// Whether a request is not of the kind that its method is.
     is_mistaken: Rarely,
@@ -35,6 +35,8 @@ pub(crate) struct Craft {
     pub(crate) is_burdened: Rarely,
     /// Whether there is no message, whether there has to be one or not.
     pub(crate) is_empty: Rarely,
+    /// Whether a frame of messages has a single one of no bytes.
+    pub(crate) is_tiny: Rarely,
     selector: u8,
     /// The frame's argument, where it is not its place.
     argument: u16,
@@ -141,6 +143,7 @@ impl Craft {
         match header.kind {
             _ if self.is_any_body.is_now() => self.bytes.clone(),
             _ if self.is_empty.is_now() => Vec::new(),
+            FrameKind::Messages if self.is_tiny.is_now() => vec![0; MESSAGE_LEN_LEN],
             FrameKind::Request if header.is_streaming => Vec::new(),
             FrameKind::Request | FrameKind::Response => self.message(self.padding[0]),
             FrameKind::Messages => {

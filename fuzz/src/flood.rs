@@ -21,7 +21,9 @@ pub(crate) struct Flood {
     /// Whether frames are announced and never come.
     pub(crate) is_announced: bool,
     /// Whether the call of each frame is cancelled behind it.
-    pub(crate) is_cancelled: Rarely,
+    pub(crate) is_cancelled: bool,
+    /// Whether its frames are of any kind, and not of one that is their turn.
+    is_any_kind: bool,
 }
 
 /// Over which calls a flood spreads.
@@ -40,6 +42,7 @@ enum Shape {
     AsCrafted,
     Burdened,
     Empty,
+    Tiny,
 }
 
 /// The call of one frame of a flood.
@@ -52,10 +55,10 @@ pub(crate) enum Target {
 }
 
 impl Flood {
-    /// How many frames there are: mostly some, and once in 32 times up to [`FRAMES_MAX`].
+    /// How many frames there are: mostly some, and once in 128 times up to [`FRAMES_MAX`].
     pub(crate) fn frame_count(&self) -> u64 {
         let count = u64::from(self.count);
-        if count >> 11 == 0 { FRAMES_MAX >> (count % 4) } else { count % 48 }
+        if count >> 9 == 0 { FRAMES_MAX >> (count % 4) } else { count % 48 }
     }
 
     /// The same with frames of its shape.
@@ -64,6 +67,10 @@ impl Flood {
             Shape::AsCrafted => {}
             Shape::Burdened => self.craft.is_burdened = Rarely::NOW,
             Shape::Empty => self.craft.is_empty = Rarely::NOW,
+            Shape::Tiny => self.craft.is_tiny = Rarely::NOW,
+        }
+        if self.is_any_kind {
+            self.craft.is_any_kind = Rarely::NOW;
         }
         self
     }

@@ -183,7 +183,7 @@ impl Peer {
                 self.begin(frame);
                 self.arrive(u8::MAX);
             }
-            if flood.is_cancelled.is_now() {
+            if flood.is_cancelled {
                 self.deliver(FrameHeader::bare(FrameKind::Cancel, id).to_bytes().to_vec());
             }
             if number % BURST == BURST - 1 {
