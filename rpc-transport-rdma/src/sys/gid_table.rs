@@ -1,4 +1,4 @@
-//! The GID table with each entry's type, which `rdma-sys` does not bind.
+//! The GID table with each entry's type.
 //!
 //! Here because a GID's bytes alone do not tell RoCE v1 from v2. libibverbs has exported the call
 //! since 1.11 and falls back to sysfs by itself on kernels without it.
@@ -6,7 +6,7 @@
 use std::io;
 use std::ptr::NonNull;
 
-use rdma_sys::{ibv_context, ibv_gid};
+use super::abi::{Verbs, ibv_context, ibv_gid};
 
 /// One valid entry of a device's GID table, laid out as `struct ibv_gid_entry`.
 #[repr(C)]
@@ -19,22 +19,13 @@ pub(crate) struct RawGidEntry {
     pub(crate) ndev_ifindex: u32,
 }
 
-unsafe extern "C" {
-    fn _ibv_query_gid_table(
-        context: *mut ibv_context,
-        entries: *mut RawGidEntry,
-        max_entries: usize,
-        flags: u32,
-        entry_size: usize,
-    ) -> isize;
-}
-
 /// Reads at most `entries_max` valid GID entries, over all ports.
 ///
 /// # Safety
 ///
 /// `context` is an open device context.
 pub(crate) unsafe fn query_gid_table(
+    verbs: Verbs,
     context: NonNull<ibv_context>,
     entries_max: usize,
 ) -> io::Result<Vec<RawGidEntry>> {
@@ -42,13 +33,8 @@ pub(crate) unsafe fn query_gid_table(
     // SAFETY: the caller's promise for the context; the vector has room for `entries_max` entries
     // of exactly this size (S1), and the call writes no more than that.
     let count = unsafe {
-        _ibv_query_gid_table(
-            context.as_ptr(),
-            entries.as_mut_ptr(),
-            entries_max,
-            0,
-            size_of::<RawGidEntry>(),
-        )
+        let (context, first) = (context.as_ptr(), entries.as_mut_ptr());
+        verbs.ibv_query_gid_table(context, first, entries_max, size_of::<RawGidEntry>())
     };
     let count = usize::try_from(count).map_err(|_| {
         io::Error::from_raw_os_error(i32::try_from(count.unsigned_abs()).unwrap_or(libc::EIO))

@@ -1,14 +1,16 @@
-//! Claim S1 as a test: sizes and offsets of every structure used here, against the C compiler.
+//! Claim S1 as a test: structures and constants of the ABI against the C compiler.
 //!
-//! Here rather than trusted to the bindings, because a part of them is written by hand in
-//! `rdma-sys` and a part here.
+//! Both builds are checked: where the feature `rdma-sys` is on, its structures are, of which that
+//! crate's authors wrote a part by hand.
 
 use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::Command;
 
-use rdma_sys::*;
+#[cfg(feature = "rdma-sys")]
+use rdma_sys::{ibv_ah_attr, ibv_context_ops, ibv_qp_cap};
 
+use super::abi::*;
 use super::async_event::AsyncEventRecord;
 use super::gid_table::RawGidEntry;
 
@@ -145,6 +147,35 @@ fn attribute_checks() -> Vec<Check> {
     checks
 }
 
+/// Lists constants, which have C's names.
+macro_rules! constants {
+    ($($name:ident)*) => {
+        vec![$(Check {
+            expression: stringify!($name).to_owned(),
+            value: usize::try_from($name).unwrap(),
+        }),*]
+    };
+}
+
+fn constant_checks() -> Vec<Check> {
+    constants!(
+        IBV_ACCESS_LOCAL_WRITE IBV_ACCESS_REMOTE_READ IBV_ACCESS_MW_BIND
+        IBV_MTU_256 IBV_MTU_512 IBV_MTU_1024 IBV_MTU_2048 IBV_MTU_4096
+        IBV_PORT_ACTIVE IBV_LINK_LAYER_ETHERNET IBV_MW_TYPE_2 IBV_QPT_RC IBV_SRQ_LIMIT
+        IBV_QPS_INIT IBV_QPS_RTR IBV_QPS_RTS IBV_QPS_ERR
+        IBV_QP_STATE IBV_QP_ACCESS_FLAGS IBV_QP_PKEY_INDEX IBV_QP_PORT IBV_QP_AV IBV_QP_PATH_MTU
+        IBV_QP_TIMEOUT IBV_QP_RETRY_CNT IBV_QP_RNR_RETRY IBV_QP_RQ_PSN IBV_QP_MAX_QP_RD_ATOMIC
+        IBV_QP_MIN_RNR_TIMER IBV_QP_SQ_PSN IBV_QP_MAX_DEST_RD_ATOMIC IBV_QP_DEST_QPN
+        IBV_WR_SEND IBV_WR_RDMA_READ IBV_WR_LOCAL_INV IBV_WR_BIND_MW IBV_WR_SEND_WITH_INV
+        IBV_SEND_SIGNALED IBV_SEND_INLINE IBV_WC_IP_CSUM_OK IBV_WC_WITH_INV
+        IBV_EVENT_QP_FATAL IBV_EVENT_QP_REQ_ERR IBV_EVENT_QP_ACCESS_ERR IBV_EVENT_COMM_EST
+        IBV_EVENT_SQ_DRAINED IBV_EVENT_PATH_MIG IBV_EVENT_PATH_MIG_ERR IBV_EVENT_DEVICE_FATAL
+        IBV_EVENT_PORT_ACTIVE IBV_EVENT_PORT_ERR IBV_EVENT_LID_CHANGE IBV_EVENT_PKEY_CHANGE
+        IBV_EVENT_SM_CHANGE IBV_EVENT_QP_LAST_WQE_REACHED IBV_EVENT_CLIENT_REREGISTER
+        IBV_EVENT_GID_CHANGE
+    )
+}
+
 /// Compiles and runs a program that prints the value of each expression on a line.
 fn values_in_c(checks: &[Check], folder: &Path) -> Vec<usize> {
     let lines: String = checks
@@ -167,11 +198,12 @@ fn values_in_c(checks: &[Check], folder: &Path) -> Vec<usize> {
 
 #[test]
 #[cfg_attr(miri, ignore = "runs a C compiler")]
-fn every_structure_has_the_layout_of_c() {
-    let checks: Vec<Check> = [work_request_checks(), object_checks(), attribute_checks()]
-        .into_iter()
-        .flatten()
-        .collect();
+fn structures_and_constants_are_those_of_c() {
+    let checks: Vec<Check> =
+        [work_request_checks(), object_checks(), attribute_checks(), constant_checks()]
+            .into_iter()
+            .flatten()
+            .collect();
     let folder = std::env::temp_dir().join(format!("rdma-layout-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let values = values_in_c(&checks, &folder);
@@ -180,5 +212,5 @@ fn every_structure_has_the_layout_of_c() {
     for (check, in_c) in checks.iter().zip(values) {
         assert_eq!(check.value, in_c, "{}", check.expression);
     }
-    assert!(checks.len() > 90, "only {} layout checks", checks.len());
+    assert!(checks.len() > 145, "only {} layout checks", checks.len());
 }

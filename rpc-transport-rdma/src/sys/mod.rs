@@ -1,4 +1,4 @@
-//! Thin corrections over `rdma-sys`: what it lacks, gets wrong or types unsoundly.
+//! libibverbs' ABI, and its calls as functions of checked types.
 //!
 //! Nothing here owns anything or decides anything: the functions translate one call of libibverbs
 //! into values with checked types. Ownership is `verbs`' business.
@@ -8,14 +8,15 @@
 //! - **S1 (layout).** Every structure that crosses the boundary has C's size and offsets. A test
 //!   (`layout.rs`) compiles a C file against the installed header and compares.
 //! - **S2 (plain data).** The attribute structures are integers, arrays of integers, C enums that
-//!   the bindings type as integers, and nullable pointers. All-zero bytes are a valid value.
+//!   are declared as integers, and nullable pointers. All-zero bytes are a valid value.
 //! - **S3 (values of the device are not Rust enums).** An event's type, a port's state or a
 //!   completion's status is read as an integer and matched with a catch-all arm, so that a value
 //!   of a newer kernel is a value and not undefined behaviour.
 //! - **S4 (thread safety).** libibverbs may be called from any thread on any object at any time
 //!   (ibv_open_device(3) onward: its verbs take the object's own lock), as long as the object is
-//!   not being destroyed meanwhile; whoever owns an object guarantees that.
+//!   not being destroyed meanwhile; the owner of an object guarantees that.
 
+pub(crate) mod abi;
 mod async_event;
 mod errno;
 mod gid_table;

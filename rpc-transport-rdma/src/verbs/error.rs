@@ -66,6 +66,12 @@ pub enum VerbsError {
         /// The object that does not belong.
         what: &'static str,
     },
+    /// The library that talks to devices cannot be used.
+    #[error("{reason}")]
+    Library {
+        /// What is missing, and what to install.
+        reason: String,
+    },
     /// An event was waited for outside a tokio runtime.
     #[error("waiting for completion events needs a tokio runtime")]
     NoRuntime,

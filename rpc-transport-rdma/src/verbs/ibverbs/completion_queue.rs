@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context as TaskContext, Poll};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rdma_sys::{ibv_comp_channel, ibv_cq, ibv_wc, ibv_wc_flags};
 
 use super::context::{Context, set_non_blocking};
 use super::readiness::{Readiness, Taken};
+use crate::sys::abi::{self, Verbs, ibv_comp_channel, ibv_cq, ibv_wc};
 use crate::sys::{check_errno, check_pointer};
 use crate::verbs::{RawCompletion, RawCompletionQueue, RemoteKey, VerbsError};
 
@@ -34,7 +34,8 @@ impl Channel {
     fn new(context: &Arc<Context>) -> Result<Self, VerbsError> {
         let failed = |error| VerbsError::system("create a completion channel", error);
         // SAFETY: V1: the context is open.
-        let pointer = unsafe { rdma_sys::ibv_create_comp_channel(context.pointer().as_ptr()) };
+        let pointer =
+            unsafe { context.verbs().ibv_create_comp_channel(context.pointer().as_ptr()) };
         let pointer = check_pointer(pointer).map_err(failed)?;
         let channel = Self { pointer, context: Arc::clone(context) };
         set_non_blocking(channel.descriptor())?;
@@ -52,7 +53,7 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         // SAFETY: V1: its completion queue held it and is gone.
-        let code = unsafe { rdma_sys::ibv_destroy_comp_channel(self.pointer.as_ptr()) };
+        let code = unsafe { self.context.verbs().ibv_destroy_comp_channel(self.pointer.as_ptr()) };
         if let Err(error) = check_errno(code) {
             tracing::error!(%error, "cannot destroy a completion channel");
         }
@@ -82,8 +83,8 @@ impl IbvCompletionQueue {
         let entries = i32::try_from(capacity).unwrap_or(i32::MAX);
         // SAFETY: V1: the context and its channel exist.
         let pointer = unsafe {
-            let (context, channel) = (context.pointer().as_ptr(), channel.pointer.as_ptr());
-            rdma_sys::ibv_create_cq(context, entries, null_mut(), channel, 0)
+            let (open, channel) = (context.pointer().as_ptr(), channel.pointer.as_ptr());
+            context.verbs().ibv_create_cq(open, entries, null_mut(), channel, 0)
         };
         let pointer = check_pointer(pointer)
             .map_err(|error| VerbsError::system("create a completion queue", error))?;
@@ -109,6 +110,10 @@ impl IbvCompletionQueue {
         queue.ok_or(VerbsError::ForeignObject { what: "the completion queue" })
     }
 
+    fn verbs(&self) -> Verbs {
+        self.channel.context.verbs()
+    }
+
     pub(super) fn pointer(&self) -> NonNull<ibv_cq> {
         self.pointer
     }
@@ -121,7 +126,7 @@ impl IbvCompletionQueue {
             // SAFETY: V1: the channel exists and does not block; the out parameters are live.
             let code = unsafe {
                 let channel = self.channel.pointer.as_ptr();
-                rdma_sys::ibv_get_cq_event(channel, &raw mut queue, &raw mut tag)
+                self.verbs().ibv_get_cq_event(channel, &raw mut queue, &raw mut tag)
             };
             if code == 0 {
                 taken = Taken::All(());
@@ -145,7 +150,7 @@ impl IbvCompletionQueue {
         let entries = i32::try_from(asked).unwrap_or(0);
         // SAFETY: V1: the queue exists; the array has room for at least `entries`.
         let count = unsafe {
-            rdma_sys::ibv_poll_cq(self.pointer.as_ptr(), entries, batch.as_mut_ptr().cast())
+            self.verbs().ibv_poll_cq(self.pointer.as_ptr(), entries, batch.as_mut_ptr().cast())
         };
         let Ok(count) = usize::try_from(count) else {
             let error = io::Error::from_raw_os_error(count.saturating_abs());
@@ -170,7 +175,7 @@ impl IbvCompletionQueue {
         if count > 0 {
             // SAFETY: V1: the queue exists; this many events of it, the only queue of its channel,
             // were taken and not acknowledged, for the swap gives each to one caller.
-            unsafe { rdma_sys::ibv_ack_cq_events(self.pointer.as_ptr(), count) };
+            unsafe { self.verbs().ibv_ack_cq_events(self.pointer.as_ptr(), count) };
         }
     }
 }
@@ -197,7 +202,7 @@ unsafe impl RawCompletionQueue for IbvCompletionQueue {
 
     fn arm(&self) -> Result<(), VerbsError> {
         // SAFETY: V1: the queue exists.
-        let code = unsafe { rdma_sys::ibv_req_notify_cq(self.pointer.as_ptr(), 0) };
+        let code = unsafe { self.verbs().ibv_req_notify_cq(self.pointer.as_ptr(), 0) };
         check_errno(code).map_err(|error| VerbsError::system("arm a completion queue", error))
     }
 
@@ -215,7 +220,7 @@ unsafe impl RawCompletionQueue for IbvCompletionQueue {
 /// Flags that say that a message took a key away: what verbs calls it, and what rxe reports, which
 /// hands the kernel's own flags to user space. There the bit is user space's "checksum is right",
 /// which a reliable connection does not use.
-const INVALIDATED: u32 = ibv_wc_flags::IBV_WC_WITH_INV.0 | ibv_wc_flags::IBV_WC_IP_CSUM_OK.0;
+const INVALIDATED: u32 = abi::IBV_WC_WITH_INV | abi::IBV_WC_IP_CSUM_OK;
 
 fn completion(entry: &ibv_wc) -> RawCompletion {
     // SAFETY: S2: both halves of the union are 32 plain bits.
@@ -238,7 +243,7 @@ impl Drop for IbvCompletionQueue {
         // Destroying waits until all events are acknowledged.
         self.acknowledge();
         // SAFETY: V1: its queue pairs held it and are gone.
-        let freed = check_errno(unsafe { rdma_sys::ibv_destroy_cq(self.pointer.as_ptr()) });
+        let freed = check_errno(unsafe { self.verbs().ibv_destroy_cq(self.pointer.as_ptr()) });
         match self.channel.context.destroyed("destroy a completion queue", freed) {
             // SAFETY: V1: its queue is gone, and `drop` runs once.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.channel) },

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use rdma_sys::{ibv_context, ibv_device, ibv_event_type, ibv_pd};
 
 use super::readiness::{Readiness, Taken};
 use super::removal::Removal;
+use crate::sys::abi::{IBV_EVENT_DEVICE_FATAL, Verbs, ibv_context, ibv_device, ibv_pd};
 use crate::sys::{self, EventSubject, RawAsyncEvent, check_errno, check_pointer};
 use crate::verbs::VerbsError;
 use crate::verbs::loss::is_gone;
@@ -18,6 +18,7 @@ use crate::verbs::loss::is_gone;
 /// An open device; closed when dropped.
 #[derive(Debug)]
 pub(super) struct Context {
+    verbs: Verbs,
     pointer: NonNull<ibv_context>,
     readiness: Readiness,
     removal: Removal,
@@ -34,16 +35,19 @@ impl Context {
     /// # Safety
     ///
     /// The device is of a device list that is not freed yet.
-    pub(super) unsafe fn open(device: NonNull<ibv_device>) -> Result<Arc<Self>, VerbsError> {
+    pub(super) unsafe fn open(
+        verbs: Verbs,
+        device: NonNull<ibv_device>,
+    ) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: the caller's promise.
-        let pointer = check_pointer(unsafe { rdma_sys::ibv_open_device(device.as_ptr()) });
+        let pointer = check_pointer(unsafe { verbs.ibv_open_device(device.as_ptr()) });
         let pointer = pointer.map_err(|error| VerbsError::system("open the device", error))?;
         // SAFETY: the caller's promise.
         let node = unsafe { &(*device.as_ptr()).dev_name };
         let node = node.map(|byte| byte.to_ne_bytes()[0]).into_iter();
         let node: String = node.take_while(|byte| *byte != 0).map(char::from).collect();
         let removal = Removal::new(node);
-        let context = Self { pointer, readiness: Readiness::default(), removal };
+        let context = Self { verbs, pointer, readiness: Readiness::default(), removal };
         set_non_blocking(context.descriptor())?;
         Ok(Arc::new(context))
     }
@@ -63,16 +67,20 @@ impl Context {
         context: &mut TaskContext<'_>,
     ) -> Poll<Result<RawAsyncEvent, VerbsError>> {
         if let Poll::Ready(removed) = self.removal.poll(context) {
-            let event_type = ibv_event_type::IBV_EVENT_DEVICE_FATAL as i32;
+            let event_type = IBV_EVENT_DEVICE_FATAL;
             let event = RawAsyncEvent { event_type, subject: EventSubject::Other };
             return Poll::Ready(removed.map(|()| event));
         }
         self.readiness.poll(self.descriptor(), context, || {
             // SAFETY: V1: the context is open, and `open` made its descriptor non-blocking.
-            let event = unsafe { sys::next_async_event(self.pointer) }
+            let event = unsafe { sys::next_async_event(self.verbs, self.pointer) }
                 .map_err(|error| VerbsError::system("read an async event", error))?;
             Ok(event.map_or(Taken::Nothing, Taken::Part))
         })
+    }
+
+    pub(super) fn verbs(&self) -> Verbs {
+        self.verbs
     }
 
     pub(super) fn pointer(&self) -> NonNull<ibv_context> {
@@ -90,7 +98,7 @@ impl Context {
         freed.or_else(|error| {
             let ask = || {
                 // SAFETY: V1: the context is open.
-                let port = unsafe { sys::query_port(self.pointer, 1) };
+                let port = unsafe { sys::query_port(self.verbs, self.pointer, 1) };
                 port.map_err(|error| VerbsError::system("query a port", error))
             };
             if is_gone(&error, ask) { Ok(()) } else { Err(error) }
@@ -102,7 +110,7 @@ impl Drop for Context {
     fn drop(&mut self) {
         self.readiness.release();
         // SAFETY: V1: everything made from the context held an `Arc` of it and is gone.
-        let closed = check_errno(unsafe { rdma_sys::ibv_close_device(self.pointer.as_ptr()) });
+        let closed = check_errno(unsafe { self.verbs.ibv_close_device(self.pointer.as_ptr()) });
         if let Err(error) = closed {
             tracing::error!(%error, "cannot close an RDMA device");
         }
@@ -124,7 +132,7 @@ unsafe impl Sync for ProtectionDomain {}
 impl ProtectionDomain {
     pub(super) fn new(context: Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: V1: the context is open.
-        let pointer = unsafe { rdma_sys::ibv_alloc_pd(context.pointer().as_ptr()) };
+        let pointer = unsafe { context.verbs.ibv_alloc_pd(context.pointer().as_ptr()) };
         let pointer = check_pointer(pointer)
             .map_err(|error| VerbsError::system("allocate a protection domain", error))?;
         Ok(Arc::new(Self { pointer, context }))
@@ -142,7 +150,8 @@ impl ProtectionDomain {
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: V1: everything made from the domain held an `Arc` of it and is gone.
-        let freed = check_errno(unsafe { rdma_sys::ibv_dealloc_pd(self.pointer.as_ptr()) });
+        let freed =
+            check_errno(unsafe { self.context.verbs.ibv_dealloc_pd(self.pointer.as_ptr()) });
         if let Err(error) = freed {
             tracing::error!(%error, "cannot deallocate a protection domain");
         }

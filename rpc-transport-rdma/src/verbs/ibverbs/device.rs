@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use rdma_sys::{ibv_mtu, ibv_port_attr, ibv_port_state};
-
 use super::completion_queue::IbvCompletionQueue;
 use super::context::{Context, ProtectionDomain};
 use super::memory_region::IbvMemoryRegion;
@@ -13,6 +11,7 @@ use super::queue_pair::IbvQueuePair;
 use super::shared_receive_queue::IbvSharedReceiveQueue;
 use crate::memory::{Access, Mapping, Region};
 use crate::read_trust::{kernel_release, soft_roce_defect};
+use crate::sys::abi::{self, ibv_port_attr};
 use crate::sys::{self, EventSubject, RawGidEntry};
 use crate::verbs::{
     AsyncEvent, AsyncEventKind, DeviceAttributes, Gid, GidEntry, GidKind, LinkLayer, Mtu,
@@ -22,9 +21,6 @@ use crate::verbs::{
 
 /// GID table entries read at most: the kernel takes no more than 64 KiB of them in one call.
 const GIDS_MAX: usize = u16::MAX as usize / size_of::<RawGidEntry>();
-
-/// `IBV_LINK_LAYER_ETHERNET`, of an enumeration without a name that the bindings leave out.
-const LINK_LAYER_ETHERNET: u8 = 2;
 
 /// The vendor that Soft-RoCE gives itself (`RXE_VENDOR_ID` in Linux).
 const SOFT_ROCE_VENDOR: u32 = 0x00ff_ffff;
@@ -48,7 +44,7 @@ pub(super) struct IbvDevice {
 impl IbvDevice {
     pub(super) fn new(context: Arc<Context>, name: String) -> Result<Self, VerbsError> {
         // SAFETY: V1: the context is open.
-        let raw = unsafe { sys::query_device(context.pointer()) }
+        let raw = unsafe { sys::query_device(context.verbs(), context.pointer()) }
             .map_err(|error| VerbsError::system("query the device", error))?;
         let count = |value: libc::c_int| u32::try_from(value).unwrap_or(0);
         let reads = |value: libc::c_int| u8::try_from(value.max(0)).unwrap_or(u8::MAX);
@@ -106,14 +102,16 @@ unsafe impl RawDevice for IbvDevice {
     }
 
     fn port(&self, number: u8) -> Result<PortAttributes, VerbsError> {
+        let context = self.context();
         // SAFETY: V1: the context is open.
-        let raw = unsafe { sys::query_port(self.context().pointer(), number) };
+        let raw = unsafe { sys::query_port(context.verbs(), context.pointer(), number) };
         raw.map(|raw| port_attributes(&raw)).map_err(|e| VerbsError::system("query the port", e))
     }
 
     fn gid_table(&self) -> Result<Vec<GidEntry>, VerbsError> {
+        let context = self.context();
         // SAFETY: V1: the context is open.
-        let entries = unsafe { sys::query_gid_table(self.context().pointer(), GIDS_MAX) }
+        let entries = unsafe { sys::query_gid_table(context.verbs(), context.pointer(), GIDS_MAX) }
             .map_err(|error| VerbsError::system("read the GID table", error))?;
         Ok(entries.iter().filter_map(gid_entry).collect())
     }
@@ -173,20 +171,20 @@ unsafe impl RawDevice for IbvDevice {
 fn port_attributes(raw: &ibv_port_attr) -> PortAttributes {
     PortAttributes {
         state: match raw.state {
-            ibv_port_state::IBV_PORT_ACTIVE => PortState::Active,
+            abi::IBV_PORT_ACTIVE => PortState::Active,
             other => PortState::Inactive(other),
         },
         active_mtu: match raw.active_mtu {
-            ibv_mtu::IBV_MTU_512 => Mtu::B512,
-            ibv_mtu::IBV_MTU_1024 => Mtu::B1024,
-            ibv_mtu::IBV_MTU_2048 => Mtu::B2048,
-            ibv_mtu::IBV_MTU_4096 => Mtu::B4096,
+            abi::IBV_MTU_512 => Mtu::B512,
+            abi::IBV_MTU_1024 => Mtu::B1024,
+            abi::IBV_MTU_2048 => Mtu::B2048,
+            abi::IBV_MTU_4096 => Mtu::B4096,
             _ => Mtu::B256,
         },
         message_len_max: raw.max_msg_sz,
         lid: raw.lid,
         link_layer: match raw.link_layer {
-            LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
+            abi::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
             _ => LinkLayer::InfiniBand,
         },
     }

@@ -4,10 +4,9 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdma_sys::{ibv_access_flags, ibv_mr};
-
 use super::context::ProtectionDomain;
 use crate::memory::{Access, Mapping, lock_limit_bytes};
+use crate::sys::abi::{self, ibv_mr};
 use crate::sys::{check_errno, check_pointer};
 use crate::verbs::{LocalKey, ObjectHandle, RawMemoryRegion, RemoteKey, VerbsError};
 
@@ -33,16 +32,17 @@ impl IbvMemoryRegion {
         access: Access,
     ) -> Result<Self, VerbsError> {
         let flags = match access {
-            Access::Source => ibv_access_flags::IBV_ACCESS_REMOTE_READ,
-            Access::Windowed => ibv_access_flags::IBV_ACCESS_MW_BIND,
-            Access::Sink | Access::Eager => ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
+            Access::Source => abi::IBV_ACCESS_REMOTE_READ,
+            Access::Windowed => abi::IBV_ACCESS_MW_BIND,
+            Access::Sink | Access::Eager => abi::IBV_ACCESS_LOCAL_WRITE,
         };
         let len = mapping.len();
         let base = mapping.base().as_ptr().cast();
         // SAFETY: V1: the domain is allocated. M1: the range is the mapping, which stays until
         // the region is deregistered.
         let pointer = unsafe {
-            rdma_sys::ibv_reg_mr(domain.pointer().as_ptr(), base, len, flags.0.cast_signed())
+            let verbs = domain.context().verbs();
+            verbs.ibv_reg_mr(domain.pointer().as_ptr(), base, len, flags.cast_signed())
         };
         let pointer = check_pointer(pointer)
             .map_err(|error| VerbsError::registration(error, len, lock_limit_bytes()))?;
@@ -79,8 +79,9 @@ unsafe impl RawMemoryRegion for IbvMemoryRegion {
 
 impl Drop for IbvMemoryRegion {
     fn drop(&mut self) {
+        let verbs = self.domain.context().verbs();
         // SAFETY: V1: the one place that deregisters.
-        let freed = check_errno(unsafe { rdma_sys::ibv_dereg_mr(self.pointer.as_ptr()) });
+        let freed = check_errno(unsafe { verbs.ibv_dereg_mr(self.pointer.as_ptr()) });
         if let Err(error) = self.domain.context().destroyed("deregister memory", freed) {
             let len = self.mapping.len();
             tracing::error!(%error, len, "cannot deregister memory; it is leaked");

@@ -4,9 +4,8 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdma_sys::{ibv_mw, ibv_mw_type};
-
 use super::context::ProtectionDomain;
+use crate::sys::abi::{IBV_MW_TYPE_2, ibv_mw};
 use crate::sys::{check_errno, check_pointer};
 use crate::verbs::{ObjectHandle, RawMemoryWindow, RemoteKey, VerbsError};
 
@@ -25,12 +24,10 @@ unsafe impl Sync for IbvMemoryWindow {}
 
 impl IbvMemoryWindow {
     pub(super) fn new(domain: &Arc<ProtectionDomain>) -> Result<Self, VerbsError> {
+        let verbs = domain.context().verbs();
         // SAFETY: V1: the domain is allocated, and its context is open.
-        let pointer = unsafe {
-            rdma_sys::ibv_alloc_mw(domain.pointer().as_ptr(), ibv_mw_type::IBV_MW_TYPE_2)
-        };
-        // The binding answers `None` for a provider without windows, and may give `Some` of null.
-        let pointer = check_pointer(pointer.unwrap_or(std::ptr::null_mut()))
+        let pointer = unsafe { verbs.ibv_alloc_mw(domain.pointer().as_ptr(), IBV_MW_TYPE_2) };
+        let pointer = check_pointer(pointer)
             .map_err(|error| VerbsError::system("allocate a memory window", error))?;
         // SAFETY: V1: just allocated.
         let key = RemoteKey(unsafe { pointer.as_ref() }.rkey);
@@ -59,8 +56,9 @@ unsafe impl RawMemoryWindow for IbvMemoryWindow {
 
 impl Drop for IbvMemoryWindow {
     fn drop(&mut self) {
+        let verbs = self.domain.context().verbs();
         // SAFETY: V1: the one place that deallocates.
-        let freed = check_errno(unsafe { rdma_sys::ibv_dealloc_mw(self.pointer.as_ptr()) });
+        let freed = check_errno(unsafe { verbs.ibv_dealloc_mw(self.pointer.as_ptr()) });
         match self.domain.context().destroyed("deallocate a memory window", freed) {
             // SAFETY: V1: this child of the domain is gone, and `drop` runs once.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.domain) },

@@ -1,4 +1,4 @@
-//! The provider over libibverbs, through `rdma-sys`.
+//! The provider over libibverbs.
 //!
 //! Each object is a pointer that libibverbs gave, an `Arc` to each parent, and a `Drop` that
 //! destroys it once (V1). Where destruction fails the object is leaked with its parents, which

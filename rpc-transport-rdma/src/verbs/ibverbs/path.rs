@@ -4,8 +4,7 @@
 
 use std::mem::MaybeUninit;
 
-use rdma_sys::{ibv_access_flags, ibv_gid, ibv_mtu, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state};
-
+use crate::sys::abi::{self, ibv_gid, ibv_qp_attr};
 use crate::verbs::{LinkLayer, Mtu, PathAttributes};
 
 /// Routers between the ends at most: RoCE v2 is IP, and 64 is IP's customary limit.
@@ -22,30 +21,27 @@ impl Transition {
         // SAFETY: S2: all-zero bytes are a valid value.
         let mut attributes: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         attributes.qp_state = state;
-        Self { attributes, mask: 0 }.with(ibv_qp_attr_mask::IBV_QP_STATE)
+        Self { attributes, mask: 0 }.with(abi::IBV_QP_STATE)
     }
 
-    fn with(mut self, field: ibv_qp_attr_mask) -> Self {
-        self.mask |= field.0.cast_signed();
+    fn with(mut self, field: u32) -> Self {
+        self.mask |= field.cast_signed();
         self
     }
 }
 
 /// RESET to INIT: the port, and that the peer may read. It may never write.
 pub(super) fn to_init(port: u8) -> Transition {
-    let mut transition = Transition::to(ibv_qp_state::IBV_QPS_INIT);
+    let mut transition = Transition::to(abi::IBV_QPS_INIT);
     transition.attributes.port_num = port;
     transition.attributes.pkey_index = 0;
-    transition.attributes.qp_access_flags = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
-    transition
-        .with(ibv_qp_attr_mask::IBV_QP_PORT)
-        .with(ibv_qp_attr_mask::IBV_QP_PKEY_INDEX)
-        .with(ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS)
+    transition.attributes.qp_access_flags = abi::IBV_ACCESS_REMOTE_READ;
+    transition.with(abi::IBV_QP_PORT).with(abi::IBV_QP_PKEY_INDEX).with(abi::IBV_QP_ACCESS_FLAGS)
 }
 
 /// INIT to RTR: the peer, the path to it, and what it may ask of us.
 pub(super) fn to_ready_to_receive(path: &PathAttributes) -> Transition {
-    let mut transition = Transition::to(ibv_qp_state::IBV_QPS_RTR);
+    let mut transition = Transition::to(abi::IBV_QPS_RTR);
     let attributes = &mut transition.attributes;
     attributes.path_mtu = mtu_number(path.agreement.mtu);
     attributes.dest_qp_num = path.remote.queue_pair_number;
@@ -63,17 +59,17 @@ pub(super) fn to_ready_to_receive(path: &PathAttributes) -> Transition {
         }
     }
     transition
-        .with(ibv_qp_attr_mask::IBV_QP_AV)
-        .with(ibv_qp_attr_mask::IBV_QP_PATH_MTU)
-        .with(ibv_qp_attr_mask::IBV_QP_DEST_QPN)
-        .with(ibv_qp_attr_mask::IBV_QP_RQ_PSN)
-        .with(ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC)
-        .with(ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER)
+        .with(abi::IBV_QP_AV)
+        .with(abi::IBV_QP_PATH_MTU)
+        .with(abi::IBV_QP_DEST_QPN)
+        .with(abi::IBV_QP_RQ_PSN)
+        .with(abi::IBV_QP_MAX_DEST_RD_ATOMIC)
+        .with(abi::IBV_QP_MIN_RNR_TIMER)
 }
 
 /// RTR to RTS: how we wait and retry, and what we may ask of the peer.
 pub(super) fn to_ready_to_send(path: &PathAttributes) -> Transition {
-    let mut transition = Transition::to(ibv_qp_state::IBV_QPS_RTS);
+    let mut transition = Transition::to(abi::IBV_QPS_RTS);
     let attributes = &mut transition.attributes;
     attributes.sq_psn = path.packet_sequence_number;
     attributes.max_rd_atomic = path.agreement.reads_max;
@@ -81,25 +77,25 @@ pub(super) fn to_ready_to_send(path: &PathAttributes) -> Transition {
     attributes.retry_cnt = path.options.retry_count;
     attributes.rnr_retry = path.options.rnr_retry;
     transition
-        .with(ibv_qp_attr_mask::IBV_QP_SQ_PSN)
-        .with(ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC)
-        .with(ibv_qp_attr_mask::IBV_QP_TIMEOUT)
-        .with(ibv_qp_attr_mask::IBV_QP_RETRY_CNT)
-        .with(ibv_qp_attr_mask::IBV_QP_RNR_RETRY)
+        .with(abi::IBV_QP_SQ_PSN)
+        .with(abi::IBV_QP_MAX_QP_RD_ATOMIC)
+        .with(abi::IBV_QP_TIMEOUT)
+        .with(abi::IBV_QP_RETRY_CNT)
+        .with(abi::IBV_QP_RNR_RETRY)
 }
 
 /// Any state to ERROR.
 pub(super) fn to_error() -> Transition {
-    Transition::to(ibv_qp_state::IBV_QPS_ERR)
+    Transition::to(abi::IBV_QPS_ERR)
 }
 
 fn mtu_number(mtu: Mtu) -> u32 {
     match mtu {
-        Mtu::B256 => ibv_mtu::IBV_MTU_256,
-        Mtu::B512 => ibv_mtu::IBV_MTU_512,
-        Mtu::B1024 => ibv_mtu::IBV_MTU_1024,
-        Mtu::B2048 => ibv_mtu::IBV_MTU_2048,
-        Mtu::B4096 => ibv_mtu::IBV_MTU_4096,
+        Mtu::B256 => abi::IBV_MTU_256,
+        Mtu::B512 => abi::IBV_MTU_512,
+        Mtu::B1024 => abi::IBV_MTU_1024,
+        Mtu::B2048 => abi::IBV_MTU_2048,
+        Mtu::B4096 => abi::IBV_MTU_4096,
     }
 }
 
@@ -134,7 +130,7 @@ mod tests {
         let address = transition.attributes.ah_attr;
         assert_eq!((address.is_global, address.dlid, address.port_num), (0, 9, 2));
         assert_eq!((address.grh.sgid_index, address.grh.hop_limit), (0, 0));
-        assert_ne!(transition.mask & ibv_qp_attr_mask::IBV_QP_AV.0.cast_signed(), 0);
+        assert_ne!(transition.mask & abi::IBV_QP_AV.cast_signed(), 0);
     }
 
     #[test]
@@ -152,11 +148,11 @@ mod tests {
         let path = path(LinkLayer::Ethernet);
         let receive = to_ready_to_receive(&path).attributes;
         assert_eq!((receive.dest_qp_num, receive.rq_psn, receive.max_dest_rd_atomic), (17, 5, 4));
-        assert_eq!(receive.path_mtu, ibv_mtu::IBV_MTU_1024);
+        assert_eq!(receive.path_mtu, abi::IBV_MTU_1024);
         let send = to_ready_to_send(&path).attributes;
         assert_eq!((send.sq_psn, send.max_rd_atomic), (6, 4));
         let init = to_init(path.port);
-        assert_eq!(init.attributes.qp_access_flags, ibv_access_flags::IBV_ACCESS_REMOTE_READ.0);
+        assert_eq!(init.attributes.qp_access_flags, abi::IBV_ACCESS_REMOTE_READ);
         assert_eq!(init.attributes.port_num, 2);
     }
 }

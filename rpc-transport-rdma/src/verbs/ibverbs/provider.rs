@@ -5,10 +5,9 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Once};
 
-use rdma_sys::ibv_device;
-
 use super::context::Context;
 use super::device::IbvDevice;
+use crate::sys::abi::{self, Verbs, ibv_device};
 use crate::sys::check_errno;
 use crate::verbs::{DeviceInfo, Provider, RawDevice, VerbsError};
 
@@ -17,60 +16,68 @@ use crate::verbs::{DeviceInfo, Provider, RawDevice, VerbsError};
 pub struct Ibverbs(());
 
 impl Ibverbs {
-    /// The provider. The first one of a process tells libibverbs that the process may fork, which
-    /// must happen before anything registers memory.
+    /// The provider. It opens libibverbs when it is first asked for devices, so that a host
+    /// without the library can have one, and learns then that it is missing.
     #[must_use]
     pub fn new() -> Self {
-        static FORK_INIT: Once = Once::new();
-        FORK_INIT.call_once(|| {
-            // SAFETY: S4: it takes no arguments and may be called at any time.
-            if let Err(error) = check_errno(unsafe { rdma_sys::ibv_fork_init() }) {
-                tracing::warn!(%error, "libibverbs cannot protect its memory from forks");
-            }
-        });
         Self(())
     }
+}
+
+/// Opens libibverbs, and tells it once that the process may fork, which must happen before
+/// anything registers memory.
+fn verbs() -> Result<Verbs, VerbsError> {
+    static FORK_INIT: Once = Once::new();
+    let verbs = abi::load().map_err(|error| VerbsError::Library { reason: error.to_string() })?;
+    FORK_INIT.call_once(|| {
+        // SAFETY: S4: it takes no arguments and may be called at any time.
+        if let Err(error) = check_errno(unsafe { verbs.ibv_fork_init() }) {
+            tracing::warn!(%error, "libibverbs cannot protect its memory from forks");
+        }
+    });
+    Ok(verbs)
 }
 
 // SAFETY: V1: the objects are those of the modules beside this one, each with its own argument.
 unsafe impl Provider for Ibverbs {
     fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {
-        let list = DeviceList::new()?;
-        Ok(list.iter().map(|device| DeviceInfo { name: name_of(device) }).collect())
+        let list = DeviceList::new(verbs()?)?;
+        Ok(list.iter().map(|device| DeviceInfo { name: list.name_of(device) }).collect())
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn RawDevice>, VerbsError> {
-        let list = DeviceList::new()?;
-        let Some(device) = list.iter().find(|device| name_of(*device) == name) else {
-            let found = list.iter().map(name_of).collect();
+        let list = DeviceList::new(verbs()?)?;
+        let Some(device) = list.iter().find(|device| list.name_of(*device) == name) else {
+            let found = list.iter().map(|device| list.name_of(device)).collect();
             return Err(VerbsError::NoSuchDevice { name: name.to_owned(), found });
         };
         // SAFETY: the device is of a list that is not freed yet.
-        let context = unsafe { Context::open(device) }?;
+        let context = unsafe { Context::open(list.verbs, device) }?;
         Ok(Arc::new(IbvDevice::new(context, name.to_owned())?))
     }
 }
 
 /// The array that libibverbs lists devices in; freed when dropped.
 struct DeviceList {
+    verbs: Verbs,
     first: NonNull<*mut ibv_device>,
     count: usize,
 }
 
 impl DeviceList {
-    fn new() -> Result<Self, VerbsError> {
+    fn new(verbs: Verbs) -> Result<Self, VerbsError> {
         let mut count = 0;
         // SAFETY: the out parameter is a live integer.
-        let first = unsafe { rdma_sys::ibv_get_device_list(&raw mut count) };
+        let first = unsafe { verbs.ibv_get_device_list(&raw mut count) };
         let Some(first) = NonNull::new(first) else {
             let error = io::Error::last_os_error();
             // Without the kernel's modules there is no list; that is no device and no failure.
             if error.raw_os_error() == Some(libc::ENOSYS) {
-                return Ok(Self { first: NonNull::dangling(), count: 0 });
+                return Ok(Self { verbs, first: NonNull::dangling(), count: 0 });
             }
             return Err(VerbsError::system("list RDMA devices", error));
         };
-        Ok(Self { first, count: usize::try_from(count).unwrap_or(0) })
+        Ok(Self { verbs, first, count: usize::try_from(count).unwrap_or(0) })
     }
 
     fn iter(&self) -> impl Iterator<Item = NonNull<ibv_device>> {
@@ -79,6 +86,16 @@ impl DeviceList {
         let devices = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) };
         devices.iter().filter_map(|device| NonNull::new(*device))
     }
+
+    fn name_of(&self, device: NonNull<ibv_device>) -> String {
+        // SAFETY: `device` comes from this list.
+        let name = unsafe { self.verbs.ibv_get_device_name(device.as_ptr()) };
+        if name.is_null() {
+            return String::new();
+        }
+        // SAFETY: a name is a string with an end, within the device's structure.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
 }
 
 impl Drop for DeviceList {
@@ -86,17 +103,7 @@ impl Drop for DeviceList {
         if self.first != NonNull::dangling() {
             // SAFETY: the list came from `ibv_get_device_list` and nothing borrows it any more;
             // opened devices stay valid.
-            unsafe { rdma_sys::ibv_free_device_list(self.first.as_ptr()) };
+            unsafe { self.verbs.ibv_free_device_list(self.first.as_ptr()) };
         }
     }
-}
-
-fn name_of(device: NonNull<ibv_device>) -> String {
-    // SAFETY: `device` comes from a list that its caller keeps.
-    let name = unsafe { rdma_sys::ibv_get_device_name(device.as_ptr()) };
-    if name.is_null() {
-        return String::new();
-    }
-    // SAFETY: a name is a string with an end, within the device's structure.
-    unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }

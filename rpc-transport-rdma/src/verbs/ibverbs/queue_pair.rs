@@ -6,15 +6,14 @@ use std::mem::{self, ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull, null_mut};
 use std::sync::Arc;
 
-use rdma_sys::{
-    bind_mw_t, ibv_access_flags, ibv_mw_bind_info, ibv_qp, ibv_qp_init_attr, ibv_qp_type,
-    ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t,
-};
-
 use super::completion_queue::IbvCompletionQueue;
 use super::context::ProtectionDomain;
 use super::path::{self, Transition};
 use super::shared_receive_queue::{IbvSharedReceiveQueue, scatter_entry};
+use crate::sys::abi::{
+    self, Verbs, bind_mw_t, ibv_mw_bind_info, ibv_qp, ibv_qp_init_attr, ibv_send_wr, ibv_sge,
+    rdma_t,
+};
 use crate::sys::{check_errno, check_pointer};
 use crate::verbs::{
     PartialPost, PathAttributes, QueuePairRequest, RawBind, RawOperation, RawQueuePair, RawSend,
@@ -74,11 +73,15 @@ impl IbvQueuePair {
         Ok(queue_pair)
     }
 
+    fn verbs(&self) -> Verbs {
+        self.parents.domain.context().verbs()
+    }
+
     fn modify(&mut self, what: &'static str, transition: Transition) -> Result<(), VerbsError> {
         let Transition { mut attributes, mask } = transition;
         // SAFETY: V1: the queue pair exists; the attributes are live.
         let code =
-            unsafe { rdma_sys::ibv_modify_qp(self.pointer.as_ptr(), &raw mut attributes, mask) };
+            unsafe { self.verbs().ibv_modify_qp(self.pointer.as_ptr(), &raw mut attributes, mask) };
         check_errno(code).map_err(|error| VerbsError::system(what, error))
     }
 
@@ -104,7 +107,7 @@ impl IbvQueuePair {
     /// Destroys it; on failure it and its parents are leaked.
     fn destroy_once(&mut self) -> Result<(), VerbsError> {
         // SAFETY: V1: it exists, and both callers make sure that this runs once.
-        let freed = check_errno(unsafe { rdma_sys::ibv_destroy_qp(self.pointer.as_ptr()) });
+        let freed = check_errno(unsafe { self.verbs().ibv_destroy_qp(self.pointer.as_ptr()) });
         self.parents.domain.context().destroyed("destroy a queue pair", freed)?;
         // SAFETY: V1: this child of them is gone, and nothing uses them after this.
         unsafe { ManuallyDrop::drop(&mut self.parents) };
@@ -117,7 +120,7 @@ fn create(parents: &Parents, depth: u32, inline_max: u32) -> io::Result<(NonNull
     let mut attributes = MaybeUninit::<ibv_qp_init_attr>::zeroed();
     // SAFETY: S2: all-zero bytes are a valid value.
     let attributes = unsafe { attributes.assume_init_mut() };
-    attributes.qp_type = ibv_qp_type::IBV_QPT_RC;
+    attributes.qp_type = abi::IBV_QPT_RC;
     attributes.send_cq = parents.completion_queue.pointer().as_ptr();
     attributes.recv_cq = parents.completion_queue.pointer().as_ptr();
     attributes.srq = parents.shared_receive_queue.pointer().as_ptr();
@@ -125,7 +128,10 @@ fn create(parents: &Parents, depth: u32, inline_max: u32) -> io::Result<(NonNull
     attributes.cap.max_send_sge = 1;
     attributes.cap.max_inline_data = inline_max;
     // SAFETY: V1: the domain and both queues exist; the attributes are live.
-    let pointer = unsafe { rdma_sys::ibv_create_qp(parents.domain.pointer().as_ptr(), attributes) };
+    let pointer = unsafe {
+        let verbs = parents.domain.context().verbs();
+        verbs.ibv_create_qp(parents.domain.pointer().as_ptr(), attributes)
+    };
     Ok((check_pointer(pointer)?, attributes.cap.max_inline_data))
 }
 
@@ -137,27 +143,27 @@ fn send_entry(request: &RawSend, segment: &mut ibv_sge) -> ibv_send_wr {
     entry.sg_list = segment;
     entry.num_sge = i32::from(request.segment.is_some());
     if request.signaled {
-        entry.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+        entry.send_flags |= abi::IBV_SEND_SIGNALED;
     }
     if request.inline {
-        entry.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+        entry.send_flags |= abi::IBV_SEND_INLINE;
     }
     match request.operation {
-        RawOperation::Send => entry.opcode = ibv_wr_opcode::IBV_WR_SEND,
+        RawOperation::Send => entry.opcode = abi::IBV_WR_SEND,
         RawOperation::Read(remote) => {
-            entry.opcode = ibv_wr_opcode::IBV_WR_RDMA_READ;
+            entry.opcode = abi::IBV_WR_RDMA_READ;
             entry.wr.rdma = rdma_t { remote_addr: remote.address, rkey: remote.key.0 };
         }
         RawOperation::SendInvalidate(key) => {
-            entry.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
+            entry.opcode = abi::IBV_WR_SEND_WITH_INV;
             entry.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
         }
         RawOperation::Bind(bind) => {
-            entry.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
+            entry.opcode = abi::IBV_WR_BIND_MW;
             entry.bind_mw_tso_union.bind_mw = bind_entry(&bind);
         }
         RawOperation::Invalidate(key) => {
-            entry.opcode = ibv_wr_opcode::IBV_WR_LOCAL_INV;
+            entry.opcode = abi::IBV_WR_LOCAL_INV;
             entry.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
         }
     }
@@ -173,7 +179,7 @@ fn bind_entry(bind: &RawBind) -> bind_mw_t {
             mr: bind.region.0.as_ptr().cast(),
             addr: bind.address,
             length: bind.len,
-            mw_access_flags: ibv_access_flags::IBV_ACCESS_REMOTE_READ.0,
+            mw_access_flags: abi::IBV_ACCESS_REMOTE_READ,
         },
     }
 }
@@ -208,7 +214,7 @@ unsafe impl RawQueuePair for IbvQueuePair {
         // SAFETY: V1: the queue pair exists; the chain and its segments are live. The memory that
         // they name is the caller's promise.
         let code =
-            unsafe { rdma_sys::ibv_post_send(self.pointer.as_ptr(), first, &raw mut refused) };
+            unsafe { self.verbs().ibv_post_send(self.pointer.as_ptr(), first, &raw mut refused) };
         let Err(error) = check_errno(code) else { return Ok(()) };
         let refused = self.chain.iter().position(|entry| ptr::eq(entry, refused));
         // V4: rxe queues all requests and then rings with a system call; when that fails it does

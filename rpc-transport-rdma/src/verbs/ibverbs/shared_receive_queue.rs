@@ -6,10 +6,11 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rdma_sys::{ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
-
 use super::context::ProtectionDomain;
 use crate::memory::Region;
+use crate::sys::abi::{
+    IBV_SRQ_LIMIT, Verbs, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+};
 use crate::sys::{check_errno, check_pointer};
 use crate::verbs::{PartialPost, RawReceive, RawSegment, RawSharedReceiveQueue, VerbsError};
 
@@ -44,8 +45,9 @@ impl IbvSharedReceiveQueue {
         let attributes = unsafe { attributes.assume_init_mut() };
         attributes.attr.max_wr = depth;
         attributes.attr.max_sge = 1;
+        let verbs = domain.context().verbs();
         // SAFETY: V1: the domain is allocated; the attributes are live.
-        let pointer = unsafe { rdma_sys::ibv_create_srq(domain.pointer().as_ptr(), attributes) };
+        let pointer = unsafe { verbs.ibv_create_srq(domain.pointer().as_ptr(), attributes) };
         let pointer = check_pointer(pointer)
             .map_err(|error| VerbsError::system("create a shared receive queue", error))?;
         let kept = ManuallyDrop::new((memory, Arc::clone(domain)));
@@ -60,6 +62,10 @@ impl IbvSharedReceiveQueue {
         let any: Arc<dyn Any + Send + Sync> = Arc::<dyn RawSharedReceiveQueue>::clone(queue);
         let queue = any.downcast::<Self>().ok().filter(|it| Arc::ptr_eq(&it.kept.1, domain));
         queue.ok_or(VerbsError::ForeignObject { what: "the shared receive queue" })
+    }
+
+    fn verbs(&self) -> Verbs {
+        self.kept.1.context().verbs()
     }
 
     pub(super) fn pointer(&self) -> NonNull<ibv_srq> {
@@ -95,8 +101,9 @@ unsafe impl RawSharedReceiveQueue for IbvSharedReceiveQueue {
         let mut refused = null_mut();
         // SAFETY: V1: the queue exists; the chain and its segments are live. The memory that they
         // name is the caller's promise.
-        let code =
-            unsafe { rdma_sys::ibv_post_srq_recv(self.pointer.as_ptr(), first, &raw mut refused) };
+        let code = unsafe {
+            self.verbs().ibv_post_srq_recv(self.pointer.as_ptr(), first, &raw mut refused)
+        };
         let Err(error) = check_errno(code) else { return Ok(()) };
         let refused = chain.iter().position(|entry| ptr::eq(entry, refused));
         // V4: a device that does not say what it refused may have taken everything.
@@ -107,10 +114,11 @@ unsafe impl RawSharedReceiveQueue for IbvSharedReceiveQueue {
     fn arm_limit(&self, limit: u32) -> Result<(), VerbsError> {
         let mut attributes = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: limit };
         // Never the depth: a failing change of it has crashed kernels.
-        let mask = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0.cast_signed();
+        let mask = IBV_SRQ_LIMIT.cast_signed();
         // SAFETY: V1: the queue exists; the attributes are live.
-        let code =
-            unsafe { rdma_sys::ibv_modify_srq(self.pointer.as_ptr(), &raw mut attributes, mask) };
+        let code = unsafe {
+            self.verbs().ibv_modify_srq(self.pointer.as_ptr(), &raw mut attributes, mask)
+        };
         check_errno(code)
             .map_err(|error| VerbsError::system("arm a shared receive queue's limit", error))
     }
@@ -119,7 +127,7 @@ unsafe impl RawSharedReceiveQueue for IbvSharedReceiveQueue {
 impl Drop for IbvSharedReceiveQueue {
     fn drop(&mut self) {
         // SAFETY: V1: its queue pairs held it and are gone.
-        let freed = check_errno(unsafe { rdma_sys::ibv_destroy_srq(self.pointer.as_ptr()) });
+        let freed = check_errno(unsafe { self.verbs().ibv_destroy_srq(self.pointer.as_ptr()) });
         match self.kept.1.context().destroyed("destroy a shared receive queue", freed) {
             // SAFETY: V6: the device has forgotten the queue, and `drop` runs once.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.kept) },
