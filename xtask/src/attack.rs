@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::bounded;
-use crate::cargo::Cargo;
+use crate::cargo;
 use crate::rdma_programs::BUILD_LIMIT;
 use crate::setup::{self, Purpose};
 
@@ -44,7 +44,7 @@ const QUICK_LIMIT: Duration = Duration::from_secs(240);
 /// by then.
 pub(crate) fn run(options: &AttackOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build])?;
-    let program = build(&Cargo::new()?)?;
+    let program = build()?;
     let limit = if options.quick { QUICK_LIMIT } else { FULL_LIMIT };
     bounded::run(Command::new(program).args(arguments(options)), limit)
 }
@@ -54,14 +54,14 @@ pub(crate) fn run(options: &AttackOptions) -> Result<()> {
 /// # Errors
 ///
 /// As [`run`].
-pub(crate) fn quick(cargo: &Cargo) -> Result<()> {
-    bounded::run(Command::new(build(cargo)?).args(["run", "--quick"]), QUICK_LIMIT)
+pub(crate) fn quick() -> Result<()> {
+    bounded::run(Command::new(build()?).args(["run", "--quick"]), QUICK_LIMIT)
 }
 
-fn build(cargo: &Cargo) -> Result<PathBuf> {
-    let target = ["build", "--package", "farcall-suite", "--features", "rdma"];
+fn build() -> Result<PathBuf> {
+    let target = ["build", "--package", "farcall-suite"];
     let arguments = [&target[..], &["--bin", "farcall-attack"]].concat();
-    let programs = cargo.executables(&arguments, BUILD_LIMIT)?;
+    let programs = cargo::executables(&arguments, BUILD_LIMIT)?;
     let program = programs.into_iter().next().context("the build gave no program")?;
     Ok(program.path)
 }

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use crate::bench_rdma;
 use crate::bounded;
-use crate::cargo::Cargo;
+use crate::cargo;
 use crate::setup::{self, Purpose};
 
 /// The driver.
@@ -143,25 +143,23 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
 /// The group that runs on this host.
 fn tcp(options: &BenchOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build, Purpose::Bench])?;
-    let cargo = Cargo::new()?;
-    on_host(options, &cargo, options.arguments(Group::Tcp))
+    on_host(options, options.arguments(Group::Tcp))
 }
 
 /// Many connections: what needs no devices first.
 fn scale(options: &BenchOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build, Purpose::Bench])?;
-    let cargo = Cargo::new()?;
     let (group, on_devices) = SCALE_ON_DEVICES;
     let only = options.only_of(Group::Scale);
     let is_on_device = |number: &String| on_devices.contains(&number.to_uppercase().as_str());
     let (devices, host): (Vec<_>, Vec<_>) = only.iter().cloned().partition(is_on_device);
     if only.is_empty() || !host.is_empty() {
         let arguments = options.arguments_without_file(Group::Scale, &host);
-        on_host(options, &cargo, options.with_file(arguments))?;
+        on_host(options, options.with_file(arguments))?;
     }
     if only.is_empty() || !devices.is_empty() {
         let mut arguments = options.arguments_of(group, &devices);
-        let peers = peers(&cargo)?;
+        let peers = peers()?;
         arguments.extend(["--peers".to_owned(), peers.display().to_string()]);
         bench_rdma::measure(options, vec![arguments])?;
     }
@@ -169,21 +167,21 @@ fn scale(options: &BenchOptions) -> Result<()> {
 }
 
 /// Runs the driver on this host.
-fn on_host(options: &BenchOptions, cargo: &Cargo, mut arguments: Vec<String>) -> Result<()> {
+fn on_host(options: &BenchOptions, mut arguments: Vec<String>) -> Result<()> {
     let driver = ["build", "--release", "--package", "farcall-benches"];
-    let driver = program(cargo, &driver, DRIVER)?;
-    arguments.extend(["--peers".to_owned(), peers(cargo)?.display().to_string()]);
+    let driver = program(&driver, DRIVER)?;
+    arguments.extend(["--peers".to_owned(), peers()?.display().to_string()]);
     bounded::run(Command::new(driver).args(arguments), options.limit())
 }
 
 /// Builds the peers.
-fn peers(cargo: &Cargo) -> Result<PathBuf> {
+fn peers() -> Result<PathBuf> {
     let peers = ["build", "--release", "--all-features", "--manifest-path", PEERS];
-    program(cargo, &peers, "farcall-bench-peers")
+    program(&peers, "farcall-bench-peers")
 }
 
-fn program(cargo: &Cargo, arguments: &[&str], name: &str) -> Result<PathBuf> {
-    let built = cargo.executables(arguments, BUILD_LIMIT)?;
+fn program(arguments: &[&str], name: &str) -> Result<PathBuf> {
+    let built = cargo::executables(arguments, BUILD_LIMIT)?;
     let found = built.into_iter().find(|executable| executable.name == name);
     Ok(found.with_context(|| format!("the build gave no {name}"))?.path)
 }

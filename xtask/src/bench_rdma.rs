@@ -10,7 +10,6 @@ use anyhow::{Context as _, Result, bail};
 use crate::batch::Job;
 use crate::bench::{BenchOptions, Group};
 use crate::bounded;
-use crate::cargo::Cargo;
 use crate::kernel::Series;
 use crate::rdma_device::RdmaDevice;
 use crate::rdma_place::RdmaPlace;
@@ -21,7 +20,6 @@ use crate::setup::{self, Purpose};
 pub(crate) const DRIVER: RdmaProgram = RdmaProgram {
     package: "farcall-benches",
     target: Target::Bin("farcall-bench"),
-    features: &["rdma"],
     arguments: &[],
     limit_seconds: 900,
 };
@@ -55,7 +53,7 @@ pub(crate) fn measure(options: &BenchOptions, boots: Vec<Vec<String>>) -> Result
     let place = RdmaPlace::find(Series::V6_1);
     setup::ensure(&[&[Purpose::Build, Purpose::Bench], place.purposes()].concat())?;
     place.announce();
-    let mut jobs = DRIVER.build(&Cargo::new()?, &place.addresses())?;
+    let mut jobs = DRIVER.build(&place.addresses())?;
     let driver = jobs.pop().context("the build gave no driver")?;
     let folder = tempfile::Builder::new().prefix("farcall-bench-").tempdir()?;
     let inside = folder.path().join(RESULTS);

@@ -18,7 +18,6 @@ pub(crate) const PROGRAMS: &[RdmaProgram] = &[crate::bench_rdma::DRIVER, GREED];
 const GREED: RdmaProgram = RdmaProgram {
     package: "farcall-suite",
     target: Target::Test("rdma_path"),
-    features: &["rdma"],
     arguments: &["--nocapture", "eight_greedy"],
     limit_seconds: 300,
 };

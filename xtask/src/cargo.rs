@@ -1,4 +1,4 @@
-//! Starting cargo with the libclang that works, and asking it for the executables that it builds.
+//! Starting cargo, and asking it for the executables that it builds.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,6 @@ use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 use crate::bounded;
-use crate::setup;
-
-/// Cargo, as every build of the RDMA crate must be started.
-#[derive(Debug)]
-pub(crate) struct Cargo {
-    libclang: PathBuf,
-}
 
 /// An executable that cargo has built.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,42 +21,24 @@ pub(crate) struct Executable {
     pub(crate) package: PathBuf,
 }
 
-impl Cargo {
-    /// Finds what cargo needs, installing it if need be.
-    ///
-    /// # Errors
-    ///
-    /// When there is no libclang that works and none can be installed.
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self { libclang: setup::ensure_libclang()? })
-    }
+/// A cargo command.
+pub(crate) fn command(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(arguments);
+    command
+}
 
-    /// A cargo command.
-    pub(crate) fn command(
-        &self,
-        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-    ) -> Command {
-        let mut command = Command::new("cargo");
-        command.args(arguments).env(setup::LIBCLANG_VARIABLE, &self.libclang);
-        command
-    }
-
-    /// Builds with `arguments` and returns the executables: those of tests for `cargo test
-    /// --no-run`, programs for `cargo build`.
-    ///
-    /// # Errors
-    ///
-    /// When the build fails or lasts longer than `limit`.
-    pub(crate) fn executables(
-        &self,
-        arguments: &[&str],
-        limit: Duration,
-    ) -> Result<Vec<Executable>> {
-        let wants_tests = arguments.first() == Some(&"test");
-        let mut command = self.command(arguments);
-        command.arg("--message-format=json-render-diagnostics");
-        executables_in(&bounded::output(&mut command, limit)?, wants_tests)
-    }
+/// Builds with `arguments` and returns the executables: those of tests for `cargo test --no-run`,
+/// programs for `cargo build`.
+///
+/// # Errors
+///
+/// When the build fails or lasts longer than `limit`.
+pub(crate) fn executables(arguments: &[&str], limit: Duration) -> Result<Vec<Executable>> {
+    let wants_tests = arguments.first() == Some(&"test");
+    let mut command = command(arguments);
+    command.arg("--message-format=json-render-diagnostics");
+    executables_in(&bounded::output(&mut command, limit)?, wants_tests)
 }
 
 /// What is read of cargo's messages, which are JSON values, one a line.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::bounded;
-use crate::cargo::Cargo;
 use crate::kernel::Series;
 use crate::rdma_place::RdmaPlace;
 use crate::rdma_programs::{RdmaProgram, Target};
@@ -20,7 +19,6 @@ const HOST_LIMIT: Duration = Duration::from_secs(120);
 pub(crate) const PROGRAM: RdmaProgram = RdmaProgram {
     package: "farcall-examples",
     target: Target::Bin("kv-demo"),
-    features: &["rdma"],
     arguments: &[
         "inproc://kv",
         "tcp://127.0.0.1:0",
@@ -44,7 +42,7 @@ pub(crate) fn run(kernel: Series) -> Result<()> {
     let place = RdmaPlace::find(kernel);
     place.announce();
     setup::ensure(&[&[Purpose::Build], place.purposes()].concat())?;
-    let jobs = PROGRAM.build(&Cargo::new()?, &place.addresses())?;
+    let jobs = PROGRAM.build(&place.addresses())?;
     let demo = &jobs.first().context("the demo has no program")?.program;
     println!("=== on this host, without RDMA");
     bounded::run(Command::new(demo).args(HOST_ARGUMENTS), HOST_LIMIT)?;

@@ -13,7 +13,6 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::batch::Job;
 use crate::bounded;
-use crate::cargo::Cargo;
 use crate::interrupt;
 use crate::kernel::Series;
 use crate::rdma_place::{BOOT_LIMIT, RdmaPlace};
@@ -47,7 +46,6 @@ const fn program(arguments: &'static [&'static str], limit_seconds: u64) -> Rdma
     RdmaProgram {
         package: "farcall-suite",
         target: Target::Bin("farcall-faults"),
-        features: &["rdma"],
         arguments,
         limit_seconds,
     }
@@ -77,7 +75,7 @@ const LIST_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) fn run(options: &FaultsOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build, Purpose::Vm])?;
     let place = RdmaPlace::Vm(options.kernel);
-    let mut jobs = program(&[], MATRIX_SECONDS).build(&Cargo::new()?, &place.addresses())?;
+    let mut jobs = program(&[], MATRIX_SECONDS).build(&place.addresses())?;
     let job = jobs.pop().context("the build gave no program")?;
     let list = bounded::output(Command::new(&job.program).arg("list"), LIST_LIMIT)?;
     let list = Rows::parse(&list)?;

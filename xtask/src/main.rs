@@ -108,7 +108,7 @@ fn run(task: Task) -> Result<ExitCode> {
     interrupt::watch()?;
     match task {
         Task::Setup => {
-            setup::ensure(&[Purpose::Build, Purpose::Checks, Purpose::Budgets, Purpose::Vm])?;
+            setup::ensure(Purpose::OF_TESTS)?;
             eprintln!("xtask: everything is there");
         }
         Task::Test { only, list, kernel } => {

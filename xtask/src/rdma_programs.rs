@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::batch::Job;
-use crate::cargo::{Cargo, Executable};
+use crate::cargo::{self, Executable};
 
 /// A build of the whole RDMA crate and what stands above it, from nothing, on a slow machine.
 pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(1800);
@@ -14,7 +14,6 @@ pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 pub(crate) const VERBS: &[RdmaProgram] = &[RdmaProgram {
     package: "rpc-transport-rdma",
     target: Target::AllTests,
-    features: &[],
     arguments: &[],
     limit_seconds: 900,
 }];
@@ -24,7 +23,6 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
     RdmaProgram {
         package: "farcall-suite",
         target: Target::Test("rdma"),
-        features: &["rdma"],
         // One at a time: a behaviour's bound counts what its neighbours take on few processors.
         arguments: &["--test-threads=1"],
         limit_seconds: 600,
@@ -32,14 +30,12 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
     RdmaProgram {
         package: "farcall-suite",
         target: Target::Test("rdma_path"),
-        features: &["rdma"],
         arguments: &[],
         limit_seconds: 1200,
     },
     RdmaProgram {
         package: "farcall-suite",
         target: Target::Test("rdma_failover"),
-        features: &["rdma"],
         arguments: &["--nocapture"],
         limit_seconds: 300,
     },
@@ -47,14 +43,12 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
     RdmaProgram {
         package: "farcall-suite",
         target: Target::Test("rdma_devices"),
-        features: &["rdma"],
         arguments: &["--nocapture"],
         limit_seconds: 900,
     },
     RdmaProgram {
         package: "farcall-suite",
         target: Target::Test("rdma_liveness"),
-        features: &["rdma"],
         arguments: &["--nocapture"],
         limit_seconds: 300,
     },
@@ -73,8 +67,6 @@ pub(crate) struct RdmaProgram {
     pub(crate) package: &'static str,
     /// What of the package is run.
     pub(crate) target: Target,
-    /// The package's features to build it with.
-    pub(crate) features: &'static [&'static str],
     /// Its arguments. `{server}` becomes the address of the device on which servers listen.
     pub(crate) arguments: &'static [&'static str],
     /// After how many seconds each of its executables is killed.
@@ -98,10 +90,10 @@ impl RdmaProgram {
     /// # Errors
     ///
     /// When the build fails, or gives nothing to run.
-    pub(crate) fn build(&self, cargo: &Cargo, addresses: &[String; 2]) -> Result<Vec<Job>> {
+    pub(crate) fn build(&self, addresses: &[String; 2]) -> Result<Vec<Job>> {
         let arguments = self.cargo_arguments();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let executables = cargo.executables(&arguments, BUILD_LIMIT)?;
+        let executables = cargo::executables(&arguments, BUILD_LIMIT)?;
         if executables.is_empty() {
             bail!("`cargo {}` built nothing that can be run", arguments.join(" "));
         }
@@ -116,9 +108,6 @@ impl RdmaProgram {
         };
         let mut arguments: Vec<String> = target.iter().map(|&word| word.to_owned()).collect();
         arguments.extend(["--package".to_owned(), self.package.to_owned()]);
-        if !self.features.is_empty() {
-            arguments.extend(["--features".to_owned(), self.features.join(",")]);
-        }
         arguments
     }
 
@@ -143,7 +132,6 @@ mod tests {
     const PROGRAM: RdmaProgram = RdmaProgram {
         package: "p",
         target: Target::Test("suite"),
-        features: &["a", "b"],
         arguments: &["auto://{server}:0"],
         limit_seconds: 60,
     };
@@ -151,15 +139,9 @@ mod tests {
     #[test]
     fn the_target_becomes_cargos_arguments() {
         let line = |target| RdmaProgram { target, ..PROGRAM }.cargo_arguments().join(" ");
-        assert_eq!(
-            line(Target::Test("suite")),
-            "test --no-run --test suite --package p --features a,b"
-        );
-        assert_eq!(
-            line(Target::Bin("demo")),
-            "build --release --bin demo --package p --features a,b"
-        );
-        let all = RdmaProgram { target: Target::AllTests, features: &[], ..PROGRAM };
+        assert_eq!(line(Target::Test("suite")), "test --no-run --test suite --package p");
+        assert_eq!(line(Target::Bin("demo")), "build --release --bin demo --package p");
+        let all = RdmaProgram { target: Target::AllTests, ..PROGRAM };
         assert_eq!(all.cargo_arguments().join(" "), "test --no-run --tests --package p");
     }
 

@@ -83,10 +83,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 fn config() -> Config {
     let limits =
         Limits { message_len_max: 65 << 20, receiving_bytes_max: 1 << 30, ..Limits::default() };
-    let config = Config::default().with_limits(limits);
-    #[cfg(feature = "rdma")]
-    let config = config.with_untrusted_reads();
-    config
+    Config::default().with_limits(limits).with_untrusted_reads()
 }
 
 async fn compare(stub: &BenchStub<Channel>, neighbour: Neighbour, options: &Options) -> Result<()> {

@@ -20,15 +20,12 @@ pub struct FarcallOptions {
     #[arg(long)]
     pub spin_us: Option<u64>,
     /// How far the keys reach that the peer is given: auto, window or region (RDMA only).
-    #[cfg(feature = "rdma")]
     #[arg(long)]
     pub rkey_scope: Option<farcall::RkeyScope>,
     /// Queue pairs of a connection for READs alone (RDMA only).
-    #[cfg(feature = "rdma")]
     #[arg(long)]
     pub read_queue_pairs: Option<u8>,
     /// Bytes of READs outstanding on all connections together (RDMA only).
-    #[cfg(feature = "rdma")]
     #[arg(long)]
     pub read_bytes_max: Option<u32>,
     /// Take large payloads from memory that farcall lends, instead of the application's own.
@@ -42,19 +39,14 @@ impl FarcallOptions {
     pub fn config(&self) -> Config {
         let limits =
             Limits { message_len_max: 65 << 20, receiving_bytes_max: 1 << 30, ..Limits::default() };
-        let config = Config::default().with_limits(limits);
-        #[cfg(feature = "rdma")]
-        let config = {
-            let mut rdma = farcall::RdmaConfig::default();
-            // The peers measured beside it take whatever the device gives, too.
-            rdma.allow_untrusted_reads = true;
-            rdma.rkey_scope = self.rkey_scope.unwrap_or(rdma.rkey_scope);
-            rdma.read_queue_pairs = self.read_queue_pairs.unwrap_or(rdma.read_queue_pairs);
-            rdma.read_bytes_max = self.read_bytes_max.unwrap_or(rdma.read_bytes_max);
-            rdma.spin = self.spin_us.map_or(rdma.spin, std::time::Duration::from_micros);
-            config.with_rdma(rdma)
-        };
-        config
+        let mut rdma = farcall::RdmaConfig::default();
+        // The peers measured beside it take whatever the device gives, too.
+        rdma.allow_untrusted_reads = true;
+        rdma.rkey_scope = self.rkey_scope.unwrap_or(rdma.rkey_scope);
+        rdma.read_queue_pairs = self.read_queue_pairs.unwrap_or(rdma.read_queue_pairs);
+        rdma.read_bytes_max = self.read_bytes_max.unwrap_or(rdma.read_bytes_max);
+        rdma.spin = self.spin_us.map_or(rdma.spin, std::time::Duration::from_micros);
+        Config::default().with_limits(limits).with_rdma(rdma)
     }
 }
 
@@ -74,7 +66,6 @@ impl Farcall {
     }
 
     /// What its lanes have and have done.
-    #[cfg(feature = "rdma")]
     fn lane_counts(&self) -> Counts {
         // Receive slots that a connection can be promised, control messages among them.
         let rules = farcall::RdmaConfig::default();
@@ -89,11 +80,6 @@ impl Farcall {
             add("rdma_connections", lane.connection_count as u64);
         }
         counts
-    }
-
-    #[cfg(not(feature = "rdma"))]
-    fn lane_counts(&self) -> Counts {
-        Counts::new()
     }
 }
 

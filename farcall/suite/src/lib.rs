@@ -9,20 +9,17 @@
 //! [`raw_peer`] is for tests of that.
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "rdma")]
 pub mod attack;
 mod behaviours;
 mod counterpart;
 mod either;
 pub mod entries;
 mod failure;
-#[cfg(feature = "rdma")]
 pub mod faults;
 mod harness;
 mod interop;
 mod payload;
 mod probe;
-#[cfg(feature = "rdma")]
 mod process;
 pub mod raw_peer;
 mod relay;
@@ -34,7 +31,6 @@ pub mod small_calls;
 pub mod soak;
 mod streams;
 mod watch;
-#[cfg(feature = "rdma")]
 mod watchdog;
 
 /// What is generated from `proto/suite.proto`.

@@ -18,6 +18,9 @@ pub(crate) enum Step {
     Clippy,
     /// Documentation, with warnings as errors.
     Doc,
+    /// The RDMA crate linked with libibverbs through rdma-sys: lints, and our declarations of the
+    /// ABI against its bindings.
+    Linked,
     /// All tests that need no RDMA device, documentation's examples and `tidy` among them.
     Unit,
     /// The short rows of the attacks: hostile peers beside honest ones, on loopback.
@@ -56,13 +59,12 @@ impl Step {
             // None has anything to do with a library of the system.
             Self::Sim | Self::Peers => &[Purpose::Checks],
             Self::Miri => &[],
-            // The tests of xtask pack an initramfs.
-            Self::Unit
-            | Self::VmVerbs
-            | Self::VmSuite
-            | Self::VmDemo
-            | Self::VmFaults
-            | Self::VmBudgets => &[Purpose::Build, Purpose::Vm],
+            Self::Linked => &[Purpose::Checks, Purpose::Build, Purpose::Headers, Purpose::Linked],
+            // The tests of xtask pack an initramfs; those of the RDMA crate compile C.
+            Self::Unit => &[Purpose::Build, Purpose::Headers, Purpose::Vm],
+            Self::VmVerbs | Self::VmSuite | Self::VmDemo | Self::VmFaults | Self::VmBudgets => {
+                &[Purpose::Build, Purpose::Vm]
+            }
         }
     }
 
@@ -85,7 +87,7 @@ impl Step {
         Duration::from_secs(match self {
             Self::Fmt => 60,
             Self::Deny => 300,
-            Self::Clippy | Self::Doc | Self::Sim | Self::Peers => 1200,
+            Self::Clippy | Self::Doc | Self::Linked | Self::Sim | Self::Peers => 1200,
             Self::Unit | Self::Budgets | Self::Miri => 2400,
             // They have bounds of their own for building and for running.
             Self::Attack

@@ -14,7 +14,7 @@ use crate::batch::Job;
 use crate::bench;
 use crate::bounded::{self, command_line};
 use crate::budgets;
-use crate::cargo::Cargo;
+use crate::cargo;
 use crate::faults;
 use crate::interrupt;
 use crate::kernel::Series;
@@ -36,7 +36,7 @@ pub(crate) fn run(steps: &[Step], kernel: Series) -> Result<()> {
     }
     setup::ensure(&purposes)?;
     let machine = RdmaPlace::Vm(kernel);
-    let mut runner = Runner { cargo: Cargo::new()?, place, machine, built: HashMap::new() };
+    let mut runner = Runner { place, machine, built: HashMap::new() };
     let mut summary = Summary::default();
     for &step in steps {
         println!("=== {step}: {}", step.description());
@@ -67,7 +67,6 @@ pub(crate) fn list(steps: &[Step]) {
 }
 
 struct Runner {
-    cargo: Cargo,
     place: RdmaPlace,
     /// The virtual machine, for what must not run on this host whatever devices it has.
     machine: RdmaPlace,
@@ -88,8 +87,9 @@ impl Runner {
                 let arguments = [&["doc", "--no-deps"], WORKSPACE].concat();
                 self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
             }
+            Step::Linked => self.linked(step),
             Step::Unit => self.cargo(step, &[TEST, WORKSPACE].concat(), &[]),
-            Step::Attack => attack::quick(&self.cargo).map(|()| Outcome::Passed(None)),
+            Step::Attack => attack::quick().map(|()| Outcome::Passed(None)),
             Step::Budgets => self.cargo(step, BUDGETS, &[]),
             Step::Sim => {
                 let lints = ["--", "-D", "warnings"];
@@ -117,11 +117,24 @@ impl Runner {
     }
 
     fn cargo(&self, step: Step, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Outcome> {
-        let mut command = self.cargo.command(arguments);
+        let mut command = cargo::command(arguments);
         command.envs(variables.iter().copied());
         println!("{}", command_line(&command));
         bounded::run(&mut command, step.limit())?;
         Ok(Outcome::Passed(None))
+    }
+
+    /// Lints the provider over rdma-sys, and compares our declarations of the ABI with it.
+    fn linked(&self, step: Step) -> Result<Outcome> {
+        let variables = match setup::libclang() {
+            Ok(variables) => variables,
+            Err(error) => return Ok(Outcome::Skipped(format!("{error:#}"))),
+        };
+        let variables: Vec<_> =
+            variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let lints = ["--", "-D", "warnings"];
+        self.cargo(step, &[&["clippy", "--all-targets"], LINKED, &lints].concat(), &variables)?;
+        self.cargo(step, &[TEST, LINKED, &["--lib", "sys::"]].concat(), &variables)
     }
 
     fn deny(&self, step: Step) -> Result<Outcome> {
@@ -178,7 +191,7 @@ impl Runner {
             let addresses = self.place.addresses();
             let mut jobs = Vec::new();
             for program in programs {
-                jobs.extend(program.build(&self.cargo, &addresses)?);
+                jobs.extend(program.build(&addresses)?);
             }
             self.built.insert(name, jobs);
         }
@@ -192,10 +205,19 @@ const PEERS: &[&str] = &["--manifest-path", bench::PEERS];
 /// All of them, so that one failure does not hide the others.
 const TEST: &[&str] = &["test", "--no-fail-fast"];
 
-const WORKSPACE: &[&str] = &["--workspace", "--all-features"];
+/// The workspace with every feature but `rdma-sys`, which is the step [`Step::Linked`]'s.
+const WORKSPACE: &[&str] = &["--workspace", "--features", FEATURES];
+
+/// The features of libraries that are off by default, each with its package.
+const FEATURES: &str = "farcall/sim,farcall/tonic-connect-info,rpc-transport-rdma/fuzzing,\
+     rpc-transport-rdma/sim,rpc-transport-tcp/fuzzing,rpc-codegen-real-input/sample-client,\
+     rpc-codegen-real-input/sample-server";
 
 /// Optimised, because what nobody runs has no budget.
 const BUDGETS: &[&str] = &["test", "--release", "--package", "farcall-suite", "--test", "budgets"];
+
+/// The RDMA crate over rdma-sys, whose bindings its own declarations are compared with.
+const LINKED: &[&str] = &["--package", "rpc-transport-rdma", "--features", "rdma-sys"];
 
 /// The RDMA crate without what needs libibverbs.
 const SIMULATED: &[&str] =

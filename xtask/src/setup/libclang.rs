@@ -1,55 +1,89 @@
 //! Finding a libclang that rdma-sys can use.
 //!
 //! rdma-sys generates its bindings with bindgen 0.59, which panics on the syntax trees of libclang
-//! 16 and later. A machine's default may be newer, so one that works is looked for and named to
-//! every build.
+//! 16 and later. A machine's default may be newer, so one that works is looked for. Where the
+//! distribution has none, PyPI's package of libclang 14 is unpacked into the target folder.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use super::{apt, program};
 use crate::bounded;
 
 /// The environment variable with which bindgen is told where libclang is.
-pub(crate) const VARIABLE: &str = "LIBCLANG_PATH";
+const VARIABLE: &str = "LIBCLANG_PATH";
+/// The variable for bindgen's further arguments to clang.
+const ARGUMENTS: &str = "BINDGEN_EXTRA_CLANG_ARGS";
 
 /// The newest version that bindgen 0.59 understands.
 const NEWEST: u32 = 15;
 /// Packages that hold a usable one, by preference: 14 is what farcall is developed with.
 const PACKAGES: [&str; 2] = ["libclang-14-dev", "libclang-15-dev"];
+/// PyPI's package: the shared library without clang's own headers.
+const WHEEL: &str = "libclang==14.0.6";
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
+const DOWNLOAD_LIMIT: Duration = Duration::from_secs(300);
 
-/// Where a usable libclang is, installing one if need be. The user's own choice in the environment
-/// is respected.
+/// Environment variables for a build, each with its value.
+pub(crate) type Variables = Vec<(&'static str, String)>;
+
+/// Finds a usable libclang, or installs one, and returns the variables with which bindgen finds
+/// it. The user's own choice in the environment is respected.
 ///
 /// # Errors
 ///
 /// When there is none and none can be installed.
-pub(crate) fn ensure() -> Result<PathBuf> {
-    if let Some(chosen) = std::env::var_os(VARIABLE) {
-        return Ok(chosen.into());
+pub(crate) fn ensure() -> Result<Variables> {
+    if std::env::var_os(VARIABLE).is_some() {
+        return Ok(Variables::new());
     }
     if let Some(found) = find() {
-        return Ok(found);
+        return named(&found);
     }
     eprintln!(
         "xtask: no libclang up to version {NEWEST} (rdma-sys generates its bindings with it)"
     );
     let Some(package) = PACKAGES.into_iter().find(|package| apt::knows(package)) else {
-        bail!(
-            "rdma-sys needs a libclang up to version {NEWEST}, and neither this machine nor its \
-             package archive has one: install one (Debian calls it {}) and set {VARIABLE} to the \
-             folder of its libclang.so",
-            PACKAGES[0]
-        );
+        return from_wheel();
     };
     apt::install(&[package])?;
     match find() {
-        Some(found) => Ok(found),
+        Some(found) => named(&found),
         None => bail!("{package} was installed, but its libclang was not found under /usr/lib"),
     }
+}
+
+fn named(folder: &Path) -> Result<Variables> {
+    let folder = folder.to_str().context("libclang lies in a folder whose name is not UTF-8")?;
+    Ok(vec![(VARIABLE, folder.to_owned())])
+}
+
+/// Unpacks PyPI's package. It has no headers of its own, and takes the C compiler's.
+fn from_wheel() -> Result<Variables> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let folder = std::path::absolute(PathBuf::from(target).join("libclang"))?;
+    let library = folder.join("clang/native");
+    if !has_library(&library) {
+        eprintln!("xtask: installing {WHEEL} of PyPI into {}", folder.display());
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]);
+        bounded::run(pip.arg(&folder).arg(WHEEL), DOWNLOAD_LIMIT).with_context(|| {
+            format!(
+                "rdma-sys needs a libclang up to version {NEWEST}: neither this machine nor its \
+                 package archive has one, and python3 with pip could not install {WHEEL}. \
+                 Install one (Debian 12 calls it {}) and set {VARIABLE} to the folder of its \
+                 libclang.so",
+                PACKAGES[0]
+            )
+        })?;
+    }
+    let mut variables = named(&library)?;
+    let headers = bounded::output(Command::new("cc").arg("-print-file-name=include"), PROBE_LIMIT)?;
+    variables.push((ARGUMENTS, format!("-I{}", headers.trim())));
+    Ok(variables)
 }
 
 fn find() -> Option<PathBuf> {

@@ -11,7 +11,7 @@ pub(crate) mod program;
 
 use anyhow::{Result, bail};
 
-pub(crate) use libclang::{VARIABLE as LIBCLANG_VARIABLE, ensure as ensure_libclang};
+pub(crate) use libclang::ensure as libclang;
 pub(crate) use needs::Purpose;
 
 /// Sees to everything that `purposes` need, installing what is missing.
@@ -21,9 +21,6 @@ pub(crate) use needs::Purpose;
 /// When something is missing that cannot be installed; the error names it and says what to do.
 pub(crate) fn ensure(purposes: &[Purpose]) -> Result<()> {
     ensure_packages(purposes)?;
-    if purposes.contains(&Purpose::Build) {
-        libclang::ensure()?;
-    }
     if purposes.contains(&Purpose::Checks) {
         cargo_tools::ensure()?;
     }

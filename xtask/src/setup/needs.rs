@@ -11,8 +11,12 @@ use super::program;
 /// What a group of needs is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Compiling the workspace with the RDMA crate.
+    /// Compiling the workspace.
     Build,
+    /// Comparing our declarations of the verbs ABI with C's.
+    Headers,
+    /// Compiling the RDMA crate over rdma-sys.
+    Linked,
     /// Formatting, lints and licences.
     Checks,
     /// Counting what a call costs.
@@ -21,6 +25,12 @@ pub(crate) enum Purpose {
     Vm,
     /// Measuring.
     Bench,
+}
+
+impl Purpose {
+    /// What all steps of `cargo xtask test` need.
+    pub(crate) const OF_TESTS: &[Self] =
+        &[Self::Build, Self::Headers, Self::Linked, Self::Checks, Self::Budgets, Self::Vm];
 }
 
 /// One thing that must be on the machine.
@@ -47,26 +57,21 @@ pub(crate) enum Probe {
 }
 
 use Probe::{Exists, Program, StaticBusybox};
-use Purpose::{Bench, Budgets, Build, Vm};
+use Purpose::{Bench, Budgets, Build, Headers, Linked, Vm};
 
 const NEEDS: &[Need] = &[
     need(Build, "gcc", Program("cc"), "the linker that rustc calls"),
-    need(
-        Build,
-        "libc6-dev",
-        Exists("/usr/include/stdio.h"),
-        "what the linker and bindgen look for",
-    ),
+    need(Build, "libc6-dev", Exists("/usr/include/stdio.h"), "what the linker looks for"),
     need(Build, "binutils", Program("ld"), "the linker that cc calls"),
-    need(Build, "pkg-config", Program("pkg-config"), "rdma-sys finds the libraries with it"),
     need(
-        Build,
+        Headers,
         "libibverbs-dev",
         Exists("/usr/include/infiniband/verbs.h"),
-        "rdma-sys makes its bindings of it",
+        "our declarations of the verbs ABI are compared with it",
     ),
+    need(Linked, "pkg-config", Program("pkg-config"), "rdma-sys finds the libraries with it"),
     need(
-        Build,
+        Linked,
         "librdmacm-dev",
         Exists("/usr/include/rdma/rdma_cma.h"),
         "rdma-sys makes its bindings of it",

@@ -9,7 +9,6 @@ use super::report::Report;
 use super::table::{Column, Table};
 use super::transport::Transport;
 use crate::batch::{self, Job};
-use crate::cargo::Cargo;
 use crate::interrupt;
 use crate::kernel::Series;
 use crate::rdma_place::RdmaPlace;
@@ -31,13 +30,10 @@ pub(crate) fn run(transports: &[Transport], kernel: Series) -> Result<()> {
         purposes.extend(place.purposes());
     }
     setup::ensure(&purposes)?;
-    let cargo = Cargo::new()?;
     let mut table = Table::default();
     let mut jobs = Vec::new();
-    // Built alike for all, so that the suite is compiled once.
-    let features: &[&str] = if transports.contains(&Transport::Rdma) { &["rdma"] } else { &[] };
     for &transport in transports {
-        jobs.push((transport, transport.program(features).build(&cargo, &place.addresses())?));
+        jobs.push((transport, transport.program().build(&place.addresses())?));
     }
     for (transport, jobs) in jobs {
         table.add(column(transport, jobs, &place)?);

@@ -44,14 +44,13 @@ impl Transport {
     }
 
     /// The program that shows the behaviours over it.
-    pub(super) fn program(self, features: &'static [&'static str]) -> RdmaProgram {
+    pub(super) fn program(self) -> RdmaProgram {
         // One at a time on a device, where a behaviour's bound counts what its neighbours take.
         let arguments: &[&str] =
             if self == Self::Rdma { &["--test-threads=1"] } else { &["--quiet"] };
         RdmaProgram {
             package: "farcall-suite",
             target: Target::Test(self.name()),
-            features,
             arguments,
             limit_seconds: 600,
         }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 
 use super::memory::resident_kib;
-#[cfg(feature = "rdma")]
 use crate::faults::Resources;
 use crate::harness::Path;
 
@@ -50,16 +49,9 @@ impl fmt::Display for Holdings {
     }
 }
 
-#[cfg(feature = "rdma")]
 fn on_devices(path: &Path) -> io::Result<Vec<(&'static str, u64)>> {
     match path {
         Path::Rdma { .. } => Ok(Resources::read().map_err(io::Error::other)?.into_counts()),
         _ => Ok(Vec::new()),
     }
-}
-
-#[cfg(not(feature = "rdma"))]
-#[allow(clippy::unnecessary_wraps, reason = "the other one reads")]
-fn on_devices(_: &Path) -> io::Result<Vec<(&'static str, u64)>> {
-    Ok(Vec::new())
 }

@@ -12,7 +12,6 @@ pub fn resident_kib() -> io::Result<u64> {
 }
 
 /// Another process's resident memory in KiB.
-#[cfg(feature = "rdma")]
 pub(crate) fn resident_kib_of(process: u32) -> io::Result<u64> {
     resident_kib_in(&format!("/proc/{process}/status"))
 }
