@@ -33,6 +33,7 @@ pub(crate) fn begin(network: &SimNetwork, severity: Severity, seed: u64) {
         // Long, and shorter than what a connection waits for by itself.
         faults.event_delay_max = Duration::from_secs(1);
     }
+    drivers(&mut faults, seed);
     if severity != Severity::Harmless {
         faults.broken_queue_pair = 0.002;
         faults.cut_transfer = 0.002;
@@ -41,6 +42,19 @@ pub(crate) fn begin(network: &SimNetwork, severity: Severity, seed: u64) {
     }
     network.set_faults(faults);
     network.set_latency(Duration::from_micros(5)..=Duration::from_millis(3));
+}
+
+/// What the driver does to the receives of queue pairs that die, each in half of the runs.
+fn drivers(faults: &mut SimFaults, seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(!seed);
+    for likelihood in [
+        &mut faults.purge_on_destroy,
+        &mut faults.late_last_receive,
+        &mut faults.missing_last_receive,
+        &mut faults.lost_receive,
+    ] {
+        *likelihood = if rng.bool() { 0.0 } else { rng.f64() };
+    }
 }
 
 /// What is done to the device from outside, until it is dropped.

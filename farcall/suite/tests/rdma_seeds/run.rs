@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farcall::sim::{SimCensus, SimNetwork};
+use farcall::sim::{SimCensus, SimDeviceConfig, SimNetwork};
 use farcall::{Channel, Limits, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -13,6 +13,7 @@ use rpc_core::connect::{Candidate, ClientConfig, Declined, PendingOffer, Upgrade
 use rpc_core::inproc::{InprocConnector, InprocListener};
 use rpc_core::transport::Addresses;
 use rpc_transport_rdma::RdmaUpgrade;
+use rpc_transport_rdma::verbs::ReceiveDrain;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -172,7 +173,9 @@ fn show(seed: u64, network: &SimNetwork, size: Size) -> Tally {
 
 async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let severity = Severity::of(seed);
-    let device = network.add_device("sim0", &[[127, 0, 0, 1].into()]);
+    let mut config = SimDeviceConfig::new("sim0", &[[127, 0, 0, 1].into()]);
+    config.receive_drain = ReceiveDrain::LEAKY;
+    let device = network.add_device_with(config);
     faults::begin(network, severity, seed);
     let upgrades = [OnLoopback::new(network, size), OnLoopback::new(network, size)];
     let name = format!("seed-{seed}");
