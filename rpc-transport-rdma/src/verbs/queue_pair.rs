@@ -378,7 +378,7 @@ impl QueuePair {
         let destroyed = raw.destroy();
         match &destroyed {
             // V5: the device has forgotten the queue pair, so freeing `in_flight` is safe now.
-            // Completions that still lie in the queue name this queue's serial and find nobody.
+            // Completions that still lie in the queue name this queue's serial and match no work.
             Ok(()) => {
                 self.in_flight = InFlight::with_capacity(0);
                 let budget = &self.attachment.completion_queue().budget;
