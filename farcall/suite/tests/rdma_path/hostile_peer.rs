@@ -30,6 +30,10 @@ const SLOT_LEN: u32 = 4352;
 const SLOTS: u16 = 256;
 const SEND_DEPTH: u32 = 128;
 
+/// Long messages that are posted at once: five packets each at the shortest usual MTU, of which
+/// Soft-RoCE has 64 on their way.
+const LONG_MESSAGES: usize = 24;
+
 /// What every message to it carries.
 const EPOCH: u32 = 0x0bad_cafe;
 
@@ -245,6 +249,18 @@ impl HostilePeer {
         let len = u32::try_from(MESSAGE_HEADER_LEN).unwrap_or(u32::MAX);
         let mut batch = VecDeque::from([Work::Send { slot, len, invalidate: None }]);
         self.is_broken |= self.read_queue_pair.post(&mut batch).is_err();
+    }
+
+    /// Posts messages of several packets each, more than a network takes at once. A client that is
+    /// dropped now goes in the middle of one.
+    pub(crate) fn begin_long_messages(&mut self) {
+        let mut batch = VecDeque::new();
+        while batch.len() < LONG_MESSAGES
+            && let Some(slot) = self.slots.try_take()
+        {
+            batch.push_back(Work::Send { slot, len: SLOT_LEN, invalidate: None });
+        }
+        self.is_broken |= self.queue_pair.post(&mut batch).is_err();
     }
 
     /// Waits for credit, as a good client does.

@@ -1,0 +1,53 @@
+//! Clients that go in the middle of a message, thousands of them: others are served all the same,
+//! and the receive slots are back or counted.
+
+use farcall::{LaneInfo, RdmaConfig};
+use farcall_suite::Failure;
+use farcall_suite::proto::probe_rpc::ProbeStub;
+
+use crate::hostile_peer::HostilePeer;
+use crate::rig::{Rig, config, connect, echo, until, within};
+
+/// Clients that go: twice what a lane has slots. With emulated processors that takes minutes.
+const DEATHS: u64 = 2_000;
+
+/// Every so many of them another client is served.
+const CALL_INTERVAL: u64 = 40;
+
+/// Calls of the other after all have gone: more than a connection may have on their way.
+const CALLS_AFTER: u64 = 64;
+
+/// What may be missing at the end: what the good client's own connection keeps in doubt.
+const MISSING_MAX: u32 = 4;
+
+pub(crate) fn two_thousand_in_mid_message(rig: &Rig) -> Result<(), Failure> {
+    rig.run(async {
+        let mut rdma = RdmaConfig::default();
+        // A queue pair that never receives keeps what died before in doubt for as long as it lives.
+        rdma.read_queue_pairs = 0;
+        let server = rig.serve(rdma.clone()).await?;
+        let good = ProbeStub::new(connect(&server.authority, &config(rdma)).await?);
+        for count in 1..=DEATHS {
+            let mut bad = within("the handshake", HostilePeer::connect(&server.authority)).await?;
+            bad.begin_long_messages();
+            drop(bad);
+            if count % CALL_INTERVAL == 0 {
+                within("the neighbour's call", echo(&good, count, 1000)).await?;
+            }
+        }
+        until("the end of the dead", || server.server.connections().len() == 1).await;
+        until("the end of their paths", || server.lane().connection_count == 1).await;
+        for seed in 0..CALLS_AFTER {
+            within("the neighbour's call", echo(&good, seed, 1000)).await?;
+        }
+        let LaneInfo { activity, missing_slots, receive_slots, .. } = server.lane();
+        let (lost, reclaimed) = (activity.slots_lost, activity.slots_reclaimed);
+        println!(
+            "{DEATHS} clients went: {lost} of {receive_slots} slots lost, {reclaimed} used again, \
+             {missing_slots} missing"
+        );
+        assert!(missing_slots <= MISSING_MAX, "{missing_slots} missing");
+        assert_eq!(lost, reclaimed);
+        Ok(())
+    })
+}
