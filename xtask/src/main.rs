@@ -14,6 +14,7 @@ mod demo;
 mod faults;
 mod interrupt;
 mod kernel;
+mod portability;
 mod rdma_device;
 mod rdma_place;
 mod rdma_programs;
@@ -32,6 +33,7 @@ use bench::BenchOptions;
 use check::Step;
 use faults::FaultsOptions;
 use kernel::Series;
+use portability::PortabilityOptions;
 use setup::Purpose;
 use suite::Transport;
 use vm::VmOptions;
@@ -83,6 +85,8 @@ enum Task {
     Attack(AttackOptions),
     /// Break links, devices and processes in the virtual machine, and show what calls see of it.
     Faults(FaultsOptions),
+    /// Run the README's commands as a new user does, on a bare Debian of every suite. Needs root.
+    Portability(PortabilityOptions),
     /// Run a command in the Soft-RoCE virtual machine; its exit status becomes ours (124: time is
     /// over, 125: none).
     Vm(VmOptions),
@@ -129,6 +133,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench(options) => bench::run(&options)?,
         Task::Attack(options) => attack::run(&options)?,
         Task::Faults(options) => faults::run(&options)?,
+        Task::Portability(options) => portability::run(&options)?,
         Task::Vm(options) => return Ok(ExitCode::from(vm::run(&options)?.exit_code())),
         Task::Batch { file } => batch::run_file(&file)?,
     }

@@ -25,6 +25,8 @@ pub(crate) enum Purpose {
     Vm,
     /// Measuring.
     Bench,
+    /// Trying the README on a bare Debian.
+    Portability,
 }
 
 impl Purpose {
@@ -57,7 +59,7 @@ pub(crate) enum Probe {
 }
 
 use Probe::{Exists, Program, StaticBusybox};
-use Purpose::{Bench, Budgets, Build, Headers, Linked, Vm};
+use Purpose::{Bench, Budgets, Build, Headers, Linked, Portability, Vm};
 
 const NEEDS: &[Need] = &[
     need(Build, "gcc", Program("cc"), "the linker that rustc calls"),
@@ -98,6 +100,14 @@ const NEEDS: &[Need] = &[
     need(Bench, "ucx-utils", Program("ucx_perftest"), "what farcall is compared with over RDMA"),
     need(Bench, "linux-perf", Program("perf"), "counts system calls"),
     need(Bench, "capnproto", Program("capnp"), "compiles a peer's schema"),
+    need(Portability, "debootstrap", Program("debootstrap"), "makes a bare Debian"),
+    need(
+        Portability,
+        "debian-archive-keyring",
+        Exists("/usr/share/keyrings/debian-archive-keyring.gpg"),
+        "the keys with which Debian signs its archive",
+    ),
+    need(Portability, "git", Program("git"), "clones what is committed"),
 ];
 
 const fn need(purpose: Purpose, package: &'static str, probe: Probe, reason: &'static str) -> Need {
