@@ -15,15 +15,27 @@ pub(super) struct DebianSource {
     suite: String,
 }
 
+/// Names of suites that change their release. Unstable's machines call themselves by the codename
+/// of the next release, which is not what their sources say.
+const MOVING_SUITES: [&str; 6] =
+    ["stable", "oldstable", "oldoldstable", "testing", "unstable", "sid"];
+
 impl DebianSource {
-    /// The source of the release called `codename` among those that this machine is configured
-    /// with.
+    /// The source of the release called `codename`, or of a suite that changes its release, among
+    /// those that this machine is configured with.
     pub(super) fn configured(codename: &str) -> Option<Self> {
         let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
         for entry in std::fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten() {
             files.push(entry.path());
         }
-        files.iter().flat_map(|file| read(file)).find(|source| source.suite == codename)
+        Self::of_release(files.iter().flat_map(|file| read(file)), codename)
+    }
+
+    fn of_release(sources: impl Iterator<Item = Self>, codename: &str) -> Option<Self> {
+        let (exact, others): (Vec<Self>, Vec<Self>) =
+            sources.partition(|source| source.suite == codename);
+        let moving = |source: &Self| MOVING_SUITES.contains(&source.suite.as_str());
+        exact.into_iter().chain(others.into_iter().filter(moving)).next()
     }
 
     /// A line of a package list for another suite of the same archive.
@@ -133,6 +145,18 @@ mod tests {
             sources[0].line_for("bookworm"),
             "deb [signed-by=/key.gpg] http://mirror.test/debian bookworm main\n"
         );
+    }
+
+    #[test]
+    fn unstable_is_found_although_it_bears_the_name_of_the_next_release() {
+        let text = "deb http://mirror.test/security sid-security main\n\
+                    deb http://mirror.test/debian sid main\n";
+        let of = |codename| DebianSource::of_release(in_lines(text).into_iter(), codename);
+        assert_eq!(of("forky").unwrap().uri, "http://mirror.test/debian");
+        let both = format!("{text}deb http://other.test/debian forky main\n");
+        let of = |codename| DebianSource::of_release(in_lines(&both).into_iter(), codename);
+        assert_eq!(of("forky").unwrap().uri, "http://other.test/debian");
+        assert_eq!(DebianSource::of_release(std::iter::empty(), "forky"), None);
     }
 
     #[test]
