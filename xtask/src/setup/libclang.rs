@@ -67,6 +67,7 @@ fn from_wheel() -> Result<Variables> {
     let folder = std::path::absolute(PathBuf::from(target).join("libclang"))?;
     let library = folder.join("clang/native");
     if !has_library(&library) {
+        ensure_pip()?;
         eprintln!("xtask: installing {WHEEL} of PyPI into {}", folder.display());
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]);
@@ -84,6 +85,17 @@ fn from_wheel() -> Result<Variables> {
     let headers = bounded::output(Command::new("cc").arg("-print-file-name=include"), PROBE_LIMIT)?;
     variables.push((ARGUMENTS, format!("-I{}", headers.trim())));
     Ok(variables)
+}
+
+/// Installs pip where apt does that. Elsewhere pip itself fails, and the error says what it is for.
+fn ensure_pip() -> Result<()> {
+    let mut asked = Command::new("python3");
+    if bounded::succeeds(asked.args(["-m", "pip", "--version"]), PROBE_LIMIT)
+        || program::find("apt-get").is_none()
+    {
+        return Ok(());
+    }
+    apt::install(&["python3-pip"])
 }
 
 fn find() -> Option<PathBuf> {
