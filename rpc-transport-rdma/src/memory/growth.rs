@@ -105,7 +105,7 @@ impl RegionPool {
     }
 
     /// How many blocks a slab of the class may have.
-    fn blocks_max(&self, class: SizeClass) -> u32 {
+    pub(super) fn blocks_max(&self, class: SizeClass) -> u32 {
         // A peer that may read one buffer by a key may read all of what the key opens.
         if self.access() == Access::Source || class.bytes() > CUT_LEN_MAX {
             return 1;

@@ -23,9 +23,6 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Granularity of lengths; a page on every platform that this crate supports.
-    pub(super) const PAGE_LEN: usize = 4096;
-
     /// Maps at least `len` bytes, rounded up to whole pages and at least one, and touches them:
     /// registering untouched pages takes 25 times as long.
     ///
@@ -33,8 +30,8 @@ impl Mapping {
     ///
     /// What the system said when there is no memory, or `InvalidInput` for an absurd length.
     pub fn new(len: usize) -> io::Result<Self> {
-        let len = len.max(1).checked_next_multiple_of(Self::PAGE_LEN);
-        let len = len.filter(|len| isize::try_from(*len).is_ok()).ok_or_else(|| {
+        let len = pages::whole_pages(len).filter(|len| isize::try_from(*len).is_ok());
+        let len = len.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "a mapping longer than the address space")
         })?;
         let (base, kind) = pages::map(len)?;
@@ -86,9 +83,10 @@ mod tests {
 
     #[test]
     fn a_mapping_is_whole_zeroed_pages() {
-        let mapping = Mapping::new(4097).unwrap();
-        assert_eq!(mapping.len(), 8192);
-        assert_eq!(mapping.address() % 4096, 0);
+        let page_len = pages::page_len();
+        let mapping = Mapping::new(page_len + 1).unwrap();
+        assert_eq!(mapping.len(), 2 * page_len);
+        assert_eq!(mapping.address() % page_len as u64, 0);
         // SAFETY: M1: nobody else knows the mapping.
         let bytes = unsafe { std::slice::from_raw_parts(mapping.base().as_ptr(), mapping.len()) };
         assert!(bytes.iter().all(|byte| *byte == 0));

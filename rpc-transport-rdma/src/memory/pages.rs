@@ -5,6 +5,10 @@
 //! nothing fails for want of them: explicit huge pages first, then ordinary memory that the
 //! kernel is asked to back with huge pages, then plain pages.
 
+use std::sync::LazyLock;
+
+use nix::unistd::{SysconfVar, sysconf};
+
 /// What a mapping is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageKind {
@@ -12,8 +16,25 @@ pub enum PageKind {
     Huge,
     /// Aligned ordinary memory that the kernel was asked to back with huge pages, and may have.
     Advised,
-    /// Pages of 4 KiB.
+    /// Pages of [`page_len`] bytes.
     Plain,
+}
+
+/// Length of a page: 4 KiB on x86-64, 4, 16 or 64 KiB on 64-bit Arm, as its kernel was built. A
+/// device pins whole pages.
+pub(super) fn page_len() -> usize {
+    static PAGE_LEN: LazyLock<usize> = LazyLock::new(|| {
+        let len = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+        len.and_then(|len| usize::try_from(len).ok())
+            .filter(|len| len.is_power_of_two())
+            .unwrap_or(4096)
+    });
+    *PAGE_LEN
+}
+
+/// `len` rounded up to whole pages and to one at least; `None` beyond `usize`.
+pub(super) fn whole_pages(len: usize) -> Option<usize> {
+    len.max(1).checked_next_multiple_of(page_len())
 }
 
 /// Length of a huge page. Longer ones exist, and are of use to mappings far longer than ours.
@@ -62,7 +83,8 @@ mod system {
 
     fn map_huge(len: usize) -> Option<NonNull<u8>> {
         // Touched apart from mapping: a fault that a control group refuses is an error of
-        // `madvise` and would be a signal otherwise.
+        // `madvise` and would be a signal otherwise. So kernels before 5.14, whose `madvise` cannot
+        // touch, give no explicit huge pages.
         let flags = MapFlags::MAP_HUGETLB | MapFlags::MAP_HUGE_2MB;
         let base = map_with(len, flags).ok()?;
         let touched = advise(base, len, MmapAdvise::MADV_DONTFORK)
@@ -94,8 +116,24 @@ mod system {
         }
         let touched = advise(base, len, MmapAdvise::MADV_DONTFORK)
             .and_then(|()| advise(base, len, MmapAdvise::MADV_HUGEPAGE))
-            .and_then(|()| advise(base, len, MmapAdvise::MADV_POPULATE_WRITE));
+            .and_then(|()| match advise(base, len, MmapAdvise::MADV_POPULATE_WRITE) {
+                Err(Errno::EINVAL) => {
+                    touch(base, len);
+                    Ok(())
+                }
+                touched => touched,
+            });
         keep_if(base, len, touched)
+    }
+
+    /// Writes to each page of a mapping, which is what kernels before 5.14 leave to us.
+    fn touch(base: NonNull<c_void>, len: usize) {
+        for offset in (0..len).step_by(super::page_len()) {
+            // SAFETY: M1: the offset lies within the mapping of `len` bytes.
+            let page = unsafe { base.byte_add(offset) }.cast::<u8>();
+            // SAFETY: M1: the byte is mapped for writing, and nobody else has seen the mapping.
+            unsafe { page.write_volatile(0) };
+        }
     }
 
     fn keep_if(
@@ -135,6 +173,51 @@ mod system {
             tracing::error!(%error, len, "cannot unmap memory; it is leaked");
         }
     }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        /// Bytes of the mapping at `base` that have a page, as the kernel counts them.
+        fn resident_bytes(base: NonNull<c_void>) -> usize {
+            let start = format!("{:x}-", base.as_ptr().addr());
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+            let resident = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+            resident.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+        }
+
+        #[test]
+        fn pages_that_the_kernel_does_not_touch_are_touched() {
+            let page_len = crate::memory::pages::page_len();
+            let (len, whole_len) = (8 * page_len, 10 * page_len);
+            let whole = map_with(whole_len, MapFlags::empty()).unwrap();
+            // SAFETY: M1: the mapping has two pages more.
+            let base = unsafe { whole.byte_add(page_len) };
+            // Unlike its neighbours, because the kernel shows like ones as one mapping.
+            advise(base, len, MmapAdvise::MADV_DONTFORK).unwrap();
+            assert_eq!(resident_bytes(base), 0);
+            touch(base, len);
+            assert_eq!(resident_bytes(base), len);
+            // SAFETY: M1: mapped above, and used no more.
+            unsafe { unmap(whole.cast(), whole_len) };
+        }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_become_whole_pages() {
+        let page_len = page_len();
+        assert!(page_len.is_power_of_two() && page_len >= 4096);
+        assert_eq!(whole_pages(0), Some(page_len));
+        assert_eq!(whole_pages(page_len), Some(page_len));
+        assert_eq!(whole_pages(page_len + 1), Some(2 * page_len));
+        assert_eq!(whole_pages(usize::MAX), None);
+    }
 }
 
 /// The allocator in place of the system, for the interpreter that checks aliasing.
@@ -145,10 +228,9 @@ mod allocator {
     use std::ptr::NonNull;
 
     use super::PageKind;
-    use crate::memory::Mapping;
 
     fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, Mapping::PAGE_LEN).expect("checked by the caller")
+        Layout::from_size_align(len, super::page_len()).expect("checked by the caller")
     }
 
     pub(in crate::memory) fn map(len: usize) -> io::Result<(NonNull<u8>, PageKind)> {

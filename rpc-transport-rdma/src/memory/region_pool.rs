@@ -29,6 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::lent::LentTable;
 use super::lock_group::Manner;
+use super::pages::page_len;
 use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Refusal};
 use super::size_class::{SMALLEST_BYTES, SizeClass};
 use super::slab_table::{Block, SlabTable};
@@ -402,7 +403,9 @@ impl RegionPool {
     }
 
     fn class_for(&self, len: usize) -> Result<SizeClass, PoolError> {
-        SizeClass::of(len)
+        let class = SizeClass::of(len).filter(|class| self.blocks_max(*class) > 1);
+        class
+            .or_else(|| SizeClass::of_pages(len, page_len()))
             .filter(|class| class.units() <= self.units_max)
             .ok_or_else(|| self.too_large(len))
     }

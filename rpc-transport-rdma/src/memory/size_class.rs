@@ -32,6 +32,12 @@ impl SizeClass {
         u8::try_from(position).ok().filter(|at| usize::from(*at) < COUNT).map(Self)
     }
 
+    /// The smallest class for `len` bytes in whole pages of `page_len`. A device pins whole
+    /// pages, so that a buffer with a registration of its own takes them from the budget.
+    pub(super) fn of_pages(len: usize, page_len: usize) -> Option<Self> {
+        Self::of(len.max(1).checked_next_multiple_of(page_len)?)
+    }
+
     /// Bytes of a buffer of the class.
     pub(super) fn bytes(self) -> usize {
         self.units() as usize * SMALLEST_BYTES
@@ -68,6 +74,17 @@ mod tests {
             assert!(bytes >= len, "{len} in {bytes}");
             assert!(len < 64 << 10 || bytes - len <= bytes / 5, "{len} in {bytes}");
         }
+    }
+
+    #[test]
+    fn classes_for_whole_pages_are_whole_pages() {
+        for page_len in [4 << 10, 16 << 10, 64 << 10] {
+            for len in (0..60).map(|step| step * 9973) {
+                let bytes = SizeClass::of_pages(len, page_len).unwrap().bytes();
+                assert!(bytes >= len && bytes.is_multiple_of(page_len), "{len} in {bytes}");
+            }
+        }
+        assert_eq!(SizeClass::of_pages(usize::MAX, 4096), None);
     }
 
     #[test]
