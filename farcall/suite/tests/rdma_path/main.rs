@@ -76,7 +76,7 @@ const TESTS: &[Test] = &[
     ("a_client_that_floods_offers", hostile::floods_offers),
     ("a_client_that_offers_twice_at_once", hostile::offers_under_a_number_in_use),
     ("a_client_that_talks_nonsense", hostile::talks_nonsense),
-    ("clients_that_go_in_the_middle_of_a_message", deaths::two_thousand_in_mid_message),
+    ("clients_that_go_in_the_middle_of_a_message", deaths::clients_in_mid_message),
 ];
 
 fn main() -> ExitCode {
