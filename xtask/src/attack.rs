@@ -11,8 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::bounded;
-use crate::cargo;
-use crate::rdma_programs::BUILD_LIMIT;
+use crate::rdma_programs::{RdmaProgram, Target};
 use crate::setup::{self, Purpose};
 
 /// Arguments of `cargo xtask attack`.
@@ -29,6 +28,13 @@ pub(crate) struct AttackOptions {
     #[arg(long)]
     quick: bool,
 }
+
+const PROGRAM: RdmaProgram = RdmaProgram {
+    package: "farcall-suite",
+    target: Target::Bin { name: "farcall-attack", test: "unix" },
+    arguments: &[],
+    limit_seconds: FULL_LIMIT.as_secs(),
+};
 
 /// The bound on all rows in their full form: the longest hold an attack for a minute and a half.
 const FULL_LIMIT: Duration = Duration::from_secs(1800);
@@ -59,11 +65,8 @@ pub(crate) fn quick() -> Result<()> {
 }
 
 fn build() -> Result<PathBuf> {
-    let target = ["build", "--package", "farcall-suite"];
-    let arguments = [&target[..], &["--bin", "farcall-attack"]].concat();
-    let programs = cargo::executables(&arguments, BUILD_LIMIT)?;
-    let program = programs.into_iter().next().context("the build gave no program")?;
-    Ok(program.path)
+    let jobs = PROGRAM.build(&Default::default())?;
+    Ok(jobs.into_iter().next().context("the build gave no program")?.program)
 }
 
 fn arguments(options: &AttackOptions) -> Vec<String> {

@@ -17,9 +17,23 @@ pub(crate) struct Executable {
     pub(crate) name: String,
     /// Where it is.
     pub(crate) path: PathBuf,
+    /// The name of its package.
+    pub(crate) package: String,
     /// The folder of its package, in which cargo would run its tests.
-    pub(crate) package: PathBuf,
+    pub(crate) directory: PathBuf,
+    /// Whether it is the test of its target, or the program.
+    pub(crate) is_test: bool,
 }
+
+/// The workspace with every feature but `rdma-sys`. All that is not optimised is built with this
+/// selection and a filter of targets: another selection gives libraries other features, and cargo
+/// then compiles them, and all that stands above them, once more.
+pub(crate) const WORKSPACE: &[&str] = &["--workspace", "--features", FEATURES];
+
+/// The features that are off by default, each with its package.
+const FEATURES: &str = "farcall/sim,farcall/tonic-connect-info,farcall-suite/processes,\
+     rpc-transport-rdma/fuzzing,rpc-transport-rdma/sim,rpc-transport-tcp/fuzzing,\
+     rpc-codegen-real-input/sample-client,rpc-codegen-real-input/sample-server";
 
 /// A cargo command.
 pub(crate) fn command(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
@@ -28,23 +42,23 @@ pub(crate) fn command(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) ->
     command
 }
 
-/// Builds with `arguments` and returns the executables: those of tests for `cargo test --no-run`,
-/// programs for `cargo build`.
+/// Builds with `arguments` and returns the executables: tests, and programs. With an integration
+/// test come the programs of its package.
 ///
 /// # Errors
 ///
 /// When the build fails or lasts longer than `limit`.
 pub(crate) fn executables(arguments: &[&str], limit: Duration) -> Result<Vec<Executable>> {
-    let wants_tests = arguments.first() == Some(&"test");
     let mut command = command(arguments);
     command.arg("--message-format=json-render-diagnostics");
-    executables_in(&bounded::output(&mut command, limit)?, wants_tests)
+    executables_in(&bounded::output(&mut command, limit)?)
 }
 
 /// What is read of cargo's messages, which are JSON values, one a line.
 #[derive(Deserialize)]
 struct Message {
     reason: String,
+    package_id: Option<String>,
     manifest_path: Option<PathBuf>,
     target: Option<Target>,
     profile: Option<Profile>,
@@ -61,7 +75,7 @@ struct Profile {
     test: bool,
 }
 
-fn executables_in(messages: &str, wants_tests: bool) -> Result<Vec<Executable>> {
+fn executables_in(messages: &str) -> Result<Vec<Executable>> {
     let mut found = Vec::new();
     for line in messages.lines().filter(|line| line.starts_with('{')) {
         let message: Message = serde_json::from_str(line)
@@ -69,16 +83,25 @@ fn executables_in(messages: &str, wants_tests: bool) -> Result<Vec<Executable>> 
         if message.reason != "compiler-artifact" {
             continue;
         }
-        // An integration test has its package's programs built too, which are not tests.
         let (Some(path), Some(target)) = (message.executable, message.target) else { continue };
-        if message.profile.is_some_and(|profile| profile.test) != wants_tests {
-            continue;
-        }
+        let is_test = message.profile.is_some_and(|profile| profile.test);
         let manifest = message.manifest_path.context("an artifact of cargo without a manifest")?;
-        let package = manifest.parent().unwrap_or(Path::new("/")).to_owned();
-        found.push(Executable { name: target.name, path, package });
+        let directory = manifest.parent().unwrap_or(Path::new("/")).to_owned();
+        let id = message.package_id.context("an artifact of cargo without a package")?;
+        let package = package_name(&id).to_owned();
+        found.push(Executable { name: target.name, path, package, directory, is_test });
     }
     Ok(found)
+}
+
+/// The name in a package's id: `path+file:///w/folder#name@0.1.0`, without the name where that is
+/// the folder's.
+fn package_name(id: &str) -> &str {
+    let (place, version) = id.rsplit_once('#').unwrap_or((id, ""));
+    match version.split_once('@') {
+        Some((name, _)) => name,
+        None => place.rsplit('/').next().unwrap_or(place),
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +111,7 @@ mod tests {
     fn artifact(name: &str, test: bool, executable: Option<&str>) -> String {
         let message = serde_json::json!({
             "reason": "compiler-artifact",
+            "package_id": "path+file:///w/a#0.1.0",
             "manifest_path": "/w/a/Cargo.toml",
             "target": { "name": name },
             "profile": { "test": test },
@@ -106,24 +130,31 @@ mod tests {
 
     #[test]
     fn tests_and_programs_are_told_apart() {
-        let names = |wants_tests| {
-            let found = executables_in(&messages(), wants_tests).unwrap();
-            found.into_iter().map(|executable| executable.name).collect::<Vec<_>>()
-        };
-        assert_eq!(names(true), ["suite"]);
-        assert_eq!(names(false), ["tool"]);
+        let found = executables_in(&messages()).unwrap();
+        let found: Vec<_> =
+            found.iter().map(|found| (found.name.as_str(), found.is_test)).collect();
+        assert_eq!(found, [("tool", false), ("suite", true)]);
     }
 
     #[test]
     fn an_executable_knows_its_package() {
-        let found = executables_in(&messages(), true).unwrap();
-        assert_eq!(found[0].package, Path::new("/w/a"));
-        assert_eq!(found[0].path, Path::new("/t/suite-1"));
+        let found = executables_in(&messages()).unwrap();
+        assert_eq!((found[1].package.as_str(), &*found[1].directory), ("a", Path::new("/w/a")));
+        assert_eq!(found[1].path, Path::new("/t/suite-1"));
+    }
+
+    #[test]
+    fn packages_are_named_by_their_ids() {
+        assert_eq!(
+            package_name("path+file:///w/farcall/suite#farcall-suite@0.1.0"),
+            "farcall-suite"
+        );
+        assert_eq!(package_name("path+file:///w/farcall#0.1.0"), "farcall");
     }
 
     #[test]
     fn a_message_that_is_not_understood_is_shown() {
-        let error = executables_in("{\"reason\":1}", true).unwrap_err();
+        let error = executables_in("{\"reason\":1}").unwrap_err();
         assert!(error.to_string().contains("{\"reason\":1}"));
     }
 }

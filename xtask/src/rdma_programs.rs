@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::batch::Job;
-use crate::cargo::{self, Executable};
+use crate::cargo::{self, Executable, WORKSPACE};
 
 /// A build of the whole RDMA crate and what stands above it, from nothing, on a slow machine.
 pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(1800);
@@ -13,7 +13,7 @@ pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 /// The tests of the verbs and of the RDMA transport.
 pub(crate) const VERBS: &[RdmaProgram] = &[RdmaProgram {
     package: "rpc-transport-rdma",
-    target: Target::AllTests,
+    target: Target::Tests(&["--lib", "--test", "verbs"]),
     arguments: &[],
     limit_seconds: 900,
 }];
@@ -55,7 +55,7 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
 ];
 
 /// The demo, as one of the checks.
-pub(crate) const DEMO: &[RdmaProgram] = &[crate::demo::PROGRAM];
+pub(crate) const DEMO: &[RdmaProgram] = &[crate::demo::AS_TESTED];
 
 /// The variable by which the suite knows where its servers listen.
 const SERVER_VARIABLE: &str = "FARCALL_RDMA_SERVER";
@@ -76,12 +76,14 @@ pub(crate) struct RdmaProgram {
 /// What of a package is run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
-    /// All its unit and integration tests.
-    AllTests,
+    /// The tests that cargo selects by these arguments.
+    Tests(&'static [&'static str]),
     /// One integration test.
     Test(&'static str),
+    /// One program as tests are built, and an integration test of its package, with which it is.
+    Bin { name: &'static str, test: &'static str },
     /// One program, optimised.
-    Bin(&'static str),
+    Optimised(&'static str),
 }
 
 impl RdmaProgram {
@@ -92,23 +94,36 @@ impl RdmaProgram {
     /// When the build fails, or gives nothing to run.
     pub(crate) fn build(&self, addresses: &[String; 2]) -> Result<Vec<Job>> {
         let arguments = self.cargo_arguments();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let executables = cargo::executables(&arguments, BUILD_LIMIT)?;
+        let mut executables = cargo::executables(&arguments, BUILD_LIMIT)?;
+        executables.retain(|executable| self.is_wanted(executable));
         if executables.is_empty() {
             bail!("`cargo {}` built nothing that can be run", arguments.join(" "));
         }
         Ok(executables.into_iter().map(|executable| self.job(executable, addresses)).collect())
     }
 
-    fn cargo_arguments(&self) -> Vec<String> {
-        let target: &[&str] = match self.target {
-            Target::AllTests => &["test", "--no-run", "--tests"],
-            Target::Test(name) => &["test", "--no-run", "--test", name],
-            Target::Bin(name) => &["build", "--release", "--bin", name],
+    fn cargo_arguments(&self) -> Vec<&'static str> {
+        let tests = |filter: &[&'static str]| [&["test", "--no-run"], WORKSPACE, filter].concat();
+        match self.target {
+            Target::Tests(filter) => tests(filter),
+            Target::Test(name) => tests(&["--test", name]),
+            // `cargo build` would give libraries other features than tests have.
+            Target::Bin { test, .. } => tests(&["--test", test]),
+            Target::Optimised(name) => {
+                vec!["build", "--release", "--bin", name, "--package", self.package]
+            }
+        }
+    }
+
+    /// Whether cargo built this for us, and not for another package or beside what it is for.
+    fn is_wanted(&self, executable: &Executable) -> bool {
+        let is_wanted = match self.target {
+            Target::Tests(_) | Target::Test(_) => executable.is_test,
+            Target::Bin { name, .. } | Target::Optimised(name) => {
+                !executable.is_test && executable.name == name
+            }
         };
-        let mut arguments: Vec<String> = target.iter().map(|&word| word.to_owned()).collect();
-        arguments.extend(["--package".to_owned(), self.package.to_owned()]);
-        arguments
+        is_wanted && executable.package == self.package
     }
 
     fn job(&self, executable: Executable, addresses: &[String; 2]) -> Job {
@@ -119,7 +134,7 @@ impl RdmaProgram {
             program: executable.path,
             arguments: self.arguments.iter().map(fill).collect(),
             variables: vec![(SERVER_VARIABLE.to_owned(), server.clone())],
-            directory: executable.package,
+            directory: executable.directory,
             limit_seconds: self.limit_seconds,
         }
     }
@@ -139,16 +154,40 @@ mod tests {
     #[test]
     fn the_target_becomes_cargos_arguments() {
         let line = |target| RdmaProgram { target, ..PROGRAM }.cargo_arguments().join(" ");
-        assert_eq!(line(Target::Test("suite")), "test --no-run --test suite --package p");
-        assert_eq!(line(Target::Bin("demo")), "build --release --bin demo --package p");
-        let all = RdmaProgram { target: Target::AllTests, ..PROGRAM };
-        assert_eq!(all.cargo_arguments().join(" "), "test --no-run --tests --package p");
+        let in_workspace = |filter| ["test --no-run", &WORKSPACE.join(" "), filter].join(" ");
+        assert_eq!(line(Target::Test("suite")), in_workspace("--test suite"));
+        assert_eq!(line(Target::Tests(&["--lib"])), in_workspace("--lib"));
+        let bin = Target::Bin { name: "demo", test: "other" };
+        assert_eq!(line(bin), in_workspace("--test other"));
+        assert_eq!(line(Target::Optimised("demo")), "build --release --bin demo --package p");
+    }
+
+    #[test]
+    fn what_cargo_builds_beside_it_is_left_out() {
+        let wants = |target, package: &str, name: &str, is_test| {
+            let (name, package) = (name.to_owned(), package.to_owned());
+            let (path, directory) = ("/t/x".into(), "/w/p".into());
+            let executable = Executable { name, path, package, directory, is_test };
+            RdmaProgram { target, ..PROGRAM }.is_wanted(&executable)
+        };
+        assert!(wants(Target::Test("suite"), "p", "suite", true));
+        assert!(!wants(Target::Test("suite"), "q", "suite", true));
+        assert!(!wants(Target::Test("suite"), "p", "tool", false));
+        let tool = Target::Bin { name: "tool", test: "suite" };
+        assert!(wants(tool, "p", "tool", false));
+        assert!(!wants(tool, "p", "tool", true));
+        assert!(!wants(tool, "p", "other", false));
     }
 
     #[test]
     fn addresses_are_filled_in() {
-        let executable =
-            Executable { name: "suite".into(), path: "/t/suite".into(), package: "/w/p".into() };
+        let executable = Executable {
+            name: "suite".into(),
+            path: "/t/suite".into(),
+            package: "p".into(),
+            directory: "/w/p".into(),
+            is_test: true,
+        };
         let job = PROGRAM.job(executable, &["10.0.0.1".into(), "10.0.1.1".into()]);
         assert_eq!(job.arguments, ["auto://10.0.1.1:0"]);
         assert_eq!(job.variables, [("FARCALL_RDMA_SERVER".to_owned(), "10.0.1.1".to_owned())]);

@@ -1,7 +1,9 @@
 //! `cargo xtask test`: every check of the workspace, each within a bound, with a table at the end.
 //!
-//! `step` names the steps, `steps` runs them, `summary` shows how they went.
+//! `step` names the steps, `steps` runs them, `cost` is what they took, `summary` shows how they
+//! went.
 
+mod cost;
 mod step;
 mod steps;
 mod summary;

@@ -21,6 +21,8 @@ pub(crate) enum Step {
     /// The RDMA crate linked with libibverbs through rdma-sys: lints, and our declarations of the
     /// ABI against its bindings.
     Linked,
+    /// What users build, for 64-bit Arm and for musl and with the oldest Rust, where rustup has them.
+    Targets,
     /// All tests that need no RDMA device, documentation's examples and `tidy` among them.
     Unit,
     /// The short rows of the attacks: hostile peers beside honest ones, on loopback.
@@ -54,7 +56,7 @@ impl Step {
         match self {
             Self::Fmt | Self::Deny => &[Purpose::Checks],
             Self::Clippy => &[Purpose::Checks, Purpose::Build],
-            Self::Doc | Self::Attack | Self::BuildVm => &[Purpose::Build],
+            Self::Doc | Self::Targets | Self::Attack | Self::BuildVm => &[Purpose::Build],
             Self::Budgets => &[Purpose::Build, Purpose::Budgets],
             // None has anything to do with a library of the system.
             Self::Sim | Self::Peers => &[Purpose::Checks],
@@ -87,7 +89,9 @@ impl Step {
         Duration::from_secs(match self {
             Self::Fmt => 60,
             Self::Deny => 300,
-            Self::Clippy | Self::Doc | Self::Linked | Self::Sim | Self::Peers => 1200,
+            Self::Clippy | Self::Doc | Self::Linked | Self::Targets | Self::Sim | Self::Peers => {
+                1200
+            }
             Self::Unit | Self::Budgets | Self::Miri => 2400,
             // They have bounds of their own for building and for running.
             Self::Attack
@@ -98,6 +102,30 @@ impl Step {
             | Self::VmFaults
             | Self::VmBudgets => crate::rdma_programs::BUILD_LIMIT.as_secs(),
         })
+    }
+
+    /// The processor time that it takes from nothing, as measured on a machine of two cores. Steps
+    /// of a few seconds have none.
+    pub(super) fn record(self) -> Option<Duration> {
+        let seconds = match self {
+            Self::Fmt | Self::Deny | Self::Miri => return None,
+            Self::Clippy => 160,
+            Self::Doc => 60,
+            Self::Linked => 60,
+            Self::Targets => 120,
+            Self::Unit => 500,
+            Self::Attack => 80,
+            Self::Budgets => 300,
+            Self::Sim => 90,
+            Self::Peers => 60,
+            Self::BuildVm => 120,
+            Self::VmVerbs => 80,
+            Self::VmSuite => 300,
+            Self::VmDemo => 40,
+            Self::VmFaults => 60,
+            Self::VmBudgets => 60,
+        };
+        Some(Duration::from_secs(seconds))
     }
 
     /// What it is for, in a line.

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Result, bail};
 
+use super::cost::Meter;
 use super::step::Step;
 use super::summary::{Outcome, Summary};
 use crate::attack;
@@ -14,13 +14,13 @@ use crate::batch::Job;
 use crate::bench;
 use crate::bounded::{self, command_line};
 use crate::budgets;
-use crate::cargo;
+use crate::cargo::{self, WORKSPACE};
 use crate::faults;
 use crate::interrupt;
 use crate::kernel::Series;
 use crate::rdma_place::RdmaPlace;
 use crate::rdma_programs::{self, RdmaProgram};
-use crate::setup;
+use crate::setup::{self, rust};
 
 /// Sets up what `steps` need and runs them, all of them also after one has failed.
 ///
@@ -40,13 +40,13 @@ pub(crate) fn run(steps: &[Step], kernel: Series) -> Result<()> {
     let mut summary = Summary::default();
     for &step in steps {
         println!("=== {step}: {}", step.description());
-        let started = Instant::now();
+        let meter = Meter::start();
         let outcome =
             runner.run(step).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
         if let Outcome::Failed(reason) = &outcome {
             println!("=== {step} FAILED: {reason}");
         }
-        summary.add(step, started.elapsed(), outcome);
+        summary.add(step, meter.read(), outcome);
         if interrupt::requested() {
             break;
         }
@@ -88,6 +88,7 @@ impl Runner {
                 self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
             }
             Step::Linked => self.linked(step),
+            Step::Targets => self.targets(step),
             Step::Unit => self.cargo(step, &[TEST, WORKSPACE].concat(), &[]),
             Step::Attack => attack::quick().map(|()| Outcome::Passed(None)),
             Step::Budgets => self.cargo(step, BUDGETS, &[]),
@@ -101,7 +102,12 @@ impl Runner {
             Step::Peers => {
                 self.cargo(step, &[&["fmt", "--check"], PEERS].concat(), &[])?;
                 let lints = ["--", "-D", "warnings"];
-                self.cargo(step, &[&["clippy", "--all-targets"], PEERS, &lints].concat(), &[])
+                let target = ["--target-dir", "target"];
+                self.cargo(
+                    step,
+                    &[&["clippy", "--all-targets"], PEERS, &target, &lints].concat(),
+                    &[],
+                )
             }
             Step::BuildVm => self.build_all(),
             Step::VmVerbs => self.on_devices("verbs", rdma_programs::VERBS),
@@ -135,6 +141,36 @@ impl Runner {
         let lints = ["--", "-D", "warnings"];
         self.cargo(step, &[&["clippy", "--all-targets"], LINKED, &lints].concat(), &variables)?;
         self.cargo(step, &[TEST, LINKED, &["--lib", "sys::"]].concat(), &variables)
+    }
+
+    /// Checks what users build for other targets and with the oldest Rust.
+    fn targets(&self, step: Step) -> Result<Outcome> {
+        let mut left_out = Vec::new();
+        let mut arguments = [&["check"], FOR_USERS].concat();
+        for target in TARGETS {
+            match rust::add_target(target) {
+                Ok(()) => arguments.extend(["--target", target]),
+                Err(error) => left_out.push(format!("{error:#}")),
+            }
+        }
+        if arguments.contains(&"--target") {
+            self.cargo(step, &arguments, &[])?;
+        }
+        match rust::add_oldest() {
+            Ok(()) => {
+                let mut command = rust::with_oldest("cargo");
+                command.arg("check").args(FOR_USERS);
+                println!("{}", command_line(&command));
+                bounded::run(&mut command, step.limit())?;
+            }
+            Err(error) => left_out.push(format!("{error:#}")),
+        }
+        let remark = (!left_out.is_empty()).then(|| left_out.join("; "));
+        Ok(if left_out.len() > TARGETS.len() {
+            Outcome::Skipped(remark.unwrap_or_default())
+        } else {
+            Outcome::Passed(remark)
+        })
     }
 
     fn deny(&self, step: Step) -> Result<Outcome> {
@@ -205,13 +241,12 @@ const PEERS: &[&str] = &["--manifest-path", bench::PEERS];
 /// All of them, so that one failure does not hide the others.
 const TEST: &[&str] = &["test", "--no-fail-fast"];
 
-/// The workspace with every feature but `rdma-sys`, which is the step [`Step::Linked`]'s.
-const WORKSPACE: &[&str] = &["--workspace", "--features", FEATURES];
+/// The crates that users need, as they have them by default.
+const FOR_USERS: &[&str] = &["--package", "farcall", "--package", "rpc-codegen"];
 
-/// The features of libraries that are off by default, each with its package.
-const FEATURES: &str = "farcall/sim,farcall/tonic-connect-info,rpc-transport-rdma/fuzzing,\
-     rpc-transport-rdma/sim,rpc-transport-tcp/fuzzing,rpc-codegen-real-input/sample-client,\
-     rpc-codegen-real-input/sample-server";
+/// What farcall is promised to build for, beside x86-64 with glibc.
+const TARGETS: &[&str] =
+    &["aarch64-unknown-linux-gnu", "aarch64-unknown-linux-musl", "x86_64-unknown-linux-musl"];
 
 /// Optimised, because what nobody runs has no budget.
 const BUDGETS: &[&str] = &["test", "--release", "--package", "farcall-suite", "--test", "budgets"];

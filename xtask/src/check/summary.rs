@@ -1,8 +1,8 @@
 //! How the steps went, as a table.
 
 use std::fmt;
-use std::time::Duration;
 
+use super::cost::Cost;
 use super::step::Step;
 
 /// How a step went.
@@ -19,12 +19,15 @@ pub(super) enum Outcome {
 /// All steps that were run.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
-    rows: Vec<(Step, Duration, Outcome)>,
+    rows: Vec<(Step, Cost, Outcome)>,
 }
+
+/// How many times its record a step may take before it is named.
+const GROWTH_MAX: f64 = 2.0;
 
 impl Summary {
     /// Adds a step that has ended.
-    pub(super) fn add(&mut self, step: Step, took: Duration, outcome: Outcome) {
+    pub(super) fn add(&mut self, step: Step, took: Cost, outcome: Outcome) {
         self.rows.push((step, took, outcome));
     }
 
@@ -32,14 +35,43 @@ impl Summary {
     pub(super) fn failed_count(&self) -> usize {
         self.rows.iter().filter(|(_, _, outcome)| matches!(outcome, Outcome::Failed(_))).count()
     }
+
+    fn total(&self) -> Cost {
+        let mut total = Cost::default();
+        for (_, cost, _) in &self.rows {
+            total += *cost;
+        }
+        total
+    }
+
+    /// How many times its record each step took, as far as it ran and has one.
+    fn growths(&self) -> Vec<(Step, f64)> {
+        let ran =
+            self.rows.iter().filter(|(_, _, outcome)| !matches!(outcome, Outcome::Skipped(_)));
+        ran.filter_map(|(step, cost, _)| {
+            let record = step.record()?.as_secs_f64();
+            Some((*step, cost.cpu.as_secs_f64() / record))
+        })
+        .collect()
+    }
+
+    /// The steps that took over twice their records, measured by how slow this machine is: by the
+    /// median of all steps, where that is more than their records.
+    fn grown(&self) -> Vec<(Step, f64)> {
+        let mut growths = self.growths();
+        let mut sorted: Vec<f64> = growths.iter().map(|(_, growth)| *growth).collect();
+        sorted.sort_by(f64::total_cmp);
+        let slowness = sorted.get(sorted.len() / 2).copied().unwrap_or(1.0).max(1.0);
+        growths.retain(|(_, growth)| *growth > GROWTH_MAX * slowness);
+        growths
+    }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<10} {:>8}  result", "step", "seconds")?;
-        for (step, took, outcome) in &self.rows {
-            let seconds = took.as_secs_f64();
-            write!(f, "{step:<10} {seconds:>8.1}  ")?;
+        writeln!(f, "{:<10} {:>8} {:>8}  result", "step", "seconds", "cpu")?;
+        for (step, cost, outcome) in &self.rows {
+            write!(f, "{step:<10} {}  ", Seconds(*cost))?;
             match outcome {
                 Outcome::Passed(None) => writeln!(f, "ok")?,
                 Outcome::Passed(Some(remark)) => writeln!(f, "ok ({remark})")?,
@@ -47,27 +79,91 @@ impl fmt::Display for Summary {
                 Outcome::Failed(reason) => writeln!(f, "FAILED: {reason}")?,
             }
         }
+        let total = self.total();
+        let minutes = total.wall.as_secs_f64() / 60.0;
+        writeln!(f, "{:<10} {}  {minutes:.0} minutes", "sum", Seconds(total))?;
+        for (step, growth) in self.grown() {
+            writeln!(f, "{step} took {growth:.1} times the processor time of its record")?;
+        }
         Ok(())
+    }
+}
+
+/// Both of a cost, as columns.
+struct Seconds(Cost);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(Cost { wall, cpu }) = self;
+        write!(f, "{:>8.1} {:>8.1}", wall.as_secs_f64(), cpu.as_secs_f64())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    fn cost(wall: Duration, cpu: Duration) -> Cost {
+        Cost { wall, cpu }
+    }
 
     #[test]
     fn the_table_shows_every_kind_of_outcome() {
         let mut summary = Summary::default();
-        summary.add(Step::Fmt, Duration::from_millis(1250), Outcome::Passed(None));
-        summary.add(Step::Deny, Duration::ZERO, Outcome::Passed(Some("remark".into())));
-        summary.add(Step::VmSuite, Duration::ZERO, Outcome::Skipped("nothing".into()));
-        summary.add(Step::Unit, Duration::from_secs(100), Outcome::Failed("it hung".into()));
-        let table = "step        seconds  result\n\
-                     fmt             1.2  ok\n\
-                     deny            0.0  ok (remark)\n\
-                     vm-suite        0.0  skipped: nothing\n\
-                     unit          100.0  FAILED: it hung\n";
+        let seconds = Duration::from_secs;
+        summary.add(
+            Step::Fmt,
+            cost(Duration::from_millis(1250), seconds(1)),
+            Outcome::Passed(None),
+        );
+        summary.add(Step::Deny, Cost::default(), Outcome::Passed(Some("remark".into())));
+        summary.add(Step::VmSuite, Cost::default(), Outcome::Skipped("nothing".into()));
+        summary.add(
+            Step::Unit,
+            cost(seconds(100), seconds(130)),
+            Outcome::Failed("it hung".into()),
+        );
+        let table = "step        seconds      cpu  result\n\
+                     fmt             1.2      1.0  ok\n\
+                     deny            0.0      0.0  ok (remark)\n\
+                     vm-suite        0.0      0.0  skipped: nothing\n\
+                     unit          100.0    130.0  FAILED: it hung\n\
+                     sum           101.2    131.0  2 minutes\n";
         assert_eq!(summary.to_string(), table);
         assert_eq!(summary.failed_count(), 1);
+    }
+
+    /// A summary of steps that took so many times their records.
+    fn summary_of(growths: &[(Step, f64)]) -> Summary {
+        let mut summary = Summary::default();
+        for &(step, growth) in growths {
+            let cpu = step.record().unwrap().mul_f64(growth);
+            summary.add(step, cost(cpu, cpu), Outcome::Passed(None));
+        }
+        summary
+    }
+
+    #[test]
+    fn a_step_that_doubled_is_named() {
+        let summary = summary_of(&[
+            (Step::Clippy, 1.1),
+            (Step::Doc, 0.9),
+            (Step::Unit, 2.5),
+            (Step::Sim, 1.0),
+        ]);
+        let named = "unit took 2.5 times the processor time of its record\n";
+        assert!(summary.to_string().ends_with(named), "{summary}");
+    }
+
+    #[test]
+    fn a_slow_machine_names_none_and_a_warm_build_hides_none() {
+        let slow = summary_of(&[(Step::Clippy, 3.0), (Step::Doc, 3.2), (Step::Unit, 3.4)]);
+        assert!(slow.grown().is_empty());
+        let warm = summary_of(&[(Step::Clippy, 0.1), (Step::Doc, 0.1), (Step::Unit, 1.2)]);
+        assert!(warm.grown().is_empty());
+        let warm = summary_of(&[(Step::Clippy, 0.1), (Step::Doc, 0.1), (Step::Unit, 2.2)]);
+        assert_eq!(warm.grown().len(), 1);
     }
 }

@@ -8,6 +8,7 @@ mod cargo_tools;
 mod libclang;
 mod needs;
 pub(crate) mod program;
+pub(crate) mod rust;
 
 use anyhow::{Result, bail};
 

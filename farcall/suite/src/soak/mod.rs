@@ -2,7 +2,8 @@
 //! left in any table, and memory stays flat.
 //!
 //! The count bounds it, not the time. `tests/soak.rs` runs a short one on every build, the program
-//! `soak` a long one: `cargo run --release -p farcall-suite --bin soak -- tcp`.
+//! `soak` a long one:
+//! `cargo run --release -p farcall-suite --features processes --bin soak -- tcp`.
 //!
 //! `churn` is the other kind, which the time bounds: connections come and go as well, and what the
 //! process has (`holdings`) is looked at over and over, and judged in the end (`flatness`).
