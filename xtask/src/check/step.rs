@@ -21,7 +21,7 @@ pub(crate) enum Step {
     /// The RDMA crate linked with libibverbs through rdma-sys: lints, and our declarations of the
     /// ABI against its bindings.
     Linked,
-    /// What users build, for 64-bit Arm and for musl and with the oldest Rust, where rustup has them.
+    /// What users build, for 64-bit Arm, for musl and with the oldest Rust, where rustup has them.
     Targets,
     /// All tests that need no RDMA device, documentation's examples and `tidy` among them.
     Unit,

@@ -1,8 +1,8 @@
 //! What rustup can add to the Rust that is here: the standard library of another target, and the
 //! oldest toolchain that farcall promises to build with.
 //!
-//! A Rust that a distribution packaged has no rustup, and a machine may reach no server of its: then
-//! what needs them is left out, and says so.
+//! A Rust that a distribution packaged has no rustup, and a machine may reach no server of its:
+//! then what needs them is left out, and says so.
 
 use std::path::Path;
 use std::process::Command;
