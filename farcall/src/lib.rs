@@ -11,6 +11,7 @@
 //! | `tcp://host:port` | TCP |
 //! | `unix:///path`, `unix://@name` | a Unix socket; a file that nobody listens on is replaced |
 //! | `inproc://name` | queues inside the process |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod address;

@@ -7,6 +7,7 @@
 //!
 //! Deliberately not here: the call protocol and the TCP bootstrap, which belong to other crates.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_op_in_unsafe_fn)]
 
 #[forbid(unsafe_code)]
