@@ -14,6 +14,7 @@ mod demo;
 mod faults;
 mod interrupt;
 mod kernel;
+mod package;
 mod portability;
 mod rdma_device;
 mod rdma_place;
@@ -33,6 +34,7 @@ use bench::BenchOptions;
 use check::Step;
 use faults::FaultsOptions;
 use kernel::Series;
+use package::PackageOptions;
 use portability::PortabilityOptions;
 use setup::Purpose;
 use suite::Transport;
@@ -79,6 +81,8 @@ enum Task {
         #[arg(long, value_enum, default_value_t = Series::V6_1)]
         kernel: Series,
     },
+    /// Pack the crates that users need, and build and start a crate that uses the packages.
+    Package(PackageOptions),
     /// Measure farcall against its goals and its peers, and print the figures as a table.
     Bench(BenchOptions),
     /// Attack servers and clients with hostile peers, and show what honest ones see of it.
@@ -130,6 +134,7 @@ fn run(task: Task) -> Result<ExitCode> {
             suite::run(&transports, kernel)?;
         }
         Task::Demo { kernel } => demo::run(kernel)?,
+        Task::Package(options) => package::run(&options)?,
         Task::Bench(options) => bench::run(&options)?,
         Task::Attack(options) => attack::run(&options)?,
         Task::Faults(options) => faults::run(&options)?,

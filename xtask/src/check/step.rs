@@ -25,6 +25,8 @@ pub(crate) enum Step {
     Targets,
     /// All tests that need no RDMA device, documentation's examples and `tidy` among them.
     Unit,
+    /// The packages of the crates that users need, and a crate that uses them.
+    Package,
     /// The short rows of the attacks: hostile peers beside honest ones, on loopback.
     Attack,
     /// What a call may cost in calls into the kernel and in instructions, optimised.
@@ -56,7 +58,9 @@ impl Step {
         match self {
             Self::Fmt | Self::Deny => &[Purpose::Checks],
             Self::Clippy => &[Purpose::Checks, Purpose::Build],
-            Self::Doc | Self::Targets | Self::Attack | Self::BuildVm => &[Purpose::Build],
+            Self::Doc | Self::Targets | Self::Package | Self::Attack | Self::BuildVm => {
+                &[Purpose::Build]
+            }
             Self::Budgets => &[Purpose::Build, Purpose::Budgets],
             // None has anything to do with a library of the system.
             Self::Sim | Self::Peers => &[Purpose::Checks],
@@ -94,7 +98,8 @@ impl Step {
             }
             Self::Unit | Self::Budgets | Self::Miri => 2400,
             // They have bounds of their own for building and for running.
-            Self::Attack
+            Self::Package
+            | Self::Attack
             | Self::BuildVm
             | Self::VmVerbs
             | Self::VmSuite
@@ -114,6 +119,7 @@ impl Step {
             Self::Linked => 60,
             Self::Targets => 120,
             Self::Unit => 500,
+            Self::Package => 75,
             Self::Attack => 80,
             Self::Budgets => 300,
             Self::Sim => 90,

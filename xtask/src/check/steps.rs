@@ -18,6 +18,7 @@ use crate::cargo::{self, WORKSPACE};
 use crate::faults;
 use crate::interrupt;
 use crate::kernel::Series;
+use crate::package::{self, PackageOptions};
 use crate::rdma_place::RdmaPlace;
 use crate::rdma_programs::{self, RdmaProgram};
 use crate::setup::{self, rust};
@@ -90,6 +91,7 @@ impl Runner {
             Step::Linked => self.linked(step),
             Step::Targets => self.targets(step),
             Step::Unit => self.cargo(step, &[TEST, WORKSPACE].concat(), &[]),
+            Step::Package => package(),
             Step::Attack => attack::quick().map(|()| Outcome::Passed(None)),
             Step::Budgets => self.cargo(step, BUDGETS, &[]),
             Step::Sim => {
@@ -261,6 +263,15 @@ const SIMULATED: &[&str] =
 /// The tests that Miri runs: those of objects that own what a device uses.
 const IN_MIRI: &[&str] =
     &["--lib", "--", "verbs::sim", "verbs::queue_pair", "verbs::shared_receive_queue"];
+
+/// Packs the crates that users need and uses the packages, where cargo can.
+fn package() -> Result<Outcome> {
+    if let Some(reason) = package::too_old()? {
+        return Ok(Outcome::Skipped(reason));
+    }
+    package::run(&PackageOptions::default())?;
+    Ok(Outcome::Passed(None))
+}
 
 /// Runs tests of the simulated device in Miri, if a nightly toolchain has it.
 fn miri(step: Step) -> Result<Outcome> {

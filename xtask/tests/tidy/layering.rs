@@ -67,7 +67,7 @@ mod tests {
                 name: dependency.into(),
                 kind: kind.map(str::to_owned),
             }],
-            targets: Vec::new(),
+            ..Package::default()
         };
         check(&[package]).into_iter().map(|fault| fault.what).collect()
     }

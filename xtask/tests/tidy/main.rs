@@ -8,6 +8,7 @@ mod fault;
 mod layering;
 mod log_lines;
 mod machine_paths;
+mod manifests;
 mod pure_modules;
 mod shape;
 mod source;
@@ -29,6 +30,11 @@ fn check_sources(rule: impl Fn(&Source) -> Vec<Fault>) {
 #[test]
 fn crates_depend_only_on_those_below_them() {
     assert_none(layering::check(&Workspace::load().packages));
+}
+
+#[test]
+fn published_crates_say_what_readers_look_for() {
+    assert_none(manifests::check(&Workspace::load().packages));
 }
 
 #[test]

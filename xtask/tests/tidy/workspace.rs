@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
+use crate::manifests::Manifest;
 use crate::source::Source;
 
 /// The workspace that this test belongs to.
@@ -18,12 +19,14 @@ pub(crate) struct Workspace {
 }
 
 /// A package, in what the rules look at.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) targets: Vec<Target>,
+    #[serde(flatten)]
+    pub(crate) manifest: Manifest,
 }
 
 /// A dependency of a package.

@@ -1,0 +1,68 @@
+//! What belongs into a package.
+
+use super::packed::Packed;
+
+/// What every package has.
+const REQUIRED: &[&str] =
+    &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"];
+
+/// What cargo adds.
+const BY_CARGO: &[&str] = &[".cargo_vcs_info.json", "Cargo.lock", "Cargo.toml.orig"];
+
+/// Folders whose files are sources, or what tests read.
+const FOLDERS: &[&str] = &["src/", "tests/"];
+
+/// The longest package, in bytes: twice the largest, so that a corpus or a recording which slips
+/// in is noticed. crates.io takes 10 MiB.
+const PACKED_LEN_MAX: u64 = 700 << 10;
+
+/// What `package` lacks, and what it has too much.
+pub(super) fn faults(package: &Packed) -> Vec<String> {
+    let Packed { name, files, packed_len, .. } = package;
+    let has = |file: &str| files.iter().any(|present| present == file);
+    let missing = REQUIRED.iter().filter(|file| !has(file));
+    let mut faults: Vec<_> = missing.map(|file| format!("{name} has no {file}")).collect();
+    let surplus = files.iter().filter(|file| !belongs(file));
+    faults.extend(surplus.map(|file| format!("{name} has {file}, which no user needs")));
+    if *packed_len > PACKED_LEN_MAX {
+        faults.push(format!("{name} has {packed_len} bytes of at most {PACKED_LEN_MAX}"));
+    }
+    faults
+}
+
+fn belongs(file: &str) -> bool {
+    REQUIRED.contains(&file)
+        || BY_CARGO.contains(&file)
+        || file == "build.rs"
+        || FOLDERS.iter().any(|folder| file.starts_with(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn package(files: &[&str], packed_len: u64) -> Packed {
+        let files = files.iter().map(|file| (*file).to_owned()).collect();
+        Packed { name: "a".into(), folder: PathBuf::new(), files, len: 0, packed_len }
+    }
+
+    #[test]
+    fn a_package_with_what_it_needs_is_right() {
+        let files = [REQUIRED, BY_CARGO, &["src/wire/mod.rs", "tests/golden.rs"]].concat();
+        assert!(faults(&package(&files, 1000)).is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_or_too_much_is_named() {
+        let files = [&REQUIRED[..3], &REQUIRED[4..], &["corpus/1", "target"]].concat();
+        let expected = [
+            "a has no README.md",
+            "a has corpus/1, which no user needs",
+            "a has target, which no user needs",
+        ];
+        assert_eq!(faults(&package(&files, 1000)), expected);
+        assert_eq!(faults(&package(REQUIRED, PACKED_LEN_MAX + 1)).len(), 1);
+    }
+}

@@ -1,0 +1,101 @@
+//! `cargo xtask package`: packs the crates that users need, looks into the packages, and has a
+//! crate outside of the workspace built against them, as the README of farcall tells its readers.
+//!
+//! `packed` makes and unpacks the packages, `contents` says what belongs into one, `readme` finds
+//! the reader's files in the README, `user` builds and starts the reader's crate. Nothing here
+//! publishes.
+
+mod contents;
+mod packed;
+mod readme;
+mod user;
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+use crate::setup::{self, Purpose};
+use packed::Packed;
+pub(crate) use packed::too_old;
+
+/// What `cargo xtask package` is asked for.
+#[derive(Debug, Default, Args)]
+pub(crate) struct PackageOptions {
+    /// Name every file of every package.
+    #[arg(long)]
+    list: bool,
+}
+
+/// The crate whose README tells a reader how to begin.
+const ENTRANCE: &str = "farcall";
+
+/// Packs, checks, builds the reader's crate, and prints a table.
+///
+/// # Errors
+///
+/// When cargo is too old, a package lacks something or has too much, or the reader's crate does not
+/// build or does not do its call.
+pub(crate) fn run(options: &PackageOptions) -> Result<()> {
+    setup::ensure(&[Purpose::Build])?;
+    if let Some(reason) = too_old()? {
+        bail!(reason);
+    }
+    let packages = checked()?;
+    if options.list {
+        for package in &packages {
+            for file in &package.files {
+                println!("{}/{file}", package.name);
+            }
+        }
+    }
+    println!("{}", table(&packages));
+    Ok(())
+}
+
+/// The packages, once they have been seen to be right and used.
+fn checked() -> Result<Vec<Packed>> {
+    let packages = packed::pack()?;
+    let faults: Vec<String> = packages.iter().flat_map(contents::faults).collect();
+    if !faults.is_empty() {
+        bail!("packages that are not right:\n{}", faults.join("\n"));
+    }
+    let entrance = packages
+        .iter()
+        .find(|package| package.name == ENTRANCE)
+        .with_context(|| format!("{ENTRANCE} is not among the packages"))?;
+    user::try_out(entrance, &packages)?;
+    Ok(packages)
+}
+
+fn table(packages: &[Packed]) -> String {
+    let mut table =
+        format!("{:<20} {:>6} {:>10} {:>10}\n", "package", "files", "KiB", "KiB packed");
+    for Packed { name, files, len, packed_len, .. } in packages {
+        let (files, len, packed_len) = (files.len(), len.div_ceil(1024), packed_len.div_ceil(1024));
+        // Writing to a string cannot fail.
+        let _ = writeln!(table, "{name:<20} {files:>6} {len:>10} {packed_len:>10}");
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_row_a_package() {
+        let package = Packed {
+            name: "farcall".into(),
+            folder: PathBuf::new(),
+            files: vec!["Cargo.toml".into(), "src/lib.rs".into()],
+            len: 2049,
+            packed_len: 1024,
+        };
+        let expected = "package               files        KiB KiB packed\n\
+                        farcall                   2          3          1\n";
+        assert_eq!(table(&[package]), expected);
+    }
+}
