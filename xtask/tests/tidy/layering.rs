@@ -7,11 +7,11 @@ use crate::workspace::Package;
 
 /// The libraries, each with those that it may depend on.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("rpc-core", &[]),
+    ("farcall-core", &[]),
     ("rpc-codegen", &[]),
-    ("rpc-transport-tcp", &["rpc-core"]),
-    ("rpc-transport-rdma", &["rpc-core"]),
-    ("farcall", &["rpc-core", "rpc-transport-tcp", "rpc-transport-rdma"]),
+    ("rpc-transport-tcp", &["farcall-core"]),
+    ("rpc-transport-rdma", &["farcall-core"]),
+    ("farcall", &["farcall-core", "rpc-transport-tcp", "rpc-transport-rdma"]),
     ("xtask", &[]),
 ];
 
@@ -75,12 +75,12 @@ mod tests {
     #[test]
     fn dependencies_point_one_way() {
         assert!(faults("farcall", "rpc-transport-tcp", None).is_empty());
-        assert!(faults("rpc-core", "bytes", None).is_empty());
+        assert!(faults("farcall-core", "bytes", None).is_empty());
         for (upper, lower) in [
-            ("rpc-core", "rpc-transport-tcp"),
+            ("farcall-core", "rpc-transport-tcp"),
             ("rpc-transport-tcp", "rpc-transport-rdma"),
             ("rpc-transport-rdma", "farcall"),
-            ("rpc-codegen", "rpc-core"),
+            ("rpc-codegen", "farcall-core"),
             ("farcall", "farcall-examples"),
         ] {
             let expected = format!("{upper} may not depend on {lower}");
