@@ -100,7 +100,7 @@ impl Builder {
     }
 
     /// Whether tonic's clients get `connect()`; on by default, absent without this crate's feature
-    /// `transport`.
+    /// `transport`, which is not on by default.
     #[must_use]
     pub fn build_transport(mut self, enable: bool) -> Self {
         self.build_transport = enable;

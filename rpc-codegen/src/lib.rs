@@ -9,7 +9,8 @@
 //! [dependencies]
 //! farcall = "0.1"
 //! prost = "0.14"
-//! tonic = "0.14"        # tonic's generated modules name it
+//! # tonic's generated modules name both.
+//! tonic = { version = "0.14", default-features = false, features = ["codegen"] }
 //! tonic-prost = "0.14"
 //!
 //! [build-dependencies]
