@@ -185,7 +185,9 @@ impl Runner {
             let remark = "advisories skipped: no database fetched by cargo-deny on this machine";
             return Ok(Outcome::Passed(Some(remark.into())));
         }
-        self.cargo(step, &["deny", "--offline", "check", "advisories"], &[])
+        let advisories = ["check", "advisories"];
+        self.cargo(step, &[&["deny", "--offline"], &advisories[..]].concat(), &[])?;
+        self.cargo(step, &[&["deny", "--offline"], PEERS, &advisories].concat(), &[])
     }
 
     fn build_all(&mut self) -> Result<Outcome> {

@@ -44,8 +44,8 @@ pub(super) fn try_out(entrance: &Packed, packages: &[Packed]) -> Result<()> {
     let cargo = |arguments: &[&str]| {
         let mut command = cargo::command(arguments);
         command.current_dir(folder.path()).env("CARGO_TARGET_DIR", target);
-        // As the workspace builds them: what both have alike is built once.
-        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+        // As the workspace builds its dependencies: what both have alike is built once.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
         println!("{}", command_line(&command));
         command
     };
