@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum as _;
 
 use super::archive;
 use super::release::{Series, by_numbers};
@@ -38,6 +39,14 @@ impl Kernel {
         fetch(series, &cache)?;
         Self::cached(series, &cache)
             .with_context(|| format!("no kernel {series} in {} after fetching it", cache.display()))
+    }
+
+    /// Whether a kernel of any series can be had without fetching one.
+    pub(crate) fn is_cached() -> bool {
+        let is_there = |cache: &Path| {
+            Series::value_variants().iter().any(|series| Self::cached(*series, cache).is_some())
+        };
+        cache_folder().is_ok_and(|cache| is_there(&cache))
     }
 
     fn cached(series: Series, cache: &Path) -> Option<Self> {

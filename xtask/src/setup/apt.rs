@@ -1,4 +1,4 @@
-//! Installing Debian packages, where that is possible; elsewhere an error that names them.
+//! Installing Debian packages, where that is possible.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,20 +18,13 @@ const PROBE_LIMIT: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 ///
-/// When there is no `apt-get` or no privilege, with the command to run by hand; or when `apt-get`
-/// fails.
+/// When there is no privilege, with the command to run by hand; or when `apt-get` fails.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let names = packages.join(" ");
-    if program::find("apt-get").is_none() {
-        bail!(
-            "this machine has no apt-get: install what Debian calls `{names}` with its package \
-             manager, then run the command again"
-        );
-    }
     let Some(privileged) = Privilege::of_this_process() else {
         bail!(
-            "packages are missing and this user may not install them: run \
-             `sudo apt-get install --no-install-recommends {names}`, then run the command again"
+            "xtask may not install packages here: run \
+             `apt-get install --no-install-recommends {names}` as root, then the command again"
         );
     };
     if !has_package_lists() {
@@ -46,6 +39,11 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         bounded::run(&mut privileged.apt_get(&arguments), INSTALL_LIMIT)?;
     }
     Ok(())
+}
+
+/// Whether this machine has `apt-get` and this process may run it.
+pub(super) fn may_install() -> bool {
+    program::find("apt-get").is_some() && Privilege::of_this_process().is_some()
 }
 
 /// Whether the archive has `package`, as far as this machine knows.

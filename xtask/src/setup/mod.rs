@@ -3,17 +3,20 @@
 //! Every other command calls [`ensure`] for what it needs, so that a bare machine works without
 //! this command.
 
+mod advice;
 mod apt;
 mod cargo_tools;
 mod libclang;
 mod needs;
 pub(crate) mod program;
 pub(crate) mod rust;
+mod system;
 
 use anyhow::{Result, bail};
 
 pub(crate) use libclang::ensure as libclang;
-pub(crate) use needs::Purpose;
+pub(crate) use needs::{Purpose, static_busybox};
+use system::System;
 
 /// Sees to everything that `purposes` need, installing what is missing.
 ///
@@ -33,20 +36,35 @@ fn ensure_packages(purposes: &[Purpose]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
+    let system = System::of_this_machine();
     eprintln!("xtask: missing on this machine:");
-    for need in &missing {
-        eprintln!("xtask:   {} ({})", need.package, need.reason);
+    for line in advice::packages(&system, &missing) {
+        eprintln!("xtask:   {line}");
     }
-    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    if !apt::may_install() {
+        bail!(advice::command(&system, &missing));
+    }
+    let packages: Vec<&str> = missing.iter().map(|need| need.debian()).collect();
     apt::install(&packages)?;
     let still = needs::missing(purposes);
     if let Some(need) = still.first() {
-        bail!(
-            "{} was installed, but {} is still not there: {}",
-            need.package,
-            need.probe,
-            need.reason
-        );
+        let package = need.debian();
+        bail!("{package} was installed, but {} is still not there: {}", need.probe, need.reason);
     }
     Ok(())
+}
+
+/// Sees to everything that `purposes` need where packages can be installed. Elsewhere it returns a
+/// line for each thing that is missing, with what installs it: none means that everything is there.
+///
+/// # Errors
+///
+/// When an installation that should be possible fails.
+pub(crate) fn ensure_where_possible(purposes: &[Purpose]) -> Result<Vec<String>> {
+    let missing = needs::missing(purposes);
+    if missing.is_empty() || apt::may_install() {
+        ensure(purposes)?;
+        return Ok(Vec::new());
+    }
+    Ok(advice::remedies(&System::of_this_machine(), &missing))
 }

@@ -1,12 +1,15 @@
 //! What farcall needs of the machine, why, and how to see whether it is there.
 //!
-//! The table names Debian's packages; the probes look for what is in them, so that a machine of
-//! another kind that has the same programs is left alone. How to install stands in `apt`.
+//! The table names the packages of each family of distributions; the probes look for what is in
+//! them, so that a machine of another kind that has the same programs is left alone. How to install
+//! stands in `apt`, and what to say where that is impossible in `advice`.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::program;
+use super::system::Family;
+use crate::kernel::Kernel;
 
 /// What a group of needs is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,12 +42,21 @@ impl Purpose {
 #[derive(Debug)]
 pub(crate) struct Need {
     purpose: Purpose,
-    /// Debian's package.
-    pub(crate) package: &'static str,
     /// What shows that it is there.
-    pub(crate) probe: Probe,
+    pub(super) probe: Probe,
     /// What it is for.
-    pub(crate) reason: &'static str,
+    pub(super) reason: &'static str,
+    /// Where it is packaged, a family each, in the order of [`Family::ALL`].
+    packages: [Packaged; Family::ALL.len()],
+}
+
+/// How a family of distributions packages a need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packaged {
+    /// As the package of this name.
+    As(&'static str),
+    /// Not at all, and why.
+    Not(&'static str),
 }
 
 /// How to see that a package is there.
@@ -56,62 +68,230 @@ pub(crate) enum Probe {
     Exists(&'static str),
     /// A busybox that needs no library, because it runs alone in the initramfs.
     StaticBusybox,
+    /// A kernel for the virtual machine, or apt, which fetches one.
+    GuestKernel,
 }
 
-use Probe::{Exists, Program, StaticBusybox};
+use Packaged::{As, Not};
+use Probe::{Exists, GuestKernel, Program, StaticBusybox};
 use Purpose::{Bench, Budgets, Build, Headers, Linked, Portability, Vm};
 
+/// Every need, with Debian's package and those of Fedora, Arch, Alpine and openSUSE.
 const NEEDS: &[Need] = &[
-    need(Build, "gcc", Program("cc"), "the linker that rustc calls"),
-    need(Build, "libc6-dev", Exists("/usr/include/stdio.h"), "what the linker looks for"),
-    need(Build, "binutils", Program("ld"), "the linker that cc calls"),
+    need(Build, Program("cc"), "the linker that rustc calls", everywhere("gcc")),
+    need(
+        Build,
+        Exists("/usr/include/stdio.h"),
+        "what the linker looks for",
+        [As("libc6-dev"), As("glibc-devel"), As("glibc"), As("musl-dev"), As("glibc-devel")],
+    ),
+    need(Build, Program("ld"), "the linker that cc calls", everywhere("binutils")),
     need(
         Headers,
-        "libibverbs-dev",
         Exists("/usr/include/infiniband/verbs.h"),
         "our declarations of the verbs ABI are compared with it",
+        [
+            As("libibverbs-dev"),
+            As("rdma-core-devel"),
+            As("rdma-core"),
+            As("rdma-core-dev"),
+            As("rdma-core-devel"),
+        ],
     ),
-    need(Linked, "pkg-config", Program("pkg-config"), "rdma-sys finds the libraries with it"),
     need(
         Linked,
-        "librdmacm-dev",
+        Program("pkg-config"),
+        "rdma-sys finds the libraries with it",
+        [
+            As("pkg-config"),
+            As("pkgconf-pkg-config"),
+            As("pkgconf"),
+            As("pkgconf"),
+            As("pkg-config"),
+        ],
+    ),
+    need(
+        Linked,
         Exists("/usr/include/rdma/rdma_cma.h"),
         "rdma-sys makes its bindings of it",
+        [
+            As("librdmacm-dev"),
+            As("rdma-core-devel"),
+            As("rdma-core"),
+            As("rdma-core-dev"),
+            As("rdma-core-devel"),
+        ],
     ),
-    need(Budgets, "valgrind", Program("valgrind"), "counts instructions"),
-    need(Vm, "qemu-system-x86", Program("qemu-system-x86_64"), "the virtual machine"),
-    need(Vm, "busybox-static", StaticBusybox, "the first programs in the virtual machine"),
-    need(Vm, "kmod", Program("modprobe"), "finds the modules of the guest's kernel"),
-    need(Vm, "cpio", Program("cpio"), "packs the initramfs"),
-    need(Vm, "gzip", Program("gzip"), "packs the initramfs"),
-    need(Vm, "xz-utils", Program("xz"), "unpacks the modules of newer kernels"),
-    need(Vm, "iproute2", Program("rdma"), "makes the Soft-RoCE devices"),
-    need(Vm, "rdma-core", Exists("/etc/rdma/modules"), "names and modules of RDMA devices"),
+    need(Budgets, Program("valgrind"), "counts instructions", everywhere("valgrind")),
     need(
         Vm,
-        "ibverbs-providers",
+        GuestKernel,
+        "what the virtual machine boots",
+        on_debian(
+            "apt",
+            "its kernel is one of Debian's, which apt fetches: a container of Debian's can run it",
+        ),
+    ),
+    need(
+        Vm,
+        Program("qemu-system-x86_64"),
+        "the virtual machine",
+        [
+            As("qemu-system-x86"),
+            As("qemu-system-x86"),
+            As("qemu-system-x86"),
+            As("qemu-system-x86_64"),
+            As("qemu-x86"),
+        ],
+    ),
+    need(
+        Vm,
+        StaticBusybox,
+        "the first programs in the virtual machine",
+        [
+            As("busybox-static"),
+            As("busybox"),
+            As("busybox"),
+            As("busybox-static"),
+            As("busybox-static"),
+        ],
+    ),
+    need(Vm, Program("modprobe"), "finds the modules of the guest's kernel", everywhere("kmod")),
+    need(Vm, Program("cpio"), "packs the initramfs", everywhere("cpio")),
+    need(Vm, Program("gzip"), "packs the initramfs", everywhere("gzip")),
+    need(
+        Vm,
+        Program("xz"),
+        "unpacks the modules of newer kernels",
+        [As("xz-utils"), As("xz"), As("xz"), As("xz"), As("xz")],
+    ),
+    need(
+        Vm,
+        Program("rdma"),
+        "makes the Soft-RoCE devices",
+        [As("iproute2"), As("iproute"), As("iproute2"), As("iproute2-rdma"), As("iproute2")],
+    ),
+    need(
+        Vm,
+        Exists("/etc/rdma/modules"),
+        "names and modules of RDMA devices",
+        everywhere("rdma-core"),
+    ),
+    need(
+        Vm,
         Exists("/etc/libibverbs.d/rxe.driver"),
         "the driver of Soft-RoCE",
+        [
+            As("ibverbs-providers"),
+            As("libibverbs"),
+            As("rdma-core"),
+            As("rdma-core"),
+            As("libibverbs"),
+        ],
     ),
-    need(Vm, "ibverbs-utils", Program("ibv_devices"), "shows devices"),
-    need(Vm, "rdmacm-utils", Program("rping"), "an independent check of the devices"),
-    need(Vm, "perftest", Program("ib_send_lat"), "what farcall is measured against"),
-    need(Bench, "util-linux", Program("taskset"), "places processes on cores"),
-    need(Bench, "ucx-utils", Program("ucx_perftest"), "what farcall is compared with over RDMA"),
-    need(Bench, "linux-perf", Program("perf"), "counts system calls"),
-    need(Bench, "capnproto", Program("capnp"), "compiles a peer's schema"),
-    need(Portability, "debootstrap", Program("debootstrap"), "makes a bare Debian"),
+    need(
+        Vm,
+        Program("ibv_devices"),
+        "shows devices",
+        [
+            As("ibverbs-utils"),
+            As("libibverbs-utils"),
+            As("rdma-core"),
+            As("rdma-core"),
+            As("libibverbs-utils"),
+        ],
+    ),
+    need(
+        Vm,
+        Program("rping"),
+        "an independent check of the devices",
+        [
+            As("rdmacm-utils"),
+            As("librdmacm-utils"),
+            As("rdma-core"),
+            As("rdma-core"),
+            As("librdmacm-utils"),
+        ],
+    ),
+    need(
+        Vm,
+        Program("ib_send_lat"),
+        "what farcall is measured against",
+        [
+            As("perftest"),
+            As("perftest"),
+            Not("Arch has perftest in its user repository only"),
+            Not("Alpine has no package of perftest"),
+            As("perftest"),
+        ],
+    ),
+    need(Bench, Program("taskset"), "places processes on cores", everywhere("util-linux")),
+    need(
+        Bench,
+        Program("ucx_perftest"),
+        "what farcall is compared with over RDMA",
+        [
+            As("ucx-utils"),
+            As("ucx"),
+            As("openucx"),
+            Not("Alpine has no package of UCX"),
+            As("openucx-tools"),
+        ],
+    ),
+    need(
+        Bench,
+        Program("perf"),
+        "counts system calls",
+        [As("linux-perf"), As("perf"), As("perf"), As("perf"), As("perf")],
+    ),
+    need(Bench, Program("capnp"), "compiles a peer's schema", everywhere("capnproto")),
+    need(Portability, Program("debootstrap"), "makes a bare Debian", everywhere("debootstrap")),
     need(
         Portability,
-        "debian-archive-keyring",
         Exists("/usr/share/keyrings/debian-archive-keyring.gpg"),
         "the keys with which Debian signs its archive",
+        [
+            As("debian-archive-keyring"),
+            As("debian-keyring"),
+            As("debian-archive-keyring"),
+            As("debian-archive-keyring"),
+            Not("openSUSE has no package of Debian's keys"),
+        ],
     ),
-    need(Portability, "git", Program("git"), "clones what is committed"),
+    need(Portability, Program("git"), "clones what is committed", everywhere("git")),
 ];
 
-const fn need(purpose: Purpose, package: &'static str, probe: Probe, reason: &'static str) -> Need {
-    Need { purpose, package, probe, reason }
+const fn need(
+    purpose: Purpose,
+    probe: Probe,
+    reason: &'static str,
+    packages: [Packaged; Family::ALL.len()],
+) -> Need {
+    Need { purpose, probe, reason, packages }
+}
+
+/// A package that every family names alike.
+const fn everywhere(name: &'static str) -> [Packaged; Family::ALL.len()] {
+    [As(name); Family::ALL.len()]
+}
+
+/// A package that only Debian's family has, and why the others do not.
+const fn on_debian(name: &'static str, why: &'static str) -> [Packaged; Family::ALL.len()] {
+    [As(name), Not(why), Not(why), Not(why), Not(why)]
+}
+
+impl Need {
+    /// The package of `family` that has it.
+    pub(super) fn packaged(&self, family: Family) -> Packaged {
+        self.packages[family as usize]
+    }
+
+    /// Debian's package.
+    pub(super) fn debian(&self) -> &'static str {
+        match self.packaged(Family::Debian) {
+            As(name) | Not(name) => name,
+        }
+    }
 }
 
 /// What of the needs for `purposes` is not there.
@@ -124,7 +304,8 @@ impl Probe {
         match self {
             Program(name) => program::find(name).is_some(),
             Exists(path) => Path::new(path).exists(),
-            StaticBusybox => program::find("busybox").is_some_and(|file| is_static(&file)),
+            StaticBusybox => static_busybox().is_some(),
+            GuestKernel => program::find("apt-get").is_some() || Kernel::is_cached(),
         }
     }
 }
@@ -135,8 +316,16 @@ impl fmt::Display for Probe {
             Program(name) => write!(f, "the program {name}"),
             Exists(path) => f.write_str(path),
             StaticBusybox => f.write_str("a statically linked busybox"),
+            GuestKernel => f.write_str("a kernel for the virtual machine"),
         }
     }
+}
+
+/// A statically linked busybox. Alpine and openSUSE have it beside one that is not.
+pub(crate) fn static_busybox() -> Option<PathBuf> {
+    let files =
+        ["busybox", "busybox-static", "busybox.static"].into_iter().filter_map(program::find);
+    files.into_iter().find(|file| is_static(file))
 }
 
 /// Whether an executable names no interpreter. The name stands in the file's first page, behind its
@@ -149,16 +338,50 @@ fn is_static(file: &Path) -> bool {
     })
 }
 
+/// The needs that Debian packages under `names`.
+#[cfg(test)]
+pub(super) fn with_debian_names(names: &[&str]) -> Vec<&'static Need> {
+    NEEDS.iter().filter(|need| names.contains(&need.debian())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_package_is_named_once() {
-        let mut packages: Vec<&str> = NEEDS.iter().map(|need| need.package).collect();
+        let mut packages: Vec<&str> = NEEDS.iter().map(Need::debian).collect();
         packages.sort_unstable();
         packages.dedup();
         assert_eq!(packages.len(), NEEDS.len());
+    }
+
+    #[test]
+    fn every_family_has_a_package_or_a_reason_for_each_need() {
+        for need in NEEDS {
+            assert!(matches!(need.packaged(Family::Debian), As(_)), "{}", need.probe);
+            for family in Family::ALL {
+                match need.packaged(family) {
+                    As(name) => assert!(is_package_name(name), "{family:?}: {name}"),
+                    Not(why) => assert!(why.contains(' '), "{family:?}: {why}"),
+                }
+            }
+        }
+    }
+
+    fn is_package_name(name: &str) -> bool {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-._".contains(c);
+        !name.is_empty() && name.chars().all(plain)
+    }
+
+    #[test]
+    fn the_families_stand_in_the_order_of_the_columns() {
+        for (index, family) in Family::ALL.into_iter().enumerate() {
+            assert_eq!(family as usize, index);
+        }
+        let qemu = NEEDS.iter().find(|need| need.debian() == "qemu-system-x86").unwrap();
+        assert_eq!(qemu.packaged(Family::Alpine), As("qemu-system-x86_64"));
+        assert_eq!(qemu.packaged(Family::Suse), As("qemu-x86"));
     }
 
     #[test]

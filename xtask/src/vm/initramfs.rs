@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::bounded;
 use crate::kernel::{Kernel, cache_folder};
-use crate::setup::program;
+use crate::setup::{self, program};
 
 const INIT: &str = include_str!("init.sh");
 
@@ -49,7 +49,7 @@ const PACK_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// When the kernel lacks a module, or packing fails.
 pub(super) fn for_kernel(kernel: &Kernel) -> Result<PathBuf> {
-    let busybox = program::find("busybox").context("busybox is missing")?;
+    let busybox = setup::static_busybox().context("a statically linked busybox is missing")?;
     let cache = cache_folder()?;
     let hash = content_hash(&busybox)?;
     let place = cache.join(format!("initramfs-{}-{hash:016x}.gz", kernel.release));
