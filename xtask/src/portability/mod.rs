@@ -72,7 +72,7 @@ fn try_suite(
         Ok(bare) => bare,
         Err(error) => {
             let trials = options.users().into_iter().flat_map(|user| options.trials(suite, user));
-            trials.for_each(|trial| table.add(trial.not_begun(&error)));
+            trials.for_each(|trial| table.add(trial.prevented(&error)));
             return;
         }
     };
@@ -95,7 +95,7 @@ fn try_user(
     let machine = match Machine::make(bare, user, source) {
         Ok(machine) => machine,
         Err(error) => {
-            trials.iter().for_each(|trial| table.add(trial.not_begun(&error)));
+            trials.iter().for_each(|trial| table.add(trial.prevented(&error)));
             return;
         }
     };

@@ -37,7 +37,8 @@ impl fmt::Display for Table {
             let seconds = report.took.as_secs_f64();
             writeln!(f, "{suite:<9} {user:<5} {line:<widest$} {seconds:>8.1}  {verdict}")?;
         }
-        for report in &self.reports {
+        let seen = |report: &&Report| !matches!(report.verdict, Verdict::Unknown(_));
+        for report in self.reports.iter().filter(seen) {
             let Report { suite, user, line, installed, .. } = report;
             writeln!(f, "\n--- {suite} as {user}: {line}")?;
             writeln!(f, "installed: {installed}")?;
@@ -62,7 +63,7 @@ impl fmt::Display for Verdict {
             Self::Passed => f.write_str("ok"),
             Self::Failed(status) => write!(f, "FAILED: {status}"),
             Self::Hung => f.write_str("HUNG, killed at its bound"),
-            Self::NotBegun(reason) => write!(f, "NOT BEGUN: {reason}"),
+            Self::Unknown(reason) => write!(f, "NO VERDICT: {reason}"),
         }
     }
 }
@@ -114,8 +115,10 @@ mod tests {
     fn whatever_is_no_success_is_a_failure() {
         let mut table = Table::default();
         table.add(report(Suite::Sid, Verdict::Hung));
-        table.add(report(Suite::Sid, Verdict::NotBegun("no archive".into())));
+        table.add(report(Suite::Sid, Verdict::Unknown("no archive".into())));
         assert_eq!(table.failed_count(), 2);
-        assert!(table.to_string().contains("NOT BEGUN: no archive"));
+        let shown = table.to_string();
+        assert!(shown.contains("NO VERDICT: no archive"));
+        assert_eq!(shown.matches("the first lines:").count(), 1);
     }
 }

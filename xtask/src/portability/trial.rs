@@ -47,8 +47,8 @@ pub(super) enum Verdict {
     Failed(ExitStatus),
     /// It was still running at its bound.
     Hung,
-    /// There was no machine for it, or it could not be started.
-    NotBegun(String),
+    /// There was no machine for it, it could not be started, or this program was interrupted.
+    Unknown(String),
 }
 
 /// What a command has installed on its machine.
@@ -72,12 +72,12 @@ impl Trial {
 
     /// Runs it on `machine`, with its output in a log.
     pub(super) fn run(&self, machine: &Machine) -> Report {
-        self.try_run(machine).unwrap_or_else(|error| self.not_begun(&error))
+        self.try_run(machine).unwrap_or_else(|error| self.prevented(&error))
     }
 
     /// The report of a trial that `error` has prevented.
-    pub(super) fn not_begun(&self, error: &anyhow::Error) -> Report {
-        self.report(Verdict::NotBegun(format!("{error:#}")))
+    pub(super) fn prevented(&self, error: &anyhow::Error) -> Report {
+        self.report(Verdict::Unknown(format!("{error:#}")))
     }
 
     fn try_run(&self, machine: &Machine) -> Result<Report> {
