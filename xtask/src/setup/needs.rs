@@ -126,10 +126,10 @@ const NEEDS: &[Need] = &[
     need(
         Vm,
         GuestKernel,
-        "what the virtual machine boots",
+        "what it boots",
         on_debian(
             "apt",
-            "its kernel is one of Debian's, which apt fetches: a container of Debian's can run it",
+            "it is one of Debian's, which apt fetches: a container of Debian's can run this",
         ),
     ),
     need(
