@@ -8,5 +8,6 @@ mod step;
 mod steps;
 mod summary;
 
+pub(crate) use cost::{Cost, Meter};
 pub(crate) use step::Step;
 pub(crate) use steps::{list, run};

@@ -2,13 +2,14 @@
 //! crate outside of the workspace built against them, as the README of farcall tells its readers.
 //!
 //! `packed` makes and unpacks the packages, `contents` says what belongs into one, `readme` finds
-//! the reader's files in the README, `user` builds and starts the reader's crate. Nothing here
-//! publishes.
+//! the reader's files in the README, `user` builds and starts the reader's crate, and `weight`
+//! compares what it costs to build with tonic's. Nothing here publishes.
 
 mod contents;
 mod packed;
 mod readme;
 mod user;
+mod weight;
 
 use std::fmt::Write as _;
 
@@ -25,6 +26,9 @@ pub(crate) struct PackageOptions {
     /// Name every file of every package.
     #[arg(long)]
     list: bool,
+    /// Build the reader's crate and tonic's from nothing as often as this, and compare them.
+    #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u8).range(1..=20))]
+    weight: Option<u8>,
 }
 
 /// The crate whose README tells a reader how to begin.
@@ -50,6 +54,9 @@ pub(crate) fn run(options: &PackageOptions) -> Result<()> {
         }
     }
     println!("{}", table(&packages));
+    if let Some(runs) = options.weight {
+        println!("{}", weight::compare(entrance(&packages)?, &packages, runs)?);
+    }
     Ok(())
 }
 
@@ -60,12 +67,13 @@ fn checked() -> Result<Vec<Packed>> {
     if !faults.is_empty() {
         bail!("packages that are not right:\n{}", faults.join("\n"));
     }
-    let entrance = packages
-        .iter()
-        .find(|package| package.name == ENTRANCE)
-        .with_context(|| format!("{ENTRANCE} is not among the packages"))?;
-    user::try_out(entrance, &packages)?;
+    user::try_out(entrance(&packages)?, &packages)?;
     Ok(packages)
+}
+
+fn entrance(packages: &[Packed]) -> Result<&Packed> {
+    let entrance = packages.iter().find(|package| package.name == ENTRANCE);
+    entrance.with_context(|| format!("{ENTRANCE} is not among the packages"))
 }
 
 fn table(packages: &[Packed]) -> String {

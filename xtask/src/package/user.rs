@@ -1,5 +1,5 @@
-//! A reader of farcall's README: a crate outside of the workspace, with the files that the packed
-//! README shows, built against the packages and started.
+//! A reader's crate: outside of the workspace, with the files that a document shows, built against
+//! the packages and started.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
 
 use super::packed::{self, Packed};
 use super::readme::{self, Shown};
@@ -17,14 +18,47 @@ use crate::cargo;
 /// What the README's program prints first.
 const GREETING: &str = "Hello, world!";
 
-/// The program's name in the README.
-const PROGRAM: &str = "hello";
+/// The program's name in every document.
+pub(super) const PROGRAM: &str = "hello";
 
 /// Several times what a build from nothing takes on two busy cores.
-const BUILD_LIMIT: Duration = Duration::from_secs(600);
+pub(super) const BUILD_LIMIT: Duration = Duration::from_secs(600);
 
 /// A program that makes one call.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// A crate in a folder of its own, which goes with the value.
+#[derive(Debug)]
+pub(super) struct UserCrate {
+    folder: TempDir,
+}
+
+impl UserCrate {
+    /// Writes the crate that `document` shows, with `packages` in place of what crates.io has.
+    ///
+    /// # Errors
+    ///
+    /// When the document shows none, or the disk refuses it.
+    pub(super) fn shown_in(document: &Path, packages: &[Packed], root: &Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(document).with_context(|| format!("{}", document.display()))?;
+        // Not below the workspace, whose settings a reader does not have.
+        let folder = tempfile::tempdir().context("a folder for the reader's crate")?;
+        write(folder.path(), &readme::files(&text), packages)
+            .with_context(|| format!("{}", document.display()))?;
+        // The versions that everything else here is checked with.
+        fs::copy(root.join("Cargo.lock"), folder.path().join("Cargo.lock"))
+            .context("Cargo.lock")?;
+        Ok(Self { folder })
+    }
+
+    /// A cargo command in it, whose outputs go to `target`.
+    pub(super) fn cargo(&self, arguments: &[&str], target: &Path) -> Command {
+        let mut command = cargo::command(arguments);
+        command.current_dir(self.folder.path()).env("CARGO_TARGET_DIR", target);
+        command
+    }
+}
 
 /// Builds the crate that `entrance`'s README shows against `packages`, and starts it.
 ///
@@ -32,31 +66,34 @@ const CALL_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// When the README shows none, or it does not build, or prints something else.
 pub(super) fn try_out(entrance: &Packed, packages: &[Packed]) -> Result<()> {
-    let readme = fs::read_to_string(entrance.folder.join("README.md")).context("README.md")?;
     let workspace = packed::metadata()?;
-    // Not below the workspace, whose settings a reader does not have.
-    let folder = tempfile::tempdir().context("a folder for the reader's crate")?;
-    write(folder.path(), &readme::files(&readme), packages)?;
-    // The versions that everything else here is checked with.
-    fs::copy(workspace.workspace_root.join("Cargo.lock"), folder.path().join("Cargo.lock"))
-        .context("Cargo.lock")?;
+    let readme = entrance.folder.join("README.md");
+    let user = UserCrate::shown_in(&readme, packages, &workspace.workspace_root)?;
     let target = &workspace.target_directory;
-    let cargo = |arguments: &[&str]| {
-        let mut command = cargo::command(arguments);
-        command.current_dir(folder.path()).env("CARGO_TARGET_DIR", target);
+    let run = |arguments: &[&str], limit| {
+        let mut command = user.cargo(arguments, target);
         // As the workspace builds its dependencies: what both have alike is built once.
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
         println!("{}", command_line(&command));
-        command
+        bounded::run(&mut command, limit)
     };
-    bounded::run(&mut cargo(&["build", "--offline"]), BUILD_LIMIT)?;
-    let printed =
-        bounded::output(&mut Command::new(target.join("debug").join(PROGRAM)), CALL_LIMIT)?;
-    print!("{printed}");
+    run(&["build", "--offline"], BUILD_LIMIT)?;
+    let called = call(&target.join("debug").join(PROGRAM));
     // Its folder has another name each time, and cargo would keep what it built of each.
-    bounded::run(&mut cargo(&["clean", "--quiet", "--package", PROGRAM]), CALL_LIMIT)?;
+    run(&["clean", "--quiet", "--package", PROGRAM], CALL_LIMIT)?;
+    called
+}
+
+/// Starts a reader's program, which makes one call and prints the answer.
+///
+/// # Errors
+///
+/// When it fails, or prints something else.
+pub(super) fn call(program: &Path) -> Result<()> {
+    let printed = bounded::output(&mut Command::new(program), CALL_LIMIT)?;
+    print!("{printed}");
     if printed.lines().next() != Some(GREETING) {
-        bail!("the README's program printed something else than {GREETING:?}");
+        bail!("{} printed something else than {GREETING:?}", program.display());
     }
     Ok(())
 }
@@ -65,12 +102,12 @@ pub(super) fn try_out(entrance: &Packed, packages: &[Packed]) -> Result<()> {
 fn write(folder: &Path, files: &[Shown], packages: &[Packed]) -> Result<()> {
     for required in ["Cargo.toml", "build.rs", "src/main.rs"] {
         if !files.iter().any(|file| file.path == required) {
-            bail!("the README shows no {required}");
+            bail!("it shows no {required}");
         }
     }
     for Shown { path, text } in files {
         let mut text = text.clone();
-        if path == "Cargo.toml" {
+        if path == "Cargo.toml" && !packages.is_empty() {
             text.push_str(&patch(packages));
         }
         let path = folder.join(path);
@@ -122,6 +159,6 @@ mod tests {
     fn a_readme_that_shows_no_program_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let error = write(folder.path(), &[shown("Cargo.toml")], &[]).unwrap_err();
-        assert_eq!(error.to_string(), "the README shows no build.rs");
+        assert_eq!(error.to_string(), "it shows no build.rs");
     }
 }
