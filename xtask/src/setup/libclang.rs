@@ -71,6 +71,8 @@ fn from_wheel() -> Result<Variables> {
         eprintln!("xtask: installing {WHEEL} of PyPI into {}", folder.display());
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]);
+        // A folder of its own can break no system's packages, of which pip warns root.
+        pip.env("PIP_ROOT_USER_ACTION", "ignore");
         bounded::run(pip.arg(&folder).arg(WHEEL), DOWNLOAD_LIMIT).with_context(|| {
             format!(
                 "rdma-sys needs a libclang up to version {NEWEST}: neither this machine nor its \
