@@ -17,7 +17,8 @@ const HOST_LIMIT: Duration = Duration::from_secs(120);
 
 /// The demo with all its rows in one table, where the devices are: optimised, because it shows
 /// times.
-const PROGRAM: RdmaProgram = RdmaProgram { target: Target::Optimised("kv-demo"), ..AS_TESTED };
+const PROGRAM: RdmaProgram =
+    RdmaProgram { target: Target::Optimised { name: "kv-demo", features: &[] }, ..AS_TESTED };
 
 /// The same as tests are built, as one of the checks.
 pub(crate) const AS_TESTED: RdmaProgram = RdmaProgram {

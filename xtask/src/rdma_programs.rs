@@ -82,8 +82,8 @@ pub(crate) enum Target {
     Test(&'static str),
     /// One program as tests are built, and an integration test of its package, with which it is.
     Bin { name: &'static str, test: &'static str },
-    /// One program, optimised.
-    Optimised(&'static str),
+    /// One program, optimised, and the features of its package that it takes.
+    Optimised { name: &'static str, features: &'static [&'static str] },
 }
 
 impl RdmaProgram {
@@ -109,8 +109,10 @@ impl RdmaProgram {
             Target::Test(name) => tests(&["--test", name]),
             // `cargo build` would give libraries other features than tests have.
             Target::Bin { test, .. } => tests(&["--test", test]),
-            Target::Optimised(name) => {
-                vec!["build", "--release", "--bin", name, "--package", self.package]
+            Target::Optimised { name, features } => {
+                let program = ["build", "--release", "--package", self.package, "--bin", name];
+                let features = features.iter().flat_map(|feature| ["--features", feature]);
+                program.into_iter().chain(features).collect()
             }
         }
     }
@@ -119,7 +121,7 @@ impl RdmaProgram {
     fn is_wanted(&self, executable: &Executable) -> bool {
         let is_wanted = match self.target {
             Target::Tests(_) | Target::Test(_) => executable.is_test,
-            Target::Bin { name, .. } | Target::Optimised(name) => {
+            Target::Bin { name, .. } | Target::Optimised { name, .. } => {
                 !executable.is_test && executable.name == name
             }
         };
@@ -159,7 +161,8 @@ mod tests {
         assert_eq!(line(Target::Tests(&["--lib"])), in_workspace("--lib"));
         let bin = Target::Bin { name: "demo", test: "other" };
         assert_eq!(line(bin), in_workspace("--test other"));
-        assert_eq!(line(Target::Optimised("demo")), "build --release --bin demo --package p");
+        let optimised = line(Target::Optimised { name: "demo", features: &["f"] });
+        assert_eq!(optimised, "build --release --package p --bin demo --features f");
     }
 
     #[test]
