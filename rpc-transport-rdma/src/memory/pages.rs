@@ -16,7 +16,7 @@ pub enum PageKind {
     Huge,
     /// Aligned ordinary memory that the kernel was asked to back with huge pages, and may have.
     Advised,
-    /// Pages of [`page_len`] bytes.
+    /// Pages as the system has them, of 4 to 64 KiB.
     Plain,
 }
 
