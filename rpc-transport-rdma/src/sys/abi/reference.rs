@@ -7,6 +7,10 @@ use std::mem::{align_of, offset_of, size_of};
 
 use super::{attributes, constants as ours, objects, requests};
 
+/// Structures that later headers make longer. Here it is `active_speed_ex` of rdma-core 56, behind
+/// all that `ibv_query_port` fills: a symbol keeps to what it filled when programs linked with it.
+const GROWING: &[&str] = &["ibv_port_attr"];
+
 /// Compares size, alignment and the offset of each field of a structure or union.
 macro_rules! same {
     ($module:ident: $($name:ident { $($field:ident)* })*) => {{
@@ -14,7 +18,10 @@ macro_rules! same {
         $(
             let name = stringify!($name);
             let size = (size_of::<$module::$name>(), align_of::<$module::$name>());
-            let expected = (size_of::<rdma_sys::$name>(), align_of::<rdma_sys::$name>());
+            let mut expected = (size_of::<rdma_sys::$name>(), align_of::<rdma_sys::$name>());
+            if GROWING.contains(&name) {
+                expected.0 = expected.0.min(size.0);
+            }
             assert_eq!(size, expected, "size and alignment of {name}");
             $(
                 let offset = offset_of!($module::$name, $field);
