@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Instant;
 
+use tokio::runtime::RuntimeFlavor;
+
 use super::delivery::Ended;
 use super::{Kick, LaneShared};
 use crate::connection::{Connection, Uncorked};
@@ -141,7 +143,12 @@ impl Driver {
             }
             empty_polls += 1;
             if empty_polls.is_multiple_of(POLLS_PER_TURN) {
-                tokio::task::yield_now().await;
+                match this.shared.runtime.runtime_flavor() {
+                    // Where a handler of another lane may block this thread, the lane waits where
+                    // other threads find it. They look for I/O.
+                    RuntimeFlavor::MultiThread => give_way().await,
+                    _ => tokio::task::yield_now().await,
+                }
             }
             std::hint::spin_loop();
         }
@@ -419,7 +426,8 @@ async fn refill_after() {
 
 /// Lets the tasks that are ready run first. Unlike [`tokio::task::yield_now`] it does not make the
 /// runtime look for I/O before it goes on, which is a system call for each message; the runtime
-/// does that by itself after so many tasks.
+/// does that by itself after so many tasks. And it waits in the run queue, from where other threads
+/// steal, and not in a list of this thread's, where nothing runs it while a handler blocks.
 async fn give_way() {
     let mut has_given_way = false;
     poll_fn(|context| {

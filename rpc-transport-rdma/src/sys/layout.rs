@@ -20,7 +20,8 @@ struct Check {
     value: usize,
 }
 
-/// Lists the size of a structure and the offsets of its fields, as `rust path => "C path"`.
+/// Lists the size of a structure and the offsets of its fields, as `rust path => "C path"`; the
+/// offsets alone where later headers make it longer.
 macro_rules! layout {
     (
         $checks:ident,
@@ -31,6 +32,13 @@ macro_rules! layout {
             expression: format!("sizeof({})", $c_type),
             value: size_of::<$rust_type>(),
         });
+        layout!($checks, fields of $c_type, $rust_type { $($($field).+ => $c_field),* });
+    };
+    (
+        $checks:ident,
+        fields of $c_type:literal,
+        $rust_type:ty { $($($field:ident).+ => $c_field:literal),* }
+    ) => {
         $($checks.push(Check {
             expression: format!("offsetof({}, {})", $c_type, $c_field),
             value: offset_of!($rust_type, $($field).+),
@@ -115,9 +123,10 @@ fn attribute_checks() -> Vec<Check> {
         max_qp_init_rd_atom => "max_qp_init_rd_atom", max_srq_wr => "max_srq_wr",
         phys_port_cnt => "phys_port_cnt"
     });
-    layout!(checks, "struct ibv_port_attr", ibv_port_attr {
+    // rdma-core 56 has `active_speed_ex` behind these, which `ibv_query_port` does not fill.
+    layout!(checks, fields of "struct ibv_port_attr", ibv_port_attr {
         state => "state", active_mtu => "active_mtu", max_msg_sz => "max_msg_sz",
-        lid => "lid", link_layer => "link_layer"
+        lid => "lid", link_layer => "link_layer", port_cap_flags2 => "port_cap_flags2"
     });
     layout!(checks, "struct ibv_qp_cap", ibv_qp_cap {
         max_send_wr => "max_send_wr", max_send_sge => "max_send_sge",

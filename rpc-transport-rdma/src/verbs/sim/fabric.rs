@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
 use super::agenda::Nanos;
@@ -45,7 +46,11 @@ impl Fabric {
             state.advance(now);
             (result, state.take_wakes(), state.take_new_violation())
         };
+        let has_woken = !wakes.is_empty();
         wakes.into_iter().for_each(std::task::Waker::wake);
+        if has_woken {
+            displace_lifo_slot();
+        }
         if let Some(violation) = violation
             && self.is_strict.load(Ordering::Relaxed)
             && !std::thread::panicking()
@@ -58,5 +63,16 @@ impl Fabric {
     /// A moment of the network as tokio's.
     pub(super) fn instant(&self, at: Nanos) -> Instant {
         self.start + Duration::from_nanos(at)
+    }
+}
+
+/// Moves the task in the LIFO slot of this thread to where other threads find it. The events of a
+/// device come from outside, and so do its wake-ups; those of a simulated device come from the
+/// thread that posts or polls, whose LIFO slot keeps the last of them. When a handler then blocks
+/// that thread, the peer's lane would never run. A task that is spawned takes the slot.
+fn displace_lifo_slot() {
+    let Ok(runtime) = Handle::try_current() else { return };
+    if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {
+        drop(runtime.spawn(async {}));
     }
 }
