@@ -131,7 +131,7 @@ mod system {
         for offset in (0..len).step_by(super::page_len()) {
             // SAFETY: M1: the offset lies within the mapping of `len` bytes.
             let page = unsafe { base.byte_add(offset) }.cast::<u8>();
-            // SAFETY: M1: the byte is mapped for writing, and nobody else has seen the mapping.
+            // SAFETY: M1: the byte is mapped for writing, and only this function knows the mapping.
             unsafe { page.write_volatile(0) };
         }
     }
