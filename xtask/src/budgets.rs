@@ -1,7 +1,9 @@
-//! What is counted over RDMA in the virtual machine where time counts instructions: the budgets of
-//! calls, and what greedy clients cost each other.
+//! What is counted: on this host what a call costs over TCP and over simulated devices; and over
+//! RDMA, in the virtual machine where time counts instructions, what a call costs and what greedy
+//! clients cost each other.
 //!
-//! The budgets themselves stand in `benches/src/rdma/budget.rs`.
+//! The budgets themselves stand in `farcall/suite/src/bin/farcall-budgets.rs` and
+//! `benches/src/rdma/budget.rs`.
 
 use anyhow::{Result, bail};
 
@@ -11,8 +13,34 @@ use crate::rdma_place::BOOT_LIMIT;
 use crate::rdma_programs::{RdmaProgram, Target};
 use crate::vm::{self, INSTRUCTION_NANOS, VmEnd, VmOptions};
 
-/// What is built for it.
-pub(crate) const PROGRAMS: &[RdmaProgram] = &[crate::bench_rdma::DRIVER, GREED];
+/// Counts on this host.
+const ON_HOST: RdmaProgram = RdmaProgram {
+    package: "farcall-suite",
+    target: Target::Optimised("farcall-budgets"),
+    arguments: &[],
+    // Under valgrind it takes a minute and a half.
+    limit_seconds: 900,
+};
+
+/// Counts on this host.
+///
+/// # Errors
+///
+/// When the program cannot be built, or a budget is exceeded.
+pub(crate) fn run_on_host() -> Result<()> {
+    batch::run(&ON_HOST.build(&Default::default())?)
+}
+
+/// What is built for the virtual machine.
+pub(crate) const PROGRAMS: &[RdmaProgram] = &[DRIVER, GREED];
+
+/// Counts the instructions of calls.
+const DRIVER: RdmaProgram = RdmaProgram {
+    package: "farcall-benches",
+    target: Target::Optimised("farcall-bench"),
+    arguments: &[],
+    limit_seconds: 900,
+};
 
 /// Eight clients on one receive queue, which here are measured without a clock.
 const GREED: RdmaProgram = RdmaProgram {

@@ -19,7 +19,7 @@ const HOST_LIMIT: Duration = Duration::from_secs(120);
 /// times, and because on emulated processors it takes six times as long otherwise.
 pub(crate) const PROGRAM: RdmaProgram = RdmaProgram {
     package: "farcall-examples",
-    target: Target::Optimised { name: "kv-demo", features: &[] },
+    target: Target::Optimised("kv-demo"),
     arguments: &[
         "inproc://kv",
         "tcp://127.0.0.1:0",

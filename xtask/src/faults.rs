@@ -46,7 +46,7 @@ const fn program(arguments: &'static [&'static str], limit_seconds: u64) -> Rdma
     RdmaProgram {
         package: "farcall-suite",
         // Optimised, because its rows bound how long calls take, on emulated processors.
-        target: Target::Optimised { name: "farcall-faults", features: &["processes"] },
+        target: Target::Optimised("farcall-faults"),
         arguments,
         limit_seconds,
     }

@@ -10,10 +10,10 @@ use crate::cargo::{self, Executable, WORKSPACE};
 /// A build of the whole RDMA crate and what stands above it, from nothing, on a slow machine.
 pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
-/// The tests of the verbs and of the RDMA transport.
+/// The tests of the verbs. The unit tests of the crate use no device: the step `unit` runs them.
 pub(crate) const VERBS: &[RdmaProgram] = &[RdmaProgram {
     package: "rpc-transport-rdma",
-    target: Target::Tests(&["--lib", "--test", "verbs"]),
+    target: Target::Test("verbs"),
     arguments: &[],
     limit_seconds: 900,
 }];
@@ -76,14 +76,14 @@ pub(crate) struct RdmaProgram {
 /// What of a package is run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target {
-    /// The tests that cargo selects by these arguments.
-    Tests(&'static [&'static str]),
     /// One integration test.
     Test(&'static str),
     /// One program as tests are built, and an integration test of its package, with which it is.
     Bin { name: &'static str, test: &'static str },
-    /// One program, optimised, and the features of its package that it takes.
-    Optimised { name: &'static str, features: &'static [&'static str] },
+    /// One optimised program of the checks, with the libraries of all others.
+    Optimised(&'static str),
+    /// One program as it is measured, with the features of its package alone.
+    Released(&'static str),
 }
 
 impl RdmaProgram {
@@ -103,16 +103,16 @@ impl RdmaProgram {
     }
 
     fn cargo_arguments(&self) -> Vec<&'static str> {
-        let tests = |filter: &[&'static str]| [&["test", "--no-run"], WORKSPACE, filter].concat();
         match self.target {
-            Target::Tests(filter) => tests(filter),
-            Target::Test(name) => tests(&["--test", name]),
             // `cargo build` would give libraries other features than tests have.
-            Target::Bin { test, .. } => tests(&["--test", test]),
-            Target::Optimised { name, features } => {
-                let program = ["build", "--release", "--package", self.package, "--bin", name];
-                let features = features.iter().flat_map(|feature| ["--features", feature]);
-                program.into_iter().chain(features).collect()
+            Target::Test(test) | Target::Bin { test, .. } => {
+                [&["test", "--no-run"], WORKSPACE, &["--test", test]].concat()
+            }
+            Target::Optimised(name) => {
+                [&["build", "--release"], WORKSPACE, &["--bin", name]].concat()
+            }
+            Target::Released(name) => {
+                vec!["build", "--release", "--package", self.package, "--bin", name]
             }
         }
     }
@@ -120,8 +120,8 @@ impl RdmaProgram {
     /// Whether cargo built this for us, and not for another package or beside what it is for.
     fn is_wanted(&self, executable: &Executable) -> bool {
         let is_wanted = match self.target {
-            Target::Tests(_) | Target::Test(_) => executable.is_test,
-            Target::Bin { name, .. } | Target::Optimised { name, .. } => {
+            Target::Test(_) => executable.is_test,
+            Target::Bin { name, .. } | Target::Optimised(name) | Target::Released(name) => {
                 !executable.is_test && executable.name == name
             }
         };
@@ -158,11 +158,11 @@ mod tests {
         let line = |target| RdmaProgram { target, ..PROGRAM }.cargo_arguments().join(" ");
         let in_workspace = |filter| ["test --no-run", &WORKSPACE.join(" "), filter].join(" ");
         assert_eq!(line(Target::Test("suite")), in_workspace("--test suite"));
-        assert_eq!(line(Target::Tests(&["--lib"])), in_workspace("--lib"));
         let bin = Target::Bin { name: "demo", test: "other" };
         assert_eq!(line(bin), in_workspace("--test other"));
-        let optimised = line(Target::Optimised { name: "demo", features: &["f"] });
-        assert_eq!(optimised, "build --release --package p --bin demo --features f");
+        let optimised = ["build --release", &WORKSPACE.join(" "), "--bin demo"].join(" ");
+        assert_eq!(line(Target::Optimised("demo")), optimised);
+        assert_eq!(line(Target::Released("demo")), "build --release --package p --bin demo");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) enum Step {
     Peers,
     /// Builds what the following steps run.
     BuildVm,
-    /// Tests of the verbs and of the RDMA transport, on RDMA devices.
+    /// Tests of the verbs, on RDMA devices.
     VmVerbs,
     /// The suite of behaviours over RDMA, on RDMA devices.
     VmSuite,
@@ -96,10 +96,11 @@ impl Step {
             Self::Clippy | Self::Doc | Self::Linked | Self::Targets | Self::Sim | Self::Peers => {
                 1200
             }
-            Self::Unit | Self::Budgets | Self::Miri => 2400,
+            Self::Unit | Self::Miri => 2400,
             // They have bounds of their own for building and for running.
             Self::Package
             | Self::Attack
+            | Self::Budgets
             | Self::BuildVm
             | Self::VmVerbs
             | Self::VmSuite

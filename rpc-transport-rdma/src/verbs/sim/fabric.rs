@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 use super::agenda::Nanos;
 use super::numbers::nanos;
 use super::state::State;
+use super::violation::SimViolation;
 
 #[derive(Debug)]
 pub(super) struct Fabric {
@@ -37,17 +39,9 @@ impl Fabric {
 
     /// Does something to the network.
     pub(super) fn enter<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let (result, wakes, violation) = {
-            // A panic inside is a failed test, which may still look at what is there.
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = nanos(Instant::now().saturating_duration_since(self.start));
-            state.advance(now);
-            let result = change(&mut state);
-            state.advance(now);
-            (result, state.take_wakes(), state.take_new_violation())
-        };
+        let (result, wakes, violation) = self.simulate(change);
         let has_woken = !wakes.is_empty();
-        wakes.into_iter().for_each(std::task::Waker::wake);
+        wakes.into_iter().for_each(Waker::wake);
         if has_woken {
             displace_lifo_slot();
         }
@@ -58,6 +52,22 @@ impl Fabric {
             panic!("the simulated device was misused: {violation}");
         }
         result
+    }
+
+    /// What the network does meanwhile, apart from what it wakes. Never inlined, so that a count of
+    /// instructions can leave out by name what a device would do.
+    #[inline(never)]
+    fn simulate<R>(
+        &self,
+        change: impl FnOnce(&mut State) -> R,
+    ) -> (R, Vec<Waker>, Option<SimViolation>) {
+        // A panic inside is a failed test, which may still look at what is there.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = nanos(Instant::now().saturating_duration_since(self.start));
+        state.advance(now);
+        let result = change(&mut state);
+        state.advance(now);
+        (result, state.take_wakes(), state.take_new_violation())
     }
 
     /// A moment of the network as tokio's.
