@@ -6,6 +6,7 @@ use crate::Limits;
 use crate::calls::receiving::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
 use crate::connect::ConnectError;
+use crate::stream::message_lens;
 use crate::transport::{CloseReason, TransportError, Withheld};
 use crate::wire::{FrameHeader, FrameKind};
 
@@ -67,7 +68,8 @@ pub(crate) fn check_incoming(
     whose: &str,
     limits: &Limits,
 ) -> Result<(), Status> {
-    // A frame of a stream holds a message with its length, or short ones up to a bound.
+    // A frame of a stream holds a message with its length, or short ones up to a bound. Their own
+    // lengths are known when the frame has come: `check_messages`.
     match header.kind {
         FrameKind::Messages => {
             let len = header.message_len.saturating_sub(crate::stream::MESSAGES_EXTRA);
@@ -76,6 +78,22 @@ pub(crate) fn check_incoming(
         _ => check_message(what, header.message_len, whose, limits)?,
     }
     check_metadata(what, header.metadata_len as usize, whose, limits).map(drop)
+}
+
+/// Checks each message of a frame that has come against our own limits. A frame that is not whole
+/// is not refused here: it violates the protocol, which is told where its messages are counted.
+pub(crate) fn check_messages(
+    what: &str,
+    frame: &[u8],
+    whose: &str,
+    limits: &Limits,
+) -> Result<(), Status> {
+    // Most frames are shorter than one message may be.
+    if frame.len() as u64 <= limits.message_len_max {
+        return Ok(());
+    }
+    let mut lens = message_lens(frame).flatten();
+    lens.try_for_each(|len| check_message(what, len as u64, whose, limits))
 }
 
 /// A large message that does not fit beside those already on their way.
@@ -163,5 +181,28 @@ mod tests {
         let long = check_stream_message("request", 5 << 30, whose, &limits).unwrap_err();
         assert_eq!(long.code(), tonic::Code::ResourceExhausted);
         assert!(long.message().contains("5368709120 bytes"), "{long}");
+    }
+
+    #[test]
+    fn each_message_of_a_frame_is_held_to_the_limit() {
+        let frame = |lens: &[usize]| -> Vec<u8> {
+            let framed = |len: &usize| [&(*len as u32).to_le_bytes()[..], &vec![7; *len]].concat();
+            lens.iter().flat_map(framed).collect()
+        };
+        for max in [0, 1, 1_024, 20_000, 33_000] {
+            let limits = Limits { message_len_max: max as u64, ..Limits::default() };
+            let check =
+                |lens: &[usize]| check_messages("request", &frame(lens), "server's", &limits);
+            assert!(check(&[max, 0, max, max]).is_ok(), "{max}");
+            let over = check(&[max, max + 1, max]).unwrap_err();
+            assert_eq!(over.code(), tonic::Code::ResourceExhausted);
+            assert!(over.message().contains(&format!("message of {} bytes", max + 1)), "{over}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_not_whole_is_left_to_those_who_count_its_messages() {
+        let limits = Limits { message_len_max: 1, ..Limits::default() };
+        assert!(check_messages("request", &[9, 0, 0, 0, 1], "server's", &limits).is_ok());
     }
 }

@@ -108,6 +108,41 @@ async fn a_message_over_the_limit_is_answered_and_thrown_away() -> Result<(), Fa
     check_echo(&mut client, 2).await
 }
 
+/// A client that does not heed the server's limit shares a frame between messages over it, which is
+/// no longer than a frame of short messages may be.
+#[tokio::test]
+async fn messages_over_the_limit_that_share_a_frame_fail_their_stream() -> Result<(), Failure> {
+    let limits = farcall::Limits { message_len_max: 1_024, ..farcall::Limits::default() };
+    let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
+    let mut client = RawPeer::connect(server.address()).await?;
+    client.greet().await?;
+    let framed = |len: usize| {
+        let message = EchoRequest { payload: vec![7; len].into(), ..Default::default() };
+        let message = message.encode_to_vec();
+        [&(message.len() as u32).to_le_bytes()[..], &message].concat()
+    };
+    for (call, lens) in (1..).zip([[10, 5_000, 5_000], [5_000, 10, 10]]) {
+        let mut request = frame(FrameKind::Request, call, method("/Upload"), &[]);
+        let mut header = FrameHeader::parse(&request).expect("the header is ours");
+        header.is_streaming = true;
+        request[..HEADER_LEN].copy_from_slice(&header.to_bytes());
+        client.send(&record(WHOLE, 0, &request)).await?;
+        let messages: Vec<u8> = lens.into_iter().flat_map(framed).collect();
+        client.send(&record(WHOLE, 0, &frame(FrameKind::Messages, call, 0, &messages))).await?;
+        let answer = loop {
+            let read = tokio::time::timeout(LIMIT, client.read_frame()).await;
+            let read = read.expect("the server answers in time")?;
+            if read.header.kind == FrameKind::Response {
+                break read;
+            }
+        };
+        let status = status(&answer);
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        assert!(status.message().contains("limits.message_len_max"), "{status}");
+    }
+    check_echo(&mut client, 9).await
+}
+
 #[tokio::test]
 async fn a_piece_that_asks_is_answered_with_receipts() -> Result<(), Failure> {
     let (_server, mut client, mut pieces) = connected_with_too_long().await?;

@@ -191,11 +191,14 @@ impl<T: Transport> Session<T> {
             self.end(header, Status::internal(words));
             return Ok(());
         };
-        if let Err(status) = refusal::check_incoming("response", header, "client's", &self.limits) {
+        let (what, whose) = ("response", "client's");
+        let fits = refusal::check_incoming(what, header, whose, &self.limits);
+        let (block, messages) = take_apart(header, frame);
+        let fit = || refusal::check_messages(what, &messages, whose, &self.limits);
+        if let Err(status) = fits.and_then(|()| fit()) {
             self.end(header, status);
             return Ok(());
         }
-        let (block, messages) = take_apart(header, frame);
         let item = match header.kind {
             FrameKind::Headers => Item::Headers(block),
             _ => Item::Messages(messages),

@@ -338,11 +338,14 @@ impl<T: Transport> ServerSession<T> {
     fn handle_messages(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
         // A large one counts until the stream has counted it.
         let _received = self.state().receiving.arrived(header.frame_key(), frame.len())?;
-        if let Err(status) = refusal::check_incoming("request", header, "server's", &self.limits) {
+        let (what, whose) = ("request", "server's");
+        let fits = refusal::check_incoming(what, header, whose, &self.limits);
+        let (_, messages) = take_apart(header, frame);
+        let fit = || refusal::check_messages(what, &messages, whose, &self.limits);
+        if let Err(status) = fits.and_then(|()| fit()) {
             self.fail_requests(header.call, status);
             return Ok(());
         }
-        let (_, messages) = take_apart(header, frame);
         self.insert(header, Item::Messages(messages))
     }
 

@@ -12,9 +12,10 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use tonic::Status;
 
+use super::framed::{message_lens, split_message};
 use super::{BATCH_LEN_MAX, WindowMemory};
 use crate::calls::reorder::Reorder;
 use crate::calls::window::{Counts, ReceiveWindow, Window};
@@ -291,9 +292,8 @@ impl State {
             Item::Headers(_) => {}
             Item::Messages(messages) => {
                 self.early_bytes -= messages.len();
-                let mut rest = &messages[..];
-                while !rest.is_empty() {
-                    let len = first_len(rest)?;
+                for len in message_lens(messages) {
+                    let len = len?;
                     let is_alone = MESSAGE_LEN_LEN + len == messages.len();
                     if !is_alone && messages.len() > BATCH_LEN_MAX {
                         // The frame is kept until its last message is read, those before it are
@@ -303,7 +303,6 @@ impl State {
                         return Err(ProtocolError::TooLong { what, len, max });
                     }
                     self.window.receive(len)?;
-                    rest = &rest[MESSAGE_LEN_LEN + len..];
                 }
             }
             Item::End(_) => self.is_complete = true,
@@ -334,36 +333,6 @@ impl State {
             Item::Messages(_) => None,
         }
     }
-}
-
-/// Takes the first message off a frame of messages, which was looked through when it was accepted.
-/// The message aliases the frame.
-fn split_message(rest: &mut Bytes) -> Bytes {
-    let len = first_len(rest).unwrap_or_default();
-    rest.advance(MESSAGE_LEN_LEN.min(rest.len()));
-    // A part that is everything is not made shared, which allocates.
-    if len == rest.len() { std::mem::take(rest) } else { rest.split_to(len) }
-}
-
-/// The length of the first message of a frame of messages.
-///
-/// # Errors
-///
-/// When the frame is too short for it.
-fn first_len(rest: &[u8]) -> Result<usize, ProtocolError> {
-    let truncated = |len: usize, needed: usize| ProtocolError::Truncated {
-        what: "message of a stream",
-        len: len as u64,
-        needed: needed as u64,
-    };
-    let Some((len, _)) = rest.split_first_chunk::<MESSAGE_LEN_LEN>() else {
-        return Err(truncated(rest.len(), MESSAGE_LEN_LEN));
-    };
-    let end = MESSAGE_LEN_LEN + u32::from_le_bytes(*len) as usize;
-    if rest.len() < end {
-        return Err(truncated(rest.len(), end));
-    }
-    Ok(end - MESSAGE_LEN_LEN)
 }
 
 #[cfg(test)]

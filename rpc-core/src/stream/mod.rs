@@ -7,6 +7,7 @@
 
 mod batch;
 mod body;
+mod framed;
 mod host;
 mod inbound;
 mod outbound;
@@ -16,6 +17,7 @@ mod streaming;
 mod window_memory;
 
 pub(crate) use body::{MessageBody, ResponseEnd};
+pub(crate) use framed::message_lens;
 pub(crate) use host::{StreamHost, StreamWriter};
 pub(crate) use inbound::{End, Inbound, Inserted, Item, Next};
 pub(crate) use outbound::Outbound;

@@ -69,7 +69,7 @@ where
                 break;
             };
             match item {
-                Ok(message) if fits(&batch, &message, window) => batch.push(message),
+                Ok(message) if fits(&batch, &message, window, writer) => batch.push(message),
                 other => {
                     carried = Some(other);
                     break;
@@ -84,8 +84,15 @@ where
     }
 }
 
-/// Whether a message may share the frame; then the window has counted it.
-fn fits<M: Message + 'static>(batch: &Batch<M>, message: &M, window: &Outbound) -> bool {
+/// Whether a message may share the frame; then the window has counted it. One that the peer does
+/// not take may not: it ends the stream when its turn comes, after the frame has been sent.
+fn fits<M: Message + 'static>(
+    batch: &Batch<M>,
+    message: &M,
+    window: &Outbound,
+    writer: &StreamWriter,
+) -> bool {
     let len = message.encoded_len();
-    batch.has_room(len) && window.try_send(len)
+    let is_taken = len as u64 <= writer.peer_limits().message_len_max;
+    is_taken && batch.has_room(len) && window.try_send(len)
 }

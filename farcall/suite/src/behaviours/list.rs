@@ -69,6 +69,8 @@ list! {
         a_deadline_ends_a_stream_on_both_sides
         a_reader_that_stops_holds_back_its_own_stream_only
         a_message_over_the_limit_ends_its_stream
+        each_message_of_a_stream_is_held_to_the_limit
+        a_limit_of_one_byte_takes_empty_messages
     }
     unread {
         a_stream_that_nobody_reads_is_produced_as_far_as_its_windows_go

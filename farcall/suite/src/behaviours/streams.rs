@@ -248,6 +248,47 @@ pub(super) async fn a_message_over_the_limit_ends_its_stream(
     echo(&stub, 1, 100).await
 }
 
+/// Short messages share frames, which are longer than a message of theirs may be: each of them is
+/// held to the limit all the same, wherever it stands.
+pub(super) async fn each_message_of_a_stream_is_held_to_the_limit(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    for max in [1_024, 20_000, 33_000] {
+        let limits = Limits { message_len_max: max as u64, ..Limits::default() };
+        // What a payload of that length is encoded to is longer by its key and its length.
+        let (fits, over) = (max - 10, max + 1);
+        let server = harness.serve_under(limits).await?;
+        let stub = ProbeStub::new(server.channel().await?);
+        let sent =
+            |lens: [usize; 3]| stream::iter((1..).zip(lens).map(|(seed, len)| message(seed, len)));
+        stub.upload(sent([10, fits, fits])).await?;
+        for lens in [[over, 10, 10], [10, over, over], [10, 10, over]] {
+            let status = refused("the upload", stub.upload(sent(lens)).await)?;
+            check_over(&status, "server's")?;
+        }
+        let server = harness.serve().await?;
+        let stub = ProbeStub::new(server.channel_under(limits).await?);
+        let mut replies = stub.download(wanted(&[10, fits, fits])).await?.into_inner();
+        read(&mut replies, &[10, fits, fits]).await?;
+        let mut replies = stub.download(wanted(&[10, 10, over])).await?.into_inner();
+        read(&mut replies, &[10, 10]).await?;
+        check_over(&refused("the download", replies.message().await)?, "client's")?;
+    }
+    Ok(())
+}
+
+/// The shortest limit takes messages of one byte, and not of more.
+pub(super) async fn a_limit_of_one_byte_takes_empty_messages(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let limits = Limits { message_len_max: 1, ..Limits::default() };
+    let server = harness.serve_under(limits).await?;
+    let stub = ProbeStub::new(server.channel().await?);
+    stub.upload(stream::iter(vec![EchoRequest::default(); 3])).await?;
+    let messages = [EchoRequest::default(), message(1, 10), EchoRequest::default()];
+    check_over(&refused("the upload", stub.upload(stream::iter(messages)).await)?, "server's")
+}
+
 fn check_over(status: &Status, whose: &str) -> Result<(), Failure> {
     check_eq("the code", &status.code(), &Code::ResourceExhausted)?;
     let words = status.message();

@@ -1,0 +1,70 @@
+//! The messages that share a frame, each behind its length.
+
+use bytes::{Buf, Bytes};
+
+use crate::wire::{MESSAGE_LEN_LEN, ProtocolError};
+
+/// The lengths of the messages of a frame, in their order; an error, which is the last item, where
+/// the frame is too short for what it says.
+pub(crate) fn message_lens(frame: &[u8]) -> impl Iterator<Item = Result<usize, ProtocolError>> {
+    let mut rest = frame;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let len = first_len(rest);
+        rest = len.as_ref().map_or(&[], |len| &rest[MESSAGE_LEN_LEN + len..]);
+        Some(len)
+    })
+}
+
+/// Takes the first message off a frame, which was looked through when it was accepted. The message
+/// aliases the frame.
+pub(super) fn split_message(rest: &mut Bytes) -> Bytes {
+    let len = first_len(rest).unwrap_or_default();
+    rest.advance(MESSAGE_LEN_LEN.min(rest.len()));
+    // A part that is everything is not made shared, which allocates.
+    if len == rest.len() { std::mem::take(rest) } else { rest.split_to(len) }
+}
+
+/// The length of the first message of a frame.
+///
+/// # Errors
+///
+/// When the frame is too short for it.
+fn first_len(rest: &[u8]) -> Result<usize, ProtocolError> {
+    let truncated = |len: usize, needed: usize| ProtocolError::Truncated {
+        what: "message of a stream",
+        len: len as u64,
+        needed: needed as u64,
+    };
+    let Some((len, _)) = rest.split_first_chunk::<MESSAGE_LEN_LEN>() else {
+        return Err(truncated(rest.len(), MESSAGE_LEN_LEN));
+    };
+    let end = MESSAGE_LEN_LEN + u32::from_le_bytes(*len) as usize;
+    if rest.len() < end {
+        return Err(truncated(rest.len(), end));
+    }
+    Ok(end - MESSAGE_LEN_LEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lengths_of_a_frame_end_with_it_or_with_an_error() {
+        let frame =
+            [&2u32.to_le_bytes()[..], b"ab", &0u32.to_le_bytes(), &1u32.to_le_bytes(), b"c"];
+        let frame = frame.concat();
+        let lens: Result<Vec<_>, _> = message_lens(&frame).collect();
+        assert_eq!(lens, Ok(vec![2, 0, 1]));
+        for len in 1..frame.len() {
+            let items: Vec<_> = message_lens(&frame[..len]).collect();
+            let is_whole = [6, 10].contains(&len);
+            assert_eq!(items.iter().all(Result::is_ok), is_whole, "{len} bytes");
+            assert_eq!(items.iter().filter(|item| item.is_err()).count(), usize::from(!is_whole));
+        }
+        assert_eq!(message_lens(&[]).count(), 0);
+    }
+}
