@@ -7,7 +7,7 @@ use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::hostile_peer::HostilePeer;
-use crate::rig::{Rig, config, connect, echo, until, within};
+use crate::rig::{Rig, config, connect, echo, repeats, until, within};
 
 /// Clients that go, unless `FARCALL_DEATHS` says otherwise.
 const DEATHS: u64 = 400;
@@ -22,10 +22,7 @@ const CALLS_AFTER: u64 = 64;
 const MISSING_MAX: u32 = 4;
 
 pub(crate) fn clients_in_mid_message(rig: &Rig) -> Result<(), Failure> {
-    let deaths = match std::env::var("FARCALL_DEATHS") {
-        Ok(text) => text.parse().expect("FARCALL_DEATHS is a number"),
-        Err(_) => DEATHS,
-    };
+    let deaths = repeats("FARCALL_DEATHS", DEATHS);
     rig.run(async {
         let mut rdma = RdmaConfig::default();
         // A queue pair that never receives keeps what died before in doubt for as long as it lives.

@@ -5,10 +5,14 @@ use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::proxy::{Alter, Proxy};
-use crate::rig::{Rig, Serving, config, connect, echo, is_idle, lane, until};
+use crate::rig::{Rig, Serving, config, connect, echo, is_idle, lane, repeats, until, within};
 
 /// An address of nobody, of a block that is set aside for documentation.
 const NOBODY: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
+
+/// Connections to a server without RDMA, unless `FARCALL_FALLBACKS` says otherwise: with what each
+/// of them once kept of a completion queue, 338 are one too many.
+const FALLBACKS: u64 = 400;
 
 /// Connects to a server that cannot be had over RDMA: `auto` falls back and `rdma` fails, each
 /// with a reason that has `words`. Gives the connection.
@@ -59,6 +63,36 @@ pub(crate) fn full_lane(rig: &Rig) -> Result<(), Failure> {
         drop((first, second));
         server.forgets_its_clients().await;
         echo(&ProbeStub::new(connect(&server.authority, &client).await?), 3, 1000).await
+    })
+}
+
+/// A process that falls back again and again is still on RDMA with others.
+pub(crate) fn again_and_again(rig: &Rig) -> Result<(), Failure> {
+    let fallbacks = repeats("FARCALL_FALLBACKS", FALLBACKS);
+    rig.run(async {
+        let before = rig.queue_pair_counts();
+        let without = format!("tcp://{}:0", rig.host);
+        let without = Serving::start(&without, RdmaConfig::default()).await?;
+        let with = rig.serve(RdmaConfig::default()).await?;
+        let client = config(RdmaConfig::default());
+        let address = format!("auto://{}", without.authority);
+        for count in 1..=fallbacks {
+            let connected = farcall::connect_with(&address, &client);
+            let channel = within("a connection", connected).await?;
+            let info = channel.info().expect("it is connected");
+            let reason = info.fallback.expect("a reason");
+            assert!(reason.contains("the server has it not"), "connection {count}: {reason}");
+        }
+        until("an end of the paths", || is_idle(&lane(&client), 0)).await;
+        until("the end of the queue pairs", || rig.queue_pair_counts() == before).await;
+        let channel = connect(&with.authority, &client).await?;
+        let claimed = lane(&client).claimed_entries;
+        println!(
+            "{fallbacks} connections fell back; the next is on RDMA, {claimed} entries claimed"
+        );
+        let stub = ProbeStub::new(channel);
+        echo(&stub, 1, 1000).await?;
+        echo(&stub, 2, 1 << 20).await
     })
 }
 

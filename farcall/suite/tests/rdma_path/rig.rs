@@ -103,7 +103,9 @@ impl Serving {
 
     pub(crate) async fn start_with(address: &str, config: Config) -> Result<Self, Failure> {
         let endpoint = farcall::bind_with(address, &config).await?;
-        let authority = endpoint.address().to_string().replacen("auto://", "", 1);
+        let address = endpoint.address().to_string();
+        let (_, authority) = address.split_once("://").expect("an address has a scheme");
+        let authority = authority.to_owned();
         let (probe, watch) = Probe::new();
         watch.open(OPEN_GATE);
         let builder = Server::builder().add_service(ProbeService::new(probe));
@@ -176,6 +178,14 @@ pub(crate) fn is_idle(lane: &LaneInfo, connection_count: usize) -> bool {
         && lane.send_slots_in_use == 0
         && lane.source_bytes_in_use == 0
         && lane.sink_bytes_in_use == 0
+}
+
+/// How often a test does what it does: what the environment says, or `usual`.
+pub(crate) fn repeats(variable: &str, usual: u64) -> u64 {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")),
+        Err(_) => usual,
+    }
 }
 
 /// Makes a call that carries `len` bytes each way, and checks them.
