@@ -86,6 +86,33 @@ pub(crate) enum Target {
     Released(&'static str),
 }
 
+/// Builds the optimised programs of `tables` in one run of cargo, which links as many at a time as
+/// there are processors.
+///
+/// # Errors
+///
+/// When the build fails.
+pub(crate) fn build_optimised(
+    tables: impl IntoIterator<Item = &'static [RdmaProgram]>,
+) -> Result<()> {
+    let targets = tables.into_iter().flatten().map(|program| program.target);
+    let mut names: Vec<_> = targets
+        .filter_map(|target| match target {
+            Target::Optimised(name) => Some(name),
+            _ => None,
+        })
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    cargo::executables(&optimised(&names), BUILD_LIMIT).map(drop)
+}
+
+/// Cargo's arguments for optimised programs.
+fn optimised(names: &[&'static str]) -> Vec<&'static str> {
+    let names = names.iter().flat_map(|name| ["--bin", name]);
+    ["build", "--release"].into_iter().chain(WORKSPACE.iter().copied()).chain(names).collect()
+}
+
 impl RdmaProgram {
     /// Builds it and returns a job for each of its executables.
     ///
@@ -108,9 +135,7 @@ impl RdmaProgram {
             Target::Test(test) | Target::Bin { test, .. } => {
                 [&["test", "--no-run"], WORKSPACE, &["--test", test]].concat()
             }
-            Target::Optimised(name) => {
-                [&["build", "--release"], WORKSPACE, &["--bin", name]].concat()
-            }
+            Target::Optimised(name) => optimised(&[name]),
             Target::Released(name) => {
                 vec!["build", "--release", "--package", self.package, "--bin", name]
             }
@@ -162,6 +187,8 @@ mod tests {
         assert_eq!(line(bin), in_workspace("--test other"));
         let optimised = ["build --release", &WORKSPACE.join(" "), "--bin demo"].join(" ");
         assert_eq!(line(Target::Optimised("demo")), optimised);
+        let two = super::optimised(&["demo", "tool"]).join(" ");
+        assert_eq!(two, optimised + " --bin tool");
         assert_eq!(line(Target::Released("demo")), "build --release --package p --bin demo");
     }
 

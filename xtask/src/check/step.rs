@@ -29,8 +29,6 @@ pub(crate) enum Step {
     Package,
     /// The short rows of the attacks: hostile peers beside honest ones, on loopback.
     Attack,
-    /// What a call may cost in calls into the kernel and in instructions, optimised.
-    Budgets,
     /// The RDMA crate without libibverbs, on its simulated device: lints and tests.
     Sim,
     /// The verbs on the simulated device in Miri, where that is installed.
@@ -39,6 +37,8 @@ pub(crate) enum Step {
     Peers,
     /// Builds what the following steps run.
     BuildVm,
+    /// What a call may cost in calls into the kernel and in instructions, optimised.
+    Budgets,
     /// Tests of the verbs, on RDMA devices.
     VmVerbs,
     /// The suite of behaviours over RDMA, on RDMA devices.
@@ -115,22 +115,22 @@ impl Step {
     pub(super) fn record(self) -> Option<Duration> {
         let seconds = match self {
             Self::Fmt | Self::Deny | Self::Miri => return None,
-            Self::Clippy => 360,
-            Self::Doc => 120,
-            Self::Linked => 180,
-            Self::Targets => 190,
-            Self::Unit => 800,
-            Self::Package => 75,
-            Self::Attack => 80,
-            Self::Budgets => 470,
-            Self::Sim => 100,
-            Self::Peers => 60,
-            Self::BuildVm => 460,
-            Self::VmVerbs => 380,
-            Self::VmSuite => 500,
-            Self::VmDemo => 100,
-            Self::VmFaults => 80,
-            Self::VmBudgets => 80,
+            Self::Clippy => 330,
+            Self::Doc => 110,
+            Self::Linked => 170,
+            Self::Targets => 290,
+            Self::Unit => 690,
+            Self::Package => 40,
+            Self::Attack => 50,
+            Self::Budgets => 40,
+            Self::Sim => 90,
+            Self::Peers => 55,
+            Self::BuildVm => 700,
+            Self::VmVerbs => 110,
+            Self::VmSuite => 700,
+            Self::VmDemo => 110,
+            Self::VmFaults => 150,
+            Self::VmBudgets => 115,
         };
         Some(Duration::from_secs(seconds))
     }
