@@ -186,7 +186,10 @@ mod tests {
     #[test]
     fn each_message_of_a_frame_is_held_to_the_limit() {
         let frame = |lens: &[usize]| -> Vec<u8> {
-            let framed = |len: &usize| [&(*len as u32).to_le_bytes()[..], &vec![7; *len]].concat();
+            let framed = |len: &usize| {
+                let prefix = u32::try_from(*len).unwrap();
+                [&prefix.to_le_bytes()[..], &vec![7; *len]].concat()
+            };
             lens.iter().flat_map(framed).collect()
         };
         for max in [0, 1, 1_024, 20_000, 33_000] {

@@ -119,7 +119,8 @@ async fn messages_over_the_limit_that_share_a_frame_fail_their_stream() -> Resul
     let framed = |len: usize| {
         let message = EchoRequest { payload: vec![7; len].into(), ..Default::default() };
         let message = message.encode_to_vec();
-        [&(message.len() as u32).to_le_bytes()[..], &message].concat()
+        let len = u32::try_from(message.len()).expect("it is short");
+        [&len.to_le_bytes()[..], &message].concat()
     };
     for (call, lens) in (1..).zip([[10, 5_000, 5_000], [5_000, 10, 10]]) {
         let mut request = frame(FrameKind::Request, call, method("/Upload"), &[]);
