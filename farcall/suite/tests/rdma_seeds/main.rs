@@ -22,8 +22,8 @@ use size::Size;
 /// Seeds of a plain run: some seconds.
 const SEED_COUNT: u64 = 150;
 
-/// Seeds that fail now and then, each with what is known of it. A plain run leaves them out and says
-/// so; one that begins with such a seed shows it. The list has to become empty.
+/// Seeds that fail now and then, each with what is known of it. A plain run leaves them out and
+/// says so; one that begins with such a seed shows it. The list has to become empty.
 const KNOWN_FAILURES: [(u64, &str); 1] = [(
     90,
     "1 run in 10: a client gets no more credit although its server took all messages, until \
