@@ -277,7 +277,7 @@ pub(super) async fn each_message_of_a_stream_is_held_to_the_limit(
     Ok(())
 }
 
-/// The shortest limit takes messages of one byte, and not of more.
+/// A limit of one byte takes empty messages, and none of several bytes among them.
 pub(super) async fn a_limit_of_one_byte_takes_empty_messages(
     harness: &Harness,
 ) -> Result<(), Failure> {
