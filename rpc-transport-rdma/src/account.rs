@@ -131,8 +131,8 @@ impl Account {
     }
 
     /// As [`Credits::handle_recall`].
-    pub(crate) fn handle_recall(&mut self, keep: u32) -> Option<u32> {
-        self.credits.handle_recall(keep)
+    pub(crate) fn handle_recall(&mut self, keep: u32) {
+        self.credits.handle_recall(keep);
     }
 
     /// As [`Credits::announce`], of a window that suits what the lane has.
@@ -142,27 +142,32 @@ impl Account {
         self.credits.announce(waiting_count)
     }
 
-    /// As [`Credits::is_grant_due`], of a window that suits what the lane has.
+    /// As [`Credits::is_due`], of a window that suits what the lane has.
     #[must_use]
-    pub(crate) fn is_grant_due(&mut self) -> bool {
+    pub(crate) fn is_due(&mut self) -> bool {
         self.fit();
-        self.credits.is_grant_due()
+        self.credits.is_due()
     }
 
-    /// As [`Credits::note_lone_grant`].
-    pub(crate) fn note_lone_grant(&mut self) {
-        self.tally.grants_sent.add(1);
-        self.credits.note_lone_grant();
+    /// As [`Credits::take_due`].
+    #[must_use]
+    pub(crate) fn take_due(&mut self) -> Option<MessageKind> {
+        let due = self.credits.take_due();
+        match due {
+            Some(MessageKind::Grant) => self.tally.grants_sent.add(1),
+            Some(MessageKind::Recall { .. }) => self.tally.recalls_sent.add(1),
+            _ => {}
+        }
+        due
     }
 
     /// Asks the peer for what it does not use, if it has sent nothing since the last time.
-    #[must_use]
-    pub(crate) fn recall(&mut self) -> Option<MessageKind> {
+    pub(crate) fn recall(&mut self) {
         let received = self.credits.received_count();
         let is_idle = std::mem::replace(&mut self.received_before, received) == received;
-        let is_due = is_idle && self.credits.recall();
-        self.tally.recalls_sent.add(is_due.into());
-        is_due.then_some(MessageKind::Recall { keep: WINDOW_MIN })
+        if is_idle {
+            self.credits.recall();
+        }
     }
 
     /// Whether something waits for credit.

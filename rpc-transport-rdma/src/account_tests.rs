@@ -34,8 +34,6 @@ struct Link {
     to_peer: VecDeque<(MessageKind, Grant)>,
     /// Messages that the peer has to send.
     backlog: u32,
-    our_recall: Option<MessageKind>,
-    peer_return: Option<u32>,
     received: u32,
 }
 
@@ -54,8 +52,6 @@ impl World {
             to_us: VecDeque::new(),
             to_peer: VecDeque::new(),
             backlog: 0,
-            our_recall: None,
-            peer_return: None,
             received: 0,
         });
         true
@@ -64,7 +60,7 @@ impl World {
     /// As the lane does when newcomers find little.
     fn recall(&mut self) {
         for link in &mut self.links {
-            link.our_recall = link.account.recall().or(link.our_recall);
+            link.account.recall();
             link.settle();
         }
     }
@@ -148,13 +144,10 @@ impl Link {
     }
 
     fn settle(&mut self) {
-        if let Some(recall) = self.our_recall
-            && self.send(recall)
+        while self.account.is_due()
+            && let Some(kind) = self.account.take_due()
         {
-            self.our_recall = None;
-        }
-        if self.account.is_grant_due() {
-            self.send(MessageKind::Grant);
+            self.to_peer.push_back((kind, self.account.announce(0)));
         }
     }
 
@@ -168,16 +161,11 @@ impl Link {
             }
             self.peer.handle_message().unwrap();
             if let MessageKind::Recall { keep } = kind {
-                self.peer_return = self.peer.handle_recall(keep).or(self.peer_return);
+                self.peer.handle_recall(keep);
             }
         }
-        if let Some(returned) = self.peer_return
-            && self.send_from_peer(MessageKind::Return { returned })
-        {
-            self.peer_return = None;
-        }
-        if self.peer.is_grant_due() {
-            self.send_from_peer(MessageKind::Grant);
+        while let Some(kind) = self.peer.take_due() {
+            self.to_us.push_back((kind, self.peer.announce(self.backlog as usize)));
         }
     }
 }
@@ -199,9 +187,8 @@ fn two_sides_that_take_turns_come_to_need_no_grants_of_their_own() {
         assert!(peer.try_take(), "the peer answers");
         account.handle_grant(peer.announce(0)).unwrap();
         account.handle_message().unwrap();
-        if account.is_grant_due() {
-            assert!(account.try_take_reserved());
-            account.note_lone_grant();
+        if account.is_due() {
+            assert_eq!(account.take_due(), Some(MessageKind::Grant));
             peer.handle_grant(account.announce(0)).unwrap();
             peer.handle_reserved().unwrap();
             lone_rounds.push(round);

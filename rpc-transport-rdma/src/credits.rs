@@ -12,7 +12,9 @@
 //! A window may change at any time. A larger one raises the next grant. A smaller one lowers
 //! nothing that was granted: no grant is renewed until enough messages came in. An idle peer would
 //! never get there, so it is *recalled*: it answers with a *return*, by which it counts credits as
-//! spent that it did not use.
+//! spent that it did not use. It counts them when the return goes out and not before: what goes
+//! out first would take the credit that the return needs, and a return that never goes out leaves
+//! its sender without credit and its receiver without a reason to grant any.
 //!
 //! Why the reserve never runs dry when it matters: a pure grant raises the promise. A peer that has
 //! used up all it was promised therefore sent something after it had seen the last grant, and that
@@ -24,7 +26,7 @@
 
 use rpc_core::wire::ProtocolError;
 
-use crate::message::Grant;
+use crate::message::{Grant, MessageKind};
 
 /// The slots besides the window that control messages may use: one would do, as argued above, and
 /// with two a peer that sends without pause gets its grants by halves of its window.
@@ -57,6 +59,8 @@ struct Sending {
     control_sent: u16,
     /// How many of these the peer has seen.
     control_seen: u16,
+    /// The peer asked for the credits beyond so many, and was not answered yet.
+    keep: Option<u32>,
 }
 
 /// What the peer may send.
@@ -75,8 +79,16 @@ struct Receiving {
     control_announced: u16,
     /// The peer had more to send than credit.
     is_wanted: bool,
-    /// The peer was asked for what it does not use.
-    is_recalled: bool,
+    recall: Recall,
+}
+
+/// Whether the peer is asked for what it does not use. It is asked once until it says something.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Recall {
+    #[default]
+    None,
+    Due,
+    Asked,
 }
 
 impl Credits {
@@ -137,7 +149,7 @@ impl Credits {
     /// When the peer sent it without credit.
     pub(crate) fn handle_message(&mut self) -> Result<(), ProtocolError> {
         self.receiving.spend(1, "messages sent without credit")?;
-        self.receiving.is_recalled = false;
+        self.receiving.recall = Recall::None;
         Ok(())
     }
 
@@ -168,15 +180,51 @@ impl Credits {
         Grant { count: receiving.promised, control_seen, wants_more }
     }
 
-    /// Takes note that a grant goes out alone. With the smallest windows that happens with every
-    /// message that comes in, at the price of a message, so that they ought to be larger.
-    pub(crate) fn note_lone_grant(&mut self) {
-        self.receiving.is_wanted |= self.receiving.window < TURNS_WINDOW;
+    /// Whether there is something to say about credit alone, once everything else has gone out.
+    #[must_use]
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_grant_due() || self.receiving.recall == Recall::Due || self.sending.keep.is_some()
+    }
+
+    /// What there is to say about credit alone, and can be said now; counted as sent. The answer to
+    /// a recall comes first, then a recall of ours: they take the grant along.
+    #[must_use]
+    pub(crate) fn take_due(&mut self) -> Option<MessageKind> {
+        if let Some(returned) = self.take_return() {
+            return Some(MessageKind::Return { returned });
+        }
+        if self.take_recall() {
+            return Some(MessageKind::Recall { keep: WINDOW_MIN });
+        }
+        let grants = self.is_grant_due() && self.try_take_reserved();
+        // With the smallest windows a grant goes out alone for every message that comes in, at the
+        // price of a message, so that they ought to be larger.
+        self.receiving.is_wanted |= grants && self.receiving.window < TURNS_WINDOW;
+        grants.then_some(MessageKind::Grant)
+    }
+
+    /// Gives up what the peer asked for and is not used by now. Returns the count to tell it;
+    /// `None` when there is nothing. The message that tells it is paid for.
+    fn take_return(&mut self) -> Option<u32> {
+        let keep = self.sending.keep.take()?;
+        let excess = self.unspent().checked_sub(keep).filter(|excess| *excess > 0)?;
+        let sending = &mut self.sending;
+        sending.spent = sending.spent.wrapping_add(excess);
+        sending.returned = sending.returned.wrapping_add(excess - 1);
+        Some(sending.returned)
+    }
+
+    /// Pays for a recall that is due; false when none is, or it has to wait.
+    fn take_recall(&mut self) -> bool {
+        let takes = self.receiving.recall == Recall::Due && self.try_take();
+        if takes {
+            self.receiving.recall = Recall::Asked;
+        }
+        takes
     }
 
     /// Whether a pure grant is due because no message took one along.
-    #[must_use]
-    pub(crate) fn is_grant_due(&self) -> bool {
+    fn is_grant_due(&self) -> bool {
         let receiving = &self.receiving;
         receiving.grantable() >= receiving.window.div_ceil(2).max(1)
     }
@@ -211,25 +259,19 @@ impl Credits {
         std::mem::take(&mut self.receiving.is_wanted)
     }
 
-    /// Lowers the window to the smallest; true when the peer has to be asked for what it holds
-    /// beyond that. It is asked once until it says something.
-    #[must_use]
-    pub(crate) fn recall(&mut self) -> bool {
+    /// Lowers the window to the smallest, and asks the peer for what it holds beyond that.
+    pub(crate) fn recall(&mut self) {
         let receiving = &mut self.receiving;
         receiving.window = receiving.window.min(WINDOW_MIN);
-        let is_due = receiving.outstanding() > WINDOW_MIN && !receiving.is_recalled;
-        receiving.is_recalled |= is_due;
-        is_due
+        if receiving.recall == Recall::None && receiving.outstanding() > WINDOW_MIN {
+            receiving.recall = Recall::Due;
+        }
     }
 
-    /// Gives up the credits beyond `keep`, because the peer asked for them. Returns the count to
-    /// tell it; `None` when there are none. The message that tells it takes one of its own.
-    pub(crate) fn handle_recall(&mut self, keep: u32) -> Option<u32> {
-        let excess = self.unspent().checked_sub(keep.max(1)).filter(|excess| *excess > 0)?;
-        let sending = &mut self.sending;
-        sending.spent = sending.spent.wrapping_add(excess - 1);
-        sending.returned = sending.returned.wrapping_add(excess - 1);
-        Some(sending.returned)
+    /// Takes note that the peer asks for the credits beyond `keep`. What is not used when the
+    /// answer goes out is given up.
+    pub(crate) fn handle_recall(&mut self, keep: u32) {
+        self.sending.keep = Some(keep.max(1));
     }
 
     /// Takes back what the peer gave up; gives how many credits that are.

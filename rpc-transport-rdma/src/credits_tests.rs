@@ -82,16 +82,34 @@ fn a_smaller_window_takes_nothing_back_and_is_not_renewed() {
 #[test]
 fn a_recalled_peer_returns_what_it_does_not_use() {
     let (mut ours, mut peers) = (Credits::new(32, 1), Credits::new(1, 32));
-    assert!(ours.recall());
-    assert!(!ours.recall(), "once");
-    let returned = peers.handle_recall(WINDOW_MIN).unwrap();
-    assert!(peers.try_take(), "the message that says so");
-    assert_eq!((returned, peers.available()), (30, 1));
-    assert_eq!(ours.handle_return(returned), Ok(30));
+    ours.recall();
+    assert_eq!(ours.take_due(), Some(MessageKind::Recall { keep: WINDOW_MIN }));
+    ours.recall();
+    assert_eq!(ours.take_due(), None, "once");
+    peers.handle_recall(WINDOW_MIN);
+    assert!(peers.try_take(), "what goes out before the answer keeps its credit");
     ours.handle_message().unwrap();
-    assert_eq!((ours.outstanding(), ours.claim(), ours.is_grant_due()), (1, 1, false));
-    assert_eq!(peers.handle_recall(WINDOW_MIN), None, "nothing more");
-    assert!(!ours.recall());
+    let returned = 29;
+    assert_eq!(peers.take_due(), Some(MessageKind::Return { returned }));
+    assert_eq!(peers.available(), 1);
+    assert_eq!(ours.handle_return(returned), Ok(29));
+    ours.handle_message().unwrap();
+    assert_eq!((ours.outstanding(), ours.claim(), ours.is_due()), (1, 1, false));
+    peers.handle_recall(WINDOW_MIN);
+    assert!(peers.is_due());
+    assert_eq!((peers.take_due(), peers.is_due()), (None, false), "nothing more");
+    ours.recall();
+    assert!(!ours.is_due());
+}
+
+#[test]
+fn a_recall_that_a_message_overtakes_is_not_sent() {
+    let mut ours = Credits::new(32, 0);
+    ours.recall();
+    assert_eq!((ours.is_due(), ours.take_due()), (true, None), "no credit");
+    ours.handle_message().unwrap();
+    ours.handle_grant(grant(1)).unwrap();
+    assert_eq!((ours.is_due(), ours.take_due()), (false, None), "the peer is not idle");
 }
 
 #[test]
@@ -118,28 +136,27 @@ fn only_a_sender_that_has_to_stop_wants_more() {
 struct Pair {
     ends: [Credits; 2],
     on_the_way: [VecDeque<(MessageKind, Grant)>; 2],
-    /// Whether an end has a return to send.
-    returns: [Option<u32>; 2],
     window_max: u32,
 }
 
 impl Pair {
     fn new(window_max: u32) -> Self {
         let ends = [Credits::new(WINDOW_MIN, WINDOW_MIN), Credits::new(WINDOW_MIN, WINDOW_MIN)];
-        Self { ends, on_the_way: Default::default(), returns: [None; 2], window_max }
+        Self { ends, on_the_way: Default::default(), window_max }
     }
 
-    fn send(&mut self, from: usize, kind: MessageKind) -> bool {
-        let credits = &mut self.ends[from];
-        let may = if kind.is_reserved() { credits.try_take_reserved() } else { credits.try_take() };
-        if may {
-            let grant = credits.announce(1);
-            self.on_the_way[1 - from].push_back((kind, grant));
-            // The receive queue has a slot for each of them.
-            let slots = (self.window_max + RESERVE) as usize;
-            assert!(self.on_the_way[1 - from].len() <= slots);
+    fn send_frame(&mut self, from: usize) {
+        if self.ends[from].try_take() {
+            self.commit(from, MessageKind::Frame);
         }
-        may
+    }
+
+    fn commit(&mut self, from: usize, kind: MessageKind) {
+        let grant = self.ends[from].announce(1);
+        self.on_the_way[1 - from].push_back((kind, grant));
+        // The receive queue has a slot for each of them.
+        let slots = (self.window_max + RESERVE) as usize;
+        assert!(self.on_the_way[1 - from].len() <= slots);
     }
 
     fn receive(&mut self, at: usize) {
@@ -150,7 +167,7 @@ impl Pair {
             kind if kind.is_reserved() => end.handle_reserved().unwrap(),
             MessageKind::Recall { keep } => {
                 end.handle_message().unwrap();
-                self.returns[at] = end.handle_recall(keep).or(self.returns[at]);
+                end.handle_recall(keep);
             }
             MessageKind::Return { returned } => {
                 end.handle_return(returned).unwrap();
@@ -162,31 +179,21 @@ impl Pair {
             let window = self.ends[at].window();
             self.ends[at].set_window((window * 2).min(self.window_max));
         }
-        self.settle(at);
     }
 
-    /// Sends what is due, as a path does whenever something has changed.
+    /// Sends what is due, as a path does when the lane has handled what came in.
     fn settle(&mut self, at: usize) {
-        if let Some(returned) = self.returns[at]
-            && self.send(at, MessageKind::Return { returned })
-        {
-            self.returns[at] = None;
-        }
-        if self.ends[at].is_grant_due() {
-            self.send(at, MessageKind::Grant);
+        while let Some(kind) = self.ends[at].take_due() {
+            self.commit(at, kind);
         }
     }
 
     fn step(&mut self, step: u8, at: usize) {
         match step {
-            0..=3 => drop(self.send(at, MessageKind::Frame)),
+            0..=3 => self.send_frame(at),
             4..=8 => self.receive(at),
-            9 => {
-                if self.ends[at].recall() {
-                    // A path keeps it until it can be sent.
-                    self.send(at, MessageKind::Recall { keep: WINDOW_MIN });
-                }
-            }
+            9 => self.ends[at].recall(),
+            10 | 11 => self.settle(at),
             _ => {
                 let window = self.ends[at].window();
                 self.ends[at].set_window((window / 2).max(WINDOW_MIN));
@@ -196,9 +203,12 @@ impl Pair {
 
     fn settle_all(&mut self) -> usize {
         let mut count = 0;
+        (0..2).for_each(|at| self.settle(at));
         while self.on_the_way.iter().any(|queue| !queue.is_empty()) {
-            self.receive(0);
-            self.receive(1);
+            for at in 0..2 {
+                self.receive(at);
+                self.settle(at);
+            }
             count += 1;
         }
         count
@@ -209,7 +219,7 @@ proptest! {
     #[test]
     fn slots_are_never_overrun_and_nobody_waits_for_ever(
         window_max in WINDOW_MIN..40,
-        steps in prop::collection::vec((0u8..11, 0usize..2), 0..600),
+        steps in prop::collection::vec((0u8..13, 0usize..2), 0..600),
     ) {
         let mut pair = Pair::new(window_max);
         for (step, at) in steps {

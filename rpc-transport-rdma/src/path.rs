@@ -298,7 +298,7 @@ impl Path {
     /// Asks an idle peer for the credits that it does not use.
     pub(crate) fn recall(&mut self) {
         if matches!(self.phase, Phase::Open) {
-            self.control.extend(self.credits.recall());
+            self.credits.recall();
         }
     }
 
@@ -439,10 +439,7 @@ impl Path {
                 self.control.push_back(MessageKind::ProbeAnswer);
             }
             MessageKind::ProbeAnswer => self.is_proven = true,
-            MessageKind::Recall { keep } => {
-                let returned = self.credits.handle_recall(keep);
-                self.control.extend(returned.map(|returned| MessageKind::Return { returned }));
-            }
+            MessageKind::Recall { keep } => self.credits.handle_recall(keep),
             MessageKind::Return { .. }
             | MessageKind::Grant
             | MessageKind::Cancel { .. }

@@ -1,9 +1,7 @@
 //! One end of a connection: its account, and what waits to be sent with it.
 //!
-//! The order in which things go out is that of a connection's path: control messages, then frames,
-//! then a grant if nothing took it along.
-
-use std::collections::VecDeque;
+//! The order in which things go out is that of a connection's path: frames,
+//! then what is left to say about credit.
 
 use crate::account::Account;
 use crate::message::{Grant, MessageKind};
@@ -24,7 +22,6 @@ pub(super) struct End {
     account: Account,
     /// Frames that wait.
     frames: u32,
-    control: VecDeque<MessageKind>,
 }
 
 /// Why a rule that is checked of peers holds here.
@@ -32,7 +29,7 @@ const HONEST: &str = "both ends are ours and keep the rules of credit";
 
 impl End {
     pub(super) fn new(account: Account) -> Self {
-        Self { account, frames: 0, control: VecDeque::new() }
+        Self { account, frames: 0 }
     }
 
     pub(super) fn account(&self) -> &Account {
@@ -51,7 +48,7 @@ impl End {
 
     /// Asks the other end for what it does not use.
     pub(super) fn recall(&mut self) {
-        self.control.extend(self.account.recall());
+        self.account.recall();
     }
 
     /// Takes a message; true when it is a frame.
@@ -62,10 +59,7 @@ impl End {
                 self.account.handle_message().expect(HONEST);
                 return true;
             }
-            MessageKind::Recall { keep } => {
-                let returned = self.account.handle_recall(keep);
-                self.control.extend(returned.map(|returned| MessageKind::Return { returned }));
-            }
+            MessageKind::Recall { keep } => self.account.handle_recall(keep),
             _ => {}
         }
         self.account.handle_control(message.kind).expect(HONEST);
@@ -74,29 +68,15 @@ impl End {
 
     /// The next message that may be sent now.
     pub(super) fn next(&mut self) -> Option<Message> {
-        if let Some(&kind) = self.control.front() {
-            let may = match kind.is_reserved() {
-                true => self.account.try_take_reserved(),
-                false => self.account.try_take(),
-            };
-            if may {
-                self.control.pop_front();
-                return Some(self.message(kind));
-            }
-        }
         if self.frames > 0 && self.account.try_take() {
             self.frames -= u32::from(self.frames != ENDLESS);
             return Some(self.message(MessageKind::Frame));
         }
-        if self.account.is_grant_due() && self.account.try_take_reserved() {
-            self.account.note_lone_grant();
-            return Some(self.message(MessageKind::Grant));
-        }
-        None
+        let due = self.account.is_due().then(|| self.account.take_due()).flatten();
+        due.map(|kind| self.message(kind))
     }
 
     fn message(&mut self, kind: MessageKind) -> Message {
-        let waiting = self.control.len() + self.frames as usize;
-        Message { kind, grant: self.account.announce(waiting) }
+        Message { kind, grant: self.account.announce(self.frames as usize) }
     }
 }

@@ -80,7 +80,7 @@ impl Path {
     }
 
     /// Moves what may go out now into the batch, which holds at most `room`: control messages, then
-    /// frames, then READs.
+    /// frames, then READs, then what is left to say about credit.
     fn fill(&mut self, room: usize, counters: &Counters) {
         while self.batch.len() < room && self.fill_invalidation() {}
         while self.batch.len() < room && self.fill_control() {}
@@ -89,9 +89,7 @@ impl Path {
             0 => self.read_turns.pass(),
             _ => self.fill_reads(room),
         }
-        if self.batch.len() < room && self.credits.is_grant_due() {
-            self.fill_grant();
-        }
+        while self.batch.len() < room && self.credits.is_due() && self.fill_due() {}
     }
 
     /// READs, and the releases of transfers that were stopped instead.
@@ -193,13 +191,12 @@ impl Path {
         true
     }
 
-    /// Sends the grant alone, since nothing else takes it along.
-    fn fill_grant(&mut self) {
-        let Some(slot) = self.control_slots.try_take() else { return };
-        if self.credits.try_take_reserved() {
-            self.credits.note_lone_grant();
-            self.commit(MessageKind::Grant, slot, MESSAGE_HEADER_LEN, None);
-        }
+    /// What there is to say about credit and nothing else has taken along.
+    fn fill_due(&mut self) -> bool {
+        let Some(slot) = self.control_slots.try_take() else { return false };
+        let Some(kind) = self.credits.take_due() else { return false };
+        self.commit(kind, slot, MESSAGE_HEADER_LEN, None);
+        true
     }
 
     fn commit(
