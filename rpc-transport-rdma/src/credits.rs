@@ -180,14 +180,15 @@ impl Credits {
         Grant { count: receiving.promised, control_seen, wants_more }
     }
 
-    /// Whether there is something to say about credit alone, once everything else has gone out.
+    /// Whether a message about credit alone is due: a return, a recall or a grant.
     #[must_use]
     pub(crate) fn is_due(&self) -> bool {
         self.is_grant_due() || self.receiving.recall == Recall::Due || self.sending.keep.is_some()
     }
 
-    /// What there is to say about credit alone, and can be said now; counted as sent. The answer to
-    /// a recall comes first, then a recall of ours: they take the grant along.
+    /// Pays for the next message about credit alone, and returns its kind; the caller has to send
+    /// it. A return comes before a recall, and both before a grant, because both carry the grant.
+    /// `None` when no message is due, or the peer has no slot for it.
     #[must_use]
     pub(crate) fn take_due(&mut self) -> Option<MessageKind> {
         if let Some(returned) = self.take_return() {
@@ -268,8 +269,8 @@ impl Credits {
         }
     }
 
-    /// Takes note that the peer asks for the credits beyond `keep`. What is not used when the
-    /// answer goes out is given up.
+    /// Records that the peer asks for the credits beyond `keep`. [`Credits::take_due`] gives up
+    /// those that this side has not used by then.
     pub(crate) fn handle_recall(&mut self, keep: u32) {
         self.sending.keep = Some(keep.max(1));
     }

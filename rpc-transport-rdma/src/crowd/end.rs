@@ -1,7 +1,6 @@
 //! One end of a connection: its account, and what waits to be sent with it.
 //!
-//! The order in which things go out is that of a connection's path: frames,
-//! then what is left to say about credit.
+//! An end sends in the order of a connection's path: frames, then returns, recalls and pure grants.
 
 use crate::account::Account;
 use crate::message::{Grant, MessageKind};
