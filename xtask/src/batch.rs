@@ -1,17 +1,20 @@
-//! A list of programs, run one after the other, each within its bound. It is run by this program on
-//! the host or, from a file, by this program inside the virtual machine: one boot serves them all.
+//! A list of programs, each run within its bound, one after the other or several at once: on the
+//! host or, from a file, by this program inside the virtual machine, where one boot serves all.
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::bounded;
-use crate::rdma_place::REQUIRED_VARIABLE;
+use crate::interrupt;
 
 /// One program of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,20 +34,23 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    fn run(&self) -> Result<()> {
+    fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
             .current_dir(&self.directory)
             // Cargo sets it for the tests that it runs, and some libraries for tests look for it.
             .env("CARGO_MANIFEST_DIR", &self.directory)
-            .env(REQUIRED_VARIABLE, "required")
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
-        bounded::run(&mut command, Duration::from_secs(self.limit_seconds))
+        command
+    }
+
+    fn run(&self, command: &mut Command) -> Result<()> {
+        bounded::run(command, Duration::from_secs(self.limit_seconds))
     }
 }
 
-/// Runs all `jobs`, also after one has failed.
+/// Runs all `jobs` one after the other, also after one has failed.
 ///
 /// # Errors
 ///
@@ -53,24 +59,89 @@ pub(crate) fn run(jobs: &[Job]) -> Result<()> {
     let mut failed = Vec::new();
     for job in jobs {
         println!("=== {}", job.name);
-        let started = Instant::now();
-        let result = job.run();
-        let seconds = started.elapsed().as_secs_f64();
-        match result {
-            Ok(()) => println!("=== {}: ok ({seconds:.1} s)", job.name),
-            Err(error) => {
-                println!("=== {}: FAILED ({seconds:.1} s): {error:#}", job.name);
-                failed.push(job.name.as_str());
-            }
+        let (seconds, result) = timed(|| job.run(&mut job.command()));
+        println!("{}", verdict(job, seconds, &result));
+        if result.is_err() {
+            failed.push(job.name.clone());
         }
-        if crate::interrupt::requested() {
+        if interrupt::requested() {
             bail!("interrupted");
         }
     }
-    if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
+    all_passed(failed)
+}
+
+/// Runs all `jobs`, up to `lanes` at a time, also after one has failed. What a job prints is shown
+/// whole when the job has ended.
+///
+/// # Errors
+///
+/// When one has failed, with the names of all that have, and when an output cannot be kept.
+pub(crate) fn run_at_once(jobs: &[Job], lanes: usize) -> Result<()> {
+    let left = Mutex::new(jobs.iter());
+    let failed = Mutex::new(Vec::new());
+    let next = || lock(&left).next().filter(|_| !interrupt::requested());
+    let work = || {
+        while let Some(job) = next() {
+            if !run_apart(job)? {
+                lock(&failed).push(job.name.clone());
+            }
+        }
+        anyhow::Ok(())
+    };
+    thread::scope(|scope| {
+        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(work)).collect();
+        let ends = lanes.into_iter().map(|lane| lane.join().map_err(|_| anyhow!("a panic"))?);
+        // All are joined before the first failure is returned.
+        ends.collect::<Vec<Result<()>>>().into_iter().collect::<Result<()>>()
+    })?;
+    if interrupt::requested() {
+        bail!("interrupted");
     }
-    Ok(())
+    all_passed(failed.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Runs `job`, shows what it printed, and returns whether it passed.
+fn run_apart(job: &Job) -> Result<bool> {
+    let mut output = tempfile::tempfile().context("no file for a job's output")?;
+    let mut command = job.command();
+    command.stdout(output.try_clone()?).stderr(output.try_clone()?);
+    let (seconds, result) = timed(|| job.run(&mut command));
+    let mut shown = Vec::new();
+    output.seek(SeekFrom::Start(0))?;
+    output.read_to_end(&mut shown)?;
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "=== {}", job.name)?;
+    stdout.write_all(&shown)?;
+    writeln!(stdout, "{}", verdict(job, seconds, &result))?;
+    Ok(result.is_ok())
+}
+
+fn timed(work: impl FnOnce() -> Result<()>) -> (f64, Result<()>) {
+    let started = Instant::now();
+    let result = work();
+    (started.elapsed().as_secs_f64(), result)
+}
+
+/// The line below a job's output.
+fn verdict(Job { name, .. }: &Job, seconds: f64, result: &Result<()>) -> String {
+    match result {
+        Ok(()) => format!("=== {name}: ok ({seconds:.1} s)"),
+        Err(error) => format!("=== {name}: FAILED ({seconds:.1} s): {error:#}"),
+    }
+}
+
+fn all_passed(mut failed: Vec<String>) -> Result<()> {
+    if failed.is_empty() {
+        return Ok(());
+    }
+    failed.sort_unstable();
+    bail!("failed: {}", failed.join(", "));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // An iterator and a list of names are whole after any panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs the jobs that [`write()`] has written to `file`.
@@ -153,8 +224,19 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_told_that_a_device_is_required() {
-        run(&[job("variable", "test \"$FARCALL_RDMA\" = required")]).unwrap();
+    fn variables_are_the_jobs_own() {
         run(&[job("its own", "test \"$GREETING\" = hello")]).unwrap();
+    }
+
+    #[test]
+    fn jobs_at_once_all_run_and_failures_are_named_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe").display().to_string();
+        // Each of the two waits for the other.
+        let meet = [job("reads", &format!("cat {pipe}")), job("writes", &format!("echo > {pipe}"))];
+        run(&[job("makes", &format!("mkfifo {pipe}"))]).unwrap();
+        run_at_once(&meet, 2).unwrap();
+        let jobs = [job("second", "exit 1"), job("third", "exit 0"), job("first", "exit 1")];
+        assert_eq!(run_at_once(&jobs, 2).unwrap_err().to_string(), "failed: first, second");
     }
 }

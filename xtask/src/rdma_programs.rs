@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::batch::Job;
 use crate::cargo::{self, Executable, WORKSPACE};
+use crate::rdma_place::REQUIRED_VARIABLE;
 
 /// A build of the whole RDMA crate and what stands above it, from nothing, on a slow machine.
 pub(crate) const BUILD_LIMIT: Duration = Duration::from_secs(1800);
@@ -160,7 +161,10 @@ impl RdmaProgram {
             name: format!("{} {}", self.package, executable.name),
             program: executable.path,
             arguments: self.arguments.iter().map(fill).collect(),
-            variables: vec![(SERVER_VARIABLE.to_owned(), server.clone())],
+            variables: vec![
+                (REQUIRED_VARIABLE.to_owned(), "required".to_owned()),
+                (SERVER_VARIABLE.to_owned(), server.clone()),
+            ],
             directory: executable.directory,
             limit_seconds: self.limit_seconds,
         }
@@ -220,7 +224,8 @@ mod tests {
         };
         let job = PROGRAM.job(executable, &["10.0.0.1".into(), "10.0.1.1".into()]);
         assert_eq!(job.arguments, ["auto://10.0.1.1:0"]);
-        assert_eq!(job.variables, [("FARCALL_RDMA_SERVER".to_owned(), "10.0.1.1".to_owned())]);
+        let variables = [("FARCALL_RDMA", "required"), ("FARCALL_RDMA_SERVER", "10.0.1.1")];
+        assert_eq!(job.variables, variables.map(|(name, value)| (name.into(), value.into())));
         assert_eq!(job.name, "p suite");
     }
 }

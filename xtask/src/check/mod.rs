@@ -1,12 +1,13 @@
 //! `cargo xtask test`: every check of the workspace, each within a bound, with a table at the end.
 //!
-//! `step` names the steps, `steps` runs them, `cost` is what they took, `summary` shows how they
-//! went.
+//! `step` names the steps, `steps` runs them, `unit` the one with the most programs, `cost` is what
+//! they took, `summary` shows how they went.
 
 mod cost;
 mod step;
 mod steps;
 mod summary;
+mod unit;
 
 pub(crate) use cost::{Cost, Meter};
 pub(crate) use step::Step;

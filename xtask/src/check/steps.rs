@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use super::cost::Meter;
 use super::step::Step;
 use super::summary::{Outcome, Summary};
+use super::unit;
 use crate::attack;
 use crate::batch::Job;
 use crate::bench;
@@ -90,7 +91,7 @@ impl Runner {
             }
             Step::Linked => self.linked(step),
             Step::Targets => self.targets(step),
-            Step::Unit => self.cargo(step, &[TEST, WORKSPACE].concat(), &[]),
+            Step::Unit => unit::run(step.limit()).map(|()| Outcome::Passed(None)),
             Step::Package => package(),
             Step::Attack => attack::quick().map(|()| Outcome::Passed(None)),
             Step::Budgets => budgets::run_on_host().map(|()| Outcome::Passed(None)),
