@@ -394,6 +394,14 @@ mod tests {
         });
         reader.await.unwrap();
         tokio::time::timeout(LIMIT, shared.close.cancelled()).await.expect("the end is noticed");
+        // The delivery that blocked counts its frames when its handler has returned, which can be
+        // after the end of the connection.
+        let counted = async {
+            while shared.counters.snapshot().small_received < 4 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LIMIT, counted).await.expect("all frames are counted");
         assert_eq!(shared.counters.snapshot().small_received, 4);
     }
 
