@@ -161,6 +161,9 @@ impl<T: Transport> Handler for ServerSession<T> {
 impl<T: Transport> ServerSession<T> {
     fn announce_request(&self, header: &FrameHeader, len: u64) -> Result<Admission, ProtocolError> {
         let Some(this) = self.this.upgrade() else { return Ok(Admission::Refuse) };
+        // Before any reason to refuse it. A refusal of a request whose id is in use would answer
+        // the call that has the id, and that call would be started when its own request arrives.
+        self.state().calls.announce(header.call)?;
         let deadline = Deadline::from_wire(header.argument);
         let check = self.check_draining(&self.state());
         let check = check.and_then(|()| self.check_request(header));
@@ -171,8 +174,6 @@ impl<T: Transport> ServerSession<T> {
             Err(status) => status,
             Ok((charge, inbound)) => {
                 let mut state = self.state();
-                // First, so that a call announced twice is a violation and not a want of room.
-                state.calls.announce(header.call)?;
                 match state.receiving.announce(header.frame_key(), len, charge) {
                     Ok(()) => {
                         if inbound.is_some() {

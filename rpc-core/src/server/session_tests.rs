@@ -133,6 +133,20 @@ fn long_request(call: u64) -> ([u8; HEADER_LEN], u64) {
     (header.to_bytes(), header.frame_len())
 }
 
+/// The refusal of the second would answer the call of the first, which is still on its way.
+#[tokio::test]
+async fn a_request_that_is_announced_again_is_a_violation_though_it_would_be_refused() {
+    let session = super::request_tests::session();
+    let (prefix, len) = long_request(7);
+    let admission = session.handle_announced(&prefix, len).unwrap();
+    assert!(matches!(admission, Admission::Accept { .. }), "{admission:?}");
+    let mut too_long = FrameHeader::bare(FrameKind::Request, 7);
+    too_long.metadata_len = Limits::default().metadata_len_max + 1;
+    let again = session.handle_announced(&too_long.to_bytes(), too_long.frame_len());
+    assert_eq!(again, Err(ProtocolError::DuplicateCall { id: 7 }));
+    assert_eq!(session.state().calls.in_flight_count(), 1, "the first is on its way");
+}
+
 /// Messages are shorter than such a request, so that they may overtake it.
 #[tokio::test]
 async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come() {
