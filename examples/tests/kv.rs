@@ -107,7 +107,7 @@ async fn through_farcall(address: &str) -> Result<(), Status> {
     let endpoint = farcall::bind(address).await.expect("the address can be listened on");
     let address = endpoint.address().to_string();
     let builder = farcall::Server::builder().add_service(KvService::new(Kv::default()));
-    let server = endpoint.configure(builder).build();
+    let server = builder.build();
     tokio::spawn(async move { server.serve(endpoint).await });
     let channel = farcall::connect(&address).await.expect("the server accepts");
     exercise!(KvStub::new(channel))

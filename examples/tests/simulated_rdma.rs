@@ -30,7 +30,7 @@ async fn serve(network: &SimNetwork) -> anyhow::Result<KvStub> {
     let endpoint = farcall::bind_with("rdma://127.0.0.1:0", &config).await?;
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(KvService::new(Kv::default()));
-    let server = endpoint.configure(builder).build();
+    let server = builder.build();
     tokio::spawn(async move { server.serve(endpoint).await });
     Ok(KvStub::new(farcall::connect_with(&address, &config).await?))
 }

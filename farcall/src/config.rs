@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
+use rpc_core::server::ListenerSettings;
 use rpc_core::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 #[cfg(feature = "sim")]
 use rpc_transport_rdma::sim::SimNetwork;
@@ -164,20 +165,14 @@ impl Config {
         upgrade.map(|upgrade| upgrade.devices()).unwrap_or_default()
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
-    }
-
-    pub(crate) fn handshake_timeout(&self) -> Duration {
-        self.handshake_timeout
-    }
-
-    pub(crate) fn keepalive(&self) -> Option<Keepalive> {
-        self.keepalive
-    }
-
-    pub(crate) fn progress_timeout(&self) -> Option<Duration> {
-        self.progress_timeout
+    /// What an endpoint brings to its server, its path apart.
+    pub(crate) fn server(&self) -> ListenerSettings {
+        let mut settings = ListenerSettings::default();
+        settings.limits = Some(self.limits);
+        settings.handshake_timeout = Some(self.handshake_timeout);
+        settings.keepalive = Some(self.keepalive);
+        settings.progress_timeout = Some(self.progress_timeout);
+        settings
     }
 
     /// The way to RDMA; made once for all clones.

@@ -5,7 +5,7 @@ use std::io;
 use futures::future::BoxFuture;
 use rpc_core::connect::Bootstrap;
 use rpc_core::inproc::InprocListener;
-use rpc_core::server::{Listen, ServerBuilder};
+use rpc_core::server::{Listen, ListenerSettings};
 use rpc_transport_tcp::{TcpListener, UnixListener};
 use thiserror::Error;
 
@@ -28,7 +28,9 @@ pub enum BindError {
     },
 }
 
-/// A place where connections come in.
+/// A listening address. A [`Server`](crate::Server) that serves it offers the paths that the
+/// address names, under the [`Config`] that the endpoint was bound with. A setting of its builder
+/// takes precedence over the `Config`'s.
 #[derive(Debug)]
 pub struct Endpoint {
     address: Address,
@@ -59,7 +61,7 @@ enum Listener {
 /// ```no_run
 /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
 /// let endpoint = farcall::bind("auto://0.0.0.0:7000").await?;
-/// let server = endpoint.configure(farcall::Server::builder().add_service(service)).build();
+/// let server = farcall::Server::builder().add_service(service).build();
 /// server.serve(endpoint).await?;
 /// # Ok(())
 /// # }
@@ -110,22 +112,6 @@ impl Endpoint {
     pub fn address(&self) -> &Address {
         &self.address
     }
-
-    /// Gives a server the rules under which this endpoint was bound, and the paths that its
-    /// address allows. Limits, the bound on handshakes, keepalive and the progress timeout take the
-    /// place of those that the builder has; they are set by [`bind_with`]'s `Config`.
-    #[must_use]
-    pub fn configure(&self, builder: ServerBuilder) -> ServerBuilder {
-        let builder = builder
-            .limits(self.config.limits())
-            .handshake_timeout(self.config.handshake_timeout())
-            .keepalive(self.config.keepalive())
-            .progress_timeout(self.config.progress_timeout());
-        match self.address {
-            Address::Auto(_) | Address::Rdma(_) => builder.upgrade(self.config.rdma()),
-            Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => builder,
-        }
-    }
 }
 
 impl Listen for Endpoint {
@@ -135,5 +121,15 @@ impl Listen for Endpoint {
             Listener::Unix(listener) => listener.accept(),
             Listener::Inproc(listener) => listener.accept(),
         }
+    }
+
+    fn settings(&self) -> ListenerSettings {
+        let rdma = match self.address {
+            Address::Auto(_) | Address::Rdma(_) => Some(self.config.rdma()),
+            Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => None,
+        };
+        let mut settings = self.config.server();
+        settings.upgrades = rdma.into_iter().collect();
+        settings
     }
 }

@@ -36,7 +36,7 @@ async fn told(address: &str) -> (String, String) {
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(Addresses);
     let builder = builder.peer_extensions(farcall::tonic_connect_info());
-    let server = endpoint.configure(builder).build();
+    let server = builder.build();
     let serving = tokio::spawn(async move { server.serve(endpoint).await });
     let channel = farcall::connect(&address).await.expect("it works");
     let told: Response<String> =

@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     let endpoint = server.block_on(farcall::bind_with(&options.address, &config))?;
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(BenchService::new(Service::default()));
-    let serving = endpoint.configure(builder).build();
+    let serving = builder.build();
     server.spawn(async move { serving.serve(endpoint).await });
     let client = runtime()?;
     let measured = client.block_on(async {

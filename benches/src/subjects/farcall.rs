@@ -91,7 +91,7 @@ impl Subject for Farcall {
         let address = endpoint.address().to_string();
         let service = Service::default().with_lent_memory(self.lent);
         let builder = Server::builder().add_service(BenchService::new(service));
-        let server = endpoint.configure(builder).build();
+        let server = builder.build();
         // The first one tells what it has counted; a worker serves once.
         let _ = self.server.set(server.clone());
         tokio::spawn(async move {

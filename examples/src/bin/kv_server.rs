@@ -19,7 +19,7 @@ async fn main() -> anyhow::Result<()> {
     let endpoint = farcall::bind_with(&address, &farcall_examples::config()).await?;
     println!("serving {}", endpoint.address());
     let builder = farcall::Server::builder().add_service(KvService::new(Kv::default()));
-    let server = endpoint.configure(builder).build();
+    let server = builder.build();
     let interrupted = async {
         // Without a way to be interrupted in order, it serves until it is killed.
         if tokio::signal::ctrl_c().await.is_err() {

@@ -39,7 +39,7 @@ impl Pair {
         let endpoint = farcall::bind_with(address, &crate::config()).await?;
         let address = endpoint.address().to_string();
         let builder = Server::builder().add_service(KvService::new(Kv::default()));
-        let server = endpoint.configure(builder).build();
+        let server = builder.build();
         let (shutdown, shut_down) = oneshot::channel::<()>();
         let serving = server.clone();
         let serving = tokio::spawn(async move {

@@ -57,7 +57,7 @@ impl Running {
         let (probe, watch) = Probe::new();
         let interop = TestServiceService::new(Interop::beside(&probe));
         let builder = build(ProbeService::new(probe)).add_service(interop);
-        let server = endpoint.configure(builder).build();
+        let server = builder.build();
         let (shutdown, shut_down) = oneshot::channel();
         let serving = server.clone();
         let serving = tokio::spawn(async move {

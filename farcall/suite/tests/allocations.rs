@@ -73,7 +73,7 @@ fn measure(address: &'static str) -> Result<[Row; 3], Box<dyn std::error::Error>
         let address = endpoint.address().to_string();
         let (probe, _watch) = Probe::new();
         let builder = Server::builder().add_service(ProbeService::new(probe));
-        let server = endpoint.configure(builder).build();
+        let server = builder.build();
         let serving = tokio::spawn(async move { server.serve(endpoint).await });
         let channel = farcall::connect(&address).await?;
         let path = channel.info().map_or("nothing", |info| info.transport);

@@ -34,7 +34,7 @@ async fn serve(scheme: &str) -> Result<String, Failure> {
     let address = endpoint.address().to_string();
     let (probe, _watch) = Probe::new();
     let builder = Server::builder().add_service(ProbeService::new(probe));
-    let server = endpoint.configure(builder).build();
+    let server = builder.build();
     tokio::spawn(async move { server.serve(endpoint).await });
     Ok(address.replacen(&format!("{scheme}://"), "", 1))
 }

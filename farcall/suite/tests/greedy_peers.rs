@@ -47,7 +47,7 @@ impl Rig {
         let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
         let builder = rules(Server::builder()).add_service(ProbeService::new(probe));
-        let server = endpoint.configure(builder).build();
+        let server = builder.build();
         let serving = server.clone();
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
         Self { config, server, serving, watch, address }

@@ -52,7 +52,7 @@ impl Rig {
         let address = endpoint.address().to_string();
         let builder = Server::builder().max_memory(MAX_MEMORY);
         let builder = builder.add_service(ProbeService::new(Probe::new().0));
-        let server = endpoint.configure(builder).build();
+        let server = builder.build();
         let serving = server.clone();
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
         Ok(Self { config, address, server, _serving: AbortOnDropHandle::new(serving) })

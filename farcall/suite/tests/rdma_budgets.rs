@@ -24,7 +24,7 @@ async fn serve(scheme: &str, config: &Config) -> String {
     let endpoint = farcall::bind_with(&format!("{scheme}://127.0.0.1:0"), config).await.unwrap();
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
-    let server = endpoint.configure(builder).build();
+    let server = builder.build();
     tokio::spawn(async move { server.serve(endpoint).await });
     address.replacen(scheme, "auto", 1)
 }

@@ -157,7 +157,7 @@ impl Rig {
         let (probe, watch) = Probe::new();
         watch.open(OPEN_GATE);
         let builder = Server::builder().add_service(ProbeService::new(probe));
-        let server = endpoint.configure(builder).build();
+        let server = builder.build();
         let serving = tokio::spawn(async move { server.serve(endpoint).await });
         // The client's own devices, as on another host.
         let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
@@ -240,7 +240,7 @@ async fn required(host: &str) {
     let address = endpoint.address().to_string();
     let (probe, _watch) = Probe::new();
     let builder = Server::builder().add_service(ProbeService::new(probe));
-    let server = endpoint.configure(builder).build();
+    let server = builder.build();
     let serving = tokio::spawn(async move { server.serve(endpoint).await });
     let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
     let channel = farcall::connect_with(&address, &config).await.expect("a connection");

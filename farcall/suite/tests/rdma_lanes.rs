@@ -31,7 +31,7 @@ async fn run(network: &SimNetwork) {
     let endpoint = farcall::bind_with("rdma://127.0.0.1:0", &server).await.unwrap();
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
-    let serving = endpoint.configure(builder).build();
+    let serving = builder.build();
     let (shutdown, shut_down) = oneshot::channel::<()>();
     let serving = tokio::spawn(async move {
         serving.serve_until(endpoint, async { drop(shut_down.await) }).await

@@ -39,7 +39,7 @@ impl Rig {
         let endpoint = farcall::bind_with("rdma://127.0.0.1:0", &server).await.unwrap();
         let address = endpoint.address().to_string();
         let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
-        let serving = endpoint.configure(builder).build();
+        let serving = builder.build();
         tokio::spawn(async move { serving.serve(endpoint).await });
         let channel = farcall::connect_with(&address, &client).await.unwrap();
         Self { network, device, client, channel, _server: server }

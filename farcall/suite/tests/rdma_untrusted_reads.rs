@@ -30,7 +30,7 @@ async fn serve(scheme: &str, config: &Config) -> String {
     let endpoint = farcall::bind_with(&format!("{scheme}://127.0.0.1:0"), config).await.unwrap();
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
-    let serving = endpoint.configure(builder).build();
+    let serving = builder.build();
     tokio::spawn(async move { serving.serve(endpoint).await });
     address
 }

@@ -39,7 +39,7 @@ impl Rig {
         let authority = endpoint.address().to_string().replace("tcp://", "");
         let (probe, watch) = Probe::new();
         let builder = Server::builder().add_service(ProbeService::new(probe));
-        let server = endpoint.configure(builder).build();
+        let server = builder.build();
         let serving = server.clone();
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
         let hop = Hop::start(&authority).await.expect("a hop");

@@ -62,7 +62,7 @@ async fn cut_after(bytes: Vec<u8>) -> Result<Vec<String>, Failure> {
     let endpoint = farcall::bind_with("tcp://127.0.0.1:0", &config()).await?;
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
-    let server = endpoint.configure(builder).build();
+    let server = builder.build();
     let serving = server.clone();
     let _serving =
         AbortOnDropHandle::new(tokio::spawn(async move { serving.serve(endpoint).await }));

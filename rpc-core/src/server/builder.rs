@@ -7,15 +7,15 @@ use std::time::Duration;
 use tower::{BoxError, Layer};
 
 use super::layers::Layers;
-use super::life::LifeRules;
 use super::memory::ServerMemory;
 use super::peer_limit::PeerLimit;
 use super::router::Router;
 use super::run::{self, Connections};
-use super::{Listen, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
+use super::{
+    Listen, ListenerSettings, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service,
+};
 use crate::calls::lifetime::LifetimeRules;
-use crate::calls::progress::PROGRESS_TIMEOUT;
-use crate::connect::{ConnectionInfo, ServerHandshake, Upgrade};
+use crate::connect::{ConnectionInfo, Upgrade};
 use crate::log_limit::LogLimit;
 use crate::{Keepalive, Limits};
 
@@ -28,9 +28,10 @@ pub struct Server {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) router: Arc<Router>,
-    pub(super) handshake: ServerHandshake,
-    pub(super) handshake_timeout: Duration,
-    pub(super) life: LifeRules,
+    /// Those that the builder was given. They take precedence over a listener's.
+    pub(super) settings: ListenerSettings,
+    pub(super) lifetime: LifetimeRules,
+    pub(super) drain_timeout: Duration,
     pub(super) calls_limit: PeerLimit,
     pub(super) connections_max: usize,
     pub(super) connections_limit: PeerLimit,
@@ -105,10 +106,9 @@ impl Server {
 pub struct ServerBuilder {
     router: Router,
     layers: Layers,
-    limits: Limits,
-    upgrades: Vec<Arc<dyn Upgrade>>,
-    handshake_timeout: Duration,
-    life: LifeRules,
+    settings: ListenerSettings,
+    lifetime: LifetimeRules,
+    drain_timeout: Duration,
     connections_max: usize,
     max_connections_per_peer: Option<usize>,
     calls_max: usize,
@@ -121,15 +121,9 @@ impl Default for ServerBuilder {
         Self {
             router: Router::default(),
             layers: Layers::default(),
-            limits: Limits::default(),
-            upgrades: Vec::new(),
-            handshake_timeout: Duration::from_secs(10),
-            life: LifeRules {
-                keepalive: Some(Keepalive::default()),
-                progress_timeout: Some(PROGRESS_TIMEOUT),
-                lifetime: LifetimeRules::default(),
-                drain_timeout: Duration::from_secs(30),
-            },
+            settings: ListenerSettings::default(),
+            lifetime: LifetimeRules::default(),
+            drain_timeout: Duration::from_secs(30),
             connections_max: 10_000,
             max_connections_per_peer: None,
             calls_max: 65_536,
@@ -201,31 +195,32 @@ impl ServerBuilder {
         self
     }
 
-    /// What is accepted of every client.
+    /// What is accepted of every client. [`Limits::default`] unless the builder or the listener
+    /// says otherwise.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.settings.limits = Some(limits);
         self
     }
 
     /// Adds a better path that clients may ask for.
     #[must_use]
     pub fn upgrade(mut self, upgrade: Arc<dyn Upgrade>) -> Self {
-        self.upgrades.push(upgrade);
+        self.settings.upgrades.push(upgrade);
         self
     }
 
     /// The bound on a client's handshake; 10 s by default.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
-        self.handshake_timeout = timeout;
+        self.settings.handshake_timeout = Some(timeout);
         self
     }
 
     /// How long calls in flight may take when the server shuts down; 30 s by default.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.life.drain_timeout = timeout;
+        self.drain_timeout = timeout;
         self
     }
 
@@ -233,7 +228,7 @@ impl ServerBuilder {
     /// take hours. On by default.
     #[must_use]
     pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
-        self.life.keepalive = keepalive.into();
+        self.settings.keepalive = Some(keepalive.into());
         self
     }
 
@@ -245,7 +240,7 @@ impl ServerBuilder {
     /// `rdma.release_timeout` bounds the same.
     #[must_use]
     pub fn progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.life.progress_timeout = timeout.into();
+        self.settings.progress_timeout = Some(timeout.into());
         self
     }
 
@@ -256,7 +251,7 @@ impl ServerBuilder {
     /// has some for 64 connections by default.
     #[must_use]
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.life.lifetime.idle_timeout = timeout.into();
+        self.lifetime.idle_timeout = timeout.into();
         self
     }
 
@@ -265,7 +260,7 @@ impl ServerBuilder {
     /// call on a new connection; calls in flight go on as [`ServerBuilder::age_grace`] says.
     #[must_use]
     pub fn age_max(mut self, age: impl Into<Option<Duration>>) -> Self {
-        self.life.lifetime.age_max = age.into();
+        self.lifetime.age_max = age.into();
         self
     }
 
@@ -273,7 +268,7 @@ impl ServerBuilder {
     /// end by default, as gRPC has it, since a long stream is no fault.
     #[must_use]
     pub fn age_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
-        self.life.lifetime.age_grace = grace.into();
+        self.lifetime.age_grace = grace.into();
         self
     }
 
@@ -348,21 +343,12 @@ impl ServerBuilder {
     #[must_use]
     pub fn build(mut self) -> Server {
         self.router.stack = self.layers.build();
-        let handshake = ServerHandshake {
-            limits: self.limits,
-            methods: self.router.paths(),
-            upgrades: self.upgrades,
-        };
         let shared = Shared {
             router: Arc::new(self.router),
-            handshake,
-            handshake_timeout: self.handshake_timeout,
-            life: self.life,
-            calls_limit: PeerLimit::on_calls(
-                self.calls_max,
-                self.max_calls_per_peer,
-                self.limits.calls_max,
-            ),
+            settings: self.settings,
+            lifetime: self.lifetime,
+            drain_timeout: self.drain_timeout,
+            calls_limit: PeerLimit::on_calls(self.calls_max, self.max_calls_per_peer),
             connections_max: self.connections_max,
             connections_limit: PeerLimit::on_connections(
                 self.connections_max,

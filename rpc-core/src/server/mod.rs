@@ -16,6 +16,7 @@ mod peer;
 mod peer_limit;
 mod reply;
 mod router;
+mod rules;
 mod run;
 mod session;
 
@@ -25,6 +26,6 @@ pub use connection::{ServerConnection, ServerSetup};
 pub use context::CallContext;
 pub use intercepted::{InterceptedService, intercepted};
 pub use layers::{ServerRequest, ServerResponse, ServerStack};
-pub use listen::Listen;
+pub use listen::{Listen, ListenerSettings};
 pub use peer::{PeerExtensions, PeerInfo};
 pub(crate) use session::ServerSession;

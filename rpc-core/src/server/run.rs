@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::builder::Shared;
+use super::peer_limit::CONNECTIONS_FLOOR;
+use super::rules::Rules;
 use super::{Listen, ServerConnection, ServerSetup, life};
 use crate::connect::{Accepted, Bootstrap, ConnectionInfo, HandshakeError, accept};
 use crate::limited_log;
@@ -71,6 +73,7 @@ pub(super) async fn serve(
     mut listener: impl Listen,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
+    let rules = Arc::new(Rules::new(&shared, listener.settings()));
     let tasks = TaskTracker::new();
     // Dropped with this future, so that cancelling it closes every connection.
     let stop = CancellationToken::new();
@@ -86,9 +89,11 @@ pub(super) async fn serve(
         match accepted {
             Ok((bootstrap, slot)) => {
                 // Its peer is known only now. Dropped, the connection is closed.
-                let share = shared.connections_limit.share(&bootstrap.addresses());
+                let share =
+                    shared.connections_limit.share(&bootstrap.addresses(), CONNECTIONS_FLOOR);
                 let Ok(permit) = share.try_take(1) else { continue };
-                let connection = live(Arc::clone(&shared), bootstrap, drain.clone());
+                let (shared, rules) = (Arc::clone(&shared), Arc::clone(&rules));
+                let connection = live(shared, rules, bootstrap, drain.clone());
                 let stop = stop.clone();
                 tasks.spawn(async move {
                     tokio::select! {
@@ -154,15 +159,20 @@ async fn next(
 }
 
 /// One connection, from its handshake to its end.
-async fn live(shared: Arc<Shared>, bootstrap: Box<dyn Bootstrap>, drain: CancellationToken) {
+async fn live(
+    shared: Arc<Shared>,
+    rules: Arc<Rules>,
+    bootstrap: Box<dyn Bootstrap>,
+    drain: CancellationToken,
+) {
     // Without room for what its Hello may hold, it is closed before it has said anything.
     let Ok(memory) = shared.memory.handshake() else { return };
     // In memory of its own, which goes with it: an idle connection holds only what follows.
-    let handshake = Box::pin(until_drained(join(&shared, bootstrap), &drain));
+    let handshake = Box::pin(until_drained(join(&shared, &rules, bootstrap), &drain));
     let Some(Some(connection)) = handshake.await else { return };
     drop(memory);
     let registered = Registered::start(&shared.connections, connection);
-    life::live(&*registered.connection, &shared.life, &shared.log, &drain).await;
+    life::live(&*registered.connection, &rules.life, &shared.log, &drain).await;
 }
 
 /// Runs a handshake, which a server that shuts down does not wait for, but for the moment that a
@@ -183,10 +193,14 @@ async fn until_drained<T>(
 }
 
 /// Makes a connection of a socket; none when its peer does not do its part.
-async fn join(shared: &Shared, bootstrap: Box<dyn Bootstrap>) -> Option<Arc<dyn ServerConnection>> {
+async fn join(
+    shared: &Shared,
+    rules: &Rules,
+    bootstrap: Box<dyn Bootstrap>,
+) -> Option<Arc<dyn ServerConnection>> {
     let addresses = bootstrap.addresses();
-    let handshake = accept(bootstrap, &shared.handshake);
-    let accepted = match tokio::time::timeout(shared.handshake_timeout, handshake).await {
+    let handshake = accept(bootstrap, &rules.handshake);
+    let accepted = match tokio::time::timeout(rules.handshake_timeout, handshake).await {
         Ok(Ok(accepted)) => accepted,
         Ok(Err(error @ HandshakeError::Silent)) => {
             tracing::debug!(%addresses, %error, "a connection ended before its handshake");
@@ -199,7 +213,7 @@ async fn join(shared: &Shared, bootstrap: Box<dyn Bootstrap>) -> Option<Arc<dyn 
             return None;
         }
         Err(_) => {
-            let timeout = shared.handshake_timeout;
+            let timeout = rules.handshake_timeout;
             limited_log!(
                 shared.log, WARN, "refused a connection: no handshake in time", %addresses, ?timeout
             );
@@ -212,10 +226,13 @@ async fn join(shared: &Shared, bootstrap: Box<dyn Bootstrap>) -> Option<Arc<dyn 
             shared.log, WARN, "accepted without the better path", %addresses, %reason
         );
     }
-    let calls = shared.calls_limit.share(&addresses);
+    let limits = rules.handshake.limits;
+    // Any address may have the calls of one connection, because a client keeps to what the server
+    // told it in the handshake, and expects no refusal then.
+    let calls = shared.calls_limit.share(&addresses, limits.calls_max.into());
     let memory = shared.memory.connection(&addresses);
     let setup = ServerSetup {
-        limits: shared.handshake.limits,
+        limits,
         peer_limits: hello.limits(),
         addresses,
         fallback,

@@ -88,7 +88,7 @@ pub(super) fn serving(router: Router) -> Arc<ServerSession<Curious>> {
         fallback: None,
         is_upgraded: false,
         router: Arc::new(router),
-        calls: PeerLimit::on_calls(1, None, 1).share(&Addresses::default()),
+        calls: PeerLimit::on_calls(1, None).share(&Addresses::default(), 1),
         memory: MemoryShare::default(),
         log: LogLimit::default(),
     };

@@ -62,7 +62,7 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
     let builder = connections.fold(builder, ServerBuilder::connections_max);
     let memory = plan.memory_mib.map(|mib| mib << 20).into_iter();
     let builder = memory.fold(builder, ServerBuilder::max_memory);
-    let server = endpoint.configure(builder).build();
+    let server = builder.build();
     let serving = server.clone();
     runtime.spawn(async move { serving.serve(endpoint).await });
     answer_until_end(|words| match words {

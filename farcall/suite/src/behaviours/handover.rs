@@ -9,7 +9,7 @@ use bytes::Bytes;
 use farcall::{Code, NotExecuted, Response, Server, Status};
 use futures::future::BoxFuture;
 use rpc_core::connect::Bootstrap;
-use rpc_core::server::Listen;
+use rpc_core::server::{Listen, ListenerSettings};
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -36,17 +36,23 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     endpoint: Arc<Mutex<farcall::Endpoint>>,
+    settings: ListenerSettings,
 }
 
 impl Shared {
     pub(super) fn new(endpoint: farcall::Endpoint) -> Self {
-        Self { endpoint: Arc::new(Mutex::new(endpoint)) }
+        let settings = endpoint.settings();
+        Self { endpoint: Arc::new(Mutex::new(endpoint)), settings }
     }
 }
 
 impl Listen for Shared {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
         Box::pin(async { self.endpoint.lock().await.accept().await })
+    }
+
+    fn settings(&self) -> ListenerSettings {
+        self.settings.clone()
     }
 }
 
@@ -109,7 +115,7 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
 ) -> Result<(), Failure> {
     let (endpoint, address) = harness.endpoint().await?;
     let builder = || Server::builder().add_service(ProbeService::new(Probe::new().0));
-    let server = || endpoint.configure(builder()).build();
+    let server = || builder().build();
     // Made beforehand: the endpoint is the present server's for as long as that serves.
     let servers: Vec<_> = (0..ROUND_COUNT).map(|_| server()).collect();
     let first = server();

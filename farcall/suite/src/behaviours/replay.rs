@@ -43,7 +43,7 @@ pub(super) async fn idempotent_calls_are_replayed_when_their_connection_dies(
     let (endpoint, address) = harness.endpoint().await?;
     let serve = |probe| {
         let builder = Server::builder().add_service(ProbeService::new(probe));
-        endpoint.configure(builder).build()
+        builder.build()
     };
     let ((first, mut first_watch), (second, mut second_watch)) = (Probe::new(), Probe::new());
     let (first, second) = (serve(first), serve(second));

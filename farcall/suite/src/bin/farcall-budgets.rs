@@ -200,7 +200,7 @@ fn make_calls(budget: &Budget, count: u64) -> Result<f64, Failure> {
         let address = endpoint.address().to_string();
         let (probe, _watch) = Probe::new();
         let builder = Server::builder().add_service(ProbeService::new(probe));
-        let server = Arc::new(endpoint.configure(builder).build());
+        let server = Arc::new(builder.build());
         let serving = Arc::clone(&server);
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
         let channel = farcall::connect_with(&address, &config).await?;

@@ -88,7 +88,7 @@ pub fn serve(runtime: &Handle, authority: &str) -> Result<(), FaultError> {
     let (probe, _watch) = Probe::new();
     let builder =
         Server::builder().drain_timeout(DRAIN_TIMEOUT).add_service(ProbeService::new(probe));
-    let server = endpoint.configure(builder).build();
+    let server = builder.build();
     let (shutdown, told) = oneshot::channel::<()>();
     let serving = server.clone();
     let serving = runtime

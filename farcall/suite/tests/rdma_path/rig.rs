@@ -109,7 +109,7 @@ impl Serving {
         let (probe, watch) = Probe::new();
         watch.open(OPEN_GATE);
         let builder = Server::builder().add_service(ProbeService::new(probe));
-        let server = endpoint.configure(builder).build();
+        let server = builder.build();
         let serving = server.clone();
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
         Ok(Self { authority, server, config, _watch: watch, serving })

@@ -1,0 +1,125 @@
+//! The rules for the connections of one listener: the builder's settings, then the listener's, then
+//! the defaults.
+
+use std::time::Duration;
+
+use super::ListenerSettings;
+use super::builder::Shared;
+use super::life::LifeRules;
+use crate::Keepalive;
+use crate::calls::progress::PROGRESS_TIMEOUT;
+use crate::connect::ServerHandshake;
+
+/// The bound on a handshake that neither the builder nor the listener sets. The same as a client's.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The rules for the connections of one listener.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) handshake: ServerHandshake,
+    pub(super) handshake_timeout: Duration,
+    pub(super) life: LifeRules,
+}
+
+impl Rules {
+    pub(super) fn new(server: &Shared, listener: ListenerSettings) -> Self {
+        let settings = server.settings.or(listener);
+        Self {
+            handshake: ServerHandshake {
+                limits: settings.limits.unwrap_or_default(),
+                methods: server.router.paths(),
+                upgrades: settings.upgrades,
+            },
+            handshake_timeout: settings.handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT),
+            life: LifeRules {
+                keepalive: settings.keepalive.unwrap_or(Some(Keepalive::default())),
+                progress_timeout: settings.progress_timeout.unwrap_or(Some(PROGRESS_TIMEOUT)),
+                lifetime: server.lifetime,
+                drain_timeout: server.drain_timeout,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::connect::{Candidate, Declined, PendingOffer, Upgrade};
+    use crate::transport::Addresses;
+    use crate::{Limits, Server};
+
+    /// An upgrade that is nothing but a name, and who added it.
+    #[derive(Debug)]
+    struct Named(&'static str, &'static str);
+
+    impl Upgrade for Named {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
+            Err(Declined::new(self.1))
+        }
+
+        fn accept(
+            &self,
+            _: &Addresses,
+            _: &[u8],
+        ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
+            Err(Declined::new(self.1))
+        }
+    }
+
+    fn of_listener() -> ListenerSettings {
+        ListenerSettings {
+            upgrades: vec![Arc::new(Named("rdma", "listener")), Arc::new(Named("other", ""))],
+            limits: Some(Limits { calls_max: 7, ..Limits::default() }),
+            handshake_timeout: Some(Duration::from_secs(7)),
+            keepalive: Some(None),
+            progress_timeout: Some(None),
+        }
+    }
+
+    #[test]
+    fn without_a_setting_the_defaults_hold() {
+        let rules = Rules::new(&Server::builder().build().shared, ListenerSettings::default());
+        assert_eq!(rules.handshake.limits, Limits::default());
+        assert!(rules.handshake.upgrades.is_empty());
+        assert_eq!(rules.handshake_timeout, HANDSHAKE_TIMEOUT);
+        assert_eq!(rules.life.keepalive, Some(Keepalive::default()));
+        assert_eq!(rules.life.progress_timeout, Some(PROGRESS_TIMEOUT));
+    }
+
+    #[test]
+    fn a_listeners_settings_hold_where_the_builder_has_none() {
+        let rules = Rules::new(&Server::builder().build().shared, of_listener());
+        assert_eq!(rules.handshake.limits.calls_max, 7);
+        assert_eq!(rules.handshake.upgrades.len(), 2);
+        assert_eq!(rules.handshake_timeout, Duration::from_secs(7));
+        assert_eq!((rules.life.keepalive, rules.life.progress_timeout), (None, None));
+    }
+
+    #[test]
+    fn the_builders_settings_come_first() {
+        let builder = Server::builder()
+            .limits(Limits { calls_max: 9, ..Limits::default() })
+            .handshake_timeout(Duration::from_secs(9))
+            .keepalive(Keepalive::default())
+            .progress_timeout(Duration::from_secs(9))
+            .upgrade(Arc::new(Named("rdma", "builder")));
+        let rules = Rules::new(&builder.build().shared, of_listener());
+        assert_eq!(rules.handshake.limits.calls_max, 9);
+        assert_eq!(rules.handshake_timeout, Duration::from_secs(9));
+        assert_eq!(rules.life.keepalive, Some(Keepalive::default()));
+        assert_eq!(rules.life.progress_timeout, Some(Duration::from_secs(9)));
+        let upgrades = rules.handshake.upgrades.iter();
+        let names: Vec<_> = upgrades.map(|upgrade| upgrade.name()).collect();
+        assert_eq!(names, ["rdma", "other"]);
+        let Err(of_builder) = rules.handshake.upgrades[0].offer(&Addresses::default()) else {
+            panic!("it declines everything");
+        };
+        assert!(of_builder.to_string().contains("builder"), "{of_builder}");
+    }
+}
