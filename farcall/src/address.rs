@@ -1,6 +1,8 @@
 //! Addresses: which path, and to whom.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use http::uri::Authority;
@@ -23,46 +25,89 @@ pub enum Address {
     Inproc(String),
 }
 
-/// Text that is not an address.
+/// Text that is not an address, and what to write in its place where that can be told.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{text}` is not an address: {reason}")]
 pub struct AddressError {
     text: String,
-    reason: &'static str,
+    reason: Cow<'static, str>,
+}
+
+impl AddressError {
+    /// What is wrong, without the text.
+    pub(crate) fn into_reason(self) -> String {
+        self.reason.into_owned()
+    }
 }
 
 impl FromStr for Address {
     type Err = AddressError;
 
+    /// Reads an address. The case of its scheme does not matter.
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let error = |reason| AddressError { text: text.to_owned(), reason };
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
-            error("it has no scheme (auto://, rdma://, tcp://, unix:// or inproc://)")
-        })?;
-        if scheme == "inproc" {
-            let is_name = !rest.is_empty() && !rest.contains('/');
-            let name = is_name.then(|| rest.to_owned());
-            return name.map(Self::Inproc).ok_or_else(|| error("inproc:// needs a name"));
-        }
-        if scheme == "unix" {
-            let is_name = !rest.is_empty() && rest != "@" && !rest.contains('\0');
-            let name = is_name.then(|| rest.to_owned());
-            return name.map(Self::Unix).ok_or_else(|| error("unix:// needs a path or an @name"));
-        }
-        let make: fn(String) -> Self = match scheme {
-            "auto" => Self::Auto,
-            "rdma" => Self::Rdma,
-            "tcp" => Self::Tcp,
-            _ => return Err(error("its scheme is none of auto, rdma, tcp, unix and inproc")),
-        };
-        let authority = Authority::from_str(rest.strip_suffix('/').unwrap_or(rest))
-            .map_err(|_| error("what follows the scheme is not host:port"))?;
-        match authority.port_u16() {
-            Some(_) if !authority.as_str().contains('@') => Ok(make(authority.to_string())),
-            Some(_) => Err(error("it names a user")),
-            None => Err(error("it has no port between 0 and 65535")),
-        }
+        parse(text).map_err(|reason| AddressError { text: text.to_owned(), reason })
     }
+}
+
+fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| without_scheme(text))?;
+    let scheme = scheme.to_ascii_lowercase();
+    match scheme.as_str() {
+        "auto" => authority(&scheme, rest).map(Address::Auto),
+        "rdma" => authority(&scheme, rest).map(Address::Rdma),
+        "tcp" => authority(&scheme, rest).map(Address::Tcp),
+        "unix" if rest.is_empty() || rest == "@" || rest.contains('\0') => {
+            Err("unix:// needs a path or an @name".into())
+        }
+        "unix" => Ok(Address::Unix(rest.to_owned())),
+        "inproc" if rest.is_empty() || rest.contains('/') => Err("inproc:// needs a name".into()),
+        "inproc" => Ok(Address::Inproc(rest.to_owned())),
+        "http" | "grpc" => Err(format!("tonic's http:// is tcp:// here: tcp://{rest}").into()),
+        "https" | "grpcs" => Err("farcall has no TLS, and https:// asks for it".into()),
+        _ => Err("its scheme is none of auto, rdma, tcp, unix and inproc".into()),
+    }
+}
+
+/// Why a text without `://` is not an address.
+fn without_scheme(text: &str) -> Cow<'static, str> {
+    // gRPC's names for Unix sockets.
+    let named = [("unix:", "unix://"), ("unix-abstract:", "unix://@")];
+    let unix = named.into_iter().find_map(|(prefix, ours)| {
+        let rest = text.strip_prefix(prefix).filter(|rest| !rest.is_empty())?;
+        Some(format!("write {ours}{rest}"))
+    });
+    match unix {
+        Some(reason) => reason.into(),
+        None => match authority("auto", text) {
+            Ok(authority) => {
+                format!("it has no scheme: write auto://{authority}, or tcp://{authority}").into()
+            }
+            Err(reason) if unbracketed(text).is_some() => reason,
+            Err(_) => "it has no scheme (auto://, rdma://, tcp://, unix:// or inproc://)".into(),
+        },
+    }
+}
+
+/// The host and port of an address.
+fn authority(scheme: &str, text: &str) -> Result<String, Cow<'static, str>> {
+    let text = text.strip_suffix('/').unwrap_or(text);
+    if let Some((host, port)) = unbracketed(text) {
+        let words = "an IPv6 address stands in brackets";
+        return Err(format!("{words}: {scheme}://[{host}]:{port}").into());
+    }
+    let authority =
+        Authority::from_str(text).map_err(|_| "what follows the scheme is not host:port")?;
+    match authority.port_u16() {
+        Some(_) if !authority.as_str().contains('@') => Ok(authority.to_string()),
+        Some(_) => Err("it names a user".into()),
+        None => Err("it has no port between 0 and 65535".into()),
+    }
+}
+
+/// The IPv6 address and the port of `::1:7000`, which a reader takes for one longer address.
+fn unbracketed(text: &str) -> Option<(Ipv6Addr, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    Some((host.parse().ok()?, port.parse().ok()?))
 }
 
 impl Address {
@@ -110,9 +155,28 @@ mod tests {
     }
 
     #[test]
+    fn the_case_of_a_scheme_does_not_matter() {
+        for (text, address) in [("AUTO://host:1", "auto://host:1"), ("Unix:///X", "unix:///X")] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), address);
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (text, reason) in [
-            ("host:1", "no scheme"),
+            ("host:1", "no scheme: write auto://host:1, or tcp://host:1"),
+            ("host", "no scheme (auto://, "),
+            ("", "no scheme (auto://, "),
+            ("http://host:1", "tonic's http:// is tcp:// here: tcp://host:1"),
+            ("https://host:1", "no TLS"),
+            ("unix:/run/app.sock", "write unix:///run/app.sock"),
+            ("unix:app.sock", "write unix://app.sock"),
+            ("unix-abstract:app", "write unix://@app"),
+            ("tcp://::1:7000", "stands in brackets: tcp://[::1]:7000"),
+            ("RDMA://fe80::1:7000", "stands in brackets: rdma://[fe80::1]:7000"),
+            ("::1:7000", "stands in brackets: auto://[::1]:7000"),
+            ("tcp://[::1]", "no port"),
+            ("tcp://", "not host:port"),
             ("udp://host:1", "scheme is none of"),
             ("tcp://host", "no port"),
             ("tcp://host:99999", "no port"),

@@ -45,7 +45,7 @@ pub async fn connect(address: &str) -> Result<Channel, ConnectError> {
 pub async fn connect_with(address: &str, config: &Config) -> Result<Channel, ConnectError> {
     let parsed = address.parse().map_err(|error: AddressError| ConnectError::Address {
         address: address.to_owned(),
-        reason: error.to_string(),
+        reason: error.into_reason(),
     })?;
     match parsed {
         Address::Inproc(name) => Channel::connect(inproc(name, config)).await,
@@ -81,4 +81,24 @@ fn tcp(address: Address, config: &Config) -> TcpConnector {
         }
     };
     TcpConnector::new(authority, config.client(policy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_is_none_is_named_once_and_with_its_cure() {
+        let error = connect("http://10.0.0.1:7000").await.unwrap_err().to_string();
+        let words = "cannot connect to http://10.0.0.1:7000: tonic's http:// is tcp:// here: \
+                     tcp://10.0.0.1:7000";
+        assert_eq!(error, words);
+    }
+
+    #[tokio::test]
+    async fn a_name_without_a_server_is_said_to_have_none() {
+        let error = connect("inproc://none").await.unwrap_err().to_string();
+        let words = "cannot connect to inproc://none: no server in this process listens there";
+        assert_eq!(error, words);
+    }
 }

@@ -67,7 +67,7 @@ pub enum ConnectError {
     #[error("the runtime that was to connect has ended")]
     RuntimeEnded,
     /// The address cannot be used as given.
-    #[error("{address}: {reason}")]
+    #[error("cannot connect to {address}: {reason}")]
     Address {
         /// The address as given.
         address: String,

@@ -80,7 +80,9 @@ impl InprocConnector {
 
     async fn open(&self) -> io::Result<InprocBootstrap> {
         let listener = names().get(&self.name).cloned();
-        let listener = listener.ok_or(io::ErrorKind::NotFound)?;
+        let listener = listener.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "no server in this process listens there")
+        })?;
         let (client, server) = pair();
         listener.send(server).await.map_err(|_| io::ErrorKind::ConnectionRefused)?;
         Ok(client)
