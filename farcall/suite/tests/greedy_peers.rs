@@ -117,7 +117,7 @@ async fn echo(stub: &ProbeStub) -> Result<(), Status> {
 #[tokio::test]
 async fn a_peer_that_reads_no_answers_holds_no_permits() -> Result<(), Failure> {
     const CALLS: usize = 8;
-    let mut rig = Rig::start(Limits::default(), |builder| builder.calls_max(CALLS)).await;
+    let mut rig = Rig::start(Limits::default(), |builder| builder.max_calls(CALLS)).await;
     let honest = rig.honest().await?;
     let limits = Limits { receiving_bytes_max: 1, ..Limits::default() };
     let mut greedy = rig.greeted(&limits).await?;
@@ -152,7 +152,7 @@ async fn one_address_gets_half_of_the_running_calls() -> Result<(), Failure> {
     const CALLS: usize = 64;
     let (log, _capturing) = Log::capture();
     let limits = Limits { calls_max: 8, ..Limits::default() };
-    let mut rig = Rig::start(limits, |builder| builder.calls_max(CALLS)).await;
+    let mut rig = Rig::start(limits, |builder| builder.max_calls(CALLS)).await;
     let honest = rig.honest().await?;
     let mut greedy = Vec::new();
     for _ in 0..2 * CALLS / 8 {
@@ -187,7 +187,7 @@ async fn one_address_gets_half_of_the_running_calls() -> Result<(), Failure> {
 #[tokio::test]
 async fn one_address_leaves_connections_to_others() -> Result<(), Failure> {
     let (log, _capturing) = Log::capture();
-    let rig = Rig::start(Limits::default(), |builder| builder.connections_max(80)).await;
+    let rig = Rig::start(Limits::default(), |builder| builder.max_connections(80)).await;
     let mut greedy = Vec::new();
     for _ in 0..100 {
         greedy.push(rig.greedy().await?);
@@ -208,7 +208,7 @@ async fn the_share_of_an_address_can_be_set() -> Result<(), Failure> {
     const CALLS: usize = 64;
     let limits = Limits { calls_max: 8, ..Limits::default() };
     for (per_peer, expected_count) in [(CALLS, CALLS), (3, 3)] {
-        let rules = |builder: ServerBuilder| builder.calls_max(CALLS).max_calls_per_peer(per_peer);
+        let rules = |builder: ServerBuilder| builder.max_calls(CALLS).max_calls_per_peer(per_peer);
         let mut rig = Rig::start(limits, rules).await;
         let mut proxies = Vec::new();
         for _ in 0..CALLS / 8 {

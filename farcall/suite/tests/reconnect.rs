@@ -150,7 +150,8 @@ async fn a_server_that_says_hello_and_closes_counts_as_dead() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_sends_every_client_away_counts_as_dead() {
     let listener = InprocListener::bind("reconnect-goaway").expect("the name is free");
-    let builder = Server::builder().age_max(Duration::ZERO).drain_timeout(Duration::ZERO);
+    let builder =
+        Server::builder().max_connection_age(Duration::ZERO).drain_timeout(Duration::ZERO);
     let server = builder.add_service(ProbeService::new(Probe::new().0)).build();
     let serving = tokio::spawn(async move { server.serve(listener).await });
     let client = Client::new("reconnect-goaway");

@@ -81,7 +81,7 @@ impl Server {
         run::serve(Arc::clone(&self.shared), listener, shutdown).await
     }
 
-    /// The calls that count towards [`ServerBuilder::calls_max`] now: those of which the handlers
+    /// The calls that count towards [`ServerBuilder::max_calls`] now: those of which the handlers
     /// have not ended.
     #[must_use]
     pub fn calls_running(&self) -> u64 {
@@ -257,9 +257,10 @@ impl ServerBuilder {
 
     /// After how long a connection ends in any case, give or take a tenth by chance, so that
     /// clients spread over servers that came later; never by default. The client makes its next
-    /// call on a new connection; calls in flight go on as [`ServerBuilder::age_grace`] says.
+    /// call on a new connection; calls in flight go on as
+    /// [`ServerBuilder::max_connection_age_grace`] says.
     #[must_use]
-    pub fn age_max(mut self, age: impl Into<Option<Duration>>) -> Self {
+    pub fn max_connection_age(mut self, age: impl Into<Option<Duration>>) -> Self {
         self.lifetime.age_max = age.into();
         self
     }
@@ -267,7 +268,7 @@ impl ServerBuilder {
     /// How long calls may go on after their connection has reached its greatest age; until they
     /// end by default, as gRPC has it, since a long stream is no fault.
     #[must_use]
-    pub fn age_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
+    pub fn max_connection_age_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
         self.lifetime.age_grace = grace.into();
         self
     }
@@ -281,7 +282,7 @@ impl ServerBuilder {
     /// A call counts until its handler has ended, the stream that it returned included. Its answer
     /// may wait longer.
     #[must_use]
-    pub fn calls_max(mut self, count: usize) -> Self {
+    pub fn max_calls(mut self, count: usize) -> Self {
         self.calls_max = count;
         self
     }
@@ -293,7 +294,7 @@ impl ServerBuilder {
     /// By default an address may have as many calls as are free, and at least as many as
     /// [`Limits::calls_max`] allows one connection. One address alone has at most half of all
     /// calls that way, `n` of them have at most `1 / (n + 1)` each, and an address that comes
-    /// later finds as much. A server behind a proxy sees one address, and sets `calls_max` here.
+    /// later finds as much. A server behind a proxy sees one address, and sets `max_calls` here.
     #[must_use]
     pub fn max_calls_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
         self.max_calls_per_peer = count.into();
@@ -305,7 +306,7 @@ impl ServerBuilder {
     ///
     /// Clients beyond the limit wait in the operating system's backlog.
     #[must_use]
-    pub fn connections_max(mut self, count: usize) -> Self {
+    pub fn max_connections(mut self, count: usize) -> Self {
         self.connections_max = count;
         self
     }
@@ -314,8 +315,8 @@ impl ServerBuilder {
     /// [`ServerBuilder::max_calls_per_peer`]. One more is closed as soon as it is accepted.
     ///
     /// By default an address may have as many connections as are free, and at least 64: what the
-    /// default for [`ServerBuilder::calls_max`] supposes that a server has in all. A server behind
-    /// a proxy sees one address, and sets `connections_max` here.
+    /// default for [`ServerBuilder::max_calls`] supposes that a server has in all. A server behind
+    /// a proxy sees one address, and sets `max_connections` here.
     #[must_use]
     pub fn max_connections_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
         self.max_connections_per_peer = count.into();

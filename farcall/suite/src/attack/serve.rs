@@ -59,7 +59,7 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
     });
     let builder = Server::builder().add_service(ProbeService::new(probe)).add_service(blocking);
     let connections = plan.connections.into_iter();
-    let builder = connections.fold(builder, ServerBuilder::connections_max);
+    let builder = connections.fold(builder, ServerBuilder::max_connections);
     let memory = plan.memory_mib.map(|mib| mib << 20).into_iter();
     let builder = memory.fold(builder, ServerBuilder::max_memory);
     let server = builder.build();

@@ -97,7 +97,7 @@ pub(super) async fn an_old_connection_is_replaced_without_an_error(
 ) -> Result<(), Failure> {
     // Longer than an emulated device takes to connect and call.
     let age = Duration::from_millis(400);
-    let server = harness.serve_by(|builder| builder.age_max(age)).await?;
+    let server = harness.serve_by(|builder| builder.max_connection_age(age)).await?;
     let channel = server.channel().await?;
     let stub = ProbeStub::new(channel.clone());
     let mut replaced_count = 0;
@@ -124,7 +124,7 @@ pub(super) async fn a_call_outlives_the_age_of_its_connection(
 ) -> Result<(), Failure> {
     // Longer than an emulated device takes to connect and call.
     let age = Duration::from_millis(400);
-    let mut server = harness.serve_by(|builder| builder.age_max(age)).await?;
+    let mut server = harness.serve_by(|builder| builder.max_connection_age(age)).await?;
     let channel = server.channel().await?;
     let stub = ProbeStub::new(channel.clone());
     let call = {
@@ -144,7 +144,7 @@ pub(super) async fn a_call_outlives_the_age_of_its_connection(
 pub(super) async fn a_call_over_the_limit_of_the_server_is_shed(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let mut server = harness.serve_by(|builder| builder.calls_max(2)).await?;
+    let mut server = harness.serve_by(|builder| builder.max_calls(2)).await?;
     // The limit is that of both connections together.
     let (one, other) = (server.stub().await?, server.stub().await?);
     let mut calls = Vec::new();
