@@ -5,7 +5,7 @@ use rpc_core::server::{PeerExtensions, PeerInfo};
 use tonic::transport::server::TcpConnectInfo;
 
 /// Makes `request.remote_addr()` and `request.local_addr()` of tonic work in handlers; for
-/// [`rpc_core::server::ServerBuilder::peer_extensions`].
+/// [`ServerBuilder::peer_extensions`](crate::ServerBuilder::peer_extensions).
 ///
 /// It costs three allocations a call, which [`PeerInfo::current`] does not. Where a connection
 /// has no addresses, inside a process and on Unix sockets, both stay `None`, as with tonic.

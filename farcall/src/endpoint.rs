@@ -19,12 +19,12 @@ pub enum BindError {
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The operating system refuses the address.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {reason}")]
     Refused {
         /// The address.
         address: Address,
         /// The operating system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -84,7 +84,7 @@ pub async fn bind_with(address: &str, config: &Config) -> Result<Endpoint, BindE
     let listened = listen(&address).await;
     match listened {
         Ok((address, listener)) => Ok(Endpoint { address, config: config.clone(), listener }),
-        Err(source) => Err(BindError::Refused { address, source }),
+        Err(reason) => Err(BindError::Refused { address, reason }),
     }
 }
 

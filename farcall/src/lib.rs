@@ -1,7 +1,7 @@
 //! RPC for Rust over RDMA, TCP or in process, with tonic's service traits.
 //!
-//! A service is an `impl` of the trait that tonic generates; [`Server`] serves it over whatever
-//! [`bind`] is told to listen on, and a generated stub calls it through the [`Channel`] that
+//! A service is an `impl` of the trait that tonic generates; [`ServerBuilder::serve`] serves it at
+//! an address, and a generated stub calls it through the [`Channel`] that
 //! [`connect`] makes. Where calls travel is the address's business:
 //!
 //! | address | path |
@@ -20,6 +20,7 @@ mod connect;
 #[cfg(feature = "tonic-connect-info")]
 mod connect_info;
 mod endpoint;
+pub mod server;
 
 pub use address::{Address, AddressError};
 pub use config::Config;
@@ -27,6 +28,7 @@ pub use connect::{channel, connect, connect_with};
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
 pub use endpoint::{BindError, Endpoint, bind, bind_with};
+pub use server::{Listener, ServeError, Server, ServerBuilder};
 
 pub use rpc_core::client::{PathInfo, mock};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
@@ -35,8 +37,8 @@ pub use rpc_core::transport::TransportStats;
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Channel, Code, ConnectBackoff, Deadline, Detach, Extensions,
     Idempotency, Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted, Readiness,
-    ReplayLimits, Request, Response, Server, Service, ServiceDescriptor, Status, Streaming,
-    Trailers, async_trait, buffer, client, codegen, layer, metadata, server,
+    ReplayLimits, Request, Response, Service, ServiceDescriptor, Status, Streaming, Trailers,
+    async_trait, buffer, client, codegen, layer, metadata,
 };
 #[cfg(feature = "sim")]
 pub use rpc_transport_rdma::sim;

@@ -6,14 +6,13 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use farcall::{Config, Limits, Server, Status};
+use farcall::{Config, Limits, Server, ServerBuilder, Status};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
 use farcall_suite::{Event, Probe, Watch};
 use log::Log;
 use prost::Message;
-use rpc_core::server::ServerBuilder;
 use rpc_core::wire::FrameKind;
 use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;

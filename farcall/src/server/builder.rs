@@ -1,0 +1,312 @@
+//! What a server is made of, and where it listens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpc_core::connect::Upgrade;
+use rpc_core::server::{
+    Listen, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service,
+};
+use rpc_core::{Keepalive, Limits};
+use tower::{BoxError, Layer};
+
+use super::{Listener, ServeError, Server};
+use crate::{BindError, Config, bind_with};
+
+/// Builds a [`Server`].
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(service: impl farcall::Service) -> Result<(), farcall::ServeError> {
+/// use std::time::Duration;
+///
+/// farcall::Server::builder()
+///     .add_service(service)
+///     .drain_timeout(Duration::from_secs(5))
+///     .serve_with_shutdown("auto://0.0.0.0:7000", async {
+///         let _ = tokio::signal::ctrl_c().await;
+///     })
+///     .await
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct ServerBuilder {
+    core: rpc_core::server::ServerBuilder,
+    config: Config,
+}
+
+impl ServerBuilder {
+    /// The same builder after `change`.
+    fn with(
+        mut self,
+        change: impl FnOnce(rpc_core::server::ServerBuilder) -> rpc_core::server::ServerBuilder,
+    ) -> Self {
+        self.core = change(self.core);
+        self
+    }
+
+    /// Adds a service: what a generated `GreeterService::new(..)` makes.
+    #[must_use]
+    pub fn add_service(self, service: impl Service) -> Self {
+        self.with(|core| core.add_service(service))
+    }
+
+    /// Puts a tower layer around the calls of all services, of every kind. The layer that is added
+    /// first is the outermost one.
+    ///
+    /// tower's own layers work as they are: a timeout ends a call with `DEADLINE_EXCEEDED`, load
+    /// shedding with `RESOURCE_EXHAUSTED`; an error of another layer becomes the call's status as
+    /// [`crate::layer::into_status`] says. Each layer added costs every call a few allocations;
+    /// a `tower::ServiceBuilder` with many layers counts as one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use farcall::server::ServerRequest;
+    /// use farcall::{Server, Status};
+    /// use tower::ServiceBuilder;
+    ///
+    /// // An async interceptor: it looks at a request, may wait, and may refuse.
+    /// let authorized = |request: ServerRequest| async move {
+    ///     match request.metadata().get("authorization") {
+    ///         Some(_) => Ok(request),
+    ///         None => Err(Status::unauthenticated("no token")),
+    ///     }
+    /// };
+    /// let layers = ServiceBuilder::new()
+    ///     .load_shed()
+    ///     .concurrency_limit(100)
+    ///     .timeout(Duration::from_secs(5))
+    ///     .filter_async(authorized);
+    /// let server = Server::builder().layer(layers);
+    /// # drop(server);
+    /// ```
+    #[must_use]
+    pub fn layer<L>(self, layer: L) -> Self
+    where
+        L: Layer<ServerStack> + Send + Sync + 'static,
+        L::Service: tower::Service<ServerRequest, Response = ServerResponse, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        <L::Service as tower::Service<ServerRequest>>::Error: Into<BoxError>,
+    {
+        self.with(|core| core.layer(layer))
+    }
+
+    /// The rules for the addresses that [`serve`](Self::serve) and [`bind`](Self::bind) are given:
+    /// RDMA, above all. A setting of this builder takes precedence over the same one in `config`,
+    /// whichever is said first.
+    #[must_use]
+    pub fn config(mut self, config: &Config) -> Self {
+        self.config = config.clone();
+        self
+    }
+
+    /// What of the connection every request's extensions say; nothing by default.
+    #[must_use]
+    pub fn peer_extensions(self, extensions: PeerExtensions) -> Self {
+        self.with(|core| core.peer_extensions(extensions))
+    }
+
+    /// What is accepted of every client. [`Limits::default`] unless the builder or its
+    /// [`config`](Self::config) says otherwise.
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Self {
+        self.with(|core| core.limits(limits))
+    }
+
+    /// Adds a better path that clients may ask for, beside those that the address names.
+    #[must_use]
+    pub fn upgrade(self, upgrade: Arc<dyn Upgrade>) -> Self {
+        self.with(|core| core.upgrade(upgrade))
+    }
+
+    /// The bound on a client's handshake; 10 s by default.
+    #[must_use]
+    pub fn handshake_timeout(self, timeout: Duration) -> Self {
+        self.with(|core| core.handshake_timeout(timeout))
+    }
+
+    /// How long calls in flight may take when the server shuts down; 30 s by default.
+    #[must_use]
+    pub fn drain_timeout(self, timeout: Duration) -> Self {
+        self.with(|core| core.drain_timeout(timeout))
+    }
+
+    /// How the server finds out that a client is gone; `None` leaves that to the operating system,
+    /// which may take hours. On by default.
+    #[must_use]
+    pub fn keepalive(self, keepalive: impl Into<Option<Keepalive>>) -> Self {
+        self.with(|core| core.keepalive(keepalive))
+    }
+
+    /// How long a client may take nothing of the answers that wait for it, or send nothing more of
+    /// a large frame that it has begun, before its connection is ended; 60 s by default, and
+    /// `None` leaves both to the client. Pongs count for nothing here: a client that only answers
+    /// pings could keep answers in this server's memory for as long as it likes. A client that
+    /// takes something within each such time, however little, is not ended. Over RDMA
+    /// `rdma.release_timeout` bounds the same.
+    #[must_use]
+    pub fn progress_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.with(|core| core.progress_timeout(timeout))
+    }
+
+    /// After how long without a call a connection ends; never by default. The client makes a new
+    /// one at its next call.
+    ///
+    /// A connection costs little memory; over RDMA it also holds receive slots, of which a device
+    /// has some for 64 connections by default.
+    #[must_use]
+    pub fn idle_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.with(|core| core.idle_timeout(timeout))
+    }
+
+    /// After how long a connection ends in any case, give or take a tenth by chance, so that
+    /// clients spread over servers that came later; never by default. The client makes its next
+    /// call on a new connection; calls in flight go on as
+    /// [`max_connection_age_grace`](Self::max_connection_age_grace) says.
+    #[must_use]
+    pub fn max_connection_age(self, age: impl Into<Option<Duration>>) -> Self {
+        self.with(|core| core.max_connection_age(age))
+    }
+
+    /// How long calls may go on after their connection has reached its greatest age; until they
+    /// end by default, as gRPC has it, since a long stream is no fault.
+    #[must_use]
+    pub fn max_connection_age_grace(self, grace: impl Into<Option<Duration>>) -> Self {
+        self.with(|core| core.max_connection_age_grace(grace))
+    }
+
+    /// The most calls that run at a time, those of all connections together. A call beyond them is
+    /// refused at once with `RESOURCE_EXHAUSTED`, and is not executed.
+    ///
+    /// 65,536 by default: 64 connections, which is what one RDMA device serves by default, with
+    /// the 1,024 calls that each may have.
+    ///
+    /// A call counts until its handler has ended, the stream that it returned included. Its answer
+    /// may wait longer.
+    #[must_use]
+    pub fn max_calls(self, count: usize) -> Self {
+        self.with(|core| core.max_calls(count))
+    }
+
+    /// The most of these calls that the connections from one address may have together. Peers with
+    /// IPv6 addresses in the same /64 are one address. Peers on Unix sockets and inside the process
+    /// have no address, and no share: only the limits of all calls and of their connections hold.
+    ///
+    /// By default an address may have as many calls as are free, and at least as many as
+    /// [`Limits::calls_max`] allows one connection. One address alone has at most half of all
+    /// calls that way, `n` of them have at most `1 / (n + 1)` each, and an address that comes
+    /// later finds as much. A server behind a proxy sees one address, and sets `max_calls` here.
+    #[must_use]
+    pub fn max_calls_per_peer(self, count: impl Into<Option<usize>>) -> Self {
+        self.with(|core| core.max_calls_per_peer(count))
+    }
+
+    /// The most connections at a time, those in their handshake included; 10,000 by default,
+    /// below the usual limit of open descriptors of a service manager (16,384).
+    ///
+    /// Clients beyond the limit wait in the operating system's backlog.
+    #[must_use]
+    pub fn max_connections(self, count: usize) -> Self {
+        self.with(|core| core.max_connections(count))
+    }
+
+    /// The most of these connections that may come from one address, which is what it is for
+    /// [`max_calls_per_peer`](Self::max_calls_per_peer). One more is closed as soon as it is
+    /// accepted.
+    ///
+    /// By default an address may have as many connections as are free, and at least 64: what the
+    /// default for [`max_calls`](Self::max_calls) supposes that a server has in all. A server
+    /// behind a proxy sees one address, and sets `max_connections` here.
+    #[must_use]
+    pub fn max_connections_per_peer(self, count: impl Into<Option<usize>>) -> Self {
+        self.with(|core| core.max_connections_per_peer(count))
+    }
+
+    /// The most bytes of memory that clients can make this server keep: requests of 4 KiB and more,
+    /// the windows of their streams, answers that wait to be sent, and handshakes.
+    ///
+    /// A connection may have as much as is free, or 256 KiB if that is more: one alone has at most
+    /// half, and `n` of them at most `1 / (n + 1)` each. What is beyond is refused with
+    /// `RESOURCE_EXHAUSTED` before it is received or executed. An answer that does not fit where
+    /// it would have to wait is replaced by that status.
+    ///
+    /// By default a quarter of the memory that the process may use: the machine's, or the least
+    /// limit of its control groups. It is read when the first server is built.
+    #[must_use]
+    pub fn max_memory(self, bytes: impl Into<Option<u64>>) -> Self {
+        self.with(|core| core.max_memory(bytes))
+    }
+
+    /// The finished server, for programs that serve several listeners with one.
+    #[must_use]
+    pub fn build(self) -> Server {
+        Server(self.core.build())
+    }
+
+    /// Listens on `address`, and serves when the [`Listener`] is told to. A server at an `rdma://`
+    /// address takes clients that stay on TCP, too: which path is required is the client's
+    /// decision.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not an address or the operating system refuses it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is left behind.
+    pub async fn bind(self, address: &str) -> Result<Listener, BindError> {
+        let endpoint = bind_with(address, &self.config).await?;
+        Ok(Listener::new(self.build(), endpoint))
+    }
+
+    /// Serves at `address` for ever.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind), and when connections can never be accepted again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, no connection is accepted any more; those that are open are closed at once.
+    pub async fn serve(self, address: &str) -> Result<(), ServeError> {
+        self.bind(address).await?.serve().await
+    }
+
+    /// Serves at `address` until `shutdown` is ready; see [`Server::serve_until`].
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`](Self::serve).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`serve`](Self::serve).
+    pub async fn serve_with_shutdown(
+        self,
+        address: &str,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServeError> {
+        self.bind(address).await?.serve_with_shutdown(shutdown).await
+    }
+
+    /// Serves the connections of `listener` for ever: an [`Endpoint`](crate::Endpoint), or a
+    /// listener of the program's own.
+    ///
+    /// # Errors
+    ///
+    /// When the listener can never accept again.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`serve`](Self::serve).
+    pub async fn serve_with_incoming(self, listener: impl Listen) -> std::io::Result<()> {
+        self.build().serve(listener).await
+    }
+}
