@@ -109,7 +109,7 @@ async fn through_farcall(address: &str) -> Result<(), Status> {
     let builder = farcall::Server::builder().add_service(KvService::new(Kv::default()));
     let server = builder.build();
     tokio::spawn(async move { server.serve(endpoint).await });
-    let channel = farcall::connect(&address).await.expect("the server accepts");
+    let channel = farcall::Channel::connect(&address).await.expect("the server accepts");
     exercise!(KvStub::new(channel))
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farcall::sim::{SimDevice, SimFaults, SimNetwork};
-use farcall::{Code, Config, Server};
+use farcall::{Channel, Code, Config, Server};
 use farcall_examples::Kv;
 use farcall_examples::proto::etcdserverpb::kv_rpc::{KvService, KvStub};
 use farcall_examples::proto::etcdserverpb::{PutRequest, RangeRequest};
@@ -32,7 +32,7 @@ async fn serve(network: &SimNetwork) -> anyhow::Result<KvStub> {
     let builder = Server::builder().add_service(KvService::new(Kv::default()));
     let server = builder.build();
     tokio::spawn(async move { server.serve(endpoint).await });
-    Ok(KvStub::new(farcall::connect_with(&address, &config).await?))
+    Ok(KvStub::new(Channel::builder(&address)?.config(&config).connect().await?))
 }
 
 fn put(key: &str, value: Bytes) -> PutRequest {

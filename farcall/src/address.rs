@@ -1,11 +1,13 @@
 //! Addresses: which path, and to whom.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use http::uri::Authority;
+use rpc_core::connect::ConnectError;
 use thiserror::Error;
 
 /// Where to listen or to connect to, and by which path calls may travel.
@@ -33,10 +35,46 @@ pub struct AddressError {
     reason: Cow<'static, str>,
 }
 
-impl AddressError {
-    /// What is wrong, without the text.
-    pub(crate) fn into_reason(self) -> String {
-        self.reason.into_owned()
+impl From<AddressError> for ConnectError {
+    fn from(AddressError { text, reason }: AddressError) -> Self {
+        Self::Address { address: text, reason: reason.into_owned() }
+    }
+}
+
+/// For what takes an [`Address`] and text alike.
+impl From<Infallible> for AddressError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl TryFrom<&str> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: &str) -> Result<Self, AddressError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: String) -> Result<Self, AddressError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<&String> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: &String) -> Result<Self, AddressError> {
+        text.parse()
+    }
+}
+
+impl From<&Self> for Address {
+    fn from(address: &Self) -> Self {
+        address.clone()
     }
 }
 

@@ -61,6 +61,12 @@ impl Config {
         self
     }
 
+    /// The limits on what this side accepts.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// The same rules with this bound on a handshake; 10 s by default. A dead RDMA path is found
     /// out within 3 s of it, so that `auto://` falls back to TCP in no less than that.
     #[must_use]

@@ -2,7 +2,7 @@
 //!
 //! A service is an `impl` of the trait that tonic generates; [`ServerBuilder::serve`] serves it at
 //! an address, and a generated stub calls it through the [`Channel`] that
-//! [`connect`] makes. Where calls travel is the address's business:
+//! [`Channel::connect`] makes. Where calls travel is the address's business:
 //!
 //! | address | path |
 //! |---|---|
@@ -15,31 +15,36 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod channel;
+pub mod client;
+#[doc(hidden)]
+pub mod codegen;
 mod config;
-mod connect;
 #[cfg(feature = "tonic-connect-info")]
 mod connect_info;
 mod endpoint;
 pub mod server;
 
 pub use address::{Address, AddressError};
+pub use channel::{Channel, ChannelBuilder};
 pub use config::Config;
-pub use connect::{channel, connect, connect_with};
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
 pub use endpoint::{BindError, Endpoint, bind, bind_with};
 pub use server::{Listener, ServeError, Server, ServerBuilder};
 
-pub use rpc_core::client::{PathInfo, mock};
+pub use rpc_core::client::{Path, PathCounts, mock};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::TransportStats;
 pub use rpc_core::{
-    Backoff, Buffer, CallKind, Caller, Channel, Code, ConnectBackoff, Deadline, Detach, Extensions,
+    Backoff, Buffer, CallKind, Caller, Code, ConnectBackoff, Deadline, Detach, Extensions,
     Idempotency, Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted, Readiness,
     ReplayLimits, Request, Response, Service, ServiceDescriptor, Status, Streaming, Trailers,
-    async_trait, buffer, client, codegen, layer, metadata,
+    async_trait, buffer, layer, metadata,
 };
+pub use {prost, tonic};
+
 #[cfg(feature = "sim")]
 pub use rpc_transport_rdma::sim;
 #[cfg(any(feature = "rdma", feature = "sim"))]

@@ -2,8 +2,8 @@
 
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Caller, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
-    ServiceDescriptor,
+    CallKind, Caller, Channel, Detach, Idempotency, MethodDescriptor, Request, Response, Server,
+    Service, ServiceDescriptor,
 };
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
@@ -38,7 +38,7 @@ async fn told(address: &str) -> (String, String) {
     let builder = builder.peer_extensions(farcall::tonic_connect_info());
     let server = builder.build();
     let serving = tokio::spawn(async move { server.serve(endpoint).await });
-    let channel = farcall::connect(&address).await.expect("it works");
+    let channel = Channel::connect(&address).await.expect("it works");
     let told: Response<String> =
         channel.unary(&SERVICE.methods[0], Request::new(())).await.expect("it works");
     let ours = channel.info().expect("it works").addresses;

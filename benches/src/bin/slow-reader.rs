@@ -63,7 +63,7 @@ fn main() -> Result<()> {
     server.spawn(async move { serving.serve(endpoint).await });
     let client = runtime()?;
     let measured = client.block_on(async {
-        let channel = farcall::connect_with(&address, &config).await?;
+        let channel = Channel::builder(&address)?.config(&config).connect().await?;
         let info = channel.info().context("the connection is gone")?;
         println!("{} at {address}", info.transport);
         let stub = BenchStub::new(channel);

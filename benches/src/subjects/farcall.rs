@@ -103,7 +103,9 @@ impl Subject for Farcall {
     }
 
     async fn connect(&self, address: &str) -> Result<FarcallClient> {
-        let channel = farcall::connect_with(address, &self.config)
+        let channel = Channel::builder(address)?
+            .config(&self.config)
+            .connect()
             .await
             .with_context(|| format!("connecting to {address}"))?;
         Ok(FarcallClient { stub: BenchStub::new(channel.clone()), channel, lent: self.lent })

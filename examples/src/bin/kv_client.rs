@@ -47,7 +47,8 @@ fn range(key: String, prefix: bool) -> (Bytes, Bytes) {
 async fn main() -> anyhow::Result<()> {
     farcall_examples::log_to_stderr();
     let Arguments { address, command } = Arguments::parse();
-    let channel = farcall::connect_with(&address, &farcall_examples::config()).await?;
+    let channel =
+        farcall::Channel::builder(&address)?.config(&farcall_examples::config()).connect().await?;
     let stub = KvStub::new(channel.with_timeout(Duration::from_secs(30)));
     match command {
         Command::Put { key, value } => {

@@ -46,7 +46,7 @@ impl Pair {
             serving.serve_until(endpoint, async { drop(shut_down.await) }).await
         });
         // A configuration of its own: two processes would share nothing either.
-        let channel = farcall::connect_with(&address, &crate::config()).await?;
+        let channel = Channel::builder(&address)?.config(&crate::config()).connect().await?;
         let pair = Self { server, channel, shutdown, serving };
         let listed = tokio::time::timeout(LISTED_LIMIT, pair.listed()).await;
         listed.context("the server does not know of its connection")?;

@@ -37,7 +37,7 @@ pub enum ServeError {
 /// let listener = farcall::Server::builder().add_service(service).bind("tcp://127.0.0.1:0").await?;
 /// let address = listener.local_address().to_string();
 /// let serving = tokio::spawn(listener.serve());
-/// let channel = farcall::connect(&address).await?;
+/// let channel = farcall::Channel::connect(&address).await?;
 /// # drop((channel, serving));
 /// # Ok(())
 /// # }
@@ -113,7 +113,7 @@ mod tests {
         let serving = tokio::spawn(listener.serve_with_shutdown(async {
             let _ = stopped.await;
         }));
-        let channel = crate::connect(&address).await.unwrap();
+        let channel = crate::Channel::connect(&address).await.unwrap();
         stop.send(()).unwrap();
         serving.await.unwrap().unwrap();
         drop(channel);

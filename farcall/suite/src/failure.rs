@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use farcall::{BindError, ConnectError, RkeyScope, Status};
+use farcall::{AddressError, BindError, ConnectError, RkeyScope, Status};
 use thiserror::Error;
 
 /// A behaviour was not shown.
@@ -21,6 +21,9 @@ pub enum Cause {
     /// A call failed that was to succeed.
     #[error("the call ended with {0}")]
     Status(#[from] Status),
+    /// An address was not one.
+    #[error(transparent)]
+    Address(#[from] AddressError),
     /// No connection could be made.
     #[error(transparent)]
     Connect(#[from] ConnectError),

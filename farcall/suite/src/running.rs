@@ -108,7 +108,7 @@ impl Running {
     /// As [`Running::channel`].
     pub async fn channel_under(&self, limits: Limits) -> Result<Channel, Failure> {
         let config = self.client_config.clone().with_limits(limits);
-        let channel = farcall::connect_with(&self.address, &config).await?;
+        let channel = Channel::builder(&self.address)?.config(&config).connect().await?;
         self.check_transport(&channel)?;
         Ok(channel)
     }
@@ -116,7 +116,7 @@ impl Running {
     /// As [`Running::channel`], for a client that looks after its connection in this way.
     pub(crate) async fn channel_kept_alive(&self, rules: Keepalive) -> Result<Channel, Failure> {
         let config = self.client_config.clone().with_keepalive(rules);
-        let channel = farcall::connect_with(&self.address, &config).await?;
+        let channel = Channel::builder(&self.address)?.config(&config).connect().await?;
         self.check_transport(&channel)?;
         Ok(channel)
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpc_core::Channel;
+use farcall::Channel;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::task::AbortOnDropHandle;

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::process::ExitCode;
 
 use bytes::Bytes;
-use farcall::{Server, Status};
+use farcall::{Channel, Server, Status};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::small_calls::{chat, requests, shared_payload, unary};
@@ -75,7 +75,7 @@ fn measure(address: &'static str) -> Result<[Row; 3], Box<dyn std::error::Error>
         let builder = Server::builder().add_service(ProbeService::new(probe));
         let server = builder.build();
         let serving = tokio::spawn(async move { server.serve(endpoint).await });
-        let channel = farcall::connect(&address).await?;
+        let channel = Channel::connect(&address).await?;
         let path = channel.info().map_or("nothing", |info| info.transport);
         let rows = rows(path, &ProbeStub::new(channel)).await?;
         serving.abort();

@@ -3,7 +3,7 @@
 
 mod log;
 
-use farcall::{Channel, Config, ConnectError, Server};
+use farcall::{Channel, ChannelBuilder, Config, ConnectError, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Failure, Probe, payload};
@@ -52,7 +52,7 @@ async fn auto_without_a_device_runs_over_tcp_and_says_why_once() -> Result<(), F
     let _alone = ALONE.lock().await;
     let (log, _capturing) = Log::capture();
     let authority = serve("auto").await?;
-    let channel = farcall::connect(&format!("auto://{authority}")).await?;
+    let channel = Channel::connect(format!("auto://{authority}")).await?;
     let lines = log.take_lines();
     for _ in 0..3 {
         echo(&channel).await?;
@@ -72,7 +72,7 @@ async fn rdma_without_a_device_is_an_error_that_says_why() -> Result<(), Failure
     let _alone = ALONE.lock().await;
     let (log, _capturing) = Log::capture();
     let authority = serve("rdma").await?;
-    let refused = farcall::connect(&format!("rdma://{authority}")).await;
+    let refused = Channel::connect(format!("rdma://{authority}")).await;
     let Err(error) = refused else { panic!("{refused:?}") };
     let words = error.to_string();
     let ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. } = error else {
@@ -90,7 +90,8 @@ async fn a_call_on_a_channel_that_requires_rdma_is_unavailable_and_says_why() ->
     let _alone = ALONE.lock().await;
     let authority = serve("auto").await?;
     let address = format!("rdma://{authority}").parse().expect("an address");
-    let stub = ProbeStub::new(farcall::channel(address, &Config::default()));
+    let stub =
+        ProbeStub::new(ChannelBuilder::new(address).config(&Config::default()).connect_lazy());
     let status = stub.echo(EchoRequest::default()).await.expect_err("there is no device");
     assert_eq!(status.code(), farcall::Code::Unavailable);
     assert!(here().iter().any(|reason| status.message().contains(reason)), "{status}");
@@ -102,7 +103,7 @@ async fn a_tcp_address_tries_nothing_and_has_nothing_to_say() -> Result<(), Fail
     let _alone = ALONE.lock().await;
     let (log, _capturing) = Log::capture();
     let authority = serve("auto").await?;
-    let channel = farcall::connect(&format!("tcp://{authority}")).await?;
+    let channel = Channel::connect(format!("tcp://{authority}")).await?;
     echo(&channel).await?;
     let info = channel.info().expect("it is connected");
     assert_eq!((info.transport, info.fallback), ("tcp", None));
@@ -169,7 +170,7 @@ mod server_without_rdma {
         let (log, _capturing) = Log::capture();
         let authority = serve("tcp").await?;
         let policy = UpgradePolicy::Prefer(vec![Arc::new(Offered)]);
-        let channel = Channel::connect(connector(&authority, policy)).await?;
+        let channel = rpc_core::Channel::connect(connector(&authority, policy)).await?.into();
         echo(&channel).await?;
         let info = channel.info().expect("it is connected");
         assert_eq!((info.transport, info.fallback.as_deref()), ("tcp", Some(REASON)));
@@ -186,7 +187,7 @@ mod server_without_rdma {
         let _alone = ALONE.lock().await;
         let authority = serve("tcp").await?;
         let policy = UpgradePolicy::Require(Arc::new(Offered));
-        match Channel::connect(connector(&authority, policy)).await {
+        match rpc_core::Channel::connect(connector(&authority, policy)).await {
             Err(ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. }) => {
                 assert_eq!(reason, REASON);
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farcall::{Code, Config, Status};
+use farcall::{ChannelBuilder, Code, Config, Status};
 use farcall_suite::payload;
 use farcall_suite::proto::probe_rpc::{ProbeStub, SERVICE};
 use farcall_suite::proto::{DownloadRequest, EchoRequest};
@@ -56,7 +56,7 @@ async fn status_of(answer: Answer, call: impl AsyncFnOnce(ProbeStub) -> Option<S
     let config = Config::default().with_handshake_timeout(handshake);
     let server = tokio::spawn(serve(listener, answer));
     let address = address.parse().expect("the address is one");
-    let stub = ProbeStub::new(farcall::channel(address, &config));
+    let stub = ProbeStub::new(ChannelBuilder::new(address).config(&config).connect_lazy());
     let called = tokio::time::timeout(2 * LIMIT, call(stub)).await;
     let status = called.expect("the call ends in time").expect("the call fails");
     let served = tokio::time::timeout(LIMIT, server).await.expect("the client closes in time");

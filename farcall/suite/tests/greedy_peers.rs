@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use farcall::{Config, Limits, Server, ServerBuilder, Status};
+use farcall::{Channel, Config, Limits, Server, ServerBuilder, Status};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
@@ -53,7 +53,7 @@ impl Rig {
     }
 
     async fn honest(&self) -> Result<ProbeStub, Failure> {
-        let connecting = farcall::connect_with(&self.address, &self.config);
+        let connecting = Channel::builder(&self.address)?.config(&self.config).connect();
         Ok(ProbeStub::new(within("an honest connection", connecting).await?))
     }
 

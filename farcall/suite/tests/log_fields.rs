@@ -6,12 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use farcall::{Channel, Code, Limits, Server, Status};
+use farcall::{Code, Limits, Server, Status};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoRequest, ParkRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_bytes, record};
 use prost::Message;
+use rpc_core::Channel;
 use rpc_core::client::Connect;
 use rpc_core::connect::ClientConfig;
 use rpc_core::layer::TraceLayer;

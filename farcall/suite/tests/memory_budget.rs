@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use farcall::{Code, Config, Limits, NotExecuted, Server, Status, Streaming};
+use farcall::{Channel, Code, Config, Limits, NotExecuted, Server, Status, Streaming};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoReply, EchoRequest, ProduceRequest};
@@ -59,7 +59,7 @@ impl Rig {
     }
 
     async fn honest(&self) -> Result<ProbeStub, Failure> {
-        Ok(ProbeStub::new(farcall::connect_with(&self.address, &self.config).await?))
+        Ok(ProbeStub::new(Channel::builder(&self.address)?.config(&self.config).connect().await?))
     }
 
     /// Connections that have sent `bytes` and read nothing, when the server has read all of it.

@@ -77,7 +77,8 @@ async fn a_process_that_falls_back_two_thousand_times_is_still_on_rdma() {
         let without = serve("tcp", &Config::default()).await;
         let with = serve("auto", &server).await;
         for count in 0..FALLBACKS {
-            let channel = farcall::connect_with(&without, &client).await.unwrap();
+            let channel =
+                Channel::builder(&without).unwrap().config(&client).connect().await.unwrap();
             let info = channel.info().unwrap();
             assert_eq!(info.transport, "tcp");
             let reason = info.fallback.unwrap();
@@ -86,7 +87,7 @@ async fn a_process_that_falls_back_two_thousand_times_is_still_on_rdma() {
                 "after {count} connections: {reason}"
             );
         }
-        let channel = farcall::connect_with(&with, &client).await.unwrap();
+        let channel = Channel::builder(&with).unwrap().config(&client).connect().await.unwrap();
         let info = channel.info().unwrap();
         assert_eq!(info.transport, "rdma", "{:?}", info.fallback);
         for len in [1000, 100_000, 3 << 20] {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farcall::sim::{SimCensus, SimDeviceConfig, SimFaults, SimNetwork};
-use farcall::{Channel, LaneInfo, RdmaConfig, Server};
+use farcall::{LaneInfo, RdmaConfig, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};
@@ -137,7 +137,7 @@ impl Scene {
     fn channel(&self) -> ProbeStub {
         let policy = UpgradePolicy::Require(self.client.clone());
         let config = ClientConfig { policy, keepalive: None, ..ClientConfig::default() };
-        ProbeStub::new(Channel::new(InprocConnector::new(&self.name, config)))
+        ProbeStub::new(rpc_core::Channel::new(InprocConnector::new(&self.name, config)).into())
     }
 
     /// A peer connects and goes in the middle of its first message.

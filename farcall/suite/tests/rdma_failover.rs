@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use farcall::{Backoff, Channel, Code, Config, MayHaveExecuted, Response, Server, Status};
+use farcall::{Backoff, Channel, Code, Config, MayHaveExecuted, Path, Response, Server, Status};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Probe, payload};
@@ -161,7 +161,12 @@ impl Rig {
         let serving = tokio::spawn(async move { server.serve(endpoint).await });
         // The client's own devices, as on another host.
         let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
-        let channel = farcall::connect_with(&address, &config).await.expect("a connection");
+        let channel = Channel::builder(&address)
+            .unwrap()
+            .config(&config)
+            .connect()
+            .await
+            .expect("a connection");
         let stub = ProbeStub::new(channel.clone());
         let (idempotent, other) = (Arc::new(Tally::default()), Arc::new(Tally::default()));
         let mut calls = JoinSet::new();
@@ -211,15 +216,15 @@ impl Rig {
         self.calls_go_on("TCP").await;
         let end = Instant::now();
         let gap = self.idempotent.longest_gap(cut, end).max(self.other.longest_gap(cut, end));
-        let path = self.channel.path();
-        assert_eq!((path.deaths, path.returns), (round, round - 1), "{path:?}");
+        let (path, counts) = (self.channel.path(), self.channel.path_counts());
+        assert_eq!((counts.failovers, counts.failbacks), (round, round - 1), "{path:?}");
         let lost = (self.idempotent.lost() - lost_before.0, self.other.lost() - lost_before.1);
         println!(
             "round {round}: on TCP {moved:?} after the cut; the longest time without an answer \
              was {gap:?}; calls lost: {} idempotent, {} others, each marked; reason: {}",
             lost.0,
             lost.1,
-            path.broken.unwrap_or_default(),
+            path.reason().unwrap_or_default(),
         );
         assert_eq!(lost.0, 0, "idempotent calls are made once more");
         assert!(lost.1 <= TASK_COUNT, "a task has one call in flight");
@@ -228,8 +233,9 @@ impl Rig {
         self.until("the return", |rig| rig.transport() == "rdma").await;
         println!("round {round}: back on RDMA {:?} after the mending", mended.elapsed());
         self.calls_go_on("RDMA, again").await;
-        let path = self.channel.path();
-        assert_eq!((path.deaths, path.returns, path.broken), (round, round, None));
+        assert_eq!(self.channel.path(), Path::Upgraded { transport: "rdma" });
+        let counts = self.channel.path_counts();
+        assert_eq!((counts.failovers, counts.failbacks), (round, round));
     }
 }
 
@@ -243,7 +249,8 @@ async fn required(host: &str) {
     let server = builder.build();
     let serving = tokio::spawn(async move { server.serve(endpoint).await });
     let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
-    let channel = farcall::connect_with(&address, &config).await.expect("a connection");
+    let channel =
+        Channel::builder(&address).unwrap().config(&config).connect().await.expect("a connection");
     let stub = ProbeStub::new(channel.clone());
     let echo = async || {
         let call = stub.echo(EchoRequest::default());
@@ -275,7 +282,7 @@ async fn required(host: &str) {
     };
     tokio::time::timeout(LIMIT, coming_back).await.expect("the path comes back");
     let info = channel.info().expect("it is connected");
-    assert_eq!((info.transport, channel.path().returns), ("rdma", 1));
+    assert_eq!((info.transport, channel.path_counts().failbacks), ("rdma", 1));
     serving.abort();
 }
 

@@ -59,7 +59,8 @@ impl Rig {
     async fn connect(&self) -> (Channel, ProbeStub) {
         let connecting = async {
             loop {
-                match farcall::connect_with(&self.address, &self.config).await {
+                match Channel::builder(&self.address).unwrap().config(&self.config).connect().await
+                {
                     Ok(channel) => return channel,
                     Err(error) => println!("not connected yet: {error}"),
                 }

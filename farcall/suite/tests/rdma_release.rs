@@ -41,7 +41,7 @@ impl Rig {
         let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
         let serving = builder.build();
         tokio::spawn(async move { serving.serve(endpoint).await });
-        let channel = farcall::connect_with(&address, &client).await.unwrap();
+        let channel = Channel::builder(&address).unwrap().config(&client).connect().await.unwrap();
         Self { network, device, client, channel, _server: server }
     }
 
@@ -63,7 +63,7 @@ async fn a_channel_that_nobody_uses_keeps_nothing_of_a_device_that_is_gone() {
     rig.device.lose(SimLoss::Flushed);
     rig.until("nothing is left", || rig.network.census() == SimCensus::default()).await;
     assert!(rig.channel.info().is_none());
-    assert!(rig.channel.path().broken.is_some(), "what it died of is known without a call");
+    assert!(rig.channel.path().reason().is_some(), "what it died of is known without a call");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -132,7 +132,8 @@ impl Rig {
         let between = Between { upgrade: Arc::clone(upgrade), local, peer: SERVER };
         let policy = UpgradePolicy::Require(Arc::new(between));
         let config = ClientConfig { policy, ..ClientConfig::default() };
-        ProbeStub::new(Channel::connect(InprocConnector::new(name, config)).await.unwrap())
+        let channel = rpc_core::Channel::connect(InprocConnector::new(name, config)).await;
+        ProbeStub::new(channel.unwrap().into())
     }
 
     fn lane(&self) -> LaneInfo {

@@ -40,14 +40,20 @@ async fn a_device_whose_reads_are_not_trusted_is_declined_with_the_reason() {
     let network = network();
     let config = || Config::default().with_simulated_rdma(&network);
     let address = serve("auto", &config()).await;
-    let channel = farcall::connect_with(&address, &config()).await.unwrap();
+    let channel = Channel::builder(&address).unwrap().config(&config()).connect().await.unwrap();
     let info = channel.info().unwrap();
     let reason = info.fallback.unwrap_or_default();
     assert_eq!(info.transport, "tcp", "a device with this defect: {DEFECT}");
     assert!(reason.contains(DEFECT) && reason.contains("allow_untrusted_reads"), "{reason}");
 
     let required = address.replace("auto://", "rdma://");
-    let error = farcall::connect_with(&required, &config()).await.unwrap_err().to_string();
+    let error = Channel::builder(&required)
+        .unwrap()
+        .config(&config())
+        .connect()
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains(DEFECT), "{error}");
     assert_eq!(network.counters().reads, 0);
 }
@@ -75,7 +81,7 @@ async fn what_a_short_read_leaves_out_is_never_what_another_connection_received(
     let (server, client) = (config(), config());
     let address = serve("rdma", &server).await;
     let connect = async || {
-        let channel = farcall::connect_with(&address, &client).await.unwrap();
+        let channel = Channel::builder(&address).unwrap().config(&client).connect().await.unwrap();
         assert_eq!(channel.info().unwrap().transport, "rdma");
         ProbeStub::new(channel)
     };

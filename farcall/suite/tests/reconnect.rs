@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use farcall::{Channel, Code, NotExecuted, Readiness, Request, Server, Status};
+use farcall::{Code, NotExecuted, Readiness, Request, Server, Status};
 use farcall_suite::Probe;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -52,7 +52,7 @@ impl Client {
         let attempts = Arc::default();
         let connector = InprocConnector::new(name, ClientConfig::default());
         let counting = Counting { connector, attempts: Arc::clone(&attempts) };
-        Self { stub: ProbeStub::new(Channel::new(counting)), attempts }
+        Self { stub: ProbeStub::new(rpc_core::Channel::new(counting).into()), attempts }
     }
 
     fn attempts(&self) -> usize {

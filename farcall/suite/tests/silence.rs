@@ -44,7 +44,12 @@ impl Rig {
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
         let hop = Hop::start(&authority).await.expect("a hop");
         let address = format!("tcp://{}", hop.authority);
-        let channel = farcall::connect_with(&address, &config).await.expect("a connection");
+        let channel = Channel::builder(&address)
+            .unwrap()
+            .config(&config)
+            .connect()
+            .await
+            .expect("a connection");
         let stub = ProbeStub::new(channel.clone());
         stub.echo(EchoRequest::default()).await.expect("the hop lets calls pass");
         Self { server, serving, watch, hop, channel, stub }

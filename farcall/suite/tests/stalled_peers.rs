@@ -4,7 +4,7 @@ mod log;
 
 use std::time::Duration;
 
-use farcall::{Code, Config, Limits, Server};
+use farcall::{Channel, Code, Config, Limits, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoRequest, ProduceRequest};
@@ -79,7 +79,7 @@ async fn cut_after(bytes: Vec<u8>) -> Result<Vec<String>, Failure> {
         }
     };
     within("the end of the connection", cut).await;
-    let honest = ProbeStub::new(farcall::connect_with(&address, &config()).await?);
+    let honest = ProbeStub::new(Channel::builder(&address)?.config(&config()).connect().await?);
     within("an honest call", honest.echo(EchoRequest::default())).await?;
     Ok(log.take_lines())
 }
@@ -113,7 +113,7 @@ async fn a_server_that_takes_no_requests_is_left() -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("tcp://{}", listener.local_addr()?);
     let config = config().with_keepalive(None);
-    let channel = farcall::channel(address.parse()?, &config);
+    let channel = Channel::builder(address)?.config(&config).connect_lazy();
     let payload = vec![7; LONG_LEN].into();
     let echo = EchoRequest { payload, ..EchoRequest::default() };
     let stub = ProbeStub::new(channel);

@@ -19,8 +19,8 @@ use super::present::Present;
 use super::starts::Starts;
 use super::upload::upload;
 use super::{
-    Caller, Connect, Connection, Intercepted, LayeredChannel, Outgoing, PathInfo, Readiness, Reply,
-    Started,
+    Caller, Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path, PathCounts,
+    Readiness, Reply, Started,
 };
 use crate::buffer::buffer_of;
 use crate::connect::{ConnectError, ConnectionInfo};
@@ -268,10 +268,16 @@ impl Channel {
         self.present.info()
     }
 
-    /// What has become of the better path, whether there is a connection now or not.
+    /// Which path calls take at this moment, and why not a better one.
     #[must_use]
-    pub fn path(&self) -> PathInfo {
+    pub fn path(&self) -> Path {
         self.present.path()
+    }
+
+    /// How often the upgraded path has failed and come back.
+    #[must_use]
+    pub fn path_counts(&self) -> PathCounts {
+        self.present.path_counts()
     }
 
     /// What the request says, or the channel where it says nothing.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::win_back::{Attempt as WinningBack, win_back};
-use super::{Connect, Connection, PathInfo};
+use super::{Connect, Connection, Path, PathCounts};
 use crate::calls::breaker::{Breaker, FirstAttempt};
 use crate::calls::reconnect::{Lifespan, Reconnect};
 use crate::calls::replays::Replays;
@@ -341,16 +341,40 @@ impl Present {
         Some(info)
     }
 
-    /// What has become of the better path.
-    pub(super) fn path(&self) -> PathInfo {
-        let breaker = lock(&self.breaker);
-        let broken = breaker.broken();
-        PathInfo {
-            broken: broken.map(|(reason, _)| reason.to_owned()),
-            next_attempt: broken.map(|(_, due)| due.saturating_duration_since(now())),
-            deaths: breaker.deaths(),
-            returns: breaker.returns(),
+    /// Which path calls take.
+    pub(super) fn path(&self) -> Path {
+        let info = self.open().map(|connection| connection.info());
+        let transport = info.as_ref().map(|info| info.transport);
+        if let Some(transport) =
+            transport.filter(|_| info.as_ref().is_some_and(|it| it.is_upgraded))
+        {
+            return Path::Upgraded { transport };
         }
+        let now = now();
+        if let Some((reason, due)) = lock(&self.breaker).broken() {
+            let retry_in = due.saturating_duration_since(now);
+            return Path::Broken { transport, reason: reason.to_owned(), retry_in };
+        }
+        match info {
+            Some(ConnectionInfo { transport, fallback: Some(reason), .. }) => {
+                Path::Fallback { transport, reason }
+            }
+            Some(ConnectionInfo { transport, .. }) => Path::Direct { transport },
+            None => {
+                let reconnect = lock(&self.reconnect);
+                let (reason, due) = reconnect.backing_off(now).unzip();
+                Path::Disconnected {
+                    reason: reason.map(str::to_owned),
+                    retry_in: due.map(|due| due.saturating_duration_since(now)),
+                }
+            }
+        }
+    }
+
+    /// How often the upgraded path has failed and come back.
+    pub(super) fn path_counts(&self) -> PathCounts {
+        let breaker = lock(&self.breaker);
+        PathCounts { failovers: breaker.deaths(), failbacks: breaker.returns() }
     }
 
     /// Lets go of a connection when it ends, and not when the next call finds it so, which may
@@ -390,9 +414,15 @@ impl Present {
         };
         let reason = format!("{}: the path died: {reason}", info.transport);
         lock(&self.breaker).handle_death(now(), reason.clone());
-        let next_attempt = self.path().next_attempt;
+        let next_attempt = self.next_path_attempt();
         let addresses = info.addresses;
         limited_log!(self.log, WARN, "a path died", %addresses, %reason, ?next_attempt);
+    }
+
+    /// How long until a path that has failed is tried again.
+    fn next_path_attempt(&self) -> Option<Duration> {
+        let due = lock(&self.breaker).broken().map(|(_, due)| due)?;
+        Some(due.saturating_duration_since(now()))
     }
 
     fn policy(&self) -> &UpgradePolicy {

@@ -82,8 +82,8 @@ pub fn call(runtime: &Handle, plan: &CallPlan) -> Result<(), AttackError> {
     let deadline = Duration::from_millis(plan.deadline_ms);
     let mut channels: Vec<Channel> = Vec::new();
     for _ in 0..CHANNELS {
-        let connecting = farcall::connect_with(&address, &config);
-        let channel = runtime.block_on(connecting).map_err(Failure::from)?;
+        let builder = Channel::builder(&address).map_err(Failure::from)?.config(&config);
+        let channel = runtime.block_on(builder.connect()).map_err(Failure::from)?;
         let stub = ProbeStub::new(channel.clone().with_timeout(deadline));
         for _ in 0..CALLS_EACH {
             runtime.spawn(keep_calling(stub.clone(), tally.clone()));
@@ -121,7 +121,8 @@ async fn keep_calling(stub: ProbeStub, tally: SharedTally) {
 async fn keep_coming(address: String, config: Config, tally: SharedTally) {
     loop {
         let newcomer = async {
-            let channel = farcall::connect_with(&address, &config).await;
+            let builder = Channel::builder(&address).map_err(|error| error.to_string())?;
+            let channel = builder.config(&config).connect().await;
             let stub = ProbeStub::new(channel.map_err(|error| error.to_string())?);
             echo(&stub).await
         };

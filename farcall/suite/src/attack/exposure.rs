@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use farcall::{Address, Channel, Config};
+use farcall::{Address, Channel, ChannelBuilder, Config};
 
 use super::call::SharedTally;
 use super::tally::Group;
@@ -65,7 +65,8 @@ impl Exposed {
     }
 
     async fn keep_calling(self) {
-        let channel = farcall::channel(Address::Tcp(self.hostile), &self.config);
+        let channel =
+            ChannelBuilder::new(Address::Tcp(self.hostile)).config(&self.config).connect_lazy();
         let stub = ProbeStub::new(channel.with_timeout(LIMIT));
         loop {
             let call = async { to_result(stub.echo(EchoRequest::default()).await) };
@@ -76,7 +77,9 @@ impl Exposed {
 
     async fn keep_connecting(self) {
         loop {
-            let channel = farcall::channel(Address::Auto(self.hostile.clone()), &self.config);
+            let channel = ChannelBuilder::new(Address::Auto(self.hostile.clone()))
+                .config(&self.config)
+                .connect_lazy();
             let stub = ProbeStub::new(channel.with_timeout(LIMIT));
             let call = async { to_result(stub.echo(EchoRequest::default()).await) };
             self.tally.count(Group::Exposed, call).await;
@@ -85,7 +88,9 @@ impl Exposed {
     }
 
     async fn download(self) {
-        let stub = ProbeStub::new(farcall::channel(Address::Tcp(self.hostile), &self.config));
+        let stub = ProbeStub::new(
+            ChannelBuilder::new(Address::Tcp(self.hostile)).config(&self.config).connect_lazy(),
+        );
         let mut stream = None;
         let begin = async {
             let begun = stub.download(DownloadRequest::default()).await;

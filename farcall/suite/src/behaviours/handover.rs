@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use farcall::{Code, NotExecuted, Response, Server, Status};
+use farcall::{Channel, Code, NotExecuted, Response, Server, Status};
 use futures::future::BoxFuture;
 use rpc_core::connect::Bootstrap;
 use rpc_core::server::{Listen, ListenerSettings};
@@ -121,7 +121,7 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
     let first = server();
     let shared = Shared::new(endpoint);
     let mut serving = Serving::start(first, &shared);
-    let channel = farcall::connect_with(&address, &harness.config()).await?;
+    let channel = Channel::builder(&address)?.config(&harness.config()).connect().await?;
     let found = channel.info().map(|info| info.transport);
     check_eq("the transport", &found, &Some(harness.path().name()))?;
     let stub = ProbeStub::new(channel);

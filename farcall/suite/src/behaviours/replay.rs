@@ -1,6 +1,6 @@
 //! Calls in flight on a connection that ends under them, with another server in place.
 
-use farcall::{Code, MayHaveExecuted, NotExecuted, Response, Server};
+use farcall::{Channel, Code, MayHaveExecuted, NotExecuted, Response, Server};
 
 use super::handover::{Serving, Shared};
 use crate::failure::{check, check_eq, refused};
@@ -49,7 +49,8 @@ pub(super) async fn idempotent_calls_are_replayed_when_their_connection_dies(
     let (first, second) = (serve(first), serve(second));
     let shared = Shared::new(endpoint);
     let first = Serving::start(first, &shared);
-    let stub = ProbeStub::new(farcall::connect_with(&address, &harness.config()).await?);
+    let stub =
+        ProbeStub::new(Channel::builder(&address)?.config(&harness.config()).connect().await?);
     let (unary, stream, other) = (stub.clone(), stub.clone(), stub.clone());
     let unary = tokio::spawn(async move { unary.wait(request(UNARY)).await });
     let stream = tokio::spawn(async move { stream.follow(request(STREAM)).await });

@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use farcall::sim::SimNetwork;
-use farcall::{Config, Server, Status};
+use farcall::{Channel, Config, Server, Status};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::small_calls::{chat, shared_payload, unary};
@@ -203,7 +203,7 @@ fn make_calls(budget: &Budget, count: u64) -> Result<f64, Failure> {
         let server = Arc::new(builder.build());
         let serving = Arc::clone(&server);
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
-        let channel = farcall::connect_with(&address, &config).await?;
+        let channel = Channel::builder(&address)?.config(&config).connect().await?;
         let stub = ProbeStub::new(channel.clone());
         let kernel_calls = || -> u64 {
             let both = channel.info().into_iter().chain(server.connections());

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farcall::{Address, Channel, Config, ConnectBackoff, ConnectionInfo, Keepalive, RdmaConfig};
+use farcall::{
+    Address, Channel, ChannelBuilder, Config, ConnectBackoff, ConnectionInfo, Keepalive, RdmaConfig,
+};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -181,7 +183,7 @@ pub(super) fn channel(column: Column, authority: &str) -> Result<Channel, FaultE
     let address: Address = address
         .parse()
         .map_err(|_| FaultError::Words { role: "server", words: authority.to_owned() })?;
-    Ok(farcall::channel(address, &config(authority)))
+    Ok(ChannelBuilder::new(address).config(&config(authority)).connect_lazy())
 }
 
 async fn work(mut caller: Caller, column: Column, kind: Kind, seen: Arc<Seen>) {

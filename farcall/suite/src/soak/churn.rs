@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use farcall::{Config, Status};
+use farcall::{Channel, Config, Status};
 use fastrand::Rng;
 use futures::future::try_join_all;
 use tokio::task::JoinSet;
@@ -184,7 +184,8 @@ impl Worker {
         while Instant::now() < until {
             let is_own = self.random.u64(..OWN_DEVICES_SHARE) == 0;
             let config = if is_own { &self.own } else { &self.shared };
-            match farcall::connect_with(&self.address, config).await {
+            let builder = Channel::builder(&self.address).expect("the server has said it");
+            match builder.config(config).connect().await {
                 Ok(channel) => {
                     seen.connections += 1;
                     self.use_up(ProbeStub::new(channel), &mut seen).await;

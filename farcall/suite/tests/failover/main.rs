@@ -9,7 +9,7 @@ mod rig;
 use std::time::Duration;
 
 use detour::{CUT, PROOF_LIMIT};
-use farcall::{Channel, Code, MayHaveExecuted, NotExecuted, ReplayLimits};
+use farcall::{Code, MayHaveExecuted, NotExecuted, Path, ReplayLimits};
 use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use log::Log;
@@ -45,9 +45,11 @@ async fn calls_go_on_over_the_bootstrap_and_say_what_became_of_them() {
     assert_eq!((info.transport, info.is_upgraded), ("inproc", false));
     assert!(info.fallback.is_some_and(|reason| reason.contains(CUT)));
     let path = rig.channel.path();
-    assert_eq!((path.deaths, path.returns), (1, 0));
-    assert!(path.broken.is_some_and(|reason| reason.contains(CUT)));
-    assert!(path.next_attempt.is_some_and(|wait| wait <= 2 * BACKOFF.delay_min));
+    assert_eq!(rig.counts(), (1, 0));
+    let Path::Broken { transport: Some("inproc"), reason, retry_in } = path else {
+        panic!("{path:?}");
+    };
+    assert!(reason.contains(CUT) && retry_in <= 2 * BACKOFF.delay_min, "{reason}, {retry_in:?}");
     rig.echo().await.expect("calls go on");
     let lines = log.take_lines();
     let [line] = &lines[..] else { panic!("one change, one line: {lines:#?}") };
@@ -61,10 +63,10 @@ async fn the_path_is_won_back_and_the_connection_in_use_ends_with_its_last_call(
     let call = rig.park(1);
     rig.served.entered(&[1]).await;
     rig.detour.mend();
-    rig.until("the return", |rig| rig.channel.path().returns == 1).await;
+    rig.until("the return", |rig| rig.counts().1 == 1).await;
     assert_eq!(rig.transport(), "detour");
-    let path = rig.channel.path();
-    assert_eq!((path.broken, path.next_attempt, path.deaths), (None, None, 1));
+    assert_eq!(rig.channel.path(), Path::Upgraded { transport: "detour" });
+    assert_eq!(rig.counts(), (1, 1));
     assert_eq!(rig.channel.info().and_then(|info| info.fallback), None);
     rig.echo().await.expect("the path is proven");
     let mut transports: Vec<_> =
@@ -89,9 +91,9 @@ async fn a_dead_path_is_tried_about_once_a_minute() {
     let attempts = rig.detour.offers() - before;
     // Delays of 60 to 120 s and proofs of 3 s, and up to nine attempts before the longest delay.
     assert!((25..=70).contains(&attempts), "{attempts} attempts in an hour");
+    assert_eq!(rig.counts(), (1, 0));
     let path = rig.channel.path();
-    assert_eq!((path.deaths, path.returns), (1, 0));
-    assert!(path.broken.is_some_and(|reason| reason.contains("no answer")));
+    assert!(path.reason().is_some_and(|reason| reason.contains("no answer")), "{path}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +110,7 @@ async fn a_path_that_dies_again_soon_is_trusted_later_and_later() {
     sleep(BACKOFF.healthy_after).await;
     rig.fail_over().await;
     assert!(rig.next_attempt() <= 2 * BACKOFF.delay_min, "a healthy period begins anew");
-    assert_eq!((rig.channel.path().deaths, rig.channel.path().returns), (6, 5));
+    assert_eq!(rig.counts(), (6, 5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +131,7 @@ async fn a_path_that_is_required_is_waited_for() {
     rig.detour.mend();
     sleep(rig.next_attempt()).await;
     rig.echo().await.expect("the path is back");
-    assert_eq!((rig.transport(), rig.channel.path().returns), ("detour", 1));
+    assert_eq!((rig.transport(), rig.counts()), ("detour", (1, 1)));
     assert!(rig.served.watch.try_next().is_none());
 }
 
@@ -142,7 +144,7 @@ async fn a_required_path_that_was_healthy_is_replaced_at_once() {
     let started = Instant::now();
     rig.echo().await.expect("another path is there");
     assert_eq!(started.elapsed(), Duration::ZERO);
-    assert_eq!((rig.channel.path().deaths, rig.channel.path().returns), (1, 1));
+    assert_eq!(rig.counts(), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,7 +231,7 @@ async fn a_channel_that_is_dropped_tries_nothing_any_more() {
     let Rig { detour, channel, stub, served, .. } = &mut rig;
     let offers = detour.offers();
     let nobody = InprocConnector::new("failover-nobody-at-all", ClientConfig::default());
-    let nobody = Channel::new(nobody);
+    let nobody = farcall::Channel::from(rpc_core::Channel::new(nobody));
     *stub = ProbeStub::new(nobody.clone());
     *channel = nobody;
     tokio::task::yield_now().await;

@@ -92,8 +92,8 @@ impl Rig {
         let served = Served::start(name, &detour);
         let policy = policy(&detour);
         let config = ClientConfig { policy, backoff: BACKOFF, replays, ..Default::default() };
-        let channel = Channel::connect(InprocConnector::new(name, config)).await;
-        let channel = channel.expect("the server is there");
+        let channel = rpc_core::Channel::connect(InprocConnector::new(name, config)).await;
+        let channel = Channel::from(channel.expect("the server is there"));
         let stub = ProbeStub::new(channel.clone());
         let rig = Self { detour, channel, stub, served, name };
         assert_eq!(rig.transport(), "detour");
@@ -151,9 +151,15 @@ impl Rig {
         looked.unwrap_or_else(|_| panic!("{what} did not happen within {LIMIT:?}"));
     }
 
+    /// How often the detour has failed and come back.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let counts = self.channel.path_counts();
+        (counts.failovers, counts.failbacks)
+    }
+
     /// How long until the detour is tried again.
     pub(crate) fn next_attempt(&self) -> Duration {
-        self.channel.path().next_attempt.expect("the detour is not in use")
+        self.channel.path().retry_in().expect("the detour is not in use")
     }
 }
 

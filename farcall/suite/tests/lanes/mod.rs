@@ -1,7 +1,7 @@
 //! What several lanes of a device must show, whatever the device: connections are spread over
 //! them, each lane works for its own, and calls of all sizes go on over all of them at once.
 
-use farcall::{Config, LaneInfo};
+use farcall::{Channel, Config, LaneInfo};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::{Failure, payload};
@@ -51,7 +51,7 @@ pub(crate) async fn spread(
 
 /// A new connection that is sure to run over RDMA.
 async fn connect(address: &str, config: &Config) -> Result<ProbeStub, Failure> {
-    let channel = farcall::connect_with(address, config).await?;
+    let channel = Channel::builder(address)?.config(config).connect().await?;
     assert_eq!(channel.info().map(|info| info.transport), Some("rdma"));
     Ok(ProbeStub::new(channel))
 }

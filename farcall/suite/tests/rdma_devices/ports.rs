@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use farcall::{AsyncEventKind, Channel, Code, Config, Status};
+use farcall::{Address, AsyncEventKind, Channel, ChannelBuilder, Code, Config, Status};
 use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::{Cause, Failure};
@@ -52,7 +52,8 @@ pub(crate) fn cable(channel: &Channel) -> Option<Cable> {
 pub(crate) async fn connects(authority: &str, config: &Config) -> Result<Channel, Failure> {
     let connecting = async {
         loop {
-            match farcall::connect_with(&format!("rdma://{authority}"), config).await {
+            let builder = ChannelBuilder::new(Address::Rdma(authority.to_owned()));
+            match builder.config(config).connect().await {
                 Ok(channel) => return channel,
                 Err(error) => println!("not connected yet: {error}"),
             }

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use farcall::{AsyncEventKind, Config};
+use farcall::{AsyncEventKind, Channel, Config};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
@@ -64,7 +64,7 @@ async fn removed(rig: &Rig, side: Side) -> Result<(), Failure> {
     assert!(idle.info().is_none(), "{idle:?}");
 
     let address = format!("auto://{}", server.authority);
-    let channel = farcall::connect_with(&address, &client).await?;
+    let channel = Channel::builder(&address)?.config(&client).connect().await?;
     println!("without it: {:?}", channel.info().and_then(|info| info.fallback));
     assert_eq!(channel.info().map(|info| info.transport), Some("tcp"));
     within("a call", echo(&ProbeStub::new(channel), 3, 1 << 20)).await?;

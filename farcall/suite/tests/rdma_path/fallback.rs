@@ -1,6 +1,6 @@
 //! Connections that stay on TCP although both sides have devices, and say why.
 
-use farcall::{Config, ConnectError, RdmaConfig};
+use farcall::{Channel, Config, ConnectError, RdmaConfig};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
@@ -17,13 +17,13 @@ const FALLBACKS: u64 = 400;
 /// Connects to a server that cannot be had over RDMA: `auto` falls back and `rdma` fails, each
 /// with a reason that has `words`. Gives the connection.
 async fn falls_back(authority: &str, client: &Config, words: &str) -> Result<ProbeStub, Failure> {
-    let channel = farcall::connect_with(&format!("auto://{authority}"), client).await?;
+    let channel = Channel::builder(format!("auto://{authority}"))?.config(client).connect().await?;
     let info = channel.info().expect("it is connected");
     let fallback = info.fallback.expect("a reason");
     println!("fell back: {fallback}");
     assert_eq!(info.transport, "tcp");
     assert!(fallback.starts_with("rdma: ") && fallback.contains(words), "{fallback}");
-    let refused = farcall::connect_with(&format!("rdma://{authority}"), client).await;
+    let refused = Channel::builder(format!("rdma://{authority}"))?.config(client).connect().await;
     match refused {
         Err(ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. }) => {
             assert!(reason.contains(words), "{reason}");
@@ -77,7 +77,7 @@ pub(crate) fn again_and_again(rig: &Rig) -> Result<(), Failure> {
         let client = config(RdmaConfig::default());
         let address = format!("auto://{}", without.authority);
         for count in 1..=fallbacks {
-            let connected = farcall::connect_with(&address, &client);
+            let connected = Channel::builder(&address)?.config(&client).connect();
             let channel = within("a connection", connected).await?;
             let info = channel.info().expect("it is connected");
             let reason = info.fallback.expect("a reason");

@@ -3,7 +3,7 @@
 
 use std::process::{Command, ExitCode, Stdio};
 
-use farcall::{Code, Config, RdmaConfig};
+use farcall::{Channel, Code, Config, RdmaConfig};
 use farcall_suite::Failure;
 use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
@@ -135,9 +135,10 @@ async fn call_under_limit(authority: &str) -> Result<(), Failure> {
 
 /// A connection that cannot be had, and its reason.
 async fn fail_to_connect(authority: &str) -> Result<(), Failure> {
-    let refused = farcall::connect_with(&format!("rdma://{authority}"), &rules()).await;
+    let refused = Channel::builder(format!("rdma://{authority}"))?.config(&rules()).connect().await;
     println!("{}", refused.expect_err("there is no memory for a lane"));
-    let fallen = farcall::connect_with(&format!("auto://{authority}"), &rules()).await?;
+    let fallen =
+        Channel::builder(format!("auto://{authority}"))?.config(&rules()).connect().await?;
     let info = fallen.info().expect("it is connected");
     assert_eq!(info.transport, "tcp");
     println!("{}", info.fallback.expect("it says why"));

@@ -159,7 +159,7 @@ pub(crate) fn slow() -> RdmaConfig {
 
 /// A connection that is sure to run over RDMA.
 pub(crate) async fn connect(authority: &str, config: &Config) -> Result<Channel, Failure> {
-    let channel = farcall::connect_with(&format!("rdma://{authority}"), config).await?;
+    let channel = Channel::builder(format!("rdma://{authority}"))?.config(config).connect().await?;
     assert_eq!(channel.info().map(|info| info.transport), Some("rdma"));
     Ok(channel)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farcall::sim::{SimCensus, SimDeviceConfig, SimNetwork};
-use farcall::{Channel, Limits, RdmaConfig, Server};
+use farcall::{Limits, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use rpc_core::connect::{Candidate, ClientConfig, Declined, PendingOffer, Upgrade, UpgradePolicy};
@@ -194,9 +194,9 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let channel = || {
         let policy = UpgradePolicy::Require(upgrades[1].clone());
         let config = ClientConfig { policy, limits, ..ClientConfig::default() };
-        Channel::new(InprocConnector::new(&name, config))
+        rpc_core::Channel::new(InprocConnector::new(&name, config))
     };
-    let stubs = (0..size.clients).map(|_| ProbeStub::new(channel())).collect();
+    let stubs = (0..size.clients).map(|_| ProbeStub::new(channel().into())).collect();
     let tally = call(seed, severity, stubs, size).await;
     if let Some(pestering) = pestering {
         pestering.abort();

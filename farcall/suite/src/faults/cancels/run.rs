@@ -170,7 +170,7 @@ fn connect(plan: &CancelPlan, lab: &Lab) -> Result<Vec<Line>, FaultError> {
     let address = format!("rdma://{}", lab.authority);
     let connecting = (0..plan.connections).map(|_| async {
         let config = config(&lab.authority).with_handshake_timeout(CONNECT_LIMIT);
-        let channel = farcall::connect_with(&address, &config).await?;
+        let channel = Channel::builder(&address)?.config(&config).connect().await?;
         Ok::<_, Failure>(Line { channel, config })
     });
     Ok(lab.runtime.block_on(try_join_all(connecting))?)

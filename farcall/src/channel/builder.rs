@@ -1,0 +1,209 @@
+//! The settings of a channel.
+
+use std::time::Duration;
+
+use rpc_core::client::Connect;
+use rpc_core::connect::UpgradePolicy;
+use rpc_core::inproc::InprocConnector;
+use rpc_transport_tcp::{TcpConnector, UnixConnector};
+
+use super::Channel;
+use crate::{
+    Address, Backoff, Config, ConnectBackoff, ConnectError, Keepalive, Limits, Readiness,
+    ReplayLimits,
+};
+
+/// The settings of a channel; made by [`Channel::builder`].
+///
+/// # Examples
+///
+/// ```no_run
+/// # fn example() -> Result<(), farcall::AddressError> {
+/// use std::time::Duration;
+///
+/// let channel = farcall::Channel::builder("auto://inventory:7000")?
+///     .max_message_len(64 << 20)
+///     .timeout(Duration::from_secs(2))
+///     .connect_lazy();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ChannelBuilder {
+    address: Address,
+    config: Config,
+    timeout: Option<Duration>,
+    readiness: Readiness,
+}
+
+impl ChannelBuilder {
+    /// The default settings of a channel to `address`; [`Channel::builder`] takes text, too.
+    pub fn new(address: Address) -> Self {
+        let config = Config::default();
+        Self { address, config, timeout: None, readiness: Readiness::FailFast }
+    }
+
+    /// Sets the rules that `config` has, RDMA and its devices included, in the place of all that
+    /// were set before. Channels and servers that are made with clones of one `Config` share its
+    /// devices.
+    pub fn config(mut self, config: &Config) -> Self {
+        self.config = config.clone();
+        self
+    }
+
+    /// Sets what this side accepts from the server.
+    pub fn limits(self, limits: Limits) -> Self {
+        self.with(|config| config.with_limits(limits))
+    }
+
+    /// Sets the longest response message accepted, in bytes of its encoding; 4 MiB by default. The
+    /// server's own limit holds for requests.
+    pub fn max_message_len(self, bytes: u64) -> Self {
+        let limits = Limits { message_len_max: bytes, ..self.config.limits() };
+        self.limits(limits)
+    }
+
+    /// Sets how a server that is gone is found; `None` leaves that to the operating system, which
+    /// may take hours. On by default.
+    pub fn keepalive(self, keepalive: impl Into<Option<Keepalive>>) -> Self {
+        self.with(|config| config.with_keepalive(keepalive))
+    }
+
+    /// Sets the bound on opening a connection, upgrade included; 10 s by default.
+    pub fn handshake_timeout(self, timeout: Duration) -> Self {
+        self.with(|config| config.with_handshake_timeout(timeout))
+    }
+
+    /// Sets how long the server may take nothing of the requests that wait for it, or send nothing
+    /// more of a large frame that it has begun, before the connection is ended; 60 s by default,
+    /// never with `None`.
+    pub fn progress_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.with(|config| config.with_progress_timeout(timeout))
+    }
+
+    /// Sets the delays before the channel connects again to a server that cannot be reached, or
+    /// whose connections are of no use; gRPC's by default.
+    pub fn connect_backoff(self, backoff: ConnectBackoff) -> Self {
+        self.with(|config| config.with_connect_backoff(backoff))
+    }
+
+    /// Sets the delays before an RDMA path that has failed is tried again.
+    pub fn path_backoff(self, backoff: Backoff) -> Self {
+        self.with(|config| config.with_backoff(backoff))
+    }
+
+    /// Sets the bound on the idempotent calls that the channel makes once more after their
+    /// connection ended under them.
+    pub fn replays(self, replays: ReplayLimits) -> Self {
+        self.with(|config| config.with_replays(replays))
+    }
+
+    /// Sets a timeout for calls that set none themselves, as [`Channel::with_timeout`]; none by
+    /// default.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets what becomes of calls that are made while the channel backs off, as
+    /// [`Channel::with_readiness`].
+    pub fn readiness(mut self, readiness: Readiness) -> Self {
+        self.readiness = readiness;
+        self
+    }
+
+    /// Makes a channel that connects at its first call.
+    #[must_use]
+    pub fn connect_lazy(self) -> Channel {
+        let Self { address, config, timeout, readiness } = self;
+        let channel = match address {
+            Address::Inproc(name) => lazy(inproc(name, &config)),
+            Address::Unix(name) => lazy(unix(name, &config)),
+            other => lazy(tcp(other, &config)),
+        };
+        finish(channel, timeout, readiness)
+    }
+
+    /// Connects now.
+    ///
+    /// # Errors
+    ///
+    /// When no server accepts at the address, the handshake fails, or RDMA is required and not
+    /// possible.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: cancelled, it closes what it has opened.
+    pub async fn connect(self) -> Result<Channel, ConnectError> {
+        let Self { address, config, timeout, readiness } = self;
+        let channel = match address {
+            Address::Inproc(name) => rpc_core::Channel::connect(inproc(name, &config)).await,
+            Address::Unix(name) => rpc_core::Channel::connect(unix(name, &config)).await,
+            other => rpc_core::Channel::connect(tcp(other, &config)).await,
+        };
+        Ok(finish(channel?, timeout, readiness))
+    }
+
+    fn with(mut self, change: impl FnOnce(Config) -> Config) -> Self {
+        self.config = change(self.config);
+        self
+    }
+}
+
+fn lazy(connector: impl Connect) -> rpc_core::Channel {
+    rpc_core::Channel::new(connector)
+}
+
+fn finish(channel: rpc_core::Channel, timeout: Option<Duration>, readiness: Readiness) -> Channel {
+    let channel = channel.with_readiness(readiness);
+    Channel(match timeout {
+        Some(timeout) => channel.with_timeout(timeout),
+        None => channel,
+    })
+}
+
+fn inproc(name: String, config: &Config) -> InprocConnector {
+    InprocConnector::new(name, config.client(UpgradePolicy::Never))
+}
+
+fn unix(name: String, config: &Config) -> UnixConnector {
+    UnixConnector::new(name, config.client(UpgradePolicy::Never))
+}
+
+fn tcp(address: Address, config: &Config) -> TcpConnector {
+    let (authority, policy) = match address {
+        Address::Auto(authority) => (authority, UpgradePolicy::Prefer(vec![config.rdma()])),
+        Address::Rdma(authority) => (authority, UpgradePolicy::Require(config.rdma())),
+        Address::Tcp(authority) | Address::Unix(authority) | Address::Inproc(authority) => {
+            (authority, UpgradePolicy::Never)
+        }
+    };
+    TcpConnector::new(authority, config.client(policy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_is_none_is_named_once_and_with_its_cure() {
+        let error = Channel::connect("http://10.0.0.1:7000").await.unwrap_err().to_string();
+        let words = "cannot connect to http://10.0.0.1:7000: tonic's http:// is tcp:// here: \
+                     tcp://10.0.0.1:7000";
+        assert_eq!(error, words);
+    }
+
+    #[tokio::test]
+    async fn a_name_without_a_server_is_said_to_have_none() {
+        let error = Channel::connect("inproc://none").await.unwrap_err().to_string();
+        let words = "cannot connect to inproc://none: no server in this process listens there";
+        assert_eq!(error, words);
+    }
+
+    #[tokio::test]
+    async fn a_lazy_channel_is_not_connected_and_says_so() {
+        let channel = Channel::builder("tcp://127.0.0.1:1").unwrap().connect_lazy();
+        assert_eq!(channel.path().to_string(), "not connected");
+    }
+}

@@ -1,0 +1,76 @@
+//! The channel as what stubs call, and as the innermost service of a stack of layers.
+
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use futures::future::BoxFuture;
+use prost::Message;
+use rpc_core::client::{ClientCall, ClientReply};
+use tower::Service;
+
+use super::Channel;
+use crate::{Caller, MethodDescriptor, Request, Response, Status, Streaming};
+
+impl Caller for Channel {
+    fn unary<Req, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        request: Request<Req>,
+    ) -> impl Future<Output = Result<Response<Resp>, Status>> + Send
+    where
+        Req: Message + 'static,
+        Resp: Message + Default + 'static,
+    {
+        self.0.unary(method, request)
+    }
+
+    fn server_streaming<Req, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        request: Request<Req>,
+    ) -> impl Future<Output = Result<Response<Streaming<Resp>>, Status>> + Send
+    where
+        Req: Message + 'static,
+        Resp: Message + Default + 'static,
+    {
+        self.0.server_streaming(method, request)
+    }
+
+    fn client_streaming<S, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        request: Request<S>,
+    ) -> impl Future<Output = Result<Response<Resp>, Status>> + Send
+    where
+        S: Stream<Item: Message> + Send + 'static,
+        Resp: Message + Default + 'static,
+    {
+        self.0.client_streaming(method, request)
+    }
+
+    fn streaming<S, Resp>(
+        &self,
+        method: &'static MethodDescriptor,
+        request: Request<S>,
+    ) -> impl Future<Output = Result<Response<Streaming<Resp>>, Status>> + Send
+    where
+        S: Stream<Item: Message> + Send + 'static,
+        Resp: Message + Default + 'static,
+    {
+        self.0.streaming(method, request)
+    }
+}
+
+impl Service<ClientCall> for Channel {
+    type Response = ClientReply;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<ClientReply, Status>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Service::poll_ready(&mut self.0, cx)
+    }
+
+    fn call(&mut self, call: ClientCall) -> Self::Future {
+        Service::call(&mut self.0, call)
+    }
+}

@@ -1,0 +1,222 @@
+//! The channel: a handle that makes calls to the server at an address.
+
+mod builder;
+mod calls;
+
+use std::time::Duration;
+
+pub use builder::ChannelBuilder;
+use rpc_core::client::{Intercepted, LayeredChannel};
+use tonic::service::Interceptor;
+use tower::Layer;
+
+use crate::{
+    Address, AddressError, Buffer, ConnectError, ConnectionInfo, Path, PathCounts, Readiness,
+};
+
+/// A cheap handle that makes calls to one server; clones share its connection. A generated stub
+/// takes one.
+///
+/// The connection is made by [`Channel::connect`], or at the first call after
+/// [`ChannelBuilder::connect_lazy`], and made anew when it has ended: calls in flight then end with
+/// `UNAVAILABLE`, the next one connects. Calls that come meanwhile wait for the same attempt and
+/// fail with it. One whose deadline passes leaves the attempt to the others. The connection is
+/// closed with the last clone and the last stream of responses.
+///
+/// After an attempt that failed the channel backs off ([`crate::ConnectBackoff`]): calls fail at
+/// once with `UNAVAILABLE`, the reason of that attempt and the time of the next one, or wait
+/// ([`Readiness`]). A connection over which no call was answered counts as a failed attempt too,
+/// from the second in a row on.
+///
+/// A server that shuts down, or that has had the connection for long enough, says so: calls in
+/// flight then go on, and the next one connects. A call that the server refused for that reason is
+/// marked as not executed, and the channel starts it once more, unless its requests are a stream,
+/// which is partly sent by then: that one ends with `UNAVAILABLE`, marked with
+/// [`crate::NotExecuted`].
+///
+/// When RDMA fails under an `auto://` channel, and TCP works, the channel goes on over TCP at once
+/// and tries in the background to have RDMA back. Under `rdma://` calls fail with `UNAVAILABLE` and
+/// the reason until it is back. [`Channel::path`] tells. A call that was in flight on a connection
+/// that ended is made once more if its method is idempotent by its `.proto` and nothing of its
+/// answer was seen; any other ends with `UNAVAILABLE`, marked with [`crate::MayHaveExecuted`].
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), farcall::ConnectError> {
+/// let channel = farcall::Channel::connect("auto://10.0.0.1:7000").await?;
+/// println!("calls go over {}", channel.path());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Channel(rpc_core::Channel);
+
+impl Channel {
+    /// Connects to `address` under the default rules.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not an address, no server accepts there, the handshake fails, or RDMA is
+    /// required and not possible.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: cancelled, it closes what it has opened.
+    pub async fn connect<A>(address: A) -> Result<Self, ConnectError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        Self::builder(address)?.connect().await
+    }
+
+    /// A builder of a channel to `address`, for settings of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not an address.
+    pub fn builder<A>(address: A) -> Result<ChannelBuilder, AddressError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        Ok(ChannelBuilder::new(address.try_into()?))
+    }
+
+    /// The same channel with a timeout for calls that set none themselves. Calls that a handler
+    /// makes end with the handler's own call at the latest, see [`crate::Deadline::detached`].
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self(self.0.with_timeout(timeout))
+    }
+
+    /// The same channel with another rule for calls that are made while there is no connection and
+    /// the channel backs off; [`Readiness::FailFast`] by default.
+    #[must_use]
+    pub fn with_readiness(self, readiness: Readiness) -> Self {
+        Self(self.0.with_readiness(readiness))
+    }
+
+    /// Puts a tower layer around calls of every kind; [`LayeredChannel`] tells how it is used. The
+    /// outermost layer of a `tower::ServiceBuilder` is the one that is added first.
+    ///
+    /// tower's own layers work as they are: a timeout ends a call with `DEADLINE_EXCEEDED`, load
+    /// shedding with `RESOURCE_EXHAUSTED`; an error of another layer becomes the call's status as
+    /// [`crate::layer::into_status`] says. For a layer, a call is over with its first answer, the
+    /// headers of a stream included.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use farcall::client::ClientCall;
+    /// use farcall::{Caller, Channel};
+    /// use tower::ServiceBuilder;
+    ///
+    /// fn careful(channel: Channel) -> impl Caller + Clone {
+    ///     let layers = ServiceBuilder::new()
+    ///         .load_shed()
+    ///         .concurrency_limit(100)
+    ///         .timeout(Duration::from_secs(5))
+    ///         .map_request(|mut call: ClientCall| {
+    ///             let value = farcall::metadata::MetadataValue::from_static("berlin");
+    ///             call.metadata_mut().insert("x-site", value);
+    ///             call
+    ///         });
+    ///     channel.layer(layers)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn layer<L: Layer<Self>>(self, layer: L) -> LayeredChannel<L::Service> {
+        LayeredChannel::new(layer.layer(self))
+    }
+
+    /// Shows every request to one of tonic's interceptors before the call is made.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use farcall::{Caller, Channel, Request, Status};
+    ///
+    /// fn authorized(channel: Channel) -> impl Caller + Clone {
+    ///     channel.intercept(|mut request: Request<()>| -> Result<Request<()>, Status> {
+    ///         let token = farcall::metadata::MetadataValue::from_static("Bearer letmein");
+    ///         request.metadata_mut().insert("authorization", token);
+    ///         Ok(request)
+    ///     })
+    /// }
+    /// ```
+    #[must_use]
+    pub fn intercept<F: Interceptor>(self, interceptor: F) -> Intercepted<Self, F> {
+        Intercepted::new(self, interceptor)
+    }
+
+    /// Memory for a long `bytes` field of a request: as [`crate::buffer()`], and right for this
+    /// channel. It belongs to the device of the present connection; before the first one, and over
+    /// a transport without a device, it is plain memory.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: cancelled, it takes no memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use farcall::Channel;
+    ///
+    /// /// A page to be uploaded, which a peer over RDMA reads from where it was written.
+    /// async fn page(channel: &Channel, number: u8) -> Bytes {
+    ///     let mut buffer = channel.buffer(1 << 20).await;
+    ///     buffer.fill(number);
+    ///     buffer.freeze()
+    /// }
+    /// ```
+    pub async fn buffer(&self, len: usize) -> Buffer {
+        self.0.buffer(len).await
+    }
+
+    /// The present connection: its transport, addresses and counters. `None` when there is none.
+    #[must_use]
+    pub fn info(&self) -> Option<ConnectionInfo> {
+        self.0.info()
+    }
+
+    /// Which path calls take at this moment, and why not RDMA.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use farcall::{Channel, Path};
+    ///
+    /// fn warn(channel: &Channel) {
+    ///     match channel.path() {
+    ///         Path::Fallback { reason, .. } => eprintln!("not over RDMA: {reason}"),
+    ///         Path::Broken { reason, retry_in, .. } => {
+    ///             eprintln!("RDMA failed ({reason}); next attempt in {retry_in:?}");
+    ///         }
+    ///         path => println!("{path}"),
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> Path {
+        self.0.path()
+    }
+
+    /// How often RDMA has failed under this channel and come back.
+    #[must_use]
+    pub fn path_counts(&self) -> PathCounts {
+        self.0.path_counts()
+    }
+}
+
+/// A channel over a connector that knows no address, as tests of transports have it.
+#[doc(hidden)]
+impl From<rpc_core::Channel> for Channel {
+    fn from(channel: rpc_core::Channel) -> Self {
+        Self(channel)
+    }
+}

@@ -1,0 +1,9 @@
+//! What generated code names; not meant to be used by hand.
+
+pub use rpc_core::codegen::{
+    Arc, BytesField, CallKind, Caller, Detach, Detached, Detacher, HandlerFuture, Idempotency,
+    IntoRequest, IntoStreamingRequest, MethodDescriptor, Request, Response, ServerCall, Service,
+    ServiceDescriptor, Status, Streaming, detach_longest,
+};
+
+pub use crate::Channel;
