@@ -105,7 +105,7 @@ async fn random_bytes_cost_one_connection_and_one_line_each() -> Result<(), Fail
 #[tokio::test]
 async fn a_foreign_protocol_is_named() -> Result<(), Failure> {
     let http = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    costs_one_line(Opening::Garbage, http, "does not speak farcall").await
+    costs_one_line(Opening::Garbage, http, "does not speak farcall: this is HTTP/1.1").await
 }
 
 #[tokio::test]

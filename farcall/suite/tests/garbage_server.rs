@@ -80,7 +80,7 @@ async fn garbage_instead_of_a_hello() {
 #[tokio::test]
 async fn another_protocol() {
     let status = call(Answer::First(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())).await;
-    check(&status, Code::Unavailable, "does not speak farcall");
+    check(&status, Code::Unavailable, "does not speak farcall: this is HTTP/1.1");
 }
 
 #[tokio::test]

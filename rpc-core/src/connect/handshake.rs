@@ -7,7 +7,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::wire::ProtocolError;
-use crate::wire::hello::{self, PREFIX_LEN, Shape};
+use crate::wire::hello::{self, MAGIC_LEN, PREFIX_LEN, Shape};
 
 /// What can go wrong with the messages of a handshake.
 #[derive(Debug, Error)]
@@ -48,12 +48,34 @@ pub(super) async fn read<M: Message + Default>(
     shape: &Shape,
 ) -> Result<M, HandshakeError> {
     let mut prefix = [0; PREFIX_LEN];
-    if stream.read(&mut prefix[..1]).await? == 0 {
-        return Err(HandshakeError::Silent);
-    }
-    stream.read_exact(&mut prefix[1..]).await?;
+    let len = read_magic(stream, &mut prefix).await?;
+    stream.read_exact(&mut prefix[len..]).await?;
     let body = read_body(stream, hello::decode_prefix(shape, &prefix)?).await?;
     Ok(hello::decode_body(shape, &body)?)
+}
+
+/// Reads the magic, and gives its length. A peer of another protocol is told by as few bytes as it
+/// sends: it may wait for an answer after them, or close.
+async fn read_magic(
+    stream: &mut (impl AsyncRead + Unpin + ?Sized),
+    prefix: &mut [u8; PREFIX_LEN],
+) -> Result<usize, HandshakeError> {
+    let mut len = 0;
+    while len < MAGIC_LEN {
+        let read = stream.read(&mut prefix[len..MAGIC_LEN]).await?;
+        if read == 0 && len == 0 {
+            return Err(HandshakeError::Silent);
+        }
+        len += read;
+        let is_whole = len == MAGIC_LEN || read == 0;
+        if is_whole {
+            hello::check_magic(&prefix[..len])?;
+        }
+        if read == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+    }
+    Ok(len)
 }
 
 /// Reads a body into memory that grows with what has arrived.
@@ -113,6 +135,23 @@ mod tests {
             buf.put_slice(&vec![7; len]);
             Poll::Ready(Ok(()))
         }
+    }
+
+    fn refused(sent: &[u8]) -> String {
+        let mut stream = sent;
+        let read = read::<hello::Hello>(&mut stream, &hello::CLIENT_HELLO);
+        let read = read.now_or_never().expect("nothing is waited for");
+        read.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_peer_of_another_protocol_is_told_by_what_it_sends() {
+        let tls_alert = [21, 3, 1, 0, 2, 2, 70];
+        assert!(refused(&tls_alert).contains("this is TLS"));
+        assert!(refused(b"GET / HTTP/1.1\r\n\r\n").contains("this is HTTP/1.1"));
+        assert!(refused(b"hello").contains("its first bytes are [68, 65, 6c, 6c, 6f]"));
+        assert_eq!(refused(b"farc"), "unexpected end of file");
+        assert_eq!(refused(b""), HandshakeError::Silent.to_string());
     }
 
     proptest! {

@@ -1,18 +1,28 @@
 //! What a peer can send that is not the protocol. Each costs the peer its connection.
 
+use std::borrow::Cow;
+
 use thiserror::Error;
 
-use super::PeerText;
+use super::{PeerText, foreign};
+
+/// What is known of a peer by its first bytes.
+fn first_words(found: &[u8]) -> Cow<'static, str> {
+    match foreign::protocol(found) {
+        Some(protocol) => protocol.into(),
+        None => format!("its first bytes are {found:02x?}").into(),
+    }
+}
 
 /// A violation of the wire format or of the call protocol by the peer.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
     /// The connection does not open with farcall's magic.
-    #[error("the peer does not speak farcall: its first bytes are {found:02x?}")]
+    #[error("the peer does not speak farcall: {}", first_words(found))]
     Magic {
-        /// The bytes where the magic was expected.
-        found: [u8; 8],
+        /// The bytes where the magic was expected; fewer than eight if no more came.
+        found: Vec<u8>,
     },
     /// No version of the protocol is spoken by both sides.
     #[error(

@@ -78,7 +78,10 @@ pub const SERVER_HELLO: Shape = Shape {
 /// A [`Verdict`]. 4 KiB: eight times the longest reason that is shown.
 pub const VERDICT: Shape = Shape { what: "a Verdict", body_len_max: 4 << 10, repeats: &[] };
 
-const MAGIC: [u8; 8] = *b"farcall\n";
+const MAGIC: [u8; MAGIC_LEN] = *b"farcall\n";
+
+/// Its length in bytes.
+pub const MAGIC_LEN: usize = 8;
 const VERSION_MIN: u16 = 1;
 const VERSION_MAX: u16 = 1;
 
@@ -250,17 +253,27 @@ pub fn encode(body: &impl Message) -> Result<Vec<u8>, ProtocolError> {
     Ok(out)
 }
 
+/// Looks at the first bytes of a prefix, of which more may come.
+///
+/// # Errors
+///
+/// When they are not how the magic begins.
+pub fn check_magic(found: &[u8]) -> Result<(), ProtocolError> {
+    let found = &found[..found.len().min(MAGIC_LEN)];
+    if MAGIC.starts_with(found) {
+        return Ok(());
+    }
+    Err(ProtocolError::Magic { found: found.to_vec() })
+}
+
 /// The length of the body that follows `prefix`, of a message of that shape.
 ///
 /// # Errors
 ///
 /// When the magic is not ours, no version is spoken by both, or the body is too long.
 pub fn decode_prefix(shape: &Shape, prefix: &[u8; PREFIX_LEN]) -> Result<usize, ProtocolError> {
-    let [m0, m1, m2, m3, m4, m5, m6, m7, a0, a1, b0, b1, l0, l1, l2, l3] = *prefix;
-    let found = [m0, m1, m2, m3, m4, m5, m6, m7];
-    if found != MAGIC {
-        return Err(ProtocolError::Magic { found });
-    }
+    check_magic(&prefix[..MAGIC_LEN])?;
+    let [_, _, _, _, _, _, _, _, a0, a1, b0, b1, l0, l1, l2, l3] = *prefix;
     let peer_min = u16::from_le_bytes([a0, a1]);
     let peer_max = u16::from_le_bytes([b0, b1]);
     if peer_min > VERSION_MAX || peer_max < VERSION_MIN {

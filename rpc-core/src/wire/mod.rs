@@ -12,6 +12,7 @@
 //! its transport's business.
 
 mod error;
+mod foreign;
 pub mod header;
 pub mod hello;
 pub mod metadata;
