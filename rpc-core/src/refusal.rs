@@ -149,6 +149,13 @@ pub(crate) fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("the call's deadline has passed")
 }
 
+/// A unary call that took longer than the server lets one take.
+pub(crate) fn over_unary_timeout() -> Status {
+    Status::deadline_exceeded(
+        "the call took longer than the server lets a unary call take (server.unary_timeout)",
+    )
+}
+
 /// A call whose large message was admitted and then not received.
 pub(crate) fn withheld(reason: Withheld) -> Status {
     match reason {

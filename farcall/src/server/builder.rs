@@ -98,6 +98,30 @@ impl ServerBuilder {
         self.with(|core| core.layer(layer))
     }
 
+    /// How long a unary call may take on this server, from the moment that its request has arrived
+    /// whole; as long as its client allows by default. A call that takes longer ends with
+    /// `DEADLINE_EXCEEDED`, and its handler's future is dropped where it waits. Calls with a stream
+    /// in either direction are left alone: `tower`'s timeout, as a [`layer`](Self::layer), ends
+    /// those too.
+    ///
+    /// The earlier of this and the client's deadline counts. It is the handler's deadline like any
+    /// other: the handler finds it in its request, calls that it makes inherit it, and it holds for
+    /// layers as well. Zero ends every call that its handler does not answer at once, in its first
+    /// poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let server = farcall::Server::builder().unary_timeout(Duration::from_secs(5)).build();
+    /// # drop(server);
+    /// ```
+    #[must_use]
+    pub fn unary_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.with(|core| core.unary_timeout(timeout))
+    }
+
     /// The rules for the addresses that [`serve`](Self::serve) and [`bind`](Self::bind) are given:
     /// RDMA, above all. A setting of this builder takes precedence over the same one in `config`,
     /// whichever is said first.

@@ -27,7 +27,7 @@ use crate::connect::{ConnectError, ConnectionInfo};
 use crate::deadline::take_grpc_timeout;
 use crate::encode::{Encode, Split};
 use crate::wire::outcome::Outcome;
-use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted, Trailers, refusal};
+use crate::{Buffer, CallKind, Deadline, MethodDescriptor, NotExecuted, Trailers, refusal};
 
 /// How many connections a call may find at their end before it is given up: one that the channel
 /// has, one that came in its place, and one more.
@@ -61,6 +61,8 @@ const STARTS_MAX: u32 = 3;
 pub struct Channel {
     present: Arc<Present>,
     timeout: Option<Duration>,
+    /// In its place for unary calls.
+    unary_timeout: Option<Duration>,
     readiness: Readiness,
 }
 
@@ -69,7 +71,7 @@ impl Channel {
     #[must_use]
     pub fn new(connector: impl Connect) -> Self {
         let present = Arc::new(Present::new(connector));
-        Self { present, timeout: None, readiness: Readiness::FailFast }
+        Self { present, timeout: None, unary_timeout: None, readiness: Readiness::FailFast }
     }
 
     /// Connects now.
@@ -87,11 +89,37 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The same channel with a timeout for calls that set none themselves. Calls that a handler
-    /// makes end with the handler's own call at the latest, see [`Deadline::detached`].
+    /// The same channel with a timeout for calls of every kind that set none themselves. A stream
+    /// that is still open then ends with `DEADLINE_EXCEEDED`;
+    /// [`with_unary_timeout`](Self::with_unary_timeout) leaves streams alone. Zero ends every such
+    /// call at once. Calls that a handler makes end with the handler's own call at the latest, see
+    /// [`Deadline::detached`].
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
+        self
+    }
+
+    /// The same channel with a timeout for unary calls that set none themselves, and none for calls
+    /// with a stream in either direction. For unary calls it takes the place of the timeout of
+    /// [`with_timeout`](Self::with_timeout), so that the two together give each kind its own. Zero
+    /// ends every such call at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use rpc_core::Channel;
+    ///
+    /// /// A lookup is a matter of seconds, and a subscription may go on for ever.
+    /// fn patient(channel: Channel) -> Channel {
+    ///     channel.with_unary_timeout(Duration::from_secs(5))
+    /// }
+    /// ```
+    #[must_use]
+    pub fn with_unary_timeout(mut self, timeout: Duration) -> Self {
+        self.unary_timeout = Some(timeout);
         self
     }
 
@@ -287,10 +315,16 @@ impl Channel {
 
     /// The earliest of what the request says, or the channel where it says nothing, and of what
     /// is inherited.
-    pub(super) fn deadline<T>(&self, request: &mut Request<T>) -> Option<Deadline> {
+    pub(super) fn deadline<T>(&self, kind: CallKind, request: &mut Request<T>) -> Option<Deadline> {
         let explicit = request.extensions().get::<Deadline>().copied();
         let own = take_grpc_timeout(request.metadata_mut());
-        let timeout = own.or(self.timeout.filter(|_| explicit.is_none()));
+        let of_channel = match kind {
+            CallKind::Unary => self.unary_timeout.or(self.timeout),
+            CallKind::ClientStreaming | CallKind::ServerStreaming | CallKind::Streaming => {
+                self.timeout
+            }
+        };
+        let timeout = own.or(of_channel.filter(|_| explicit.is_none()));
         let relative = timeout.map(|timeout| Deadline::after(Instant::now(), timeout));
         explicit.into_iter().chain(relative).chain(Deadline::current()).min()
     }
@@ -306,7 +340,8 @@ impl Caller for Channel {
         Req: Message + 'static,
         Resp: Message + Default + 'static,
     {
-        let (deadline, readiness) = (self.deadline(&mut request), self.readiness(&request));
+        let (deadline, readiness) =
+            (self.deadline(method.kind, &mut request), self.readiness(&request));
         let (metadata, _, message) = request.into_parts();
         let message = Split::new(message, method.detach.request);
         let (metadata, message): (_, Option<&dyn Encode>) = (&metadata, Some(&message));
@@ -323,7 +358,8 @@ impl Caller for Channel {
         Req: Message + 'static,
         Resp: Message + Default + 'static,
     {
-        let (deadline, readiness) = (self.deadline(&mut request), self.readiness(&request));
+        let (deadline, readiness) =
+            (self.deadline(method.kind, &mut request), self.readiness(&request));
         let (metadata, _, message) = request.into_parts();
         let message = Split::new(message, method.detach.request);
         let (metadata, message): (_, Option<&dyn Encode>) = (&metadata, Some(&message));
@@ -340,7 +376,8 @@ impl Caller for Channel {
         S: Stream<Item: Message> + Send + 'static,
         Resp: Message + Default + 'static,
     {
-        let (deadline, readiness) = (self.deadline(&mut request), self.readiness(&request));
+        let (deadline, readiness) =
+            (self.deadline(method.kind, &mut request), self.readiness(&request));
         let (metadata, _, stream) = request.into_parts();
         let metadata = &metadata;
         let call = Outgoing { method, metadata, deadline, readiness, message: None };
@@ -361,7 +398,8 @@ impl Caller for Channel {
         S: Stream<Item: Message> + Send + 'static,
         Resp: Message + Default + 'static,
     {
-        let (deadline, readiness) = (self.deadline(&mut request), self.readiness(&request));
+        let (deadline, readiness) =
+            (self.deadline(method.kind, &mut request), self.readiness(&request));
         let (metadata, _, stream) = request.into_parts();
         let metadata = &metadata;
         let call = Outgoing { method, metadata, deadline, readiness, message: None };

@@ -188,6 +188,31 @@ impl ServerBuilder {
         self
     }
 
+    /// How long a unary call may take on this server, from the moment that its request has arrived
+    /// whole; as long as its client allows by default. A call that takes longer ends with
+    /// `DEADLINE_EXCEEDED`, and its handler's future is dropped where it waits. Calls with a stream
+    /// in either direction are left alone: `tower`'s timeout, as a [`layer`](Self::layer), ends
+    /// those too.
+    ///
+    /// The earlier of this and the client's deadline counts. It is the handler's deadline like any
+    /// other: the handler finds it in its request, calls that it makes inherit it, and it holds for
+    /// layers as well. Zero ends every call that its handler does not answer at once, in its first
+    /// poll.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let server = rpc_core::Server::builder().unary_timeout(Duration::from_secs(5)).build();
+    /// # drop(server);
+    /// ```
+    #[must_use]
+    pub fn unary_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.router.unary_timeout = timeout.into();
+        self
+    }
+
     /// What of the connection every request's extensions say; nothing by default.
     #[must_use]
     pub fn peer_extensions(mut self, extensions: PeerExtensions) -> Self {

@@ -8,9 +8,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+use tonic::Status;
 
 use super::PeerInfo;
-use crate::{Deadline, MethodDescriptor};
+use super::time_limit::TimeLimit;
+use crate::{Deadline, MethodDescriptor, refusal};
 
 tokio::task_local! {
     static RUNNING: Running;
@@ -103,7 +105,7 @@ impl CallContext {
 #[derive(Debug)]
 pub(super) struct Running {
     method: &'static MethodDescriptor,
-    deadline: Option<Deadline>,
+    time_limit: TimeLimit,
     peer: Arc<PeerInfo>,
     cancellation: OnceCell<CancellationToken>,
 }
@@ -111,18 +113,22 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn new(
         method: &'static MethodDescriptor,
-        deadline: Option<Deadline>,
+        time_limit: TimeLimit,
         peer: Arc<PeerInfo>,
     ) -> Self {
-        Self { method, deadline, peer, cancellation: OnceCell::new() }
+        Self { method, time_limit, peer, cancellation: OnceCell::new() }
     }
 
     pub(super) fn method(&self) -> &'static MethodDescriptor {
         self.method
     }
 
+    pub(super) fn time_limit(&self) -> TimeLimit {
+        self.time_limit
+    }
+
     pub(super) fn deadline(&self) -> Option<Deadline> {
-        self.deadline
+        self.time_limit.deadline()
     }
 
     pub(super) fn peer(&self) -> &Arc<PeerInfo> {
@@ -134,18 +140,24 @@ impl Running {
         self,
         handler: F,
     ) -> impl Future<Output = ()> + use<F> {
-        let deadline = self.deadline;
+        let deadline = self.deadline();
         RUNNING.scope(self, Deadline::of_call(deadline, handler))
     }
 
     fn context(&self) -> CallContext {
         CallContext {
             method: self.method,
-            deadline: self.deadline,
+            deadline: self.deadline(),
             peer: Arc::clone(&self.peer),
             cancellation: self.cancellation.get_or_init(CancellationToken::new).clone(),
         }
     }
+}
+
+/// The status of the call that is being handled, when its time is over.
+pub(super) fn time_exceeded() -> Status {
+    let exceeded = CallContext::with_current(|running| running.time_limit.exceeded());
+    exceeded.unwrap_or_else(refusal::deadline_exceeded)
 }
 
 /// Stands for a handler that has not ended. Dropped as it is, it tells who asked for the context
@@ -193,7 +205,7 @@ mod tests {
 
     fn running() -> Running {
         let peer = PeerInfo::new("none", Addresses::default());
-        Running::new(&METHOD, None, Arc::new(peer))
+        Running::new(&METHOD, TimeLimit::None, Arc::new(peer))
     }
 
     #[tokio::test]

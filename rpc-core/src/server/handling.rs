@@ -16,10 +16,10 @@ use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep_until};
 use tonic::{Response, Status};
 
-use super::context::Unfinished;
+use super::context::{Unfinished, time_exceeded};
 use super::reply::{Answering, Responder};
+use crate::Deadline;
 use crate::detach::Detacher;
-use crate::{Deadline, refusal};
 
 pin_project! {
     #[project = StageProjected]
@@ -106,7 +106,7 @@ where
                     // Also when the handler has spent all of its task's turn: it may always do so.
                     ready!(pin!(unconstrained(timer)).poll(context));
                 }
-                Err(refusal::deadline_exceeded())
+                Err(time_exceeded())
             }
             Err(_) => Err(Status::internal("the handler panicked")),
         };

@@ -13,6 +13,7 @@ use super::context::Running;
 use super::head::Head;
 use super::reply::{Responder, Standing};
 use super::session::{ServerSession, State, end_requests};
+use super::time_limit::TimeLimit;
 use super::{ServerCall, Service};
 use crate::calls::server::Start;
 use crate::calls::window::{Counts, ReceiveWindow};
@@ -249,14 +250,15 @@ impl<T: Transport> ServerSession<T> {
                 Box::pin(responder.fail(status))
             }
             Ok(Admitted { permit, received, route, streams }) => {
-                let Route { service, method, .. } = route;
+                let Route { service, method, kind } = route;
                 let standing = Standing::Running { _permit: permit, _received: received };
                 let responder = Responder::new(header.call, this, standing);
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
                 handoff.release();
                 let deadline = Deadline::from_wire(header.argument);
                 let descriptor = &service.descriptor().methods[method];
-                let running = Running::new(descriptor, deadline, Arc::clone(&self.peer));
+                let limit = TimeLimit::of_call(deadline, kind, self.router.unary_timeout);
+                let running = Running::new(descriptor, limit, Arc::clone(&self.peer));
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };
                 let call = ServerCall { head, message, running, responder, streams };
                 self.router.dispatch(service, method, call)

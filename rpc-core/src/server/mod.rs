@@ -19,6 +19,7 @@ mod router;
 mod rules;
 mod run;
 mod session;
+mod time_limit;
 
 pub use builder::{Server, ServerBuilder};
 pub use call::{HandlerFuture, ServerCall, Service};

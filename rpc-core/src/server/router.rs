@@ -1,6 +1,7 @@
 //! From a method's id, as the Hello gave it, to the service that has it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::layers::handle;
 use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
@@ -15,6 +16,8 @@ pub(crate) struct Router {
     pub(super) stack: Option<ServerStack>,
     /// What every request's extensions say of the connection.
     pub(super) peer_extensions: PeerExtensions,
+    /// How long unary calls may take.
+    pub(super) unary_timeout: Option<Duration>,
 }
 
 impl Router {

@@ -35,7 +35,8 @@ impl Channel {
     async fn make(&self, call: ClientCall) -> Result<ClientReply, Status> {
         let method = call.method();
         let (mut request, body) = call.into_parts();
-        let (deadline, readiness) = (self.deadline(&mut request), self.readiness(&request));
+        let (deadline, readiness) =
+            (self.deadline(method.kind, &mut request), self.readiness(&request));
         let (message, stream) = match body {
             CallBody::Message(message) => (Some(message), None),
             CallBody::Stream(stream) => (None, Some(stream)),

@@ -21,15 +21,15 @@ pub(in crate::server) fn handle(
 ) -> HandlerFuture {
     let capture = Arc::new(Capture::default());
     let responder = call.responder.again();
-    let deadline = call.running.deadline();
-    let around = Running::new(call.running.method(), deadline, Arc::clone(call.running.peer()));
+    let (method_called, time_limit) = (call.running.method(), call.running.time_limit());
+    let around = Running::new(method_called, time_limit, Arc::clone(call.running.peer()));
     let request = ServerRequest::new(service, method, call, Arc::clone(&capture));
     Box::pin(around.scope(async move {
         let result = match request {
             // The deadline counts while a layer waits, too.
             Ok(request) => {
                 let call = move || async move { stack.ready().await?.call(request).await };
-                Handling::new(deadline, call).await
+                Handling::new(time_limit.deadline(), call).await
             }
             Err(status) => Err(status),
         };

@@ -1,0 +1,45 @@
+//! Servers inside the process, each for one test.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rpc_core::Channel;
+use rpc_core::connect::{ClientConfig, UpgradePolicy};
+use rpc_core::inproc::{InprocConnector, InprocListener};
+use rpc_core::server::Server;
+use tokio_util::task::AbortOnDropHandle;
+
+/// A server that runs until this is dropped, and the name that it listens at.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    name: String,
+    _task: AbortOnDropHandle<std::io::Result<()>>,
+}
+
+impl Serving {
+    pub(crate) fn start(server: Server) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        Self::start_at(format!("around-calls-{}", COUNT.fetch_add(1, Ordering::Relaxed)), server)
+    }
+
+    /// Starts a server at the name of one that has ended.
+    pub(crate) fn start_at(name: String, server: Server) -> Self {
+        let listener = InprocListener::bind(name.clone()).unwrap();
+        let task = tokio::spawn(async move { server.serve(listener).await });
+        Self { name, _task: AbortOnDropHandle::new(task) }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A channel that connects at its first call.
+    pub(crate) fn channel(&self) -> Channel {
+        channel(&self.name)
+    }
+}
+
+/// A channel to the server at a name, which connects at its first call.
+pub(crate) fn channel(name: &str) -> Channel {
+    let config = ClientConfig { policy: UpgradePolicy::Never, ..ClientConfig::default() };
+    Channel::new(InprocConnector::new(name, config))
+}

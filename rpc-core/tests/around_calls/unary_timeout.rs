@@ -1,0 +1,107 @@
+//! Timeouts that end unary calls and leave streams alone.
+
+use std::time::Duration;
+
+use rpc_core::client::Caller;
+use rpc_core::{Code, Deadline, Request, Server};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
+
+use crate::numbers::{Numbers, NumbersStub, STEP, collect, slowly};
+use crate::serving::Serving;
+
+/// A stream that lasts longer than the timeout has this many messages.
+const COUNT: u64 = 10;
+
+async fn check_streams(stub: &NumbersStub<impl Caller>) {
+    let expected: Vec<_> = (0..COUNT).collect();
+    let (numbers, status) = collect(stub.count(COUNT).await.unwrap()).await;
+    assert_eq!((numbers, status.is_none()), (expected, true));
+    assert_eq!(stub.sum(slowly(0..COUNT)).await.unwrap(), (0..COUNT).sum::<u64>());
+    let (sums, status) = collect(stub.sums(slowly(0..COUNT)).await.unwrap()).await;
+    assert_eq!((sums.len() as u64, status.is_none()), (COUNT, true));
+}
+
+async fn check_unary(stub: &NumbersStub<impl Caller>, dropped: &mut UnboundedReceiver<()>) {
+    let start = Instant::now();
+    let status = stub.wait().await.unwrap_err();
+    assert_eq!((status.code(), start.elapsed()), (Code::DeadlineExceeded, 2 * STEP), "{status}");
+    dropped.recv().await.unwrap();
+    assert_eq!(stub.double(4).await.unwrap(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_servers_timeout_ends_unary_calls_and_no_streams() {
+    let (numbers, mut dropped) = Numbers::new();
+    let server = Server::builder().add_service(numbers).unary_timeout(2 * STEP);
+    let serving = Serving::start(server.build());
+    let stub = NumbersStub(serving.channel());
+    check_unary(&stub, &mut dropped).await;
+    let status = stub.wait().await.unwrap_err();
+    assert!(status.message().contains("server.unary_timeout"), "{status}");
+    check_streams(&stub).await;
+}
+
+/// The client's deadline counts where it comes first, and does not extend the server's.
+#[tokio::test(start_paused = true)]
+async fn the_earlier_of_a_servers_timeout_and_the_deadline_counts() {
+    let (numbers, _dropped) = Numbers::new();
+    let server = Server::builder().add_service(numbers).unary_timeout(2 * STEP);
+    let serving = Serving::start(server.build());
+    for (timeout, expected) in [(STEP, STEP), (4 * STEP, 2 * STEP)] {
+        let (stub, start) = (NumbersStub(serving.channel().with_timeout(timeout)), Instant::now());
+        let status = stub.wait().await.unwrap_err();
+        assert_eq!((status.code(), start.elapsed()), (Code::DeadlineExceeded, expected));
+    }
+}
+
+#[tokio::test]
+async fn a_servers_timeout_of_zero_leaves_what_is_answered_at_once() {
+    let (numbers, _dropped) = Numbers::new();
+    let server = Server::builder().add_service(numbers).unary_timeout(Duration::ZERO);
+    let serving = Serving::start(server.build());
+    let stub = NumbersStub(serving.channel());
+    assert_eq!(stub.double(4).await.unwrap(), 8);
+    assert_eq!(stub.wait().await.unwrap_err().code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channels_unary_timeout_ends_unary_calls_and_no_streams() {
+    let (numbers, mut dropped) = Numbers::new();
+    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    let channel = serving.channel().with_unary_timeout(2 * STEP);
+    check_unary(&NumbersStub(channel.clone()), &mut dropped).await;
+    check_streams(&NumbersStub(channel.clone())).await;
+    // Through layers it is the channel's, too.
+    let layered = channel.layer(tower::layer::util::Identity::new());
+    check_unary(&NumbersStub(layered.clone()), &mut dropped).await;
+    check_streams(&NumbersStub(layered)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_call_has_its_own_timeout() {
+    let (numbers, mut dropped) = Numbers::new();
+    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    for (unary, all) in [(2 * STEP, 4 * STEP), (2 * STEP, STEP)] {
+        let channel = serving.channel().with_timeout(all).with_unary_timeout(unary);
+        let stub = NumbersStub(channel);
+        check_unary(&stub, &mut dropped).await;
+        let start = Instant::now();
+        let (_, status) = collect(stub.count(COUNT).await.unwrap()).await;
+        assert_eq!(status.unwrap().code(), Code::DeadlineExceeded);
+        assert_eq!(start.elapsed(), all);
+    }
+}
+
+/// What a call says of itself takes the place of the channel's timeout.
+#[tokio::test(start_paused = true)]
+async fn a_calls_own_deadline_takes_the_place_of_the_unary_timeout() {
+    let (numbers, _dropped) = Numbers::new();
+    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    let channel = serving.channel().with_unary_timeout(Duration::ZERO);
+    let mut request = Request::new(4);
+    request.extensions_mut().insert(Deadline::after(Instant::now(), STEP));
+    let stub = NumbersStub(channel);
+    assert_eq!(stub.double_request(request).await.unwrap().into_inner(), 8);
+    assert_eq!(stub.double(4).await.unwrap_err().code(), Code::DeadlineExceeded);
+}
