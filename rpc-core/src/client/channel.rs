@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use super::starts::Starts;
 use super::upload::upload;
 use super::{
     Caller, Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path, PathCounts,
-    Readiness, Reply, Started,
+    Readiness, ReadyWhen, Reply, Started,
 };
 use crate::buffer::buffer_of;
 use crate::connect::{ConnectError, ConnectionInfo};
@@ -64,6 +65,8 @@ pub struct Channel {
     /// In its place for unary calls.
     unary_timeout: Option<Duration>,
     readiness: Readiness,
+    /// What tower is told.
+    ready_when: ReadyWhen,
 }
 
 impl Channel {
@@ -71,7 +74,13 @@ impl Channel {
     #[must_use]
     pub fn new(connector: impl Connect) -> Self {
         let present = Arc::new(Present::new(connector));
-        Self { present, timeout: None, unary_timeout: None, readiness: Readiness::FailFast }
+        Self {
+            present,
+            timeout: None,
+            unary_timeout: None,
+            readiness: Readiness::FailFast,
+            ready_when: ReadyWhen::Connected,
+        }
     }
 
     /// Connects now.
@@ -139,6 +148,9 @@ impl Channel {
     /// [`crate::layer::into_status`] says. For a layer, a call is over with its first answer, the
     /// headers of a stream included.
     ///
+    /// Under these layers the channel is always ready, connected or not: there is no other one to
+    /// choose, and its calls wait or fail as their [`Readiness`] says.
+    ///
     /// # Examples
     ///
     /// ```
@@ -162,7 +174,8 @@ impl Channel {
     /// }
     /// ```
     #[must_use]
-    pub fn layer<L: Layer<Self>>(self, layer: L) -> LayeredChannel<L::Service> {
+    pub fn layer<L: Layer<Self>>(mut self, layer: L) -> LayeredChannel<L::Service> {
+        self.ready_when = ReadyWhen::Always;
         LayeredChannel::new(layer.layer(self))
     }
 
@@ -230,6 +243,12 @@ impl Channel {
             }
             tokio::time::sleep_until(due).await;
         }
+    }
+
+    /// Whether tower may make a call now.
+    pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        let polled = self.ready_when.poll(&self.present, cx);
+        polled.map_err(|error| NotExecuted::mark(unavailable(error)))
     }
 
     /// The starts of a call with one request.

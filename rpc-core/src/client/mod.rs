@@ -22,6 +22,7 @@ pub use caller::Caller;
 pub use channel::Channel;
 pub use connection::{ClientSetup, Connection, Outgoing};
 pub use connector::Connect;
+use layered::ReadyWhen;
 pub use layered::{ClientCall, ClientReply, Intercepted, LayeredChannel};
 pub use path::{Path, PathCounts};
 pub use readiness::Readiness;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
-use tokio::sync::watch;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -29,6 +30,8 @@ use crate::transport::CloseReason;
 pub(super) struct Present {
     connector: Arc<dyn Connect>,
     current: Mutex<Option<Current>>,
+    /// Notified of each new connection.
+    connected: Notify,
     /// The attempt to connect that callers wait for, while there is one.
     attempt: Mutex<Option<Attempt>>,
     /// Held while connecting, so that a channel is busy with one handshake at most.
@@ -126,6 +129,7 @@ impl Present {
         };
         Self {
             current: Mutex::new(None),
+            connected: Notify::new(),
             attempt: Mutex::new(None),
             connecting: Arc::default(),
             wanting: Arc::new(watch::Sender::new(0)),
@@ -170,6 +174,11 @@ impl Present {
             }
         }
         Err(Arc::new(ConnectError::RuntimeEnded))
+    }
+
+    /// Waits for the next connection that is made after this was called, by any attempt.
+    pub(super) fn connected(&self) -> Notified<'_> {
+        self.connected.notified()
     }
 
     /// Makes the first connection, in place.
@@ -322,8 +331,9 @@ impl Present {
         connection: Arc<dyn Connection>,
     ) -> Option<Arc<dyn Connection>> {
         let current = Current { connection, attempted_at, connected_at: now() };
-        let replaced = lock(&self.current).replace(current)?;
-        Some(replaced.connection)
+        let replaced = lock(&self.current).replace(current);
+        self.connected.notify_waiters();
+        Some(replaced?.connection)
     }
 
     /// Takes the right to replay a call; false when the channel has replayed too many.

@@ -5,7 +5,9 @@
 /// The channel has one for all its calls ([`crate::Channel::with_readiness`]); one in
 /// `request.extensions_mut()` takes its place for that call.
 ///
-/// A call that finds an attempt to connect under way waits for it in either case.
+/// A call that finds an attempt to connect under way waits for it in either case. tower's balancers
+/// ask a channel before they make a call on it, and make none while it has no connection: see
+/// [`crate::client::LayeredChannel`].
 ///
 /// # Examples
 ///

@@ -1,5 +1,6 @@
 //! What users put around calls: timeouts, layers, balancers and callers of any type.
 
+mod balance;
 mod numbers;
 mod serving;
 mod unary_timeout;

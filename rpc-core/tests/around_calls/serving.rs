@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 #[derive(Debug)]
 pub(crate) struct Serving {
     name: String,
+    server: Server,
     _task: AbortOnDropHandle<std::io::Result<()>>,
 }
 
@@ -24,8 +25,14 @@ impl Serving {
     /// Starts a server at the name of one that has ended.
     pub(crate) fn start_at(name: String, server: Server) -> Self {
         let listener = InprocListener::bind(name.clone()).unwrap();
-        let task = tokio::spawn(async move { server.serve(listener).await });
-        Self { name, _task: AbortOnDropHandle::new(task) }
+        let serving = server.clone();
+        let task = tokio::spawn(async move { serving.serve(listener).await });
+        Self { name, server, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// How many connections it has.
+    pub(crate) fn connection_count(&self) -> usize {
+        self.server.connections().len()
     }
 
     pub(crate) fn name(&self) -> &str {

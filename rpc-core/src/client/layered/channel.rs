@@ -15,6 +15,28 @@ use crate::{Caller, MethodDescriptor};
 ///
 /// The service is cloned for every call, as everywhere in tower; tower's layers share between
 /// clones what has to be shared. The call's deadline counts while a layer waits, too.
+///
+/// # Examples
+///
+/// Several servers, of which each call takes the one with fewer calls in flight. A channel without
+/// a connection is not ready, so that tower passes over it and the calls go to the others. Without
+/// any connection calls wait, whatever their [`crate::Readiness`] says: give them deadlines.
+///
+/// ```
+/// use rpc_core::client::LayeredChannel;
+/// use rpc_core::{Caller, Channel};
+/// use tower::ServiceBuilder;
+/// use tower::balance::p2c::Balance;
+/// use tower::discover::ServiceList;
+/// use tower::load::{CompleteOnResponse, PendingRequestsDiscover};
+///
+/// /// Has to be called in a runtime: the buffer, which makes it `Clone`, is a task.
+/// fn balanced(channels: Vec<Channel>) -> impl Caller + Clone {
+///     let servers = ServiceList::new(channels);
+///     let servers = PendingRequestsDiscover::new(servers, CompleteOnResponse::default());
+///     LayeredChannel::new(ServiceBuilder::new().buffer(1024).service(Balance::new(servers)))
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct LayeredChannel<S> {
     service: S,

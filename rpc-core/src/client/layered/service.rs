@@ -15,14 +15,28 @@ use crate::client::download::begin;
 use crate::client::{Channel, Outgoing, Started};
 use crate::{CallKind, Trailers};
 
+/// A channel among others, of which tower chooses one for each call. [`LayeredChannel`] has an
+/// example.
+///
+/// [`LayeredChannel`]: crate::client::LayeredChannel
 impl Service<ClientCall> for Channel {
     type Response = ClientReply;
     type Error = Status;
     type Future = BoxFuture<'static, Result<ClientReply, Status>>;
 
-    /// A channel is always ready: a call waits for the server's limit by itself.
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        Poll::Ready(Ok(()))
+    /// Ready while there is a connection; a call waits for the server's limit by itself.
+    ///
+    /// Without a connection it is pending, and connects: at once the first time and after a
+    /// connection that was of use, else when the backoff is over, as often as it takes. It wakes
+    /// the task when there is a connection. So a balancer sends no call to a server that is not
+    /// there, and needs none to find out that it has come back. A call that is made all the same
+    /// does as its [`crate::Readiness`] says. Under [`Channel::layer`] the channel is always ready.
+    ///
+    /// # Errors
+    ///
+    /// When the channel cannot connect any more, in this process and with this configuration.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        self.poll_connected(cx)
     }
 
     fn call(&mut self, call: ClientCall) -> Self::Future {
