@@ -53,7 +53,8 @@ impl ServerBuilder {
     }
 
     /// Puts a tower layer around the calls of all services, of every kind. The layer that is added
-    /// first is the outermost one.
+    /// first is the outermost one. [`layered`](crate::server::layered) is the same for one service, and
+    /// [`layered_methods`](crate::server::layered_methods) for some of its methods.
     ///
     /// tower's own layers work as they are: a timeout ends a call with `DEADLINE_EXCEEDED`, load
     /// shedding with `RESOURCE_EXHAUSTED`; an error of another layer becomes the call's status as

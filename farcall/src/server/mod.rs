@@ -6,9 +6,9 @@ mod listener;
 pub use builder::ServerBuilder;
 pub use listener::{Listener, ServeError};
 pub use rpc_core::server::{
-    CallContext, HandlerFuture, InterceptedService, Listen, ListenerSettings, PeerExtensions,
-    PeerInfo, ServerCall, ServerConnection, ServerRequest, ServerResponse, ServerSetup,
-    ServerStack, Service, intercepted,
+    CallContext, HandlerFuture, InterceptedService, LayeredService, Listen, ListenerSettings,
+    PeerExtensions, PeerInfo, ServerCall, ServerConnection, ServerRequest, ServerResponse,
+    ServerSetup, ServerStack, Service, intercepted, layered, layered_methods,
 };
 
 use std::io;

@@ -107,7 +107,8 @@ impl Responder {
 
     /// The same obligation once more, for who answers what layers have seen.
     pub(super) fn again(&self) -> Self {
-        Self::new(self.id, Arc::clone(&self.replies), Standing::Ended)
+        let again = Self::new(self.id, Arc::clone(&self.replies), Standing::Ended);
+        Self { capture: self.capture.clone(), ..again }
     }
 
     /// Answers with what a handler returned.

@@ -25,6 +25,12 @@ pub(crate) static SERVICE: ServiceDescriptor = ServiceDescriptor {
     ],
 };
 
+/// The same methods under the names of another service.
+pub(crate) static OTHERS: ServiceDescriptor = ServiceDescriptor {
+    name: "test.Others",
+    methods: &[method("/test.Others/Double", CallKind::Unary)],
+};
+
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
     let idempotency = Idempotency::Unknown;
     MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
@@ -42,6 +48,20 @@ impl Numbers {
     pub(crate) fn new() -> (Self, UnboundedReceiver<()>) {
         let (dropped, receiver) = unbounded_channel();
         (Self { dropped }, receiver)
+    }
+}
+
+/// The service under the name of another one.
+#[derive(Debug)]
+pub(crate) struct Others(pub(crate) Numbers);
+
+impl Service for Others {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &OTHERS
+    }
+
+    fn call(&self, method: usize, call: ServerCall) -> HandlerFuture {
+        self.0.call(method, call)
     }
 }
 

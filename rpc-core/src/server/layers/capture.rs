@@ -1,6 +1,6 @@
 //! The answer of a handler under layers, on its way out through them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tonic::Status;
 
@@ -9,6 +9,9 @@ use super::ServerResponse;
 /// Where a handler's answer waits until the layers have seen it.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Capture {
+    /// That of the layers around these, if there are any. They may end the call while a stream is
+    /// being sent, and then have to know how far it has come.
+    outer: Option<Arc<Self>>,
     state: Mutex<Captured>,
 }
 
@@ -19,6 +22,11 @@ struct Captured {
 }
 
 impl Capture {
+    /// Where the answer waits for layers that are inside of others: those of `outer`.
+    pub(super) fn inside(outer: Option<Arc<Self>>) -> Self {
+        Self { outer, state: Mutex::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, Captured> {
         // Every change is a single assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -29,9 +37,12 @@ impl Capture {
         self.state().result = Some(result);
     }
 
-    /// Takes note of how many frames of the answer have been sent.
+    /// Records how many frames of the answer have been sent.
     pub(in crate::server) fn set_place(&self, place: u64) {
         self.state().place = place;
+        if let Some(outer) = &self.outer {
+            outer.set_place(place);
+        }
     }
 
     pub(super) fn place(&self) -> u64 {

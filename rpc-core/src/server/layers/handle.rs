@@ -19,7 +19,7 @@ pub(in crate::server) fn handle(
     method: usize,
     call: ServerCall,
 ) -> HandlerFuture {
-    let capture = Arc::new(Capture::default());
+    let capture = Arc::new(Capture::inside(call.responder.capture.clone()));
     let responder = call.responder.again();
     let (method_called, time_limit) = (call.running.method(), call.running.time_limit());
     let around = Running::new(method_called, time_limit, Arc::clone(call.running.peer()));
@@ -37,8 +37,11 @@ pub(in crate::server) fn handle(
     }))
 }
 
-/// Sends what came out of the layers.
+/// Sends what came out of the layers, or gives it to the layers around them.
 async fn answer(responder: Responder, place: u64, result: Result<ServerResponse, Status>) {
+    if let Some(outer) = &responder.capture {
+        return outer.set(result);
+    }
     let ServerResponse { metadata, mut extensions, body } = match result {
         Ok(response) => response,
         Err(status) => return responder.end(place, Err(status)).await,

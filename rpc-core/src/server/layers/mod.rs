@@ -1,4 +1,4 @@
-//! tower layers around the handlers of a server.
+//! tower layers around the handlers of a server: all of them, or those of one service.
 //!
 //! A call of any kind is a [`ServerRequest`] whose future resolves with the call's outcome: for a
 //! unary answer before it is sent, for a stream after its last message. Its messages stay in the

@@ -15,8 +15,25 @@ use crate::layer::into_status;
 ///
 /// The future that it returns sends a stream's messages while it is polled, so that a layer which
 /// answers before that future has ended has to drop it first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ServerStack(Option<BoxCloneSyncService<ServerRequest, ServerResponse, Status>>);
+
+impl ServerStack {
+    /// This stack with a layer around it.
+    pub(in crate::server) fn within<L>(self, layer: &L) -> Self
+    where
+        L: Layer<Self>,
+        L::Service: Service<ServerRequest, Response = ServerResponse, Future: Send + 'static>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        <L::Service as Service<ServerRequest>>::Error: Into<BoxError>,
+    {
+        let layered = layer.layer(self).map_err(into_status);
+        Self(Some(BoxCloneSyncService::new(layered)))
+    }
+}
 
 impl Service<ServerRequest> for ServerStack {
     type Response = ServerResponse;
@@ -56,17 +73,14 @@ impl Layers {
             + 'static,
         <L::Service as Service<ServerRequest>>::Error: Into<BoxError>,
     {
-        self.0.push(Apply(Box::new(move |inner| {
-            let layered = layer.layer(inner).map_err(into_status);
-            ServerStack(Some(BoxCloneSyncService::new(layered)))
-        })));
+        self.0.push(Apply(Box::new(move |inner| inner.within(&layer))));
     }
 
     /// The layers around the handlers; `None` when there are none.
     pub(in crate::server) fn build(self) -> Option<ServerStack> {
         let is_empty = self.0.is_empty();
         let stack = self.0.into_iter().rev();
-        let stack = stack.fold(ServerStack(None), |inner, Apply(layer)| layer(inner));
+        let stack = stack.fold(ServerStack::default(), |inner, Apply(layer)| layer(inner));
         (!is_empty).then_some(stack)
     }
 }

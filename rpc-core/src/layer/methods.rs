@@ -1,0 +1,170 @@
+//! A layer around the calls of some methods.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::TryFutureExt;
+use futures::future::BoxFuture;
+use thiserror::Error;
+use tonic::Status;
+use tower::{BoxError, Layer, Service, ServiceExt};
+
+use super::{Described, into_status};
+use crate::{MethodDescriptor, ServiceDescriptor};
+
+/// A method that a service does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("the service {} has no method {method:?}, but {:?}", service.name, names(service))]
+#[non_exhaustive]
+pub struct UnknownMethod {
+    /// The service.
+    pub service: &'static ServiceDescriptor,
+    /// What it was asked for.
+    pub method: String,
+}
+
+fn names(service: &ServiceDescriptor) -> Vec<&'static str> {
+    service.methods.iter().map(MethodDescriptor::name).collect()
+}
+
+/// The indices of the methods with these names or paths.
+pub(crate) fn method_indices(
+    service: &'static ServiceDescriptor,
+    methods: impl IntoIterator<Item: AsRef<str>>,
+) -> Result<Vec<usize>, UnknownMethod> {
+    let index = |method: &str| {
+        let has_name = |it: &MethodDescriptor| it.name() == method || it.path == method;
+        service.methods.iter().position(has_name)
+    };
+    let methods = methods.into_iter().map(|method| {
+        let method = method.as_ref();
+        index(method).ok_or_else(|| UnknownMethod { service, method: method.to_owned() })
+    });
+    methods.collect()
+}
+
+/// Puts `layer` around the calls of some methods of `service`, on a client or on a server; other
+/// calls pass by it. A method is named as in the `.proto` (`SayHello`) or by its path
+/// (`/hello.Greeter/SayHello`). `service` is the `SERVICE` that is generated beside a stub.
+///
+/// On a server [`layered_methods`](crate::server::layered_methods) costs the other methods nothing.
+/// Here each of their calls costs two allocations.
+///
+/// # Errors
+///
+/// When the service has no method of such a name.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rpc_core::layer::{UnknownMethod, for_methods};
+/// use rpc_core::{Caller, Channel, ServiceDescriptor};
+/// use tower::timeout::TimeoutLayer;
+///
+/// /// `service` is `&greeter_rpc::SERVICE`, for example.
+/// fn impatient(
+///     channel: Channel,
+///     service: &'static ServiceDescriptor,
+/// ) -> Result<impl Caller + Clone, UnknownMethod> {
+///     let timeout = TimeoutLayer::new(Duration::from_secs(1));
+///     Ok(channel.layer(for_methods(service, ["SayHello"], timeout)?))
+/// }
+/// ```
+pub fn for_methods<L>(
+    service: &'static ServiceDescriptor,
+    methods: impl IntoIterator<Item: AsRef<str>>,
+    layer: L,
+) -> Result<ForMethodsLayer<L>, UnknownMethod> {
+    let indices = method_indices(service, methods)?;
+    let paths = indices.into_iter().map(|index| service.methods[index].path).collect();
+    Ok(ForMethodsLayer { paths, layer })
+}
+
+/// A layer around the calls of some methods. Made by [`for_methods`].
+#[derive(Debug, Clone)]
+pub struct ForMethodsLayer<L> {
+    paths: Arc<[&'static str]>,
+    layer: L,
+}
+
+impl<S: Clone, L: Layer<S>> Layer<S> for ForMethodsLayer<L> {
+    type Service = ForMethods<S, L::Service>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let layered = self.layer.layer(inner.clone());
+        ForMethods { paths: Arc::clone(&self.paths), inner, layered }
+    }
+}
+
+/// The service that [`ForMethodsLayer`] makes.
+///
+/// It is always ready, since the call alone tells which of the two services is to be ready. The
+/// call then waits for that one: a limit on one method holds up no call of another.
+#[derive(Debug, Clone)]
+pub struct ForMethods<S, T> {
+    paths: Arc<[&'static str]>,
+    inner: S,
+    layered: T,
+}
+
+impl<S, T, R> Service<R> for ForMethods<S, T>
+where
+    R: Described + Send + 'static,
+    S: Service<R, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
+    T: Service<R, Response = S::Response, Error: Into<BoxError>, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+{
+    type Response = S::Response;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<S::Response, Status>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        if self.paths.contains(&request.method().path) {
+            Box::pin(self.layered.clone().oneshot(request).map_err(into_status))
+        } else {
+            Box::pin(self.inner.clone().oneshot(request).map_err(into_status))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CallKind, Detach, Idempotency};
+
+    const fn method(path: &'static str) -> MethodDescriptor {
+        let (kind, idempotency) = (CallKind::Unary, Idempotency::Unknown);
+        MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+    }
+
+    static SERVICE: ServiceDescriptor = ServiceDescriptor {
+        name: "hello.Greeter",
+        methods: &[method("/hello.Greeter/SayHello"), method("/hello.Greeter/SayBye")],
+    };
+
+    #[test]
+    fn methods_are_found_by_name_and_by_path() {
+        let indices = method_indices(&SERVICE, ["SayBye", "/hello.Greeter/SayHello"]);
+        assert_eq!(indices, Ok(vec![1, 0]));
+        assert_eq!(method_indices(&SERVICE, [""; 0]), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_method_that_the_service_does_not_have_is_named_with_those_that_it_has() {
+        for name in ["Sayhello", "/hello.Greeter/Say", "hello.Greeter/SayHello", ""] {
+            let error = for_methods(&SERVICE, ["SayBye", name], ()).map(drop).unwrap_err();
+            let words = format!(
+                r#"the service hello.Greeter has no method {name:?}, but ["SayHello", "SayBye"]"#
+            );
+            assert_eq!(error.to_string(), words);
+        }
+    }
+}
