@@ -33,7 +33,7 @@ pub use connect_info::tonic_connect_info;
 pub use endpoint::{BindError, Endpoint, bind, bind_with};
 pub use server::{Listener, ServeError, Server, ServerBuilder};
 
-pub use rpc_core::client::{Path, PathCounts, mock};
+pub use rpc_core::client::{DynCaller, Path, PathCounts, mock};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::TransportStats;

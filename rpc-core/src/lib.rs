@@ -17,6 +17,7 @@ pub mod connect;
 mod deadline;
 mod descriptor;
 mod detach;
+mod dyn_message;
 mod encode;
 mod frames;
 pub mod handoff;

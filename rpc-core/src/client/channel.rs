@@ -117,9 +117,10 @@ impl Channel {
     /// # Examples
     ///
     /// ```
+    /// # extern crate rpc_core as farcall;
     /// use std::time::Duration;
     ///
-    /// use rpc_core::Channel;
+    /// use farcall::Channel;
     ///
     /// /// A lookup is a matter of seconds, and a subscription may go on for ever.
     /// fn patient(channel: Channel) -> Channel {

@@ -19,7 +19,7 @@ use crate::{MethodDescriptor, ServiceDescriptor};
 pub struct UnknownMethod {
     /// The service.
     pub service: &'static ServiceDescriptor,
-    /// What it was asked for.
+    /// The name or path that was given.
     pub method: String,
 }
 
@@ -57,10 +57,11 @@ pub(crate) fn method_indices(
 /// # Examples
 ///
 /// ```
+/// # extern crate rpc_core as farcall;
 /// use std::time::Duration;
 ///
-/// use rpc_core::layer::{UnknownMethod, for_methods};
-/// use rpc_core::{Caller, Channel, ServiceDescriptor};
+/// use farcall::layer::{UnknownMethod, for_methods};
+/// use farcall::{Caller, Channel, ServiceDescriptor};
 /// use tower::timeout::TimeoutLayer;
 ///
 /// /// `service` is `&greeter_rpc::SERVICE`, for example.

@@ -35,10 +35,11 @@ enum Covered {
 /// # Examples
 ///
 /// ```
+/// # extern crate rpc_core as farcall;
 /// use std::time::Duration;
 ///
-/// use rpc_core::server::{Service, layered};
-/// use rpc_core::Server;
+/// use farcall::server::{Service, layered};
+/// use farcall::Server;
 /// use tower::ServiceBuilder;
 ///
 /// fn serve(lookups: impl Service, reports: impl Service) -> Server {
@@ -76,11 +77,12 @@ where
 /// # Examples
 ///
 /// ```
+/// # extern crate rpc_core as farcall;
 /// use std::time::Duration;
 ///
-/// use rpc_core::Server;
-/// use rpc_core::layer::UnknownMethod;
-/// use rpc_core::server::{Service, layered_methods};
+/// use farcall::Server;
+/// use farcall::layer::UnknownMethod;
+/// use farcall::server::{Service, layered_methods};
 /// use tower::timeout::TimeoutLayer;
 ///
 /// fn serve(greeter: impl Service) -> Result<Server, UnknownMethod> {

@@ -22,7 +22,7 @@ pub(crate) use host::{StreamHost, StreamWriter};
 pub(crate) use inbound::{End, Inbound, Inserted, Item, Next};
 pub(crate) use outbound::Outbound;
 pub(crate) use pump::{Direction, pump};
-pub(crate) use scripted::scripted_response;
+pub(crate) use scripted::{Scripted, scripted_response};
 pub(crate) use streaming::{request_streaming, response_streaming};
 pub(crate) use window_memory::WindowMemory;
 

@@ -1,4 +1,5 @@
-//! tonic's `Streaming` over a stream of messages that never were bytes: what a test answers with.
+//! tonic's `Streaming` over a stream of messages that are decoded already: those of a mock, and
+//! those of a caller whose type is forgotten.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -11,6 +12,7 @@ use http::StatusCode;
 use http_body::{Body, Frame};
 use prost::Message;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
+use tonic::metadata::MetadataMap;
 use tonic::{Status, Streaming};
 
 use super::body::{EMPTY_MESSAGE, Stage, success};
@@ -18,19 +20,34 @@ use super::body::{EMPTY_MESSAGE, Stage, success};
 /// Where the body leaves a message for the decoder, as for what arrives from a peer.
 type Place<M> = Arc<Mutex<Option<Result<M, Status>>>>;
 
+/// A part of a stream of responses.
+pub(crate) enum Scripted<M> {
+    Message(M),
+    /// The trailers of its success, which are its end. Without them it ends with none.
+    Trailers(MetadataMap),
+}
+
 /// A stream as a response that arrives.
 pub(crate) fn scripted_response<M: Message + 'static>(
-    messages: BoxStream<'static, Result<M, Status>>,
+    parts: BoxStream<'static, Result<Scripted<M>, Status>>,
 ) -> Streaming<M> {
-    let body = ScriptedBody { messages, place: Place::default(), stage: Stage::Open };
+    let body = ScriptedBody { parts, place: Place::default(), stage: Stage::Open };
     let decoder = ScriptedDecoder { place: Arc::clone(&body.place), message: PhantomData };
     Streaming::new_response(decoder, body, StatusCode::OK, None, None)
 }
 
 struct ScriptedBody<M> {
-    messages: BoxStream<'static, Result<M, Status>>,
+    parts: BoxStream<'static, Result<Scripted<M>, Status>>,
     place: Place<M>,
     stage: Stage,
+}
+
+impl<M> ScriptedBody<M> {
+    /// Leaves a message, or a failure, for the decoder, and calls it.
+    fn leave(&self, message: Result<M, Status>) -> Frame<Bytes> {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        Frame::data(Bytes::from_static(EMPTY_MESSAGE))
+    }
 }
 
 impl<M: Message> Body for ScriptedBody<M> {
@@ -42,17 +59,21 @@ impl<M: Message> Body for ScriptedBody<M> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let next = match self.stage {
-            Stage::Open => ready!(self.messages.as_mut().poll_next(cx)),
+            Stage::Open => ready!(self.parts.as_mut().poll_next(cx)),
             Stage::Failed => None,
             Stage::Over => return Poll::Ready(None),
         };
         let frame = match next {
-            Some(message) => {
-                if message.is_err() {
-                    self.stage = Stage::Failed;
-                }
-                *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
-                Frame::data(Bytes::from_static(EMPTY_MESSAGE))
+            Some(Ok(Scripted::Message(message))) => self.leave(Ok(message)),
+            Some(Err(status)) => {
+                self.stage = Stage::Failed;
+                self.leave(Err(status))
+            }
+            Some(Ok(Scripted::Trailers(trailers))) => {
+                self.stage = Stage::Over;
+                let mut headers = trailers.into_headers();
+                headers.insert("grpc-status", http::HeaderValue::from_static("0"));
+                Frame::trailers(headers)
             }
             None => {
                 self.stage = Stage::Over;

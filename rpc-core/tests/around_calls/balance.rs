@@ -1,4 +1,4 @@
-//! Channels as services of tower's: when they are ready, and what a balancer makes of that.
+//! Channels as services of tower's: when they are ready, and which of them a balancer calls.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -82,7 +82,7 @@ async fn no_call_fails_after_the_death_of_a_server_was_seen() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_never_there_fails_no_call() {
     let alive = serve();
-    let stub = balanced(vec![channel("nobody-listens-here"), alive.channel()]);
+    let stub = balanced(vec![channel("balance-never-there"), alive.channel()]);
     check(&stub).await;
     tokio::time::sleep(LONGEST_BACKOFF).await;
     check(&stub).await;
@@ -99,8 +99,8 @@ async fn without_any_server_calls_wait_for_the_first_that_comes() {
     let (_serving, answer) = tokio::join!(late, stub.double(4));
     assert_eq!(answer.unwrap(), 8);
     // Their deadlines count meanwhile.
-    let nobody = balanced(vec![channel(names[1])]);
-    let waiting = tokio::time::timeout(LONGEST_BACKOFF, nobody.double(4)).await;
+    let alone = balanced(vec![channel(names[1])]);
+    let waiting = tokio::time::timeout(LONGEST_BACKOFF, alone.double(4)).await;
     waiting.expect_err("no server has come");
 }
 
@@ -145,7 +145,7 @@ async fn layers_of_one_channel_do_not_make_its_calls_wait() {
 
 /// A call that is made without asking does as its own rule says.
 #[tokio::test(start_paused = true)]
-async fn plain_calls_ask_nobody_whether_the_channel_is_ready() {
+async fn plain_calls_do_not_ask_whether_the_channel_is_ready() {
     let mut dead = channel("plain-calls");
     assert!(!is_ready(&mut dead));
     let status = NumbersStub(dead.clone()).double(4).await.unwrap_err();

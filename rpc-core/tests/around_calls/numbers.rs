@@ -44,7 +44,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// The service, and what tells of each `Wait` whose future was dropped.
+    /// The service, and a receiver that hears of each `Wait` whose future was dropped.
     pub(crate) fn new() -> (Self, UnboundedReceiver<()>) {
         let (dropped, receiver) = unbounded_channel();
         (Self { dropped }, receiver)
@@ -171,7 +171,7 @@ impl<C: Caller> NumbersStub<C> {
 pub(crate) fn slowly(
     numbers: impl IntoIterator<Item = u64, IntoIter: Send + 'static>,
 ) -> BoxStream<'static, u64> {
-    let numbers = stream::iter(numbers.into_iter());
+    let numbers = stream::iter(numbers);
     numbers
         .then(async |number| {
             tokio::time::sleep(STEP).await;
@@ -184,7 +184,7 @@ pub(crate) fn slowly(
 pub(crate) fn at_once(
     numbers: impl IntoIterator<Item = u64, IntoIter: Send + 'static>,
 ) -> BoxStream<'static, u64> {
-    stream::iter(numbers.into_iter()).boxed()
+    stream::iter(numbers).boxed()
 }
 
 /// The messages of a stream up to its end, and its status where it is not a success.

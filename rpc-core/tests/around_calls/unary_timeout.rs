@@ -93,7 +93,7 @@ async fn each_kind_of_call_has_its_own_timeout() {
     }
 }
 
-/// What a call says of itself takes the place of the channel's timeout.
+/// A deadline of the call's own takes the place of the channel's timeout.
 #[tokio::test(start_paused = true)]
 async fn a_calls_own_deadline_takes_the_place_of_the_unary_timeout() {
     let (numbers, _dropped) = Numbers::new();

@@ -3,8 +3,8 @@
 use farcall::client::ClientCall;
 use farcall::layer::TraceLayer;
 use farcall::metadata::MetadataValue;
-use farcall::server::ServerRequest;
-use farcall::{Caller, Code, Server, Status};
+use farcall::server::{ServerRequest, layered};
+use farcall::{Caller, Code, DynCaller, Server, Status};
 use futures::future::try_join_all;
 use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
@@ -61,6 +61,41 @@ pub(super) async fn layers_of_a_server_see_every_kind_of_call(
     let build = |probe| Server::builder().add_service(probe).layer(limits).layer(requests);
     let server = harness.serve_with(build).await?;
     check_every_kind(&server.stub().await?).await
+}
+
+pub(super) async fn layers_of_a_service_see_every_kind_of_call(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let requests = ServiceBuilder::new()
+        .filter_async(|request: ServerRequest| async move {
+            if request.metadata().contains_key(REFUSE) { Err(no()) } else { Ok(request) }
+        })
+        .map_request(|mut request: ServerRequest| {
+            request.metadata_mut().insert(ADDED, MetadataValue::from_static("yes"));
+            request
+        });
+    let build = |probe| {
+        let probe = layered(probe, requests);
+        Server::builder().add_service(probe).layer(TraceLayer::new())
+    };
+    let server = harness.serve_with(build).await?;
+    check_every_kind(&server.stub().await?).await
+}
+
+pub(super) async fn a_caller_whose_type_is_forgotten_makes_every_kind_of_call(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let layers = ServiceBuilder::new()
+        .filter_async(|call: ClientCall| async move {
+            if call.metadata().contains_key(REFUSE) { Err(no()) } else { Ok(call) }
+        })
+        .map_request(|mut call: ClientCall| {
+            call.metadata_mut().insert(ADDED, MetadataValue::from_static("yes"));
+            call
+        });
+    let caller = DynCaller::new(server.channel().await?.layer(layers));
+    check_every_kind(&ProbeStub::new(caller)).await
 }
 
 /// A call that waits for ever and is ended by a layer.

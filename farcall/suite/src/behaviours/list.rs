@@ -116,6 +116,8 @@ list! {
     layers {
         layers_of_a_client_see_every_kind_of_call
         layers_of_a_server_see_every_kind_of_call
+        layers_of_a_service_see_every_kind_of_call
+        a_caller_whose_type_is_forgotten_makes_every_kind_of_call
         a_clients_timeout_layer_ends_a_call
         a_servers_timeout_layer_ends_calls_and_streams
         a_clients_limit_lets_calls_in_one_by_one

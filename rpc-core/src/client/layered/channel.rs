@@ -23,8 +23,9 @@ use crate::{Caller, MethodDescriptor};
 /// any connection calls wait, whatever their [`crate::Readiness`] says: give them deadlines.
 ///
 /// ```
-/// use rpc_core::client::LayeredChannel;
-/// use rpc_core::{Caller, Channel};
+/// # extern crate rpc_core as farcall;
+/// use farcall::client::LayeredChannel;
+/// use farcall::{Caller, Channel};
 /// use tower::ServiceBuilder;
 /// use tower::balance::p2c::Balance;
 /// use tower::discover::ServiceList;

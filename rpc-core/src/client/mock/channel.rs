@@ -5,13 +5,16 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::RecordedCall;
-use super::script::{Script, boxed};
-use crate::stream::scripted_response;
+use super::script::{
+    DynForms, Script, boxed, erased_requests, many_requests, many_responses, one_request,
+    one_response,
+};
+use crate::stream::{Scripted, scripted_response};
 use crate::{CallKind, Caller, Deadline, MethodDescriptor};
 
 /// A channel whose answers a test scripts, a script a method; clones share them.
@@ -89,7 +92,8 @@ impl MockChannel {
         F: Fn(Request<Req>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
-        self.add(path, Script::new(CallKind::Unary, handler));
+        let forms = DynForms { request: one_request, response: one_response };
+        self.add(path, Script::new(CallKind::Unary, forms, handler));
     }
 
     /// As [`MockChannel::on_unary`], for a method that answers with a stream.
@@ -105,7 +109,8 @@ impl MockChannel {
             let answer = handler(request);
             async move { answer.await.map(boxed) }
         };
-        self.add(path, Script::new(CallKind::ServerStreaming, handler));
+        let forms = DynForms { request: one_request, response: many_responses };
+        self.add(path, Script::new(CallKind::ServerStreaming, forms, handler));
     }
 
     /// As [`MockChannel::on_unary`], for a method that is sent a stream, which the script reads.
@@ -116,7 +121,8 @@ impl MockChannel {
         F: Fn(Request<BoxStream<'static, Req>>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
-        self.add(path, Script::new(CallKind::ClientStreaming, handler));
+        let forms = DynForms { request: many_requests, response: one_response };
+        self.add(path, Script::new(CallKind::ClientStreaming, forms, handler));
     }
 
     /// As [`MockChannel::on_unary`], for a method with a stream each way.
@@ -132,7 +138,8 @@ impl MockChannel {
             let answer = handler(request);
             async move { answer.await.map(boxed) }
         };
-        self.add(path, Script::new(CallKind::Streaming, handler));
+        let forms = DynForms { request: many_requests, response: many_responses };
+        self.add(path, Script::new(CallKind::Streaming, forms, handler));
     }
 
     /// The calls so far, in their order; those that nothing was scripted for are among them.
@@ -182,7 +189,7 @@ impl Caller for MockChannel {
     {
         let message = request.get_ref().encode_to_vec();
         let script = self.script(method, &request, Some(message))?;
-        script.answer(CallKind::Unary, request).await
+        script.answer(CallKind::Unary, Box::new(request)).await
     }
 
     async fn server_streaming<Req, Resp>(
@@ -196,11 +203,7 @@ impl Caller for MockChannel {
     {
         let message = request.get_ref().encode_to_vec();
         let script = self.script(method, &request, Some(message))?;
-        let answer = script.answer::<_, BoxStream<'static, Result<Resp, Status>>>(
-            CallKind::ServerStreaming,
-            request,
-        );
-        Ok(answer.await?.map(scripted_response))
+        Ok(script.answer(CallKind::ServerStreaming, Box::new(request)).await?.map(streaming))
     }
 
     async fn client_streaming<S, Resp>(
@@ -213,8 +216,7 @@ impl Caller for MockChannel {
         Resp: Message + Default + 'static,
     {
         let script = self.script(method, &request, None)?;
-        let request: Request<BoxStream<'static, S::Item>> = request.map(StreamExt::boxed);
-        script.answer(CallKind::ClientStreaming, request).await
+        script.answer(CallKind::ClientStreaming, erased_requests(request)).await
     }
 
     async fn streaming<S, Resp>(
@@ -227,11 +229,15 @@ impl Caller for MockChannel {
         Resp: Message + Default + 'static,
     {
         let script = self.script(method, &request, None)?;
-        let request: Request<BoxStream<'static, S::Item>> = request.map(StreamExt::boxed);
-        let answer = script
-            .answer::<_, BoxStream<'static, Result<Resp, Status>>>(CallKind::Streaming, request);
-        Ok(answer.await?.map(scripted_response))
+        Ok(script.answer(CallKind::Streaming, erased_requests(request)).await?.map(streaming))
     }
+}
+
+/// The stream that a caller reads.
+fn streaming<M: Message + 'static>(
+    messages: BoxStream<'static, Result<M, Status>>,
+) -> Streaming<M> {
+    scripted_response(messages.map_ok(Scripted::Message).boxed())
 }
 
 #[cfg(test)]
