@@ -3,7 +3,5 @@
 use rpc_codegen::CodegenError;
 
 fn main() -> Result<(), CodegenError> {
-    rpc_codegen::configure()
-        .build_transport(false)
-        .compile_protos(&["../proto/bench.proto"], &["../proto"])
+    rpc_codegen::configure().compile_protos(&["../proto/bench.proto"], &["../proto"])
 }

@@ -3,7 +3,6 @@
 fn main() -> Result<(), rpc_codegen::CodegenError> {
     let root = rpc_codegen::package_dir("etcd-client")?.join("proto");
     rpc_codegen::configure()
-        .build_transport(false)
         .include_file("mod.rs")
         .compile_protos(&[root.join("etcd/api/etcdserverpb/rpc.proto")], &[root])
 }

@@ -6,12 +6,10 @@ use rpc_codegen::CodegenError;
 
 fn main() -> Result<(), CodegenError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
-    // The suite opens tonic's channels itself.
-    let configure = || rpc_codegen::configure().build_transport(false);
-    configure().compile_protos(&[root.join("suite.proto")], &[root])?;
+    rpc_codegen::compile_protos(root.join("suite.proto"))?;
     let root = rpc_codegen::package_dir("grpcio-proto")?.join("proto");
     // What the interoperability tests want unimplemented is indeed not implemented.
-    configure()
+    rpc_codegen::configure()
         .generate_default_stubs(true)
         .compile_protos(&[root.join("grpc/testing/test.proto")], &[root])
 }

@@ -57,6 +57,7 @@ fn samples(out_dir: &Path) -> Result<(), CodegenError> {
     let both = configure().use_arc_self(true).generate_default_stubs(true);
     sample("arc_self_default_stubs", both)?;
     sample("client_only", configure().build_server(false))?;
+    sample("without_transport", configure().build_transport(false))?;
     sample("server_only", configure().build_client(false))?;
     sample("well_known", configure().compile_well_known_types(true))?;
     let conditional = configure()
@@ -71,8 +72,9 @@ fn samples(out_dir: &Path) -> Result<(), CodegenError> {
     odd_names("odd_names_default_stubs", configure().generate_default_stubs(true))
 }
 
+/// With `connect()`, whose name some methods share.
 fn configure() -> Builder {
-    rpc_codegen::configure().runtime_path("::rpc_core::codegen")
+    rpc_codegen::configure().build_transport(true).runtime_path("::rpc_core::codegen")
 }
 
 /// Compiles `protos` below `root` into `out_dir`, with a `mod.rs` that includes them.

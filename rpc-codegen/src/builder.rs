@@ -20,7 +20,7 @@ use crate::settings::{self, RpcSettings};
 ///
 /// The methods that tonic-prost-build has too mean what they mean there, with two defaults of our
 /// own: `bytes` fields are [`bytes::Bytes`](https://docs.rs/bytes), so that messages borrow the
-/// transport's memory, and no protoc is needed.
+/// transport's memory, and tonic's clients have no `connect()`. No protoc is needed.
 #[derive(Debug)]
 pub struct Builder {
     pub(crate) prost: prost_build::Config,
@@ -57,7 +57,7 @@ impl Builder {
                 runtime: quote::quote!(::farcall::codegen),
             },
             build_rpc: true,
-            build_transport: true,
+            build_transport: false,
             bytes: None,
             btree_map: Vec::new(),
             out_dir: None,
@@ -99,8 +99,11 @@ impl Builder {
         self
     }
 
-    /// Whether tonic's clients get `connect()`; on by default, absent without this crate's feature
-    /// `transport`, which is not on by default.
+    /// Whether tonic's clients get `connect()`; off by default, unlike in tonic-prost-build.
+    ///
+    /// A crate that includes such clients needs tonic's feature `transport`, and its build script
+    /// this crate's feature of the same name. The feature alone generates nothing: cargo turns it
+    /// on for every build script of a workspace as soon as one asks for it.
     #[must_use]
     pub fn build_transport(mut self, enable: bool) -> Self {
         self.build_transport = enable;
@@ -360,9 +363,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// When a setting could not be parsed.
+    /// When a setting is wrong.
     pub fn service_generator(mut self) -> Result<Box<dyn ServiceGenerator>, CodegenError> {
-        self.rejected.take().map_or(Ok(()), Err)?;
+        self.check()?;
         Ok(self.generator())
     }
 
@@ -370,9 +373,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// When a setting could not be parsed.
+    /// When a setting is wrong.
     pub(crate) fn seal(&mut self) -> Result<(), CodegenError> {
-        self.rejected.take().map_or(Ok(()), Err)?;
+        self.check()?;
         self.prost.bytes(self.bytes.as_deref().unwrap_or(&[".".to_owned()]));
         self.prost.btree_map(&self.btree_map);
         self.prost.disable_comments(&self.rpc.disable_comments);
@@ -383,8 +386,17 @@ impl Builder {
         Ok(())
     }
 
+    /// The first setting that could not be parsed, or that this build cannot honour.
+    fn check(&mut self) -> Result<(), CodegenError> {
+        self.rejected.take().map_or(Ok(()), Err)?;
+        if self.build_transport && !cfg!(feature = "transport") {
+            return Err(CodegenError::TransportFeature);
+        }
+        Ok(())
+    }
+
     fn generator(&self) -> Box<dyn ServiceGenerator> {
-        let has_connect = self.build_transport && cfg!(feature = "transport");
+        let has_connect = self.build_transport;
         let tonic = self.tonic.clone().build_transport(has_connect);
         let tonic = tonic.disable_comments(&self.rpc.disable_comments);
         let (client, server) = (self.rpc.build_client, self.rpc.build_server);

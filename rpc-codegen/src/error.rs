@@ -66,6 +66,13 @@ pub enum CodegenError {
         source: syn::Error,
     },
 
+    /// `build_transport(true)` without the feature that it needs.
+    #[error(
+        "build_transport(true) needs rpc-codegen's feature: \
+         rpc-codegen = {{ version = \"...\", features = [\"transport\"] }}"
+    )]
+    TransportFeature,
+
     /// There is no directory to write to.
     #[error("no output directory: OUT_DIR is not set (not a build script?), so call out_dir()")]
     OutDir,

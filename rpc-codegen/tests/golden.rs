@@ -85,7 +85,8 @@ fn tonics_text(
     let dir = tempfile::tempdir().unwrap();
     let fds = protox::compile([protos().join("greeter.proto")], [protos()]).unwrap();
     let builder = tonic_prost_build::configure().type_attribute(".", "#[allow(clippy::all)]");
-    configure(builder.bytes(".").out_dir(dir.path())).compile_fds(fds).unwrap();
+    let builder = builder.build_transport(false).bytes(".").out_dir(dir.path());
+    configure(builder).compile_fds(fds).unwrap();
     fs::read_to_string(dir.path().join("sample.v1.rs")).unwrap()
 }
 
@@ -96,13 +97,23 @@ fn without_our_module_the_text_is_tonics_own() {
     pretty_equal(&generate(ours, "greeter.proto", "sample.v1.rs"), &tonics);
 }
 
+/// These tests have the feature `transport`, as a workspace has whose other members asked for it.
+#[test]
+fn only_a_setting_and_no_feature_makes_clients_name_tonics_transport() {
+    let text = |builder| generate(builder, "greeter.proto", "sample.v1.rs");
+    assert!(!text(rpc_codegen::configure()).contains("tonic::transport"));
+    let tonics = tonics_text(|builder| builder.build_transport(true));
+    assert!(tonics.contains("tonic::transport::Channel"), "{tonics}");
+    let ours = rpc_codegen::configure().build_rpc(false).build_transport(true);
+    pretty_equal(&text(ours), &tonics);
+}
+
 #[test]
 fn every_knob_of_the_trait_reaches_tonic() {
     let tonics = tonics_text(|builder| {
         builder
             .use_arc_self(true)
             .generate_default_stubs(true)
-            .build_transport(false)
             .server_attribute("sample.v1.Greeter", "#[doc(hidden)]")
             .client_attribute("sample.v1.Greeter", "#[doc(alias = \"c\")]")
             .trait_attribute("Greeter", "#[doc(alias = \"t\")]")
@@ -119,7 +130,6 @@ fn every_knob_of_the_trait_reaches_tonic() {
         .build_rpc(false)
         .use_arc_self(true)
         .generate_default_stubs(true)
-        .build_transport(false)
         .server_attribute("sample.v1.Greeter", "#[doc(hidden)]")
         .client_attribute("sample.v1.Greeter", "#[doc(alias = \"c\")]")
         .trait_attribute("Greeter", "#[doc(alias = \"t\")]")

@@ -46,6 +46,8 @@ generated! {
     arc_self_default_stubs
     /// The samples without servers.
     client_only
+    /// The samples as most have them: tonic's clients have no `connect`.
+    without_transport
     /// The samples without clients.
     server_only
     /// The samples with `google.protobuf` compiled too.

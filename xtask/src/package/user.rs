@@ -40,11 +40,23 @@ impl UserCrate {
     ///
     /// When the document shows none, or the disk refuses it.
     pub(super) fn shown_in(document: &Path, packages: &[Packed], root: &Path) -> Result<Self> {
+        Self::changed(document, packages, root, |_| Ok(()))
+    }
+
+    /// The same with its files changed before they are written.
+    fn changed(
+        document: &Path,
+        packages: &[Packed],
+        root: &Path,
+        change: impl FnOnce(&mut [Shown]) -> Result<()>,
+    ) -> Result<Self> {
         let text =
             fs::read_to_string(document).with_context(|| format!("{}", document.display()))?;
+        let mut files = readme::files(&text);
         // Not below the workspace, whose settings a reader does not have.
         let folder = tempfile::tempdir().context("a folder for the reader's crate")?;
-        write(folder.path(), &readme::files(&text), packages)
+        change(&mut files)
+            .and_then(|()| write(folder.path(), &files, packages))
             .with_context(|| format!("{}", document.display()))?;
         // The versions that everything else here is checked with.
         fs::copy(root.join("Cargo.lock"), folder.path().join("Cargo.lock"))
@@ -60,7 +72,9 @@ impl UserCrate {
     }
 }
 
-/// Builds the crate that `entrance`'s README shows against `packages`, and starts it.
+/// Builds the crate that `entrance`'s README shows against `packages`, and starts it: as it stands
+/// there, with tonic as most have it, and with a build script whose tonic-prost-build has tonic's
+/// `transport`.
 ///
 /// # Errors
 ///
@@ -68,8 +82,44 @@ impl UserCrate {
 pub(super) fn try_out(entrance: &Packed, packages: &[Packed]) -> Result<()> {
     let workspace = packed::metadata()?;
     let readme = entrance.folder.join("README.md");
-    let user = UserCrate::shown_in(&readme, packages, &workspace.workspace_root)?;
-    let target = &workspace.target_directory;
+    let variants: [Change; 3] = [|_| Ok(()), with_default_tonic, with_tonics_build];
+    for change in variants {
+        let manifest = |files: &mut [Shown]| change(manifest(files)?);
+        let root = &workspace.workspace_root;
+        let user = UserCrate::changed(&readme, packages, root, manifest)?;
+        build_and_call(&user, &workspace.target_directory)?;
+    }
+    Ok(())
+}
+
+/// Changes the text of a manifest.
+type Change = fn(&mut String) -> Result<()>;
+
+fn manifest(files: &mut [Shown]) -> Result<&mut String> {
+    let manifest = files.iter_mut().find(|file| file.path == "Cargo.toml");
+    Ok(&mut manifest.context("it shows no Cargo.toml")?.text)
+}
+
+/// tonic with the features that it has by default.
+fn with_default_tonic(manifest: &mut String) -> Result<()> {
+    let line = manifest.lines().find(|line| line.starts_with("tonic = "));
+    let line = line.context("it does not depend on tonic")?.to_owned();
+    *manifest = manifest.replace(&line, "tonic = \"0.14\"");
+    Ok(())
+}
+
+/// A second generator in the build script's graph, whose feature `transport` cargo turns on for
+/// rpc-codegen's too.
+fn with_tonics_build(manifest: &mut String) -> Result<()> {
+    let section = "[build-dependencies]\n";
+    if !manifest.contains(section) {
+        bail!("it has no {section:?}");
+    }
+    *manifest = manifest.replace(section, &format!("{section}tonic-prost-build = \"0.14\"\n"));
+    Ok(())
+}
+
+fn build_and_call(user: &UserCrate, target: &Path) -> Result<()> {
     let run = |arguments: &[&str], limit| {
         let mut command = user.cargo(arguments, target);
         // As the workspace builds its dependencies: what both have alike is built once.
@@ -153,6 +203,20 @@ mod tests {
                         farcall = { path = \"/packages/farcall-0.1.0\" }\n";
         assert_eq!(read("Cargo.toml"), manifest);
         assert_eq!(read("proto/a.proto"), "proto/a.proto\n");
+    }
+
+    #[test]
+    fn variants_of_the_manifest_differ_in_tonic_only() {
+        let shown = "[dependencies]\ntonic = { version = \"0.14\" }\ntonic-prost = \"0.14\"\n\n\
+                     [build-dependencies]\nrpc-codegen = \"0.1\"\n";
+        let mut manifest = shown.to_owned();
+        with_default_tonic(&mut manifest).unwrap();
+        assert_eq!(manifest, shown.replace("{ version = \"0.14\" }", "\"0.14\""));
+        let mut manifest = shown.to_owned();
+        with_tonics_build(&mut manifest).unwrap();
+        assert!(manifest.ends_with("tonic-prost-build = \"0.14\"\nrpc-codegen = \"0.1\"\n"));
+        assert!(with_default_tonic(&mut String::new()).is_err());
+        assert!(with_tonics_build(&mut String::new()).is_err());
     }
 
     #[test]
