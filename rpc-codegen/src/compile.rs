@@ -5,19 +5,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic;
 use prost::Message;
 use prost_types::FileDescriptorSet;
+use protox::file::FileMetadata;
 
 use crate::builder::Builder;
 use crate::bytes_fields::BytesFields;
 use crate::descriptor_set;
-use crate::error::{CodegenError, ProtoLocation};
+use crate::error::CodegenError;
+use crate::parse::{self, PROTOC_INCLUDE};
 
 impl Builder {
     /// Compiles `protos`, whose imports are looked for in `includes`, without protoc.
     ///
-    /// One file a package is written, named after the package, as prost does.
+    /// Behind `includes`, imports are looked for in the folder that the environment variable
+    /// `PROTOC_INCLUDE` names. Files of `google/protobuf` are those that this crate carries, if it
+    /// has them. One file a package is written, named after the package, as prost does.
     ///
     /// # Errors
     ///
@@ -29,10 +32,11 @@ impl Builder {
         includes: &[impl AsRef<Path>],
     ) -> Result<(), CodegenError> {
         self.seal()?;
-        let includes: Vec<&Path> = includes.iter().map(AsRef::as_ref).collect();
-        let compiler = parse(protos, &includes).map_err(|error| proto_error(&error, &includes))?;
+        let includes = parse::includes(includes, std::env::var_os(PROTOC_INCLUDE))?;
+        let compiler = parse::parse(protos, &includes)?;
         if self.emit_rerun_if_changed {
-            for path in compiler.files().filter_map(protox::file::FileMetadata::path) {
+            println!("cargo:rerun-if-env-changed={PROTOC_INCLUDE}");
+            for path in compiler.files().filter_map(FileMetadata::path) {
                 println!("cargo:rerun-if-changed={}", path.display());
             }
         }
@@ -69,51 +73,4 @@ impl Builder {
         self.prost.out_dir(&out_dir);
         self.prost.compile_fds(fds).map_err(|source| CodegenError::Generate { out_dir, source })
     }
-}
-
-fn parse(
-    protos: &[impl AsRef<Path>],
-    includes: &[&Path],
-) -> Result<protox::Compiler, protox::Error> {
-    let mut compiler = protox::Compiler::new(includes)?;
-    compiler.include_source_info(true).include_imports(true).open_files(protos)?;
-    Ok(compiler)
-}
-
-/// protox's error with its place, the file by the path where it was found.
-fn proto_error(error: &protox::Error, includes: &[&Path]) -> CodegenError {
-    let message = message(error, includes);
-    match error.file() {
-        Some(name) => {
-            let found =
-                includes.iter().map(|include| include.join(name)).find(|path| path.exists());
-            let file = found.unwrap_or_else(|| PathBuf::from(name));
-            let at = ProtoLocation { file, line_column: line_column(error) };
-            CodegenError::Proto { at, message }
-        }
-        None => CodegenError::Input { message },
-    }
-}
-
-/// What protox says, what lies beneath it, and where it looked if it did not find something.
-fn message(error: &protox::Error, includes: &[&Path]) -> String {
-    let mut message = error.to_string();
-    if let Some(cause) = std::error::Error::source(error) {
-        message = format!("{message}: {cause}");
-    }
-    if let Some(help) = error.help() {
-        message = format!("{message} ({help})");
-    }
-    if error.is_file_not_found() {
-        let searched: Vec<_> = includes.iter().map(|path| path.display().to_string()).collect();
-        message = format!("{message} (include directories: {})", searched.join(", "));
-    }
-    message
-}
-
-/// The place of the first label, counted from 1.
-fn line_column(error: &protox::Error) -> Option<(usize, usize)> {
-    let label = error.labels()?.next()?;
-    let contents = error.source_code()?.read_span(label.inner(), 0, 0).ok()?;
-    Some((contents.line() + 1, contents.column() + 1))
 }

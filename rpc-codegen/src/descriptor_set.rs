@@ -8,12 +8,19 @@ use protox::prost_reflect::DescriptorPool;
 
 use crate::error::CodegenError;
 
+/// The syntax of a file that is written in an edition.
+const EDITIONS: &str = "editions";
+
 /// The set with every name of a type resolved.
 ///
 /// # Errors
 ///
-/// When a file or type that is referred to is not in the set, or a name is no protobuf identifier.
+/// When a file or type that is referred to is not in the set, a name is no protobuf identifier, or
+/// a file is written in an edition.
 pub(crate) fn resolve(fds: FileDescriptorSet) -> Result<FileDescriptorSet, CodegenError> {
+    if let Some(file) = fds.file.iter().find(|file| file.syntax() == EDITIONS) {
+        return Err(CodegenError::Editions { file: file.name().into(), edition: None });
+    }
     let pool = DescriptorPool::from_file_descriptor_set(fds)
         .map_err(|error| invalid(format!("{error:?} (a set must hold its imports too)")))?;
     if let Some((name, owner)) = names(&pool).into_iter().find(|(name, _)| !is_full_name(name)) {

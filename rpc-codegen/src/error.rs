@@ -48,6 +48,26 @@ pub enum CodegenError {
         message: String,
     },
 
+    /// A file is written in a protobuf edition, which neither the parser nor prost knows.
+    #[error(
+        "{}: protobuf editions are not supported ({}): write syntax = \"proto3\" or \"proto2\"",
+        file.display(),
+        edition.as_deref().map_or("an edition".to_owned(), |name| format!("edition = {name:?}"))
+    )]
+    Editions {
+        /// The file: its path where it was found in an include directory, else its import name.
+        file: PathBuf,
+        /// Its edition, where that is known: descriptors do not tell it.
+        edition: Option<String>,
+    },
+
+    /// The environment variable `PROTOC_INCLUDE` names no directory.
+    #[error("PROTOC_INCLUDE is no directory: {}", path.display())]
+    ProtocInclude {
+        /// What it says.
+        path: PathBuf,
+    },
+
     /// The file descriptor set contradicts itself or lacks the files that it imports.
     #[error("file descriptor set: {message}")]
     DescriptorSet {

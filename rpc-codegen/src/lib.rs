@@ -62,6 +62,7 @@ mod builder;
 mod bytes_fields;
 mod compile;
 mod descriptor_set;
+mod editions;
 mod emit;
 mod error;
 mod generator;
@@ -69,6 +70,7 @@ mod message_type;
 mod mod_cfg;
 mod names;
 mod package_dir;
+mod parse;
 mod settings;
 
 use std::path::Path;

@@ -43,6 +43,28 @@ fn an_undefined_message_names_file_and_line() {
 }
 
 #[test]
+fn a_file_of_an_edition_is_named_with_its_edition() {
+    let expected = "DIR/edition.proto: protobuf editions are not supported \
+                    (edition = \"2023\"): write syntax = \"proto3\" or \"proto2\"";
+    assert_eq!(message("edition.proto"), expected);
+    assert_eq!(message("imports_edition.proto"), expected);
+}
+
+#[test]
+fn a_descriptor_set_with_an_edition_is_an_error_and_no_panic() {
+    let file = FileDescriptorProto {
+        name: Some("a.proto".to_owned()),
+        syntax: Some("editions".to_owned()),
+        ..Default::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let fds = FileDescriptorSet { file: vec![file] };
+    let error = rpc_codegen::configure().out_dir(dir.path()).compile_fds(fds).unwrap_err();
+    let message = error.to_string();
+    assert!(message.starts_with("a.proto: protobuf editions"), "{message}");
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let message = message("nothing.proto");
     assert!(message.contains("DIR/nothing.proto"), "{message}");
