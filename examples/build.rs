@@ -3,6 +3,8 @@
 fn main() -> Result<(), rpc_codegen::CodegenError> {
     let root = rpc_codegen::package_dir("etcd-client")?.join("proto");
     rpc_codegen::configure()
+        // Zero copy: `bytes` fields are `Bytes`, which share the transport's memory.
+        .bytes(".")
         .include_file("mod.rs")
         .compile_protos(&[root.join("etcd/api/etcdserverpb/rpc.proto")], &[root])
 }

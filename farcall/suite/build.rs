@@ -6,10 +6,12 @@ use rpc_codegen::CodegenError;
 
 fn main() -> Result<(), CodegenError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
-    rpc_codegen::compile_protos(root.join("suite.proto"))?;
+    // Zero copy: `bytes` fields are `Bytes`, which share the transport's memory.
+    let configure = || rpc_codegen::configure().bytes(".");
+    configure().compile_protos(&[root.join("suite.proto")], &[root])?;
     let root = rpc_codegen::package_dir("grpcio-proto")?.join("proto");
     // What the interoperability tests want unimplemented is indeed not implemented.
-    rpc_codegen::configure()
+    configure()
         .generate_default_stubs(true)
         .compile_protos(&[root.join("grpc/testing/test.proto")], &[root])
 }

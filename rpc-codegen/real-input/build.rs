@@ -15,7 +15,7 @@ fn main() -> Result<(), CodegenError> {
 fn published(out_dir: &Path) -> Result<(), CodegenError> {
     let compile = |group: &str, package: &str, root: &str, protos: &[&str]| {
         let root = rpc_codegen::package_dir(package)?.join(root);
-        compile(configure(), &out_dir.join(group), &root, protos)
+        compile(configure().bytes("."), &out_dir.join(group), &root, protos)
     };
     compile(
         "etcd",
@@ -52,6 +52,7 @@ fn samples(out_dir: &Path) -> Result<(), CodegenError> {
         compile(builder, &out_dir.join(name), &root, &["greeter.proto", "no_package.proto"])
     };
     sample("plain", configure())?;
+    sample("shared_bytes", configure().bytes("."))?;
     sample("arc_self", configure().use_arc_self(true))?;
     sample("default_stubs", configure().generate_default_stubs(true))?;
     let both = configure().use_arc_self(true).generate_default_stubs(true);

@@ -18,9 +18,9 @@ use crate::settings::{self, RpcSettings};
 
 /// Settings for generating code; made by [`configure`](crate::configure).
 ///
-/// The methods that tonic-prost-build has too mean what they mean there, with two defaults of our
-/// own: `bytes` fields are [`bytes::Bytes`](https://docs.rs/bytes), so that messages borrow the
-/// transport's memory, and tonic's clients have no `connect()`. No protoc is needed.
+/// The methods that tonic-prost-build has too mean what they mean there. One default differs:
+/// tonic's clients have no `connect()` without [`build_transport`](Self::build_transport). No
+/// protoc is needed.
 #[derive(Debug)]
 pub struct Builder {
     pub(crate) prost: prost_build::Config,
@@ -28,7 +28,7 @@ pub struct Builder {
     rpc: RpcSettings,
     build_rpc: bool,
     build_transport: bool,
-    bytes: Option<Vec<String>>,
+    bytes: Vec<String>,
     btree_map: Vec<String>,
     pub(crate) out_dir: Option<PathBuf>,
     pub(crate) file_descriptor_set_path: Option<PathBuf>,
@@ -58,7 +58,7 @@ impl Builder {
             },
             build_rpc: true,
             build_transport: false,
-            bytes: None,
+            bytes: Vec::new(),
             btree_map: Vec::new(),
             out_dir: None,
             file_descriptor_set_path: None,
@@ -162,18 +162,15 @@ impl Builder {
         self
     }
 
-    /// Makes `bytes` fields that match `path` `Bytes`; the first call replaces the default, all.
+    /// Makes `bytes` fields that match `path` [`bytes::Bytes`](https://docs.rs/bytes); without it
+    /// they are `Vec<u8>`.
+    ///
+    /// `bytes(".")` is for all fields. A `Bytes` that arrives is a part of the memory that the
+    /// transport received it into, and one that leaves may travel from where it lies: a `Vec<u8>` is
+    /// copied on either side.
     #[must_use]
     pub fn bytes(mut self, path: impl AsRef<str>) -> Self {
-        self.bytes.get_or_insert_default().push(path.as_ref().to_owned());
-        self
-    }
-
-    /// Makes every `bytes` field a `Vec<u8>`, at the price of a copy, unless [`bytes`](Self::bytes)
-    /// says otherwise.
-    #[must_use]
-    pub fn bytes_as_vec(mut self) -> Self {
-        self.bytes.get_or_insert_default();
+        self.bytes.push(path.as_ref().to_owned());
         self
     }
 
@@ -376,7 +373,7 @@ impl Builder {
     /// When a setting is wrong.
     pub(crate) fn seal(&mut self) -> Result<(), CodegenError> {
         self.check()?;
-        self.prost.bytes(self.bytes.as_deref().unwrap_or(&[".".to_owned()]));
+        self.prost.bytes(&self.bytes);
         self.prost.btree_map(&self.btree_map);
         self.prost.disable_comments(&self.rpc.disable_comments);
         if self.rpc.build_client || self.rpc.build_server {

@@ -21,7 +21,8 @@
 //! // build.rs
 //! fn main() -> Result<(), rpc_codegen::CodegenError> {
 //!     rpc_codegen::configure()
-//!         .type_attribute("helloworld.HelloRequest", "#[derive(Eq, Hash)]")
+//!         // Zero copy: `bytes` fields are `Bytes`, which share the transport's memory.
+//!         .bytes(".")
 //!         .compile_protos(&["proto/helloworld.proto"], &["proto"])
 //! }
 //! ```
@@ -44,9 +45,11 @@
 //!
 //! # Long `bytes` fields
 //!
-//! A `bytes` field of at least 64 KiB in a request or response may travel from where it lies, when
-//! its message is generated in the same run; [`Builder::service_generator`] and messages from an
-//! [`extern_path`](Builder::extern_path) know nothing of fields, and theirs are copied.
+//! A `bytes` field is a `Vec<u8>`, which is copied between message and transport, unless
+//! [`Builder::bytes`] makes it `Bytes`. A `Bytes` of at least 64 KiB in a request or response may
+//! travel from where it lies, when its message is generated in the same run;
+//! [`Builder::service_generator`] and messages from an [`extern_path`](Builder::extern_path) know
+//! nothing of fields, and theirs are copied.
 //!
 //! # Names
 //!

@@ -85,7 +85,7 @@ fn tonics_text(
     let dir = tempfile::tempdir().unwrap();
     let fds = protox::compile([protos().join("greeter.proto")], [protos()]).unwrap();
     let builder = tonic_prost_build::configure().type_attribute(".", "#[allow(clippy::all)]");
-    let builder = builder.build_transport(false).bytes(".").out_dir(dir.path());
+    let builder = builder.build_transport(false).out_dir(dir.path());
     configure(builder).compile_fds(fds).unwrap();
     fs::read_to_string(dir.path().join("sample.v1.rs")).unwrap()
 }
@@ -122,6 +122,7 @@ fn every_knob_of_the_trait_reaches_tonic() {
             .message_attribute("HelloRequest", "#[derive(Eq)]")
             .field_attribute("HelloRequest.name", "#[doc(alias = \"n\")]")
             .btree_map(".")
+            .bytes(".")
             .disable_comments(["sample.v1.Greeter.SayHello"])
             .extern_path(".google.protobuf.Timestamp", "::other::Timestamp")
             .codec_path("crate::Codec")
@@ -138,6 +139,7 @@ fn every_knob_of_the_trait_reaches_tonic() {
         .message_attribute("HelloRequest", "#[derive(Eq)]")
         .field_attribute("HelloRequest.name", "#[doc(alias = \"n\")]")
         .btree_map(".")
+        .bytes(".")
         .disable_comments(["sample.v1.Greeter.SayHello"])
         .extern_path(".google.protobuf.Timestamp", "::other::Timestamp")
         .codec_path("crate::Codec");
@@ -154,13 +156,13 @@ fn pretty_equal(ours: &str, tonics: &str) {
 }
 
 #[test]
-fn bytes_fields_are_bytes_unless_told_otherwise() {
+fn bytes_fields_are_vecs_unless_bytes_are_asked_for() {
     let text = |builder| generate(builder, "greeter.proto", "sample.v1.rs");
     let (bytes, vec) = ("::prost::bytes::Bytes", "::prost::alloc::vec::Vec<u8>");
     let default = text(rpc_codegen::configure());
-    assert!(default.contains(bytes) && !default.contains(vec));
-    let vecs = text(rpc_codegen::configure().bytes_as_vec());
-    assert!(!vecs.contains(bytes) && vecs.contains(vec));
+    assert!(!default.contains(bytes) && default.contains(vec));
+    let all = text(rpc_codegen::configure().bytes("."));
+    assert!(all.contains(bytes) && !all.contains(vec));
     let some = text(rpc_codegen::configure().bytes(".sample.v1.HelloReply.Part"));
     assert!(some.contains(bytes) && some.contains(vec));
 }

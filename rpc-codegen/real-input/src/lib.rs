@@ -38,6 +38,8 @@ generated! {
     odd_names_default_stubs
     /// The samples as they come.
     plain
+    /// The samples with `Bytes` in place of `Vec<u8>`.
+    shared_bytes
     /// The samples with `use_arc_self`.
     arc_self
     /// The samples with `generate_default_stubs`.
