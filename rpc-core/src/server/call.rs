@@ -24,6 +24,12 @@ use crate::{Deadline, ServiceDescriptor, Trailers, refusal};
 pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A service that a [`crate::Server`] can serve; generated for each service of a `.proto`.
+#[diagnostic::on_unimplemented(
+    message = "farcall cannot serve `{Self}` as it is",
+    label = "this is no service that rpc-codegen has generated",
+    note = "wrap what implements tonic's trait: `greeter_rpc::GreeterService::new(implementation)`",
+    note = "tonic's `GreeterServer` is for tonic's server; `from_arc` shares the implementation"
+)]
 pub trait Service: Send + Sync + 'static {
     /// The service's name and methods.
     fn descriptor(&self) -> &'static ServiceDescriptor;

@@ -2,10 +2,12 @@
 //! crate outside of the workspace built against them, as the README of farcall tells its readers.
 //!
 //! `packed` makes and unpacks the packages, `contents` says what belongs into one, `readme` finds
-//! the reader's files in the README, `user` builds and starts the reader's crate, and `weight`
-//! compares what it costs to build with tonic's. Nothing here publishes.
+//! the reader's files in the README, `user` builds and starts the reader's crate, `mistakes` reads
+//! what the reader is told of a wrong one, and `weight` compares what it costs to build with tonic's.
+//! Nothing here publishes.
 
 mod contents;
+mod mistakes;
 mod packed;
 mod readme;
 mod user;
@@ -68,6 +70,7 @@ fn checked() -> Result<Vec<Packed>> {
         bail!("packages that are not right:\n{}", faults.join("\n"));
     }
     user::try_out(entrance(&packages)?, &packages)?;
+    mistakes::are_explained(entrance(&packages)?, &packages)?;
     Ok(packages)
 }
 

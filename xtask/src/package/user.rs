@@ -44,7 +44,7 @@ impl UserCrate {
     }
 
     /// The same with its files changed before they are written.
-    fn changed(
+    pub(super) fn changed(
         document: &Path,
         packages: &[Packed],
         root: &Path,
@@ -62,6 +62,38 @@ impl UserCrate {
         fs::copy(root.join("Cargo.lock"), folder.path().join("Cargo.lock"))
             .context("Cargo.lock")?;
         Ok(Self { folder })
+    }
+
+    /// What cargo says of it when it does not build.
+    ///
+    /// # Errors
+    ///
+    /// When it builds, or the disk refuses what cargo says.
+    pub(super) fn refusal(&self, target: &Path) -> Result<String> {
+        let said = self.folder.path().join("said");
+        let file = fs::File::create(&said).with_context(|| format!("{}", said.display()))?;
+        let mut command = self.build(target);
+        if bounded::run(command.stderr(file), BUILD_LIMIT).is_ok() {
+            bail!("it was built");
+        }
+        fs::read_to_string(&said).with_context(|| format!("{}", said.display()))
+    }
+
+    /// A build in it, of dependencies as the workspace builds its own: what both have alike is
+    /// built once.
+    fn build(&self, target: &Path) -> Command {
+        let mut command = self.cargo(&["build", "--offline"], target);
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+        println!("{}", command_line(&command));
+        command
+    }
+
+    /// Removes what was built of it: its folder has another name each time, and cargo would keep
+    /// what it built of each.
+    pub(super) fn clean(&self, target: &Path) -> Result<()> {
+        let mut command = self.cargo(&["clean", "--quiet", "--package", PROGRAM], target);
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
+        bounded::run(&mut command, CALL_LIMIT)
     }
 
     /// A cargo command in it, whose outputs go to `target`.
@@ -120,17 +152,9 @@ fn with_tonics_build(manifest: &mut String) -> Result<()> {
 }
 
 fn build_and_call(user: &UserCrate, target: &Path) -> Result<()> {
-    let run = |arguments: &[&str], limit| {
-        let mut command = user.cargo(arguments, target);
-        // As the workspace builds its dependencies: what both have alike is built once.
-        command.env("CARGO_PROFILE_DEV_DEBUG", "0");
-        println!("{}", command_line(&command));
-        bounded::run(&mut command, limit)
-    };
-    run(&["build", "--offline"], BUILD_LIMIT)?;
+    bounded::run(&mut user.build(target), BUILD_LIMIT)?;
     let called = call(&target.join("debug").join(PROGRAM));
-    // Its folder has another name each time, and cargo would keep what it built of each.
-    run(&["clean", "--quiet", "--package", PROGRAM], CALL_LIMIT)?;
+    user.clean(target)?;
     called
 }
 
