@@ -8,6 +8,7 @@ use rpc_codegen::{Builder, CodegenError};
 fn main() -> Result<(), CodegenError> {
     let out_dir = std::env::var_os("OUT_DIR").map(PathBuf::from).ok_or(CodegenError::OutDir)?;
     published(&out_dir)?;
+    of_another_crate(&out_dir)?;
     samples(&out_dir)
 }
 
@@ -15,6 +16,7 @@ fn main() -> Result<(), CodegenError> {
 fn published(out_dir: &Path) -> Result<(), CodegenError> {
     let compile = |group: &str, package: &str, root: &str, protos: &[&str]| {
         let root = rpc_codegen::package_dir(package)?.join(root);
+        // Zero copy: `bytes` fields are `Bytes`, which share the transport's memory.
         compile(configure().bytes("."), &out_dir.join(group), &root, protos)
     };
     compile(
@@ -43,6 +45,13 @@ fn published(out_dir: &Path) -> Result<(), CodegenError> {
     compile("reflection", "tonic-reflection", "proto", &reflection)?;
     let interop = ["grpc/testing/test.proto", "grpc/testing/services.proto"];
     compile("interop", "grpcio-proto", "proto", &interop)
+}
+
+/// A service whose trait and messages are those of `tonic-health`.
+fn of_another_crate(out_dir: &Path) -> Result<(), CodegenError> {
+    let root = rpc_codegen::package_dir("tonic-health")?.join("proto");
+    let builder = configure().tonic_path(".grpc.health.v1", "::tonic_health::pb");
+    compile(builder, &out_dir.join("tonics_health"), &root, &["health.proto"])
 }
 
 /// The samples under every setting that changes the text, so that rustc sees the golden texts.

@@ -1,71 +1,70 @@
 //! The builder: tonic-prost-build's settings under their own names, and three of ours.
 //!
-//! Each setter hands its value to prost's configuration or to tonic's generator at once; what
-//! cannot be parsed is remembered and reported when compiling starts. Absent are
-//! `emit_package(false)`, which tonic ignores, and what only concerns protoc.
+//! Each setter hands its value to tonic's generator or keeps it for prost's configuration; what
+//! cannot be parsed is remembered and reported when compiling starts, as is what has no effect.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 
 use prost_build::ServiceGenerator;
 
 use crate::bytes_fields::BytesFields;
 use crate::error::CodegenError;
 use crate::generator::Generator;
-use crate::mod_cfg::ModCfg;
-use crate::settings::{self, RpcSettings};
+use crate::prost_settings::{ProstSetting, ProstSettings};
+use crate::protoc_arg;
+use crate::settings::{self, InvalidSetting, RpcSettings};
 
 /// Settings for generating code; made by [`configure`](crate::configure).
 ///
 /// The methods that tonic-prost-build has too mean what they mean there. One default differs:
 /// tonic's clients have no `connect()` without [`build_transport`](Self::build_transport). No
 /// protoc is needed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Builder {
-    pub(crate) prost: prost_build::Config,
+    prost: ProstSettings,
     tonic: tonic_prost_build::Builder,
     rpc: RpcSettings,
     build_rpc: bool,
+    /// The codec of tonic's modules, when it was chosen.
+    codec: Option<String>,
     build_transport: bool,
-    bytes: Vec<String>,
-    btree_map: Vec<String>,
     pub(crate) out_dir: Option<PathBuf>,
-    pub(crate) file_descriptor_set_path: Option<PathBuf>,
+    pub(crate) descriptor_set: DescriptorSet,
     pub(crate) emit_rerun_if_changed: bool,
-    /// What the generator of services has to know of messages; set when they are known.
-    pub(crate) bytes_fields: Arc<OnceLock<BytesFields>>,
+    /// What cargo is to tell of settings that have no effect.
+    pub(crate) warnings: Vec<String>,
     /// The first setting that could not be parsed.
-    rejected: Option<CodegenError>,
+    rejected: Option<InvalidSetting>,
+}
+
+/// What the file of the descriptor set is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DescriptorSet {
+    /// Nothing.
+    Unused,
+    /// It is written.
+    Written(PathBuf),
+    /// It is read in place of `.proto` files, by `skip_protoc_run`; without a path, an error.
+    Read(Option<PathBuf>),
 }
 
 impl Builder {
     pub(crate) fn new() -> Self {
-        let mut prost = prost_build::Config::new();
-        prost.type_attribute(".", "#[allow(clippy::all)]");
         Self {
-            prost,
+            prost: ProstSettings::default(),
             tonic: tonic_prost_build::configure(),
-            rpc: RpcSettings {
-                build_client: true,
-                build_server: true,
-                use_arc_self: false,
-                proto_path: "super".to_owned(),
-                disable_comments: HashSet::new(),
-                server_cfg: ModCfg::default(),
-                client_cfg: ModCfg::default(),
-                runtime: quote::quote!(::farcall::codegen),
-            },
+            rpc: RpcSettings::new(),
             build_rpc: true,
+            codec: None,
             build_transport: false,
-            bytes: Vec::new(),
-            btree_map: Vec::new(),
             out_dir: None,
-            file_descriptor_set_path: None,
+            descriptor_set: DescriptorSet::Unused,
             emit_rerun_if_changed: std::env::var_os("CARGO").is_some(),
-            bytes_fields: Arc::default(),
+            warnings: Vec::new(),
             rejected: None,
         }
+        .type_attribute(".", "#[allow(clippy::all)]")
     }
 
     /// Whether to generate the farcall module (`greeter_rpc`); on by default.
@@ -120,10 +119,34 @@ impl Builder {
     /// Takes a package or a message from elsewhere: `.extern_path(".pkg", "::other_crate::pkg")`.
     #[must_use]
     pub fn extern_path(mut self, proto_path: impl AsRef<str>, rust_path: impl AsRef<str>) -> Self {
-        match settings::rust_type("extern_path", rust_path.as_ref()) {
-            Ok(_) => {
-                self.prost.extern_path(proto_path.as_ref(), rust_path.as_ref());
-            }
+        let (proto, rust) = (proto_path.as_ref().to_owned(), rust_path.as_ref().to_owned());
+        match settings::rust_type("extern_path", &rust) {
+            Ok(_) => self.prost.single.push(ProstSetting::ExternPath { proto, rust }),
+            Err(error) => self.reject(error),
+        }
+        self
+    }
+
+    /// Takes the services of a package from a crate that has them already: tonic's trait, and the
+    /// messages, as with [`extern_path`](Self::extern_path).
+    ///
+    /// Only the farcall module is generated, which serves and calls what is there. The module is
+    /// the one that the package's code is included in, `tonic_health::pb` for `grpc.health.v1`:
+    ///
+    /// ```no_run
+    /// let root = rpc_codegen::package_dir("tonic-health")?.join("proto");
+    /// rpc_codegen::configure()
+    ///     .tonic_path(".grpc.health.v1", "::tonic_health::pb")
+    ///     .compile_protos(&[root.join("health.proto")], &[root])?;
+    /// # Ok::<(), rpc_codegen::CodegenError>(())
+    /// ```
+    ///
+    /// Packages below the path are modules below the module. Where messages are elsewhere than
+    /// services, an `extern_path` of the same package says so.
+    #[must_use]
+    pub fn tonic_path(mut self, package: impl AsRef<str>, module: impl AsRef<str>) -> Self {
+        match settings::outside_path("tonic_path", module.as_ref()) {
+            Ok(()) => self.rpc.tonic_paths.push(package.as_ref(), module.as_ref()),
             Err(error) => self.reject(error),
         }
         self
@@ -133,7 +156,7 @@ impl Builder {
     #[must_use]
     pub fn compile_well_known_types(mut self, enable: bool) -> Self {
         if enable {
-            self.prost.compile_well_known_types();
+            self.prost.single.push(ProstSetting::CompileWellKnownTypes);
         }
         self.tonic = self.tonic.compile_well_known_types(enable);
         self
@@ -153,10 +176,16 @@ impl Builder {
     }
 
     /// The codec that tonic's modules use; `tonic_prost::ProstCodec` by default.
+    ///
+    /// farcall's module has prost encode its messages whatever is said here: beside such a module,
+    /// cargo shows a warning.
     #[must_use]
     pub fn codec_path(mut self, path: impl AsRef<str>) -> Self {
         match settings::path("codec_path", path.as_ref()) {
-            Ok(_) => self.tonic = self.tonic.codec_path(path),
+            Ok(_) => {
+                self.codec = Some(path.as_ref().to_owned());
+                self.tonic = self.tonic.codec_path(path);
+            }
             Err(error) => self.reject(error),
         }
         self
@@ -170,21 +199,21 @@ impl Builder {
     /// copied on either side.
     #[must_use]
     pub fn bytes(mut self, path: impl AsRef<str>) -> Self {
-        self.bytes.push(path.as_ref().to_owned());
+        self.prost.bytes.push(path.as_ref().to_owned());
         self
     }
 
     /// Makes map fields that match `path` `BTreeMap`s.
     #[must_use]
     pub fn btree_map(mut self, path: impl AsRef<str>) -> Self {
-        self.btree_map.push(path.as_ref().to_owned());
+        self.prost.btree_map.push(path.as_ref().to_owned());
         self
     }
 
     /// Boxes the fields that match `path`.
     #[must_use]
     pub fn boxed(mut self, path: impl AsRef<str>) -> Self {
-        self.prost.boxed(path);
+        self.prost.single.push(ProstSetting::Boxed(path.as_ref().to_owned()));
         self
     }
 
@@ -195,15 +224,17 @@ impl Builder {
         I: IntoIterator<Item = S>,
         S: AsRef<str>,
     {
-        self.prost.skip_debug(paths);
+        let paths = paths.into_iter().map(|path| path.as_ref().to_owned());
+        self.prost.skip_debug.extend(paths);
         self
     }
 
     /// Adds an attribute to matching messages, enums and oneofs.
     #[must_use]
     pub fn type_attribute(mut self, path: impl AsRef<str>, attribute: impl AsRef<str>) -> Self {
-        if self.accepts("type_attribute", attribute.as_ref()) {
-            self.prost.type_attribute(path, attribute);
+        let (path, attribute) = (path.as_ref().to_owned(), attribute.as_ref().to_owned());
+        if self.accepts("type_attribute", &attribute) {
+            self.prost.single.push(ProstSetting::TypeAttribute { path, attribute });
         }
         self
     }
@@ -211,8 +242,9 @@ impl Builder {
     /// Adds an attribute to matching messages.
     #[must_use]
     pub fn message_attribute(mut self, path: impl AsRef<str>, attribute: impl AsRef<str>) -> Self {
-        if self.accepts("message_attribute", attribute.as_ref()) {
-            self.prost.message_attribute(path, attribute);
+        let (path, attribute) = (path.as_ref().to_owned(), attribute.as_ref().to_owned());
+        if self.accepts("message_attribute", &attribute) {
+            self.prost.single.push(ProstSetting::MessageAttribute { path, attribute });
         }
         self
     }
@@ -220,8 +252,9 @@ impl Builder {
     /// Adds an attribute to matching enums and oneofs.
     #[must_use]
     pub fn enum_attribute(mut self, path: impl AsRef<str>, attribute: impl AsRef<str>) -> Self {
-        if self.accepts("enum_attribute", attribute.as_ref()) {
-            self.prost.enum_attribute(path, attribute);
+        let (path, attribute) = (path.as_ref().to_owned(), attribute.as_ref().to_owned());
+        if self.accepts("enum_attribute", &attribute) {
+            self.prost.single.push(ProstSetting::EnumAttribute { path, attribute });
         }
         self
     }
@@ -229,8 +262,9 @@ impl Builder {
     /// Adds an attribute to matching fields.
     #[must_use]
     pub fn field_attribute(mut self, path: impl AsRef<str>, attribute: impl AsRef<str>) -> Self {
-        if self.accepts("field_attribute", attribute.as_ref()) {
-            self.prost.field_attribute(path, attribute);
+        let (path, attribute) = (path.as_ref().to_owned(), attribute.as_ref().to_owned());
+        if self.accepts("field_attribute", &attribute) {
+            self.prost.single.push(ProstSetting::FieldAttribute { path, attribute });
         }
         self
     }
@@ -328,14 +362,52 @@ impl Builder {
     /// Where to write the encoded file descriptor set, for reflection for one.
     #[must_use]
     pub fn file_descriptor_set_path(mut self, path: impl AsRef<Path>) -> Self {
-        self.file_descriptor_set_path = Some(path.as_ref().to_owned());
+        let path = path.as_ref().to_owned();
+        self.descriptor_set = match self.descriptor_set {
+            DescriptorSet::Read(_) => DescriptorSet::Read(Some(path)),
+            DescriptorSet::Unused | DescriptorSet::Written(_) => DescriptorSet::Written(path),
+        };
+        self
+    }
+
+    /// Reads the file of [`file_descriptor_set_path`](Self::file_descriptor_set_path) in place of
+    /// `.proto` files.
+    #[must_use]
+    pub fn skip_protoc_run(mut self) -> Self {
+        self.descriptor_set = match self.descriptor_set {
+            DescriptorSet::Unused => DescriptorSet::Read(None),
+            DescriptorSet::Written(path) => DescriptorSet::Read(Some(path)),
+            read @ DescriptorSet::Read(_) => read,
+        };
+        self
+    }
+
+    /// Has no effect but a warning of cargo's, which says what has: no protoc runs.
+    #[must_use]
+    pub fn protoc_arg(mut self, argument: impl AsRef<str>) -> Self {
+        self.warnings.push(protoc_arg::warning(argument.as_ref()));
+        self
+    }
+
+    /// Has no effect, as in tonic-prost-build: paths of methods name their package.
+    #[must_use]
+    pub fn emit_package(mut self, enable: bool) -> Self {
+        if !enable {
+            self.warnings.push("emit_package(false) has no effect, as with tonic".to_owned());
+        }
+        self
+    }
+
+    /// Has no effect: `google.protobuf.BoolValue` and its like may always be requests and responses.
+    #[must_use]
+    pub fn with_extended_rust_types(self, _enable: bool) -> Self {
         self
     }
 
     /// A file, relative to the output directory, that includes all others in nested modules.
     #[must_use]
     pub fn include_file(mut self, path: impl AsRef<Path>) -> Self {
-        self.prost.include_file(path.as_ref());
+        self.prost.single.push(ProstSetting::IncludeFile(path.as_ref().to_owned()));
         self
     }
 
@@ -346,53 +418,63 @@ impl Builder {
         self
     }
 
-    /// Changes prost's configuration where this builder has no setting for it.
-    ///
-    /// The output directory, the service generator, `bytes`, `btree_map` and `disable_comments`
-    /// stay this builder's.
-    #[must_use]
-    pub fn with_prost_config(mut self, change: impl FnOnce(&mut prost_build::Config)) -> Self {
-        change(&mut self.prost);
-        self
-    }
-
     /// The generator of service code alone, for a `prost_build::Config` of one's own.
+    ///
+    /// It knows nothing of messages, and cannot tell which fields may travel from where they lie:
+    /// [`compile_with_config`](Self::compile_with_config) does.
     ///
     /// # Errors
     ///
     /// When a setting is wrong.
     pub fn service_generator(mut self) -> Result<Box<dyn ServiceGenerator>, CodegenError> {
         self.check()?;
-        Ok(self.generator())
+        Ok(self.generator(BytesFields::default()))
     }
 
-    /// Moves what was collected into prost's configuration.
-    ///
-    /// # Errors
-    ///
-    /// When a setting is wrong.
-    pub(crate) fn seal(&mut self) -> Result<(), CodegenError> {
-        self.check()?;
-        self.prost.bytes(&self.bytes);
-        self.prost.btree_map(&self.btree_map);
-        self.prost.disable_comments(&self.rpc.disable_comments);
-        if self.rpc.build_client || self.rpc.build_server {
-            let generator = self.generator();
-            self.prost.service_generator(generator);
+    /// What cargo is to tell of settings that have no effect, or less than they seem to have.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.warnings.clone();
+        if let Some(codec) = self.codec.as_ref().filter(|_| self.build_rpc) {
+            warnings.push(format!(
+                "codec_path({codec:?}) is for tonic's modules: farcall's encode with prost"
+            ));
         }
-        Ok(())
+        warnings
+    }
+
+    /// Whether services are generated.
+    pub(crate) fn has_services(&self) -> bool {
+        self.rpc.build_client || self.rpc.build_server
+    }
+
+    /// Services, methods and messages without comments.
+    pub(crate) fn disabled_comments(&self) -> &HashSet<String> {
+        &self.rpc.disable_comments
+    }
+
+    /// Adds the settings for messages to `config`.
+    pub(crate) fn apply_to(&self, config: &mut prost_build::Config) {
+        self.prost.apply(config);
+        for (package, module) in self.rpc.tonic_paths.iter() {
+            if !self.prost.has_extern_path(package) {
+                config.extern_path(package, module);
+            }
+        }
     }
 
     /// The first setting that could not be parsed, or that this build cannot honour.
-    fn check(&mut self) -> Result<(), CodegenError> {
-        self.rejected.take().map_or(Ok(()), Err)?;
+    pub(crate) fn check(&mut self) -> Result<(), CodegenError> {
+        if let Some(invalid) = self.rejected.take() {
+            return Err(invalid.into());
+        }
         if self.build_transport && !cfg!(feature = "transport") {
             return Err(CodegenError::TransportFeature);
         }
         Ok(())
     }
 
-    fn generator(&self) -> Box<dyn ServiceGenerator> {
+    /// The generator of services, whose messages have `bytes_fields`.
+    pub(crate) fn generator(&self, bytes_fields: BytesFields) -> Box<dyn ServiceGenerator> {
         let has_connect = self.build_transport;
         let tonic = self.tonic.clone().build_transport(has_connect);
         let tonic = tonic.disable_comments(&self.rpc.disable_comments);
@@ -401,8 +483,9 @@ impl Builder {
             client: client.then(|| tonic.clone().build_server(false).service_generator()),
             server: server.then(|| tonic.clone().build_client(false).service_generator()),
             has_connect,
+            tonic_paths: self.rpc.tonic_paths.clone(),
             rpc: self.build_rpc.then(|| self.rpc.clone()),
-            bytes_fields: Arc::clone(&self.bytes_fields),
+            bytes_fields,
         })
     }
 
@@ -416,7 +499,7 @@ impl Builder {
         }
     }
 
-    fn reject(&mut self, error: CodegenError) {
+    fn reject(&mut self, error: InvalidSetting) {
         self.rejected.get_or_insert(error);
     }
 }

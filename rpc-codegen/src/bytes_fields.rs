@@ -6,13 +6,11 @@
 
 use std::collections::HashMap;
 
-use heck::ToSnakeCase;
-use proc_macro2::{Ident, Span};
+use proc_macro2::Ident;
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
-/// Names that cannot be raw identifiers; prost appends an underscore.
-const NEVER_RAW: &[&str] = &["_", "super", "self", "Self", "extern", "crate"];
+use crate::names;
 
 /// The singular `bytes` fields of messages, by the messages' full names with a dot in front.
 #[derive(Debug, Default)]
@@ -63,43 +61,12 @@ fn bytes_field(field: &FieldDescriptorProto) -> Option<BytesField> {
     let is_singular = field.label() != Label::Repeated;
     let number = u32::try_from(field.number()).ok()?;
     (field.r#type() == Type::Bytes && is_alone && is_singular)
-        .then(|| BytesField { number, name: rust_name(field.name()) })
-}
-
-/// prost's name for a field.
-fn rust_name(name: &str) -> Ident {
-    let snake = name.to_snake_case();
-    if NEVER_RAW.contains(&snake.as_str()) {
-        return Ident::new(&format!("{snake}_"), Span::call_site());
-    }
-    if snake.starts_with(char::is_numeric) {
-        return Ident::new(&format!("_{snake}"), Span::call_site());
-    }
-    // A keyword of this or of a later edition is raw; any other raw identifier would be the same
-    // name, and harder to read.
-    match syn::parse_str::<Ident>(&snake) {
-        Ok(ident) if snake != "gen" => ident,
-        _ => Ident::new_raw(&snake, Span::call_site()),
-    }
+        .then(|| BytesField { number, name: names::prost_snake(field.name()) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_prosts() {
-        for (proto, rust) in [
-            ("payload", "payload"),
-            ("rawData", "raw_data"),
-            ("type", "r#type"),
-            ("gen", "r#gen"),
-            ("self", "self_"),
-            ("_1st", "_1st"),
-        ] {
-            assert_eq!(rust_name(proto).to_string(), rust);
-        }
-    }
 
     #[test]
     fn only_fields_that_are_there_once_and_by_themselves_count() {

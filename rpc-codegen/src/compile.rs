@@ -3,45 +3,69 @@
 //! What the generated code looks like is not decided here.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
+use prost_build::Config;
 use prost_types::FileDescriptorSet;
 use protox::file::FileMetadata;
 
-use crate::builder::Builder;
+use crate::builder::{Builder, DescriptorSet};
 use crate::bytes_fields::BytesFields;
 use crate::descriptor_set;
 use crate::error::CodegenError;
+use crate::foreign_config::{self, Builders};
 use crate::parse::{self, PROTOC_INCLUDE};
+
+/// Descriptors, once as prost knows them and once with all that their files say.
+struct Descriptors {
+    set: FileDescriptorSet,
+    encoded: Vec<u8>,
+}
 
 impl Builder {
     /// Compiles `protos`, whose imports are looked for in `includes`, without protoc.
     ///
     /// Behind `includes`, imports are looked for in the folder that the environment variable
-    /// `PROTOC_INCLUDE` names. Files of `google/protobuf` are those that this crate carries, if it
-    /// has them. One file a package is written, named after the package, as prost does.
+    /// `PROTOC_INCLUDE` names. Files of `google/protobuf` are those that this crate carries. One
+    /// file a package is written, named after the package, as prost does.
     ///
     /// # Errors
     ///
     /// When a file does not parse or is missing, when a setting is wrong, when the output cannot
     /// be written.
-    pub fn compile_protos(
+    pub fn compile_protos<P: AsRef<Path>>(
         mut self,
-        protos: &[impl AsRef<Path>],
-        includes: &[impl AsRef<Path>],
+        protos: &[P],
+        includes: &[P],
     ) -> Result<(), CodegenError> {
-        self.seal()?;
-        let includes = parse::includes(includes, std::env::var_os(PROTOC_INCLUDE))?;
-        let compiler = parse::parse(protos, &includes)?;
-        if self.emit_rerun_if_changed {
-            println!("cargo:rerun-if-env-changed={PROTOC_INCLUDE}");
-            for path in compiler.files().filter_map(FileMetadata::path) {
-                println!("cargo:rerun-if-changed={}", path.display());
-            }
-        }
-        // protox's own encoding keeps the custom options that prost's descriptor types lose.
-        self.generate(compiler.file_descriptor_set(), || compiler.encode_file_descriptor_set())
+        let config = self.own_config()?;
+        let descriptors = self.read(protos, includes)?;
+        self.generate(config, descriptors)
+    }
+
+    /// As [`compile_protos`](Self::compile_protos), with the settings of `config`, to which this
+    /// builder's are added.
+    ///
+    /// `disable_comments` of this builder then means services and methods, and the configuration's
+    /// messages. Its `protoc_executable` and `skip_source_info` have no effect, since no protoc
+    /// runs; for `protoc_arg` and `service_generator`, which have none either, cargo shows a
+    /// warning.
+    ///
+    /// # Errors
+    ///
+    /// As with `compile_protos`, and when `config` has a `file_descriptor_set_path`, which is this
+    /// builder's to have.
+    pub fn compile_with_config<P: AsRef<Path>>(
+        mut self,
+        config: Config,
+        protos: &[P],
+        includes: &[P],
+    ) -> Result<(), CodegenError> {
+        let config = self.foreign_config(config)?;
+        let descriptors = self.read(protos, includes)?;
+        self.generate(config, descriptors)
     }
 
     /// Generates code from descriptors that something else has parsed.
@@ -52,25 +76,101 @@ impl Builder {
     ///
     /// When the set contradicts itself, when a setting is wrong, when the output cannot be written.
     pub fn compile_fds(mut self, fds: FileDescriptorSet) -> Result<(), CodegenError> {
-        self.seal()?;
-        let encoded = fds.encode_to_vec();
-        let fds = descriptor_set::resolve(fds)?;
-        self.generate(fds, || encoded)
+        let config = self.own_config()?;
+        self.generate(config, Descriptors::resolved(fds)?)
     }
 
-    fn generate(
+    /// As [`compile_fds`](Self::compile_fds), with the settings of `config`, as with
+    /// [`compile_with_config`](Self::compile_with_config).
+    ///
+    /// # Errors
+    ///
+    /// As with both.
+    pub fn compile_fds_with_config(
         mut self,
         fds: FileDescriptorSet,
-        encode: impl FnOnce() -> Vec<u8>,
+        config: Config,
     ) -> Result<(), CodegenError> {
-        if let Some(path) = &self.file_descriptor_set_path {
-            fs::write(path, encode())
+        let config = self.foreign_config(config)?;
+        self.generate(config, Descriptors::resolved(fds)?)
+    }
+
+    /// A configuration of ours, once the settings are seen to be right.
+    fn own_config(&mut self) -> Result<Config, CodegenError> {
+        self.check()?;
+        let from_env = || std::env::var_os("OUT_DIR").map(PathBuf::from);
+        self.out_dir = Some(self.out_dir.take().or_else(from_env).ok_or(CodegenError::OutDir)?);
+        let mut config = Config::new();
+        config.disable_comments(self.disabled_comments());
+        Ok(config)
+    }
+
+    /// A configuration of the caller's, once the settings of both are seen to be right.
+    fn foreign_config(&mut self, config: Config) -> Result<Config, CodegenError> {
+        self.check()?;
+        let builders = Builders {
+            has_descriptor_set_path: self.descriptor_set != DescriptorSet::Unused,
+            has_services: self.has_services(),
+        };
+        self.warnings.extend(foreign_config::check(&config, builders)?);
+        Ok(config)
+    }
+
+    /// Parses the files, or reads the set that was made of them.
+    fn read<P: AsRef<Path>>(
+        &self,
+        protos: &[P],
+        includes: &[P],
+    ) -> Result<Descriptors, CodegenError> {
+        if let DescriptorSet::Read(path) = &self.descriptor_set {
+            return Descriptors::read(path.as_ref().ok_or(CodegenError::NoDescriptorSet)?);
+        }
+        let includes = parse::includes(includes, std::env::var_os(PROTOC_INCLUDE))?;
+        let compiler = parse::parse(protos, &includes)?;
+        if self.emit_rerun_if_changed {
+            println!("cargo:rerun-if-env-changed={PROTOC_INCLUDE}");
+            for path in compiler.files().filter_map(FileMetadata::path) {
+                println!("cargo:rerun-if-changed={}", path.display());
+            }
+        }
+        // protox's own encoding keeps the custom options that prost's descriptor types lose.
+        let encoded = compiler.encode_file_descriptor_set();
+        Ok(Descriptors { set: compiler.file_descriptor_set(), encoded })
+    }
+
+    fn generate(self, mut config: Config, descriptors: Descriptors) -> Result<(), CodegenError> {
+        let Descriptors { set, encoded } = descriptors;
+        for warning in self.warnings() {
+            println!("cargo:warning={warning}");
+        }
+        if let DescriptorSet::Written(path) = &self.descriptor_set {
+            fs::write(path, encoded)
                 .map_err(|source| CodegenError::Write { path: path.clone(), source })?;
         }
-        let from_env = || std::env::var_os("OUT_DIR").map(PathBuf::from);
-        let out_dir = self.out_dir.take().or_else(from_env).ok_or(CodegenError::OutDir)?;
-        self.bytes_fields.get_or_init(|| BytesFields::new(&fds));
-        self.prost.out_dir(&out_dir);
-        self.prost.compile_fds(fds).map_err(|source| CodegenError::Generate { out_dir, source })
+        self.apply_to(&mut config);
+        if self.has_services() {
+            config.service_generator(self.generator(BytesFields::new(&set)));
+        }
+        if let Some(out_dir) = &self.out_dir {
+            config.out_dir(out_dir);
+        }
+        let generated = config.compile_fds(set);
+        generated.map_err(|source| CodegenError::Generate { out_dir: self.out_dir, source })
+    }
+}
+
+impl Descriptors {
+    /// What something else has parsed.
+    fn resolved(set: FileDescriptorSet) -> Result<Self, CodegenError> {
+        let encoded = set.encode_to_vec();
+        Ok(Self { set: descriptor_set::resolve(set)?, encoded })
+    }
+
+    fn read(path: &Path) -> Result<Self, CodegenError> {
+        let failed = |source| CodegenError::Read { path: path.to_owned(), source };
+        let encoded = fs::read(path).map_err(failed)?;
+        let set = FileDescriptorSet::decode(&*encoded)
+            .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+        Ok(Self { set: descriptor_set::resolve(set)?, encoded })
     }
 }

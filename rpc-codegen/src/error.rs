@@ -6,7 +6,9 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::settings::InvalidSetting;
 
 /// Where in a `.proto` file something is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,15 +95,35 @@ pub enum CodegenError {
     )]
     TransportFeature,
 
+    /// `skip_protoc_run()` without the file that is to be read.
+    #[error("skip_protoc_run() needs file_descriptor_set_path(), the file that it reads")]
+    NoDescriptorSet,
+
+    /// The descriptor set of `skip_protoc_run()` could not be read.
+    #[error("reading {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason, or that it is no descriptor set.
+        source: io::Error,
+    },
+
+    /// A `prost_build::Config` asks for a descriptor set, and does not tell where.
+    #[error(
+        "Config::file_descriptor_set_path cannot be honoured: \
+         call Builder::file_descriptor_set_path"
+    )]
+    ConfigDescriptorSetPath,
+
     /// There is no directory to write to.
     #[error("no output directory: OUT_DIR is not set (not a build script?), so call out_dir()")]
     OutDir,
 
     /// prost-build refused the descriptors or settings, or could not write its output.
-    #[error("generating code into {}: {source}", out_dir.display())]
+    #[error("generating code{}: {source}", into(out_dir.as_deref()))]
     Generate {
-        /// Where the output goes.
-        out_dir: PathBuf,
+        /// Where the output goes; `None` when that was a `prost_build::Config`'s to say.
+        out_dir: Option<PathBuf>,
         /// prost-build's reason.
         source: io::Error,
     },
@@ -157,6 +179,23 @@ pub enum CodegenError {
 impl fmt::Debug for CodegenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+fn into(out_dir: Option<&Path>) -> String {
+    out_dir.map_or_else(String::new, |path| format!(" into {}", path.display()))
+}
+
+impl From<InvalidSetting> for CodegenError {
+    fn from(InvalidSetting { knob, value, source }: InvalidSetting) -> Self {
+        Self::Setting { knob, value, source }
+    }
+}
+
+/// For build scripts whose `main` returns the error of tonic-prost-build.
+impl From<CodegenError> for io::Error {
+    fn from(error: CodegenError) -> Self {
+        Self::other(error)
     }
 }
 

@@ -3,13 +3,12 @@
 //! tonic's client and server come from two generators of tonic's, because the names that have to
 //! give way differ: a method `New` only disturbs the client, a service `Option` only the server.
 
-use std::sync::{Arc, OnceLock};
-
 use prost_build::{Service, ServiceGenerator};
 
 use crate::bytes_fields::BytesFields;
 use crate::emit::{self, ServiceModel};
 use crate::settings::RpcSettings;
+use crate::tonic_paths::TonicPaths;
 use crate::{message_type, names};
 
 /// Generates tonic's modules and appends the farcall module.
@@ -20,10 +19,12 @@ pub(crate) struct Generator {
     pub(crate) server: Option<Box<dyn ServiceGenerator>>,
     /// Whether tonic's clients get a `connect`.
     pub(crate) has_connect: bool,
+    /// The packages whose services other crates have.
+    pub(crate) tonic_paths: TonicPaths,
     /// How our module should look, unless it is not wanted.
     pub(crate) rpc: Option<RpcSettings>,
     /// The fields of messages; absent where nothing but services is generated.
-    pub(crate) bytes_fields: Arc<OnceLock<BytesFields>>,
+    pub(crate) bytes_fields: BytesFields,
 }
 
 impl ServiceGenerator for Generator {
@@ -32,11 +33,16 @@ impl ServiceGenerator for Generator {
             message_type::make_absolute(&mut method.input_type);
             message_type::make_absolute(&mut method.output_type);
         }
-        let fields = self.bytes_fields.get_or_init(BytesFields::default);
-        let module = self.rpc.as_ref().map(|settings| farcall_module(&service, settings, fields));
+        let module = self.rpc.as_ref();
+        let module = module.map(|settings| farcall_module(&service, settings, &self.bytes_fields));
         match module.transpose() {
             Ok(module) => {
-                self.generate_tonic(&service, buf);
+                if !self.is_outside(&service) {
+                    self.generate_tonic(&service, buf);
+                } else if module.is_none() {
+                    // prost takes services to have some text, and panics otherwise.
+                    buf.push('\n');
+                }
                 buf.push_str(&module.unwrap_or_default());
             }
             // tonic would panic on the same type; rustc shows this to the user with its reason.
@@ -58,6 +64,11 @@ impl ServiceGenerator for Generator {
 }
 
 impl Generator {
+    /// Whether another crate has the service's tonic modules.
+    fn is_outside(&self, service: &Service) -> bool {
+        self.tonic_paths.module(&service.package).is_some()
+    }
+
     fn generate_tonic(&mut self, service: &Service, buf: &mut String) {
         if let Some(client) = &mut self.client {
             let mut service = service.clone();
@@ -74,7 +85,12 @@ impl Generator {
     }
 }
 
-fn farcall_module(
+/// The text of our module.
+///
+/// # Errors
+///
+/// When a message's path is not Rust.
+pub(crate) fn farcall_module(
     service: &Service,
     settings: &RpcSettings,
     fields: &BytesFields,

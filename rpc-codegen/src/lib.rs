@@ -68,16 +68,21 @@ mod descriptor_set;
 mod editions;
 mod emit;
 mod error;
+mod foreign_config;
 mod generator;
 mod message_type;
 mod mod_cfg;
 mod names;
 mod package_dir;
 mod parse;
+mod prost_settings;
+mod protoc_arg;
 mod settings;
+mod tonic_paths;
 
 use std::path::Path;
 
+pub use prost_build::Config;
 pub use prost_types::FileDescriptorSet;
 
 pub use self::builder::Builder;

@@ -6,6 +6,12 @@
 //! does not compile. Such a method gets an underscore, the way prost turns `self` into `self_`;
 //! such a trait becomes `OptionRpc`, since rustc warns about a module `option__server`.
 
+use heck::ToSnakeCase;
+use proc_macro2::{Ident, Span};
+
+/// Names that cannot be raw identifiers; prost appends an underscore.
+const NEVER_RAW: &[&str] = &["_", "super", "self", "Self", "extern", "crate"];
+
 /// Inherent functions of every client that tonic generates.
 const TONIC_CLIENT_FUNCTIONS: &[&str] = &[
     "new",
@@ -75,9 +81,40 @@ pub(crate) fn tonic_snake_case(name: &str) -> String {
     snake
 }
 
+/// prost's name for a field or a module.
+pub(crate) fn prost_snake(name: &str) -> Ident {
+    let snake = name.to_snake_case();
+    if NEVER_RAW.contains(&snake.as_str()) {
+        return Ident::new(&format!("{snake}_"), Span::call_site());
+    }
+    if snake.starts_with(char::is_numeric) {
+        return Ident::new(&format!("_{snake}"), Span::call_site());
+    }
+    // A keyword of this or of a later edition is raw; any other raw identifier would be the same
+    // name, and harder to read.
+    match syn::parse_str::<Ident>(&snake) {
+        Ok(ident) if snake != "gen" => ident,
+        _ => Ident::new_raw(&snake, Span::call_site()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_are_named_as_prost_does() {
+        for (proto, rust) in [
+            ("payload", "payload"),
+            ("rawData", "raw_data"),
+            ("type", "r#type"),
+            ("gen", "r#gen"),
+            ("self", "self_"),
+            ("_1st", "_1st"),
+        ] {
+            assert_eq!(prost_snake(proto).to_string(), rust);
+        }
+    }
 
     #[test]
     fn module_names_follow_tonic_and_not_prost() {

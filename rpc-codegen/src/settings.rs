@@ -4,12 +4,23 @@
 
 use std::collections::HashSet;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::parse::Parser;
 
-use crate::error::CodegenError;
 use crate::mod_cfg::ModCfg;
+use crate::tonic_paths::TonicPaths;
+
+/// A builder setting that is not the piece of Rust that it has to be.
+#[derive(Debug, Clone)]
+pub(crate) struct InvalidSetting {
+    /// The builder's method.
+    pub(crate) knob: &'static str,
+    /// What it was given.
+    pub(crate) value: String,
+    /// Why it does not parse.
+    pub(crate) source: syn::Error,
+}
 
 /// Settings of the farcall module.
 #[derive(Debug, Clone)]
@@ -21,30 +32,58 @@ pub(crate) struct RpcSettings {
     pub(crate) disable_comments: HashSet<String>,
     pub(crate) server_cfg: ModCfg,
     pub(crate) client_cfg: ModCfg,
+    pub(crate) tonic_paths: TonicPaths,
     pub(crate) runtime: TokenStream,
 }
 
+impl RpcSettings {
+    /// The defaults.
+    pub(crate) fn new() -> Self {
+        Self {
+            build_client: true,
+            build_server: true,
+            use_arc_self: false,
+            proto_path: "super".to_owned(),
+            disable_comments: HashSet::new(),
+            server_cfg: ModCfg::default(),
+            client_cfg: ModCfg::default(),
+            tonic_paths: TonicPaths::default(),
+            runtime: quote::quote!(::farcall::codegen),
+        }
+    }
+}
+
 /// Reads a path such as `::farcall::codegen`.
-pub(crate) fn path(knob: &'static str, value: &str) -> Result<TokenStream, CodegenError> {
+pub(crate) fn path(knob: &'static str, value: &str) -> Result<TokenStream, InvalidSetting> {
     syn::parse_str(value)
         .map(syn::Path::into_token_stream)
         .map_err(|source| invalid(knob, value, source))
 }
 
 /// Reads a type such as `::prost_wkt_types::Timestamp`.
-pub(crate) fn rust_type(knob: &'static str, value: &str) -> Result<syn::Type, CodegenError> {
+pub(crate) fn rust_type(knob: &'static str, value: &str) -> Result<syn::Type, InvalidSetting> {
     syn::parse_str(value).map_err(|source| invalid(knob, value, source))
+}
+
+/// Reads the path of a module that is outside of what is generated.
+pub(crate) fn outside_path(knob: &'static str, value: &str) -> Result<(), InvalidSetting> {
+    path(knob, value)?;
+    if value.starts_with("::") || value.starts_with("crate::") {
+        return Ok(());
+    }
+    let reason = "it begins with neither `::` nor `crate::`";
+    Err(invalid(knob, value, syn::Error::new(Span::call_site(), reason)))
 }
 
 /// Reads attributes such as `#[derive(Hash)] #[serde(default)]`.
 pub(crate) fn attributes(
     knob: &'static str,
     value: &str,
-) -> Result<Vec<syn::Attribute>, CodegenError> {
+) -> Result<Vec<syn::Attribute>, InvalidSetting> {
     let parser = syn::Attribute::parse_outer;
     parser.parse_str(value).map_err(|source| invalid(knob, value, source))
 }
 
-fn invalid(knob: &'static str, value: &str, source: syn::Error) -> CodegenError {
-    CodegenError::Setting { knob, value: value.to_owned(), source }
+fn invalid(knob: &'static str, value: &str, source: syn::Error) -> InvalidSetting {
+    InvalidSetting { knob, value: value.to_owned(), source }
 }

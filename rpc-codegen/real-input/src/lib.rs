@@ -28,6 +28,8 @@ generated! {
     otlp
     /// gRPC's health checks.
     health
+    /// farcall's module alone, for the health service of `tonic-health`.
+    tonics_health
     /// gRPC's server reflection, both versions.
     reflection
     /// gRPC's interoperability tests and benchmarks.

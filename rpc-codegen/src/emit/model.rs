@@ -56,9 +56,6 @@ impl ServiceModel {
     ) -> Result<Self, syn::Error> {
         let dot = if service.package.is_empty() { "" } else { "." };
         let full_name = format!("{}{dot}{}", service.package, service.proto_name);
-        let trait_name = names::tonic_server(&service.name);
-        let server_module = format_ident!("{}_server", names::tonic_snake_case(&trait_name));
-        let trait_name = format_ident!("{trait_name}");
         let methods = service.methods.iter();
         let methods =
             methods.map(|method| MethodModel::new(method, &full_name, settings, bytes_fields));
@@ -66,13 +63,27 @@ impl ServiceModel {
             package: service.package.clone(),
             docs: docs(&full_name, &service.comments.leading, settings),
             module: format_ident!("{}_rpc", names::tonic_snake_case(&service.name)),
-            tonic_trait: quote!(super::#server_module::#trait_name),
+            tonic_trait: tonic_trait(service, settings),
             service: format_ident!("{}Service", service.name),
             stub: format_ident!("{}Stub", service.name),
             methods: methods.collect::<Result<_, _>>()?,
             full_name,
         })
     }
+}
+
+/// tonic's trait, seen from inside the module.
+fn tonic_trait(service: &prost_build::Service, settings: &RpcSettings) -> TokenStream {
+    let outside = settings.tonic_paths.module(&service.package);
+    // Names that collide with tonic's own give way in the text that is generated here only.
+    let name = match outside {
+        Some(_) => service.name.clone(),
+        None => names::tonic_server(&service.name),
+    };
+    let parent = outside.unwrap_or_else(|| quote!(super));
+    let module = format_ident!("{}_server", names::tonic_snake_case(&name));
+    let name = format_ident!("{name}");
+    quote!(#parent::#module::#name)
 }
 
 impl MethodModel {

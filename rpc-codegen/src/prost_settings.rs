@@ -1,0 +1,71 @@
+//! Settings of messages, kept until there is a configuration of prost's to put them into: prost's
+//! own cannot be cloned, and a caller may bring one.
+
+use std::path::PathBuf;
+
+use prost_build::Config;
+
+/// What the builder was told that is prost's to do.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProstSettings {
+    /// In the order in which they were made, as attributes are written in it.
+    pub(crate) single: Vec<ProstSetting>,
+    /// Fields that are `Bytes`; prost takes all of them at once, as it does the next two.
+    pub(crate) bytes: Vec<String>,
+    pub(crate) btree_map: Vec<String>,
+    pub(crate) skip_debug: Vec<String>,
+}
+
+/// A setting that adds to others of its kind.
+#[derive(Debug, Clone)]
+pub(crate) enum ProstSetting {
+    ExternPath { proto: String, rust: String },
+    CompileWellKnownTypes,
+    Boxed(String),
+    TypeAttribute { path: String, attribute: String },
+    MessageAttribute { path: String, attribute: String },
+    EnumAttribute { path: String, attribute: String },
+    FieldAttribute { path: String, attribute: String },
+    IncludeFile(PathBuf),
+}
+
+impl ProstSettings {
+    /// Adds the settings to what `config` has. Of `bytes`, `btree_map` and `skip_debug`, those here
+    /// take the place of those there, if there are any.
+    pub(crate) fn apply(&self, config: &mut Config) {
+        for setting in &self.single {
+            setting.apply(config);
+        }
+        if !self.bytes.is_empty() {
+            config.bytes(&self.bytes);
+        }
+        if !self.btree_map.is_empty() {
+            config.btree_map(&self.btree_map);
+        }
+        if !self.skip_debug.is_empty() {
+            config.skip_debug(&self.skip_debug);
+        }
+    }
+
+    /// Whether `extern_path` was called for exactly this path.
+    pub(crate) fn has_extern_path(&self, path: &str) -> bool {
+        self.single.iter().any(
+            |setting| matches!(setting, ProstSetting::ExternPath { proto, .. } if proto == path),
+        )
+    }
+}
+
+impl ProstSetting {
+    fn apply(&self, config: &mut Config) {
+        match self {
+            Self::ExternPath { proto, rust } => config.extern_path(proto, rust),
+            Self::CompileWellKnownTypes => config.compile_well_known_types(),
+            Self::Boxed(path) => config.boxed(path),
+            Self::TypeAttribute { path, attribute } => config.type_attribute(path, attribute),
+            Self::MessageAttribute { path, attribute } => config.message_attribute(path, attribute),
+            Self::EnumAttribute { path, attribute } => config.enum_attribute(path, attribute),
+            Self::FieldAttribute { path, attribute } => config.field_attribute(path, attribute),
+            Self::IncludeFile(path) => config.include_file(path),
+        };
+    }
+}

@@ -1,0 +1,36 @@
+//! Arguments for a protoc that does not run: which setting does what each asks for.
+
+/// The warning for an argument.
+pub(crate) fn warning(argument: &str) -> String {
+    let flag = argument.split('=').next().unwrap_or(argument);
+    let instead = match flag {
+        "--experimental_allow_proto3_optional" => "`optional` is understood without it",
+        "--include_imports" | "--include_source_info" => "descriptor sets always have both",
+        "--proto_path" => "name the folder among the includes",
+        "--descriptor_set_out" => "call file_descriptor_set_path",
+        _ if flag.starts_with("-I") => "name the folder among the includes",
+        _ if flag.starts_with("-o") => "call file_descriptor_set_path",
+        _ => "run a protoc of your own and give compile_fds what it makes",
+    };
+    format!("protoc_arg({argument:?}) has no effect, since no protoc runs: {instead}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_name_the_argument_and_what_has_its_effect() {
+        for (argument, instead) in [
+            ("--experimental_allow_proto3_optional", "understood"),
+            ("-I../proto", "includes"),
+            ("--proto_path=../proto", "includes"),
+            ("--descriptor_set_out=a", "file_descriptor_set_path"),
+            ("-oa", "file_descriptor_set_path"),
+            ("--plugin=x", "compile_fds"),
+        ] {
+            let warning = warning(argument);
+            assert!(warning.contains(argument) && warning.contains(instead), "{warning}");
+        }
+    }
+}
