@@ -3,12 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rpc_codegen::manual::{self, Method, Service};
 use rpc_codegen::{Builder, CodegenError};
 
 fn main() -> Result<(), CodegenError> {
     let out_dir = std::env::var_os("OUT_DIR").map(PathBuf::from).ok_or(CodegenError::OutDir)?;
     published(&out_dir)?;
     of_another_crate(&out_dir)?;
+    by_hand(&out_dir)?;
     samples(&out_dir)
 }
 
@@ -52,6 +54,19 @@ fn of_another_crate(out_dir: &Path) -> Result<(), CodegenError> {
     let root = rpc_codegen::package_dir("tonic-health")?.join("proto");
     let builder = configure().tonic_path(".grpc.health.v1", "::tonic_health::pb");
     compile(builder, &out_dir.join("tonics_health"), &root, &["health.proto"])
+}
+
+/// A service without a `.proto` file, of messages that one made.
+fn by_hand(out_dir: &Path) -> Result<(), CodegenError> {
+    let greet = Method::builder()
+        .name("greet")
+        .route_name("Greet")
+        .input_type("crate::plain::sample::v1::HelloRequest")
+        .output_type("crate::plain::sample::v1::HelloReply")
+        .codec_path("tonic_prost::ProstCodec")
+        .build();
+    let service = Service::builder().name("ByHand").package("hand").method(greet).build();
+    manual::Builder::new().runtime_path("::rpc_core::codegen").out_dir(out_dir).compile(&[service])
 }
 
 /// The samples under every setting that changes the text, so that rustc sees the golden texts.

@@ -70,6 +70,7 @@ mod emit;
 mod error;
 mod foreign_config;
 mod generator;
+pub mod manual;
 mod message_type;
 mod mod_cfg;
 mod names;

@@ -59,3 +59,9 @@ generated! {
     /// The samples with modules that depend on features.
     conditional
 }
+
+/// A service that no `.proto` file describes.
+#[allow(missing_docs, clippy::all, reason = "generated")]
+pub mod by_hand {
+    include!(concat!(env!("OUT_DIR"), "/hand.ByHand.rs"));
+}
