@@ -174,7 +174,7 @@ async fn script(bytes: &[u8]) {
         }
         peer.caller_count = calls.len();
         let in_flight = connection.info().calls_in_flight;
-        let most = peer.ledger.open_count().min(limits.calls_max as usize);
+        let most = peer.ledger.open_count().min(limits.max_calls as usize);
         assert!(in_flight <= most, "{in_flight} calls are kept, not {most}");
     }
     end(peer, calls, &*connection).await;

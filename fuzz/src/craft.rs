@@ -110,7 +110,7 @@ impl Craft {
         let block: &[u8] = match kind {
             _ if self.is_any_body.is_now() => &self.bytes,
             _ if self.is_burdened.is_now() => {
-                burden = METADATA.repeat(limits.metadata_len_max as usize / METADATA.len());
+                burden = METADATA.repeat(limits.max_metadata_len as usize / METADATA.len());
                 &burden
             }
             FrameKind::Request | FrameKind::Headers if self.has_block => METADATA,

@@ -72,15 +72,15 @@ impl Heap {
     }
 
     fn bound(&self, call_count: usize) -> u64 {
-        let calls_max = u32::try_from(call_count).unwrap_or(u32::MAX);
-        Limits { calls_max, ..self.limits }.connection_bytes_max()
+        let max_calls = u32::try_from(call_count).unwrap_or(u32::MAX);
+        Limits { max_calls, ..self.limits }.max_connection_bytes()
     }
 }
 
 impl Drop for Heap {
     fn drop(&mut self) {
         let mut peaks = PEAKS.lock().unwrap_or_else(PoisonError::into_inner);
-        let peak = peaks.entry((self.what, self.limits.connection_bytes_max())).or_default();
+        let peak = peaks.entry((self.what, self.limits.max_connection_bytes())).or_default();
         *peak = self.peak.max(*peak);
     }
 }

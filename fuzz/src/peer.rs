@@ -28,23 +28,23 @@ const LARGE_LEN: usize = 256;
 
 /// Both sides' limits, small so that scripts meet them.
 const NARROW: Limits = Limits {
-    message_len_max: 8 << 10,
-    metadata_len_max: 256,
-    calls_max: 8,
-    receiving_bytes_max: 16 << 10,
-    stream_messages_max: 4,
-    stream_bytes_max: 1 << 10,
+    max_message_len: 8 << 10,
+    max_metadata_len: 256,
+    max_calls: 8,
+    max_receiving_bytes: 16 << 10,
+    max_stream_messages: 4,
+    max_stream_bytes: 1 << 10,
 };
 
 /// Limits with windows that are wide for the memory that a call has otherwise, so that what a
 /// window does not count shows.
 const WIDE: Limits = Limits {
-    message_len_max: 2 << 10,
-    metadata_len_max: 1 << 10,
-    calls_max: 2,
-    receiving_bytes_max: 8 << 10,
-    stream_messages_max: 1024,
-    stream_bytes_max: 24 << 10,
+    max_message_len: 2 << 10,
+    max_metadata_len: 1 << 10,
+    max_calls: 2,
+    max_receiving_bytes: 8 << 10,
+    max_stream_messages: 1024,
+    max_stream_bytes: 24 << 10,
 };
 
 /// The limits of a script, by its first byte.
@@ -103,7 +103,7 @@ impl Peer {
     /// A peer of `what`, which mostly sends what `kinds` says. Both sides have `limits`.
     pub(crate) fn new(what: &'static str, limits: Limits, link: Scripted, kinds: Kinds) -> Self {
         let window =
-            Window { messages: limits.stream_messages_max, bytes: limits.stream_bytes_max };
+            Window { messages: limits.max_stream_messages, bytes: limits.max_stream_bytes };
         let (ledger, heap) = (Ledger::new(window), Heap::new(what, &limits));
         Self { link, ledger, heap, limits, caller_count: 0, kinds, admitted: Vec::new() }
     }
@@ -158,9 +158,9 @@ impl Peer {
 
     /// Sends a frame many times.
     async fn flood(&mut self, flood: &Flood, id: impl Fn(&Ledger, u8) -> u64) {
-        let calls_max = u8::try_from(self.limits.calls_max).unwrap_or(u8::MAX);
+        let max_calls = u8::try_from(self.limits.max_calls).unwrap_or(u8::MAX);
         if flood.has_stuck_calls && (self.kinds)(None) == [FrameKind::Request] {
-            for call in flood.known_calls(calls_max) {
+            for call in flood.known_calls(max_calls) {
                 let id = id(&self.ledger, call);
                 for frame in stuck_call(id, call.is_multiple_of(2)) {
                     self.begin(frame);
@@ -169,7 +169,7 @@ impl Peer {
             self.settle().await;
         }
         for number in 0..flood.frame_count() {
-            let id = match flood.target(calls_max, number) {
+            let id = match flood.target(max_calls, number) {
                 Target::Known(call) => id(&self.ledger, call),
                 Target::New(id) => id,
             };
@@ -231,7 +231,7 @@ impl Peer {
         self.heap.apart(|| self.ledger.deliver(&frame));
         self.with_handler(|handler| handler.handle_frame(Bytes::from(frame), &mut Handoff::none()));
         self.read_sent();
-        self.heap.check(self.limits.calls_max as usize, self.caller_count);
+        self.heap.check(self.limits.max_calls as usize, self.caller_count);
     }
 
     fn announce(&mut self, frame: Vec<u8>, len: u64) {
@@ -250,7 +250,7 @@ impl Peer {
         self.admitted.push(frame);
         let bytes: usize = self.admitted.iter().map(Vec::len).sum();
         let is_bounded =
-            bytes as u64 <= self.limits.receiving_bytes_max || self.admitted.len() == 1;
+            bytes as u64 <= self.limits.max_receiving_bytes || self.admitted.len() == 1;
         assert!(is_bounded, "{bytes} bytes are admitted at once");
     }
 

@@ -223,7 +223,7 @@ async fn script(bytes: &[u8]) {
         }
         peer.settle().await;
         let in_flight: usize = server.connections().iter().map(|info| info.calls_in_flight).sum();
-        let most = peer.ledger.open_count().min(limits.calls_max as usize);
+        let most = peer.ledger.open_count().min(limits.max_calls as usize);
         assert!(in_flight <= most, "{in_flight} calls are kept, not {most}");
     }
     peer.link.set_full(false);

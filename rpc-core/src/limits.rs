@@ -43,45 +43,45 @@ pub struct Limits {
     /// 4 MiB by default, as gRPC and tonic have it, so that a service moved to farcall accepts
     /// neither less nor, unasked, more than before. It may be beyond 4 GiB where the other limits
     /// and the memory are; one message of a stream has 1 GiB at most, whatever this says.
-    pub message_len_max: u64,
+    pub max_message_len: u64,
     /// The most bytes of metadata accepted with one request or response, trailers included.
     ///
     /// 16 KiB by default: HTTP/2's usual limit for a header list, which tonic's users know.
-    pub metadata_len_max: u32,
+    pub max_metadata_len: u32,
     /// The most calls that the peer may have in flight.
     ///
     /// 1,024 by default: ten times the common HTTP/2 default of 100, and with small messages
     /// still under 1 MiB of call state for a connection.
-    pub calls_max: u32,
+    pub max_calls: u32,
     /// The most bytes of large messages being received at once. Senders wait with more; a longer
     /// message comes alone.
     ///
     /// 256 MiB by default: almost four messages of the largest size that the examples use (64 MiB).
-    pub receiving_bytes_max: u64,
+    pub max_receiving_bytes: u64,
     /// How many messages of one stream may be on their way to this side or wait to be read. A
     /// server's stream begins with 64.
     ///
     /// 256 by default: with the smallest messages that fill one coalesced frame, so that a reader
     /// which takes them one by one never makes the sender wait for a round trip.
-    pub stream_messages_max: u32,
+    pub max_stream_messages: u32,
     /// How many bytes of one stream may be on their way to this side or wait to be read. One
-    /// message more than that may pass, and counts against `receiving_bytes_max` when it is large.
+    /// message more than that may pass, and counts against `max_receiving_bytes` when it is large.
     ///
     /// 256 KiB by default: twice what a 10 GbE link carries in 100 us. A server's stream begins
     /// with 16 KiB, and has 4 times as much each time that its handler has read half, while less
     /// than half of [`max_memory`](crate::server::ServerBuilder::max_memory) is in use.
-    pub stream_bytes_max: u32,
+    pub max_stream_bytes: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            message_len_max: 4 << 20,
-            metadata_len_max: 16 << 10,
-            calls_max: 1024,
-            receiving_bytes_max: 256 << 20,
-            stream_messages_max: 256,
-            stream_bytes_max: 256 << 10,
+            max_message_len: 4 << 20,
+            max_metadata_len: 16 << 10,
+            max_calls: 1024,
+            max_receiving_bytes: 256 << 20,
+            max_stream_messages: 256,
+            max_stream_bytes: 256 << 10,
         }
     }
 }
@@ -104,17 +104,17 @@ impl Limits {
     /// long: the next power of two, or over TCP up to four times as much of frames of 16 KiB to
     /// 64 KiB.
     #[must_use]
-    pub fn call_bytes_max(&self) -> u64 {
-        let metadata = metadata::held_bytes_max(self.metadata_len_max).saturating_mul(2);
-        let message = self.message_len_max.max(self.stream_held_max());
+    pub fn max_call_bytes(&self) -> u64 {
+        let metadata = metadata::held_bytes_max(self.max_metadata_len).saturating_mul(2);
+        let message = self.max_message_len.max(self.stream_held_max());
         CALL_HELD.saturating_add(metadata).saturating_add(message)
     }
 
     /// The most bytes of heap that the peer of one connection can make this side's session hold.
     ///
-    /// That is [`Limits::call_bytes_max`] for each of `calls_max` calls, `receiving_bytes_max` (or
+    /// That is [`Limits::max_call_bytes`] for each of `max_calls` calls, `max_receiving_bytes` (or
     /// one longer message) and its bookkeeping, and 16 KiB for the connection. A client has as many
-    /// calls as its callers make, within the server's `calls_max`. What call and transport leave
+    /// calls as its callers make, within the server's `max_calls`. What call and transport leave
     /// out is told there; a server's connections share
     /// [`max_memory`](crate::server::ServerBuilder::max_memory) besides, which is less.
     ///
@@ -122,15 +122,15 @@ impl Limits {
     ///
     /// ```
     /// # use rpc_core::Limits;
-    /// let limits = Limits { calls_max: 100, message_len_max: 64 << 10, ..Limits::default() };
-    /// assert!(limits.connection_bytes_max() < 512 << 20);
+    /// let limits = Limits { max_calls: 100, max_message_len: 64 << 10, ..Limits::default() };
+    /// assert!(limits.max_connection_bytes() < 512 << 20);
     /// ```
     #[must_use]
-    pub fn connection_bytes_max(&self) -> u64 {
-        let calls = self.call_bytes_max().saturating_mul(self.calls_max.into());
-        let longest = self.message_len_max.saturating_add(self.metadata_len_max.into());
-        let receiving = self.receiving_bytes_max.max(longest);
-        let frames = self.receiving_bytes_max / FRAME_LEN_MIN + 1;
+    pub fn max_connection_bytes(&self) -> u64 {
+        let calls = self.max_call_bytes().saturating_mul(self.max_calls.into());
+        let longest = self.max_message_len.saturating_add(self.max_metadata_len.into());
+        let receiving = self.max_receiving_bytes.max(longest);
+        let frames = self.max_receiving_bytes / FRAME_LEN_MIN + 1;
         calls
             .saturating_add(receiving)
             .saturating_add(frames.saturating_mul(FRAME_HELD))
@@ -140,7 +140,7 @@ impl Limits {
     /// What a stream of messages holds.
     fn stream_held_max(&self) -> u64 {
         let Window { messages, bytes } = self.window();
-        let crossing = self.message_len_max.min(MESSAGE_LEN_MAX);
+        let crossing = self.max_message_len.min(MESSAGE_LEN_MAX);
         let lens = u64::from(messages) * MESSAGE_LEN_LEN as u64;
         let of_window = u64::from(bytes).saturating_add(crossing);
         // Several messages share a frame up to a bound, and their window says how long they are.
@@ -156,15 +156,15 @@ impl Limits {
     /// What a server tells its clients: a stream's window as it is to begin with.
     pub(crate) fn told_by_server(&self) -> Self {
         let Window { messages, bytes } = self.first_window();
-        Self { stream_messages_max: messages, stream_bytes_max: bytes, ..*self }
+        Self { max_stream_messages: messages, max_stream_bytes: bytes, ..*self }
     }
 
     /// The window of each stream to this side.
     pub(crate) fn window(&self) -> Window {
         // A window of nothing would never open, and half the range of a count is ambiguous.
         Window {
-            messages: self.stream_messages_max.clamp(1, 1 << 16),
-            bytes: self.stream_bytes_max.clamp(1, 1 << 30),
+            messages: self.max_stream_messages.clamp(1, 1 << 16),
+            bytes: self.max_stream_bytes.clamp(1, 1 << 30),
         }
     }
 }
@@ -175,29 +175,29 @@ mod tests {
 
     #[test]
     fn the_defaults_add_up_to_what_the_docs_say() {
-        let tenths_of_gib = (Limits::default().connection_bytes_max() * 10) >> 30;
+        let tenths_of_gib = (Limits::default().max_connection_bytes() * 10) >> 30;
         assert_eq!(tenths_of_gib, 59);
     }
 
     #[test]
     fn no_limit_overflows_the_sums() {
         let limits = Limits {
-            message_len_max: u64::MAX,
-            metadata_len_max: u32::MAX,
-            calls_max: u32::MAX,
-            receiving_bytes_max: u64::MAX,
-            stream_messages_max: u32::MAX,
-            stream_bytes_max: u32::MAX,
+            max_message_len: u64::MAX,
+            max_metadata_len: u32::MAX,
+            max_calls: u32::MAX,
+            max_receiving_bytes: u64::MAX,
+            max_stream_messages: u32::MAX,
+            max_stream_bytes: u32::MAX,
         };
-        assert_eq!(limits.connection_bytes_max(), u64::MAX);
+        assert_eq!(limits.max_connection_bytes(), u64::MAX);
         let none = Limits {
-            message_len_max: 0,
-            metadata_len_max: 0,
-            calls_max: 0,
-            receiving_bytes_max: 0,
-            stream_messages_max: 0,
-            stream_bytes_max: 0,
+            max_message_len: 0,
+            max_metadata_len: 0,
+            max_calls: 0,
+            max_receiving_bytes: 0,
+            max_stream_messages: 0,
+            max_stream_bytes: 0,
         };
-        assert!((CONNECTION_HELD..2 * CONNECTION_HELD).contains(&none.connection_bytes_max()));
+        assert!((CONNECTION_HELD..2 * CONNECTION_HELD).contains(&none.max_connection_bytes()));
     }
 }

@@ -17,13 +17,13 @@ pub(crate) fn check_message(
     whose: &str,
     limits: &Limits,
 ) -> Result<(), Status> {
-    let max = limits.message_len_max;
+    let max = limits.max_message_len;
     if len <= max {
         return Ok(());
     }
     Err(Status::resource_exhausted(format!(
         "the {what}'s message of {len} bytes is over the {whose} limit of {max} \
-         (limits.message_len_max)"
+         (limits.max_message_len)"
     )))
 }
 
@@ -51,12 +51,12 @@ pub(crate) fn check_metadata(
     whose: &str,
     limits: &Limits,
 ) -> Result<u32, Status> {
-    let max = limits.metadata_len_max;
+    let max = limits.max_metadata_len;
     match u32::try_from(len) {
         Ok(len) if len <= max => Ok(len),
         _ => Err(Status::resource_exhausted(format!(
             "the {what}'s metadata of {len} bytes is over the {whose} limit of {max} \
-             (limits.metadata_len_max)"
+             (limits.max_metadata_len)"
         ))),
     }
 }
@@ -89,7 +89,7 @@ pub(crate) fn check_messages(
     limits: &Limits,
 ) -> Result<(), Status> {
     // Most frames are shorter than one message may be.
-    if frame.len() as u64 <= limits.message_len_max {
+    if frame.len() as u64 <= limits.max_message_len {
         return Ok(());
     }
     let mut lens = message_lens(frame).flatten();
@@ -101,7 +101,7 @@ pub(crate) fn over_budget(what: &str, len: u64, whose: &str, over: OverBudget) -
     let OverBudget { bytes, bytes_max } = over;
     Status::resource_exhausted(format!(
         "the {what} of {len} bytes does not fit beside the {bytes} bytes on their way: the \
-         {whose} limit is {bytes_max} (limits.receiving_bytes_max)"
+         {whose} limit is {bytes_max} (limits.max_receiving_bytes)"
     ))
 }
 
@@ -124,7 +124,8 @@ pub(crate) fn retired() -> Status {
 pub(crate) fn cut_short(reason: &CloseReason) -> Status {
     Status::unavailable(format!(
         "the connection is closed: {reason}; the server had announced that it goes away, and the \
-         call did not end in the time that it gave (server.drain_timeout, server.age_grace)"
+         call did not end in the time that it gave (server.drain_timeout, \
+         server.max_connection_age_grace)"
     ))
 }
 
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_limit_beyond_four_gibibytes_is_kept_and_streams_have_their_own() {
-        let limits = Limits { message_len_max: 6 << 30, ..Limits::default() };
+        let limits = Limits { max_message_len: 6 << 30, ..Limits::default() };
         let whose = "server's";
         assert!(check_message("request", 5 << 30, whose, &limits).is_ok());
         let over = check_message("request", 7 << 30, whose, &limits).unwrap_err();
@@ -200,7 +201,7 @@ mod tests {
             lens.iter().flat_map(framed).collect()
         };
         for max in [0, 1, 1_024, 20_000, 33_000] {
-            let limits = Limits { message_len_max: max as u64, ..Limits::default() };
+            let limits = Limits { max_message_len: max as u64, ..Limits::default() };
             let check =
                 |lens: &[usize]| check_messages("request", &frame(lens), "server's", &limits);
             assert!(check(&[max, 0, max, max]).is_ok(), "{max}");
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_frame_that_is_not_whole_is_left_to_those_who_count_its_messages() {
-        let limits = Limits { message_len_max: 1, ..Limits::default() };
+        let limits = Limits { max_message_len: 1, ..Limits::default() };
         assert!(check_messages("request", &[9, 0, 0, 0, 1], "server's", &limits).is_ok());
     }
 }

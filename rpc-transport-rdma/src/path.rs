@@ -47,7 +47,7 @@ pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
 const CONTROL_MAX: usize = 16 << 10;
 
 /// The most frames that wait. Those with a body have slots, of which there are few; the others
-/// give up calls, of which a client has at most `calls_max`, and grant windows to streams. Far more
+/// give up calls, of which a client has at most `max_calls`, and grant windows to streams. Far more
 /// means that the peer goes on with its streams without ever granting.
 const OUTGOING_MAX: usize = 256 << 10;
 

@@ -82,7 +82,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 fn config() -> Config {
     let limits =
-        Limits { message_len_max: 65 << 20, receiving_bytes_max: 1 << 30, ..Limits::default() };
+        Limits { max_message_len: 65 << 20, max_receiving_bytes: 1 << 30, ..Limits::default() };
     Config::default().with_limits(limits).with_untrusted_reads()
 }
 

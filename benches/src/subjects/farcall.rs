@@ -38,7 +38,7 @@ impl FarcallOptions {
     #[must_use]
     pub fn config(&self) -> Config {
         let limits =
-            Limits { message_len_max: 65 << 20, receiving_bytes_max: 1 << 30, ..Limits::default() };
+            Limits { max_message_len: 65 << 20, max_receiving_bytes: 1 << 30, ..Limits::default() };
         let mut rdma = farcall::RdmaConfig::default();
         // The peers measured beside it take whatever the device gives, too.
         rdma.allow_untrusted_reads = true;

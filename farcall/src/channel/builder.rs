@@ -60,7 +60,7 @@ impl ChannelBuilder {
     /// Sets the longest response message accepted, in bytes of its encoding; 4 MiB by default. The
     /// server's own limit holds for requests.
     pub fn max_message_len(self, bytes: u64) -> Self {
-        let limits = Limits { message_len_max: bytes, ..self.config.limits() };
+        let limits = Limits { max_message_len: bytes, ..self.config.limits() };
         self.limits(limits)
     }
 

@@ -225,7 +225,7 @@ impl ServerBuilder {
     /// have no address, and no share: only the limits of all calls and of their connections hold.
     ///
     /// By default an address may have as many calls as are free, and at least as many as
-    /// [`Limits::calls_max`] allows one connection. One address alone has at most half of all
+    /// [`Limits::max_calls`] allows one connection. One address alone has at most half of all
     /// calls that way, `n` of them have at most `1 / (n + 1)` each, and an address that comes
     /// later finds as much. A server behind a proxy sees one address, and sets `max_calls` here.
     #[must_use]

@@ -40,7 +40,7 @@ pub(crate) enum Served {
 #[derive(Debug)]
 pub(crate) struct TonicServer {
     endpoint: Endpoint,
-    message_len_max: usize,
+    max_message_len: usize,
     watch: Watch,
     limit: Duration,
     _serving: AbortOnDropHandle<Result<(), tonic::transport::Error>>,
@@ -60,18 +60,18 @@ impl TonicServer {
     /// Starts it under limits like ours, where tonic has them.
     async fn start(harness: &Harness) -> Result<Self, Failure> {
         let limits = Harness::limits();
-        let message_len_max = usize::try_from(limits.message_len_max).unwrap_or(usize::MAX);
+        let max_message_len = usize::try_from(limits.max_message_len).unwrap_or(usize::MAX);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let endpoint = Endpoint::from_shared(format!("http://{}", listener.local_addr()?))?;
         let (probe, watch) = Probe::new();
         let interop = TestServiceServer::new(Interop::beside(&probe));
         let serving = Server::builder()
-            .max_concurrent_streams(limits.calls_max)
-            .add_service(ProbeServer::new(probe).max_decoding_message_size(message_len_max))
-            .add_service(interop.max_decoding_message_size(message_len_max))
+            .max_concurrent_streams(limits.max_calls)
+            .add_service(ProbeServer::new(probe).max_decoding_message_size(max_message_len))
+            .add_service(interop.max_decoding_message_size(max_message_len))
             .serve_with_incoming(TcpListenerStream::new(listener));
         let serving = AbortOnDropHandle::new(tokio::spawn(serving));
-        Ok(Self { endpoint, message_len_max, watch, limit: harness.limit(), _serving: serving })
+        Ok(Self { endpoint, max_message_len, watch, limit: harness.limit(), _serving: serving })
     }
 }
 
@@ -102,7 +102,7 @@ impl Served {
             Connected::Farcall(channel) => EitherProbe::Farcall(ProbeStub::new(channel)),
             Connected::Tonic(channel, server) => {
                 let client = ProbeClient::new(channel);
-                EitherProbe::Tonic(client.max_decoding_message_size(server.message_len_max))
+                EitherProbe::Tonic(client.max_decoding_message_size(server.max_message_len))
             }
         })
     }

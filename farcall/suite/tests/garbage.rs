@@ -196,7 +196,7 @@ async fn a_large_call_that_is_announced_twice_is_named() -> Result<(), Failure> 
 #[tokio::test]
 async fn calls_over_the_limit_are_named() -> Result<(), Failure> {
     let calls: Vec<u8> = (0..1025).flat_map(|call| record(WHOLE, 0, &park(call))).collect();
-    costs_one_line(Opening::Hello, &calls, "limits.calls_max").await
+    costs_one_line(Opening::Hello, &calls, "limits.max_calls").await
 }
 
 #[tokio::test]

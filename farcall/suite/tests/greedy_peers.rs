@@ -118,7 +118,7 @@ async fn a_peer_that_reads_no_answers_holds_no_permits() -> Result<(), Failure> 
     const CALLS: usize = 8;
     let mut rig = Rig::start(Limits::default(), |builder| builder.max_calls(CALLS)).await;
     let honest = rig.honest().await?;
-    let limits = Limits { receiving_bytes_max: 1, ..Limits::default() };
+    let limits = Limits { max_receiving_bytes: 1, ..Limits::default() };
     let mut greedy = rig.greeted(&limits).await?;
     // This answer is on its way for ever, and those of the others wait behind it.
     greedy.send(&parks(0..1, 4_000_000)).await?;
@@ -127,7 +127,7 @@ async fn a_peer_that_reads_no_answers_holds_no_permits() -> Result<(), Failure> 
     greedy.send(&parks(1..1 + CALLS as u64, 4_000_000)).await?;
     rig.events(CALLS, |event| matches!(event, Event::Entered(_))).await;
     let refused = echo(&honest).await.expect_err("all permits are taken");
-    assert!(refused.message().contains("server.calls_max"), "{refused}");
+    assert!(refused.message().contains("server.max_calls"), "{refused}");
     rig.watch.open(CALLS);
     rig.events(CALLS, |event| matches!(event, Event::Answered(_))).await;
     // The last handler returns a moment after its event.
@@ -150,7 +150,7 @@ async fn a_peer_that_reads_no_answers_holds_no_permits() -> Result<(), Failure> 
 async fn one_address_gets_half_of_the_running_calls() -> Result<(), Failure> {
     const CALLS: usize = 64;
     let (log, _capturing) = Log::capture();
-    let limits = Limits { calls_max: 8, ..Limits::default() };
+    let limits = Limits { max_calls: 8, ..Limits::default() };
     let mut rig = Rig::start(limits, |builder| builder.max_calls(CALLS)).await;
     let honest = rig.honest().await?;
     let mut greedy = Vec::new();
@@ -176,7 +176,7 @@ async fn one_address_gets_half_of_the_running_calls() -> Result<(), Failure> {
     let about = |line: &&String| line.contains("the limit on running calls is reached");
     let full: Vec<_> = lines.iter().filter(about).collect();
     assert_eq!(full.len(), 1, "it is said once: {lines:?}");
-    for part in ["most_of=\"127.0.0.2\"", "most=32", "server.calls_max", "max_calls_per_peer"] {
+    for part in ["most_of=\"127.0.0.2\"", "most=32", "server.max_calls", "max_calls_per_peer"] {
         assert!(full[0].contains(part), "{part} in {full:?}");
     }
     Ok(())
@@ -205,7 +205,7 @@ async fn one_address_leaves_connections_to_others() -> Result<(), Failure> {
 #[tokio::test]
 async fn the_share_of_an_address_can_be_set() -> Result<(), Failure> {
     const CALLS: usize = 64;
-    let limits = Limits { calls_max: 8, ..Limits::default() };
+    let limits = Limits { max_calls: 8, ..Limits::default() };
     for (per_peer, expected_count) in [(CALLS, CALLS), (3, 3)] {
         let rules = |builder: ServerBuilder| builder.max_calls(CALLS).max_calls_per_peer(per_peer);
         let mut rig = Rig::start(limits, rules).await;

@@ -117,7 +117,7 @@ fn filled_stream(call: u64, told: &Limits) -> Vec<u8> {
     let len = u32::try_from(message.len()).expect("it is short").to_le_bytes();
     let body = [&len[..], &message].concat();
     let mut records = record(WHOLE, 0, &request.to_bytes());
-    for place in 0..u64::from(told.stream_bytes_max).div_ceil(message.len() as u64) {
+    for place in 0..u64::from(told.max_stream_bytes).div_ceil(message.len() as u64) {
         let mut header = FrameHeader::bare(FrameKind::Messages, call);
         (header.argument, header.message_len) = (place, body.len() as u64);
         records.extend(record(WHOLE, 0, &[&header.to_bytes()[..], &body].concat()));
@@ -231,7 +231,7 @@ async fn streams_that_no_handler_reads_are_bounded_for_all_connections_together(
     let mut established = Chat::start(&honest).await?;
     established.check().await?;
     let before_kib = resident_kib()?;
-    let deaf = Limits { stream_messages_max: 1, stream_bytes_max: 1, ..Limits::default() };
+    let deaf = Limits { max_stream_messages: 1, max_stream_bytes: 1, ..Limits::default() };
     let streams =
         |told: &Limits| (0..STREAMS).flat_map(|call| filled_stream(call, told)).collect::<Vec<_>>();
     let (greedy, len) = rig.greedy_with(&deaf, streams).await?;

@@ -85,7 +85,7 @@ struct TooLong {
 
 /// A server that takes half of that, and its client.
 async fn connected_with_too_long() -> Result<(Running, RawPeer, TooLong), Failure> {
-    let limits = farcall::Limits { message_len_max: 100_000, ..farcall::Limits::default() };
+    let limits = farcall::Limits { max_message_len: 100_000, ..farcall::Limits::default() };
     let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
     let mut client = RawPeer::connect(server.address()).await?;
     client.greet().await?;
@@ -103,7 +103,7 @@ async fn a_message_over_the_limit_is_answered_and_thrown_away() -> Result<(), Fa
     let answer = answer(&mut client).await?;
     let status = status(&answer);
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().contains("limits.message_len_max"), "{}", status.message());
+    assert!(status.message().contains("limits.max_message_len"), "{}", status.message());
     client.send(&pieces.next).await?;
     check_echo(&mut client, 2).await
 }
@@ -112,7 +112,7 @@ async fn a_message_over_the_limit_is_answered_and_thrown_away() -> Result<(), Fa
 /// no longer than a frame of short messages may be.
 #[tokio::test]
 async fn messages_over_the_limit_that_share_a_frame_fail_their_stream() -> Result<(), Failure> {
-    let limits = farcall::Limits { message_len_max: 1_024, ..farcall::Limits::default() };
+    let limits = farcall::Limits { max_message_len: 1_024, ..farcall::Limits::default() };
     let server = Harness::new(Path::Tcp, LIMIT).serve_under(limits).await?;
     let mut client = RawPeer::connect(server.address()).await?;
     client.greet().await?;
@@ -139,7 +139,7 @@ async fn messages_over_the_limit_that_share_a_frame_fail_their_stream() -> Resul
         };
         let status = status(&answer);
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-        assert!(status.message().contains("limits.message_len_max"), "{status}");
+        assert!(status.message().contains("limits.max_message_len"), "{status}");
     }
     check_echo(&mut client, 9).await
 }

@@ -28,8 +28,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Soon enough that the test is, and otherwise as by default.
 const BACKOFF: Backoff = Backoff {
-    delay_min: Duration::from_millis(200),
-    delay_max: Duration::from_secs(2),
+    initial_delay: Duration::from_millis(200),
+    max_delay: Duration::from_secs(2),
     healthy_after: Duration::from_secs(30),
 };
 

@@ -33,12 +33,12 @@ const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
 
 const LIMITS: Limits = Limits {
-    message_len_max: 128 << 20,
-    metadata_len_max: 16 << 10,
-    calls_max: 16,
-    receiving_bytes_max: 256 << 20,
-    stream_messages_max: 16,
-    stream_bytes_max: 1 << 20,
+    max_message_len: 128 << 20,
+    max_metadata_len: 16 << 10,
+    max_calls: 16,
+    max_receiving_bytes: 256 << 20,
+    max_stream_messages: 16,
+    max_stream_bytes: 1 << 20,
 };
 
 fn config() -> Config {

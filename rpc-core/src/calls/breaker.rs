@@ -22,12 +22,12 @@ pub struct Backoff {
     ///
     /// 200 ms by default: a link that flaps is back by then, and an attempt that fails costs the
     /// server a queue pair for half a second.
-    pub delay_min: Duration,
+    pub initial_delay: Duration,
     /// Delays double up to this, at most a day.
     ///
     /// 60 s by default: one handshake a minute is nothing for either side, and a path that was
     /// mended is in use again after a minute and a half on average.
-    pub delay_max: Duration,
+    pub max_delay: Duration,
     /// For how long a path has to be whole before its next death counts as a first one.
     ///
     /// 30 s by default: longer than the default keepalive takes to notice that a path which was
@@ -38,8 +38,8 @@ pub struct Backoff {
 impl Default for Backoff {
     fn default() -> Self {
         Self {
-            delay_min: Duration::from_millis(200),
-            delay_max: Duration::from_secs(60),
+            initial_delay: Duration::from_millis(200),
+            max_delay: Duration::from_secs(60),
             healthy_after: Duration::from_secs(30),
         }
     }
@@ -48,7 +48,7 @@ impl Default for Backoff {
 impl Backoff {
     /// Delays double, and chance adds up to as much again.
     fn curve(&self) -> Curve {
-        let (initial, max) = (self.delay_min, self.delay_max);
+        let (initial, max) = (self.initial_delay, self.max_delay);
         Curve { initial, max, multiplier: 2.0, spread: (1.0, 2.0) }
     }
 }
@@ -159,8 +159,8 @@ mod tests {
     use super::*;
 
     const RULES: Backoff = Backoff {
-        delay_min: Duration::from_millis(100),
-        delay_max: Duration::from_millis(1600),
+        initial_delay: Duration::from_millis(100),
+        max_delay: Duration::from_millis(1600),
         healthy_after: Duration::from_secs(10),
     };
 
@@ -248,7 +248,7 @@ mod tests {
             steps in prop::collection::vec((step(), 0..20u64), 0..64),
             (min, max) in (any::<Duration>(), any::<Duration>()),
         ) {
-            let rules = Backoff { delay_min: min, delay_max: max, ..RULES };
+            let rules = Backoff { initial_delay: min, max_delay: max, ..RULES };
             let mut breaker = Breaker::new(rules, FirstAttempt::Delayed, 1);
             let mut now = Instant::now();
             let mut upgrades = 0;

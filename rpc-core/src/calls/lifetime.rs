@@ -52,7 +52,7 @@ impl Retiring {
     pub fn knob(self) -> &'static str {
         match self {
             Self::Idle => "server.idle_timeout",
-            Self::Age => "server.age_grace",
+            Self::Age => "server.max_connection_age_grace",
             Self::Shutdown => "server.drain_timeout",
         }
     }

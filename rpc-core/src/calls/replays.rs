@@ -14,8 +14,8 @@ pub struct ReplayLimits {
     /// Calls replayed at once at most; zero switches replays off.
     ///
     /// 1,024 by default, as many as one connection has in flight by default
-    /// ([`crate::Limits::calls_max`]): one death of a full connection may replay all of them.
-    pub burst_max: u32,
+    /// ([`crate::Limits::max_calls`]): one death of a full connection may replay all of them.
+    pub max_burst: u32,
     /// How many of them come back in a second.
     ///
     /// 100 by default, so that a full burst is there again after 10 s, the span over which
@@ -25,7 +25,7 @@ pub struct ReplayLimits {
 
 impl Default for ReplayLimits {
     fn default() -> Self {
-        Self { burst_max: 1024, per_second: 100 }
+        Self { max_burst: 1024, per_second: 100 }
     }
 }
 
@@ -42,7 +42,7 @@ impl Replays {
     /// A full bucket.
     #[must_use]
     pub fn new(limits: ReplayLimits, now: Instant) -> Self {
-        Self { limits, tokens: limits.burst_max, refilled: now }
+        Self { limits, tokens: limits.max_burst, refilled: now }
     }
 
     /// Takes the right to one replay; false when there is none.
@@ -56,7 +56,7 @@ impl Replays {
     }
 
     fn refill(&mut self, now: Instant) {
-        let ReplayLimits { burst_max, per_second } = self.limits;
+        let ReplayLimits { max_burst, per_second } = self.limits;
         let Some(interval) = Duration::from_secs(1).checked_div(per_second) else { return };
         let elapsed = now.saturating_duration_since(self.refilled);
         // More than a billion a second is as many as there are.
@@ -64,13 +64,13 @@ impl Replays {
         let earned = earned.and_then(|count| u32::try_from(count).ok());
         let tokens = earned.and_then(|earned| self.tokens.checked_add(earned));
         match tokens {
-            Some(tokens) if tokens < burst_max => {
+            Some(tokens) if tokens < max_burst => {
                 self.refilled += interval * (tokens - self.tokens);
                 self.tokens = tokens;
             }
             _ => {
                 self.refilled = now;
-                self.tokens = burst_max;
+                self.tokens = max_burst;
             }
         }
     }
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_burst_is_refilled_by_the_second() {
         let now = Instant::now();
-        let mut replays = Replays::new(ReplayLimits { burst_max: 2, per_second: 10 }, now);
+        let mut replays = Replays::new(ReplayLimits { max_burst: 2, per_second: 10 }, now);
         assert!(replays.take(now) && replays.take(now) && !replays.take(now));
         let later = now + Duration::from_millis(100);
         assert!(replays.take(later) && !replays.take(later));
@@ -96,28 +96,28 @@ mod tests {
     #[test]
     fn none_are_none() {
         let now = Instant::now();
-        let mut replays = Replays::new(ReplayLimits { burst_max: 0, per_second: 1000 }, now);
+        let mut replays = Replays::new(ReplayLimits { max_burst: 0, per_second: 1000 }, now);
         assert!(!replays.take(now + Duration::from_secs(10)));
-        let mut replays = Replays::new(ReplayLimits { burst_max: 1, per_second: 0 }, now);
+        let mut replays = Replays::new(ReplayLimits { max_burst: 1, per_second: 0 }, now);
         assert!(replays.take(now) && !replays.take(now + Duration::from_secs(1000)));
     }
 
     proptest! {
         #[test]
         fn never_more_than_the_burst_and_what_time_gave(
-            burst_max in 0..20u32,
+            max_burst in 0..20u32,
             per_second in any::<u32>(),
             waits in prop::collection::vec(0..300u64, 0..200),
         ) {
             let start = Instant::now();
             let per_second = per_second % 1000;
-            let mut replays = Replays::new(ReplayLimits { burst_max, per_second }, start);
+            let mut replays = Replays::new(ReplayLimits { max_burst, per_second }, start);
             let (mut now, mut taken) = (start, 0);
             for ms in waits {
                 now += Duration::from_millis(ms);
                 taken += u64::from(replays.take(now));
                 let most = (now - start).as_millis() * u128::from(per_second) / 999 + 1;
-                prop_assert!(u128::from(taken) <= u128::from(burst_max) + most);
+                prop_assert!(u128::from(taken) <= u128::from(max_burst) + most);
             }
         }
     }

@@ -101,9 +101,9 @@ impl<T: Transport> Session<T> {
     /// Starts the session and its transport.
     pub(crate) fn start(transport: T, setup: ClientSetup) -> Arc<Self> {
         let peer_limits = setup.peer.limits();
-        let permit_count = (peer_limits.calls_max as usize).min(Semaphore::MAX_PERMITS);
+        let permit_count = (peer_limits.max_calls as usize).min(Semaphore::MAX_PERMITS);
         let methods = setup.peer.methods.into_iter().zip(0..=u16::MAX);
-        transport.limit_large(peer_limits.receiving_bytes_max);
+        transport.limit_large(peer_limits.max_receiving_bytes);
         let session = Arc::new(Self {
             transport,
             limits: setup.limits,
@@ -115,7 +115,7 @@ impl<T: Transport> Session<T> {
             is_upgraded: setup.is_upgraded,
             state: Mutex::new(State {
                 calls: Calls::default(),
-                receiving: Receiving::new(setup.limits.receiving_bytes_max),
+                receiving: Receiving::new(setup.limits.max_receiving_bytes),
                 closed: None,
                 is_sent_away: false,
                 is_retired: false,

@@ -1,6 +1,6 @@
 //! Frames between two sessions of one process, by ownership.
 //!
-//! The queues need no bound of their own: a client has at most the server's `calls_max` requests
+//! The queues need no bound of their own: a client has at most the server's `max_calls` requests
 //! and as many cancels under way, the server at most as many responses.
 
 use std::convert::Infallible;

@@ -33,7 +33,7 @@ pub(super) struct Shared {
     pub(super) lifetime: LifetimeRules,
     pub(super) drain_timeout: Duration,
     pub(super) calls_limit: PeerLimit,
-    pub(super) connections_max: usize,
+    pub(super) max_connections: usize,
     pub(super) connections_limit: PeerLimit,
     pub(super) memory: ServerMemory,
     pub(super) connections: Connections,
@@ -109,9 +109,9 @@ pub struct ServerBuilder {
     settings: ListenerSettings,
     lifetime: LifetimeRules,
     drain_timeout: Duration,
-    connections_max: usize,
+    max_connections: usize,
     max_connections_per_peer: Option<usize>,
-    calls_max: usize,
+    max_calls: usize,
     max_calls_per_peer: Option<usize>,
     max_memory: Option<u64>,
 }
@@ -124,9 +124,9 @@ impl Default for ServerBuilder {
             settings: ListenerSettings::default(),
             lifetime: LifetimeRules::default(),
             drain_timeout: Duration::from_secs(30),
-            connections_max: 10_000,
+            max_connections: 10_000,
             max_connections_per_peer: None,
-            calls_max: 65_536,
+            max_calls: 65_536,
             max_calls_per_peer: None,
             max_memory: None,
         }
@@ -309,7 +309,7 @@ impl ServerBuilder {
     /// may wait longer.
     #[must_use]
     pub fn max_calls(mut self, count: usize) -> Self {
-        self.calls_max = count;
+        self.max_calls = count;
         self
     }
 
@@ -318,7 +318,7 @@ impl ServerBuilder {
     /// have no address, and no share: only the limits of all calls and of their connections hold.
     ///
     /// By default an address may have as many calls as are free, and at least as many as
-    /// [`Limits::calls_max`] allows one connection. One address alone has at most half of all
+    /// [`Limits::max_calls`] allows one connection. One address alone has at most half of all
     /// calls that way, `n` of them have at most `1 / (n + 1)` each, and an address that comes
     /// later finds as much. A server behind a proxy sees one address, and sets `max_calls` here.
     #[must_use]
@@ -333,7 +333,7 @@ impl ServerBuilder {
     /// Clients beyond the limit wait in the operating system's backlog.
     #[must_use]
     pub fn max_connections(mut self, count: usize) -> Self {
-        self.connections_max = count;
+        self.max_connections = count;
         self
     }
 
@@ -375,10 +375,10 @@ impl ServerBuilder {
             settings: self.settings,
             lifetime: self.lifetime,
             drain_timeout: self.drain_timeout,
-            calls_limit: PeerLimit::on_calls(self.calls_max, self.max_calls_per_peer),
-            connections_max: self.connections_max,
+            calls_limit: PeerLimit::on_calls(self.max_calls, self.max_calls_per_peer),
+            max_connections: self.max_connections,
             connections_limit: PeerLimit::on_connections(
-                self.connections_max,
+                self.max_connections,
                 self.max_connections_per_peer,
             ),
             memory: ServerMemory::new(self.max_memory),

@@ -29,7 +29,7 @@ use crate::{CallKind, Deadline, limited_log, liveness, refusal};
 
 /// From which length on a request that comes whole counts in the memory budget, in bytes. Shorter
 /// ones are not worth two atomic operations each: 65,536 of them, which is the default of
-/// `calls_max`, are 256 MiB.
+/// `max_calls`, are 256 MiB.
 const COUNTED_LEN: u64 = 4 << 10;
 
 /// Where a request goes.

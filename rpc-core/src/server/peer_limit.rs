@@ -21,7 +21,7 @@ impl PeerLimit {
     pub(super) fn on_calls(max: usize, per_peer: Option<usize>) -> Self {
         let names = Names {
             what: "running calls",
-            setting: "server.calls_max",
+            setting: "server.max_calls",
             holder: "this peer's",
             share_setting: Some("server.max_calls_per_peer"),
         };
@@ -31,7 +31,7 @@ impl PeerLimit {
     pub(super) fn on_connections(max: usize, per_peer: Option<usize>) -> Self {
         let names = Names {
             what: "connections",
-            setting: "server.connections_max",
+            setting: "server.max_connections",
             holder: "this peer's",
             share_setting: Some("server.max_connections_per_peer"),
         };

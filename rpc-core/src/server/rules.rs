@@ -75,7 +75,7 @@ mod tests {
     fn of_listener() -> ListenerSettings {
         ListenerSettings {
             upgrades: vec![Arc::new(Named("rdma", "listener")), Arc::new(Named("other", ""))],
-            limits: Some(Limits { calls_max: 7, ..Limits::default() }),
+            limits: Some(Limits { max_calls: 7, ..Limits::default() }),
             handshake_timeout: Some(Duration::from_secs(7)),
             keepalive: Some(None),
             progress_timeout: Some(None),
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_listeners_settings_hold_where_the_builder_has_none() {
         let rules = Rules::new(&Server::builder().build().shared, of_listener());
-        assert_eq!(rules.handshake.limits.calls_max, 7);
+        assert_eq!(rules.handshake.limits.max_calls, 7);
         assert_eq!(rules.handshake.upgrades.len(), 2);
         assert_eq!(rules.handshake_timeout, Duration::from_secs(7));
         assert_eq!((rules.life.keepalive, rules.life.progress_timeout), (None, None));
@@ -104,13 +104,13 @@ mod tests {
     #[test]
     fn the_builders_settings_come_first() {
         let builder = Server::builder()
-            .limits(Limits { calls_max: 9, ..Limits::default() })
+            .limits(Limits { max_calls: 9, ..Limits::default() })
             .handshake_timeout(Duration::from_secs(9))
             .keepalive(Keepalive::default())
             .progress_timeout(Duration::from_secs(9))
             .upgrade(Arc::new(Named("rdma", "builder")));
         let rules = Rules::new(&builder.build().shared, of_listener());
-        assert_eq!(rules.handshake.limits.calls_max, 9);
+        assert_eq!(rules.handshake.limits.max_calls, 9);
         assert_eq!(rules.handshake_timeout, Duration::from_secs(9));
         assert_eq!(rules.life.keepalive, Some(Keepalive::default()));
         assert_eq!(rules.life.progress_timeout, Some(Duration::from_secs(9)));

@@ -79,7 +79,7 @@ pub(super) async fn serve(
     let stop = CancellationToken::new();
     let abort = stop.clone().drop_guard();
     let drain = CancellationToken::new();
-    let slots = Arc::new(Semaphore::new(shared.connections_max.min(Semaphore::MAX_PERMITS)));
+    let slots = Arc::new(Semaphore::new(shared.max_connections.min(Semaphore::MAX_PERMITS)));
     let mut shutdown = pin!(shutdown);
     let result = loop {
         let accepted = tokio::select! {
@@ -229,7 +229,7 @@ async fn join(
     let limits = rules.handshake.limits;
     // Any address may have the calls of one connection, because a client keeps to what the server
     // told it in the handshake, and expects no refusal then.
-    let calls = shared.calls_limit.share(&addresses, limits.calls_max.into());
+    let calls = shared.calls_limit.share(&addresses, limits.max_calls.into());
     let memory = shared.memory.connection(&addresses);
     let setup = ServerSetup {
         limits,

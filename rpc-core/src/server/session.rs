@@ -122,7 +122,7 @@ impl<T: Transport> ServerSession<T> {
     pub(crate) fn new(transport: T, setup: ServerSetup) -> Arc<Self> {
         let mut peer = PeerInfo::new(transport.name(), setup.addresses.clone());
         peer.buffers = Buffers::of(transport.buffers().as_ref());
-        transport.limit_large(setup.peer_limits.receiving_bytes_max);
+        transport.limit_large(setup.peer_limits.max_receiving_bytes);
         transport.charge_memory(&setup.memory);
         Arc::new_cyclic(|this| Self {
             transport,
@@ -136,8 +136,8 @@ impl<T: Transport> ServerSession<T> {
             fallback: setup.fallback,
             is_upgraded: setup.is_upgraded,
             state: Mutex::new(State {
-                calls: Calls::new(setup.limits.calls_max),
-                receiving: Receiving::new(setup.limits.receiving_bytes_max),
+                calls: Calls::new(setup.limits.max_calls),
+                receiving: Receiving::new(setup.limits.max_receiving_bytes),
                 streams: HashMap::default(),
                 answering_count: 0,
                 draining: false,

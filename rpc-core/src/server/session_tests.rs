@@ -141,7 +141,7 @@ async fn a_request_that_is_announced_again_is_a_violation_though_it_would_be_ref
     let admission = session.handle_announced(&prefix, len).unwrap();
     assert!(matches!(admission, Admission::Accept { .. }), "{admission:?}");
     let mut too_long = FrameHeader::bare(FrameKind::Request, 7);
-    too_long.metadata_len = Limits::default().metadata_len_max + 1;
+    too_long.metadata_len = Limits::default().max_metadata_len + 1;
     let again = session.handle_announced(&too_long.to_bytes(), too_long.frame_len());
     assert_eq!(again, Err(ProtocolError::DuplicateCall { id: 7 }));
     assert_eq!(session.state().calls.in_flight_count(), 1, "the first is on its way");

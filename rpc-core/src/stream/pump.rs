@@ -93,6 +93,6 @@ fn fits<M: Message + 'static>(
     writer: &StreamWriter,
 ) -> bool {
     let len = message.encoded_len();
-    let is_taken = len as u64 <= writer.peer_limits().message_len_max;
+    let is_taken = len as u64 <= writer.peer_limits().max_message_len;
     is_taken && batch.has_room(len) && window.try_send(len)
 }

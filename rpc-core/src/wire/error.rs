@@ -126,7 +126,7 @@ pub enum ProtocolError {
         per_second: u32,
     },
     /// More calls in flight than the Hello allowed.
-    #[error("the peer started more than the {max} calls allowed (limits.calls_max)")]
+    #[error("the peer started more than the {max} calls allowed (limits.max_calls)")]
     TooManyCalls {
         /// The limit.
         max: u32,

@@ -209,12 +209,12 @@ impl Hello {
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
         Self {
-            message_len_max: limits.message_len_max,
-            metadata_len_max: limits.metadata_len_max,
-            calls_max: limits.calls_max,
-            receiving_bytes_max: limits.receiving_bytes_max,
-            stream_messages_max: limits.stream_messages_max,
-            stream_bytes_max: limits.stream_bytes_max,
+            message_len_max: limits.max_message_len,
+            metadata_len_max: limits.max_metadata_len,
+            calls_max: limits.max_calls,
+            receiving_bytes_max: limits.max_receiving_bytes,
+            stream_messages_max: limits.max_stream_messages,
+            stream_bytes_max: limits.max_stream_bytes,
             ..Self::default()
         }
     }
@@ -223,12 +223,12 @@ impl Hello {
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits {
-            message_len_max: self.message_len_max,
-            metadata_len_max: self.metadata_len_max,
-            calls_max: self.calls_max,
-            receiving_bytes_max: self.receiving_bytes_max,
-            stream_messages_max: self.stream_messages_max,
-            stream_bytes_max: self.stream_bytes_max,
+            max_message_len: self.message_len_max,
+            max_metadata_len: self.metadata_len_max,
+            max_calls: self.calls_max,
+            max_receiving_bytes: self.receiving_bytes_max,
+            max_stream_messages: self.stream_messages_max,
+            max_stream_bytes: self.stream_bytes_max,
         }
     }
 }

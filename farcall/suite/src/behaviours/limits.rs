@@ -14,12 +14,12 @@ use crate::proto::{
 use crate::{Failure, Harness};
 
 const SMALL: Limits = Limits {
-    message_len_max: 100_000,
-    metadata_len_max: 1000,
-    calls_max: 100,
-    receiving_bytes_max: 1 << 20,
-    stream_messages_max: 16,
-    stream_bytes_max: 16 << 10,
+    max_message_len: 100_000,
+    max_metadata_len: 1000,
+    max_calls: 100,
+    max_receiving_bytes: 1 << 20,
+    max_stream_messages: 16,
+    max_stream_bytes: 16 << 10,
 };
 
 /// Over the small limit; the one is a large frame on every transport, the other on none.
@@ -45,7 +45,7 @@ pub(super) async fn a_request_over_the_servers_limit_is_refused_before_it_is_sen
         let before = sent(&channel);
         let request = ParkRequest { payload: payload(1, len), ..Default::default() };
         let status = refused("a request over the limit", stub.park(request).await)?;
-        check_names(&status, "limits.message_len_max", "server's")?;
+        check_names(&status, "limits.max_message_len", "server's")?;
         check_eq("the frames sent", &sent(&channel), &before)?;
         echo(&stub, 1, 99_000).await?;
     }
@@ -60,7 +60,7 @@ pub(super) async fn a_response_over_the_clients_limit_is_refused(
     for len in LENS_OVER {
         let answer = stub.produce(ProduceRequest { seed: 1, len: len as u64 }).await;
         let status = refused("a response over the limit", answer)?;
-        check_names(&status, "limits.message_len_max", "client's")?;
+        check_names(&status, "limits.max_message_len", "client's")?;
         echo(&stub, 1, 99_000).await?;
     }
     Ok(())
@@ -78,12 +78,12 @@ pub(super) async fn metadata_over_the_limit_is_refused_both_ways(
     let server = harness.serve_under(SMALL).await?;
     let stub = server.stub().await?;
     let status = refused("metadata over the limit", stub.reflect(request()?).await)?;
-    check_names(&status, "limits.metadata_len_max", "server's")?;
+    check_names(&status, "limits.max_metadata_len", "server's")?;
     echo(&stub, 1, 100).await?;
     let server = harness.serve().await?;
     let stub = ProbeStub::new(server.channel_under(SMALL).await?);
     let status = refused("metadata over the limit", stub.reflect(request()?).await)?;
-    check_names(&status, "limits.metadata_len_max", "client's")?;
+    check_names(&status, "limits.max_metadata_len", "client's")?;
     echo(&stub, 1, 100).await
 }
 
@@ -99,7 +99,7 @@ pub(super) async fn a_status_too_long_for_the_client_keeps_its_code(
     let status = refused("a call that fails", stub.fail(request).await)?;
     check_eq("the code", &status.code(), &code)?;
     let words = status.message();
-    check(words.contains("limits.metadata_len_max"), "the limit's name in", words)?;
+    check(words.contains("limits.max_metadata_len"), "the limit's name in", words)?;
     let request = EchoRequest { payload: payload(1, 10), ..Default::default() };
     stub.echo(request).await?;
     Ok(())
@@ -110,8 +110,8 @@ pub(super) async fn a_status_too_long_for_the_client_keeps_its_code(
 pub(super) async fn large_messages_beyond_what_is_received_at_a_time_wait(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    for receiving_bytes_max in [4 << 20, 1 << 20] {
-        let limits = Limits { receiving_bytes_max, ..Limits::default() };
+    for max_receiving_bytes in [4 << 20, 1 << 20] {
+        let limits = Limits { max_receiving_bytes, ..Limits::default() };
         let server = harness.serve_under(limits).await?;
         let stub = ProbeStub::new(server.channel_under(limits).await?);
         let echoes = (0..12).map(|seed| echo(&stub, seed, 3 << 20));

@@ -3,8 +3,8 @@
 use futures::future::BoxFuture;
 
 use super::{
-    blocking, calls_max, cancel, concurrency, connections, context, deadline, echo, handover,
-    inherited, interceptors, interop_calls, interop_ends, layers, limits, liveness, metadata,
+    blocking, cancel, concurrency, connections, context, deadline, echo, handover, inherited,
+    interceptors, interop_calls, interop_ends, layers, limits, liveness, max_calls, metadata,
     panic, replay, restart, shutdown, status, streams, unimplemented, unread,
 };
 use crate::{Failure, Harness};
@@ -137,7 +137,7 @@ list! {
         metadata_over_the_limit_is_refused_both_ways
         a_status_too_long_for_the_client_keeps_its_code
     }
-    calls_max {
+    max_calls {
         calls_over_the_limit_wait_for_their_turn
         a_call_that_waits_for_its_turn_can_be_given_up
     }

@@ -158,7 +158,7 @@ pub(super) async fn a_call_over_the_limit_of_the_server_is_shed(
         let request = EchoRequest { payload: vec![0; len].into(), ..Default::default() };
         let status = refused("a call too many", one.echo(request).await)?;
         check_eq("its code", &status.code(), &Code::ResourceExhausted)?;
-        check(status.message().contains("server.calls_max"), "its words", &status)?;
+        check(status.message().contains("server.max_calls"), "its words", &status)?;
         check(NotExecuted::is_said_by(&status), "a call that was not executed", &status)?;
     }
     server.watch().open(2);

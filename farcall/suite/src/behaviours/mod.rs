@@ -1,7 +1,6 @@
 //! What every transport has to show, a file a concern.
 
 mod blocking;
-mod calls_max;
 mod cancel;
 mod concurrency;
 mod connections;
@@ -17,6 +16,7 @@ mod layers;
 mod limits;
 mod list;
 mod liveness;
+mod max_calls;
 mod metadata;
 mod panic;
 mod replay;

@@ -254,7 +254,7 @@ pub(super) async fn each_message_of_a_stream_is_held_to_the_limit(
     harness: &Harness,
 ) -> Result<(), Failure> {
     for max in [1_024, 20_000, 33_000] {
-        let limits = Limits { message_len_max: max as u64, ..Limits::default() };
+        let limits = Limits { max_message_len: max as u64, ..Limits::default() };
         // What a payload of that length is encoded to is longer by its key and its length.
         let (fits, over) = (max - 10, max + 1);
         let server = harness.serve_under(limits).await?;
@@ -281,7 +281,7 @@ pub(super) async fn each_message_of_a_stream_is_held_to_the_limit(
 pub(super) async fn a_limit_of_one_byte_takes_empty_messages(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let limits = Limits { message_len_max: 1, ..Limits::default() };
+    let limits = Limits { max_message_len: 1, ..Limits::default() };
     let server = harness.serve_under(limits).await?;
     let stub = ProbeStub::new(server.channel().await?);
     stub.upload(stream::iter(vec![EchoRequest::default(); 3])).await?;
@@ -292,6 +292,6 @@ pub(super) async fn a_limit_of_one_byte_takes_empty_messages(
 fn check_over(status: &Status, whose: &str) -> Result<(), Failure> {
     check_eq("the code", &status.code(), &Code::ResourceExhausted)?;
     let words = status.message();
-    let names = words.contains("limits.message_len_max") && words.contains(whose);
+    let names = words.contains("limits.max_message_len") && words.contains(whose);
     check(names, "the limit's name in", words)
 }

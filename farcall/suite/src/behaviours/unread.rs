@@ -34,7 +34,7 @@ pub(super) async fn a_stream_that_nobody_reads_is_produced_as_far_as_its_windows
         echo(&stub, round, 100).await?;
     }
     // One window of answers that wait at the client, and one of requests that wait at the server.
-    let window = Limits::default().stream_messages_max;
+    let window = Limits::default().max_stream_messages;
     let most = 2 * (window + GATHERED_MAX);
     let count = produced.load(Ordering::Relaxed);
     check((1..=most).contains(&count), "the messages produced for nobody", count)?;

@@ -49,7 +49,10 @@ async fn calls_go_on_over_the_bootstrap_and_say_what_became_of_them() {
     let Path::Broken { transport: Some("inproc"), reason, retry_in } = path else {
         panic!("{path:?}");
     };
-    assert!(reason.contains(CUT) && retry_in <= 2 * BACKOFF.delay_min, "{reason}, {retry_in:?}");
+    assert!(
+        reason.contains(CUT) && retry_in <= 2 * BACKOFF.initial_delay,
+        "{reason}, {retry_in:?}"
+    );
     rig.echo().await.expect("calls go on");
     let lines = log.take_lines();
     let [line] = &lines[..] else { panic!("one change, one line: {lines:#?}") };
@@ -101,7 +104,7 @@ async fn a_path_that_dies_again_soon_is_trusted_later_and_later() {
     let rig = Rig::start("failover-flapping", prefer).await;
     for round in 0..5 {
         rig.fail_over().await;
-        let longer = BACKOFF.delay_min * 2u32.pow(round);
+        let longer = BACKOFF.initial_delay * 2u32.pow(round);
         let wait = rig.next_attempt();
         assert!(wait <= 2 * longer && wait >= longer - Duration::from_millis(50), "{wait:?}");
         rig.detour.mend();
@@ -109,7 +112,7 @@ async fn a_path_that_dies_again_soon_is_trusted_later_and_later() {
     }
     sleep(BACKOFF.healthy_after).await;
     rig.fail_over().await;
-    assert!(rig.next_attempt() <= 2 * BACKOFF.delay_min, "a healthy period begins anew");
+    assert!(rig.next_attempt() <= 2 * BACKOFF.initial_delay, "a healthy period begins anew");
     assert_eq!(rig.counts(), (6, 5));
 }
 
@@ -166,7 +169,7 @@ async fn no_call_waits_for_an_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_channel_may_replay_so_many_calls() {
-    let replays = ReplayLimits { burst_max: 1, per_second: 0 };
+    let replays = ReplayLimits { max_burst: 1, per_second: 0 };
     let mut rig = Rig::with_replays("failover-budget", prefer, replays).await;
     let calls = [rig.wait(1), rig.wait(2)];
     rig.served.entered(&[1, 2]).await;

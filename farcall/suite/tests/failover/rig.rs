@@ -19,8 +19,8 @@ const LIMIT: Duration = Duration::from_secs(100);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) const BACKOFF: Backoff = Backoff {
-    delay_min: Duration::from_millis(200),
-    delay_max: Duration::from_secs(60),
+    initial_delay: Duration::from_millis(200),
+    max_delay: Duration::from_secs(60),
     healthy_after: Duration::from_secs(30),
 };
 

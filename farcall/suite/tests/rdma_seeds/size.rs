@@ -13,7 +13,7 @@ pub(crate) struct Size {
     /// A stream has fewer messages than this each way.
     pub(crate) stream_len_max: usize,
     /// The window of a stream: less than a few large messages, so that they exceed it.
-    pub(crate) stream_bytes_max: u32,
+    pub(crate) max_stream_bytes: u32,
     pub(crate) receive_slots: u16,
     pub(crate) send_slots: u32,
     /// Bytes of memory for large frames, each way.
@@ -28,7 +28,7 @@ const FULL: Size = Size {
     large_len_max: 400_000,
     read_len_max: 64 << 10,
     stream_len_max: 12,
-    stream_bytes_max: 100_000,
+    max_stream_bytes: 100_000,
     receive_slots: 64,
     send_slots: 24,
     large_bytes: 4 << 20,
@@ -42,7 +42,7 @@ const LEAN: Size = Size {
     large_len_max: 20_000,
     read_len_max: 4 << 10,
     stream_len_max: 5,
-    stream_bytes_max: 8000,
+    max_stream_bytes: 8000,
     receive_slots: 16,
     send_slots: 8,
     large_bytes: 128 << 10,

@@ -41,8 +41,8 @@ pub(super) async fn unread(orders: &Orders) {
 /// Few calls with the largest answers, each a few bytes to ask for.
 pub(super) async fn queued(orders: &Orders) {
     let limits = Limits {
-        message_len_max: 2 * LARGE_ANSWER_LEN,
-        receiving_bytes_max: u64::MAX,
+        max_message_len: 2 * LARGE_ANSWER_LEN,
+        max_receiving_bytes: u64::MAX,
         ..Limits::default()
     };
     let hello = hello_with(&limits, Vec::new());
