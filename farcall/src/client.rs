@@ -1,3 +1,5 @@
 //! Calls as layers see them, and interceptors.
 
-pub use rpc_core::client::{ClientCall, ClientReply, Intercepted, LayeredChannel};
+pub use rpc_core::client::{
+    ClientCall, ClientReply, DynCaller, Intercepted, LayeredChannel, Path, PathCounts, mock,
+};

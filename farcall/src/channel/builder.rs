@@ -33,7 +33,14 @@ use crate::{
 pub struct ChannelBuilder {
     address: Address,
     config: Config,
+    calls: CallRules,
+}
+
+/// What a channel has for calls that say nothing themselves.
+#[derive(Debug, Clone, Copy, Default)]
+struct CallRules {
     timeout: Option<Duration>,
+    unary_timeout: Option<Duration>,
     readiness: Readiness,
 }
 
@@ -41,7 +48,7 @@ impl ChannelBuilder {
     /// The default settings of a channel to `address`; [`Channel::builder`] takes text, too.
     pub fn new(address: Address) -> Self {
         let config = Config::default();
-        Self { address, config, timeout: None, readiness: Readiness::FailFast }
+        Self { address, config, calls: CallRules::default() }
     }
 
     /// Sets the rules that `config` has, RDMA and its devices included, in the place of all that
@@ -99,30 +106,55 @@ impl ChannelBuilder {
         self.with(|config| config.with_replays(replays))
     }
 
-    /// Sets a timeout for calls that set none themselves, as [`Channel::with_timeout`]; none by
-    /// default.
+    /// Sets a timeout for calls of every kind that set none themselves, streams included, as
+    /// [`Channel::with_timeout`]; none by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.calls.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets a timeout for unary calls that set none themselves, as
+    /// [`Channel::with_unary_timeout`]; none by default.
+    pub fn unary_timeout(mut self, timeout: Duration) -> Self {
+        self.calls.unary_timeout = Some(timeout);
         self
     }
 
     /// Sets what becomes of calls that are made while the channel backs off, as
     /// [`Channel::with_readiness`].
     pub fn readiness(mut self, readiness: Readiness) -> Self {
-        self.readiness = readiness;
+        self.calls.readiness = readiness;
         self
+    }
+
+    /// The address that the channel will connect to.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The rules that [`ChannelBuilder::config`] and the other setters have made.
+    #[must_use]
+    pub fn settings(&self) -> &Config {
+        &self.config
+    }
+
+    /// The timeout for calls that set none themselves.
+    #[must_use]
+    pub fn call_timeout(&self) -> Option<Duration> {
+        self.calls.timeout
     }
 
     /// Makes a channel that connects at its first call.
     #[must_use]
     pub fn connect_lazy(self) -> Channel {
-        let Self { address, config, timeout, readiness } = self;
+        let Self { address, config, calls } = self;
         let channel = match address {
             Address::Inproc(name) => lazy(inproc(name, &config)),
             Address::Unix(name) => lazy(unix(name, &config)),
             other => lazy(tcp(other, &config)),
         };
-        finish(channel, timeout, readiness)
+        finish(channel, calls)
     }
 
     /// Connects now.
@@ -136,13 +168,13 @@ impl ChannelBuilder {
     ///
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
-        let Self { address, config, timeout, readiness } = self;
+        let Self { address, config, calls } = self;
         let channel = match address {
             Address::Inproc(name) => rpc_core::Channel::connect(inproc(name, &config)).await,
             Address::Unix(name) => rpc_core::Channel::connect(unix(name, &config)).await,
             other => rpc_core::Channel::connect(tcp(other, &config)).await,
         };
-        Ok(finish(channel?, timeout, readiness))
+        Ok(finish(channel?, calls))
     }
 
     fn with(mut self, change: impl FnOnce(Config) -> Config) -> Self {
@@ -155,12 +187,15 @@ fn lazy(connector: impl Connect) -> rpc_core::Channel {
     rpc_core::Channel::new(connector)
 }
 
-fn finish(channel: rpc_core::Channel, timeout: Option<Duration>, readiness: Readiness) -> Channel {
-    let channel = channel.with_readiness(readiness);
-    Channel(match timeout {
-        Some(timeout) => channel.with_timeout(timeout),
-        None => channel,
-    })
+fn finish(mut channel: rpc_core::Channel, calls: CallRules) -> Channel {
+    channel = channel.with_readiness(calls.readiness);
+    if let Some(timeout) = calls.timeout {
+        channel = channel.with_timeout(timeout);
+    }
+    if let Some(timeout) = calls.unary_timeout {
+        channel = channel.with_unary_timeout(timeout);
+    }
+    Channel(channel)
 }
 
 fn inproc(name: String, config: &Config) -> InprocConnector {

@@ -84,11 +84,22 @@ impl Channel {
         Ok(ChannelBuilder::new(address.try_into()?))
     }
 
-    /// The same channel with a timeout for calls that set none themselves. Calls that a handler
-    /// makes end with the handler's own call at the latest, see [`crate::Deadline::detached`].
+    /// The same channel with a timeout for calls of every kind that set none themselves. A stream
+    /// that is still open then ends with `DEADLINE_EXCEEDED`;
+    /// [`with_unary_timeout`](Self::with_unary_timeout) leaves streams alone. Zero ends every such
+    /// call at once. Calls that a handler makes end with the handler's own call at the latest, see
+    /// [`crate::Deadline::detached`].
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self(self.0.with_timeout(timeout))
+    }
+
+    /// The same channel with a timeout for unary calls that set none themselves, and none for calls
+    /// with a stream in either direction. For unary calls it takes the place of the timeout of
+    /// [`with_timeout`](Self::with_timeout). Zero ends every such call at once.
+    #[must_use]
+    pub fn with_unary_timeout(self, timeout: Duration) -> Self {
+        Self(self.0.with_unary_timeout(timeout))
     }
 
     /// The same channel with another rule for calls that are made while there is no connection and
@@ -130,7 +141,7 @@ impl Channel {
     /// ```
     #[must_use]
     pub fn layer<L: Layer<Self>>(self, layer: L) -> LayeredChannel<L::Service> {
-        LayeredChannel::new(layer.layer(self))
+        LayeredChannel::new(layer.layer(Self(self.0.always_ready())))
     }
 
     /// Shows every request to one of tonic's interceptors before the call is made.

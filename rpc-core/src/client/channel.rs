@@ -175,9 +175,16 @@ impl Channel {
     /// }
     /// ```
     #[must_use]
-    pub fn layer<L: Layer<Self>>(mut self, layer: L) -> LayeredChannel<L::Service> {
+    pub fn layer<L: Layer<Self>>(self, layer: L) -> LayeredChannel<L::Service> {
+        LayeredChannel::new(layer.layer(self.always_ready()))
+    }
+
+    /// The same channel as the innermost service of layers, where each call finds out for itself
+    /// whether there is a connection, as its [`Readiness`] says.
+    #[must_use]
+    pub fn always_ready(mut self) -> Self {
         self.ready_when = ReadyWhen::Always;
-        LayeredChannel::new(layer.layer(self))
+        self
     }
 
     /// Shows every request to one of tonic's interceptors before the call is made.
