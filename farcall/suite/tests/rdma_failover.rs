@@ -162,7 +162,7 @@ impl Rig {
         // The client's own devices, as on another host.
         let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
         let channel = Channel::builder(&address)
-            .unwrap()
+            .expect("an address")
             .config(&config)
             .connect()
             .await
@@ -249,8 +249,12 @@ async fn required(host: &str) {
     let server = builder.build();
     let serving = tokio::spawn(async move { server.serve(endpoint).await });
     let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
-    let channel =
-        Channel::builder(&address).unwrap().config(&config).connect().await.expect("a connection");
+    let channel = Channel::builder(&address)
+        .expect("an address")
+        .config(&config)
+        .connect()
+        .await
+        .expect("a connection");
     let stub = ProbeStub::new(channel.clone());
     let echo = async || {
         let call = stub.echo(EchoRequest::default());

@@ -59,7 +59,11 @@ impl Rig {
     async fn connect(&self) -> (Channel, ProbeStub) {
         let connecting = async {
             loop {
-                match Channel::builder(&self.address).unwrap().config(&self.config).connect().await
+                match Channel::builder(&self.address)
+                    .expect("an address")
+                    .config(&self.config)
+                    .connect()
+                    .await
                 {
                     Ok(channel) => return channel,
                     Err(error) => println!("not connected yet: {error}"),

@@ -45,7 +45,7 @@ impl Rig {
         let hop = Hop::start(&authority).await.expect("a hop");
         let address = format!("tcp://{}", hop.authority);
         let channel = Channel::builder(&address)
-            .unwrap()
+            .expect("an address")
             .config(&config)
             .connect()
             .await
