@@ -33,7 +33,7 @@ pub const MESSAGE_LEN_MAX: u64 = 80 << 20;
 /// The rules of server and clients.
 #[must_use]
 pub fn config() -> farcall::Config {
-    let limits = farcall::Limits { max_message_len: MESSAGE_LEN_MAX, ..farcall::Limits::default() };
+    let limits = farcall::Limits::new().with_max_message_len(MESSAGE_LEN_MAX);
     farcall::Config::default().with_limits(limits)
 }
 

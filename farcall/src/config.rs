@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
 use rpc_core::server::ListenerSettings;
+use rpc_core::settings::{check_timeout, expect_valid};
 use rpc_core::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 #[cfg(feature = "sim")]
 use rpc_transport_rdma::sim::SimNetwork;
@@ -16,6 +17,10 @@ use self::not_built_in::NotBuiltIn;
 use self::not_built_in::NotBuiltIn as RdmaUpgrade;
 
 /// The rules for connections, on either side. Clones share the RDMA devices that are in use.
+///
+/// A value that a setting cannot have makes its setter panic, since a program's code is at fault.
+/// The values that come from outside of the program can be checked before: see
+/// [`Limits::check`] and its likes.
 #[derive(Debug, Clone)]
 pub struct Config {
     limits: Limits,
@@ -54,9 +59,15 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The same rules with these limits on what this side accepts.
+    /// Sets the limits on what this side accepts.
+    ///
+    /// # Panics
+    ///
+    /// When a limit is out of its range: see [`Limits::check`].
     #[must_use]
+    #[track_caller]
     pub fn with_limits(mut self, limits: Limits) -> Self {
+        expect_valid(limits.check());
         self.limits = limits;
         self
     }
@@ -67,53 +78,131 @@ impl Config {
         self.limits
     }
 
-    /// The same rules with this bound on a handshake; 10 s by default. A dead RDMA path is found
-    /// out within 3 s of it, so that `auto://` falls back to TCP in no less than that.
+    /// Sets the bound on a handshake; 10 s by default. A dead RDMA path is found out within 3 s of
+    /// it, so that `auto://` falls back to TCP in no less than that.
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
     #[must_use]
+    #[track_caller]
     pub fn with_handshake_timeout(mut self, timeout: Duration) -> Self {
+        expect_valid(check_timeout("handshake_timeout", timeout));
         self.handshake_timeout = timeout;
         self
     }
 
-    /// The same rules with this way to find a peer that is gone, or `None`; on by default.
+    /// The bound on a handshake.
     #[must_use]
+    pub fn handshake_timeout(&self) -> Duration {
+        self.handshake_timeout
+    }
+
+    /// Sets how a peer that is gone is found, or `None`; on by default.
+    ///
+    /// # Panics
+    ///
+    /// When a time is out of its range: see [`Keepalive::check`].
+    #[must_use]
+    #[track_caller]
     pub fn with_keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
-        self.keepalive = keepalive.into();
+        let keepalive = keepalive.into();
+        if let Some(rules) = keepalive {
+            expect_valid(rules.check());
+        }
+        self.keepalive = keepalive;
         self
+    }
+
+    /// How a peer that is gone is found, if at all.
+    #[must_use]
+    pub fn keepalive(&self) -> Option<Keepalive> {
+        self.keepalive
     }
 
     /// Sets how long a peer may take nothing of what waits for it, or send nothing more of a large
     /// frame that it has begun, before its connection is ended; 60 s by default, never with `None`.
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
     #[must_use]
+    #[track_caller]
     pub fn with_progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.progress_timeout = timeout.into();
+        let timeout = timeout.into();
+        if let Some(timeout) = timeout {
+            expect_valid(check_timeout("progress_timeout", timeout));
+        }
+        self.progress_timeout = timeout;
         self
     }
 
-    /// The same rules with these delays before an RDMA path that has died is tried again.
+    /// How long a peer may stand still before its connection is ended, if it is at all.
     #[must_use]
+    pub fn progress_timeout(&self) -> Option<Duration> {
+        self.progress_timeout
+    }
+
+    /// Sets the delays before an RDMA path that has failed is tried again.
+    ///
+    /// # Panics
+    ///
+    /// When a delay is out of its range: see [`Backoff::check`].
+    #[must_use]
+    #[track_caller]
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
+        expect_valid(backoff.check());
         self.backoff = backoff;
         self
     }
 
+    /// The delays before an RDMA path that has failed is tried again.
+    #[must_use]
+    pub fn backoff(&self) -> Backoff {
+        self.backoff
+    }
+
     /// Sets the delays before a channel connects again to a server that cannot be reached, or whose
     /// connections are of no use; gRPC's by default.
+    ///
+    /// # Panics
+    ///
+    /// When a value is out of its range: see [`ConnectBackoff::check`].
     #[must_use]
+    #[track_caller]
     pub fn with_connect_backoff(mut self, connect_backoff: ConnectBackoff) -> Self {
+        expect_valid(connect_backoff.check());
         self.connect_backoff = connect_backoff;
         self
     }
 
-    /// The same rules with this bound on the idempotent calls that a channel makes once more after
-    /// their connection ended under them.
+    /// The delays before a channel connects again.
     #[must_use]
+    pub fn connect_backoff(&self) -> ConnectBackoff {
+        self.connect_backoff
+    }
+
+    /// Sets the bound on the idempotent calls that a channel makes once more after their connection
+    /// ended under them.
+    ///
+    /// # Panics
+    ///
+    /// When a value is out of its range: see [`ReplayLimits::check`].
+    #[must_use]
+    #[track_caller]
     pub fn with_replays(mut self, replays: ReplayLimits) -> Self {
+        expect_valid(replays.check());
         self.replays = replays;
         self
     }
 
-    /// The same rules with this configuration of RDMA. Devices are not shared with the original.
+    /// The bound on the idempotent calls that a channel makes once more.
+    #[must_use]
+    pub fn replays(&self) -> ReplayLimits {
+        self.replays
+    }
+
+    /// Sets how RDMA is used. Devices are not shared with the original.
     #[cfg(any(feature = "rdma", feature = "sim"))]
     #[must_use]
     pub fn with_rdma(mut self, rdma: RdmaConfig) -> Self {
@@ -122,9 +211,15 @@ impl Config {
         self
     }
 
-    /// The same rules with this reach of the keys that RDMA peers are given to read large messages
-    /// with: windows where they work, unless said otherwise. Devices are not shared with the
-    /// original.
+    /// How RDMA is used.
+    #[cfg(any(feature = "rdma", feature = "sim"))]
+    #[must_use]
+    pub fn rdma(&self) -> &RdmaConfig {
+        &self.rdma
+    }
+
+    /// Sets the reach of the keys that RDMA peers are given to read large messages with: windows
+    /// where they work, unless said otherwise. Devices are not shared with the original.
     #[cfg(any(feature = "rdma", feature = "sim"))]
     #[must_use]
     pub fn with_rkey_scope(self, rkey_scope: RkeyScope) -> Self {
@@ -144,8 +239,8 @@ impl Config {
         self.with_rdma(rdma)
     }
 
-    /// The same rules with the devices of a simulated network in place of this machine's. Devices
-    /// are not shared with the original.
+    /// Uses the devices of a simulated network in place of this machine's. Devices are not shared
+    /// with the original.
     #[cfg(feature = "sim")]
     #[must_use]
     pub fn with_simulated_rdma(mut self, network: &SimNetwork) -> Self {
@@ -182,7 +277,7 @@ impl Config {
     }
 
     /// The way to RDMA; made once for all clones.
-    pub(crate) fn rdma(&self) -> Arc<dyn Upgrade> {
+    pub(crate) fn rdma_upgrade(&self) -> Arc<dyn Upgrade> {
         match self.upgrade.get_or_init(|| self.make_upgrade().map(Arc::new)) {
             Some(upgrade) => Arc::<RdmaUpgrade>::clone(upgrade),
             None => Arc::new(NotBuiltIn),
@@ -251,5 +346,48 @@ mod not_built_in {
         ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
             Err(declined())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(
+        expected = "limits.max_calls is 0: at least 1, since no call would ever be made"
+    )]
+    fn limits_under_which_no_call_could_be_made_panic_where_they_are_set() {
+        let _ = Config::default().with_limits(Limits::new().with_max_calls(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "keepalive.interval is 1ms: from 100 ms to 365 days")]
+    fn keepalive_that_a_peer_takes_for_a_flood_panics_where_it_is_set() {
+        let keepalive = Keepalive::default().with_interval(Duration::from_millis(1));
+        let _ = Config::default().with_keepalive(keepalive);
+    }
+
+    #[test]
+    #[should_panic(expected = "handshake_timeout is 0ns: from 1 ms to 365 days")]
+    fn a_timeout_of_zero_panics_where_it_is_set() {
+        let _ = Config::default().with_handshake_timeout(Duration::ZERO);
+    }
+
+    #[test]
+    fn the_default_rules_are_in_range_and_can_be_read() {
+        let config = Config::default()
+            .with_progress_timeout(Duration::from_secs(3))
+            .with_keepalive(None)
+            .with_limits(Limits::new().with_max_calls(3));
+        assert_eq!(config.progress_timeout(), Some(Duration::from_secs(3)));
+        assert_eq!((config.keepalive(), config.limits().max_calls), (None, 3));
+        let config = Config::default();
+        assert_eq!(config.limits().check(), Ok(()));
+        assert_eq!(config.keepalive().map_or(Ok(()), |rules| rules.check()), Ok(()));
+        assert_eq!(config.backoff().check(), Ok(()));
+        assert_eq!(config.connect_backoff().check(), Ok(()));
+        assert_eq!(config.replays().check(), Ok(()));
+        assert_eq!(config.handshake_timeout(), Duration::from_secs(10));
     }
 }

@@ -125,7 +125,7 @@ impl Listen for Endpoint {
 
     fn settings(&self) -> ListenerSettings {
         let rdma = match self.address {
-            Address::Auto(_) | Address::Rdma(_) => Some(self.config.rdma()),
+            Address::Auto(_) | Address::Rdma(_) => Some(self.config.rdma_upgrade()),
             Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => None,
         };
         let mut settings = self.config.server();

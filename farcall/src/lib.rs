@@ -39,9 +39,9 @@ pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::TransportStats;
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Code, ConnectBackoff, Deadline, Detach, Extensions,
-    Idempotency, Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted, Readiness,
-    ReplayLimits, Request, Response, Service, ServiceDescriptor, Status, Streaming, Trailers,
-    async_trait, buffer, layer, metadata,
+    Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted,
+    Readiness, ReplayLimits, Request, Response, Service, ServiceDescriptor, Status, Streaming,
+    Trailers, async_trait, buffer, layer, metadata,
 };
 pub use {prost, tonic};
 

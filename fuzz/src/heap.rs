@@ -73,7 +73,7 @@ impl Heap {
 
     fn bound(&self, call_count: usize) -> u64 {
         let max_calls = u32::try_from(call_count).unwrap_or(u32::MAX);
-        Limits { max_calls, ..self.limits }.max_connection_bytes()
+        self.limits.with_max_calls(max_calls).max_connection_bytes()
     }
 }
 

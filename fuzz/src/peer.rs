@@ -27,25 +27,23 @@ const TURNS: usize = 12;
 const LARGE_LEN: usize = 256;
 
 /// Both sides' limits, small so that scripts meet them.
-const NARROW: Limits = Limits {
-    max_message_len: 8 << 10,
-    max_metadata_len: 256,
-    max_calls: 8,
-    max_receiving_bytes: 16 << 10,
-    max_stream_messages: 4,
-    max_stream_bytes: 1 << 10,
-};
+const NARROW: Limits = Limits::new()
+    .with_max_message_len(8 << 10)
+    .with_max_metadata_len(256)
+    .with_max_calls(8)
+    .with_max_receiving_bytes(16 << 10)
+    .with_max_stream_messages(4)
+    .with_max_stream_bytes(1 << 10);
 
 /// Limits with windows that are wide for the memory that a call has otherwise, so that what a
 /// window does not count shows.
-const WIDE: Limits = Limits {
-    max_message_len: 2 << 10,
-    max_metadata_len: 1 << 10,
-    max_calls: 2,
-    max_receiving_bytes: 8 << 10,
-    max_stream_messages: 1024,
-    max_stream_bytes: 24 << 10,
-};
+const WIDE: Limits = Limits::new()
+    .with_max_message_len(2 << 10)
+    .with_max_metadata_len(1 << 10)
+    .with_max_calls(2)
+    .with_max_receiving_bytes(8 << 10)
+    .with_max_stream_messages(1024)
+    .with_max_stream_bytes(24 << 10);
 
 /// The limits of a script, by its first byte.
 pub(crate) fn limits_of(script: &[u8]) -> Limits {

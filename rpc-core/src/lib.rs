@@ -36,6 +36,7 @@ pub mod pool;
 pub mod quota;
 mod refusal;
 pub mod server;
+pub mod settings;
 mod shared_limit;
 mod stream;
 mod trailers;
@@ -55,6 +56,7 @@ pub use limits::Limits;
 pub use may_have_executed::MayHaveExecuted;
 pub use not_executed::NotExecuted;
 pub use server::{Server, Service};
+pub use settings::InvalidSetting;
 pub use trailers::Trailers;
 
 pub use tonic::{Code, Extensions, Request, Response, Status, Streaming, async_trait, metadata};

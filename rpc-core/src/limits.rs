@@ -7,6 +7,7 @@
 
 use crate::calls::receiving::{FRAME_HELD, FRAME_LEN_MIN};
 use crate::calls::window::{MESSAGE_LEN_MAX, Window};
+use crate::settings::{InvalidSetting, ensure};
 use crate::stream::{BATCH_LEN_MAX, Item};
 use crate::wire::{HEADER_LEN, MESSAGE_LEN_LEN, metadata};
 
@@ -35,46 +36,76 @@ const FIRST_WINDOW: Window = Window { messages: 64, bytes: 16 << 10 };
 /// it. The fuzz targets measure 6 KiB.
 const CONNECTION_HELD: u64 = 16 << 10;
 
+/// The least limit on metadata, in bytes. The text of a status counts as metadata of its response,
+/// and those of the runtime have up to 200 bytes: with less, errors would arrive without a reason.
+const MIN_METADATA_LEN: u32 = 256;
+
+/// The widest window in messages. All of them may wait to be read, with [`MESSAGE_HELD`] for each.
+const MAX_STREAM_MESSAGES: u32 = 1 << 16;
+
+/// The widest window in bytes: counts modulo 2^32 are ambiguous from half of that range on.
+const MAX_STREAM_BYTES: u32 = 1 << 30;
+
 /// What one side accepts from its peer on one connection.
+///
+/// [`check`](Self::check) says whether calls can be made under it. The setters that take `Limits`
+/// check it, and panic.
+///
+/// # Examples
+///
+/// ```
+/// # use rpc_core::Limits;
+/// const LIMITS: Limits = Limits::new().with_max_message_len(64 << 20).with_max_calls(100);
+/// assert_eq!(LIMITS.check(), Ok(()));
+/// let error = LIMITS.with_max_calls(0).check().unwrap_err();
+/// assert!(error.to_string().starts_with("limits.max_calls is 0: at least 1"));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// The longest message accepted, in bytes of its protobuf encoding.
     ///
     /// 4 MiB by default, as gRPC and tonic have it, so that a service moved to farcall accepts
     /// neither less nor, unasked, more than before. It may be beyond 4 GiB where the other limits
-    /// and the memory are; one message of a stream has 1 GiB at most, whatever this says.
+    /// and the memory are; one message of a stream has 1 GiB at most, whatever this says. At least
+    /// 1.
     pub max_message_len: u64,
     /// The most bytes of metadata accepted with one request or response, trailers included.
     ///
-    /// 16 KiB by default: HTTP/2's usual limit for a header list, which tonic's users know.
+    /// 16 KiB by default: HTTP/2's usual limit for a header list, which tonic's users know. At least
+    /// 256, since the text of a status counts too.
     pub max_metadata_len: u32,
     /// The most calls that the peer may have in flight.
     ///
     /// 1,024 by default: ten times the common HTTP/2 default of 100, and with small messages
-    /// still under 1 MiB of call state for a connection.
+    /// still under 1 MiB of call state for a connection. At least 1.
     pub max_calls: u32,
     /// The most bytes of large messages being received at once. Senders wait with more; a longer
     /// message comes alone.
     ///
     /// 256 MiB by default: almost four messages of the largest size that the examples use (64 MiB).
+    /// At least 1.
     pub max_receiving_bytes: u64,
     /// How many messages of one stream may be on their way to this side or wait to be read. A
     /// server's stream begins with 64.
     ///
     /// 256 by default: with the smallest messages that fill one coalesced frame, so that a reader
-    /// which takes them one by one never makes the sender wait for a round trip.
+    /// which takes them one by one never makes the sender wait for a round trip. From 1 to 65,536.
     pub max_stream_messages: u32,
     /// How many bytes of one stream may be on their way to this side or wait to be read. One
     /// message more than that may pass, and counts against `max_receiving_bytes` when it is large.
     ///
     /// 256 KiB by default: twice what a 10 GbE link carries in 100 us. A server's stream begins
     /// with 16 KiB, and has 4 times as much each time that its handler has read half, while less
-    /// than half of [`max_memory`](crate::server::ServerBuilder::max_memory) is in use.
+    /// than half of [`max_memory`](crate::server::ServerBuilder::max_memory) is in use. From 1 to
+    /// 1 GiB.
     pub max_stream_bytes: u32,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
+impl Limits {
+    /// The default limits.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             max_message_len: 4 << 20,
             max_metadata_len: 16 << 10,
@@ -84,9 +115,96 @@ impl Default for Limits {
             max_stream_bytes: 256 << 10,
         }
     }
-}
 
-impl Limits {
+    /// Sets [`max_message_len`](Self::max_message_len).
+    #[must_use]
+    pub const fn with_max_message_len(mut self, bytes: u64) -> Self {
+        self.max_message_len = bytes;
+        self
+    }
+
+    /// Sets [`max_metadata_len`](Self::max_metadata_len).
+    #[must_use]
+    pub const fn with_max_metadata_len(mut self, bytes: u32) -> Self {
+        self.max_metadata_len = bytes;
+        self
+    }
+
+    /// Sets [`max_calls`](Self::max_calls).
+    #[must_use]
+    pub const fn with_max_calls(mut self, count: u32) -> Self {
+        self.max_calls = count;
+        self
+    }
+
+    /// Sets [`max_receiving_bytes`](Self::max_receiving_bytes).
+    #[must_use]
+    pub const fn with_max_receiving_bytes(mut self, bytes: u64) -> Self {
+        self.max_receiving_bytes = bytes;
+        self
+    }
+
+    /// Sets [`max_stream_messages`](Self::max_stream_messages).
+    #[must_use]
+    pub const fn with_max_stream_messages(mut self, count: u32) -> Self {
+        self.max_stream_messages = count;
+        self
+    }
+
+    /// Sets [`max_stream_bytes`](Self::max_stream_bytes).
+    #[must_use]
+    pub const fn with_max_stream_bytes(mut self, bytes: u32) -> Self {
+        self.max_stream_bytes = bytes;
+        self
+    }
+
+    /// Checks that calls can be made under these limits.
+    ///
+    /// # Errors
+    ///
+    /// The first limit that is out of its range.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        let Self { max_message_len, max_metadata_len, max_calls, .. } = *self;
+        let Self { max_receiving_bytes, max_stream_messages, max_stream_bytes, .. } = *self;
+        ensure(
+            max_message_len >= 1,
+            "limits.max_message_len",
+            max_message_len,
+            "at least 1, since only empty messages would be accepted",
+        )?;
+        ensure(
+            max_metadata_len >= MIN_METADATA_LEN,
+            "limits.max_metadata_len",
+            max_metadata_len,
+            "at least 256, since the text of a status counts as metadata",
+        )?;
+        ensure(
+            max_calls >= 1,
+            "limits.max_calls",
+            max_calls,
+            "at least 1, since no call would ever be made",
+        )?;
+        ensure(
+            max_receiving_bytes >= 1,
+            "limits.max_receiving_bytes",
+            max_receiving_bytes,
+            "at least 1; a message that is longer comes alone",
+        )?;
+        ensure(
+            (1..=MAX_STREAM_MESSAGES).contains(&max_stream_messages),
+            "limits.max_stream_messages",
+            max_stream_messages,
+            "from 1 to 65536, since a window of 0 would never open, and all of it may wait in memory",
+        )?;
+        ensure(
+            (1..=MAX_STREAM_BYTES).contains(&max_stream_bytes),
+            "limits.max_stream_bytes",
+            max_stream_bytes,
+            "from 1 to 1073741824 (1 GiB), since a window of 0 would never open, and a wider one \
+             cannot be counted",
+        )
+    }
+
     /// The most bytes of heap that the peer of one connection can make this side's session hold
     /// with one call.
     ///
@@ -122,7 +240,7 @@ impl Limits {
     ///
     /// ```
     /// # use rpc_core::Limits;
-    /// let limits = Limits { max_calls: 100, max_message_len: 64 << 10, ..Limits::default() };
+    /// let limits = Limits::new().with_max_calls(100).with_max_message_len(64 << 10);
     /// assert!(limits.max_connection_bytes() < 512 << 20);
     /// ```
     #[must_use]
@@ -161,17 +279,65 @@ impl Limits {
 
     /// The window of each stream to this side.
     pub(crate) fn window(&self) -> Window {
-        // A window of nothing would never open, and half the range of a count is ambiguous.
+        // `check` refuses other values of this side; those of a peer come as they are.
         Window {
-            messages: self.max_stream_messages.clamp(1, 1 << 16),
-            bytes: self.max_stream_bytes.clamp(1, 1 << 30),
+            messages: self.max_stream_messages.clamp(1, MAX_STREAM_MESSAGES),
+            bytes: self.max_stream_bytes.clamp(1, MAX_STREAM_BYTES),
         }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_out_of_its_range_is_named_with_the_range() {
+        let new = Limits::new;
+        let table = [
+            (new().with_max_message_len(0), "max_message_len is 0: at least 1, since only empty"),
+            (new().with_max_metadata_len(255), "max_metadata_len is 255: at least 256, since the"),
+            (new().with_max_calls(0), "max_calls is 0: at least 1, since no call would ever be"),
+            (new().with_max_receiving_bytes(0), "max_receiving_bytes is 0: at least 1; a message"),
+            (new().with_max_stream_messages(0), "max_stream_messages is 0: from 1 to 65536, since"),
+            (new().with_max_stream_messages(65_537), "max_stream_messages is 65537: from 1 to 655"),
+            (new().with_max_stream_bytes(0), "max_stream_bytes is 0: from 1 to 1073741824 (1 GiB)"),
+            (new().with_max_stream_bytes(1_073_741_825), "max_stream_bytes is 1073741825: from 1"),
+        ];
+        for (limits, message) in table {
+            let error = limits.check().expect_err("the limit is out of its range").to_string();
+            assert!(error.starts_with(&format!("limits.{message}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_each_range_are_in_it() {
+        let least = Limits {
+            max_message_len: 1,
+            max_metadata_len: 256,
+            max_calls: 1,
+            max_receiving_bytes: 1,
+            max_stream_messages: 1,
+            max_stream_bytes: 1,
+        };
+        let most = Limits {
+            max_message_len: u64::MAX,
+            max_metadata_len: u32::MAX,
+            max_calls: u32::MAX,
+            max_receiving_bytes: u64::MAX,
+            max_stream_messages: 65_536,
+            max_stream_bytes: 1 << 30,
+        };
+        for limits in [least, Limits::new(), most] {
+            assert_eq!(limits.check(), Ok(()));
+        }
+    }
 
     #[test]
     fn the_defaults_add_up_to_what_the_docs_say() {

@@ -81,8 +81,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 fn config() -> Config {
-    let limits =
-        Limits { max_message_len: 65 << 20, max_receiving_bytes: 1 << 30, ..Limits::default() };
+    let limits = Limits::new().with_max_message_len(65 << 20).with_max_receiving_bytes(1 << 30);
     Config::default().with_limits(limits).with_untrusted_reads()
 }
 

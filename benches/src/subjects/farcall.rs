@@ -37,8 +37,7 @@ impl FarcallOptions {
     /// The configuration: farcall's own, with room for the largest messages, and what was chosen.
     #[must_use]
     pub fn config(&self) -> Config {
-        let limits =
-            Limits { max_message_len: 65 << 20, max_receiving_bytes: 1 << 30, ..Limits::default() };
+        let limits = Limits::new().with_max_message_len(65 << 20).with_max_receiving_bytes(1 << 30);
         let mut rdma = farcall::RdmaConfig::default();
         // The peers measured beside it take whatever the device gives, too.
         rdma.allow_untrusted_reads = true;

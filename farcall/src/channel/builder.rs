@@ -60,50 +60,97 @@ impl ChannelBuilder {
     }
 
     /// Sets what this side accepts from the server.
-    pub fn limits(self, limits: Limits) -> Self {
-        self.with(|config| config.with_limits(limits))
+    ///
+    /// # Panics
+    ///
+    /// When a limit is out of its range: see [`Limits::check`].
+    #[track_caller]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.config = self.config.with_limits(limits);
+        self
     }
 
     /// Sets the longest response message accepted, in bytes of its encoding; 4 MiB by default. The
     /// server's own limit holds for requests.
+    ///
+    /// # Panics
+    ///
+    /// When `bytes` is 0.
+    #[track_caller]
     pub fn max_message_len(self, bytes: u64) -> Self {
-        let limits = Limits { max_message_len: bytes, ..self.config.limits() };
+        let limits = self.config.limits().with_max_message_len(bytes);
         self.limits(limits)
     }
 
     /// Sets how a server that is gone is found; `None` leaves that to the operating system, which
     /// may take hours. On by default.
-    pub fn keepalive(self, keepalive: impl Into<Option<Keepalive>>) -> Self {
-        self.with(|config| config.with_keepalive(keepalive))
+    ///
+    /// # Panics
+    ///
+    /// When a time is out of its range: see [`Keepalive::check`].
+    #[track_caller]
+    pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
+        self.config = self.config.with_keepalive(keepalive);
+        self
     }
 
     /// Sets the bound on opening a connection, upgrade included; 10 s by default.
-    pub fn handshake_timeout(self, timeout: Duration) -> Self {
-        self.with(|config| config.with_handshake_timeout(timeout))
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
+    #[track_caller]
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.config = self.config.with_handshake_timeout(timeout);
+        self
     }
 
     /// Sets how long the server may take nothing of the requests that wait for it, or send nothing
     /// more of a large frame that it has begun, before the connection is ended; 60 s by default,
     /// never with `None`.
-    pub fn progress_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.with(|config| config.with_progress_timeout(timeout))
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
+    #[track_caller]
+    pub fn progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.config = self.config.with_progress_timeout(timeout);
+        self
     }
 
     /// Sets the delays before the channel connects again to a server that cannot be reached, or
     /// whose connections are of no use; gRPC's by default.
-    pub fn connect_backoff(self, backoff: ConnectBackoff) -> Self {
-        self.with(|config| config.with_connect_backoff(backoff))
+    ///
+    /// # Panics
+    ///
+    /// When a value is out of its range: see [`ConnectBackoff::check`].
+    #[track_caller]
+    pub fn connect_backoff(mut self, backoff: ConnectBackoff) -> Self {
+        self.config = self.config.with_connect_backoff(backoff);
+        self
     }
 
     /// Sets the delays before an RDMA path that has failed is tried again.
-    pub fn path_backoff(self, backoff: Backoff) -> Self {
-        self.with(|config| config.with_backoff(backoff))
+    ///
+    /// # Panics
+    ///
+    /// When a delay is out of its range: see [`Backoff::check`].
+    #[track_caller]
+    pub fn path_backoff(mut self, backoff: Backoff) -> Self {
+        self.config = self.config.with_backoff(backoff);
+        self
     }
 
     /// Sets the bound on the idempotent calls that the channel makes once more after their
     /// connection ended under them.
-    pub fn replays(self, replays: ReplayLimits) -> Self {
-        self.with(|config| config.with_replays(replays))
+    ///
+    /// # Panics
+    ///
+    /// When a value is out of its range: see [`ReplayLimits::check`].
+    #[track_caller]
+    pub fn replays(mut self, replays: ReplayLimits) -> Self {
+        self.config = self.config.with_replays(replays);
+        self
     }
 
     /// Sets a timeout for calls of every kind that set none themselves, streams included, as
@@ -176,11 +223,6 @@ impl ChannelBuilder {
         };
         Ok(finish(channel?, calls))
     }
-
-    fn with(mut self, change: impl FnOnce(Config) -> Config) -> Self {
-        self.config = change(self.config);
-        self
-    }
 }
 
 fn lazy(connector: impl Connect) -> rpc_core::Channel {
@@ -208,8 +250,8 @@ fn unix(name: String, config: &Config) -> UnixConnector {
 
 fn tcp(address: Address, config: &Config) -> TcpConnector {
     let (authority, policy) = match address {
-        Address::Auto(authority) => (authority, UpgradePolicy::Prefer(vec![config.rdma()])),
-        Address::Rdma(authority) => (authority, UpgradePolicy::Require(config.rdma())),
+        Address::Auto(authority) => (authority, UpgradePolicy::Prefer(vec![config.rdma_upgrade()])),
+        Address::Rdma(authority) => (authority, UpgradePolicy::Require(config.rdma_upgrade())),
         Address::Tcp(authority) | Address::Unix(authority) | Address::Inproc(authority) => {
             (authority, UpgradePolicy::Never)
         }
@@ -227,6 +269,12 @@ mod tests {
         let words = "cannot connect to http://10.0.0.1:7000: tonic's http:// is tcp:// here: \
                      tcp://10.0.0.1:7000";
         assert_eq!(error, words);
+    }
+
+    #[test]
+    #[should_panic(expected = "limits.max_message_len is 0: at least 1")]
+    fn a_limit_out_of_its_range_panics_where_it_is_set() {
+        let _ = Channel::builder("tcp://127.0.0.1:1").unwrap().max_message_len(0);
     }
 
     #[tokio::test]

@@ -140,9 +140,15 @@ impl ServerBuilder {
 
     /// What is accepted of every client. [`Limits::default`] unless the builder or its
     /// [`config`](Self::config) says otherwise.
+    ///
+    /// # Panics
+    ///
+    /// When a limit is out of its range: see [`Limits::check`].
     #[must_use]
-    pub fn limits(self, limits: Limits) -> Self {
-        self.with(|core| core.limits(limits))
+    #[track_caller]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.core = self.core.limits(limits);
+        self
     }
 
     /// Adds a better path that clients may ask for, beside those that the address names.
@@ -152,22 +158,41 @@ impl ServerBuilder {
     }
 
     /// The bound on a client's handshake; 10 s by default.
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
     #[must_use]
-    pub fn handshake_timeout(self, timeout: Duration) -> Self {
-        self.with(|core| core.handshake_timeout(timeout))
+    #[track_caller]
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.core = self.core.handshake_timeout(timeout);
+        self
     }
 
-    /// How long calls in flight may take when the server shuts down; 30 s by default.
+    /// How long calls in flight may take when the server shuts down; 30 s by default. Zero ends them
+    /// at once.
+    ///
+    /// # Panics
+    ///
+    /// When the timeout is longer than 365 days.
     #[must_use]
-    pub fn drain_timeout(self, timeout: Duration) -> Self {
-        self.with(|core| core.drain_timeout(timeout))
+    #[track_caller]
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.core = self.core.drain_timeout(timeout);
+        self
     }
 
     /// How the server finds out that a client is gone; `None` leaves that to the operating system,
     /// which may take hours. On by default.
+    ///
+    /// # Panics
+    ///
+    /// When a time is out of its range: see [`Keepalive::check`].
     #[must_use]
-    pub fn keepalive(self, keepalive: impl Into<Option<Keepalive>>) -> Self {
-        self.with(|core| core.keepalive(keepalive))
+    #[track_caller]
+    pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
+        self.core = self.core.keepalive(keepalive);
+        self
     }
 
     /// How long a client may take nothing of the answers that wait for it, or send nothing more of
@@ -176,9 +201,15 @@ impl ServerBuilder {
     /// pings could keep answers in this server's memory for as long as it likes. A client that
     /// takes something within each such time, however little, is not ended. Over RDMA
     /// `rdma.release_timeout` bounds the same.
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
     #[must_use]
-    pub fn progress_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.with(|core| core.progress_timeout(timeout))
+    #[track_caller]
+    pub fn progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.core = self.core.progress_timeout(timeout);
+        self
     }
 
     /// After how long without a call a connection ends; never by default. The client makes a new
@@ -186,25 +217,44 @@ impl ServerBuilder {
     ///
     /// A connection costs little memory; over RDMA it also holds receive slots, of which a device
     /// has some for 64 connections by default.
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
     #[must_use]
-    pub fn idle_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.with(|core| core.idle_timeout(timeout))
+    #[track_caller]
+    pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.core = self.core.idle_timeout(timeout);
+        self
     }
 
     /// After how long a connection ends in any case, give or take a tenth by chance, so that
     /// clients spread over servers that came later; never by default. The client makes its next
     /// call on a new connection; calls in flight go on as
-    /// [`max_connection_age_grace`](Self::max_connection_age_grace) says.
+    /// [`max_connection_age_grace`](Self::max_connection_age_grace) says. With zero each connection
+    /// is sent away as soon as it is made.
+    ///
+    /// # Panics
+    ///
+    /// When the age is more than 365 days.
     #[must_use]
-    pub fn max_connection_age(self, age: impl Into<Option<Duration>>) -> Self {
-        self.with(|core| core.max_connection_age(age))
+    #[track_caller]
+    pub fn max_connection_age(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.core = self.core.max_connection_age(age);
+        self
     }
 
     /// How long calls may go on after their connection has reached its greatest age; until they
-    /// end by default, as gRPC has it, since a long stream is no fault.
+    /// end by default, as gRPC has it, since a long stream is no fault. Zero ends them at once.
+    ///
+    /// # Panics
+    ///
+    /// When the time is longer than 365 days.
     #[must_use]
-    pub fn max_connection_age_grace(self, grace: impl Into<Option<Duration>>) -> Self {
-        self.with(|core| core.max_connection_age_grace(grace))
+    #[track_caller]
+    pub fn max_connection_age_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
+        self.core = self.core.max_connection_age_grace(grace);
+        self
     }
 
     /// The most calls that run at a time, those of all connections together. A call beyond them is
@@ -215,9 +265,15 @@ impl ServerBuilder {
     ///
     /// A call counts until its handler has ended, the stream that it returned included. Its answer
     /// may wait longer.
+    ///
+    /// # Panics
+    ///
+    /// When `count` is 0.
     #[must_use]
-    pub fn max_calls(self, count: usize) -> Self {
-        self.with(|core| core.max_calls(count))
+    #[track_caller]
+    pub fn max_calls(mut self, count: usize) -> Self {
+        self.core = self.core.max_calls(count);
+        self
     }
 
     /// The most of these calls that the connections from one address may have together. Peers with
@@ -228,18 +284,30 @@ impl ServerBuilder {
     /// [`Limits::max_calls`] allows one connection. One address alone has at most half of all
     /// calls that way, `n` of them have at most `1 / (n + 1)` each, and an address that comes
     /// later finds as much. A server behind a proxy sees one address, and sets `max_calls` here.
+    ///
+    /// # Panics
+    ///
+    /// When `count` is 0.
     #[must_use]
-    pub fn max_calls_per_peer(self, count: impl Into<Option<usize>>) -> Self {
-        self.with(|core| core.max_calls_per_peer(count))
+    #[track_caller]
+    pub fn max_calls_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
+        self.core = self.core.max_calls_per_peer(count);
+        self
     }
 
     /// The most connections at a time, those in their handshake included; 10,000 by default,
     /// below the usual limit of open descriptors of a service manager (16,384).
     ///
     /// Clients beyond the limit wait in the operating system's backlog.
+    ///
+    /// # Panics
+    ///
+    /// When `count` is 0.
     #[must_use]
-    pub fn max_connections(self, count: usize) -> Self {
-        self.with(|core| core.max_connections(count))
+    #[track_caller]
+    pub fn max_connections(mut self, count: usize) -> Self {
+        self.core = self.core.max_connections(count);
+        self
     }
 
     /// The most of these connections that may come from one address, which is what it is for
@@ -249,9 +317,15 @@ impl ServerBuilder {
     /// By default an address may have as many connections as are free, and at least 64: what the
     /// default for [`max_calls`](Self::max_calls) supposes that a server has in all. A server
     /// behind a proxy sees one address, and sets `max_connections` here.
+    ///
+    /// # Panics
+    ///
+    /// When `count` is 0.
     #[must_use]
-    pub fn max_connections_per_peer(self, count: impl Into<Option<usize>>) -> Self {
-        self.with(|core| core.max_connections_per_peer(count))
+    #[track_caller]
+    pub fn max_connections_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
+        self.core = self.core.max_connections_per_peer(count);
+        self
     }
 
     /// The most bytes of memory that clients can make this server keep: requests of 4 KiB and more,
@@ -264,9 +338,15 @@ impl ServerBuilder {
     ///
     /// By default a quarter of the memory that the process may use: the machine's, or the least
     /// limit of its control groups. It is read when the first server is built.
+    ///
+    /// # Panics
+    ///
+    /// When there are less than 128 KiB, since a client's handshake may take as much.
     #[must_use]
-    pub fn max_memory(self, bytes: impl Into<Option<u64>>) -> Self {
-        self.with(|core| core.max_memory(bytes))
+    #[track_caller]
+    pub fn max_memory(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.core = self.core.max_memory(bytes);
+        self
     }
 
     /// The finished server, for programs that serve several listeners with one.

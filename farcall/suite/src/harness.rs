@@ -171,7 +171,7 @@ impl Harness {
 
     /// The limits of both sides, unless a behaviour is about them.
     pub(crate) fn limits() -> Limits {
-        Limits { max_message_len: MESSAGE_LEN_MAX, ..Limits::default() }
+        Limits::new().with_max_message_len(MESSAGE_LEN_MAX)
     }
 
     /// Starts a server.

@@ -118,7 +118,7 @@ async fn a_peer_that_reads_no_answers_holds_no_permits() -> Result<(), Failure> 
     const CALLS: usize = 8;
     let mut rig = Rig::start(Limits::default(), |builder| builder.max_calls(CALLS)).await;
     let honest = rig.honest().await?;
-    let limits = Limits { max_receiving_bytes: 1, ..Limits::default() };
+    let limits = Limits::new().with_max_receiving_bytes(1);
     let mut greedy = rig.greeted(&limits).await?;
     // This answer is on its way for ever, and those of the others wait behind it.
     greedy.send(&parks(0..1, 4_000_000)).await?;
@@ -150,7 +150,7 @@ async fn a_peer_that_reads_no_answers_holds_no_permits() -> Result<(), Failure> 
 async fn one_address_gets_half_of_the_running_calls() -> Result<(), Failure> {
     const CALLS: usize = 64;
     let (log, _capturing) = Log::capture();
-    let limits = Limits { max_calls: 8, ..Limits::default() };
+    let limits = Limits::new().with_max_calls(8);
     let mut rig = Rig::start(limits, |builder| builder.max_calls(CALLS)).await;
     let honest = rig.honest().await?;
     let mut greedy = Vec::new();
@@ -205,7 +205,7 @@ async fn one_address_leaves_connections_to_others() -> Result<(), Failure> {
 #[tokio::test]
 async fn the_share_of_an_address_can_be_set() -> Result<(), Failure> {
     const CALLS: usize = 64;
-    let limits = Limits { max_calls: 8, ..Limits::default() };
+    let limits = Limits::new().with_max_calls(8);
     for (per_peer, expected_count) in [(CALLS, CALLS), (3, 3)] {
         let rules = |builder: ServerBuilder| builder.max_calls(CALLS).max_calls_per_peer(per_peer);
         let mut rig = Rig::start(limits, rules).await;

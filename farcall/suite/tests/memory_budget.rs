@@ -231,7 +231,7 @@ async fn streams_that_no_handler_reads_are_bounded_for_all_connections_together(
     let mut established = Chat::start(&honest).await?;
     established.check().await?;
     let before_kib = resident_kib()?;
-    let deaf = Limits { max_stream_messages: 1, max_stream_bytes: 1, ..Limits::default() };
+    let deaf = Limits::new().with_max_stream_messages(1).with_max_stream_bytes(1);
     let streams =
         |told: &Limits| (0..STREAMS).flat_map(|call| filled_stream(call, told)).collect::<Vec<_>>();
     let (greedy, len) = rig.greedy_with(&deaf, streams).await?;

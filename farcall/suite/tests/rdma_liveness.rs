@@ -21,8 +21,7 @@ use noticing::{
 };
 use tokio::task::JoinHandle;
 
-const KEEPALIVE: Keepalive =
-    Keepalive { interval: Duration::from_secs(1), timeout: Duration::from_secs(2) };
+const KEEPALIVE: Keepalive = Keepalive::new(Duration::from_secs(1), Duration::from_secs(2));
 
 /// What the documentation of [`Keepalive`] promises, 5 s for a queue pair that does not drain, and
 /// as much again for emulated processors.

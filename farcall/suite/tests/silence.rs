@@ -17,8 +17,7 @@ use noticing::{
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
-const KEEPALIVE: Keepalive =
-    Keepalive { interval: Duration::from_millis(300), timeout: Duration::from_millis(600) };
+const KEEPALIVE: Keepalive = Keepalive::new(Duration::from_millis(300), Duration::from_millis(600));
 
 /// What the documentation of [`Keepalive`] promises, and as much again for a busy machine.
 const BOUND: Duration = Duration::from_millis(2 * (2 * 300 + 600));
@@ -45,7 +44,7 @@ impl Rig {
         let hop = Hop::start(&authority).await.expect("a hop");
         let address = format!("tcp://{}", hop.authority);
         let channel = Channel::builder(&address)
-            .expect("an address")
+            .expect("the address is one")
             .config(&config)
             .connect()
             .await

@@ -32,14 +32,13 @@ const LONG_LEN: usize = 64 << 20;
 const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
 
-const LIMITS: Limits = Limits {
-    max_message_len: 128 << 20,
-    max_metadata_len: 16 << 10,
-    max_calls: 16,
-    max_receiving_bytes: 256 << 20,
-    max_stream_messages: 16,
-    max_stream_bytes: 1 << 20,
-};
+const LIMITS: Limits = Limits::new()
+    .with_max_message_len(128 << 20)
+    .with_max_metadata_len(16 << 10)
+    .with_max_calls(16)
+    .with_max_receiving_bytes(256 << 20)
+    .with_max_stream_messages(16)
+    .with_max_stream_bytes(1 << 20);
 
 fn config() -> Config {
     Config::default().with_limits(LIMITS).with_progress_timeout(PROGRESS_TIMEOUT)

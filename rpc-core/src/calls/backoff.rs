@@ -8,9 +8,42 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use crate::settings::{InvalidSetting, ensure};
+
 /// The longest delay that is taken from a configuration. Additions of delays to instants cannot
 /// overflow below it, and a client that comes back after more than a day is a new one.
 const DELAY_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The shortest first delay: with none, attempts would follow one another without a pause.
+const MIN_DELAY: Duration = Duration::from_millis(1);
+
+/// Checks the delays of a configuration, whose names are `initial`, `max` and `healthy`.
+///
+/// # Errors
+///
+/// The first that is out of its range.
+pub(super) fn check_delays(
+    [initial, max, healthy]: [(&'static str, Duration); 3],
+) -> Result<(), InvalidSetting> {
+    ensure(
+        (MIN_DELAY..=DELAY_LIMIT).contains(&initial.1),
+        initial.0,
+        initial.1,
+        "from 1 ms to a day, since attempts would follow one another without a pause",
+    )?;
+    ensure(
+        (initial.1..=DELAY_LIMIT).contains(&max.1),
+        max.0,
+        max.1,
+        "from the initial delay to a day, since delays do not shrink",
+    )?;
+    ensure(
+        healthy.1 >= MIN_DELAY,
+        healthy.0,
+        healthy.1,
+        "at least 1 ms, since a connection that ends at once would be replaced without a pause",
+    )
+}
 
 /// How delays grow.
 #[derive(Debug, Clone, Copy, PartialEq)]

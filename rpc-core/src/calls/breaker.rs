@@ -12,18 +12,23 @@
 
 use std::time::{Duration, Instant};
 
-use super::backoff::{Curve, Delays};
+use super::backoff::{Curve, Delays, check_delays};
+use crate::settings::InvalidSetting;
 
 /// How soon a path that has died is tried again.
+///
+/// [`check`](Self::check) says whether the delays are in range. The setters that take a `Backoff`
+/// check it, and panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Backoff {
     /// The first delay, to which chance adds up to as much again, so that many clients do not
     /// come back together; the same for every later one.
     ///
     /// 200 ms by default: a link that flaps is back by then, and an attempt that fails costs the
-    /// server a queue pair for half a second.
+    /// server a queue pair for half a second. From 1 ms to a day.
     pub initial_delay: Duration,
-    /// Delays double up to this, at most a day.
+    /// Delays double up to this, which is from the initial delay to a day.
     ///
     /// 60 s by default: one handshake a minute is nothing for either side, and a path that was
     /// mended is in use again after a minute and a half on average.
@@ -31,25 +36,65 @@ pub struct Backoff {
     /// For how long a path has to be whole before its next death counts as a first one.
     ///
     /// 30 s by default: longer than the default keepalive takes to notice that a path which was
-    /// proven carries nothing any more.
+    /// proven carries nothing any more. At least 1 ms.
     pub healthy_after: Duration,
 }
 
-impl Default for Backoff {
-    fn default() -> Self {
+impl Backoff {
+    /// The default delays.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             initial_delay: Duration::from_millis(200),
             max_delay: Duration::from_secs(60),
             healthy_after: Duration::from_secs(30),
         }
     }
-}
 
-impl Backoff {
+    /// Sets [`initial_delay`](Self::initial_delay).
+    #[must_use]
+    pub const fn with_initial_delay(mut self, delay: Duration) -> Self {
+        self.initial_delay = delay;
+        self
+    }
+
+    /// Sets [`max_delay`](Self::max_delay).
+    #[must_use]
+    pub const fn with_max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = delay;
+        self
+    }
+
+    /// Sets [`healthy_after`](Self::healthy_after).
+    #[must_use]
+    pub const fn with_healthy_after(mut self, period: Duration) -> Self {
+        self.healthy_after = period;
+        self
+    }
+
+    /// Checks that the delays are in their ranges.
+    ///
+    /// # Errors
+    ///
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        check_delays([
+            ("backoff.initial_delay", self.initial_delay),
+            ("backoff.max_delay", self.max_delay),
+            ("backoff.healthy_after", self.healthy_after),
+        ])
+    }
+
     /// Delays double, and chance adds up to as much again.
     fn curve(&self) -> Curve {
         let (initial, max) = (self.initial_delay, self.max_delay);
         Curve { initial, max, multiplier: 2.0, spread: (1.0, 2.0) }
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -171,6 +216,29 @@ mod tests {
 
     fn is_about(delay: Duration, ms: u64) -> bool {
         (Duration::from_millis(ms)..=Duration::from_millis(2 * ms)).contains(&delay)
+    }
+
+    #[test]
+    fn delays_out_of_range_are_named_with_their_range() {
+        let (zero, day) = (Duration::ZERO, Duration::from_secs(24 * 3600));
+        let table = [
+            (RULES.with_initial_delay(zero), "initial_delay is 0ns: from 1 ms to a day, since"),
+            (RULES.with_initial_delay(2 * day), "initial_delay is 172800s: from 1 ms to a day"),
+            (
+                RULES.with_max_delay(Duration::from_millis(99)),
+                "max_delay is 99ms: from the initial delay to a day, since delays do not shrink",
+            ),
+            (RULES.with_max_delay(2 * day), "max_delay is 172800s: from the initial delay to a"),
+            (RULES.with_healthy_after(zero), "healthy_after is 0ns: at least 1 ms, since a"),
+        ];
+        for (rules, message) in table {
+            let error = rules.check().expect_err("a delay is out of range").to_string();
+            assert!(error.starts_with(&format!("backoff.{message}")), "{error}");
+        }
+        let even = RULES.with_initial_delay(day).with_max_delay(day);
+        for rules in [Backoff::new(), even, RULES.with_healthy_after(Duration::MAX)] {
+            assert_eq!(rules.check(), Ok(()));
+        }
     }
 
     #[test]

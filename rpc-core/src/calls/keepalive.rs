@@ -13,40 +13,92 @@
 
 use std::time::{Duration, Instant};
 
+use crate::settings::{InvalidSetting, MAX_DURATION, MIN_TIMEOUT, ensure};
 use crate::wire::ProtocolError;
 
 /// How a silent peer is found.
 ///
 /// A peer that is gone is found at most twice `interval` and `timeout` after the last thing that
 /// it sent.
+///
+/// [`check`](Self::check) says whether the times are in range. The setters that take a `Keepalive`
+/// check it, and panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Keepalive {
     /// How long nothing may come in before a ping asks for something; also how often this side
     /// lets itself be heard.
     ///
     /// 10 s by default: the shortest that gRPC's guide recommends, a hundredth of the five minutes
     /// or so after which common middleboxes forget a connection, and for 10,000 idle connections
-    /// 1,000 frames a second. In the long run less than 100 ms is a flood, which costs the
-    /// connection.
+    /// 1,000 frames a second. From 100 ms to 365 days: with less, the peer ends the connection after
+    /// a while, because of the flood of pings.
     pub interval: Duration,
     /// How long nothing may come in after a ping before the connection ends.
     ///
     /// 20 s by default, as gRPC has it: a ping may stand behind what the sockets on the way have
-    /// buffered, and 4 MiB of that take 17 s on a link of 2 Mbit/s.
+    /// buffered, and 4 MiB of that take 17 s on a link of 2 Mbit/s. From 1 ms to 365 days.
     pub timeout: Duration,
+    /// The least interval that [`check`](Self::check) takes.
+    min_interval: Duration,
+}
+
+impl Keepalive {
+    /// A peer that is silent for `interval` is asked, and has `timeout` to be heard.
+    #[must_use]
+    pub const fn new(interval: Duration, timeout: Duration) -> Self {
+        Self { interval, timeout, min_interval: MIN_INTERVAL }
+    }
+
+    /// As [`new`](Self::new), with an `interval` that may be as short as 1 ms, for tests that count
+    /// pings. A peer ends the connection when the first hundred such pings have come.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn for_tests(interval: Duration, timeout: Duration) -> Self {
+        Self { interval, timeout, min_interval: MIN_TIMEOUT }
+    }
+
+    /// Sets [`interval`](Self::interval).
+    #[must_use]
+    pub const fn with_interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// Sets [`timeout`](Self::timeout).
+    #[must_use]
+    pub const fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Checks that both times are in their ranges.
+    ///
+    /// # Errors
+    ///
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        ensure(
+            (self.min_interval..=MAX_DURATION).contains(&self.interval),
+            "keepalive.interval",
+            self.interval,
+            "from 100 ms to 365 days, since the peer takes more pings for a flood and ends the \
+             connection",
+        )?;
+        ensure(
+            (MIN_TIMEOUT..=MAX_DURATION).contains(&self.timeout),
+            "keepalive.timeout",
+            self.timeout,
+            "from 1 ms to 365 days, since no peer answers in no time",
+        )
+    }
 }
 
 impl Default for Keepalive {
     fn default() -> Self {
-        Self { interval: Duration::from_secs(10), timeout: Duration::from_secs(20) }
+        Self::new(Duration::from_secs(10), Duration::from_secs(20))
     }
 }
-
-/// The shortest interval and timeout: less would be nothing but work.
-const SHORTEST: Duration = Duration::from_millis(1);
-
-/// The longest: a year keeps every sum of instants in range.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What has been counted of a connection so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,10 +137,9 @@ impl Prober {
     /// Begins to look at a connection.
     #[must_use]
     pub fn new(rules: Keepalive, now: Instant) -> Self {
-        let rules = Keepalive {
-            interval: rules.interval.clamp(SHORTEST, LONGEST),
-            timeout: rules.timeout.clamp(SHORTEST, LONGEST),
-        };
+        // `check` refuses other values; a program that uses this machine alone need not call it.
+        let in_range = |time: Duration| time.clamp(MIN_TIMEOUT, MAX_DURATION);
+        let rules = Keepalive::new(in_range(rules.interval), in_range(rules.timeout));
         let due = now + rules.interval;
         Self { rules, seen: Traffic::default(), asked: None, due, ping_count: 0 }
     }
@@ -163,6 +214,9 @@ const BURST: u32 = 100;
 /// allows a minute, and still less than any call costs.
 const PER_SECOND: u32 = 10;
 
+/// The shortest interval between pings that a peer bears for ever.
+const MIN_INTERVAL: Duration = Duration::from_millis(1000 / PER_SECOND as u64);
+
 /// The peer's pings: how many are too many, and which to leave unanswered.
 #[derive(Debug)]
 pub struct Pinged {
@@ -208,10 +262,31 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const RULES: Keepalive = Keepalive { interval: Duration::from_secs(10), timeout: SECOND };
+    const RULES: Keepalive = Keepalive::new(Duration::from_secs(10), SECOND);
 
     fn traffic(sent_count: u64, received_bytes: u64) -> Traffic {
         Traffic { sent_count, received_bytes }
+    }
+
+    #[test]
+    fn times_out_of_range_are_named_with_their_range() {
+        let (ms, year) = (Duration::from_millis(1), 365 * 24 * 3600 * SECOND);
+        let flood = "from 100 ms to 365 days, since the peer takes more pings for a flood";
+        let timeout = "from 1 ms to 365 days, since no peer";
+        let table = [
+            (RULES.with_interval(99 * ms), format!("interval is 99ms: {flood}")),
+            (RULES.with_interval(year + ms), format!("interval is 31536000.001s: {flood}")),
+            (RULES.with_timeout(Duration::ZERO), format!("timeout is 0ns: {timeout}")),
+            (RULES.with_timeout(2 * year), format!("timeout is 63072000s: {timeout}")),
+        ];
+        for (rules, message) in table {
+            let error = rules.check().expect_err("a time is out of range").to_string();
+            assert!(error.starts_with(&format!("keepalive.{message}")), "{error}");
+        }
+        let ends = [Keepalive::new(100 * ms, ms), Keepalive::new(year, year)];
+        for rules in [Keepalive::default(), Keepalive::for_tests(ms, ms)].into_iter().chain(ends) {
+            assert_eq!(rules.check(), Ok(()));
+        }
     }
 
     #[test]
@@ -270,10 +345,10 @@ mod tests {
     #[test]
     fn absurd_rules_neither_panic_nor_spin() {
         let now = Instant::now();
-        let longest = Keepalive { interval: Duration::MAX, timeout: Duration::MAX };
+        let longest = Keepalive::new(Duration::MAX, Duration::MAX);
         let mut prober = Prober::new(longest, now);
         assert_eq!(prober.handle_tick(prober.due(), traffic(0, 0)), Look::Ping);
-        let none = Keepalive { interval: Duration::ZERO, timeout: Duration::ZERO };
+        let none = Keepalive::new(Duration::ZERO, Duration::ZERO);
         assert!(Prober::new(none, now).due() > now);
     }
 
@@ -309,7 +384,7 @@ mod tests {
             let start = Instant::now();
             let (interval, timeout) =
                 (Duration::from_millis(interval_ms), Duration::from_millis(timeout_ms));
-            let mut prober = Prober::new(Keepalive { interval, timeout }, start);
+            let mut prober = Prober::new(Keepalive::new(interval, timeout), start);
             let mut seen = traffic(0, 0);
             let mut last_heard = start;
             for is_heard in heard {

@@ -50,7 +50,9 @@ impl<T> Receiving<T> {
     /// let through alone, since the limit on messages has admitted it.
     pub fn announce(&mut self, frame: (u64, u64), len: u64, value: T) -> Result<(), OverBudget> {
         let counted = counted(len);
-        let fits = self.bytes.saturating_add(counted) <= self.bytes_max || self.frames.is_empty();
+        // The sum may be out of range: limits may be as high as `u64::MAX`.
+        let sum = self.bytes.checked_add(counted);
+        let fits = sum.is_some_and(|sum| sum <= self.bytes_max) || self.frames.is_empty();
         if !fits || self.frames.contains_key(&frame) {
             return Err(OverBudget { bytes: self.bytes, bytes_max: self.bytes_max });
         }
@@ -113,6 +115,14 @@ mod tests {
         receiving.announce((7, 0), 33, ()).unwrap();
         assert!((0..100).all(|call| receiving.withheld((call, 0)).is_some()));
         assert_eq!(receiving.bytes(), 0);
+    }
+
+    #[test]
+    fn lengths_that_add_up_to_more_than_a_count_holds_do_not_fit() {
+        let mut receiving = Receiving::new(u64::MAX);
+        receiving.announce((1, 0), u64::MAX, ()).unwrap();
+        assert!(receiving.announce((2, 0), 1, ()).is_err());
+        assert_eq!(receiving.bytes(), u64::MAX);
     }
 
     #[test]

@@ -19,31 +19,39 @@
 
 use std::time::{Duration, Instant};
 
-use super::backoff::{Curve, Delays};
+use super::backoff::{Curve, Delays, check_delays};
+use crate::settings::{InvalidSetting, ensure};
 
 /// How soon a channel connects again after it could not, or after a connection that was of no use.
 ///
 /// The defaults are those of gRPC's connection backoff protocol
 /// (<https://github.com/grpc/grpc/blob/master/doc/connection-backoff.md>).
+///
+/// [`check`](Self::check) says whether the values are in range. The setters that take a
+/// `ConnectBackoff` check it, and panic.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct ConnectBackoff {
-    /// From the beginning of a first attempt that failed to the next one. 1 s by default.
+    /// From the beginning of a first attempt that failed to the next one. 1 s by default; from 1 ms
+    /// to a day.
     pub initial_delay: Duration,
-    /// Delays grow up to this, at most a day. 120 s by default.
+    /// Delays grow up to this. 120 s by default; from the initial delay to a day.
     pub max_delay: Duration,
-    /// The factor from one delay to the next; less than 1 counts as 1. 1.6 by default.
+    /// The factor from one delay to the next. 1.6 by default; a finite number, at least 1.
     pub multiplier: f64,
     /// Each delay is longer or shorter by up to this part of it, at random: from 0 to 1. 0.2 by
     /// default.
     pub jitter: f64,
     /// How long a connection over which no call was answered has to last to count as a success.
     /// 30 s by default: longer than the default keepalive takes to find out that it carries
-    /// nothing.
+    /// nothing. At least 1 ms.
     pub healthy_after: Duration,
 }
 
-impl Default for ConnectBackoff {
-    fn default() -> Self {
+impl ConnectBackoff {
+    /// The default delays.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             initial_delay: Duration::from_secs(1),
             max_delay: Duration::from_secs(120),
@@ -52,9 +60,67 @@ impl Default for ConnectBackoff {
             healthy_after: Duration::from_secs(30),
         }
     }
-}
 
-impl ConnectBackoff {
+    /// Sets [`initial_delay`](Self::initial_delay).
+    #[must_use]
+    pub const fn with_initial_delay(mut self, delay: Duration) -> Self {
+        self.initial_delay = delay;
+        self
+    }
+
+    /// Sets [`max_delay`](Self::max_delay).
+    #[must_use]
+    pub const fn with_max_delay(mut self, delay: Duration) -> Self {
+        self.max_delay = delay;
+        self
+    }
+
+    /// Sets [`multiplier`](Self::multiplier).
+    #[must_use]
+    pub const fn with_multiplier(mut self, factor: f64) -> Self {
+        self.multiplier = factor;
+        self
+    }
+
+    /// Sets [`jitter`](Self::jitter).
+    #[must_use]
+    pub const fn with_jitter(mut self, part: f64) -> Self {
+        self.jitter = part;
+        self
+    }
+
+    /// Sets [`healthy_after`](Self::healthy_after).
+    #[must_use]
+    pub const fn with_healthy_after(mut self, period: Duration) -> Self {
+        self.healthy_after = period;
+        self
+    }
+
+    /// Checks that the values are in their ranges.
+    ///
+    /// # Errors
+    ///
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        check_delays([
+            ("connect_backoff.initial_delay", self.initial_delay),
+            ("connect_backoff.max_delay", self.max_delay),
+            ("connect_backoff.healthy_after", self.healthy_after),
+        ])?;
+        ensure(
+            self.multiplier >= 1.0 && self.multiplier.is_finite(),
+            "connect_backoff.multiplier",
+            self.multiplier,
+            "a finite number, at least 1, since delays do not shrink",
+        )?;
+        ensure(
+            (0.0..=1.0).contains(&self.jitter),
+            "connect_backoff.jitter",
+            self.jitter,
+            "from 0 to 1, since it is the part of a delay that chance adds or takes away",
+        )
+    }
+
     fn curve(&self) -> Curve {
         let jitter = self.jitter.clamp(0.0, 1.0);
         Curve {
@@ -63,6 +129,12 @@ impl ConnectBackoff {
             multiplier: self.multiplier,
             spread: (1.0 - jitter, 1.0 + jitter),
         }
+    }
+}
+
+impl Default for ConnectBackoff {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -146,6 +218,32 @@ mod tests {
 
     fn wait(reconnect: &Reconnect, now: Instant) -> Duration {
         reconnect.backing_off(now).map_or(Duration::ZERO, |(_, due)| due - now)
+    }
+
+    #[test]
+    fn values_out_of_range_are_named_with_their_range() {
+        let (new, zero) = (ConnectBackoff::new, Duration::ZERO);
+        let multiplier = "a finite number, at least 1, since delays do not shrink";
+        let jitter = "from 0 to 1, since it is the part";
+        let table = [
+            (new().with_initial_delay(zero), "initial_delay is 0ns: from 1 ms to a day".into()),
+            (new().with_max_delay(SECOND / 2), "max_delay is 500ms: from the initial".into()),
+            (new().with_healthy_after(zero), "healthy_after is 0ns: at least 1 ms".into()),
+            (new().with_multiplier(0.5), format!("multiplier is 0.5: {multiplier}")),
+            (new().with_multiplier(f64::NAN), format!("multiplier is NaN: {multiplier}")),
+            (new().with_multiplier(f64::INFINITY), format!("multiplier is inf: {multiplier}")),
+            (new().with_jitter(-0.1), format!("jitter is -0.1: {jitter}")),
+            (new().with_jitter(1.5), format!("jitter is 1.5: {jitter}")),
+            (new().with_jitter(f64::NAN), format!("jitter is NaN: {jitter}")),
+        ];
+        for (rules, message) in table {
+            let error = rules.check().expect_err("a value is out of range").to_string();
+            assert!(error.starts_with(&format!("connect_backoff.{message}")), "{error}");
+        }
+        let ends = [new().with_multiplier(1.0).with_jitter(0.0), new().with_jitter(1.0)];
+        for rules in ends.into_iter().chain([new()]) {
+            assert_eq!(rules.check(), Ok(()));
+        }
     }
 
     #[test]

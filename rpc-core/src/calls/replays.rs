@@ -8,8 +8,17 @@
 
 use std::time::{Duration, Instant};
 
+use crate::settings::{InvalidSetting, ensure};
+
+/// The highest rate of replays: time is counted in nanoseconds.
+const MAX_PER_SECOND: u32 = 1_000_000_000;
+
 /// How many calls a channel may replay.
+///
+/// [`check`](Self::check) says whether the values are in range. The setters that take
+/// `ReplayLimits` check them, and panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReplayLimits {
     /// Calls replayed at once at most; zero switches replays off.
     ///
@@ -19,13 +28,49 @@ pub struct ReplayLimits {
     /// How many of them come back in a second.
     ///
     /// 100 by default, so that a full burst is there again after 10 s, the span over which
-    /// Finagle's budget looks back by default.
+    /// Finagle's budget looks back by default. At most 1,000,000,000.
     pub per_second: u32,
+}
+
+impl ReplayLimits {
+    /// The default limits.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { max_burst: 1024, per_second: 100 }
+    }
+
+    /// Sets [`max_burst`](Self::max_burst).
+    #[must_use]
+    pub const fn with_max_burst(mut self, count: u32) -> Self {
+        self.max_burst = count;
+        self
+    }
+
+    /// Sets [`per_second`](Self::per_second).
+    #[must_use]
+    pub const fn with_per_second(mut self, count: u32) -> Self {
+        self.per_second = count;
+        self
+    }
+
+    /// Checks that the values are in their ranges.
+    ///
+    /// # Errors
+    ///
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        ensure(
+            self.per_second <= MAX_PER_SECOND,
+            "replays.per_second",
+            self.per_second,
+            "at most 1000000000, since time is counted in nanoseconds",
+        )
+    }
 }
 
 impl Default for ReplayLimits {
     fn default() -> Self {
-        Self { max_burst: 1024, per_second: 100 }
+        Self::new()
     }
 }
 
@@ -81,6 +126,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_rate_out_of_range_is_named_with_its_range() {
+        let error = ReplayLimits::new().with_per_second(1_000_000_001).check().unwrap_err();
+        let message = "replays.per_second is 1000000001: at most 1000000000, since time is \
+                       counted in nanoseconds";
+        assert_eq!(error.to_string(), message);
+        let none = ReplayLimits::new().with_max_burst(0).with_per_second(0);
+        for limits in [none, ReplayLimits::new(), none.with_per_second(MAX_PER_SECOND)] {
+            assert_eq!(limits.check(), Ok(()));
+        }
+    }
 
     #[test]
     fn a_burst_is_refilled_by_the_second() {

@@ -17,6 +17,7 @@ use super::{
 use crate::calls::lifetime::LifetimeRules;
 use crate::connect::{ConnectionInfo, Upgrade};
 use crate::log_limit::LogLimit;
+use crate::settings::{check_count, check_memory, check_period, check_timeout, expect_valid};
 use crate::{Keepalive, Limits};
 
 /// A set of services and the rules under which they are served.
@@ -223,8 +224,14 @@ impl ServerBuilder {
 
     /// What is accepted of every client. [`Limits::default`] unless the builder or the listener
     /// says otherwise.
+    ///
+    /// # Panics
+    ///
+    /// When a limit is out of its range: see [`Limits::check`].
     #[must_use]
+    #[track_caller]
     pub fn limits(mut self, limits: Limits) -> Self {
+        expect_valid(limits.check());
         self.settings.limits = Some(limits);
         self
     }
@@ -237,24 +244,46 @@ impl ServerBuilder {
     }
 
     /// The bound on a client's handshake; 10 s by default.
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
     #[must_use]
+    #[track_caller]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        expect_valid(check_timeout("handshake_timeout", timeout));
         self.settings.handshake_timeout = Some(timeout);
         self
     }
 
-    /// How long calls in flight may take when the server shuts down; 30 s by default.
+    /// How long calls in flight may take when the server shuts down; 30 s by default. Zero ends them
+    /// at once.
+    ///
+    /// # Panics
+    ///
+    /// When the timeout is longer than 365 days.
     #[must_use]
+    #[track_caller]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        expect_valid(check_period("server.drain_timeout", timeout));
         self.drain_timeout = timeout;
         self
     }
 
     /// How clients that are gone are found; `None` leaves that to the operating system, which may
     /// take hours. On by default.
+    ///
+    /// # Panics
+    ///
+    /// When a time is out of its range: see [`Keepalive::check`].
     #[must_use]
+    #[track_caller]
     pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
-        self.settings.keepalive = Some(keepalive.into());
+        let keepalive = keepalive.into();
+        if let Some(rules) = keepalive {
+            expect_valid(rules.check());
+        }
+        self.settings.keepalive = Some(keepalive);
         self
     }
 
@@ -264,9 +293,18 @@ impl ServerBuilder {
     /// pings could keep answers in this server's memory for as long as it likes. One that takes
     /// something within each such time, however little, is not ended. Over RDMA
     /// `rdma.release_timeout` bounds the same.
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
     #[must_use]
+    #[track_caller]
     pub fn progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.settings.progress_timeout = Some(timeout.into());
+        let timeout = timeout.into();
+        if let Some(timeout) = timeout {
+            expect_valid(check_timeout("progress_timeout", timeout));
+        }
+        self.settings.progress_timeout = Some(timeout);
         self
     }
 
@@ -275,27 +313,55 @@ impl ServerBuilder {
     ///
     /// A connection costs little memory; over RDMA it also holds receive slots, of which a device
     /// has some for 64 connections by default.
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
     #[must_use]
+    #[track_caller]
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.lifetime.idle_timeout = timeout.into();
+        let timeout = timeout.into();
+        if let Some(timeout) = timeout {
+            expect_valid(check_timeout("server.idle_timeout", timeout));
+        }
+        self.lifetime.idle_timeout = timeout;
         self
     }
 
     /// After how long a connection ends in any case, give or take a tenth by chance, so that
     /// clients spread over servers that came later; never by default. The client makes its next
     /// call on a new connection; calls in flight go on as
-    /// [`ServerBuilder::max_connection_age_grace`] says.
+    /// [`ServerBuilder::max_connection_age_grace`] says. With zero each connection is sent away as
+    /// soon as it is made.
+    ///
+    /// # Panics
+    ///
+    /// When the age is more than 365 days.
     #[must_use]
+    #[track_caller]
     pub fn max_connection_age(mut self, age: impl Into<Option<Duration>>) -> Self {
-        self.lifetime.age_max = age.into();
+        let age = age.into();
+        if let Some(age) = age {
+            expect_valid(check_period("server.max_connection_age", age));
+        }
+        self.lifetime.age_max = age;
         self
     }
 
     /// How long calls may go on after their connection has reached its greatest age; until they
-    /// end by default, as gRPC has it, since a long stream is no fault.
+    /// end by default, as gRPC has it, since a long stream is no fault. Zero ends them at once.
+    ///
+    /// # Panics
+    ///
+    /// When the time is longer than 365 days.
     #[must_use]
+    #[track_caller]
     pub fn max_connection_age_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
-        self.lifetime.age_grace = grace.into();
+        let grace = grace.into();
+        if let Some(grace) = grace {
+            expect_valid(check_period("server.max_connection_age_grace", grace));
+        }
+        self.lifetime.age_grace = grace;
         self
     }
 
@@ -307,8 +373,14 @@ impl ServerBuilder {
     ///
     /// A call counts until its handler has ended, the stream that it returned included. Its answer
     /// may wait longer.
+    ///
+    /// # Panics
+    ///
+    /// When `count` is 0.
     #[must_use]
+    #[track_caller]
     pub fn max_calls(mut self, count: usize) -> Self {
+        expect_valid(check_count("server.max_calls", count));
         self.max_calls = count;
         self
     }
@@ -321,9 +393,18 @@ impl ServerBuilder {
     /// [`Limits::max_calls`] allows one connection. One address alone has at most half of all
     /// calls that way, `n` of them have at most `1 / (n + 1)` each, and an address that comes
     /// later finds as much. A server behind a proxy sees one address, and sets `max_calls` here.
+    ///
+    /// # Panics
+    ///
+    /// When `count` is 0.
     #[must_use]
+    #[track_caller]
     pub fn max_calls_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
-        self.max_calls_per_peer = count.into();
+        let count = count.into();
+        if let Some(count) = count {
+            expect_valid(check_count("server.max_calls_per_peer", count));
+        }
+        self.max_calls_per_peer = count;
         self
     }
 
@@ -331,8 +412,14 @@ impl ServerBuilder {
     /// below the usual limit of open descriptors of a service manager (16,384).
     ///
     /// Clients beyond the limit wait in the operating system's backlog.
+    ///
+    /// # Panics
+    ///
+    /// When `count` is 0.
     #[must_use]
+    #[track_caller]
     pub fn max_connections(mut self, count: usize) -> Self {
+        expect_valid(check_count("server.max_connections", count));
         self.max_connections = count;
         self
     }
@@ -343,9 +430,18 @@ impl ServerBuilder {
     /// By default an address may have as many connections as are free, and at least 64: what the
     /// default for [`ServerBuilder::max_calls`] supposes that a server has in all. A server behind
     /// a proxy sees one address, and sets `max_connections` here.
+    ///
+    /// # Panics
+    ///
+    /// When `count` is 0.
     #[must_use]
+    #[track_caller]
     pub fn max_connections_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
-        self.max_connections_per_peer = count.into();
+        let count = count.into();
+        if let Some(count) = count {
+            expect_valid(check_count("server.max_connections_per_peer", count));
+        }
+        self.max_connections_per_peer = count;
         self
     }
 
@@ -360,9 +456,18 @@ impl ServerBuilder {
     ///
     /// By default a quarter of the memory that the process may use: the machine's, or the least
     /// limit of its control groups. It is read when the first server is built.
+    ///
+    /// # Panics
+    ///
+    /// When there are less than 128 KiB, since a client's handshake may take as much.
     #[must_use]
+    #[track_caller]
     pub fn max_memory(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.max_memory = bytes.into();
+        let bytes = bytes.into();
+        if let Some(bytes) = bytes {
+            expect_valid(check_memory("server.max_memory", bytes));
+        }
+        self.max_memory = bytes;
         self
     }
 

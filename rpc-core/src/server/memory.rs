@@ -7,12 +7,16 @@ use tonic::Status;
 
 use crate::memory::{MemoryCharge, MemoryHolder, MemoryShare, memory_limit};
 use crate::peer_key::PeerKey;
+use crate::settings::MIN_MEMORY;
 use crate::shared_limit::SharedLimit;
 use crate::transport::Addresses;
 
 /// What a handshake may hold: the longest Hello of a client, 64 KiB, and as much again for what it
 /// is decoded to.
 const HANDSHAKE_LEN: u64 = 128 << 10;
+
+/// The least budget that a server can be given takes a client.
+const _: () = assert!(HANDSHAKE_LEN <= MIN_MEMORY);
 
 /// The budget of one server.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ pub struct ServePlan {
 /// Keepalive with a short interval, so that a row need not last half a minute.
 pub(super) fn short_keepalive(interval_ms: u64) -> Keepalive {
     let interval = Duration::from_millis(interval_ms);
-    Keepalive { interval, timeout: 2 * interval }
+    Keepalive::new(interval, 2 * interval)
 }
 
 /// Serves on loopback and prints where, answers questions, and ends with its standard input.

@@ -19,7 +19,7 @@ use crate::{Failure, Harness};
 /// Short enough to be seen many times within a test. Its end is never waited for: a connection that
 /// is read answers in time on any machine.
 const KEEPALIVE: Keepalive =
-    Keepalive { interval: Duration::from_millis(5), timeout: Duration::from_secs(20) };
+    Keepalive::for_tests(Duration::from_millis(5), Duration::from_secs(20));
 
 /// Pings in a row that leave no doubt.
 const PING_COUNT: u64 = 20;

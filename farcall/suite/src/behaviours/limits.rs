@@ -13,14 +13,13 @@ use crate::proto::{
 };
 use crate::{Failure, Harness};
 
-const SMALL: Limits = Limits {
-    max_message_len: 100_000,
-    max_metadata_len: 1000,
-    max_calls: 100,
-    max_receiving_bytes: 1 << 20,
-    max_stream_messages: 16,
-    max_stream_bytes: 16 << 10,
-};
+const SMALL: Limits = Limits::new()
+    .with_max_message_len(100_000)
+    .with_max_metadata_len(1000)
+    .with_max_calls(100)
+    .with_max_receiving_bytes(1 << 20)
+    .with_max_stream_messages(16)
+    .with_max_stream_bytes(16 << 10);
 
 /// Over the small limit; the one is a large frame on every transport, the other on none.
 const LENS_OVER: [usize; 2] = [100_001, 5 << 20];
@@ -111,7 +110,7 @@ pub(super) async fn large_messages_beyond_what_is_received_at_a_time_wait(
     harness: &Harness,
 ) -> Result<(), Failure> {
     for max_receiving_bytes in [4 << 20, 1 << 20] {
-        let limits = Limits { max_receiving_bytes, ..Limits::default() };
+        let limits = Limits::new().with_max_receiving_bytes(max_receiving_bytes);
         let server = harness.serve_under(limits).await?;
         let stub = ProbeStub::new(server.channel_under(limits).await?);
         let echoes = (0..12).map(|seed| echo(&stub, seed, 3 << 20));

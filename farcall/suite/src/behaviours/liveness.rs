@@ -13,7 +13,7 @@ use crate::{Failure, Harness};
 
 /// Short enough to be seen many times within a test, and patient enough for a busy machine.
 const KEEPALIVE: Keepalive =
-    Keepalive { interval: Duration::from_millis(5), timeout: Duration::from_secs(20) };
+    Keepalive::for_tests(Duration::from_millis(5), Duration::from_secs(20));
 
 /// Pings in a row that leave no doubt.
 const PING_COUNT: u64 = 20;

@@ -17,7 +17,7 @@ const CALLS_MAX: u32 = 4;
 const CALL_COUNT: u64 = 20;
 
 fn limits() -> Limits {
-    Limits { max_calls: CALLS_MAX, ..Harness::limits() }
+    Harness::limits().with_max_calls(CALLS_MAX)
 }
 
 fn park(stub: &ProbeStub, tag: u64) -> JoinHandle<Result<Response<EchoReply>, Status>> {

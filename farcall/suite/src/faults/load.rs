@@ -25,7 +25,7 @@ use crate::proto::probe_rpc::ProbeStub;
 /// How both sides look for a peer that is gone: found within 8 s, which is not so short that a few
 /// lost packets in a row, sent again at growing intervals, would pass for a dead peer.
 pub(super) const KEEPALIVE: Keepalive =
-    Keepalive { interval: Duration::from_secs(2), timeout: Duration::from_secs(4) };
+    Keepalive::new(Duration::from_secs(2), Duration::from_secs(4));
 
 /// The bound on a handshake, so that a silent peer does not make attempts to connect the longest
 /// calls.
@@ -59,7 +59,7 @@ const CONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
 pub(super) fn config(authority: &str) -> Config {
     let config = Config::default();
     let config = config.with_keepalive(KEEPALIVE).with_handshake_timeout(HANDSHAKE_TIMEOUT);
-    let backoff = ConnectBackoff { max_delay: CONNECT_DELAY_MAX, ..ConnectBackoff::default() };
+    let backoff = ConnectBackoff::new().with_max_delay(CONNECT_DELAY_MAX);
     let config = config.with_connect_backoff(backoff);
     if !is_far(authority) {
         return config.with_untrusted_reads();

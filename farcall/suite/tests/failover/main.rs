@@ -169,7 +169,7 @@ async fn no_call_waits_for_an_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_channel_may_replay_so_many_calls() {
-    let replays = ReplayLimits { max_burst: 1, per_second: 0 };
+    let replays = ReplayLimits::new().with_max_burst(1).with_per_second(0);
     let mut rig = Rig::with_replays("failover-budget", prefer, replays).await;
     let calls = [rig.wait(1), rig.wait(2)];
     rig.served.entered(&[1, 2]).await;

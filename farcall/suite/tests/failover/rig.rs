@@ -18,11 +18,10 @@ const LIMIT: Duration = Duration::from_secs(100);
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-pub(crate) const BACKOFF: Backoff = Backoff {
-    initial_delay: Duration::from_millis(200),
-    max_delay: Duration::from_secs(60),
-    healthy_after: Duration::from_secs(30),
-};
+pub(crate) const BACKOFF: Backoff = Backoff::new()
+    .with_initial_delay(Duration::from_millis(200))
+    .with_max_delay(Duration::from_secs(60))
+    .with_healthy_after(Duration::from_secs(30));
 
 type Call = JoinHandle<Result<Response<EchoReply>, Status>>;
 

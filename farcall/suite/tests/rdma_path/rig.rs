@@ -144,7 +144,7 @@ impl Drop for Serving {
 
 /// The rules of servers and clients, with room for the largest payload.
 pub(crate) fn config(rdma: RdmaConfig) -> Config {
-    let limits = Limits { max_message_len: 80 << 20, ..Limits::default() };
+    let limits = Limits::new().with_max_message_len(80 << 20);
     // Tests check every byte themselves, on whatever kernel they run.
     Config::default().with_limits(limits).with_rdma(rdma).with_untrusted_reads()
 }

@@ -181,7 +181,7 @@ async fn scenario(seed: u64, network: &SimNetwork, size: Size) -> Tally {
     let name = format!("seed-{seed}");
     let listener = InprocListener::bind(name.clone()).unwrap();
     let probe = ProbeService::new(Probe::new().0);
-    let limits = Limits { max_stream_bytes: size.max_stream_bytes, ..Limits::default() };
+    let limits = Limits::new().with_max_stream_bytes(size.max_stream_bytes);
     let builder = Server::builder().limits(limits).upgrade(upgrades[0].clone()).add_service(probe);
     let server = builder.build();
     let (shutdown, shut_down) = oneshot::channel::<()>();

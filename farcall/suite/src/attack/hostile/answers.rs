@@ -40,11 +40,8 @@ pub(super) async fn unread(orders: &Orders) {
 
 /// Few calls with the largest answers, each a few bytes to ask for.
 pub(super) async fn queued(orders: &Orders) {
-    let limits = Limits {
-        max_message_len: 2 * LARGE_ANSWER_LEN,
-        max_receiving_bytes: u64::MAX,
-        ..Limits::default()
-    };
+    let limits =
+        Limits::new().with_max_message_len(2 * LARGE_ANSWER_LEN).with_max_receiving_bytes(u64::MAX);
     let hello = hello_with(&limits, Vec::new());
     let connections = (0..orders.scale.pick(10, 25)).map(|_| async {
         let Ok(peer) = orders.greeted(&hello, Reading::Nothing).await else { return };

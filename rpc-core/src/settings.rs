@@ -1,0 +1,168 @@
+//! Settings are checked where they are set.
+//!
+//! A setting in a program's code is the programmer's: the setter panics at the line that has the
+//! bad value, as tokio's `worker_threads(0)` does. A setting in a file is the operator's: the code
+//! that reads the file calls `check` of the setting's type, or one of the functions here, and
+//! reports the error.
+//!
+//! Not here: the ranges of settings that have a type of their own. They stand with that type.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// A setting with a value that it cannot have.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{name} is {value}: {rule}")]
+pub struct InvalidSetting {
+    name: &'static str,
+    value: String,
+    rule: &'static str,
+}
+
+impl InvalidSetting {
+    /// The setting `name` cannot have `value`, because of `rule`.
+    #[must_use]
+    pub fn new(name: &'static str, value: impl Debug, rule: &'static str) -> Self {
+        Self { name, value: format!("{value:?}"), rule }
+    }
+
+    /// The setting's full name, for example `limits.max_calls`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The value that the setting was given.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// The values that the setting can have, and the reason.
+    #[must_use]
+    pub fn rule(&self) -> &'static str {
+        self.rule
+    }
+}
+
+/// The shortest timeout. The timers of tokio count milliseconds.
+pub const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// The longest duration of any setting: a year keeps every sum of instants in range.
+pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The least memory budget of a server, in bytes: what one handshake may hold. That is the longest
+/// Hello of a client, 64 KiB, and as much again for what it is decoded to.
+pub const MIN_MEMORY: u64 = 128 << 10;
+
+/// Returns the error for `name` unless `is_valid`.
+///
+/// # Errors
+///
+/// Unless `is_valid`.
+pub fn ensure(
+    is_valid: bool,
+    name: &'static str,
+    value: impl Debug,
+    rule: &'static str,
+) -> Result<(), InvalidSetting> {
+    if is_valid { Ok(()) } else { Err(InvalidSetting::new(name, value, rule)) }
+}
+
+/// Checks a timeout: from 1 ms to a year.
+///
+/// # Errors
+///
+/// When it is shorter or longer.
+pub fn check_timeout(name: &'static str, timeout: Duration) -> Result<(), InvalidSetting> {
+    let is_valid = (MIN_TIMEOUT..=MAX_DURATION).contains(&timeout);
+    ensure(is_valid, name, timeout, "from 1 ms to 365 days, since nothing happens in no time")
+}
+
+/// Checks a period in which something may still go on; zero ends it at once. At most a year.
+///
+/// # Errors
+///
+/// When it is longer.
+pub fn check_period(name: &'static str, period: Duration) -> Result<(), InvalidSetting> {
+    let rule = "at most 365 days, so that its end can be computed; 0 means at once";
+    ensure(period <= MAX_DURATION, name, period, rule)
+}
+
+/// Checks how many of something a server may have: at least one.
+///
+/// # Errors
+///
+/// When there could be none.
+pub fn check_count(name: &'static str, count: usize) -> Result<(), InvalidSetting> {
+    ensure(count >= 1, name, count, "at least 1, since nothing would be served")
+}
+
+/// Checks a server's memory budget in bytes: at least 128 KiB.
+///
+/// # Errors
+///
+/// When it is less.
+pub fn check_memory(name: &'static str, bytes: u64) -> Result<(), InvalidSetting> {
+    let rule = "at least 131072 (128 KiB), since a client's handshake may take as much";
+    ensure(bytes >= MIN_MEMORY, name, bytes, rule)
+}
+
+/// Panics at the caller's line when a setting that is set in code cannot have its value.
+///
+/// # Panics
+///
+/// With the error's message.
+#[track_caller]
+pub fn expect_valid(checked: Result<(), InvalidSetting>) {
+    if let Err(error) = checked {
+        panic!("{error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    #[test]
+    fn values_out_of_range_are_named_with_their_range() {
+        let timeout = "from 1 ms to 365 days, since nothing happens in no time";
+        let period = "at most 365 days, so that its end can be computed; 0 means at once";
+        let count = "at least 1, since nothing would be served";
+        let memory = "at least 131072 (128 KiB), since a client's handshake may take as much";
+        let table = [
+            (check_timeout("a", Duration::ZERO), "0ns", timeout),
+            (check_timeout("a", MIN_TIMEOUT / 2), "500µs", timeout),
+            (check_timeout("a", 366 * DAY), "31622400s", timeout),
+            (check_period("a", 366 * DAY), "31622400s", period),
+            (check_count("a", 0), "0", count),
+            (check_memory("a", 131_071), "131071", memory),
+        ];
+        for (checked, value, rule) in table {
+            let error = checked.expect_err("the value is out of range");
+            assert_eq!((error.name(), error.value(), error.rule()), ("a", value, rule));
+            assert_eq!(error.to_string(), format!("a is {value}: {rule}"));
+        }
+    }
+
+    #[test]
+    fn the_ends_of_each_range_are_in_it() {
+        let table = [
+            check_timeout("a", MIN_TIMEOUT),
+            check_timeout("a", 365 * DAY),
+            check_period("a", Duration::ZERO),
+            check_period("a", 365 * DAY),
+            check_count("a", 1),
+            check_count("a", usize::MAX),
+            check_memory("a", 131_072),
+            check_memory("a", u64::MAX),
+        ];
+        for checked in table {
+            assert_eq!(checked, Ok(()));
+        }
+    }
+}
