@@ -195,8 +195,8 @@ impl Builder {
     /// they are `Vec<u8>`.
     ///
     /// `bytes(".")` is for all fields. A `Bytes` that arrives is a part of the memory that the
-    /// transport received it into, and one that leaves may travel from where it lies: a `Vec<u8>` is
-    /// copied on either side.
+    /// transport received it into, and one that leaves may travel from where it lies: a `Vec<u8>`
+    /// is copied on either side.
     #[must_use]
     pub fn bytes(mut self, path: impl AsRef<str>) -> Self {
         self.prost.bytes.push(path.as_ref().to_owned());
@@ -398,7 +398,8 @@ impl Builder {
         self
     }
 
-    /// Has no effect: `google.protobuf.BoolValue` and its like may always be requests and responses.
+    /// Has no effect: `google.protobuf.BoolValue` and its like may always be requests and
+    /// responses.
     #[must_use]
     pub fn with_extended_rust_types(self, _enable: bool) -> Self {
         self

@@ -15,7 +15,8 @@
 //!     .output_type("crate::HelloReply")
 //!     .codec_path("tonic_prost::ProstCodec")
 //!     .build();
-//! let greeter = Service::builder().name("Greeter").package("helloworld").method(say_hello).build();
+//! let greeter =
+//! Service::builder().name("Greeter").package("helloworld").method(say_hello).build();
 //! Builder::new().compile(&[greeter])?;
 //! # Ok::<(), rpc_codegen::CodegenError>(())
 //! ```

@@ -72,8 +72,8 @@ pub struct Limits {
     pub max_message_len: u64,
     /// The most bytes of metadata accepted with one request or response, trailers included.
     ///
-    /// 16 KiB by default: HTTP/2's usual limit for a header list, which tonic's users know. At least
-    /// 256, since the text of a status counts too.
+    /// 16 KiB by default: HTTP/2's usual limit for a header list, which tonic's users know. At
+    /// least 256, since the text of a status counts too.
     pub max_metadata_len: u32,
     /// The most calls that the peer may have in flight.
     ///
@@ -194,7 +194,8 @@ impl Limits {
             (1..=MAX_STREAM_MESSAGES).contains(&max_stream_messages),
             "limits.max_stream_messages",
             max_stream_messages,
-            "from 1 to 65536, since a window of 0 would never open, and all of it may wait in memory",
+            "from 1 to 65536, since a window of 0 would never open, and all of it may wait in \
+             memory",
         )?;
         ensure(
             (1..=MAX_STREAM_BYTES).contains(&max_stream_bytes),

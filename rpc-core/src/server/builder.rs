@@ -143,8 +143,8 @@ impl ServerBuilder {
     }
 
     /// Puts a tower layer around the calls of all services, of every kind. The layer that is added
-    /// first is the outermost one. [`layered`](crate::server::layered) is the same for one service, and
-    /// [`layered_methods`](crate::server::layered_methods) for some of its methods.
+    /// first is the outermost one. [`layered`](crate::server::layered) is the same for one service,
+    /// and [`layered_methods`](crate::server::layered_methods) for some of its methods.
     ///
     /// tower's own layers work as they are: a timeout ends a call with `DEADLINE_EXCEEDED`, load
     /// shedding with `RESOURCE_EXHAUSTED`; an error of another layer becomes the call's status as
@@ -256,8 +256,8 @@ impl ServerBuilder {
         self
     }
 
-    /// How long calls in flight may take when the server shuts down; 30 s by default. Zero ends them
-    /// at once.
+    /// How long calls in flight may take when the server shuts down; 30 s by default. Zero ends
+    /// them at once.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
-//! The first mistakes that a reader can make who comes from tonic, and whether rustc's words say how
-//! to mend them.
+//! The first mistakes that a reader can make who comes from tonic, and whether rustc's words say
+//! how to mend them.
 
 use anyhow::{Context as _, Result, bail};
 

@@ -3,8 +3,8 @@
 //!
 //! `packed` makes and unpacks the packages, `contents` says what belongs into one, `readme` finds
 //! the reader's files in the README, `user` builds and starts the reader's crate, `mistakes` reads
-//! what the reader is told of a wrong one, and `weight` compares what it costs to build with tonic's.
-//! Nothing here publishes.
+//! what the reader is told of a wrong one, and `weight` compares what it costs to build with
+//! tonic's. Nothing here publishes.
 
 mod contents;
 mod mistakes;
