@@ -12,6 +12,12 @@ mod kv;
 mod range_options;
 mod store;
 
+/// What is generated from `proto/hello.proto`.
+#[allow(missing_docs, clippy::all, reason = "messages have the comments of their .proto file")]
+pub mod hello {
+    tonic::include_proto!("hello");
+}
+
 /// What is generated from etcd's `.proto` files.
 #[allow(
     missing_docs,

@@ -66,7 +66,11 @@ enum Listener {
 /// # Ok(())
 /// # }
 /// ```
-pub async fn bind(address: &str) -> Result<Endpoint, BindError> {
+pub async fn bind<A>(address: A) -> Result<Endpoint, BindError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
     bind_with(address, &Config::default()).await
 }
 
@@ -79,8 +83,12 @@ pub async fn bind(address: &str) -> Result<Endpoint, BindError> {
 /// # Cancel safety
 ///
 /// As [`bind`].
-pub async fn bind_with(address: &str, config: &Config) -> Result<Endpoint, BindError> {
-    let address: Address = address.parse()?;
+pub async fn bind_with<A>(address: A, config: &Config) -> Result<Endpoint, BindError>
+where
+    A: TryInto<Address>,
+    AddressError: From<A::Error>,
+{
+    let address: Address = address.try_into().map_err(AddressError::from)?;
     let listened = listen(&address).await;
     match listened {
         Ok((address, listener)) => Ok(Endpoint { address, config: config.clone(), listener }),

@@ -24,6 +24,8 @@ mod config;
 mod connect_info;
 mod endpoint;
 pub mod server;
+#[cfg(feature = "settings")]
+mod settings;
 
 pub use address::{Address, AddressError};
 pub use channel::{Channel, ChannelBuilder};
@@ -32,6 +34,8 @@ pub use config::Config;
 pub use connect_info::tonic_connect_info;
 pub use endpoint::{BindError, Endpoint, bind, bind_with};
 pub use server::{Listener, ServeError, Server, ServerBuilder};
+#[cfg(feature = "settings")]
+pub use settings::{ConfiguredServer, Misplaced, Settings, SettingsError};
 
 pub use rpc_core::client::{DynCaller, Path, PathCounts, mock};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};

@@ -40,6 +40,12 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         arguments: &["--nocapture"],
         limit_seconds: 300,
     },
+    RdmaProgram {
+        package: "farcall-examples",
+        target: Target::Test("config"),
+        arguments: &["--nocapture"],
+        limit_seconds: 120,
+    },
     // Behind the others: these pull the cable between the devices, and take devices away.
     RdmaProgram {
         package: "farcall-suite",

@@ -11,7 +11,7 @@ use rpc_core::{Keepalive, Limits};
 use tower::{BoxError, Layer};
 
 use super::{Listener, ServeError, Server};
-use crate::{BindError, Config, bind_with};
+use crate::{Address, AddressError, BindError, Config, bind_with};
 
 /// Builds a [`Server`].
 ///
@@ -53,8 +53,8 @@ impl ServerBuilder {
     }
 
     /// Puts a tower layer around the calls of all services, of every kind. The layer that is added
-    /// first is the outermost one. [`layered`](crate::server::layered) is the same for one service, and
-    /// [`layered_methods`](crate::server::layered_methods) for some of its methods.
+    /// first is the outermost one. [`layered`](crate::server::layered) is the same for one service,
+    /// and [`layered_methods`](crate::server::layered_methods) for some of its methods.
     ///
     /// tower's own layers work as they are: a timeout ends a call with `DEADLINE_EXCEEDED`, load
     /// shedding with `RESOURCE_EXHAUSTED`; an error of another layer becomes the call's status as
@@ -169,8 +169,8 @@ impl ServerBuilder {
         self
     }
 
-    /// How long calls in flight may take when the server shuts down; 30 s by default. Zero ends them
-    /// at once.
+    /// How long calls in flight may take when the server shuts down; 30 s by default. Zero ends
+    /// them at once.
     ///
     /// # Panics
     ///
@@ -366,7 +366,11 @@ impl ServerBuilder {
     /// # Cancel safety
     ///
     /// Cancelled, nothing is left behind.
-    pub async fn bind(self, address: &str) -> Result<Listener, BindError> {
+    pub async fn bind<A>(self, address: A) -> Result<Listener, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
         let endpoint = bind_with(address, &self.config).await?;
         Ok(Listener::new(self.build(), endpoint))
     }
@@ -380,7 +384,11 @@ impl ServerBuilder {
     /// # Cancel safety
     ///
     /// Cancelled, no connection is accepted any more; those that are open are closed at once.
-    pub async fn serve(self, address: &str) -> Result<(), ServeError> {
+    pub async fn serve<A>(self, address: A) -> Result<(), ServeError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
         self.bind(address).await?.serve().await
     }
 
@@ -393,11 +401,15 @@ impl ServerBuilder {
     /// # Cancel safety
     ///
     /// As [`serve`](Self::serve).
-    pub async fn serve_with_shutdown(
+    pub async fn serve_with_shutdown<A>(
         self,
-        address: &str,
+        address: A,
         shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServeError> {
+    ) -> Result<(), ServeError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
         self.bind(address).await?.serve_with_shutdown(shutdown).await
     }
 

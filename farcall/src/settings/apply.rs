@@ -1,0 +1,178 @@
+//! From tables to what builders take.
+
+use rpc_core::InvalidSetting;
+
+use super::tables::{
+    ConnectBackoffTable, KeepaliveTable, LimitsTable, PathBackoffTable, RdmaTable, ReplaysTable,
+    ServerTable, TargetTable,
+};
+use crate::{
+    Backoff, ChannelBuilder, Config, ConnectBackoff, Keepalive, Limits, Readiness, ReplayLimits,
+    ServerBuilder,
+};
+
+/// Gives a value to a setter if the table has one.
+macro_rules! set {
+    ($target:ident, $($value:expr => $setter:ident;)*) => {
+        $(let $target = match $value {
+            Some(value) => $target.$setter(value),
+            None => $target,
+        };)*
+    };
+}
+
+impl LimitsTable {
+    fn limits(&self) -> Result<Limits, InvalidSetting> {
+        let limits = Limits::default();
+        set! { limits,
+            self.max_message_len.map(|it| it.0) => with_max_message_len;
+            self.max_metadata_len.map(|it| it.0) => with_max_metadata_len;
+            self.max_calls => with_max_calls;
+            self.max_receiving_bytes.map(|it| it.0) => with_max_receiving_bytes;
+            self.max_stream_messages => with_max_stream_messages;
+            self.max_stream_bytes.map(|it| it.0) => with_max_stream_bytes;
+        }
+        limits.check().map(|()| limits)
+    }
+}
+
+impl KeepaliveTable {
+    fn keepalive(&self) -> Result<Option<Keepalive>, InvalidSetting> {
+        let keepalive = Keepalive::default();
+        set! { keepalive,
+            self.interval.map(|it| it.0) => with_interval;
+            self.timeout.map(|it| it.0) => with_timeout;
+        }
+        keepalive.check()?;
+        Ok(self.enabled.unwrap_or(true).then_some(keepalive))
+    }
+}
+
+impl ConnectBackoffTable {
+    fn backoff(&self) -> Result<ConnectBackoff, InvalidSetting> {
+        let backoff = ConnectBackoff::default();
+        set! { backoff,
+            self.initial_delay.map(|it| it.0) => with_initial_delay;
+            self.max_delay.map(|it| it.0) => with_max_delay;
+            self.multiplier => with_multiplier;
+            self.jitter => with_jitter;
+        }
+        backoff.check().map(|()| backoff)
+    }
+}
+
+impl PathBackoffTable {
+    fn backoff(&self) -> Result<Backoff, InvalidSetting> {
+        let backoff = Backoff::default();
+        set! { backoff,
+            self.initial_delay.map(|it| it.0) => with_initial_delay;
+            self.max_delay.map(|it| it.0) => with_max_delay;
+            self.healthy_after.map(|it| it.0) => with_healthy_after;
+        }
+        backoff.check().map(|()| backoff)
+    }
+}
+
+impl ReplaysTable {
+    fn limits(&self) -> Result<ReplayLimits, InvalidSetting> {
+        let limits = ReplayLimits::default();
+        set! { limits,
+            self.max_burst => with_max_burst;
+            self.per_second => with_per_second;
+        }
+        limits.check().map(|()| limits)
+    }
+}
+
+impl TargetTable {
+    /// What a channel's builder has from this table, its address apart.
+    pub(super) fn apply(&self, builder: ChannelBuilder) -> Result<ChannelBuilder, InvalidSetting> {
+        let wait = self.wait_for_ready.unwrap_or(false);
+        let readiness = if wait { Readiness::WaitForReady } else { Readiness::FailFast };
+        let builder = builder
+            .limits(self.limits.limits()?)
+            .keepalive(self.keepalive.keepalive()?)
+            .connect_backoff(self.connect_backoff.backoff()?)
+            .path_backoff(self.path_backoff.backoff()?)
+            .replays(self.replays.limits()?)
+            .readiness(readiness);
+        set! { builder,
+            self.timeout.and_then(|it| it.0) => timeout;
+            self.unary_timeout.and_then(|it| it.0) => unary_timeout;
+            self.handshake_timeout.map(|it| it.0) => handshake_timeout;
+            self.progress_timeout.map(|it| it.0) => progress_timeout;
+        }
+        Ok(builder)
+    }
+}
+
+impl ServerTable {
+    /// What a server's builder has from this table, its address apart.
+    pub(super) fn apply(&self, builder: ServerBuilder) -> Result<ServerBuilder, InvalidSetting> {
+        let count = |it: u64| usize::try_from(it).unwrap_or(usize::MAX);
+        let builder = builder.limits(self.limits.limits()?).keepalive(self.keepalive.keepalive()?);
+        set! { builder,
+            self.drain_timeout.map(|it| it.0) => drain_timeout;
+            self.unary_timeout.map(|it| it.0) => unary_timeout;
+            self.idle_timeout.map(|it| it.0) => idle_timeout;
+            self.max_connection_age.map(|it| it.0) => max_connection_age;
+            self.max_connection_age_grace.map(|it| it.0) => max_connection_age_grace;
+            self.max_calls.map(|it| count(it.into())) => max_calls;
+            self.max_calls_per_peer.map(|it| it.0.map(count)) => max_calls_per_peer;
+            self.max_connections.map(|it| count(it.into())) => max_connections;
+            self.max_connections_per_peer.map(|it| it.0.map(count)) => max_connections_per_peer;
+            self.max_memory.map(|it| it.0) => max_memory;
+            self.handshake_timeout.map(|it| it.0) => handshake_timeout;
+            self.progress_timeout.map(|it| it.0) => progress_timeout;
+        }
+        Ok(builder)
+    }
+}
+
+#[cfg(any(feature = "rdma", feature = "sim"))]
+impl RdmaTable {
+    /// A configuration with devices of its own.
+    pub(super) fn apply(&self, config: Config) -> Config {
+        use crate::{PortChoice, RdmaConfig};
+
+        let mut rdma = RdmaConfig::default();
+        macro_rules! assign {
+            ($($value:expr => $field:ident;)*) => {
+                $(if let Some(value) = $value {
+                    rdma.$field = value;
+                })*
+            };
+        }
+        assign! {
+            self.devices.clone() => devices;
+            self.port_choice.map(|it| match it.0 {
+                "nearest" => PortChoice::Nearest,
+                _ => PortChoice::Address,
+            }) => port_choice;
+            self.rkey_scope.and_then(|it| it.0.parse().ok()) => rkey_scope;
+            self.lanes => lanes;
+            self.receive_slots => receive_slots;
+            self.slot_len.map(|it| it.0) => slot_len;
+            self.send_slots => send_slots;
+            self.max_connections => connections_max;
+            self.max_source_bytes.map(|it| it.0) => source_bytes_max;
+            self.max_sink_bytes.map(|it| it.0) => sink_bytes_max;
+            self.max_read_len.map(|it| it.0) => read_len_max;
+            self.max_reads => reads_max;
+            self.max_read_bytes.map(|it| it.0) => read_bytes_max;
+            self.memory_timeout.map(|it| it.0) => memory_timeout;
+            self.read_timeout.map(|it| it.0) => read_timeout;
+            self.release_timeout.map(|it| it.0) => release_timeout;
+            self.spin.map(|it| it.0) => spin;
+        }
+        config.with_rdma(rdma)
+    }
+}
+
+#[cfg(not(any(feature = "rdma", feature = "sim")))]
+impl RdmaTable {
+    /// RDMA is not built in: the table is read all the same, so that one file serves all programs.
+    pub(super) fn apply(&self, config: Config) -> Config {
+        config
+    }
+}

@@ -1,0 +1,125 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
+use thiserror::Error;
+
+/// A configuration that cannot be used.
+///
+/// Its text names the file with line and column, or the variable of the environment, the key, and
+/// what would be right. As a [`miette::Diagnostic`] it shows the line, too.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        reason: std::io::Error,
+    },
+    /// The file says what cannot be.
+    #[error(transparent)]
+    File(Box<Misplaced>),
+    /// A variable of the environment says what cannot be.
+    #[error("environment variable {variable}: {message}")]
+    Variable {
+        /// The variable's name.
+        variable: String,
+        /// What is wrong, and what would be right.
+        message: String,
+    },
+    /// The program asks for a name that the configuration does not have.
+    #[error("{origin}: {message}")]
+    Missing {
+        /// The file.
+        origin: String,
+        /// What is missing, and what there is.
+        message: String,
+    },
+}
+
+/// What is wrong at a place of the file.
+#[derive(Debug)]
+pub struct Misplaced {
+    message: String,
+    key: String,
+    place: Range<usize>,
+    line: usize,
+    column: usize,
+    source: NamedSource<String>,
+}
+
+impl Misplaced {
+    pub(super) fn new(
+        origin: &str,
+        text: &str,
+        place: Range<usize>,
+        key: String,
+        message: String,
+    ) -> Self {
+        // A place is where a character begins; one beyond the text is the end.
+        let before = text.get(..place.start).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = before[line_start..].chars().count() + 1;
+        let source = NamedSource::new(origin, text.to_owned());
+        Self { message, key, place, line, column, source }
+    }
+
+    /// The line, from 1.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The column, in characters from 1.
+    #[must_use]
+    pub fn column(&self) -> usize {
+        self.column
+    }
+
+    /// The key with its tables, as `targets.inventory.timeout`; empty where the text is not TOML.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl fmt::Display for Misplaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { message, key, line, column, source, .. } = self;
+        write!(f, "{}:{line}:{column}: ", source.name())?;
+        if !key.is_empty() {
+            write!(f, "{key}: ")?;
+        }
+        f.write_str(message)
+    }
+}
+
+impl std::error::Error for Misplaced {}
+
+impl Diagnostic for SettingsError {
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        match self {
+            Self::File(misplaced) => Some(&misplaced.source),
+            _ => None,
+        }
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let Self::File(misplaced) = self else { return None };
+        let label = LabeledSpan::underline(misplaced.place.clone());
+        Some(Box::new(std::iter::once(label)))
+    }
+}
+
+impl SettingsError {
+    pub(super) fn unreadable(path: &Path, reason: std::io::Error) -> Self {
+        Self::Unreadable { path: path.to_owned(), reason }
+    }
+}

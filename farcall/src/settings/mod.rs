@@ -1,0 +1,206 @@
+//! Configuration as data: servers and targets by name, from a TOML file and the environment.
+//!
+//! [`layers`] joins the file and the environment, [`table`] and [`tables`] say which keys there
+//! are, [`value`] how values are written, and [`apply`] gives them to the builders.
+
+mod apply;
+mod error;
+mod layers;
+mod server;
+mod table;
+mod tables;
+mod value;
+
+use std::path::Path;
+
+pub use error::{Misplaced, SettingsError};
+pub use server::ConfiguredServer;
+
+use self::table::{Table, unknown};
+use self::tables::{Root, ServerTable, TargetTable};
+use crate::{Channel, ChannelBuilder, Config, Server};
+
+/// Servers and targets by name, with their settings, from a file and the environment.
+///
+/// ```toml
+/// [targets.inventory]
+/// address = "auto://10.0.0.1:7000"    # RDMA when both sides can; tcp:// or rdma:// to choose
+/// timeout = "2s"
+///
+/// [servers.orders]
+/// address = "auto://0.0.0.0:7001"
+/// limits.max_message_len = "64 MiB"
+///
+/// [rdma]
+/// devices = ["mlx5_0"]
+/// ```
+///
+/// A variable of the environment replaces a value of the file:
+/// `FARCALL__TARGETS__INVENTORY__ADDRESS` is `targets.inventory.address`. Its value is TOML where
+/// it can be read as that, as `8`, `true` or `["mlx5_0"]`, and text otherwise. What the program
+/// sets in code takes precedence over both.
+///
+/// Every key, with its documentation and default, stands in [`Settings::reference`]. A key that
+/// does not exist, a value of another type and one that makes no sense are errors that name the
+/// line, or the variable.
+///
+/// All channels and servers of one `Settings` share its RDMA devices; clones are the same.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
+/// let settings = farcall::Settings::load("farcall.toml")?;
+/// let channel = settings.channel("inventory")?;
+/// settings.server("orders")?.add_service(service).serve().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Settings {
+    origin: String,
+    root: Root,
+    base: Config,
+}
+
+impl Settings {
+    /// Reads a file, and the variables of the environment that begin with `FARCALL__`.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, or it or the environment says what cannot be.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, SettingsError> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path)
+            .map_err(|reason| SettingsError::unreadable(path, reason))?;
+        // What is no Unicode cannot be meant for us: our names and values are.
+        let environment = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        });
+        Self::new(&path.display().to_string(), &text, environment)
+    }
+
+    /// Reads a text as [`Settings::load`] reads a file, and no environment. `origin` is its name in
+    /// messages.
+    ///
+    /// # Errors
+    ///
+    /// When the text says what cannot be.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let text = "[targets.inventory]\naddress = \"tcp//inventory:7000\"";
+    /// let error = farcall::Settings::parse("example", text).unwrap_err();
+    /// assert!(error.to_string().starts_with("example:2:11: targets.inventory.address: "));
+    /// ```
+    pub fn parse(origin: &str, text: &str) -> Result<Self, SettingsError> {
+        Self::new(origin, text, std::iter::empty())
+    }
+
+    fn new(
+        origin: &str,
+        text: &str,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, SettingsError> {
+        let root = layers::read(origin, text, environment)?;
+        let base = root.rdma.apply(Config::default());
+        let settings = Self { origin: origin.to_owned(), root, base };
+        // What values of several keys say together is checked here, and not at the first call.
+        for name in settings.root.targets.0.keys() {
+            settings.channel_builder(name).map(drop)?;
+        }
+        for name in settings.root.servers.0.keys() {
+            settings.server(name).map(drop)?;
+        }
+        Ok(settings)
+    }
+
+    /// The same settings with RDMA devices of a simulated network, for tests.
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn with_simulated_rdma(mut self, network: &crate::sim::SimNetwork) -> Self {
+        self.base = self.base.with_simulated_rdma(network);
+        self
+    }
+
+    /// A channel to the target of that name, which connects at its first call.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such target.
+    pub fn channel(&self, name: &str) -> Result<Channel, SettingsError> {
+        self.channel_builder(name).map(ChannelBuilder::connect_lazy)
+    }
+
+    /// A builder of a channel to the target of that name, for settings in code and to connect at
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such target.
+    pub fn channel_builder(&self, name: &str) -> Result<ChannelBuilder, SettingsError> {
+        let targets = &self.root.targets.0;
+        let Some(target) = targets.get(name) else {
+            let known = targets.keys().map(String::as_str);
+            return Err(self.missing(unknown("target", name, known)));
+        };
+        let target: TargetTable = target.clone().or(&self.root.defaults.target);
+        let Some(address) = &target.address else {
+            return Err(self.missing(format!("targets.{name} has no `address`")));
+        };
+        let builder = ChannelBuilder::new(address.clone()).config(&self.base);
+        let built = target.apply(builder);
+        built.map_err(|error| self.missing(format!("targets.{name}: {error}")))
+    }
+
+    /// The server of that name, without services yet.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such server.
+    pub fn server(&self, name: &str) -> Result<ConfiguredServer, SettingsError> {
+        let servers = &self.root.servers.0;
+        let Some(server) = servers.get(name) else {
+            let known = servers.keys().map(String::as_str);
+            return Err(self.missing(unknown("server", name, known)));
+        };
+        let server: ServerTable = server.clone().or(&self.root.defaults.server);
+        let Some(address) = &server.address else {
+            return Err(self.missing(format!("servers.{name} has no `address`")));
+        };
+        let builder = server.apply(Server::builder().config(&self.base));
+        let builder = builder.map_err(|error| self.missing(format!("servers.{name}: {error}")))?;
+        Ok(ConfiguredServer::new(address.clone(), builder))
+    }
+
+    /// The names of the targets.
+    pub fn targets(&self) -> impl Iterator<Item = &str> {
+        self.root.targets.0.keys().map(String::as_str)
+    }
+
+    /// The names of the servers.
+    pub fn servers(&self) -> impl Iterator<Item = &str> {
+        self.root.servers.0.keys().map(String::as_str)
+    }
+
+    /// A file with every key, its documentation and its default, all commented out.
+    #[must_use]
+    pub fn reference() -> String {
+        let mut text = String::from(
+            "# Every setting of a program that uses farcall, with its default.\n\
+             # A variable of the environment replaces a value: targets.inventory.timeout is\n\
+             # FARCALL__TARGETS__INVENTORY__TIMEOUT. What the program sets in code replaces both.\n\
+             # [defaults.target] and [defaults.server] have the same keys, for all of a kind.\n",
+        );
+        Root::describe("", &mut text);
+        text
+    }
+
+    fn missing(&self, message: String) -> SettingsError {
+        SettingsError::Missing { origin: self.origin.clone(), message }
+    }
+}
+
+#[cfg(test)]
+mod tests;

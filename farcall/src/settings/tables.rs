@@ -1,0 +1,232 @@
+//! The tables of the file, key by key.
+
+use std::time::Duration;
+
+use rpc_core::InvalidSetting;
+use rpc_core::settings::{check_count, check_memory, check_period, check_timeout};
+
+use super::table::{Named, table};
+use super::value::{Choice, CountOrOff, KeyScope, Period, PeriodOrOff, Size, Size32};
+use crate::{Address, Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
+
+/// Delays beside which each of a pair is checked alone. Both are checked together when they are
+/// known.
+const SHORT: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(24 * 3600);
+const CONNECT: ConnectBackoff = ConnectBackoff::new();
+const PATH: Backoff = Backoff::new();
+
+/// A value that every value of its type is right for.
+fn any<T>(_: &T) -> Result<(), InvalidSetting> {
+    Ok(())
+}
+
+/// A duration in which something has to happen.
+fn timeout(period: Duration) -> Result<(), InvalidSetting> {
+    check_timeout("timeout", period)
+}
+
+/// A duration in which something may go on; zero ends it at once.
+fn period(period: Duration) -> Result<(), InvalidSetting> {
+    check_period("period", period)
+}
+
+/// A count that has to be one at least.
+fn some(count: impl Into<u64>) -> Result<(), InvalidSetting> {
+    check_count("count", usize::try_from(count.into()).unwrap_or(usize::MAX))
+}
+
+table! {
+    /// What one side of a connection accepts from the other.
+    LimitsTable {
+        /// The longest message, in bytes of its encoding.
+        max_message_len: Size = "\"4 MiB\"",
+            |it| Limits::default().with_max_message_len(it.0).check();
+        /// The metadata of one request or response, trailers included.
+        max_metadata_len: Size32 = "\"16 KiB\"",
+            |it| Limits::default().with_max_metadata_len(it.0).check();
+        /// Calls in flight on one connection.
+        max_calls: u32 = "1024", |it| Limits::default().with_max_calls(*it).check();
+        /// Bytes of large messages that are received at a time. Senders wait with more.
+        max_receiving_bytes: Size = "\"256 MiB\"",
+            |it| Limits::default().with_max_receiving_bytes(it.0).check();
+        /// Messages of one stream on their way or waiting to be read.
+        max_stream_messages: u32 = "256",
+            |it| Limits::default().with_max_stream_messages(*it).check();
+        /// Bytes of one stream on their way or waiting to be read.
+        max_stream_bytes: Size32 = "\"256 KiB\"",
+            |it| Limits::default().with_max_stream_bytes(it.0).check();
+    } tables {}
+}
+
+table! {
+    /// How a peer that is gone is found.
+    KeepaliveTable {
+        /// Without it, finding out is left to the operating system, which may take hours.
+        enabled: bool = "true", any;
+        /// How long nothing may come in before a ping asks for something.
+        interval: Period = "\"10s\"", |it| Keepalive::default().with_interval(it.0).check();
+        /// How long nothing may come in after a ping before the connection ends.
+        timeout: Period = "\"20s\"", |it| Keepalive::default().with_timeout(it.0).check();
+    } tables {}
+}
+
+table! {
+    /// How soon a channel connects again to a server that it cannot reach.
+    ConnectBackoffTable {
+        /// From the beginning of a first attempt that failed to the next one.
+        initial_delay: Period = "\"1s\"",
+            |it| CONNECT.with_max_delay(LONG).with_initial_delay(it.0).check();
+        /// Delays grow up to this.
+        max_delay: Period = "\"120s\"",
+            |it| CONNECT.with_initial_delay(SHORT).with_max_delay(it.0).check();
+        /// The factor from one delay to the next.
+        multiplier: f64 = "1.6", |it| ConnectBackoff::default().with_multiplier(*it).check();
+        /// Each delay is longer or shorter by up to this part of it, at random.
+        jitter: f64 = "0.2", |it| ConnectBackoff::default().with_jitter(*it).check();
+    } tables {}
+}
+
+table! {
+    /// How soon RDMA is tried again after it failed under a channel.
+    PathBackoffTable {
+        /// The first delay, to which chance adds up to as much again.
+        initial_delay: Period = "\"200ms\"",
+            |it| PATH.with_max_delay(LONG).with_initial_delay(it.0).check();
+        /// Delays double up to this.
+        max_delay: Period = "\"60s\"",
+            |it| PATH.with_initial_delay(SHORT).with_max_delay(it.0).check();
+        /// For how long RDMA has to work before its next failure counts as a first one.
+        healthy_after: Period = "\"30s\"", |it| Backoff::default().with_healthy_after(it.0).check();
+    } tables {}
+}
+
+table! {
+    /// How many idempotent calls a channel makes once more after their connection ended.
+    ReplaysTable {
+        /// At once at most; 0 switches replays off.
+        max_burst: u32 = "1024", |it| ReplayLimits::default().with_max_burst(*it).check();
+        /// How many of them come back in a second.
+        per_second: u32 = "100", |it| ReplayLimits::default().with_per_second(*it).check();
+    } tables {}
+}
+
+table! {
+    /// A target: a server that this program calls, by a name of its own choice.
+    TargetTable {
+        /// Where the server is. Its scheme decides what calls travel over: auto://host:port is RDMA
+        /// when both sides can and TCP otherwise, rdma:// is RDMA or an error, tcp://,
+        /// unix:///path, inproc://name.
+        address: Address = "\"auto://127.0.0.1:7000\"", any;
+        /// For calls that set no timeout themselves. A stream ends then, too.
+        timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);
+        /// For unary calls in its place. Streams have none by this.
+        unary_timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);
+        /// Whether calls wait while the server cannot be reached; else they fail at once.
+        wait_for_ready: bool = "false", any;
+        /// How long opening a connection may take, RDMA included.
+        handshake_timeout: Period = "\"10s\"", |it| timeout(it.0);
+        /// How long the server may take nothing of what waits for it before the connection ends.
+        progress_timeout: PeriodOrOff = "\"60s\"", |it| it.0.map_or(Ok(()), timeout);
+    } tables {
+        limits: LimitsTable = "limits";
+        keepalive: KeepaliveTable = "keepalive";
+        connect_backoff: ConnectBackoffTable = "connect_backoff";
+        path_backoff: PathBackoffTable = "path_backoff";
+        replays: ReplaysTable = "replays";
+    }
+}
+
+table! {
+    /// A server of this program, by a name of its own choice.
+    ServerTable {
+        /// Where it listens. At auto:// and rdma:// it offers RDMA to clients that ask for it.
+        address: Address = "\"auto://0.0.0.0:7000\"", any;
+        /// How long calls in flight may take when the server shuts down.
+        drain_timeout: Period = "\"30s\"", |it| period(it.0);
+        /// How long handlers of unary calls may take; streams have none by this.
+        unary_timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);
+        /// After how long without a call a connection ends.
+        idle_timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);
+        /// After how long a connection ends in any case, so that clients spread over new servers.
+        max_connection_age: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), period);
+        /// How long calls may go on after that.
+        max_connection_age_grace: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), period);
+        /// Calls of all connections that run at a time.
+        max_calls: u32 = "65536", |it| some(*it);
+        /// Calls from one address at a time; "off" is a share of those that are free.
+        max_calls_per_peer: CountOrOff = "\"off\"", |it| it.0.map_or(Ok(()), some);
+        /// Connections at a time.
+        max_connections: u32 = "10000", |it| some(*it);
+        /// Connections from one address at a time; "off" is a share of those that are free.
+        max_connections_per_peer: CountOrOff = "\"off\"", |it| it.0.map_or(Ok(()), some);
+        /// Memory that clients can make the server keep; a quarter of what the process may use
+        /// unless it is set.
+        max_memory: Size = "\"1 GiB\"", |it| check_memory("max_memory", it.0);
+        /// How long opening a connection may take, RDMA included.
+        handshake_timeout: Period = "\"10s\"", |it| timeout(it.0);
+        /// How long a client may take nothing of what waits for it before the connection ends.
+        progress_timeout: PeriodOrOff = "\"60s\"", |it| it.0.map_or(Ok(()), timeout);
+    } tables {
+        limits: LimitsTable = "limits";
+        keepalive: KeepaliveTable = "keepalive";
+    }
+}
+
+table! {
+    /// RDMA devices, which all servers and targets share.
+    RdmaTable {
+        /// The devices or ports that may be used, as "mlx5_0" or "mlx5_1:2"; all if none is named.
+        devices: Vec<String> = "[]", any;
+        /// Which port serves a connection: the one that has its local "address", or the "nearest".
+        port_choice: Choice = "\"address\"", any;
+        /// How far keys reach that peers are given: "window", "region", or "auto".
+        rkey_scope: KeyScope = "\"auto\"", any;
+        /// Tasks and completion queues for each device.
+        lanes: u16 = "1", |it| some(*it);
+        /// Receive slots that all connections of a lane share.
+        receive_slots: u16 = "1024", |it| some(*it);
+        /// The length of a slot; a longer frame is read by RDMA READ.
+        slot_len: Size32 = "4352", |it| some(it.0);
+        /// Send slots that all connections of a lane share.
+        send_slots: u32 = "256", |it| some(*it);
+        /// Connections of one lane.
+        max_connections: u32 = "256", |it| some(*it);
+        /// Registered memory for large frames that are sent.
+        max_source_bytes: Size = "\"512 MiB\"", |it| some(it.0);
+        /// Registered memory for large frames that are received.
+        max_sink_bytes: Size = "\"512 MiB\"", |it| some(it.0);
+        /// The longest READ.
+        max_read_len: Size32 = "\"512 KiB\"", |it| some(it.0);
+        /// READs outstanding on one connection.
+        max_reads: u8 = "16", |it| some(*it);
+        /// Bytes of READs outstanding on all connections of a device.
+        max_read_bytes: Size32 = "\"8 MiB\"", |it| some(it.0);
+        /// How long a large frame waits for memory at most.
+        memory_timeout: Period = "\"30s\"", |it| timeout(it.0);
+        /// How long a READ may take.
+        read_timeout: Period = "\"10s\"", |it| timeout(it.0);
+        /// How long a peer may keep a large frame that it was offered.
+        release_timeout: Period = "\"60s\"", |it| timeout(it.0);
+        /// How long to poll after the last completion before sleeping.
+        spin: Period = "\"20us\"", any;
+    } tables {}
+}
+
+table! {
+    /// What servers and targets have that say nothing else.
+    DefaultsTable {} tables {
+        server: ServerTable = "server";
+        target: TargetTable = "target";
+    }
+}
+
+table! {
+    /// The whole file.
+    Root {} tables {
+        targets: Named<TargetTable> = "targets.inventory";
+        servers: Named<ServerTable> = "servers.orders";
+        defaults: DefaultsTable = "";
+        rdma: RdmaTable = "rdma";
+    }
+}

@@ -1,0 +1,166 @@
+//! What a file may say, what it may not, and what a reader is told.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rpc_core::connect::UpgradePolicy;
+
+use super::*;
+use crate::{Address, Path as CallPath};
+
+fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Settings::new("farcall.toml", text, environment.iter().map(owned))
+}
+
+const TWO: &str = r#"
+[defaults.target]
+timeout = "3s"
+limits.max_calls = 7
+
+[targets.inventory]
+address = "tcp://127.0.0.1:7000"
+limits.max_message_len = "64 MiB"
+
+[targets.billing]
+address = "unix:///run/billing.sock"
+timeout = "off"
+"#;
+
+#[test]
+fn a_target_has_its_own_settings_and_the_defaults_of_the_others() {
+    let settings = read(TWO, &[]).unwrap();
+    assert_eq!(settings.targets().collect::<Vec<_>>(), ["billing", "inventory"]);
+    let inventory = settings.channel_builder("inventory").unwrap();
+    let billing = settings.channel_builder("billing").unwrap();
+    let of = |builder: &ChannelBuilder| {
+        let limits = builder.settings().limits();
+        (limits.max_calls, limits.max_message_len)
+    };
+    assert_eq!((of(&inventory), of(&billing)), ((7, 64 << 20), (7, 4 << 20)));
+    assert_eq!(inventory.call_timeout(), Some(Duration::from_secs(3)));
+    assert_eq!(billing.call_timeout(), None);
+}
+
+#[test]
+fn the_environment_replaces_what_the_file_says() {
+    let environment = [
+        ("FARCALL__TARGETS__INVENTORY__ADDRESS", "auto://10.0.0.1:7000"),
+        ("FARCALL__TARGETS__INVENTORY__LIMITS__MAX_CALLS", "9"),
+        ("FARCALL__TARGETS__NEW__ADDRESS", "inproc://new"),
+        ("FARCALL__RDMA__DEVICES", "[\"mlx5_0\"]"),
+        ("FARCALL_RDMA", "another program's"),
+    ];
+    let settings = read(TWO, &environment).unwrap();
+    let inventory = settings.channel_builder("inventory").unwrap();
+    assert_eq!(inventory.address(), &Address::Auto("10.0.0.1:7000".to_owned()));
+    assert_eq!(inventory.settings().limits().max_calls, 9);
+    assert_eq!(settings.targets().count(), 3);
+    assert_eq!(settings.root.rdma.devices.as_deref(), Some(&["mlx5_0".to_owned()][..]));
+}
+
+/// All that a reader may be told, in one file that people read: `messages/settings.txt`.
+#[test]
+fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
+    let target = "[targets.inventory]\naddress = \"tcp://127.0.0.1:1\"\n";
+    let cases = [
+        "[targets.inventory\n".to_owned(),
+        "[targts.inventory]\n".to_owned(),
+        "[targets.inventory]\ntimeout = \"1s\"\n".to_owned(),
+        "[targets.inventory]\naddress = \"http://inventory:7000\"\n".to_owned(),
+        "[targets.inventory]\naddress = 7000\n".to_owned(),
+        format!("{target}timout = \"1s\"\n"),
+        format!("{target}colour = \"red\"\n"),
+        format!("{target}timeout = 10\n"),
+        format!("{target}timeout = \"10\"\n"),
+        format!("{target}timeout = \"0s\"\n"),
+        format!("{target}wait_for_ready = \"yes\"\n"),
+        format!("{target}limits.max_calls = 0\n"),
+        format!("{target}limits.max_calls = -1\n"),
+        format!("{target}limits.max_calls = 5_000_000_000\n"),
+        format!("{target}limits.max_message_len = \"4 miles\"\n"),
+        format!("{target}limits.max_stream_bytes = \"5 GiB\"\n"),
+        format!("{target}keepalive.interval = \"1ms\"\n"),
+        format!("{target}connect_backoff.multiplier = 0.5\n"),
+        format!("{target}connect_backoff.initial_delay = \"10m\"\n"),
+        format!("{target}connect_backoff.initial_delay = \"30h\"\n"),
+        format!("{target}path_backoff.max_delay = \"0s\"\n"),
+        "[servers.orders]\naddress = \"::1:7000\"\n".to_owned(),
+        "[servers.orders]\naddress = \"auto://[::1]:7000\"\nmax_calls = 0\n".to_owned(),
+        "[rdma]\nrkey_scope = \"none\"\n".to_owned(),
+        "[rdma]\nlanes = 0\n".to_owned(),
+        "[rdma]\ndevices = \"mlx5_0\"\n".to_owned(),
+    ];
+    let mut told = String::new();
+    for case in &cases {
+        let error = read(case, &[]).unwrap_err();
+        write!(told, "{case}--> {error}\n\n").unwrap();
+    }
+    for (variable, value) in [
+        ("FARCALL__TARGETS__INVENTORY__TIMEOUT", "soon"),
+        ("FARCALL__TARGETS__INVENTORY__TIMOUT", "1s"),
+        ("FARCALL__RDMA", "off"),
+        ("FARCALL__RDMA__DEVICES", "mlx5_0"),
+    ] {
+        let error = read(target, &[(variable, value)]).unwrap_err();
+        write!(told, "{variable}={value}\n--> {error}\n\n").unwrap();
+    }
+    let settings = read(TWO, &[]).unwrap();
+    writeln!(told, "--> {}", settings.channel("inventry").unwrap_err()).unwrap();
+    writeln!(told, "--> {}", settings.server("orders").unwrap_err()).unwrap();
+    assert_is_file("messages/settings.txt", &told);
+}
+
+/// The reference names every key with its default: uncommented, it changes nothing.
+#[test]
+fn the_reference_is_the_file_in_docs_and_its_defaults_are_the_defaults() {
+    let reference = Settings::reference();
+    assert_is_file("../docs/farcall.toml", &reference);
+    let is_setting = |line: &str| line.starts_with("# ") && line.contains(" = ");
+    let mut text = String::new();
+    for line in reference.lines().map(|line| match line.strip_prefix("# ") {
+        Some(setting) if is_setting(line) => setting,
+        _ => line,
+    }) {
+        writeln!(text, "{line}").unwrap();
+    }
+    let said = Settings::parse("docs/farcall.toml", &text).unwrap();
+    let unsaid =
+        Settings::parse("nothing", "[targets.inventory]\naddress = \"tcp://h:1\"").unwrap();
+    let [said, unsaid] = [&said, &unsaid].map(|it| it.channel_builder("inventory").unwrap());
+    let rules = |it: &ChannelBuilder| {
+        let rules = it.settings().client(UpgradePolicy::Never);
+        format!("{rules:?} {:?}", it.call_timeout())
+    };
+    assert_eq!(rules(&said), rules(&unsaid));
+}
+
+#[test]
+fn delays_may_be_longer_than_the_defaults_when_both_are() {
+    let text = "[targets.inventory]\naddress = \"tcp://h:1\"\n\
+                connect_backoff = { initial_delay = \"10m\", max_delay = \"1h\" }\n";
+    read(text, &[]).unwrap().channel("inventory").unwrap();
+}
+
+#[tokio::test]
+async fn a_server_and_a_target_of_one_file_meet() {
+    let text = "[targets.here]\naddress = \"inproc://settings-meet\"\n\
+                [servers.here]\naddress = \"inproc://settings-meet\"\nlimits.max_calls = 3";
+    let settings = read(text, &[]).unwrap();
+    let listener = settings.server("here").unwrap().bind().await.unwrap();
+    tokio::spawn(listener.serve());
+    let channel = settings.channel_builder("here").unwrap().connect().await.unwrap();
+    assert_eq!(channel.path(), CallPath::Direct { transport: "inproc" });
+}
+
+/// Compares with a file of the crate, which `FARCALL_WRITE_GOLDEN=1` writes anew.
+fn assert_is_file(path: &str, text: &str) {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("FARCALL_WRITE_GOLDEN").is_some() {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+    }
+    let held = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(held, text, "{path} differs: FARCALL_WRITE_GOLDEN=1 writes it anew");
+}
