@@ -90,6 +90,7 @@ mod tests {
 
     use super::*;
     use crate::detach::{BytesField, DETACH_LEN_MIN, detach_longest};
+    use crate::dyn_message::DynMessage;
 
     #[derive(Clone, PartialEq, prost::Message)]
     struct Sample {
@@ -135,11 +136,18 @@ mod tests {
             (DETACH_LEN_MIN - 1, 0, None),
         ] {
             let message = sample(first, second);
-            let split = Split::new(message.clone(), Some(Detacher::new(detach)));
-            assert_eq!(split.tail().map(|tail| tail[0]), tail, "{first} and {second} bytes");
-            let bytes = encoded(&split);
-            assert_eq!(bytes.len(), message.encoded_len());
-            assert_eq!(Sample::decode(&*bytes).unwrap(), message);
+            let detacher = Some(Detacher::new(detach));
+            // A message whose type is forgotten is taken apart like the one that it stands for.
+            let splits: [Box<dyn Encode>; 2] = [
+                Box::new(Split::new(message.clone(), detacher)),
+                Box::new(Split::new(DynMessage::new(message.clone()), detacher)),
+            ];
+            for split in splits {
+                assert_eq!(split.tail().map(|tail| tail[0]), tail, "{first} and {second} bytes");
+                let bytes = encoded(&split);
+                assert_eq!(bytes.len(), message.encoded_len());
+                assert_eq!(Sample::decode(&*bytes).unwrap(), message);
+            }
         }
     }
 
