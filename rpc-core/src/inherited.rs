@@ -39,8 +39,9 @@ impl Deadline {
     /// # Examples
     ///
     /// ```
+    /// # extern crate rpc_core as farcall;
     /// # async fn example() {
-    /// use rpc_core::Deadline;
+    /// use farcall::Deadline;
     ///
     /// // A task of its own inherits nothing unless it is told.
     /// let inherited = Deadline::current();
@@ -68,9 +69,10 @@ impl Deadline {
     /// # Examples
     ///
     /// ```
+    /// # extern crate rpc_core as farcall;
     /// # async fn write_audit_log() {}
     /// # async fn example() {
-    /// use rpc_core::Deadline;
+    /// use farcall::Deadline;
     ///
     /// // The call that this makes is not cut short with the one that is being handled.
     /// Deadline::detached(write_audit_log()).await;

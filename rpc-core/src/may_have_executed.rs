@@ -16,7 +16,8 @@ use tonic::Status;
 /// # Examples
 ///
 /// ```
-/// use rpc_core::{MayHaveExecuted, NotExecuted, Status};
+/// # extern crate rpc_core as farcall;
+/// use farcall::{MayHaveExecuted, NotExecuted, Status};
 ///
 /// fn advice(status: &Status) -> &'static str {
 ///     if NotExecuted::is_said_by(status) {

@@ -61,11 +61,20 @@ impl Caller for Channel {
     }
 }
 
+/// A channel among others, of which tower chooses one for each call;
+/// [`LayeredChannel`](crate::client::LayeredChannel) has an example.
 impl Service<ClientCall> for Channel {
     type Response = ClientReply;
     type Error = Status;
     type Future = BoxFuture<'static, Result<ClientReply, Status>>;
 
+    /// Ready while there is a connection; a call waits for the server's limit by itself. Without a
+    /// connection it is pending, makes the attempts that are due, and wakes the task when there is
+    /// one. Under [`Channel::layer`] the channel is always ready.
+    ///
+    /// # Errors
+    ///
+    /// When the channel cannot connect any more, in this process and with this configuration.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         Service::poll_ready(&mut self.0, cx)
     }

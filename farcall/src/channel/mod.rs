@@ -96,7 +96,8 @@ impl Channel {
 
     /// The same channel with a timeout for unary calls that set none themselves, and none for calls
     /// with a stream in either direction. For unary calls it takes the place of the timeout of
-    /// [`with_timeout`](Self::with_timeout). Zero ends every such call at once.
+    /// [`with_timeout`](Self::with_timeout), so that the two together give each kind its own. Zero
+    /// ends every such call at once.
     #[must_use]
     pub fn with_unary_timeout(self, timeout: Duration) -> Self {
         Self(self.0.with_unary_timeout(timeout))
@@ -116,6 +117,9 @@ impl Channel {
     /// shedding with `RESOURCE_EXHAUSTED`; an error of another layer becomes the call's status as
     /// [`crate::layer::into_status`] says. For a layer, a call is over with its first answer, the
     /// headers of a stream included.
+    ///
+    /// Under these layers the channel is always ready, connected or not: there is no other one to
+    /// choose, and its calls wait or fail as their [`Readiness`] says.
     ///
     /// # Examples
     ///
@@ -229,5 +233,33 @@ impl Channel {
 impl From<rpc_core::Channel> for Channel {
     fn from(channel: rpc_core::Channel) -> Self {
         Self(channel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tower::ServiceBuilder;
+
+    use super::*;
+    use crate::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor, Request, Response};
+
+    static METHOD: MethodDescriptor = MethodDescriptor {
+        path: "/t.T/M",
+        kind: CallKind::Unary,
+        idempotency: Idempotency::Unknown,
+        detach: Detach::NONE,
+    };
+
+    /// A load shedder would refuse calls of a channel that is not ready, and other layers would
+    /// keep them waiting.
+    #[tokio::test]
+    async fn layers_around_a_channel_that_backs_off_leave_its_calls_to_fail() {
+        let channel = Channel::builder("inproc://no-server-has-this-name").unwrap();
+        let layers = ServiceBuilder::new().load_shed().concurrency_limit(8);
+        let layered = channel.connect_lazy().layer(layers);
+        for _ in 0..3 {
+            let response: Result<Response<()>, _> = layered.unary(&METHOD, Request::new(())).await;
+            assert_eq!(response.unwrap_err().code(), Code::Unavailable);
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::MethodDescriptor;
 /// Something that can make calls: a [`crate::Channel`], or a layer around one.
 ///
 /// Dropping the future of a call cancels the call on the server. There is no `dyn Caller`, since
-/// its methods are generic; a [`DynCaller`](crate::client::DynCaller) takes its place.
+/// its methods are generic; a [`DynCaller`](super::DynCaller) takes its place.
 pub trait Caller: Send + Sync {
     /// Makes a call with one request and one response.
     fn unary<Req, Resp>(

@@ -23,11 +23,10 @@ use crate::stream::{Scripted, scripted_response};
 /// # Examples
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
-/// use farcall::client::DynCaller;
-/// use farcall::client::mock::MockChannel;
+/// # mod farcall { pub use rpc_core::*; pub use rpc_core::client::{DynCaller, mock}; }
+/// use farcall::mock::MockChannel;
 /// # use farcall::{Caller, CallKind, Detach, Idempotency, MethodDescriptor};
-/// use farcall::{Channel, Request, Response, Status};
+/// use farcall::{Channel, DynCaller, Request, Response, Status};
 /// # // Stands for what is generated from a `.proto` file.
 /// # static SAY_HELLO: MethodDescriptor = MethodDescriptor {
 /// #     path: "/hello.Greeter/SayHello",

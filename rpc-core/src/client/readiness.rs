@@ -12,7 +12,8 @@
 /// # Examples
 ///
 /// ```
-/// use rpc_core::{Readiness, Request};
+/// # extern crate rpc_core as farcall;
+/// use farcall::{Readiness, Request};
 ///
 /// let mut request = Request::new(());
 /// request.set_timeout(std::time::Duration::from_secs(30));

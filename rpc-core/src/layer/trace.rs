@@ -19,8 +19,9 @@ use super::{Described, into_status};
 /// # Examples
 ///
 /// ```
-/// use rpc_core::Server;
-/// use rpc_core::layer::TraceLayer;
+/// # extern crate rpc_core as farcall;
+/// use farcall::Server;
+/// use farcall::layer::TraceLayer;
 ///
 /// let server = Server::builder().layer(TraceLayer::new()).build();
 /// # drop(server);

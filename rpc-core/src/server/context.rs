@@ -27,8 +27,9 @@ tokio::task_local! {
 /// # Examples
 ///
 /// ```
-/// use rpc_core::server::CallContext;
-/// use rpc_core::{Code, Status};
+/// # extern crate rpc_core as farcall;
+/// use farcall::server::CallContext;
+/// use farcall::{Code, Status};
 ///
 /// async fn search() -> Result<u64, Status> {
 ///     let call = CallContext::current().ok_or_else(|| Status::internal("not in a handler"))?;

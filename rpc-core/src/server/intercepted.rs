@@ -26,8 +26,9 @@ pub struct InterceptedService<S, F> {
 /// # Examples
 ///
 /// ```
-/// use rpc_core::server::intercepted;
-/// use rpc_core::{Request, Server, Service, Status};
+/// # extern crate rpc_core as farcall;
+/// use farcall::server::intercepted;
+/// use farcall::{Request, Server, Service, Status};
 ///
 /// fn authorized(request: Request<()>) -> Result<Request<()>, Status> {
 ///     match request.metadata().get("authorization") {

@@ -26,9 +26,10 @@ use crate::{CallKind, Caller, Deadline, MethodDescriptor};
 /// # Examples
 ///
 /// ```
-/// use rpc_core::client::mock::MockChannel;
-/// use rpc_core::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor};
-/// use rpc_core::{Request, Response, Status};
+/// # mod farcall { pub use rpc_core::*; pub use rpc_core::client::mock; }
+/// use farcall::mock::MockChannel;
+/// use farcall::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor};
+/// use farcall::{Request, Response, Status};
 /// # // Stands for what is generated from a `.proto` file.
 /// # static SAY_HELLO: MethodDescriptor = MethodDescriptor {
 /// #     path: "/hello.Greeter/SayHello",
