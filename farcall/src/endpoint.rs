@@ -123,7 +123,7 @@ impl Endpoint {
 }
 
 impl Listen for Endpoint {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
         match &mut self.listener {
             Listener::Tcp(listener) => listener.accept(),
             Listener::Unix(listener) => listener.accept(),

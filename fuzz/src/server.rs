@@ -177,9 +177,9 @@ fn finish(ask: &Ask) -> Result<(), Status> {
 struct Once(Option<ScriptedBootstrap>);
 
 impl Listen for Once {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
         match self.0.take() {
-            Some(bootstrap) => std::future::ready(Ok(Box::new(bootstrap) as _)).boxed(),
+            Some(bootstrap) => std::future::ready(Ok(Some(Box::new(bootstrap) as _))).boxed(),
             None => std::future::pending().boxed(),
         }
     }

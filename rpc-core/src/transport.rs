@@ -312,12 +312,20 @@ pub struct Addresses {
     pub peer: Option<SocketAddr>,
     /// The path or `@name` of the Unix socket that joins them.
     pub unix: Option<String>,
+    /// The name of the byte stream that joins them, where the program made it.
+    pub stream: Option<String>,
 }
 
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = &self.unix {
             return write!(f, "unix://{name}");
+        }
+        if let Some(name) = &self.stream {
+            return match self.peer {
+                Some(peer) => write!(f, "{name} to {peer}"),
+                None => f.write_str(name),
+            };
         }
         match (self.local, self.peer) {
             (Some(local), Some(peer)) => write!(f, "{local} <-> {peer}"),
@@ -353,7 +361,8 @@ pub struct TransportStats {
     /// Bytes that have come in, those of frames still on their way included.
     pub received_bytes: u64,
     /// Reads and writes that the kernel was asked for, those that failed for want of data or room
-    /// included. 0 where frames move without the kernel.
+    /// included; of a byte stream that the program made, the stream's. 0 where frames move without
+    /// either.
     pub kernel_calls: u64,
 }
 

@@ -1,6 +1,5 @@
 //! The life of a connection, and what of it one task at a time owns.
 
-use std::net::Shutdown;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -57,8 +56,7 @@ impl<S: Socket> Driver<S> {
             }
         }
         shared.fail(reason);
-        // The socket may be dead already.
-        let _ = socket2::SockRef::from(&shared.socket).shutdown(Shutdown::Both);
+        shared.socket.end();
         let reason = shared.queue().closed.clone().unwrap_or(CloseReason::Local);
         handler.handle_closed(reason);
     }

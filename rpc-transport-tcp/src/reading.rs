@@ -11,7 +11,6 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
-use std::net::Shutdown;
 use std::time::Duration;
 
 use rpc_core::handoff::Handoff;
@@ -205,10 +204,10 @@ impl<S: Socket> Shared<S> {
     /// closed too, within bounds. A socket that is closed with bytes unread resets the connection,
     /// which takes from the peer what it has not read yet.
     pub(crate) async fn linger(&self) {
-        if socket2::SockRef::from(&self.socket).shutdown(Shutdown::Write).is_err() {
-            return;
-        }
         let closed_by_peer = async {
+            if poll_fn(|cx| self.socket.poll_end_writing(cx)).await.is_err() {
+                return;
+            }
             let mut sink = self.pool.take(SINK_LEN);
             while poll_fn(|cx| self.socket.poll_readable(cx)).await.is_ok() {
                 match self.socket.try_read(&mut [IoSliceMut::new(&mut sink)]) {

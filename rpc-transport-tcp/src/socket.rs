@@ -1,7 +1,10 @@
-//! What the driver asks of a connected socket, so that it is written once for TCP and Unix sockets.
+//! What the driver asks of a connected byte stream, so that it is written once for TCP sockets,
+//! Unix sockets and the streams that programs make (`stream`).
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll};
 
@@ -17,9 +20,9 @@ pub(crate) struct Moved {
     pub(crate) is_exhausted: bool,
 }
 
-/// A connected stream socket that can be read and written from any task.
+/// A connected byte stream that can be read and written from any task.
 pub(crate) trait Socket:
-    Sized + AsFd + AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin + 'static
+    AsyncRead + AsyncWrite + fmt::Debug + Send + Sync + Unpin + 'static
 {
     /// The transport's name.
     const NAME: &'static str;
@@ -30,35 +33,51 @@ pub(crate) trait Socket:
     /// Whether there may be room to write. One task at a time can wait.
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Runs an operation while the socket is ready for it, and takes note when it is not any more.
+    /// Reads what there is. An end of the stream moves nothing.
+    fn try_read(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Moved>;
+
+    /// Writes as much as fits.
+    fn try_write(&self, buffers: &[IoSlice<'_>]) -> io::Result<Moved>;
+
+    /// Whether something may have come in that was not read: also an end, or an error.
+    fn has_unread(&self) -> bool;
+
+    /// Tells the peer that nothing more will come.
+    fn poll_end_writing(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Ends both directions at once. The stream may be dead already.
+    fn end(&self);
+}
+
+/// A socket of the kernel's.
+trait KernelSocket: AsFd {
+    /// Runs an operation while the socket is ready for it, and records when it is not any more.
     fn try_io(
         &self,
         interest: Interest,
         operation: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()>;
+}
 
-    /// Reads what there is. An end of the stream moves nothing.
-    fn try_read(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Moved> {
-        let room = buffers.iter().map(|buffer| buffer.len()).sum();
-        moved(self, Interest::READABLE, room, || match buffers {
-            [buffer] => (&*SockRef::from(self)).read(buffer),
-            buffers => (&*SockRef::from(self)).read_vectored(buffers),
-        })
-    }
+fn read<S: KernelSocket>(socket: &S, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Moved> {
+    let room = buffers.iter().map(|buffer| buffer.len()).sum();
+    moved(socket, Interest::READABLE, room, || match buffers {
+        [buffer] => (&*SockRef::from(socket)).read(buffer),
+        buffers => (&*SockRef::from(socket)).read_vectored(buffers),
+    })
+}
 
-    /// Writes as much as fits.
-    fn try_write(&self, buffers: &[IoSlice<'_>]) -> io::Result<Moved> {
-        let len = buffers.iter().map(|buffer| buffer.len()).sum();
-        moved(self, Interest::WRITABLE, len, || match buffers {
-            [buffer] => (&*SockRef::from(self)).write(buffer),
-            buffers => (&*SockRef::from(self)).write_vectored(buffers),
-        })
-    }
+fn write<S: KernelSocket>(socket: &S, buffers: &[IoSlice<'_>]) -> io::Result<Moved> {
+    let len = buffers.iter().map(|buffer| buffer.len()).sum();
+    moved(socket, Interest::WRITABLE, len, || match buffers {
+        [buffer] => (&*SockRef::from(socket)).write(buffer),
+        buffers => (&*SockRef::from(socket)).write_vectored(buffers),
+    })
 }
 
 /// Runs an operation on up to `max` bytes. One that falls short has exhausted the socket, which
 /// the runtime is told at once: to learn it from another attempt would cost a call more.
-fn moved<S: Socket>(
+fn moved<S: KernelSocket>(
     socket: &S,
     interest: Interest,
     max: usize,
@@ -78,8 +97,25 @@ fn moved<S: Socket>(
     }
 }
 
-macro_rules! socket {
+/// Asks the kernel, since the task that reads may not have run.
+fn has_unread(socket: &impl KernelSocket) -> bool {
+    let peeked = SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]);
+    // An end of the stream, or an error, is for the connection's task to find.
+    !matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+macro_rules! kernel_socket {
     ($stream:ty, $name:literal) => {
+        impl KernelSocket for $stream {
+            fn try_io(
+                &self,
+                interest: Interest,
+                operation: impl FnOnce() -> io::Result<()>,
+            ) -> io::Result<()> {
+                <$stream>::try_io(self, interest, operation)
+            }
+        }
+
         impl Socket for $stream {
             const NAME: &'static str = $name;
 
@@ -91,16 +127,29 @@ macro_rules! socket {
                 self.poll_write_ready(cx)
             }
 
-            fn try_io(
-                &self,
-                interest: Interest,
-                operation: impl FnOnce() -> io::Result<()>,
-            ) -> io::Result<()> {
-                <$stream>::try_io(self, interest, operation)
+            fn try_read(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Moved> {
+                read(self, buffers)
+            }
+
+            fn try_write(&self, buffers: &[IoSlice<'_>]) -> io::Result<Moved> {
+                write(self, buffers)
+            }
+
+            fn has_unread(&self) -> bool {
+                has_unread(self)
+            }
+
+            fn poll_end_writing(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(SockRef::from(self).shutdown(Shutdown::Write))
+            }
+
+            fn end(&self) {
+                // It may be dead already.
+                let _ = SockRef::from(self).shutdown(Shutdown::Both);
             }
         }
     };
 }
 
-socket!(TcpStream, "tcp");
-socket!(UnixStream, "unix");
+kernel_socket!(TcpStream, "tcp");
+kernel_socket!(UnixStream, "unix");

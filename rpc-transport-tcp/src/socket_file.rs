@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use socket2::SockAddr;
 use tokio::net::UnixListener;
 
 /// The longest path of a socket in bytes: `sun_path` of unix(7), with its final zero.
@@ -38,6 +39,15 @@ pub(crate) fn native(name: &str) -> io::Result<PathBuf> {
         Some(name) => Ok(format!("\0{name}").into()),
         None => Ok(name.into()),
     }
+}
+
+/// The path or the abstract name, with `@` before it, of a socket that is bound to one.
+pub(crate) fn name_of(address: &SockAddr) -> Option<String> {
+    let path = address.as_pathname().map(|path| path.to_string_lossy().into_owned());
+    path.or_else(|| {
+        let name = address.as_abstract_namespace()?;
+        Some(format!("@{}", String::from_utf8_lossy(name)))
+    })
 }
 
 /// A socket's own file. Dropped, it is removed, unless another has taken its place.

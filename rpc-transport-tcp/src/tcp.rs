@@ -11,6 +11,7 @@ use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 use socket2::SockRef;
 use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio::runtime::Handle;
 
 use crate::bootstrap::SocketBootstrap;
 
@@ -29,7 +30,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Prepares a stream, and asks for its addresses while they can be asked.
-fn bootstrap(stream: TcpStream) -> io::Result<SocketBootstrap<TcpStream>> {
+pub(crate) fn bootstrap(stream: TcpStream) -> io::Result<SocketBootstrap<TcpStream>> {
     prepare(&stream)?;
     let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
     let addresses = Addresses { local: Some(local), peer: Some(peer), ..Addresses::default() };
@@ -66,11 +67,35 @@ impl TcpListener {
     }
 }
 
+/// A listener that the program has made. Its options stay as they are.
+impl From<tokio::net::TcpListener> for TcpListener {
+    fn from(listener: tokio::net::TcpListener) -> Self {
+        Self { listener }
+    }
+}
+
+/// A listener that the program has made, or was given by a service manager. It is made
+/// non-blocking; its other options stay as they are.
+///
+/// # Errors
+///
+/// When the operating system refuses that, or when this is no task of a tokio runtime.
+impl TryFrom<std::net::TcpListener> for TcpListener {
+    type Error = io::Error;
+
+    fn try_from(listener: std::net::TcpListener) -> io::Result<Self> {
+        // Without a runtime, tokio would panic.
+        Handle::try_current().map_err(io::Error::other)?;
+        listener.set_nonblocking(true)?;
+        Ok(tokio::net::TcpListener::from_std(listener)?.into())
+    }
+}
+
 impl Listen for TcpListener {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
         Box::pin(async {
             let (stream, _) = self.listener.accept().await?;
-            Ok(Box::new(bootstrap(stream)?) as Box<dyn Bootstrap>)
+            Ok(Some(Box::new(bootstrap(stream)?) as Box<dyn Bootstrap>))
         })
     }
 }
@@ -133,5 +158,23 @@ mod tests {
         }
         let max = peers_part + UNSENT_BYTES_MAX as usize + piece.len();
         assert!((1..=max).contains(&taken), "{taken} bytes, where {max} are the most");
+    }
+    #[tokio::test]
+    async fn listeners_that_the_program_made_accept() {
+        let tokios = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stds = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        for mut listener in [TcpListener::from(tokios), stds.try_into().unwrap()] {
+            let address = listener.local_addr().unwrap();
+            assert_ne!(address.port(), 0);
+            let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+            let accepted = accepted.unwrap().unwrap().addresses();
+            assert_eq!(accepted.peer, Some(client.unwrap().local_addr().unwrap()));
+        }
+    }
+
+    #[test]
+    fn a_listener_outside_of_a_runtime_is_refused() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(TcpListener::try_from(listener).is_err());
     }
 }

@@ -4,7 +4,6 @@
 //! brings frames in. One task a connection reads, and writes what senders do not (`driver`).
 
 use std::fmt;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -161,12 +160,8 @@ impl<S: Socket> Transport for SocketTransport<S> {
         self.shared.fail(reason);
     }
 
-    /// Asks the kernel, since the connection's task may not have run.
     fn has_unread(&self) -> bool {
-        let mut byte = [std::mem::MaybeUninit::uninit()];
-        let socket = socket2::SockRef::from(&self.shared.socket);
-        // An end of the stream, or an error, is for the connection's task to find.
-        !matches!(socket.peek(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        self.shared.socket.has_unread()
     }
 
     fn stats(&self) -> TransportStats {

@@ -9,7 +9,9 @@ use rpc_core::client::{Connect, Connection};
 use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
+use socket2::SockRef;
 use tokio::net::UnixStream;
+use tokio::runtime::Handle;
 
 use crate::bootstrap::SocketBootstrap;
 use crate::socket_file::{self, SocketFile};
@@ -17,12 +19,12 @@ use crate::socket_file::{self, SocketFile};
 /// Between two attempts to connect to a listener whose queue is full: nothing tells when it is not.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-fn bootstrap(stream: UnixStream, name: &str) -> SocketBootstrap<UnixStream> {
+pub(crate) fn bootstrap(stream: UnixStream, name: &str) -> SocketBootstrap<UnixStream> {
     let addresses = Addresses { unix: Some(name.to_owned()), ..Addresses::default() };
     SocketBootstrap::new(stream, addresses)
 }
 
-/// Accepts connections on a Unix socket. Dropped, it removes the socket's file.
+/// Accepts connections on a Unix socket. Dropped, it removes the socket's file, if it has bound it.
 ///
 /// The file gets the permissions that the process's umask leaves; who may write to it may connect.
 #[derive(Debug)]
@@ -47,13 +49,52 @@ impl UnixListener {
         let (listener, file) = socket_file::bind(&name)?;
         Ok(Self { name, listener, _file: file })
     }
+
+    /// The path listened on, or the abstract name with `@` before it. A path that is not UTF-8 is
+    /// told with replacement characters. Empty when a listener that the program has made has
+    /// neither.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A listener that the program has made. Its file stays when it is dropped.
+///
+/// # Errors
+///
+/// When the operating system does not tell its name.
+impl TryFrom<tokio::net::UnixListener> for UnixListener {
+    type Error = io::Error;
+
+    fn try_from(listener: tokio::net::UnixListener) -> io::Result<Self> {
+        let name = socket_file::name_of(&SockRef::from(&listener).local_addr()?);
+        Ok(Self { name: name.unwrap_or_default(), listener, _file: None })
+    }
+}
+
+/// A listener that the program has made, or was given by a service manager. It is made
+/// non-blocking. Its file stays when it is dropped.
+///
+/// # Errors
+///
+/// When the operating system refuses that, or when this is no task of a tokio runtime.
+impl TryFrom<std::os::unix::net::UnixListener> for UnixListener {
+    type Error = io::Error;
+
+    fn try_from(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        // Without a runtime, tokio would panic.
+        Handle::try_current().map_err(io::Error::other)?;
+        listener.set_nonblocking(true)?;
+        tokio::net::UnixListener::from_std(listener)?.try_into()
+    }
 }
 
 impl Listen for UnixListener {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
         Box::pin(async {
             let (stream, _) = self.listener.accept().await?;
-            Ok(Box::new(bootstrap(stream, &self.name)) as Box<dyn Bootstrap>)
+            Ok(Some(Box::new(bootstrap(stream, &self.name)) as Box<dyn Bootstrap>))
         })
     }
 }
@@ -100,5 +141,34 @@ impl Connect for UnixConnector {
             )?;
             connect::connect(Box::new(bootstrap(stream, &self.name)), &self.config, wanted).await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn listeners_that_the_program_made_accept_and_their_files_stay() {
+        let name = format!("farcall-made-{}", std::process::id());
+        let path = std::env::temp_dir().join(&name);
+        let tokios = tokio::net::UnixListener::bind(&path).unwrap();
+        let address = net::SocketAddr::from_abstract_name(&name).unwrap();
+        let stds = net::UnixListener::bind_addr(&address).unwrap();
+        let listeners = [
+            (UnixListener::try_from(tokios).unwrap(), path.to_str().unwrap().to_owned()),
+            (UnixListener::try_from(stds).unwrap(), format!("@{name}")),
+        ];
+        for (mut listener, name) in listeners {
+            assert_eq!(listener.name(), name);
+            let connector = UnixConnector::new(name.clone(), ClientConfig::default());
+            let (client, accepted) = tokio::join!(connector.open(), listener.accept());
+            client.unwrap();
+            assert_eq!(accepted.unwrap().unwrap().addresses().unix, Some(name));
+        }
+        std::fs::remove_file(path).expect("who made it removes it");
     }
 }

@@ -79,7 +79,7 @@ impl OnLoopback {
 
     fn addresses() -> Addresses {
         let local = Some(([127, 0, 0, 1], 1).into());
-        Addresses { local, peer: local, unix: None }
+        Addresses { local, peer: local, ..Addresses::default() }
     }
 
     fn lanes(&self) -> Vec<LaneInfo> {

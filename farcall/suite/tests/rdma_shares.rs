@@ -63,7 +63,7 @@ struct Between {
 impl Between {
     fn addresses(&self) -> Addresses {
         let at = |address| Some((IpAddr::V4(address), 1).into());
-        Addresses { local: at(self.local), peer: at(self.peer), unix: None }
+        Addresses { local: at(self.local), peer: at(self.peer), ..Addresses::default() }
     }
 }
 

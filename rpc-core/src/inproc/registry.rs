@@ -57,10 +57,10 @@ impl Drop for InprocListener {
 }
 
 impl Listen for InprocListener {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
         Box::pin(async {
-            let bootstrap = self.incoming.recv().await.ok_or(io::ErrorKind::BrokenPipe)?;
-            Ok(Box::new(bootstrap) as Box<dyn Bootstrap>)
+            let bootstrap = self.incoming.recv().await;
+            Ok(bootstrap.map(|bootstrap| Box::new(bootstrap) as Box<dyn Bootstrap>))
         })
     }
 }

@@ -11,17 +11,20 @@ use crate::{Keepalive, Limits};
 
 /// A source of byte streams, for example a TCP listener.
 pub trait Listen: std::fmt::Debug + Send + 'static {
-    /// The next stream.
+    /// The next stream, or `None` when the listener has ended and no stream will come any more.
+    /// The server then serves the connections that are open until they end, and is not asked to
+    /// accept again.
     ///
     /// # Errors
     ///
     /// When accepting fails. The server logs it, waits a little and tries again, unless
-    /// [`io::ErrorKind::BrokenPipe`] says that no stream can ever come.
+    /// [`io::ErrorKind::BrokenPipe`] says that the listener is broken for ever: that ends the
+    /// server with this error, after its open connections were drained.
     ///
     /// # Cancel safety
     ///
     /// Cancelled, no stream is lost.
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>>;
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>>;
 
     /// The settings of the connections that this listener accepts. A server reads them once, when
     /// it begins to serve the listener. None by default.

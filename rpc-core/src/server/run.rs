@@ -87,7 +87,7 @@ pub(super) async fn serve(
             accepted = next(&shared, &mut listener, &slots) => accepted,
         };
         match accepted {
-            Ok((bootstrap, slot)) => {
+            Ok(Some((bootstrap, slot))) => {
                 // Its peer is known only now. Dropped, the connection is closed.
                 let share =
                     shared.connections_limit.share(&bootstrap.addresses(), CONNECTIONS_FLOOR);
@@ -102,6 +102,15 @@ pub(super) async fn serve(
                     }
                     drop((slot, permit));
                 });
+            }
+            Ok(None) => {
+                // A listener may have one stream only, which is served for as long as it lasts.
+                tasks.close();
+                tokio::select! {
+                    () = &mut shutdown => {}
+                    () = tasks.wait() => {}
+                }
+                break Ok(());
             }
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break Err(error),
             // It ended while it waited, which anybody can have it do: no reason for others to wait,
@@ -145,7 +154,7 @@ async fn next(
     shared: &Shared,
     listener: &mut impl Listen,
     slots: &Arc<Semaphore>,
-) -> io::Result<(Box<dyn Bootstrap>, OwnedSemaphorePermit)> {
+) -> io::Result<Option<(Box<dyn Bootstrap>, OwnedSemaphorePermit)>> {
     // Past the limit, clients wait in the operating system's backlog.
     let slot = match Arc::clone(slots).try_acquire_owned() {
         Ok(slot) => Ok(slot),
@@ -155,7 +164,7 @@ async fn next(
         }
     };
     let slot = slot.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-    Ok((listener.accept().await?, slot))
+    Ok(listener.accept().await?.map(|bootstrap| (bootstrap, slot)))
 }
 
 /// One connection, from its handshake to its end.
@@ -343,7 +352,7 @@ mod tests {
     }
 
     impl Listen for Failing {
-        fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+        fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
             Box::pin(async {
                 match self.errors.pop_front() {
                     Some(error) => Err(error),
@@ -354,6 +363,21 @@ mod tests {
                 }
             })
         }
+    }
+
+    /// Has ended.
+    #[derive(Debug)]
+    struct Ended;
+
+    impl Listen for Ended {
+        fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
+            Box::pin(std::future::ready(Ok(None)))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_without_connections_ends_with_its_listener() {
+        Server::builder().build().serve(Ended).await.unwrap();
     }
 
     /// How long a server takes for accepts that fail so.

@@ -47,7 +47,7 @@ impl Shared {
 }
 
 impl Listen for Shared {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
         Box::pin(async { self.endpoint.lock().await.accept().await })
     }
 

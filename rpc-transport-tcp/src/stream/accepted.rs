@@ -1,0 +1,56 @@
+//! A stream that the program made, as the start of a connection.
+
+use std::any::Any;
+use std::io;
+use std::net::SocketAddr;
+
+use rpc_core::connect::Bootstrap;
+use rpc_core::transport::Addresses;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::polled::PolledStream;
+use crate::bootstrap::SocketBootstrap;
+use crate::{socket_file, tcp, unix};
+
+/// The start of a connection over `stream`, which is called `name`. A socket of tokio's is served
+/// as the socket that it is, and not by its polls.
+///
+/// # Errors
+///
+/// When `stream` is a socket that the operating system refuses to prepare.
+pub(super) fn bootstrap<IO>(
+    stream: IO,
+    name: &str,
+    peer: Option<SocketAddr>,
+) -> io::Result<Box<dyn Bootstrap>>
+where
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut stream = Some(stream);
+    if let Some(tcp) = take::<TcpStream>(&mut stream) {
+        return Ok(Box::new(tcp::bootstrap(tcp)?));
+    }
+    if let Some(unix) = take::<UnixStream>(&mut stream) {
+        let socket = SockRef::from(&unix);
+        // The listener's end has the name.
+        let local = socket_file::name_of(&socket.local_addr()?);
+        let path = local.or_else(|| socket_file::name_of(&socket.peer_addr().ok()?));
+        return Ok(match path {
+            Some(path) => Box::new(unix::bootstrap(unix, &path)),
+            None => Box::new(SocketBootstrap::new(unix, addresses(name, peer))),
+        });
+    }
+    let stream = stream.ok_or(io::ErrorKind::NotConnected)?;
+    Ok(Box::new(SocketBootstrap::new(PolledStream::new(stream), addresses(name, peer))))
+}
+
+fn addresses(name: &str, peer: Option<SocketAddr>) -> Addresses {
+    Addresses { stream: Some(name.to_owned()), peer, ..Addresses::default() }
+}
+
+/// Takes `stream` if it is a `T`.
+fn take<T: 'static>(stream: &mut dyn Any) -> Option<T> {
+    stream.downcast_mut::<Option<T>>()?.take()
+}

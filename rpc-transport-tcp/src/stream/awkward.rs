@@ -1,0 +1,155 @@
+//! A stream that does all that a stream may do and that makes its user stumble.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+
+/// What a stream does with a poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// It refuses, and wakes in the same poll, as tokio's do when a task's budget is used up.
+    Refuse,
+    /// It refuses, and another task wakes.
+    RefuseForLater,
+    /// It moves so many bytes at most.
+    Move(usize),
+}
+
+/// What a stream is polled for.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Read,
+    Write,
+    Flush,
+}
+
+/// The manners of a stream.
+#[derive(Debug, Clone)]
+pub(super) struct Manners {
+    /// What it does with one poll of a kind after the other, over and over.
+    pub(super) deeds: Vec<Deed>,
+    /// Whether it takes several buffers at a time.
+    pub(super) is_vectored: bool,
+    /// How many bytes it gathers, which go out with a flush only.
+    pub(super) gathered_max: usize,
+}
+
+/// Keeps the waker of whoever polled last, whatever for: a stream with a single place for both.
+#[derive(Default)]
+struct LastWaker(Mutex<Option<Waker>>);
+
+impl Wake for LastWaker {
+    fn wake(self: Arc<Self>) {
+        let waker = self.0.lock().unwrap().clone();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A pipe in memory with bad manners.
+pub(super) struct Awkward {
+    stream: DuplexStream,
+    manners: Manners,
+    /// The polls of each kind: were they counted together, one kind could be refused for ever.
+    poll_counts: [usize; 3],
+    gathered: Vec<u8>,
+    last: Arc<LastWaker>,
+}
+
+impl Awkward {
+    pub(super) fn new(stream: DuplexStream, manners: Manners) -> Self {
+        Self { stream, manners, poll_counts: [0; 3], gathered: Vec::new(), last: Arc::default() }
+    }
+
+    /// How many bytes it moves now.
+    fn poll_deed(&mut self, kind: Kind, cx: &mut Context<'_>) -> Poll<usize> {
+        *self.last.0.lock().unwrap() = Some(cx.waker().clone());
+        let count = &mut self.poll_counts[kind as usize];
+        let deed = self.manners.deeds[*count % self.manners.deeds.len()];
+        *count += 1;
+        match deed {
+            Deed::Refuse => cx.waker().wake_by_ref(),
+            Deed::RefuseForLater => {
+                let last = Arc::clone(&self.last);
+                tokio::spawn(async move { last.wake() });
+            }
+            Deed::Move(len) => return Poll::Ready(len),
+        }
+        Poll::Pending
+    }
+
+    /// Gives to the pipe what has gathered.
+    fn poll_drain(&mut self) -> Poll<io::Result<()>> {
+        let waker = Waker::from(Arc::clone(&self.last));
+        let mut cx = Context::from_waker(&waker);
+        while !self.gathered.is_empty() {
+            let written = Pin::new(&mut self.stream).poll_write(&mut cx, &self.gathered);
+            self.gathered.drain(..ready!(written)?);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Awkward {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let len = ready!(self.poll_deed(Kind::Read, cx)).min(buf.remaining());
+        let mut bytes = vec![0; len];
+        let mut part = ReadBuf::new(&mut bytes);
+        let waker = Waker::from(Arc::clone(&self.last));
+        let mut cx = Context::from_waker(&waker);
+        ready!(Pin::new(&mut self.stream).poll_read(&mut cx, &mut part))?;
+        buf.put_slice(part.filled());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Awkward {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let len_max = ready!(self.poll_deed(Kind::Write, cx));
+        if self.gathered.len() >= self.manners.gathered_max.max(1) {
+            ready!(self.poll_drain())?;
+        }
+        let bytes: Vec<u8> =
+            bufs.iter().flat_map(|buf| buf.iter().copied()).take(len_max).collect();
+        self.gathered.extend_from_slice(&bytes);
+        if self.manners.gathered_max == 0 {
+            // What is left is written before the next bytes are taken.
+            if let Poll::Ready(Err(error)) = self.poll_drain() {
+                return Poll::Ready(Err(error));
+            }
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.manners.is_vectored
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_deed(Kind::Flush, cx));
+        self.poll_drain()
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_mut().poll_flush(cx))?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

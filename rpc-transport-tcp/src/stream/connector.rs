@@ -1,0 +1,117 @@
+//! Connecting over streams that the program opens itself.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use rpc_core::client::{Connect, Connection};
+use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::accepted::bootstrap;
+
+type Open = dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn Bootstrap>>> + Send + Sync;
+
+/// Connects over byte streams that the program opens: through a proxy, by TLS, to a virtual socket
+/// or in memory. [`StreamListener`](crate::StreamListener) says what holds for the streams.
+pub struct StreamConnector {
+    name: String,
+    config: ClientConfig,
+    open: Box<Open>,
+}
+
+impl StreamConnector {
+    /// A connector to the server that `open` opens a stream to. It is called at each attempt to
+    /// connect; an attempt that is not over within the handshake timeout of `config` is dropped.
+    /// `name` stands for the server in messages: `cannot connect to <name>: ..`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use rpc_core::connect::ClientConfig;
+    /// use rpc_transport_tcp::StreamConnector;
+    /// use tokio::net::TcpStream;
+    ///
+    /// let connector = StreamConnector::new("backend", ClientConfig::default(), || async {
+    ///     TcpStream::connect("10.0.0.1:7000").await
+    /// });
+    /// ```
+    pub fn new<F, Fut, IO>(name: impl Into<String>, config: ClientConfig, open: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = io::Result<IO>> + Send + 'static,
+        IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let name = name.into();
+        let stream_name = name.clone();
+        let open = move || -> BoxFuture<'static, io::Result<Box<dyn Bootstrap>>> {
+            let (opening, name) = (open(), stream_name.clone());
+            Box::pin(async move { bootstrap(opening.await?, &name, None) })
+        };
+        Self { name, config, open: Box::new(open) }
+    }
+}
+
+impl Connect for StreamConnector {
+    fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+        Box::pin(async move {
+            let opened = tokio::time::timeout(self.config.handshake_timeout, (self.open)()).await;
+            let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            let bootstrap = opened.map_err(|source| {
+                let address = self.name.clone();
+                ConnectError::Unreachable { address, source }
+            })?;
+            connect::connect(bootstrap, &self.config, wanted).await
+        })
+    }
+}
+
+impl fmt::Debug for StreamConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamConnector")
+            .field("name", &self.name)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rpc_core::Channel;
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    /// Why `open` gives no connection.
+    async fn refused<Fut>(open: impl Fn() -> Fut + Send + Sync + 'static) -> String
+    where
+        Fut: Future<Output = io::Result<DuplexStream>> + Send + 'static,
+    {
+        let handshake_timeout = Duration::from_millis(1);
+        let config = ClientConfig { handshake_timeout, ..ClientConfig::default() };
+        let connector = StreamConnector::new("backend", config, open);
+        Channel::connect(connector).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn an_error_names_the_server() {
+        let closed = || async { Err(io::Error::other("the proxy is closed")) };
+        assert_eq!(refused(closed).await, "cannot connect to backend: the proxy is closed");
+        let late = refused(std::future::pending).await;
+        assert_eq!(late, "cannot connect to backend: timed out");
+        let silent = refused(|| async {
+            let (ours, theirs) = tokio::io::duplex(1000);
+            // It is never read.
+            std::mem::forget(theirs);
+            Ok(ours)
+        });
+        assert_eq!(silent.await, "the handshake with backend did not end within 1 ms");
+    }
+}

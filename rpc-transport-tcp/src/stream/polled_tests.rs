@@ -1,0 +1,283 @@
+//! Connections over streams with bad manners: no byte is lost or moved, and nothing hangs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use rpc_core::handoff::Handoff;
+use rpc_core::pool::Pool;
+use rpc_core::transport::{Admission, CloseReason, Handler, Transport, TransportError, Withheld};
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::mpsc;
+
+use super::awkward::{Awkward, Deed, Manners};
+use super::polled::PolledStream;
+use crate::record::WHOLE_LEN_MAX;
+use crate::transport::SocketTransport;
+
+/// Far more than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What an end of a connection hears.
+#[derive(Debug)]
+enum Heard {
+    Frame(Bytes),
+    Closed(CloseReason),
+}
+
+/// Passes on what it hears.
+#[derive(Debug)]
+struct Ear(mpsc::UnboundedSender<Heard>);
+
+impl Handler for Ear {
+    fn handle_announced(&self, _: &[u8; HEADER_LEN], _: u64) -> Result<Admission, ProtocolError> {
+        Ok(Admission::Accept { deadline: None })
+    }
+
+    fn handle_frame(&self, frame: Bytes, _: &mut Handoff) -> Result<(), ProtocolError> {
+        let _ = self.0.send(Heard::Frame(frame));
+        Ok(())
+    }
+
+    fn handle_withheld(&self, _: &[u8; HEADER_LEN], _: Withheld) -> Result<(), ProtocolError> {
+        Ok(())
+    }
+
+    fn handle_closed(&self, reason: CloseReason) {
+        let _ = self.0.send(Heard::Closed(reason));
+    }
+}
+
+/// An end of a connection.
+struct End<IO> {
+    transport: Arc<SocketTransport<PolledStream<IO>>>,
+    heard: mpsc::UnboundedReceiver<Heard>,
+}
+
+impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> End<IO> {
+    fn start(stream: IO) -> Self {
+        let transport = SocketTransport::new(PolledStream::new(stream), Pool::new(0));
+        let (sender, heard) = mpsc::unbounded_channel();
+        transport.start(Arc::new(Ear(sender)));
+        Self { transport: Arc::new(transport), heard }
+    }
+
+    async fn send(&self, frame: &[u8]) -> Result<(), TransportError> {
+        let mut buffer = self.transport.reserve(frame.len()).await?;
+        buffer.as_mut().copy_from_slice(frame);
+        self.transport.send(buffer)
+    }
+
+    async fn next(&mut self) -> Heard {
+        let heard = tokio::time::timeout(LIMIT, self.heard.recv()).await;
+        heard.expect("nothing hangs").expect("the connection tells its end")
+    }
+
+    /// Receives all `expected` frames: those of each kind, small or large, in their order.
+    async fn receive(&mut self, expected: &[Bytes]) {
+        let mut received = Vec::new();
+        while received.len() < expected.len() {
+            match self.next().await {
+                Heard::Frame(frame) => received.push(frame),
+                Heard::Closed(reason) => panic!("ended: {reason}"),
+            }
+        }
+        let small = |frames: &[Bytes]| -> Vec<Bytes> {
+            frames.iter().filter(|frame| frame.len() <= WHOLE_LEN_MAX).cloned().collect()
+        };
+        assert!(small(&received) == small(expected), "small frames keep their order");
+        // Large ones take turns, and end as their lengths have it.
+        received.sort();
+        let mut expected = expected.to_vec();
+        expected.sort();
+        assert!(received == expected, "every byte comes once");
+    }
+}
+
+/// A frame of its own bytes.
+fn frame(seed: u64, len: usize) -> Bytes {
+    let numbers = (seed << 32..).flat_map(|number: u64| number.wrapping_mul(0x9e37).to_le_bytes());
+    numbers.take(len).collect()
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        2 => Just(Deed::Refuse),
+        1 => Just(Deed::RefuseForLater),
+        4 => (1..100_usize).prop_map(Deed::Move),
+        2 => Just(Deed::Move(100_000)),
+    ]
+}
+
+fn manners() -> impl Strategy<Value = Manners> {
+    let deeds = prop::collection::vec(deed(), 0..7);
+    (deeds, any::<bool>(), prop_oneof![Just(0), 1..5000_usize]).prop_map(
+        |(mut deeds, is_vectored, gathered_max)| {
+            // It gets on somehow.
+            deeds.push(Deed::Move(20_000));
+            Manners { deeds, is_vectored, gathered_max }
+        },
+    )
+}
+
+/// Lengths of frames, small ones mostly.
+fn lens() -> impl Strategy<Value = Vec<usize>> {
+    let len = prop_oneof![
+        6 => HEADER_LEN..300,
+        2 => HEADER_LEN..30_000,
+        1 => WHOLE_LEN_MAX..3 * WHOLE_LEN_MAX,
+    ];
+    prop::collection::vec(len, 1..20)
+}
+
+/// Sends frames of these lengths both ways at once.
+async fn exchange(
+    [one, other]: [DuplexStream; 2],
+    [our_manners, their_manners]: [Manners; 2],
+    lens: &[usize],
+) {
+    let mut one = End::start(Awkward::new(one, our_manners));
+    let mut other = End::start(Awkward::new(other, their_manners));
+    let frames = |seed: u64| -> Vec<Bytes> {
+        lens.iter().zip(seed..).map(|(len, seed)| frame(seed, *len)).collect()
+    };
+    let (ours, theirs) = (frames(1), frames(1000));
+    let sending = async {
+        for (our, their) in ours.iter().zip(&theirs) {
+            one.send(our).await.unwrap();
+            other.send(their).await.unwrap();
+        }
+    };
+    tokio::time::timeout(LIMIT, sending).await.expect("nothing hangs");
+    other.receive(&ours).await;
+    one.receive(&theirs).await;
+    // What was sent before the end comes before it.
+    let last = frame(7, 1000);
+    one.send(&last).await.unwrap();
+    one.transport.close();
+    other.receive(&[last]).await;
+    assert!(matches!(other.next().await, Heard::Closed(CloseReason::Peer)));
+    other.transport.close();
+    assert!(matches!(one.next().await, Heard::Closed(CloseReason::Local)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_byte_is_lost_and_nothing_hangs(
+        manners in [manners(), manners()],
+        capacity in prop_oneof![1..50_usize, 1..100_000_usize],
+        lens in lens(),
+        thread_count in 1..3_usize,
+    ) {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(thread_count).enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (one, other) = tokio::io::duplex(capacity);
+            // Otherwise some take minutes.
+            let lens: Vec<_> = lens.iter().map(|len| (*len).min(1000 * capacity)).collect();
+            exchange([one, other], manners, &lens).await;
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_of_single_bytes_that_refuses_every_other_poll_gets_through() {
+    let deeds = vec![Deed::Refuse, Deed::Move(1)];
+    for gathered_max in [0, 10] {
+        let manners = Manners { deeds: deeds.clone(), is_vectored: true, gathered_max };
+        let (one, other) = tokio::io::duplex(1);
+        exchange([one, other], [manners.clone(), manners], &[32, 5000, 100, 70_000]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_senders_share_a_stream() {
+    let (one, other) = tokio::io::duplex(1000);
+    let (one, mut other) = (End::start(one), End::start(other));
+    let transport = one.transport;
+    let mut senders = tokio::task::JoinSet::new();
+    let mut expected = Vec::new();
+    for seed in 0..20_u64 {
+        let frames: Vec<_> = (0..50).map(|number| frame(seed * 100 + number, 100)).collect();
+        expected.extend_from_slice(&frames);
+        let transport = Arc::clone(&transport);
+        senders.spawn(async move {
+            for frame in frames {
+                let mut buffer = transport.reserve(frame.len()).await.unwrap();
+                buffer.as_mut().copy_from_slice(&frame);
+                transport.send(buffer).unwrap();
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    senders.join_all().await;
+    let mut received = Vec::new();
+    while received.len() < expected.len() {
+        match other.next().await {
+            Heard::Frame(frame) => received.push(frame),
+            Heard::Closed(reason) => panic!("ended: {reason}"),
+        }
+    }
+    received.sort();
+    expected.sort();
+    assert!(received == expected);
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_is_owed_no_more_than_the_bounds() {
+    let (one, other) = tokio::io::duplex(1000);
+    let mut one = End::start(one);
+    let mut other = other;
+    let small = frame(1, 10_000);
+    let mut taken = 0;
+    while let Some(mut buffer) = one.transport.try_reserve(small.len()).unwrap() {
+        buffer.as_mut().copy_from_slice(&small);
+        one.transport.send(buffer).unwrap();
+        taken += small.len();
+    }
+    let max = crate::queue::SMALL_BYTES_MAX + 2 * WHOLE_LEN_MAX;
+    assert!((1..=max).contains(&taken), "{taken} bytes, where {max} are the most");
+    assert!(!one.transport.is_flushed());
+    // Once it reads, senders go on, and everything comes.
+    let reader = tokio::spawn(async move {
+        let mut received = Vec::new();
+        other.read_to_end(&mut received).await.unwrap();
+        received
+    });
+    one.send(&small).await.unwrap();
+    one.transport.close();
+    assert!(matches!(one.next().await, Heard::Closed(CloseReason::Local)));
+    let received = reader.await.unwrap();
+    assert!(received.len() > taken + small.len());
+    assert!(received.ends_with(&small));
+}
+
+#[tokio::test]
+async fn the_end_of_a_stream_is_told_with_its_reason() {
+    // Between frames.
+    let (one, other) = tokio::io::duplex(1000);
+    let mut one = End::start(one);
+    drop(other);
+    assert!(matches!(one.next().await, Heard::Closed(CloseReason::Peer)));
+    // In the midst of one.
+    let (one, mut other) = tokio::io::duplex(1000);
+    let mut one = End::start(one);
+    other.write_all(&[0; 3]).await.unwrap();
+    drop(other);
+    let Heard::Closed(CloseReason::Failed(reason)) = one.next().await else { panic!("frames") };
+    assert!(reason.contains("inside a frame"), "{reason}");
+}
+
+/// Dropped by its connection, the stream is closed: the peer need not wait for handles to go.
+#[tokio::test]
+async fn a_connection_that_is_aborted_drops_its_stream() {
+    let (one, mut other) = tokio::io::duplex(1000);
+    let mut one = End::start(one);
+    one.transport.abort(CloseReason::Failed("enough".into()));
+    assert!(matches!(one.next().await, Heard::Closed(CloseReason::Failed(_))));
+    assert_eq!(other.read(&mut [0; 10]).await.unwrap(), 0);
+}

@@ -1,0 +1,262 @@
+//! When an attempt to read or to write a stream may succeed.
+//!
+//! A poll of a stream keeps the waker that it was given last. Were that the waker of whichever task
+//! polls, an attempt from a sender's task would replace the waker of the connection's task, which
+//! would then sleep for ever. So all polls of a stream get one waker, that of its [`Readiness`],
+//! which knows the task that waits.
+//!
+//! A wake makes both directions ready. A TLS stream may have to write in order to read, and its
+//! reading then waits in the same place as its writing.
+//!
+//! ```text
+//!            attempt refused           task waits            wake
+//!   Ready ───────────────────> Refused ──────────> Waiting ────────> Ready
+//!     ^                           │ wake
+//!     │   task has been let go    v
+//!     └──────────────────────── Woken
+//! ```
+//!
+//! `Woken` is a wake that came before the task waited. It makes the task wait once all the same,
+//! and wakes it at once: tokio's own streams refuse a task that has used up its budget, and wake
+//! it in the same poll. A task that tried again without a break would do so for ever.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// One of the directions of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    Read,
+    Write,
+}
+
+/// What is known of a direction; the module's doc has the transitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    /// An attempt may succeed.
+    #[default]
+    Ready,
+    /// The last attempt was refused, or is under way.
+    Refused,
+    /// The task waits for a wake.
+    Waiting,
+    /// A wake came, and the task has not waited for it.
+    Woken,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    read: State,
+    write: State,
+    /// The task that waits for either direction.
+    task: Option<Waker>,
+}
+
+impl Inner {
+    fn state(&mut self, direction: Direction) -> &mut State {
+        match direction {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+        }
+    }
+}
+
+/// Readiness of both directions of a stream. It is the waker that the stream is polled with.
+#[derive(Debug, Default)]
+pub(super) struct Readiness(Mutex<Inner>);
+
+impl Readiness {
+    /// Locked for a few instructions at a time, and never while a stream is polled: a stream may
+    /// wake from within a poll.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // No code between lock and unlock can leave the states half-changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attempts something that may be refused. A wake meanwhile counts as one after the refusal.
+    pub(super) fn attempt<T>(
+        &self,
+        direction: Direction,
+        poll: impl FnOnce() -> T,
+        is_refused: impl FnOnce(&T) -> bool,
+    ) -> T {
+        let before = std::mem::replace(self.lock().state(direction), State::Refused);
+        let outcome = poll();
+        if is_refused(&outcome) {
+            return outcome;
+        }
+        let mut inner = self.lock();
+        let since = std::mem::replace(inner.state(direction), State::Ready);
+        // The task waits because of an earlier attempt. The stream may have forgotten the waker of
+        // that one, now that another has succeeded.
+        if before == State::Waiting || since == State::Waiting {
+            let task = inner.task.take();
+            drop(inner);
+            task.into_iter().for_each(Waker::wake);
+        }
+        outcome
+    }
+
+    /// Waits until an attempt may succeed. One task at a time can wait, for both directions.
+    pub(super) fn poll(&self, direction: Direction, cx: &mut Context<'_>) -> Poll<()> {
+        let mut inner = self.lock();
+        let state = inner.state(direction);
+        match *state {
+            State::Ready => return Poll::Ready(()),
+            State::Refused | State::Waiting => *state = State::Waiting,
+            State::Woken => {
+                *state = State::Ready;
+                cx.waker().wake_by_ref();
+            }
+        }
+        match &mut inner.task {
+            Some(task) => task.clone_from(cx.waker()),
+            task => *task = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// Whether an attempt may succeed now.
+    pub(super) fn is_ready(&self, direction: Direction) -> bool {
+        matches!(self.lock().state(direction), State::Ready | State::Woken)
+    }
+}
+
+impl Wake for Readiness {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut inner = self.lock();
+        for direction in [Direction::Read, Direction::Write] {
+            let state = inner.state(direction);
+            match *state {
+                State::Refused => *state = State::Woken,
+                State::Waiting => *state = State::Ready,
+                State::Ready | State::Woken => {}
+            }
+        }
+        let task = inner.task.take();
+        drop(inner);
+        task.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::Direction::{Read, Write};
+    use super::*;
+
+    /// A task that counts how often it is woken.
+    #[derive(Default)]
+    struct Task(AtomicUsize);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Task {
+        fn take_wakes(&self) -> usize {
+            self.0.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    fn refuse(readiness: &Readiness, direction: Direction) {
+        readiness.attempt(direction, || {}, |()| true);
+    }
+
+    fn succeed(readiness: &Readiness, direction: Direction) {
+        readiness.attempt(direction, || {}, |()| false);
+    }
+
+    /// What an attempt comes to that is refused, and woken in the same poll.
+    fn refuse_and_wake(readiness: &Arc<Readiness>, direction: Direction) {
+        readiness.attempt(direction, || readiness.wake_by_ref(), |()| true);
+    }
+
+    /// Polls until ready, as often as the task is woken; whether it became ready.
+    fn run(readiness: &Readiness, direction: Direction, task: &Arc<Task>) -> bool {
+        let waker = Waker::from(Arc::clone(task));
+        let mut cx = Context::from_waker(&waker);
+        for _ in 0..10 {
+            if readiness.poll(direction, &mut cx).is_ready() {
+                return true;
+            }
+            if task.take_wakes() == 0 {
+                return false;
+            }
+        }
+        panic!("the task spins");
+    }
+
+    #[test]
+    fn a_wake_is_not_lost_whenever_it_comes() {
+        let task = Arc::new(Task::default());
+        for direction in [Read, Write] {
+            let readiness = Arc::new(Readiness::default());
+            assert!(run(&readiness, direction, &task), "an attempt has not been made");
+            // After the refusal, before the task waits.
+            refuse(&readiness, direction);
+            readiness.wake_by_ref();
+            assert!(run(&readiness, direction, &task));
+            // During the attempt.
+            refuse_and_wake(&readiness, direction);
+            assert!(run(&readiness, direction, &task));
+            // While the task waits.
+            refuse(&readiness, direction);
+            assert!(!run(&readiness, direction, &task));
+            readiness.wake_by_ref();
+            assert_eq!(task.take_wakes(), 1);
+            assert!(run(&readiness, direction, &task));
+        }
+    }
+
+    #[test]
+    fn a_stream_that_wakes_as_it_refuses_lets_the_task_go_each_time() {
+        let (readiness, task) = (Arc::new(Readiness::default()), Arc::new(Task::default()));
+        let waker = Waker::from(Arc::clone(&task));
+        let mut cx = Context::from_waker(&waker);
+        for _ in 0..3 {
+            refuse_and_wake(&readiness, Read);
+            assert!(readiness.poll(Read, &mut cx).is_pending());
+            assert!(task.take_wakes() > 0);
+            assert!(readiness.poll(Read, &mut cx).is_ready());
+        }
+    }
+
+    #[test]
+    fn a_wake_lets_both_directions_try_again() {
+        let (readiness, task) = (Arc::new(Readiness::default()), Arc::new(Task::default()));
+        for direction in [Read, Write] {
+            refuse(&readiness, direction);
+            assert!(!run(&readiness, direction, &task));
+        }
+        assert!(!readiness.is_ready(Read) && !readiness.is_ready(Write));
+        readiness.wake_by_ref();
+        assert!(readiness.is_ready(Read) && readiness.is_ready(Write));
+        assert!(run(&readiness, Read, &task) && run(&readiness, Write, &task));
+    }
+
+    #[test]
+    fn attempts_of_others_neither_lose_nor_replace_the_task_that_waits() {
+        let (readiness, task) = (Arc::new(Readiness::default()), Arc::new(Task::default()));
+        refuse(&readiness, Write);
+        assert!(!run(&readiness, Write, &task));
+        // A sender is refused too; then the stream has room.
+        refuse(&readiness, Write);
+        readiness.wake_by_ref();
+        assert!(task.take_wakes() > 0);
+        assert!(run(&readiness, Write, &task));
+        // A sender succeeds while the task waits.
+        refuse(&readiness, Write);
+        assert!(!run(&readiness, Write, &task));
+        succeed(&readiness, Write);
+        assert!(task.take_wakes() > 0);
+        assert!(run(&readiness, Write, &task));
+    }
+}
