@@ -9,6 +9,7 @@ use rpc_core::server::{Listen, ListenerSettings};
 use rpc_transport_tcp::{TcpListener, UnixListener};
 use thiserror::Error;
 
+use crate::server::IntoIncoming;
 use crate::{Address, AddressError, Config};
 
 /// An address that cannot be listened on.
@@ -23,6 +24,12 @@ pub enum BindError {
     Refused {
         /// The address.
         address: Address,
+        /// The operating system's reason.
+        reason: io::Error,
+    },
+    /// A listener that the program has made cannot be served.
+    #[error("cannot serve the listener: {reason}")]
+    Listener {
         /// The operating system's reason.
         reason: io::Error,
     },
@@ -115,6 +122,44 @@ async fn listen(address: &Address) -> io::Result<(Address, Listener)> {
 }
 
 impl Endpoint {
+    /// Serves a TCP or Unix listener that the program has made, under the rules of `config`. Where
+    /// it listens on TCP, clients may ask for RDMA, as at an `auto://` address.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system does not tell the listener's address, or refuses to make it
+    /// non-blocking; for listeners of the standard library also outside of a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
+    /// use farcall::{Config, Endpoint, Server};
+    ///
+    /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let endpoint = Endpoint::from_listener(listener, &Config::default())?;
+    /// println!("listening on {}", endpoint.address());
+    /// Server::builder().add_service(service).build().serve(endpoint).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_listener<K>(
+        listener: impl IntoIncoming<K, Incoming = Self>,
+        config: &Config,
+    ) -> Result<Self, BindError> {
+        listener.into_incoming(config)
+    }
+
+    pub(crate) fn of_tcp(listener: TcpListener, config: &Config) -> io::Result<Self> {
+        let address = Address::Auto(listener.local_addr()?.to_string());
+        Ok(Self { address, config: config.clone(), listener: Listener::Tcp(listener) })
+    }
+
+    pub(crate) fn of_unix(listener: UnixListener, config: &Config) -> Self {
+        let address = Address::Unix(listener.name().to_owned());
+        Self { address, config: config.clone(), listener: Listener::Unix(listener) }
+    }
+
     /// The address listened on, with the port that was taken.
     #[must_use]
     pub fn address(&self) -> &Address {

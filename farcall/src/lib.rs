@@ -11,6 +11,8 @@
 //! | `tcp://host:port` | TCP |
 //! | `unix:///path`, `unix://@name` | a Unix socket; a file that nobody listens on is replaced |
 //! | `inproc://name` | queues inside the process |
+//!
+//! [`ServerBuilder::serve_with_incoming`] serves listeners and byte streams that the program made.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpc_core::connect::Upgrade;
-use rpc_core::server::{
-    Listen, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service,
-};
+use rpc_core::server::{PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
 use rpc_core::{Keepalive, Limits};
 use tower::{BoxError, Layer};
 
-use super::{Listener, ServeError, Server};
-use crate::{Address, AddressError, BindError, Config, bind_with};
+use super::{IntoIncoming, Listener, ServeError, Server};
+use crate::{Address, AddressError, BindError, Config, Endpoint, bind_with};
 
 /// Builds a [`Server`].
 ///
@@ -413,17 +411,77 @@ impl ServerBuilder {
         self.bind(address).await?.serve_with_shutdown(shutdown).await
     }
 
-    /// Serves the connections of `listener` for ever: an [`Endpoint`](crate::Endpoint), or a
-    /// listener of the program's own.
+    /// A server at a TCP or Unix listener that the program has made, which serves when the
+    /// [`Listener`] is told to. Where it listens on TCP, clients may ask for RDMA, as at an
+    /// `auto://` address.
     ///
     /// # Errors
     ///
-    /// When the listener can never accept again.
+    /// As [`Endpoint::from_listener`](crate::Endpoint::from_listener).
+    pub fn bind_listener<K>(
+        self,
+        listener: impl IntoIncoming<K, Incoming = Endpoint>,
+    ) -> Result<Listener, BindError> {
+        let endpoint = listener.into_incoming(&self.config)?;
+        Ok(Listener::new(self.build(), endpoint))
+    }
+
+    /// Serves the connections of a listener that the program has made, for ever; or those of a
+    /// stream of byte streams, until it has ended and they have ended too. [`IntoIncoming`] lists
+    /// what may be given.
+    ///
+    /// # Errors
+    ///
+    /// When a listener cannot be prepared, or can never accept again. A stream of byte streams is
+    /// always asked for the next one.
     ///
     /// # Cancel safety
     ///
     /// As [`serve`](Self::serve).
-    pub async fn serve_with_incoming(self, listener: impl Listen) -> std::io::Result<()> {
-        self.build().serve(listener).await
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
+    /// let listener = tokio::net::TcpListener::bind("0.0.0.0:7000").await?;
+    /// farcall::Server::builder().add_service(service).serve_with_incoming(listener).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Over a stream in memory, as a test may want it:
+    ///
+    /// ```no_run
+    /// # async fn example(service: impl farcall::Service) -> Result<(), farcall::ServeError> {
+    /// let (client, ours) = tokio::io::duplex(64 << 10);
+    /// let incoming = futures::stream::iter([Ok::<_, std::io::Error>(ours)]);
+    /// farcall::Server::builder().add_service(service).serve_with_incoming(incoming).await
+    /// # }
+    /// ```
+    pub async fn serve_with_incoming<K>(
+        self,
+        incoming: impl IntoIncoming<K>,
+    ) -> Result<(), ServeError> {
+        self.serve_with_incoming_shutdown(incoming, std::future::pending()).await
+    }
+
+    /// As [`serve_with_incoming`](Self::serve_with_incoming), until `shutdown` is ready; see
+    /// [`Server::serve_until`].
+    ///
+    /// # Errors
+    ///
+    /// As [`serve_with_incoming`](Self::serve_with_incoming).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`serve`](Self::serve).
+    pub async fn serve_with_incoming_shutdown<K>(
+        self,
+        incoming: impl IntoIncoming<K>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServeError> {
+        let incoming = incoming.into_incoming(&self.config)?;
+        let served = self.build().serve_until(incoming, shutdown).await;
+        served.map_err(|reason| ServeError::Incoming { reason })
     }
 }

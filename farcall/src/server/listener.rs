@@ -22,6 +22,12 @@ pub enum ServeError {
         /// The operating system's reason.
         reason: io::Error,
     },
+    /// The listener that the program has given accepts no connection any more.
+    #[error("cannot accept connections any more: {reason}")]
+    Incoming {
+        /// The listener's reason.
+        reason: io::Error,
+    },
 }
 
 /// A server that listens, and accepts no connection before it is told to serve.

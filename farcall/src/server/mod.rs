@@ -1,15 +1,20 @@
 //! Serving: from services to an address.
 
 mod builder;
+mod incoming;
 mod listener;
 
 pub use builder::ServerBuilder;
+pub use incoming::IntoIncoming;
+#[doc(hidden)]
+pub use incoming::kind;
 pub use listener::{Listener, ServeError};
 pub use rpc_core::server::{
     CallContext, HandlerFuture, InterceptedService, LayeredService, Listen, ListenerSettings,
     PeerExtensions, PeerInfo, ServerCall, ServerConnection, ServerRequest, ServerResponse,
     ServerSetup, ServerStack, Service, intercepted, layered, layered_methods,
 };
+pub use rpc_transport_tcp::StreamListener;
 
 use std::io;
 
@@ -38,7 +43,8 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Serves the connections of `listener` for ever.
+    /// Serves the connections of `listener` for ever, or until it has ended and those that are
+    /// open have ended too.
     ///
     /// # Errors
     ///
@@ -51,7 +57,8 @@ impl Server {
         self.0.serve(listener).await
     }
 
-    /// Serves the connections of `listener` until `shutdown` is ready; then refuses new calls,
+    /// Serves the connections of `listener` until `shutdown` is ready, or as
+    /// [`serve`](Self::serve) until they have ended; then refuses new calls,
     /// gives those in flight the builder's drain timeout, and closes. Clients make their calls
     /// elsewhere; a call that they had sent already comes back marked as not executed, and they
     /// start it again by themselves where they can (see [`crate::NotExecuted`]).

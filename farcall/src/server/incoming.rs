@@ -1,0 +1,243 @@
+//! What a server can take its connections from, beside an address.
+
+use std::error::Error;
+use std::io;
+
+use futures::Stream;
+use rpc_core::server::Listen;
+use rpc_transport_tcp::StreamListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{BindError, Config, Endpoint};
+
+/// A source of connections that the program made, for
+/// [`ServerBuilder::serve_with_incoming`](super::ServerBuilder::serve_with_incoming).
+///
+/// - A `TcpListener` of tokio or the standard library: TCP, and RDMA for clients that ask for it,
+///   as at an `auto://` address.
+/// - A `UnixListener` of tokio or the standard library: Unix sockets. The listener's file stays.
+/// - A `Stream` of `Result<IO, E>`, where tokio can read and write `IO`: any byte stream. tokio's
+///   own sockets among them are served as TCP and Unix sockets, without RDMA; [`StreamListener`]
+///   tells what holds for others.
+/// - An [`Endpoint`], or any other [`Listen`]: what it accepts, under the settings that it brings.
+///
+/// A listener of the standard library is made non-blocking. That includes the listeners that a
+/// service manager hands over (systemd's socket activation).
+///
+/// `Kind` is found by the compiler. A source of the program's own implements [`Listen`].
+pub trait IntoIncoming<Kind> {
+    /// What accepts the connections.
+    type Incoming: Listen;
+
+    /// Makes it ready to be served under the rules of `config`. An [`Endpoint`], or another
+    /// [`Listen`], keeps its own.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system refuses to prepare the listener, or when one of the standard
+    /// library's is not prepared in a tokio runtime.
+    fn into_incoming(self, config: &Config) -> Result<Self::Incoming, BindError>;
+}
+
+/// The kinds of sources: they keep the implementations of [`IntoIncoming`] apart.
+#[doc(hidden)]
+pub mod kind {
+    use std::marker::PhantomData;
+
+    /// A listening socket.
+    #[derive(Debug)]
+    pub struct Socket;
+
+    /// A stream of byte streams.
+    #[derive(Debug)]
+    pub struct Streams<IO, E>(PhantomData<(IO, E)>);
+
+    /// It accepts connections itself.
+    #[derive(Debug)]
+    pub struct Own;
+}
+
+fn refused(reason: io::Error) -> BindError {
+    BindError::Listener { reason }
+}
+
+impl IntoIncoming<kind::Socket> for tokio::net::TcpListener {
+    type Incoming = Endpoint;
+
+    fn into_incoming(self, config: &Config) -> Result<Endpoint, BindError> {
+        Endpoint::of_tcp(self.into(), config).map_err(refused)
+    }
+}
+
+impl IntoIncoming<kind::Socket> for std::net::TcpListener {
+    type Incoming = Endpoint;
+
+    fn into_incoming(self, config: &Config) -> Result<Endpoint, BindError> {
+        let listener = self.try_into().map_err(refused)?;
+        Endpoint::of_tcp(listener, config).map_err(refused)
+    }
+}
+
+impl IntoIncoming<kind::Socket> for tokio::net::UnixListener {
+    type Incoming = Endpoint;
+
+    fn into_incoming(self, config: &Config) -> Result<Endpoint, BindError> {
+        Ok(Endpoint::of_unix(self.try_into().map_err(refused)?, config))
+    }
+}
+
+impl IntoIncoming<kind::Socket> for std::os::unix::net::UnixListener {
+    type Incoming = Endpoint;
+
+    fn into_incoming(self, config: &Config) -> Result<Endpoint, BindError> {
+        Ok(Endpoint::of_unix(self.try_into().map_err(refused)?, config))
+    }
+}
+
+impl<S, IO, E> IntoIncoming<kind::Streams<IO, E>> for S
+where
+    S: Stream<Item = Result<IO, E>> + Send + 'static,
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Incoming = StreamListener;
+
+    fn into_incoming(self, config: &Config) -> Result<StreamListener, BindError> {
+        Ok(StreamListener::new(self).with_settings(config.server()))
+    }
+}
+
+impl<L: Listen> IntoIncoming<kind::Own> for L {
+    type Incoming = L;
+
+    fn into_incoming(self, _: &Config) -> Result<L, BindError> {
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::channel::oneshot;
+    use futures::stream;
+    use rpc_core::connect::ClientConfig;
+    use rpc_transport_tcp::StreamConnector;
+    use tokio::io::DuplexStream;
+
+    use super::*;
+    use crate::{Channel, ServeError, Server};
+
+    /// Serves a listener until a client has connected to its address; the client's transport.
+    async fn serve_one<K>(listener: impl IntoIncoming<K, Incoming = Endpoint>) -> String {
+        let listener = Server::builder().bind_listener(listener).unwrap();
+        let address = listener.local_address().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = listener.serve_with_shutdown(async {
+            let _ = stopped.await;
+        });
+        let calling = async {
+            let channel = Channel::connect(address).await.unwrap();
+            stop.send(()).unwrap();
+            channel.info().unwrap().transport.to_owned()
+        };
+        let (served, transport) = tokio::join!(serving, calling);
+        served.unwrap();
+        transport
+    }
+
+    #[tokio::test]
+    async fn tcp_listeners_of_the_program_are_served() {
+        let tokios = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        assert_eq!(serve_one(tokios).await, "tcp");
+        let stds = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(serve_one(stds).await, "tcp");
+    }
+
+    #[tokio::test]
+    async fn unix_listeners_of_the_program_are_served() {
+        let path = std::env::temp_dir().join(format!("farcall-incoming-{}", std::process::id()));
+        let tokios = tokio::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(serve_one(tokios).await, "unix");
+        std::fs::remove_file(&path).unwrap();
+        let stds = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(serve_one(stds).await, "unix");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_tcp_listener_of_the_program_offers_rdma() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = Endpoint::from_listener(listener, &Config::default()).unwrap();
+        assert!(endpoint.address().to_string().starts_with("auto://127.0.0.1:"));
+        let settings = endpoint.settings();
+        let upgrades: Vec<_> = settings.upgrades.iter().map(|upgrade| upgrade.name()).collect();
+        assert_eq!(upgrades, ["rdma"]);
+        assert!(settings.limits.is_some());
+    }
+
+    #[test]
+    fn a_listener_that_cannot_be_served_is_an_error() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = Endpoint::from_listener(listener, &Config::default()).unwrap_err();
+        assert!(error.to_string().starts_with("cannot serve the listener: "), "{error}");
+    }
+
+    /// A channel over `client`, as `Channel::builder` does not make one.
+    async fn channel(client: DuplexStream) -> rpc_core::Channel {
+        let stream = std::sync::Mutex::new(Some(client));
+        let connector = StreamConnector::new("pipe", ClientConfig::default(), move || {
+            let stream = stream.lock().unwrap().take();
+            async move { stream.ok_or(io::ErrorKind::ConnectionRefused.into()) }
+        });
+        rpc_core::Channel::connect(connector).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_stream_of_byte_streams_is_served_to_the_end_of_all() {
+        let (pairs, ours): (Vec<_>, Vec<_>) = (0..3).map(|_| tokio::io::duplex(1000)).unzip();
+        let incoming = stream::iter(ours.into_iter().map(Ok::<_, io::Error>));
+        let serving = tokio::spawn(Server::builder().serve_with_incoming(incoming));
+        for client in pairs {
+            assert_eq!(channel(client).await.info().unwrap().transport, "stream");
+        }
+        serving.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn streams_are_served_until_the_server_is_shut_down() {
+        let (client, ours) = tokio::io::duplex(1000);
+        let incoming = stream::iter([Ok::<_, io::Error>(ours)]);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async {
+            let _ = stopped.await;
+        };
+        let server = Server::builder().serve_with_incoming_shutdown(incoming, shutdown);
+        let serving = tokio::spawn(server);
+        let channel = channel(client).await;
+        stop.send(()).unwrap();
+        serving.await.unwrap().unwrap();
+        drop(channel);
+    }
+
+    /// It can never accept.
+    #[derive(Debug)]
+    struct Broken;
+
+    impl Listen for Broken {
+        fn accept(
+            &mut self,
+        ) -> futures::future::BoxFuture<'_, io::Result<Option<Box<dyn rpc_core::connect::Bootstrap>>>>
+        {
+            Box::pin(std::future::ready(Err(io::ErrorKind::BrokenPipe.into())))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listener_of_the_programs_own_and_an_endpoint_are_served() {
+        let error = Server::builder().serve_with_incoming(Broken).await.unwrap_err();
+        assert!(matches!(error, ServeError::Incoming { .. }), "{error}");
+        assert_eq!(error.to_string(), "cannot accept connections any more: broken pipe");
+        let endpoint = crate::bind("tcp://127.0.0.1:0").await.unwrap();
+        let ready = std::future::ready(());
+        Server::builder().serve_with_incoming_shutdown(endpoint, ready).await.unwrap();
+    }
+}
