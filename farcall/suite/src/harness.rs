@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use farcall::server::ServerBuilder;
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Config, Endpoint, Limits, RdmaConfig, RkeyScope, Server};
+use farcall::{Config, Limits, RdmaConfig, RkeyScope, Server};
 
 use crate::failure::{Cause, check_eq};
+use crate::place::Place;
 use crate::proto::probe_rpc::ProbeService;
 use crate::running::Running;
 use crate::{Failure, Probe};
@@ -34,6 +35,8 @@ pub enum Path {
     Tcp,
     /// A Unix socket.
     Unix,
+    /// A Unix socket, which the server knows as a byte stream of the program's.
+    Stream,
     /// No transport of ours: tonic's generated clients and tonic's server, on loopback.
     Tonic,
     /// RDMA on a simulated device that has the loopback address.
@@ -49,15 +52,24 @@ pub enum Path {
 }
 
 impl Path {
-    /// The transport's name, as connections report it.
+    /// The transport's name, as the client's connections report it.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
             Self::Tcp => "tcp",
-            Self::Unix => "unix",
+            Self::Unix | Self::Stream => "unix",
             Self::Tonic => "tonic",
             Self::SimulatedRdma { .. } | Self::Rdma { .. } => "rdma",
+        }
+    }
+
+    /// The transport's name, as the server's connections report it.
+    #[must_use]
+    pub fn server_name(&self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            other => other.name(),
         }
     }
 
@@ -76,7 +88,7 @@ impl Path {
         match self {
             Self::Inproc => format!("inproc://suite-{}", next()),
             Self::Tcp | Self::Tonic => "tcp://127.0.0.1:0".to_owned(),
-            Self::Unix => {
+            Self::Unix | Self::Stream => {
                 let name = format!("farcall-{}-{}", std::process::id(), next());
                 // A name of its own in the folder for such files; the listener removes it.
                 format!("unix://{}", std::env::temp_dir().join(name).display())
@@ -92,7 +104,7 @@ impl fmt::Display for Path {
         f.write_str(match self {
             Self::SimulatedRdma { rkey_scope: RkeyScope::Window } => "rdma-sim-windows",
             Self::SimulatedRdma { .. } => "rdma-sim",
-            other => other.name(),
+            other => other.server_name(),
         })
     }
 }
@@ -229,11 +241,10 @@ impl Harness {
     }
 
     /// A place to listen on, and its address.
-    pub(crate) async fn endpoint(&self) -> Result<(Endpoint, String), Failure> {
-        let config = self.config();
-        let endpoint = farcall::bind_with(&self.path.address(), &config).await?;
-        let address = endpoint.address().to_string();
-        Ok((endpoint, address))
+    pub(crate) async fn place(&self) -> Result<(Place, String), Failure> {
+        let place = Place::bind(&self.path, &self.path.address(), &self.config()).await?;
+        let address = place.address().to_string();
+        Ok((place, address))
     }
 
     /// Waits for something that is announced.

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use crate::failure::Cause;
 use crate::interop::Interop;
 use crate::interop_proto::test_service_rpc::TestServiceService;
+use crate::place::Place;
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::watch::{Event, Watch};
 use crate::{Failure, Harness, Probe};
@@ -52,8 +53,8 @@ impl Running {
         harness: &Harness,
         build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
     ) -> Result<Self, Failure> {
-        let endpoint = farcall::bind_with(address, &server_config).await?;
-        let address = endpoint.address().to_string();
+        let place = Place::bind(harness.path(), address, &server_config).await?;
+        let address = place.address().to_string();
         let (probe, watch) = Probe::new();
         let interop = TestServiceService::new(Interop::beside(&probe));
         let builder = build(ProbeService::new(probe)).add_service(interop);
@@ -62,7 +63,7 @@ impl Running {
         let serving = server.clone();
         let serving = tokio::spawn(async move {
             let shut_down = async { drop(shut_down.await) };
-            serving.serve_until(endpoint, shut_down).await
+            serving.serve_until(place, shut_down).await
         });
         Ok(Self {
             transport: harness.path().name(),

@@ -15,6 +15,8 @@ pub(crate) enum Transport {
     Tcp,
     /// A Unix socket.
     Unix,
+    /// A byte stream that the server's program made.
+    Stream,
     /// None of ours: tonic's generated clients against tonic's own server.
     Tonic,
     /// RDMA, on this host's device or in the virtual machine.
@@ -38,6 +40,7 @@ impl Transport {
             Self::Inproc => "inproc",
             Self::Tcp => "tcp",
             Self::Unix => "unix",
+            Self::Stream => "stream",
             Self::Tonic => "tonic",
             Self::Rdma => "rdma",
         }
@@ -69,9 +72,10 @@ mod tests {
 
     #[test]
     fn columns_are_those_asked_for_in_their_order() {
-        use Transport::{Inproc, Rdma, Tcp, Tonic, Unix};
-        assert_eq!(Transport::chosen(&[], None), [Inproc, Tcp, Unix, Tonic]);
-        assert_eq!(Transport::chosen(&[], Some(Rdma)), [Inproc, Tcp, Unix, Tonic, Rdma]);
+        use Transport::{Inproc, Rdma, Stream, Tcp, Tonic, Unix};
+        assert_eq!(Transport::chosen(&[], None), [Inproc, Tcp, Unix, Stream, Tonic]);
+        let all = [Inproc, Tcp, Unix, Stream, Tonic, Rdma];
+        assert_eq!(Transport::chosen(&[], Some(Rdma)), all);
         assert_eq!(Transport::chosen(&[Rdma, Tcp], None), [Tcp, Rdma]);
         assert_eq!(Transport::chosen(&[Unix], Some(Rdma)), [Unix, Rdma]);
     }

@@ -16,6 +16,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::echo::echo;
 use crate::failure::{check, check_eq, refused};
 use crate::payload::{check_payload, payload};
+use crate::place::Place;
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::{EchoReply, EchoRequest, ParkRequest};
 use crate::watch::Event;
@@ -32,23 +33,23 @@ const CALLS_A_ROUND: u64 = 20;
 /// Between two looks at the counts.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// One endpoint, from which servers take connections one after the other: the port is never shut.
+/// One place, from which servers take connections one after the other: the port is never shut.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
-    endpoint: Arc<Mutex<farcall::Endpoint>>,
+    place: Arc<Mutex<Place>>,
     settings: ListenerSettings,
 }
 
 impl Shared {
-    pub(super) fn new(endpoint: farcall::Endpoint) -> Self {
-        let settings = endpoint.settings();
-        Self { endpoint: Arc::new(Mutex::new(endpoint)), settings }
+    pub(super) fn new(place: Place) -> Self {
+        let settings = place.settings();
+        Self { place: Arc::new(Mutex::new(place)), settings }
     }
 }
 
 impl Listen for Shared {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
-        Box::pin(async { self.endpoint.lock().await.accept().await })
+        Box::pin(async { self.place.lock().await.accept().await })
     }
 
     fn settings(&self) -> ListenerSettings {
@@ -113,13 +114,13 @@ async fn all_called(counts: &[Arc<AtomicU64>]) {
 pub(super) async fn shutting_down_under_load_loses_no_call(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let (endpoint, address) = harness.endpoint().await?;
+    let (place, address) = harness.place().await?;
     let builder = || Server::builder().add_service(ProbeService::new(Probe::new().0));
     let server = || builder().build();
     // Made beforehand: the endpoint is the present server's for as long as that serves.
     let servers: Vec<_> = (0..ROUND_COUNT).map(|_| server()).collect();
     let first = server();
-    let shared = Shared::new(endpoint);
+    let shared = Shared::new(place);
     let mut serving = Serving::start(first, &shared);
     let channel = Channel::builder(&address)?.config(&harness.config()).connect().await?;
     let found = channel.info().map(|info| info.transport);

@@ -40,14 +40,14 @@ async fn all_entered(
 pub(super) async fn idempotent_calls_are_replayed_when_their_connection_dies(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    let (endpoint, address) = harness.endpoint().await?;
+    let (place, address) = harness.place().await?;
     let serve = |probe| {
         let builder = Server::builder().add_service(ProbeService::new(probe));
         builder.build()
     };
     let ((first, mut first_watch), (second, mut second_watch)) = (Probe::new(), Probe::new());
     let (first, second) = (serve(first), serve(second));
-    let shared = Shared::new(endpoint);
+    let shared = Shared::new(place);
     let first = Serving::start(first, &shared);
     let stub =
         ProbeStub::new(Channel::builder(&address)?.config(&harness.config()).connect().await?);
