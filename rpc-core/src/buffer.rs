@@ -53,7 +53,7 @@ pub fn offer_source(source: &Arc<dyn BufferSource>) {
 ///
 /// On a host with RDMA, and once a connection uses it, the memory is registered, and a field of at
 /// least 64 KiB that lies in it is read by the peer from where it lies. Applications are lent at
-/// most half of what a device may send from (`rdma.source_bytes_max`); beyond that, before the
+/// most half of what a device may send from (`rdma.max_source_bytes`); beyond that, before the
 /// first connection, and everywhere else the memory is plain, and the field is copied once.
 /// [`Buffer::is_registered`] tells.
 ///

@@ -165,7 +165,7 @@ async fn what_has_no_memory_in_time_is_refused_and_the_limit_is_named() {
     };
     tokio::time::timeout(LIMIT, refused).await.expect("it is refused");
     let Withheld::NoMemory(words) = told.withheld.lock().unwrap()[0].clone() else { panic!() };
-    assert!(words.contains("1048576 bytes") && words.contains("rdma.sink_bytes_max"), "{words}");
+    assert!(words.contains("1048576 bytes") && words.contains("rdma.max_sink_bytes"), "{words}");
     assert_eq!((short_messages(&end), reads(&end)), (1, vec![]));
 }
 
@@ -178,7 +178,7 @@ async fn an_offer_beyond_four_gibibytes_is_refused_and_the_limit_is_named() {
         until("the refusal", || told.withheld.lock().unwrap().len() == transfer as usize - 2).await;
         let withheld = told.withheld.lock().unwrap().last().cloned();
         let Some(Withheld::NoMemory(words)) = withheld else { panic!("{withheld:?}") };
-        let (length, knob) = (format!("{len} bytes"), "(rdma.sink_bytes_max)");
+        let (length, knob) = (format!("{len} bytes"), "(rdma.max_sink_bytes)");
         assert!(words.contains(&length) && words.contains(knob), "{words}");
     }
     frame_arrives(&end, &told, b"after it").await;
@@ -198,7 +198,7 @@ async fn a_frame_beyond_four_gibibytes_is_refused_to_its_sender_by_name() {
     let len = 5 << 30;
     for refused in [transport.try_reserve(len).map(drop), transport.reserve(len).await.map(drop)] {
         let words = refused.expect_err("the pool has 512 MiB").to_string();
-        assert!(words.contains("rdma.source_bytes_max"), "{words}");
+        assert!(words.contains("rdma.max_source_bytes"), "{words}");
         assert!(words.contains("5368709120 bytes"), "{words}");
     }
 }

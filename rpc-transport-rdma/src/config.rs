@@ -32,44 +32,44 @@ pub struct RdmaConfig {
     /// connection begins with one, gets more as it needs them, and fewer again when others do:
     /// with 1,024 slots, eight busy ones have 32 each and sixty-four have 11. Each takes two more
     /// for control messages, so that 341 idle ones fit.
-    pub credits_max: u32,
+    pub max_credits: u32,
     /// Requests in flight on one queue pair: 96 by default, three windows.
     pub send_depth: u32,
     /// Connections on one lane at most: 256 by default. It sizes the completion queue, which
     /// must never overrun: slots + connections x (send depth + 1 + queue pairs for READs x (READs
     /// of each + 1)). By default that is 30,464, of 32,767 that Soft-RoCE has.
-    pub connections_max: u32,
+    pub max_connections: u32,
     /// Registered memory for large frames being sent, in bytes: 512 MiB by default. Half of it at
     /// most is lent to applications that fill it themselves. Peers share it: each may have as much
     /// as is still free, so that one alone has half (and one frame of any length that fits). A
     /// peer is an address, or the /64 of an IPv6 address, whatever its connections; all peers
-    /// behind one address have one share. The same holds for `sink_bytes_max` and
-    /// `read_bytes_max`.
-    pub source_bytes_max: u64,
+    /// behind one address have one share. The same holds for `max_sink_bytes` and
+    /// `max_read_bytes`.
+    pub max_source_bytes: u64,
     /// Registered memory for large frames being received, in bytes: 512 MiB by default. Peers
-    /// share it as they share `source_bytes_max`; what the application keeps of a frame counts as
+    /// share it as they share `max_source_bytes`; what the application keeps of a frame counts as
     /// its sender's.
-    pub sink_bytes_max: u64,
+    pub max_sink_bytes: u64,
     /// How long a large frame waits for memory at most: 30 s by default. Nothing is registered
     /// before it is needed, and what is not in use makes way; a frame waits when others use the
     /// budget, or all that the process may pin (`RLIMIT_MEMLOCK`). After that its call ends with
     /// `RESOURCE_EXHAUSTED`, and before that at its deadline.
     pub memory_timeout: Duration,
     /// After how long a received large frame that the application still holds is told of in the
-    /// log, once: 60 s by default. Its memory is missing from `sink_bytes_max` until it is dropped.
+    /// log, once: 60 s by default. Its memory is missing from `max_sink_bytes` until it is dropped.
     pub lease_warn_after: Duration,
     /// How far the keys reach that a peer is given to read large frames with:
     /// [`RkeyScope::Auto`] by default.
     pub rkey_scope: RkeyScope,
-    /// The longest READ: 512 KiB by default, a sixteenth of `read_bytes_max`. A peer alone has
+    /// The longest READ: 512 KiB by default, a sixteenth of `max_read_bytes`. A peer alone has
     /// eight outstanding then, and four beside one that answers nothing.
-    pub read_len_max: u32,
+    pub max_read_len: u32,
     /// READs outstanding on one connection at most: 16 by default. The peer may allow fewer.
-    pub reads_max: u8,
+    pub max_reads: u8,
     /// Queue pairs of a connection that carry READs alone, beside the one for messages: 2 by
     /// default, at most 8, and the peer may have fewer. Small messages do not wait behind READs
     /// then, and devices that serve a queue pair in one place serve several READs at once; each
-    /// takes memory of the device, and the `reads_max` are spread over them. With 0, and where
+    /// takes memory of the device, and the `max_reads` are spread over them. With 0, and where
     /// [windows](RkeyScope::Window) are used, READs go with the messages.
     pub read_queue_pairs: u8,
     /// Whether devices are used whose READs are known to complete short, or were never checked for
@@ -80,12 +80,12 @@ pub struct RdmaConfig {
     /// TCP, and `rdma://` fails.
     pub allow_untrusted_reads: bool,
     /// Bytes of READs outstanding on all connections of a device together: 8 MiB by default, or
-    /// one READ if that is longer. Peers share it as they share `source_bytes_max`, so that one
+    /// one READ if that is longer. Peers share it as they share `max_source_bytes`, so that one
     /// alone has 4 MiB outstanding. That is several times what a fast link has on its way: it
     /// carries 1 MB in 20 us at 400 Gb/s. What is asked for beyond it only waits, small messages
     /// of other connections wait behind it, and a device takes an answer for lost that takes
     /// longer than [`ConnectOptions`] say. Connections of one peer take turns, a READ at a time.
-    pub read_bytes_max: u32,
+    pub max_read_bytes: u32,
     /// How long a READ may take from the moment when it is the next to be answered on its queue
     /// pair: 10 s by default, ten times what a queue pair takes to give a link up on devices that
     /// stretch their timeouts, and 50 KiB/s for READs of 512 KiB. After that, and 5 s at most until
@@ -102,7 +102,7 @@ pub struct RdmaConfig {
     /// peer with these rules refuses what it has had no memory for in half that time.
     pub release_timeout: Duration,
     /// How long a peer may take to let go of a large frame whose call was given up: 5 s by
-    /// default. It has to stop between two READs of at most `read_len_max` bytes, which takes
+    /// default. It has to stop between two READs of at most `max_read_len` bytes, which takes
     /// milliseconds, and its device gives up on a dead link after about half a second; longer
     /// means that it does not run. Then its key is revoked if a window guards the memory; else
     /// the connection ends, because that alone takes the memory back.
@@ -124,8 +124,8 @@ impl RdmaConfig {
                 "rdma.read_queue_pairs is {queue_pairs}, and {READ_QUEUE_PAIRS_MAX} is the most"
             ));
         }
-        if self.reads_max == 0 {
-            return Err("rdma.reads_max is 0, and nothing large comes without READs".to_owned());
+        if self.max_reads == 0 {
+            return Err("rdma.max_reads is 0, and nothing large comes without READs".to_owned());
         }
         if self.read_timeout.is_zero() {
             return Err("rdma.read_timeout is 0, and no READ is as fast".to_owned());
@@ -135,7 +135,7 @@ impl RdmaConfig {
 
     /// READs outstanding on one of the queue pairs that carry them alone.
     pub(crate) fn reads_of_queue_pair(&self) -> u8 {
-        self.reads_max.div_ceil(self.read_queue_pairs.max(1))
+        self.max_reads.div_ceil(self.read_queue_pairs.max(1))
     }
 
     /// Completions that a connection can have waiting.
@@ -155,19 +155,19 @@ impl Default for RdmaConfig {
             receive_slots: 1024,
             slot_len: 4352,
             send_slots: 256,
-            credits_max: 32,
+            max_credits: 32,
             send_depth: 96,
-            connections_max: 256,
-            source_bytes_max: 512 << 20,
-            sink_bytes_max: 512 << 20,
+            max_connections: 256,
+            max_source_bytes: 512 << 20,
+            max_sink_bytes: 512 << 20,
             memory_timeout: Duration::from_secs(30),
             lease_warn_after: Duration::from_secs(60),
             rkey_scope: RkeyScope::Auto,
-            read_len_max: 512 << 10,
-            reads_max: 16,
+            max_read_len: 512 << 10,
+            max_reads: 16,
             read_queue_pairs: 2,
             allow_untrusted_reads: false,
-            read_bytes_max: 8 << 20,
+            max_read_bytes: 8 << 20,
             read_timeout: Duration::from_secs(10),
             spin: Duration::from_micros(20),
             connect: ConnectOptions::default(),
@@ -192,8 +192,8 @@ mod tests {
         };
         let error = with(|config| config.read_queue_pairs = 9);
         assert!(error.contains("rdma.read_queue_pairs is 9"), "{error}");
-        let error = with(|config| config.reads_max = 0);
-        assert!(error.contains("rdma.reads_max is 0"), "{error}");
+        let error = with(|config| config.max_reads = 0);
+        assert!(error.contains("rdma.max_reads is 0"), "{error}");
         let error = with(|config| config.read_timeout = Duration::ZERO);
         assert!(error.contains("rdma.read_timeout is 0"), "{error}");
     }

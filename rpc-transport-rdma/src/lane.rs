@@ -146,12 +146,12 @@ impl Lane {
             let rules = PoolRules { access, handout, bytes_max, wait_max: config.memory_timeout };
             RegionPool::with_rules(device, rules, &group)
         };
-        let sources = pool(source_access(config), Handout::AsLeft, config.source_bytes_max);
+        let sources = pool(source_access(config), Handout::AsLeft, config.max_source_bytes);
         // What a READ leaves out that completes short must not be another connection's.
         let sink_handout = device.read_defect().map_or(Handout::AsLeft, |_| Handout::Erased);
-        let sinks = pool(Access::Sink, sink_handout, config.sink_bytes_max);
-        let read_bytes_max = config.read_bytes_max.max(config.read_len_max);
-        let reads = FairSemaphore::new(read_bytes_max.into());
+        let sinks = pool(Access::Sink, sink_handout, config.max_sink_bytes);
+        let max_read_bytes = config.max_read_bytes.max(config.max_read_len);
+        let reads = FairSemaphore::new(max_read_bytes.into());
         Self::start_with(device, config, Large { sources, sinks, reads })
     }
 
@@ -168,7 +168,7 @@ impl Lane {
         Large { sources, sinks, reads }: Large,
     ) -> Result<Self, VerbsError> {
         let slots = u32::from(config.receive_slots);
-        let sends = config.connections_max.saturating_mul(config.completions_of_connection());
+        let sends = config.max_connections.saturating_mul(config.completions_of_connection());
         let wanted = slots.saturating_add(sends);
         let capacity = wanted.min(device.attributes().completions_max);
         let completions = CompletionQueue::new(device, capacity)?;
@@ -180,7 +180,7 @@ impl Lane {
                 tag: 0,
             },
         )?;
-        let ledger = Ledger::new(slots, config.connections_max, config.credits_max);
+        let ledger = Ledger::new(slots, config.max_connections, config.max_credits);
         let shared = Arc::new(LaneShared {
             config: config.clone(),
             runtime: Handle::current(),
@@ -260,15 +260,15 @@ impl LaneShared {
             self.kick(Kick::Recall);
         }
         let holding = holding.map_err(|Full { count, free }| {
-            let (slots, count_max) = (self.config.receive_slots, self.config.connections_max);
+            let (slots, count_max) = (self.config.receive_slots, self.config.max_connections);
             format!(
                 "the lane is full: {count} connections of at most {count_max} \
-                 (rdma.connections_max), and {free} of {slots} receive slots left to promise \
+                 (rdma.max_connections), and {free} of {slots} receive slots left to promise \
                  (rdma.receive_slots), of which a connection takes {BASE}"
             )
         })?;
         let key = self.table().by_tag.insert(None);
-        // At most `connections_max` places are taken.
+        // At most `max_connections` places are taken.
         let tag = u32::try_from(key).unwrap_or(u32::MAX);
         Ok((Place { lane: Arc::clone(self), tag, is_used: false }, holding))
     }
@@ -284,7 +284,7 @@ impl LaneShared {
         self.unproven.try_take(peer, taken.into(), free.into()).map_err(|OverShare { held }| {
             format!(
                 "{held} connections of this address have not shown yet that their path works, \
-                 which is its share of the {free} places that are left (rdma.connections_max)"
+                 which is its share of the {free} places that are left (rdma.max_connections)"
             )
         })
     }

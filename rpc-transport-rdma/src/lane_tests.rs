@@ -12,8 +12,8 @@ fn runtime() -> Runtime {
 }
 
 /// A lane whose task never runs, because nobody drives its runtime.
-fn lane(runtime: &Runtime, receive_slots: u16, connections_max: u32) -> Lane {
-    let config = RdmaConfig { receive_slots, connections_max, ..RdmaConfig::default() };
+fn lane(runtime: &Runtime, receive_slots: u16, max_connections: u32) -> Lane {
+    let config = RdmaConfig { receive_slots, max_connections, ..RdmaConfig::default() };
     let _inside = runtime.enter();
     Lane::start(&MockDevice::new().device(), &config).unwrap()
 }
@@ -56,7 +56,7 @@ fn the_number_of_connections_is_a_limit_too() {
     let lane = lane(&runtime, 1000, 2);
     let _places = [lane.shared.take_place().unwrap(), lane.shared.take_place().unwrap()];
     let words = lane.shared.take_place().err().unwrap();
-    assert!(words.contains("2 connections of at most 2 (rdma.connections_max)"), "{words}");
+    assert!(words.contains("2 connections of at most 2 (rdma.max_connections)"), "{words}");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn limits_that_no_device_has_are_refused_and_do_not_overflow() {
     let _inside = runtime.enter();
     let config = RdmaConfig {
         receive_slots: 64,
-        connections_max: u32::MAX,
+        max_connections: u32::MAX,
         send_depth: u32::MAX,
         ..RdmaConfig::default()
     };

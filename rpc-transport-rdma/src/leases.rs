@@ -105,7 +105,7 @@ impl Leases {
                 of_process,
                 WARN,
                 "received memory is still held by the application: copy what is kept for long, or \
-                 raise rdma.sink_bytes_max (rdma.lease_warn_after)",
+                 raise rdma.max_sink_bytes (rdma.lease_warn_after)",
                 device = self.device,
                 len,
                 ?age

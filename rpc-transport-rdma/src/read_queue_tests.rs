@@ -110,8 +110,8 @@ async fn what_cannot_be_is_declined_by_name() {
     };
     let mut rig = Rig::reading(9);
     assert_eq!(declined(&rig), "rdma.read_queue_pairs is 9, and 8 is the most");
-    (rig.upgrade.config.read_queue_pairs, rig.upgrade.config.reads_max) = (2, 0);
-    assert_eq!(declined(&rig), "rdma.reads_max is 0, and nothing large comes without READs");
+    (rig.upgrade.config.read_queue_pairs, rig.upgrade.config.max_reads) = (2, 0);
+    assert_eq!(declined(&rig), "rdma.max_reads is 0, and nothing large comes without READs");
 }
 
 #[tokio::test]

@@ -168,7 +168,7 @@ impl RdmaUpgrade {
     fn queue_pair_config(&self, tag: u32) -> QueuePairConfig {
         QueuePairConfig {
             send_depth: self.config.send_depth,
-            reads_max: self.config.reads_max,
+            reads_max: self.config.max_reads,
             tag,
             ..QueuePairConfig::default()
         }
@@ -306,7 +306,7 @@ impl Prepared {
     /// that many.
     fn windows_max(&self) -> usize {
         let device_max = self.lane.shared.attachment.device().attributes().windows_max;
-        let share = device_max / self.lane.shared.config.connections_max.max(1);
+        let share = device_max / self.lane.shared.config.max_connections.max(1);
         if self.has_windows() { (share as usize).clamp(1, WINDOWS_MAX) } else { 0 }
     }
 
@@ -356,17 +356,17 @@ impl Prepared {
         let rules = Rules {
             our_epoch: self.epoch,
             peer_epoch: peer.epoch,
-            stale_max: config.credits_max.max(WINDOW_MIN) + RESERVE,
+            stale_max: config.max_credits.max(WINDOW_MIN) + RESERVE,
             windows_max: self.windows_max(),
             takes_keys_away: self.has_windows() && peer.has_windows,
         };
-        let chunk_len = config.read_len_max.min(self.queue_pair.message_len_max()).max(1);
+        let chunk_len = config.max_read_len.min(self.queue_pair.message_len_max()).max(1);
         let limits = match self.read_queues.len() {
             0 => ReadLimits::one_queue(agreement.reads_max),
             queues => ReadLimits {
                 queues,
                 of_queue: reads_of_queue.into(),
-                total: config.reads_max.into(),
+                total: config.max_reads.into(),
             },
         };
         let reading = Reading {

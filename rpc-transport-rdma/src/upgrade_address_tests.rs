@@ -111,7 +111,7 @@ async fn silent_clients_of_one_address_leave_places_to_others() {
     let places = (rig.upgrade.config.receive_slots as usize) / BASE as usize;
     println!("{} of {places} places are of silent clients: {reason}", silent.len());
     assert_eq!(silent.len(), places / 2);
-    assert!(reason.contains("its share") && reason.contains("rdma.connections_max"), "{reason}");
+    assert!(reason.contains("its share") && reason.contains("rdma.max_connections"), "{reason}");
     let (_peer, stream) = tokio::io::duplex(1);
     let bootstrap = Box::new(super::tests::beside_a_bootstrap::Stream(stream));
     let link = silent.pop().unwrap().into_link(bootstrap);

@@ -115,12 +115,12 @@ impl Rig {
         let config = RdmaConfig {
             receive_slots: 256,
             read_queue_pairs: 0,
-            read_bytes_max: 8 << 20,
-            read_len_max: 1 << 20,
+            max_read_bytes: 8 << 20,
+            max_read_len: 1 << 20,
             close_timeout: timeout,
             cancel_timeout: timeout,
             release_timeout,
-            sink_bytes_max: 64 << 20,
+            max_sink_bytes: 64 << 20,
             ..RdmaConfig::default()
         };
         let upgrade = RdmaUpgrade::with_provider(Box::new(mock.clone()), config);

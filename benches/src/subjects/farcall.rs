@@ -43,7 +43,7 @@ impl FarcallOptions {
         rdma.allow_untrusted_reads = true;
         rdma.rkey_scope = self.rkey_scope.unwrap_or(rdma.rkey_scope);
         rdma.read_queue_pairs = self.read_queue_pairs.unwrap_or(rdma.read_queue_pairs);
-        rdma.read_bytes_max = self.read_bytes_max.unwrap_or(rdma.read_bytes_max);
+        rdma.max_read_bytes = self.read_bytes_max.unwrap_or(rdma.max_read_bytes);
         rdma.spin = self.spin_us.map_or(rdma.spin, std::time::Duration::from_micros);
         Config::default().with_limits(limits).with_rdma(rdma)
     }
@@ -68,7 +68,7 @@ impl Farcall {
     fn lane_counts(&self) -> Counts {
         // Receive slots that a connection can be promised, control messages among them.
         let rules = farcall::RdmaConfig::default();
-        let window = u64::from(rules.credits_max + 2) * u64::from(rules.slot_len);
+        let window = u64::from(rules.max_credits + 2) * u64::from(rules.slot_len);
         let mut counts = Counts::from([("window_bytes".to_owned(), window)]);
         for lane in self.config.rdma_lanes() {
             let mut add = |name: &str, count| *counts.entry(name.to_owned()).or_default() += count;

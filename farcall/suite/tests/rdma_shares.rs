@@ -92,8 +92,8 @@ struct Rig {
 
 fn config() -> RdmaConfig {
     let mut config = RdmaConfig::default();
-    config.read_len_max /= SCALE;
-    config.read_bytes_max /= SCALE;
+    config.max_read_len /= SCALE;
+    config.max_read_bytes /= SCALE;
     config.spin = Duration::ZERO;
     config
 }
@@ -243,8 +243,8 @@ async fn a_peer_that_answers_reads_slowly_leaves_bytes_of_reads_to_others() {
 async fn a_peer_that_answers_reads_slowly_leaves_memory_to_read_into_to_others() {
     let mut server = config();
     // Memory is short, and bytes of READs are not.
-    server.sink_bytes_max = 8 << 20;
-    server.read_bytes_max = 64 << 20;
+    server.max_sink_bytes = 8 << 20;
+    server.max_read_bytes = 64 << 20;
     let rig = Rig::new("sinks", server, config());
     let test = compare(("sinks", rig), upload, async |rig, stubs| {
         rig.slow_device.delay_reads(READ_DELAY);
@@ -258,10 +258,10 @@ async fn a_peer_that_answers_reads_slowly_leaves_memory_to_read_into_to_others()
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_releases_nothing_leaves_memory_to_send_from_to_others() {
     let mut server = config();
-    server.source_bytes_max = 8 << 20;
+    server.max_source_bytes = 8 << 20;
     // It keeps what it was given, so that it has no memory for what it is offered after that.
     let mut slow = config();
-    slow.sink_bytes_max = 1 << 19;
+    slow.max_sink_bytes = 1 << 19;
     let rig = Rig::new("sources", server, slow);
     let test = compare(("sources", rig), download, async |_, stubs| {
         let request = ProduceRequest { seed: 1, len: LEN as u64 };

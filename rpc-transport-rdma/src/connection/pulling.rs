@@ -166,13 +166,13 @@ fn len_of(due: &Due) -> usize {
 }
 
 fn no_memory_within(len: u64, patience: Duration) -> String {
-    format!("no memory for {len} bytes within {patience:?} (rdma.sink_bytes_max)")
+    format!("no memory for {len} bytes within {patience:?} (rdma.max_sink_bytes)")
 }
 
 fn no_memory(error: &PoolError) -> Withheld {
     let knob = match error {
         PoolError::TooLarge { .. } | PoolError::Exhausted { .. } | PoolError::OverShare { .. } => {
-            " (rdma.sink_bytes_max)"
+            " (rdma.max_sink_bytes)"
         }
         PoolError::Register(_) => "",
     };

@@ -40,8 +40,8 @@ impl Shape {
         Self {
             slots: config.receive_slots.into(),
             slot_len: config.slot_len,
-            connections_max: config.connections_max,
-            credits_max: config.credits_max,
+            connections_max: config.max_connections,
+            credits_max: config.max_credits,
         }
     }
 

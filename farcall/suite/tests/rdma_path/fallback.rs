@@ -52,7 +52,7 @@ pub(crate) fn full_lane(rig: &Rig) -> Result<(), Failure> {
         let server = rig.serve(small).await?;
         let client = config(RdmaConfig::default());
         let first = ProbeStub::new(connect(&server.authority, &client).await?);
-        let words = "the lane is full: 1 connections of at most 256 (rdma.connections_max), and 2 \
+        let words = "the lane is full: 1 connections of at most 256 (rdma.max_connections), and 2 \
                      of 5 receive slots left to promise (rdma.receive_slots), of which a \
                      connection takes 3";
         let second = falls_back(&server.authority, &client, words).await?;

@@ -152,8 +152,8 @@ pub(crate) fn config(rdma: RdmaConfig) -> Config {
 /// RDMA that reads in small steps, one at a time, so that a payload takes its time.
 pub(crate) fn slow() -> RdmaConfig {
     let mut rdma = RdmaConfig::default();
-    rdma.reads_max = 1;
-    rdma.read_len_max = 64 << 10;
+    rdma.max_reads = 1;
+    rdma.max_read_len = 64 << 10;
     rdma
 }
 

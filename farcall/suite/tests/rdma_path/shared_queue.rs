@@ -54,7 +54,7 @@ fn compare(with_one: usize, with_all: usize) {
     assert_eq!(with_one, with_all, "receive memory grows with connections");
     let (rdma, count) = (RdmaConfig::default(), STAGES[2]);
     let queues = count * with_one;
-    let window = (rdma.credits_max + 2) as usize * rdma.slot_len as usize;
+    let window = (rdma.max_credits + 2) as usize * rdma.slot_len as usize;
     for (what, private, most) in [
         ("a queue of the same depth", queues, PART_OF_QUEUES),
         ("a queue of a full window", count * window, PART_OF_WINDOWS),

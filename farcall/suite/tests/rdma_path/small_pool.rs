@@ -15,7 +15,7 @@ const SMALL_CALLS: u64 = 20;
 /// Room for one frame of `LEN` at a time, and patience.
 fn tiny(memory_timeout: Duration) -> RdmaConfig {
     let mut rdma = RdmaConfig::default();
-    rdma.sink_bytes_max = 2 << 20;
+    rdma.max_sink_bytes = 2 << 20;
     rdma.memory_timeout = memory_timeout;
     rdma.lease_warn_after = Duration::from_millis(100);
     rdma
@@ -58,7 +58,7 @@ pub(crate) fn refused(rig: &Rig) -> Result<(), Failure> {
         let refused = refused.expect_err("nothing came free in time");
         println!("{refused}");
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
-        assert!(refused.message().contains("rdma.sink_bytes_max"), "{refused}");
+        assert!(refused.message().contains("rdma.max_sink_bytes"), "{refused}");
         within("a small call", echo(&stub, 1, 64)).await?;
         until("a word on the lease", || lane(&config).leases.overdue_count == 1).await;
         drop(kept);

@@ -96,12 +96,12 @@ impl OnLoopback {
         let mut config = RdmaConfig::default();
         config.receive_slots = size.receive_slots;
         config.send_slots = size.send_slots;
-        config.credits_max = 8;
-        config.connections_max = 8;
+        config.max_credits = 8;
+        config.max_connections = 8;
         config.send_depth = 16;
-        config.source_bytes_max = size.large_bytes;
-        config.sink_bytes_max = size.large_bytes;
-        config.read_len_max = size.read_len_max;
+        config.max_source_bytes = size.large_bytes;
+        config.max_sink_bytes = size.large_bytes;
+        config.max_read_len = size.max_read_len;
         config.spin = Duration::ZERO;
         Arc::new(Self(RdmaUpgrade::with_provider(Box::new(network.provider()), config)))
     }

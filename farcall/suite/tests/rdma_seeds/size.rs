@@ -9,7 +9,7 @@ pub(crate) struct Size {
     pub(crate) calls_per_task: usize,
     /// Longer than a few READs, so that a frame takes several.
     pub(crate) large_len_max: usize,
-    pub(crate) read_len_max: u32,
+    pub(crate) max_read_len: u32,
     /// A stream has fewer messages than this each way.
     pub(crate) stream_len_max: usize,
     /// The window of a stream: less than a few large messages, so that they exceed it.
@@ -26,7 +26,7 @@ const FULL: Size = Size {
     tasks_per_client: 4,
     calls_per_task: 12,
     large_len_max: 400_000,
-    read_len_max: 64 << 10,
+    max_read_len: 64 << 10,
     stream_len_max: 12,
     max_stream_bytes: 100_000,
     receive_slots: 64,
@@ -40,7 +40,7 @@ const LEAN: Size = Size {
     tasks_per_client: 2,
     calls_per_task: 3,
     large_len_max: 20_000,
-    read_len_max: 4 << 10,
+    max_read_len: 4 << 10,
     stream_len_max: 5,
     max_stream_bytes: 8000,
     receive_slots: 16,
