@@ -19,7 +19,7 @@ pub(crate) struct Place {
 
 #[derive(Debug)]
 enum Listener {
-    Endpoint(Endpoint),
+    Endpoint(Box<Endpoint>),
     Streams(StreamListener),
 }
 
@@ -30,7 +30,7 @@ impl Place {
         let address = endpoint.address().clone();
         let listener = match path {
             Path::Stream => Listener::Streams(streams(endpoint)),
-            _ => Listener::Endpoint(endpoint),
+            _ => Listener::Endpoint(Box::new(endpoint)),
         };
         Ok(Self { address, listener })
     }

@@ -29,7 +29,7 @@ const PIPE_LEN: usize = 10_000;
 const LARGE: usize = 8 << 20;
 
 fn limits() -> Limits {
-    Limits { message_len_max: 16 << 20, ..Limits::default() }
+    Limits::new().with_max_message_len(16 << 20)
 }
 
 /// A server at one end of pipes, and a stub at the other end of them.

@@ -113,7 +113,7 @@ async fn a_dead_port_is_tried_a_few_times_a_minute() {
 async fn a_server_that_accepts_and_closes_counts_as_dead() {
     let mut listener = InprocListener::bind("reconnect-closing").expect("the name is free");
     let serving = tokio::spawn(async move {
-        while let Ok(bootstrap) = listener.accept().await {
+        while let Ok(Some(bootstrap)) = listener.accept().await {
             drop(bootstrap);
         }
     });
@@ -129,7 +129,7 @@ async fn a_server_that_says_hello_and_closes_counts_as_dead() {
     let serving = tokio::spawn(async move {
         let (limits, upgrades) = (farcall::Limits::default(), Vec::new());
         let server = ServerHandshake { limits, methods: Vec::new(), upgrades };
-        while let Ok(bootstrap) = listener.accept().await {
+        while let Ok(Some(bootstrap)) = listener.accept().await {
             drop(connect::accept(bootstrap, &server).await.expect("a good client"));
         }
     });
