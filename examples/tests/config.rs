@@ -38,7 +38,8 @@ fn run(folder: &Path, server: &str, target: &str) -> String {
     // Less than the default limit of locked memory, for both processes of a user together.
     let rdma = "[rdma]\nmax_source_bytes = \"2 MiB\"\nmax_sink_bytes = \"2 MiB\"\n";
     let write = |text| {
-        std::fs::write(folder.join("farcall.toml"), format!("{text}{rdma}")).expect("it is written");
+        std::fs::write(folder.join("farcall.toml"), format!("{text}{rdma}"))
+            .expect("it is written");
     };
     write(format!("[servers.greeter]\naddress = \"{server}\"\n"));
     let mut program = Command::new(env!("CARGO_BIN_EXE_config-server"));

@@ -27,7 +27,7 @@ fn network() -> (SimNetwork, SimDevice) {
 /// Serves the service on the device and connects to it. `rdma://` never falls back to TCP.
 async fn serve(network: &SimNetwork) -> anyhow::Result<KvStub> {
     let config: Config = farcall_examples::config().with_simulated_rdma(network);
-    let endpoint = farcall::bind_with("rdma://127.0.0.1:0", &config).await?;
+    let endpoint = farcall::Endpoint::bind_with("rdma://127.0.0.1:0", &config).await?;
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(KvService::new(Kv::default()));
     let server = builder.build();

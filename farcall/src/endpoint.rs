@@ -52,57 +52,6 @@ enum Listener {
     Inproc(InprocListener),
 }
 
-/// Listens on `address` under the default rules. A server at an `rdma://` address takes clients
-/// that stay on TCP, too: which path is required is the client's decision.
-///
-/// # Errors
-///
-/// When the address means nothing or the operating system refuses it.
-///
-/// # Cancel safety
-///
-/// Cancelled, nothing is left behind.
-///
-/// # Examples
-///
-/// ```no_run
-/// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
-/// let endpoint = farcall::bind("auto://0.0.0.0:7000").await?;
-/// let server = farcall::Server::builder().add_service(service).build();
-/// server.serve(endpoint).await?;
-/// # Ok(())
-/// # }
-/// ```
-pub async fn bind<A>(address: A) -> Result<Endpoint, BindError>
-where
-    A: TryInto<Address>,
-    AddressError: From<A::Error>,
-{
-    bind_with(address, &Config::default()).await
-}
-
-/// Listens on `address` under the rules of `config`.
-///
-/// # Errors
-///
-/// As [`bind`].
-///
-/// # Cancel safety
-///
-/// As [`bind`].
-pub async fn bind_with<A>(address: A, config: &Config) -> Result<Endpoint, BindError>
-where
-    A: TryInto<Address>,
-    AddressError: From<A::Error>,
-{
-    let address: Address = address.try_into().map_err(AddressError::from)?;
-    let listened = listen(&address).await;
-    match listened {
-        Ok((address, listener)) => Ok(Endpoint { address, config: config.clone(), listener }),
-        Err(reason) => Err(BindError::Refused { address, reason }),
-    }
-}
-
 async fn listen(address: &Address) -> io::Result<(Address, Listener)> {
     match address {
         Address::Inproc(name) => {
@@ -122,6 +71,57 @@ async fn listen(address: &Address) -> io::Result<(Address, Listener)> {
 }
 
 impl Endpoint {
+    /// Listens on `address` under the default rules. A server at an `rdma://` address takes clients
+    /// that stay on TCP, too: which path is required is the client's decision.
+    ///
+    /// # Errors
+    ///
+    /// When the address means nothing or the operating system refuses it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is left behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
+    /// let endpoint = farcall::Endpoint::bind("auto://0.0.0.0:7000").await?;
+    /// let server = farcall::Server::builder().add_service(service).build();
+    /// server.serve(endpoint).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn bind<A>(address: A) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        Self::bind_with(address, &Config::default()).await
+    }
+
+    /// Listens on `address` under the rules of `config`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::bind`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Endpoint::bind`].
+    pub async fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address: Address = address.try_into().map_err(AddressError::from)?;
+        let listened = listen(&address).await;
+        match listened {
+            Ok((address, listener)) => Ok(Endpoint { address, config: config.clone(), listener }),
+            Err(reason) => Err(BindError::Refused { address, reason }),
+        }
+    }
+
     /// Serves a TCP or Unix listener that the program has made, under the rules of `config`. Where
     /// it listens on TCP, clients may ask for RDMA, as at an `auto://` address.
     ///

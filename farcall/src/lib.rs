@@ -34,7 +34,7 @@ pub use channel::{Channel, ChannelBuilder};
 pub use config::Config;
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
-pub use endpoint::{BindError, Endpoint, bind, bind_with};
+pub use endpoint::{BindError, Endpoint};
 pub use server::{Listener, ServeError, Server, ServerBuilder};
 #[cfg(feature = "settings")]
 pub use settings::{ConfiguredServer, Misplaced, Settings, SettingsError};

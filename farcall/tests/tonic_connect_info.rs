@@ -32,7 +32,7 @@ impl Service for Addresses {
 }
 
 async fn told(address: &str) -> (String, String) {
-    let endpoint = farcall::bind(address).await.expect("it works");
+    let endpoint = farcall::Endpoint::bind(address).await.expect("it works");
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(Addresses);
     let builder = builder.peer_extensions(farcall::tonic_connect_info());

@@ -104,13 +104,24 @@ impl Listen for TcpListener {
 #[derive(Debug)]
 pub struct TcpConnector {
     address: String,
+    /// What messages call it.
+    name: String,
     config: ClientConfig,
 }
 
 impl TcpConnector {
     /// A connector to `host:port`; the name is resolved anew at each connection.
     pub fn new(address: impl Into<String>, config: ClientConfig) -> Self {
-        Self { address: address.into(), config }
+        let address = address.into();
+        Self { name: format!("tcp://{address}"), address, config }
+    }
+
+    /// Sets what messages call the server, where a user knows it by another address than
+    /// `tcp://host:port`.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
     }
 }
 
@@ -122,7 +133,7 @@ impl Connect for TcpConnector {
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
         Box::pin(async move {
             let unreachable = |source| {
-                let address = format!("tcp://{}", self.address);
+                let address = self.name.clone();
                 ConnectError::Unreachable { address, source }
             };
             let opening = TcpStream::connect(&self.address);

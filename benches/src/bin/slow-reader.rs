@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     let options = Options::parse();
     let config = config();
     let server = runtime()?;
-    let endpoint = server.block_on(farcall::bind_with(&options.address, &config))?;
+    let endpoint = server.block_on(farcall::Endpoint::bind_with(&options.address, &config))?;
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(BenchService::new(Service::default()));
     let serving = builder.build();

@@ -86,7 +86,7 @@ impl Subject for Farcall {
     type Connection = FarcallClient;
 
     async fn serve(&self, address: &str) -> Result<String> {
-        let endpoint = farcall::bind_with(address, &self.config).await?;
+        let endpoint = farcall::Endpoint::bind_with(address, &self.config).await?;
         let address = endpoint.address().to_string();
         let service = Service::default().with_lent_memory(self.lent);
         let builder = Server::builder().add_service(BenchService::new(service));

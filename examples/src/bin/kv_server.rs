@@ -16,7 +16,7 @@ struct Arguments {
 async fn main() -> anyhow::Result<()> {
     farcall_examples::log_to_stderr();
     let Arguments { address } = Arguments::parse();
-    let endpoint = farcall::bind_with(&address, &farcall_examples::config()).await?;
+    let endpoint = farcall::Endpoint::bind_with(&address, &farcall_examples::config()).await?;
     println!("serving {}", endpoint.address());
     let builder = farcall::Server::builder().add_service(KvService::new(Kv::default()));
     let server = builder.build();

@@ -36,7 +36,7 @@ impl Pair {
     ///
     /// Cancelled, the server ends with the runtime.
     pub async fn start(address: &str) -> Result<Self> {
-        let endpoint = farcall::bind_with(address, &crate::config()).await?;
+        let endpoint = farcall::Endpoint::bind_with(address, &crate::config()).await?;
         let address = endpoint.address().to_string();
         let builder = Server::builder().add_service(KvService::new(Kv::default()));
         let server = builder.build();

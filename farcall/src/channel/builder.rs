@@ -1,11 +1,12 @@
 //! The settings of a channel.
 
+use std::io;
 use std::time::Duration;
 
-use rpc_core::client::Connect;
 use rpc_core::connect::UpgradePolicy;
 use rpc_core::inproc::InprocConnector;
-use rpc_transport_tcp::{TcpConnector, UnixConnector};
+use rpc_transport_tcp::{StreamConnector, TcpConnector, UnixConnector};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Channel;
 use crate::{
@@ -44,6 +45,25 @@ struct CallRules {
     readiness: Readiness,
 }
 
+/// The connector for an address, given to an expression that is generic over connectors.
+macro_rules! with_connector {
+    ($address:expr, $config:expr, |$connector:ident| $made:expr) => {
+        match &$address {
+            Address::Inproc(name) => {
+                let $connector = inproc(name.clone(), $config);
+                $made
+            }
+            Address::Unix(name) => {
+                let $connector = unix(name.clone(), $config);
+                $made
+            }
+            Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
+                let $connector = tcp(&$address, authority.clone(), $config);
+                $made
+            }
+        }
+    };
+}
 impl ChannelBuilder {
     /// The default settings of a channel to `address`; [`Channel::builder`] takes text, too.
     pub fn new(address: Address) -> Self {
@@ -196,11 +216,8 @@ impl ChannelBuilder {
     #[must_use]
     pub fn connect_lazy(self) -> Channel {
         let Self { address, config, calls } = self;
-        let channel = match address {
-            Address::Inproc(name) => lazy(inproc(name, &config)),
-            Address::Unix(name) => lazy(unix(name, &config)),
-            other => lazy(tcp(other, &config)),
-        };
+        let channel =
+            with_connector!(address, &config, |connector| rpc_core::Channel::new(connector));
         finish(channel, calls)
     }
 
@@ -216,17 +233,44 @@ impl ChannelBuilder {
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
         let Self { address, config, calls } = self;
-        let channel = match address {
-            Address::Inproc(name) => rpc_core::Channel::connect(inproc(name, &config)).await,
-            Address::Unix(name) => rpc_core::Channel::connect(unix(name, &config)).await,
-            other => rpc_core::Channel::connect(tcp(other, &config)).await,
-        };
+        let channel = with_connector!(address, &config, |connector| {
+            rpc_core::Channel::connect(connector).await
+        });
         Ok(finish(channel?, calls))
     }
-}
 
-fn lazy(connector: impl Connect) -> rpc_core::Channel {
-    rpc_core::Channel::new(connector)
+    /// Makes a channel whose connections are the byte streams that `open` opens, one at each attempt
+    /// to connect: through a proxy, by TLS, to a virtual socket or in memory. The address is what
+    /// messages call the server. Under `auto://` and `rdma://` a stream that is a `TcpStream` of
+    /// tokio is upgraded to RDMA as the address says; any other has no addresses, and under
+    /// `rdma://` that is an error.
+    ///
+    /// The channel connects at its first call. An attempt that is not over within the handshake
+    /// timeout is dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example() -> Result<(), farcall::AddressError> {
+    /// use tokio::net::TcpStream;
+    ///
+    /// let channel = farcall::Channel::builder("tcp://backend:7000")?
+    ///     .connect_with_connector(|| async { TcpStream::connect("10.0.0.1:7000").await });
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn connect_with_connector<F, Fut, IO>(self, open: F) -> Channel
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = io::Result<IO>> + Send + 'static,
+        IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let Self { address, config, calls } = self;
+        let rules = config.client(policy(&address, &config));
+        let connector = StreamConnector::new(address.to_string(), rules, open);
+        finish(rpc_core::Channel::new(connector), calls)
+    }
 }
 
 fn finish(mut channel: rpc_core::Channel, calls: CallRules) -> Channel {
@@ -248,15 +292,17 @@ fn unix(name: String, config: &Config) -> UnixConnector {
     UnixConnector::new(name, config.client(UpgradePolicy::Never))
 }
 
-fn tcp(address: Address, config: &Config) -> TcpConnector {
-    let (authority, policy) = match address {
-        Address::Auto(authority) => (authority, UpgradePolicy::Prefer(vec![config.rdma_upgrade()])),
-        Address::Rdma(authority) => (authority, UpgradePolicy::Require(config.rdma_upgrade())),
-        Address::Tcp(authority) | Address::Unix(authority) | Address::Inproc(authority) => {
-            (authority, UpgradePolicy::Never)
-        }
-    };
-    TcpConnector::new(authority, config.client(policy))
+fn tcp(address: &Address, authority: String, config: &Config) -> TcpConnector {
+    let rules = config.client(policy(address, config));
+    TcpConnector::new(authority, rules).with_name(address.to_string())
+}
+
+fn policy(address: &Address, config: &Config) -> UpgradePolicy {
+    match address {
+        Address::Auto(_) => UpgradePolicy::Prefer(vec![config.rdma_upgrade()]),
+        Address::Rdma(_) => UpgradePolicy::Require(config.rdma_upgrade()),
+        Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => UpgradePolicy::Never,
+    }
 }
 
 #[cfg(test)]
@@ -282,6 +328,35 @@ mod tests {
         let error = Channel::connect("inproc://none").await.unwrap_err().to_string();
         let words = "cannot connect to inproc://none: no server in this process listens there";
         assert_eq!(error, words);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_named_as_the_user_named_it() {
+        for scheme in ["tcp", "auto", "rdma"] {
+            // Port 1 of loopback: nothing listens there.
+            let address = format!("{scheme}://127.0.0.1:1");
+            let error = Channel::connect(&address).await.unwrap_err().to_string();
+            let words = format!("cannot connect to {address}: Connection refused");
+            assert!(error.starts_with(&words), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_channel_goes_over_streams_that_the_program_opens() {
+        let (here, there) = tokio::io::duplex(1 << 16);
+        let incoming = futures::stream::iter([Ok::<_, io::Error>(there)]);
+        let served = tokio::spawn(crate::Server::builder().serve_with_incoming(incoming));
+        let stream = std::sync::Mutex::new(Some(here));
+        let builder = Channel::builder("tcp://in-memory:1").unwrap();
+        let channel = builder.connect_with_connector(move || {
+            let stream = stream.lock().unwrap().take();
+            async { stream.ok_or_else(|| io::Error::other("there was one")) }
+        });
+        let mut ready = channel.clone();
+        tower::ServiceExt::ready(&mut ready).await.unwrap();
+        assert_eq!(channel.path(), crate::Path::Direct { transport: "stream" });
+        drop((channel, ready));
+        served.await.unwrap().unwrap();
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use rpc_core::{Keepalive, Limits};
 use tower::{BoxError, Layer};
 
 use super::{IntoIncoming, Listener, ServeError, Server};
-use crate::{Address, AddressError, BindError, Config, Endpoint, bind_with};
+use crate::{Address, AddressError, BindError, Config, Endpoint};
 
 /// Builds a [`Server`].
 ///
@@ -369,7 +369,7 @@ impl ServerBuilder {
         A: TryInto<Address>,
         AddressError: From<A::Error>,
     {
-        let endpoint = bind_with(address, &self.config).await?;
+        let endpoint = Endpoint::bind_with(address, &self.config).await?;
         Ok(Listener::new(self.build(), endpoint))
     }
 

@@ -236,7 +236,7 @@ mod tests {
         let error = Server::builder().serve_with_incoming(Broken).await.unwrap_err();
         assert!(matches!(error, ServeError::Incoming { .. }), "{error}");
         assert_eq!(error.to_string(), "cannot accept connections any more: broken pipe");
-        let endpoint = crate::bind("tcp://127.0.0.1:0").await.unwrap();
+        let endpoint = crate::Endpoint::bind("tcp://127.0.0.1:0").await.unwrap();
         let ready = std::future::ready(());
         Server::builder().serve_with_incoming_shutdown(endpoint, ready).await.unwrap();
     }

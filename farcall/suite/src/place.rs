@@ -26,7 +26,7 @@ enum Listener {
 impl Place {
     /// Listens on `address` for `path`.
     pub(crate) async fn bind(path: &Path, address: &str, config: &Config) -> Result<Self, Failure> {
-        let endpoint = farcall::bind_with(address, config).await?;
+        let endpoint = farcall::Endpoint::bind_with(address, config).await?;
         let address = endpoint.address().clone();
         let listener = match path {
             Path::Stream => Listener::Streams(streams(endpoint)),

@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 fn measure(address: &'static str) -> Result<[Row; 3], Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let endpoint = farcall::bind(address).await?;
+        let endpoint = farcall::Endpoint::bind(address).await?;
         let address = endpoint.address().to_string();
         let (probe, _watch) = Probe::new();
         let builder = Server::builder().add_service(ProbeService::new(probe));

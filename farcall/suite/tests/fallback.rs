@@ -30,7 +30,7 @@ fn is_reason(reason: &str, expected: &[&str]) -> bool {
 
 /// Starts a server and gives its host and port.
 async fn serve(scheme: &str) -> Result<String, Failure> {
-    let endpoint = farcall::bind(&format!("{scheme}://127.0.0.1:0")).await?;
+    let endpoint = farcall::Endpoint::bind(&format!("{scheme}://127.0.0.1:0")).await?;
     let address = endpoint.address().to_string();
     let (probe, _watch) = Probe::new();
     let builder = Server::builder().add_service(ProbeService::new(probe));

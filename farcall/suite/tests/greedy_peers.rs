@@ -42,7 +42,8 @@ impl Rig {
     async fn start(limits: Limits, rules: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Self {
         let config = Config::default().with_limits(limits);
         let config = config.with_handshake_timeout(HANDSHAKE_TIMEOUT);
-        let endpoint = farcall::bind_with("tcp://127.0.0.1:0", &config).await.expect("a port");
+        let endpoint =
+            farcall::Endpoint::bind_with("tcp://127.0.0.1:0", &config).await.expect("a port");
         let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
         let builder = rules(Server::builder()).add_service(ProbeService::new(probe));

@@ -48,7 +48,7 @@ struct Rig {
 impl Rig {
     async fn start() -> Result<Self, Failure> {
         let config = Config::default();
-        let endpoint = farcall::bind_with("tcp://127.0.0.1:0", &config).await?;
+        let endpoint = farcall::Endpoint::bind_with("tcp://127.0.0.1:0", &config).await?;
         let address = endpoint.address().to_string();
         let builder = Server::builder().max_memory(MAX_MEMORY);
         let builder = builder.add_service(ProbeService::new(Probe::new().0));

@@ -150,7 +150,7 @@ struct Rig {
 impl Rig {
     async fn start(host: &str) -> Self {
         let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
-        let endpoint = farcall::bind_with(&format!("auto://{host}:0"), &config).await;
+        let endpoint = farcall::Endpoint::bind_with(&format!("auto://{host}:0"), &config).await;
         let endpoint = endpoint.expect("an address to listen on");
         let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
@@ -241,7 +241,8 @@ impl Rig {
 /// `rdma://` has no other path: its calls fail, say why, and come back with the path.
 async fn required(host: &str) {
     let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
-    let endpoint = farcall::bind_with(&format!("rdma://{host}:0"), &config).await.expect("one");
+    let endpoint =
+        farcall::Endpoint::bind_with(&format!("rdma://{host}:0"), &config).await.expect("one");
     let address = endpoint.address().to_string();
     let (probe, _watch) = Probe::new();
     let builder = Server::builder().add_service(ProbeService::new(probe));

@@ -28,7 +28,7 @@ fn config(network: &SimNetwork) -> Config {
 
 async fn run(network: &SimNetwork) {
     let (server, client) = (config(network), config(network));
-    let endpoint = farcall::bind_with("rdma://127.0.0.1:0", &server).await.unwrap();
+    let endpoint = farcall::Endpoint::bind_with("rdma://127.0.0.1:0", &server).await.unwrap();
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
     let serving = builder.build();

@@ -42,7 +42,7 @@ struct Rig {
 impl Rig {
     async fn start(host: String) -> Self {
         let config = Config::default().with_keepalive(KEEPALIVE).with_untrusted_reads();
-        let endpoint = farcall::bind_with(&format!("rdma://{host}:0"), &config).await;
+        let endpoint = farcall::Endpoint::bind_with(&format!("rdma://{host}:0"), &config).await;
         let endpoint = endpoint.expect("an address to listen on");
         let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();

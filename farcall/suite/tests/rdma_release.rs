@@ -36,7 +36,7 @@ impl Rig {
         rdma.lease_warn_after = WARN_AFTER;
         let config = || Config::default().with_rdma(rdma.clone()).with_simulated_rdma(&network);
         let (server, client) = (config(), config());
-        let endpoint = farcall::bind_with("rdma://127.0.0.1:0", &server).await.unwrap();
+        let endpoint = farcall::Endpoint::bind_with("rdma://127.0.0.1:0", &server).await.unwrap();
         let address = endpoint.address().to_string();
         let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
         let serving = builder.build();

@@ -27,7 +27,8 @@ fn network() -> SimNetwork {
 
 /// Serves at `scheme://127.0.0.1`, and gives the address.
 async fn serve(scheme: &str, config: &Config) -> String {
-    let endpoint = farcall::bind_with(&format!("{scheme}://127.0.0.1:0"), config).await.unwrap();
+    let endpoint =
+        farcall::Endpoint::bind_with(&format!("{scheme}://127.0.0.1:0"), config).await.unwrap();
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
     let serving = builder.build();

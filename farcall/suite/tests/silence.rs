@@ -34,7 +34,8 @@ struct Rig {
 impl Rig {
     async fn start() -> Self {
         let config = Config::default().with_keepalive(KEEPALIVE);
-        let endpoint = farcall::bind_with("tcp://127.0.0.1:0", &config).await.expect("a port");
+        let endpoint =
+            farcall::Endpoint::bind_with("tcp://127.0.0.1:0", &config).await.expect("a port");
         let authority = endpoint.address().to_string().replace("tcp://", "");
         let (probe, watch) = Probe::new();
         let builder = Server::builder().add_service(ProbeService::new(probe));

@@ -58,7 +58,7 @@ fn request(name: &str, message: &[u8]) -> Vec<u8> {
 /// ended the connection, and gives what was logged.
 async fn cut_after(bytes: Vec<u8>) -> Result<Vec<String>, Failure> {
     let (log, _capturing) = Log::capture();
-    let endpoint = farcall::bind_with("tcp://127.0.0.1:0", &config()).await?;
+    let endpoint = farcall::Endpoint::bind_with("tcp://127.0.0.1:0", &config()).await?;
     let address = endpoint.address().to_string();
     let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
     let server = builder.build();

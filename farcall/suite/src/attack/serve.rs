@@ -47,7 +47,7 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
     let config = config.fold(Config::default(), Config::with_keepalive);
     // With the offers of better paths, which are a part of what hostile clients attack.
     let endpoint = runtime
-        .block_on(farcall::bind_with("auto://127.0.0.1:0", &config))
+        .block_on(farcall::Endpoint::bind_with("auto://127.0.0.1:0", &config))
         .map_err(Failure::from)?;
     println!("{}", endpoint.address().to_string().replacen("auto://", "", 1));
     let (probe, _watch) = Probe::new();

@@ -196,7 +196,7 @@ fn make_calls(budget: &Budget, count: u64) -> Result<f64, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (address, config) = place(budget.over);
-        let endpoint = farcall::bind_with(address, &config).await?;
+        let endpoint = farcall::Endpoint::bind_with(address, &config).await?;
         let address = endpoint.address().to_string();
         let (probe, _watch) = Probe::new();
         let builder = Server::builder().add_service(ProbeService::new(probe));

@@ -83,7 +83,7 @@ pub fn serve(runtime: &Handle, authority: &str) -> Result<(), FaultError> {
     let config = config(authority);
     let address = format!("auto://{authority}");
     let endpoint =
-        runtime.block_on(farcall::bind_with(&address, &config)).map_err(Failure::from)?;
+        runtime.block_on(farcall::Endpoint::bind_with(&address, &config)).map_err(Failure::from)?;
     println!("{}", endpoint.address().to_string().replacen("auto://", "", 1));
     let (probe, _watch) = Probe::new();
     let builder =

@@ -102,7 +102,7 @@ impl Serving {
     }
 
     pub(crate) async fn start_with(address: &str, config: Config) -> Result<Self, Failure> {
-        let endpoint = farcall::bind_with(address, &config).await?;
+        let endpoint = farcall::Endpoint::bind_with(address, &config).await?;
         let address = endpoint.address().to_string();
         let (_, authority) = address.split_once("://").expect("an address has a scheme");
         let authority = authority.to_owned();
