@@ -105,8 +105,11 @@ impl ServerBuilder {
     ///
     /// The earlier of this and the client's deadline counts. It is the handler's deadline like any
     /// other: the handler finds it in its request, calls that it makes inherit it, and it holds for
-    /// layers as well. Zero ends every call that its handler does not answer at once, in its first
-    /// poll.
+    /// layers as well.
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
     ///
     /// # Examples
     ///
@@ -117,8 +120,10 @@ impl ServerBuilder {
     /// # drop(server);
     /// ```
     #[must_use]
-    pub fn unary_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.with(|core| core.unary_timeout(timeout))
+    #[track_caller]
+    pub fn unary_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.core = self.core.unary_timeout(timeout);
+        self
     }
 
     /// The rules for the addresses that [`serve`](Self::serve) and [`bind`](Self::bind) are given:

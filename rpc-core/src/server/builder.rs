@@ -198,8 +198,11 @@ impl ServerBuilder {
     ///
     /// The earlier of this and the client's deadline counts. It is the handler's deadline like any
     /// other: the handler finds it in its request, calls that it makes inherit it, and it holds for
-    /// layers as well. Zero ends every call that its handler does not answer at once, in its first
-    /// poll.
+    /// layers as well.
+    ///
+    /// # Panics
+    ///
+    /// Unless the timeout is from 1 ms to 365 days.
     ///
     /// # Examples
     ///
@@ -210,8 +213,13 @@ impl ServerBuilder {
     /// # drop(server);
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn unary_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
-        self.router.unary_timeout = timeout.into();
+        let timeout = timeout.into();
+        if let Some(timeout) = timeout {
+            expect_valid(check_timeout("server.unary_timeout", timeout));
+        }
+        self.router.unary_timeout = timeout;
         self
     }
 
