@@ -203,9 +203,15 @@ impl Config {
     }
 
     /// Sets how RDMA is used. Devices are not shared with the original.
+    ///
+    /// # Panics
+    ///
+    /// When a value is out of its range: see [`RdmaConfig::check`].
     #[cfg(any(feature = "rdma", feature = "sim"))]
     #[must_use]
+    #[track_caller]
     pub fn with_rdma(mut self, rdma: RdmaConfig) -> Self {
+        expect_valid(rdma.check());
         self.rdma = rdma;
         self.upgrade = Arc::default();
         self
@@ -223,8 +229,7 @@ impl Config {
     #[cfg(any(feature = "rdma", feature = "sim"))]
     #[must_use]
     pub fn with_rkey_scope(self, rkey_scope: RkeyScope) -> Self {
-        let mut rdma = self.rdma.clone();
-        rdma.rkey_scope = rkey_scope;
+        let rdma = self.rdma.clone().with_rkey_scope(rkey_scope);
         self.with_rdma(rdma)
     }
 
@@ -234,8 +239,7 @@ impl Config {
     #[cfg(any(feature = "rdma", feature = "sim"))]
     #[must_use]
     pub fn with_untrusted_reads(self) -> Self {
-        let mut rdma = self.rdma.clone();
-        rdma.allow_untrusted_reads = true;
+        let rdma = self.rdma.clone().with_allow_untrusted_reads(true);
         self.with_rdma(rdma)
     }
 
@@ -372,6 +376,13 @@ mod tests {
     #[should_panic(expected = "handshake_timeout is 0ns: from 1 ms to 365 days")]
     fn a_timeout_of_zero_panics_where_it_is_set() {
         let _ = Config::default().with_handshake_timeout(Duration::ZERO);
+    }
+
+    #[cfg(any(feature = "rdma", feature = "sim"))]
+    #[test]
+    #[should_panic(expected = "rdma.lanes is 0: at least 1, since connections are on lanes")]
+    fn rdma_without_lanes_panics_where_it_is_set() {
+        let _ = Config::default().with_rdma(RdmaConfig::default().with_lanes(0));
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub use {prost, tonic};
 #[cfg(feature = "sim")]
 pub use rpc_transport_rdma::sim;
 #[cfg(any(feature = "rdma", feature = "sim"))]
-pub use rpc_transport_rdma::verbs::AsyncEventKind;
+pub use rpc_transport_rdma::verbs::{AsyncEventKind, ConnectOptions};
 #[cfg(any(feature = "rdma", feature = "sim"))]
 pub use rpc_transport_rdma::{
     DeviceStatus, LaneActivity, LaneInfo, LeaseStats, PortChoice, RdmaConfig, RkeyScope,

@@ -194,7 +194,7 @@ impl Limits {
             (1..=MAX_STREAM_MESSAGES).contains(&max_stream_messages),
             "limits.max_stream_messages",
             max_stream_messages,
-            "from 1 to 65536, since a window of 0 would never open, and all of it may wait in \
+            "from 1 to 65536, since a window of 0 would never open, and all of one may wait in \
              memory",
         )?;
         ensure(

@@ -2,12 +2,31 @@
 
 use std::time::Duration;
 
+use rpc_core::InvalidSetting;
+use rpc_core::settings::{check_period, check_timeout, ensure};
+
 use crate::RkeyScope;
 use crate::device::PortChoice;
+use crate::message::OFFER_LEN_MAX;
 use crate::read_queues::READ_QUEUE_PAIRS_MAX;
+use crate::shares::BASE;
 use crate::verbs::ConnectOptions;
 
+/// The shortest slot: messages that are no frames have to fit.
+const MIN_SLOT_LEN: u32 = 448;
+
+/// The most credits that a connection can have: as many as a lane can have slots.
+const MAX_CREDITS: u32 = u16::MAX as u32;
+
+// What the rules say in words.
+const _: () = assert!(BASE == 3);
+const _: () = assert!(OFFER_LEN_MAX == MIN_SLOT_LEN as usize);
+const _: () = assert!(READ_QUEUE_PAIRS_MAX == 8);
+
 /// The configuration of the RDMA transport. One lane has one of each queue below.
+///
+/// [`check`](Self::check) says whether connections can work with it; `farcall::Config::with_rdma`
+/// checks it, and panics.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RdmaConfig {
@@ -17,54 +36,56 @@ pub struct RdmaConfig {
     pub port_choice: PortChoice,
     /// Lanes of a device: 1 by default, so that their memory stays below the limit named next.
     /// Each has a task of its own, so more serve more processors; connections go where the fewest
-    /// are.
+    /// are. At least 1.
     pub lanes: u16,
     /// Receive slots shared by all connections of a lane: 1,024 by default. With slots of
     /// 4,352 bytes that is 4.3 MiB, which together with the send slots stays below Debian's
-    /// default limit of 8 MiB of locked memory.
+    /// default limit of 8 MiB of locked memory. At least 3.
     pub receive_slots: u16,
     /// The length of a slot, both ways: 4,352 bytes by default, a page of payload and 256 bytes
-    /// for headers and metadata. A longer frame is offered to be read.
+    /// for headers and metadata. A longer frame is offered to be read. At least 448.
     pub slot_len: u32,
-    /// Send slots shared by all connections of a lane: 256 by default, 1.1 MiB.
+    /// Send slots shared by all connections of a lane: 256 by default, 1.1 MiB. At least 1.
     pub send_slots: u32,
     /// The most messages that one connection may have on their way to us: 32 by default. A
     /// connection begins with one, gets more as it needs them, and fewer again when others do:
     /// with 1,024 slots, eight busy ones have 32 each and sixty-four have 11. Each takes two more
-    /// for control messages, so that 341 idle ones fit.
+    /// for control messages, so that 341 idle ones fit. From 1 to 65,535.
     pub max_credits: u32,
-    /// Requests in flight on one queue pair: 96 by default, three windows.
+    /// Requests in flight on one queue pair: 96 by default, three windows. At least 1.
     pub send_depth: u32,
     /// Connections on one lane at most: 256 by default. It sizes the completion queue, which
     /// must never overrun: slots + connections x (send depth + 1 + queue pairs for READs x (READs
-    /// of each + 1)). By default that is 30,464, of 32,767 that Soft-RoCE has.
+    /// of each + 1)). By default that is 30,464, of 32,767 that Soft-RoCE has. At least 1.
     pub max_connections: u32,
     /// Registered memory for large frames being sent, in bytes: 512 MiB by default. Half of it at
     /// most is lent to applications that fill it themselves. Peers share it: each may have as much
     /// as is still free, so that one alone has half (and one frame of any length that fits). A
     /// peer is an address, or the /64 of an IPv6 address, whatever its connections; all peers
     /// behind one address have one share. The same holds for `max_sink_bytes` and
-    /// `max_read_bytes`.
+    /// `max_read_bytes`. At least `slot_len`.
     pub max_source_bytes: u64,
     /// Registered memory for large frames being received, in bytes: 512 MiB by default. Peers
     /// share it as they share `max_source_bytes`; what the application keeps of a frame counts as
-    /// its sender's.
+    /// its sender's. At least `slot_len`.
     pub max_sink_bytes: u64,
     /// How long a large frame waits for memory at most: 30 s by default. Nothing is registered
     /// before it is needed, and what is not in use makes way; a frame waits when others use the
     /// budget, or all that the process may pin (`RLIMIT_MEMLOCK`). After that its call ends with
-    /// `RESOURCE_EXHAUSTED`, and before that at its deadline.
+    /// `RESOURCE_EXHAUSTED`, and before that at its deadline. Zero does not wait; at most 365 days.
     pub memory_timeout: Duration,
     /// After how long a received large frame that the application still holds is told of in the
     /// log, once: 60 s by default. Its memory is missing from `max_sink_bytes` until it is dropped.
+    /// From 1 ms to 365 days.
     pub lease_warn_after: Duration,
     /// How far the keys reach that a peer is given to read large frames with:
     /// [`RkeyScope::Auto`] by default.
     pub rkey_scope: RkeyScope,
     /// The longest READ: 512 KiB by default, a sixteenth of `max_read_bytes`. A peer alone has
-    /// eight outstanding then, and four beside one that answers nothing.
+    /// eight outstanding then, and four beside one that answers nothing. At least 1.
     pub max_read_len: u32,
     /// READs outstanding on one connection at most: 16 by default. The peer may allow fewer.
+    /// At least 1.
     pub max_reads: u8,
     /// Queue pairs of a connection that carry READs alone, beside the one for messages: 2 by
     /// default, at most 8, and the peer may have fewer. Small messages do not wait behind READs
@@ -84,12 +105,13 @@ pub struct RdmaConfig {
     /// alone has 4 MiB outstanding. That is several times what a fast link has on its way: it
     /// carries 1 MB in 20 us at 400 Gb/s. What is asked for beyond it only waits, small messages
     /// of other connections wait behind it, and a device takes an answer for lost that takes
-    /// longer than [`ConnectOptions`] say. Connections of one peer take turns, a READ at a time.
+    /// longer than [`ConnectOptions`] say. Connections of one peer take turns, a READ at a time. At
+    /// least 1.
     pub max_read_bytes: u32,
     /// How long a READ may take from the moment when it is the next to be answered on its queue
     /// pair: 10 s by default, ten times what a queue pair takes to give a link up on devices that
     /// stretch their timeouts, and 50 KiB/s for READs of 512 KiB. After that, and 5 s at most until
-    /// it is found, the connection ends, and what it held is free. More than zero.
+    /// it is found, the connection ends, and what it held is free. From 1 ms to 365 days.
     pub read_timeout: Duration,
     /// How long to poll after the last completion before sleeping: 20 us by default, about what
     /// an interrupt and a wake-up cost. Zero never polls longer than there is work.
@@ -99,38 +121,122 @@ pub struct RdmaConfig {
     /// How long a peer may keep a large frame that it was offered: 60 s by default, so that one
     /// that takes and never gives back holds memory for a minute and then no connection. So does
     /// one that grants no credit for as long, and 5 s at least, while something waits for it. A
-    /// peer with these rules refuses what it has had no memory for in half that time.
+    /// peer with these rules refuses what it has had no memory for in half that time. From 1 ms to
+    /// 365 days.
     pub release_timeout: Duration,
     /// How long a peer may take to let go of a large frame whose call was given up: 5 s by
     /// default. It has to stop between two READs of at most `max_read_len` bytes, which takes
     /// milliseconds, and its device gives up on a dead link after about half a second; longer
     /// means that it does not run. Then its key is revoked if a window guards the memory; else
-    /// the connection ends, because that alone takes the memory back.
+    /// the connection ends, because that alone takes the memory back. From 1 ms to 365 days.
     pub cancel_timeout: Duration,
-    /// How long a closing connection may take to finish what it was given: 5 s by default.
+    /// How long a closing connection may take to finish what it was given: 5 s by default. Zero
+    /// closes at once; at most 365 days.
     pub close_timeout: Duration,
 }
 
 impl RdmaConfig {
-    /// Whether a connection can work with it.
+    /// Checks that connections can work with it.
+    ///
+    /// What a device cannot have in such numbers is refused, or cut, when the device is opened.
     ///
     /// # Errors
     ///
-    /// In words, with the name of the setting with which none could.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let queue_pairs = self.read_queue_pairs;
-        if usize::from(queue_pairs) > READ_QUEUE_PAIRS_MAX {
-            return Err(format!(
-                "rdma.read_queue_pairs is {queue_pairs}, and {READ_QUEUE_PAIRS_MAX} is the most"
-            ));
-        }
-        if self.max_reads == 0 {
-            return Err("rdma.max_reads is 0, and nothing large comes without READs".to_owned());
-        }
-        if self.read_timeout.is_zero() {
-            return Err("rdma.read_timeout is 0, and no READ is as fast".to_owned());
-        }
-        Ok(())
+    /// The first setting that is out of its range.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        self.check_queues()?;
+        self.check_large_frames()?;
+        self.check_times()?;
+        self.check_connect()
+    }
+
+    fn check_queues(&self) -> Result<(), InvalidSetting> {
+        ensure(
+            self.lanes >= 1,
+            "rdma.lanes",
+            self.lanes,
+            "at least 1, since connections are on lanes",
+        )?;
+        ensure(
+            u32::from(self.receive_slots) >= BASE,
+            "rdma.receive_slots",
+            self.receive_slots,
+            "at least 3, since a connection takes as many",
+        )?;
+        ensure(
+            self.slot_len >= MIN_SLOT_LEN,
+            "rdma.slot_len",
+            self.slot_len,
+            "at least 448, which the offer of a large frame takes",
+        )?;
+        ensure(
+            self.send_slots >= 1,
+            "rdma.send_slots",
+            self.send_slots,
+            "at least 1, since every message is sent from a slot",
+        )?;
+        ensure(
+            (1..=MAX_CREDITS).contains(&self.max_credits),
+            "rdma.max_credits",
+            self.max_credits,
+            "from 1 to 65535: nothing is sent without a credit, and each is a slot",
+        )?;
+        ensure(
+            self.send_depth >= 1,
+            "rdma.send_depth",
+            self.send_depth,
+            "at least 1, since every message is a request",
+        )?;
+        ensure(
+            self.max_connections >= 1,
+            "rdma.max_connections",
+            self.max_connections,
+            "at least 1, since nothing would be connected",
+        )
+    }
+
+    fn check_large_frames(&self) -> Result<(), InvalidSetting> {
+        let slot_len = u64::from(self.slot_len);
+        let rule = "at least rdma.slot_len, since a frame that is longer is sent from this memory";
+        ensure(
+            self.max_source_bytes >= slot_len,
+            "rdma.max_source_bytes",
+            self.max_source_bytes,
+            rule,
+        )?;
+        let rule = "at least rdma.slot_len, since a frame that is longer is read into this memory";
+        ensure(self.max_sink_bytes >= slot_len, "rdma.max_sink_bytes", self.max_sink_bytes, rule)?;
+        let rule = "at least 1, since nothing large comes without READs";
+        ensure(self.max_read_len >= 1, "rdma.max_read_len", self.max_read_len, rule)?;
+        ensure(self.max_reads >= 1, "rdma.max_reads", self.max_reads, rule)?;
+        ensure(self.max_read_bytes >= 1, "rdma.max_read_bytes", self.max_read_bytes, rule)?;
+        ensure(
+            usize::from(self.read_queue_pairs) <= READ_QUEUE_PAIRS_MAX,
+            "rdma.read_queue_pairs",
+            self.read_queue_pairs,
+            "at most 8, which is what peers accept",
+        )
+    }
+
+    fn check_times(&self) -> Result<(), InvalidSetting> {
+        check_period("rdma.memory_timeout", self.memory_timeout)?;
+        check_timeout("rdma.lease_warn_after", self.lease_warn_after)?;
+        check_timeout("rdma.read_timeout", self.read_timeout)?;
+        check_timeout("rdma.release_timeout", self.release_timeout)?;
+        check_timeout("rdma.cancel_timeout", self.cancel_timeout)?;
+        check_period("rdma.close_timeout", self.close_timeout)
+    }
+
+    fn check_connect(&self) -> Result<(), InvalidSetting> {
+        let ConnectOptions { timeout, retry_count, rnr_retry, rnr_timer } = self.connect;
+        let name = "rdma.connect.timeout";
+        ensure((1..=31).contains(&timeout), name, timeout, "from 1 to 31, since 0 is for ever")?;
+        let (name, rule) = ("rdma.connect.retry_count", "from 1 to 6, since 7 may be for ever");
+        ensure((1..=6).contains(&retry_count), name, retry_count, rule)?;
+        let name = "rdma.connect.rnr_retry";
+        ensure(rnr_retry <= 7, name, rnr_retry, "from 0 to 7, which is what verbs have")?;
+        let (name, rule) = ("rdma.connect.rnr_timer", "from 1 to 31, since 0 is the longest");
+        ensure((1..=31).contains(&rnr_timer), name, rnr_timer, rule)
     }
 
     /// READs outstanding on one of the queue pairs that carry them alone.
@@ -183,18 +289,98 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_connection_could_work_with_is_named() {
-        assert_eq!(RdmaConfig::default().check(), Ok(()));
-        let with = |spoil: fn(&mut RdmaConfig)| {
-            let mut config = RdmaConfig::default();
-            spoil(&mut config);
-            config.check().expect_err("no connection could work with it")
+    fn settings_out_of_their_ranges_are_named_with_the_range() {
+        let (new, zero) = (RdmaConfig::default, Duration::ZERO);
+        let long = Duration::from_secs(366 * 24 * 3600);
+        let connect = |change: fn(&mut ConnectOptions)| {
+            let mut config = new();
+            change(&mut config.connect);
+            config
         };
-        let error = with(|config| config.read_queue_pairs = 9);
-        assert!(error.contains("rdma.read_queue_pairs is 9"), "{error}");
-        let error = with(|config| config.max_reads = 0);
-        assert!(error.contains("rdma.max_reads is 0"), "{error}");
-        let error = with(|config| config.read_timeout = Duration::ZERO);
-        assert!(error.contains("rdma.read_timeout is 0"), "{error}");
+        let table = [
+            (new().with_lanes(0), "lanes is 0: at least 1, since connections are on lanes"),
+            (new().with_receive_slots(2), "receive_slots is 2: at least 3, since a connection"),
+            (new().with_slot_len(447), "slot_len is 447: at least 448, which the offer"),
+            (new().with_send_slots(0), "send_slots is 0: at least 1, since every message"),
+            (new().with_max_credits(0), "max_credits is 0: from 1 to 65535: nothing is sent"),
+            (new().with_max_credits(65_536), "max_credits is 65536: from 1 to 65535"),
+            (new().with_send_depth(0), "send_depth is 0: at least 1, since every message"),
+            (new().with_max_connections(0), "max_connections is 0: at least 1, since nothing"),
+            (new().with_max_source_bytes(4351), "max_source_bytes is 4351: at least rdma.slot_len"),
+            (new().with_max_sink_bytes(4351), "max_sink_bytes is 4351: at least rdma.slot_len"),
+            (new().with_max_read_len(0), "max_read_len is 0: at least 1, since nothing large"),
+            (new().with_max_reads(0), "max_reads is 0: at least 1, since nothing large comes"),
+            (new().with_max_read_bytes(0), "max_read_bytes is 0: at least 1, since nothing"),
+            (new().with_read_queue_pairs(9), "read_queue_pairs is 9: at most 8, which is what"),
+            (new().with_memory_timeout(long), "memory_timeout is 31622400s: at most 365 days"),
+            (new().with_lease_warn_after(zero), "lease_warn_after is 0ns: from 1 ms to 365 days"),
+            (new().with_read_timeout(zero), "read_timeout is 0ns: from 1 ms to 365 days"),
+            (new().with_release_timeout(zero), "release_timeout is 0ns: from 1 ms to 365 days"),
+            (new().with_cancel_timeout(zero), "cancel_timeout is 0ns: from 1 ms to 365 days"),
+            (new().with_close_timeout(long), "close_timeout is 31622400s: at most 365 days"),
+            (connect(|options| options.timeout = 0), "connect.timeout is 0: from 1 to 31"),
+            (connect(|options| options.retry_count = 7), "connect.retry_count is 7: from 1 to 6"),
+            (connect(|options| options.rnr_retry = 8), "connect.rnr_retry is 8: from 0 to 7"),
+            (connect(|options| options.rnr_timer = 32), "connect.rnr_timer is 32: from 1 to 31"),
+        ];
+        for (config, message) in table {
+            let error = config.check().expect_err("a setting is out of its range").to_string();
+            assert!(error.starts_with(&format!("rdma.{message}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_each_range_are_in_it() {
+        let (zero, one) = (Duration::ZERO, Duration::from_millis(1));
+        let least = RdmaConfig::default()
+            .with_lanes(1)
+            .with_receive_slots(3)
+            .with_slot_len(448)
+            .with_send_slots(1)
+            .with_max_credits(1)
+            .with_send_depth(1)
+            .with_max_connections(1)
+            .with_max_source_bytes(448)
+            .with_max_sink_bytes(448)
+            .with_memory_timeout(zero)
+            .with_lease_warn_after(one)
+            .with_max_read_len(1)
+            .with_max_reads(1)
+            .with_read_queue_pairs(0)
+            .with_max_read_bytes(1)
+            .with_read_timeout(one)
+            .with_spin(zero)
+            .with_release_timeout(one)
+            .with_cancel_timeout(one)
+            .with_close_timeout(zero);
+        let most = RdmaConfig::default()
+            .with_lanes(u16::MAX)
+            .with_receive_slots(u16::MAX)
+            .with_max_credits(65_535)
+            .with_max_connections(u32::MAX)
+            .with_max_source_bytes(u64::MAX)
+            .with_read_queue_pairs(8)
+            .with_spin(Duration::MAX);
+        for config in [RdmaConfig::default(), least, most] {
+            assert_eq!(config.check(), Ok(()));
+        }
+    }
+
+    /// The provider of verbs refuses the same, in words of its own.
+    #[test]
+    fn the_ranges_of_connect_options_are_those_of_verbs() {
+        for value in 0..=255 {
+            let usual = ConnectOptions::default();
+            let table = [
+                ConnectOptions { timeout: value, ..usual },
+                ConnectOptions { retry_count: value, ..usual },
+                ConnectOptions { rnr_retry: value, ..usual },
+                ConnectOptions { rnr_timer: value, ..usual },
+            ];
+            for options in table {
+                let checked = RdmaConfig::default().with_connect(options).check();
+                assert_eq!(checked.is_ok(), options.check().is_ok(), "{options:?}");
+            }
+        }
     }
 }

@@ -19,6 +19,7 @@ mod bootstrap;
 mod cancellations;
 #[forbid(unsafe_code)]
 mod config;
+mod config_setters;
 #[forbid(unsafe_code)]
 mod connection;
 #[forbid(unsafe_code)]

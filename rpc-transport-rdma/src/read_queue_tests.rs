@@ -109,9 +109,12 @@ async fn what_cannot_be_is_declined_by_name() {
         prepared.err().map(|declined| declined.reason).unwrap_or_default()
     };
     let mut rig = Rig::reading(9);
-    assert_eq!(declined(&rig), "rdma.read_queue_pairs is 9, and 8 is the most");
+    assert_eq!(declined(&rig), "rdma.read_queue_pairs is 9: at most 8, which is what peers accept");
     (rig.upgrade.config.read_queue_pairs, rig.upgrade.config.max_reads) = (2, 0);
-    assert_eq!(declined(&rig), "rdma.max_reads is 0, and nothing large comes without READs");
+    assert_eq!(
+        declined(&rig),
+        "rdma.max_reads is 0: at least 1, since nothing large comes without READs"
+    );
 }
 
 #[tokio::test]

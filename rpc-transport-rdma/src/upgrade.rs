@@ -137,7 +137,7 @@ impl RdmaUpgrade {
 
     /// Prepares an end for the peer of `offer`, or for one that is not known yet.
     fn prepare(&self, addresses: &Addresses, offer: Option<&Blob>) -> Result<Prepared, Declined> {
-        self.config.check().map_err(Declined::new)?;
+        self.config.check().map_err(|error| Declined::new(error.to_string()))?;
         let port = self.port(addresses.local.map(|address| address.ip()))?;
         read_trust::check(&port.device, &self.config)?;
         if let Some(peer) = offer {

@@ -140,7 +140,7 @@ pub enum ConnectError {
 
 impl ConnectOptions {
     /// Checks that each option is in its range.
-    pub(super) fn check(&self) -> Result<(), ConnectError> {
+    pub(crate) fn check(&self) -> Result<(), ConnectError> {
         let ranges = [
             ("timeout", self.timeout, 1, 31),
             ("retry_count", self.retry_count, 1, 6),
