@@ -132,47 +132,42 @@ impl ServerTable {
 #[cfg(any(feature = "rdma", feature = "sim"))]
 impl RdmaTable {
     /// A configuration with devices of its own.
-    pub(super) fn apply(&self, config: Config) -> Config {
+    pub(super) fn apply(&self, config: Config) -> Result<Config, InvalidSetting> {
         use crate::{PortChoice, RdmaConfig};
 
-        let mut rdma = RdmaConfig::default();
-        macro_rules! assign {
-            ($($value:expr => $field:ident;)*) => {
-                $(if let Some(value) = $value {
-                    rdma.$field = value;
-                })*
-            };
+        let choice = self.port_choice.map(|it| match it.0 {
+            "nearest" => PortChoice::Nearest,
+            _ => PortChoice::Address,
+        });
+        let rdma = RdmaConfig::default();
+        set! { rdma,
+            self.devices.clone() => with_devices;
+            choice => with_port_choice;
+            self.rkey_scope.and_then(|it| it.0.parse().ok()) => with_rkey_scope;
+            self.lanes => with_lanes;
+            self.receive_slots => with_receive_slots;
+            self.slot_len.map(|it| it.0) => with_slot_len;
+            self.send_slots => with_send_slots;
+            self.max_connections => with_max_connections;
+            self.max_source_bytes.map(|it| it.0) => with_max_source_bytes;
+            self.max_sink_bytes.map(|it| it.0) => with_max_sink_bytes;
+            self.max_read_len.map(|it| it.0) => with_max_read_len;
+            self.max_reads => with_max_reads;
+            self.max_read_bytes.map(|it| it.0) => with_max_read_bytes;
+            self.memory_timeout.map(|it| it.0) => with_memory_timeout;
+            self.read_timeout.map(|it| it.0) => with_read_timeout;
+            self.release_timeout.map(|it| it.0) => with_release_timeout;
+            self.spin.map(|it| it.0) => with_spin;
         }
-        assign! {
-            self.devices.clone() => devices;
-            self.port_choice.map(|it| match it.0 {
-                "nearest" => PortChoice::Nearest,
-                _ => PortChoice::Address,
-            }) => port_choice;
-            self.rkey_scope.and_then(|it| it.0.parse().ok()) => rkey_scope;
-            self.lanes => lanes;
-            self.receive_slots => receive_slots;
-            self.slot_len.map(|it| it.0) => slot_len;
-            self.send_slots => send_slots;
-            self.max_connections => max_connections;
-            self.max_source_bytes.map(|it| it.0) => max_source_bytes;
-            self.max_sink_bytes.map(|it| it.0) => max_sink_bytes;
-            self.max_read_len.map(|it| it.0) => max_read_len;
-            self.max_reads => max_reads;
-            self.max_read_bytes.map(|it| it.0) => max_read_bytes;
-            self.memory_timeout.map(|it| it.0) => memory_timeout;
-            self.read_timeout.map(|it| it.0) => read_timeout;
-            self.release_timeout.map(|it| it.0) => release_timeout;
-            self.spin.map(|it| it.0) => spin;
-        }
-        config.with_rdma(rdma)
+        rdma.check()?;
+        Ok(config.with_rdma(rdma))
     }
 }
 
 #[cfg(not(any(feature = "rdma", feature = "sim")))]
 impl RdmaTable {
     /// RDMA is not built in: the table is read all the same, so that one file serves all programs.
-    pub(super) fn apply(&self, config: Config) -> Config {
-        config
+    pub(super) fn apply(&self, config: Config) -> Result<Config, InvalidSetting> {
+        Ok(config)
     }
 }

@@ -118,6 +118,18 @@ fn placed<'a>(mut value: DeValue<'a>, place: &Range<usize>) -> Spanned<DeValue<'
     Spanned::new(place.clone(), value)
 }
 
+/// Where the value of a key with its tables stands in a file's text, if it is there.
+pub(super) fn place_of(text: &str, key: &str) -> Option<Range<usize>> {
+    let document = DeTable::parse(text).ok()?;
+    let mut names = key.split('.');
+    let mut value = document.get_ref().get(names.next()?)?;
+    for name in names {
+        let DeValue::Table(table) = value.get_ref() else { return None };
+        value = table.get(name)?;
+    }
+    Some(value.span())
+}
+
 /// The key of what stands at a place of a file, with its tables.
 fn key_at(text: &str, place: &Range<usize>) -> String {
     let Ok(document) = DeTable::parse(text) else { return String::new() };

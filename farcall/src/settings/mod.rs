@@ -12,8 +12,10 @@ mod tables;
 mod value;
 
 use std::path::Path;
+use std::sync::Arc;
 
 pub use error::{Misplaced, SettingsError};
+use rpc_core::InvalidSetting;
 pub use server::ConfiguredServer;
 
 use self::table::{Table, unknown};
@@ -59,6 +61,7 @@ use crate::{Channel, ChannelBuilder, Config, Server};
 #[derive(Debug, Clone)]
 pub struct Settings {
     origin: String,
+    text: Arc<str>,
     root: Root,
     base: Config,
 }
@@ -104,8 +107,10 @@ impl Settings {
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {
         let root = layers::read(origin, text, environment)?;
-        let base = root.rdma.apply(Config::default());
-        let settings = Self { origin: origin.to_owned(), root, base };
+        let (origin, text) = (origin.to_owned(), text.into());
+        let mut settings = Self { origin, text, root, base: Config::default() };
+        let base = settings.root.rdma.apply(Config::default());
+        settings.base = base.map_err(|error| settings.invalid("", &error))?;
         // What values of several keys say together is checked here, and not at the first call.
         for name in settings.root.targets.0.keys() {
             settings.channel_builder(name).map(drop)?;
@@ -151,7 +156,7 @@ impl Settings {
         };
         let builder = ChannelBuilder::new(address.clone()).config(&self.base);
         let built = target.apply(builder);
-        built.map_err(|error| self.missing(format!("targets.{name}: {error}")))
+        built.map_err(|error| self.invalid(&format!("targets.{name}."), &error))
     }
 
     /// The server of that name, without services yet.
@@ -170,7 +175,7 @@ impl Settings {
             return Err(self.missing(format!("servers.{name} has no `address`")));
         };
         let builder = server.apply(Server::builder().config(&self.base));
-        let builder = builder.map_err(|error| self.missing(format!("servers.{name}: {error}")))?;
+        let builder = builder.map_err(|error| self.invalid(&format!("servers.{name}."), &error))?;
         Ok(ConfiguredServer::new(address.clone(), builder))
     }
 
@@ -195,6 +200,19 @@ impl Settings {
         );
         Root::describe("", &mut text);
         text
+    }
+
+    /// Settings that cannot be together, named by one of them, which the file may not have.
+    fn invalid(&self, table: &str, error: &InvalidSetting) -> SettingsError {
+        let key = format!("{table}{}", error.name());
+        let message = format!("it is {}: it has to be {}", error.value(), error.rule());
+        match layers::place_of(&self.text, &key) {
+            Some(place) => {
+                let misplaced = Misplaced::new(&self.origin, &self.text, place, key, message);
+                SettingsError::File(Box::new(misplaced))
+            }
+            None => self.missing(format!("{key}: {message}")),
+        }
     }
 
     fn missing(&self, message: String) -> SettingsError {

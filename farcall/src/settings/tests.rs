@@ -86,10 +86,12 @@ fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
         format!("{target}connect_backoff.initial_delay = \"10m\"\n"),
         format!("{target}connect_backoff.initial_delay = \"30h\"\n"),
         format!("{target}path_backoff.max_delay = \"0s\"\n"),
+        format!("{target}path_backoff.max_delay = \"100ms\"\n"),
         "[servers.orders]\naddress = \"::1:7000\"\n".to_owned(),
         "[servers.orders]\naddress = \"auto://[::1]:7000\"\nmax_calls = 0\n".to_owned(),
         "[rdma]\nrkey_scope = \"none\"\n".to_owned(),
         "[rdma]\nlanes = 0\n".to_owned(),
+        "[rdma]\nslot_len = 100\n".to_owned(),
         "[rdma]\ndevices = \"mlx5_0\"\n".to_owned(),
     ];
     let mut told = String::new();

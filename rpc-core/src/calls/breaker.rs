@@ -79,9 +79,9 @@ impl Backoff {
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         check_delays([
-            ("backoff.initial_delay", self.initial_delay),
-            ("backoff.max_delay", self.max_delay),
-            ("backoff.healthy_after", self.healthy_after),
+            ("path_backoff.initial_delay", self.initial_delay),
+            ("path_backoff.max_delay", self.max_delay),
+            ("path_backoff.healthy_after", self.healthy_after),
         ])
     }
 
@@ -233,7 +233,7 @@ mod tests {
         ];
         for (rules, message) in table {
             let error = rules.check().expect_err("a delay is out of range").to_string();
-            assert!(error.starts_with(&format!("backoff.{message}")), "{error}");
+            assert!(error.starts_with(&format!("path_backoff.{message}")), "{error}");
         }
         let even = RULES.with_initial_delay(day).with_max_delay(day);
         for rules in [Backoff::new(), even, RULES.with_healthy_after(Duration::MAX)] {
