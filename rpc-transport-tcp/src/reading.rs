@@ -64,12 +64,14 @@ impl<S: Socket> Shared<S> {
         self.uncork();
         let mut read = Moved { len: 0, is_exhausted: true };
         let mut turn_bytes = 0;
+        // Whether this poll has woken a task, which may be in the worker's LIFO slot.
+        let mut has_woken = false;
         loop {
             driver.incoming.filled(read.len);
             self.counters.received_bytes.add(read.len as u64);
             turn_bytes += read.len;
             let woken_count;
-            (driver, woken_count) = self.deliver(driver, handler)?;
+            (driver, woken_count) = self.deliver(driver, handler, &mut has_woken)?;
             let incoming = &mut driver.incoming;
             self.pieces_received.update(incoming);
             let is_shared = woken_count > 0 && self.has_large_under_way(incoming);
@@ -86,7 +88,7 @@ impl<S: Socket> Shared<S> {
                 tokio::task::yield_now().await;
             }
             if is_shared || is_gathering || is_over {
-                turn_bytes = 0;
+                (turn_bytes, has_woken) = (0, false);
             }
             if is_gathering {
                 self.uncork();
@@ -96,18 +98,28 @@ impl<S: Socket> Shared<S> {
                 Some(read) => read,
                 None => {
                     turn_bytes = 0;
-                    self.read_next(incoming).await?
+                    self.read_next(incoming, &mut has_woken).await?
                 }
             };
         }
     }
 
-    /// Waits for something to read, and reads once.
-    async fn read_next(&self, incoming: &mut Incoming) -> Result<Moved, CloseReason> {
+    /// Waits for something to read, and reads once. A poll that has to wait ends, and with it what
+    /// `has_woken` is about.
+    async fn read_next(
+        &self,
+        incoming: &mut Incoming,
+        has_woken: &mut bool,
+    ) -> Result<Moved, CloseReason> {
         loop {
             self.send_receipt(incoming);
             incoming.rest();
-            if let Err(error) = poll_fn(|cx| self.socket.poll_readable(cx)).await {
+            let readable = poll_fn(|cx| {
+                let readable = self.socket.poll_readable(cx);
+                *has_woken &= readable.is_ready();
+                readable
+            });
+            if let Err(error) = readable.await {
                 return Err(CloseReason::Failed(error.to_string()));
             }
             if let Some(read) = self.read_some(incoming)? {
@@ -157,10 +169,11 @@ impl<S: Socket> Shared<S> {
         &self,
         mut driver: Box<Driver<S>>,
         handler: &dyn Handler,
+        has_woken: &mut bool,
     ) -> Result<(Box<Driver<S>>, u64), Ended> {
         self.queue().cork();
         let mut received = Received::default();
-        let [mut is_let_on, mut has_woken] = [false; 2];
+        let mut is_let_on = false;
         while let Some(event) = driver.incoming.next()? {
             match event {
                 Event::Announced { prefix, len } => {
@@ -168,9 +181,9 @@ impl<S: Socket> Shared<S> {
                 }
                 Event::Frame { frame, large } => {
                     received.count(large);
-                    let mut handoff = Handoff::new(driver, has_woken);
+                    let mut handoff = Handoff::new(driver, *has_woken || S::WAKES);
                     let result = handler.handle_frame(frame, &mut handoff);
-                    has_woken = handoff.has_woken();
+                    *has_woken = handoff.has_woken();
                     let Some(returned) = handoff.into_driver() else {
                         // The other task has uncorked the queue, and writes and reads.
                         received.add_to(&self.counters);
@@ -320,6 +333,56 @@ mod tests {
         assert!(reading.as_mut().poll(&mut context).is_pending());
         let len = theirs.read(&mut received).unwrap();
         assert_eq!(received[..len], record::receipt(HEADER_LEN as u64));
+    }
+
+    /// Wakes a task at each frame, and knows whether an earlier one of the same poll has.
+    #[derive(Debug, Default)]
+    struct Waking(Mutex<Vec<bool>>);
+
+    impl Handler for Waking {
+        fn handle_announced(
+            &self,
+            _: &[u8; HEADER_LEN],
+            _: u64,
+        ) -> Result<Admission, ProtocolError> {
+            Ok(Admission::Refuse)
+        }
+
+        fn handle_frame(&self, _: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError> {
+            self.0.lock().unwrap().push(handoff.has_woken());
+            handoff.woke();
+            Ok(())
+        }
+
+        fn handle_withheld(&self, _: &[u8; HEADER_LEN], _: Withheld) -> Result<(), ProtocolError> {
+            Ok(())
+        }
+
+        fn handle_closed(&self, _: CloseReason) {}
+    }
+
+    /// Otherwise a handler that blocks keeps a task from running that a delivery of the same poll
+    /// has spawned.
+    #[tokio::test]
+    async fn what_a_delivery_has_woken_is_known_to_the_next_one_of_the_same_poll() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut theirs = theirs.into_std().unwrap();
+        // Two of them are more than a read brings.
+        let frame = [&RecordHeader::new(RecordKind::Whole, 40_000).to_bytes()[..], &[0; 40_000]];
+        let frame = frame.concat();
+        theirs.write_all(&[&frame[..], &frame].concat()).unwrap();
+        let shared = SocketTransport::new(ours, Pool::new(0)).shared;
+        shared.socket.readable().await.unwrap();
+        let waking = Waking::default();
+        let driver = Driver::new(Arc::clone(&shared), Arc::new(Taker::default()));
+        let mut reading = pin!(shared.read(driver, &waking));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(reading.as_mut().poll(&mut context).is_pending());
+        assert_eq!(*waking.0.lock().unwrap(), [false, true]);
+        theirs.write_all(&frame).unwrap();
+        shared.socket.readable().await.unwrap();
+        assert!(reading.as_mut().poll(&mut context).is_pending());
+        assert_eq!(*waking.0.lock().unwrap(), [false, true, false], "another poll");
     }
 
     /// Answers each frame with itself, but blocks in the second until it is let go.

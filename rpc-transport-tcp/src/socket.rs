@@ -27,6 +27,9 @@ pub(crate) trait Socket:
     /// The transport's name.
     const NAME: &'static str;
 
+    /// Whether a read or a write may wake a task of this process, as that of a pipe's other end.
+    const WAKES: bool;
+
     /// Whether there may be something to read. One task at a time can wait.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
@@ -118,6 +121,7 @@ macro_rules! kernel_socket {
 
         impl Socket for $stream {
             const NAME: &'static str = $name;
+            const WAKES: bool = false;
 
             fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 self.poll_read_ready(cx)

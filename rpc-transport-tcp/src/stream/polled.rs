@@ -186,6 +186,7 @@ fn written(before: usize, polled: Poll<usize>) -> io::Result<Polled> {
 
 impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for PolledStream<IO> {
     const NAME: &'static str = "stream";
+    const WAKES: bool = true;
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.readiness.poll(Direction::Read, cx).map(Ok)
