@@ -35,7 +35,7 @@ pub enum Path {
     Tcp,
     /// A Unix socket.
     Unix,
-    /// A Unix socket, which the server knows as a byte stream of the program's.
+    /// A Unix socket, which both sides know as a byte stream of the program's.
     Stream,
     /// No transport of ours: tonic's generated clients and tonic's server, on loopback.
     Tonic,
@@ -52,24 +52,16 @@ pub enum Path {
 }
 
 impl Path {
-    /// The transport's name, as the client's connections report it.
+    /// The transport's name, as connections report it.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
             Self::Tcp => "tcp",
-            Self::Unix | Self::Stream => "unix",
+            Self::Unix => "unix",
+            Self::Stream => "stream",
             Self::Tonic => "tonic",
             Self::SimulatedRdma { .. } | Self::Rdma { .. } => "rdma",
-        }
-    }
-
-    /// The transport's name, as the server's connections report it.
-    #[must_use]
-    pub fn server_name(&self) -> &'static str {
-        match self {
-            Self::Stream => "stream",
-            other => other.name(),
         }
     }
 
@@ -104,7 +96,7 @@ impl fmt::Display for Path {
         f.write_str(match self {
             Self::SimulatedRdma { rkey_scope: RkeyScope::Window } => "rdma-sim-windows",
             Self::SimulatedRdma { .. } => "rdma-sim",
-            other => other.server_name(),
+            other => other.name(),
         })
     }
 }

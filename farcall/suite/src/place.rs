@@ -1,12 +1,15 @@
-//! Where a server under test listens: at an address, or on byte streams of the suite's own.
+//! Where a server under test listens, and how its clients get there: at an address, or by byte
+//! streams of the suite's own.
 
 use std::io;
 
 use farcall::server::{Listen, ListenerSettings, StreamListener};
-use farcall::{Address, Config, Endpoint};
+use farcall::{Address, Channel, Config, Endpoint};
 use futures::future::BoxFuture;
 use futures::stream::unfold;
 use rpc_core::connect::Bootstrap;
+use tokio::net::UnixStream;
+use tower::ServiceExt as _;
 
 use crate::{Failure, Path};
 
@@ -38,6 +41,24 @@ impl Place {
     pub(crate) fn address(&self) -> &Address {
         &self.address
     }
+}
+
+/// A channel to `address`, connected over `path`.
+pub(crate) async fn connect(
+    path: &Path,
+    address: &str,
+    config: &Config,
+) -> Result<Channel, Failure> {
+    let builder = Channel::builder(address)?.config(config);
+    let Path::Stream = path else { return Ok(builder.connect().await?) };
+    let Address::Unix(name) = address.parse()? else { return Ok(builder.connect().await?) };
+    // Boxed, the socket is a byte stream.
+    let channel = builder.connect_with_connector(move || {
+        let name = name.clone();
+        async move { Ok(Box::new(UnixStream::connect(name).await?)) }
+    });
+    channel.clone().ready().await?;
+    Ok(channel)
 }
 
 /// What `endpoint` accepts, without its being known for sockets: boxed, they are byte streams.

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use farcall::server::ServerBuilder;
-use farcall::{Channel, Config, ConnectionInfo, Keepalive, Limits, RkeyScope, Server};
+use farcall::{Channel, Config, ConnectionInfo, Keepalive, Limits, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::failure::Cause;
 use crate::interop::Interop;
 use crate::interop_proto::test_service_rpc::TestServiceService;
-use crate::place::Place;
+use crate::place::{Place, connect};
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::watch::{Event, Watch};
-use crate::{Failure, Harness, Probe};
+use crate::{Failure, Harness, Path, Probe};
 
 /// Between two looks at a condition that nothing announces.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
@@ -21,8 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 /// A server that serves [`Probe`], and the service of gRPC's interoperability tests.
 #[derive(Debug)]
 pub struct Running {
-    transport: &'static str,
-    rkey_scope: Option<RkeyScope>,
+    path: Path,
     limit: Duration,
     address: String,
     server_config: Config,
@@ -66,8 +65,7 @@ impl Running {
             serving.serve_until(place, shut_down).await
         });
         Ok(Self {
-            transport: harness.path().name(),
-            rkey_scope: harness.path().rkey_scope(),
+            path: harness.path().clone(),
             limit: harness.limit(),
             address,
             server_config,
@@ -109,7 +107,7 @@ impl Running {
     /// As [`Running::channel`].
     pub async fn channel_under(&self, limits: Limits) -> Result<Channel, Failure> {
         let config = self.client_config.clone().with_limits(limits);
-        let channel = Channel::builder(&self.address)?.config(&config).connect().await?;
+        let channel = connect(&self.path, &self.address, &config).await?;
         self.check_transport(&channel)?;
         Ok(channel)
     }
@@ -117,7 +115,7 @@ impl Running {
     /// As [`Running::channel`], for a client that looks after its connection in this way.
     pub(crate) async fn channel_kept_alive(&self, rules: Keepalive) -> Result<Channel, Failure> {
         let config = self.client_config.clone().with_keepalive(rules);
-        let channel = Channel::builder(&self.address)?.config(&config).connect().await?;
+        let channel = connect(&self.path, &self.address, &config).await?;
         self.check_transport(&channel)?;
         Ok(channel)
     }
@@ -142,7 +140,7 @@ impl Running {
     /// When it does not, or when there is no connection.
     #[track_caller]
     pub fn check_transport(&self, channel: &Channel) -> Result<(), Failure> {
-        let expected = self.transport;
+        let expected = self.path.name();
         let (found, fallback) = match channel.info() {
             Some(info) if info.transport == expected && info.fallback.is_none() => {
                 return self.check_rkey_scope();
@@ -156,7 +154,7 @@ impl Running {
     /// Checks that the keys of both sides reach as far as the path under test says.
     #[track_caller]
     fn check_rkey_scope(&self) -> Result<(), Failure> {
-        let Some(expected) = self.rkey_scope else { return Ok(()) };
+        let Some(expected) = self.path.rkey_scope() else { return Ok(()) };
         for config in [&self.client_config, &self.server_config] {
             let found: Vec<_> = config.rdma_lanes().iter().map(|lane| lane.rkey_scope).collect();
             if found.is_empty() || found.iter().any(|scope| *scope != expected) {

@@ -1,4 +1,4 @@
-//! Every behaviour over byte streams that the server's program made.
+//! Every behaviour over byte streams that the program made.
 
 use std::process::ExitCode;
 use std::time::Duration;

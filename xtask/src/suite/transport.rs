@@ -15,7 +15,7 @@ pub(crate) enum Transport {
     Tcp,
     /// A Unix socket.
     Unix,
-    /// A byte stream that the server's program made.
+    /// A byte stream that the program made.
     Stream,
     /// None of ours: tonic's generated clients against tonic's own server.
     Tonic,

@@ -22,7 +22,7 @@ pub(super) async fn dropping_the_channel_closes_the_connection(
     echo(&clone, 2, 100).await?;
     server.until("the connection", |server| server.connections().len() == 1).await?;
     let infos = server.connections();
-    check_eq("its transport", &infos[0].transport, &harness.path().server_name())?;
+    check_eq("its transport", &infos[0].transport, &harness.path().name())?;
     drop(clone);
     server.until("the connection's end", |server| server.connections().is_empty()).await
 }

@@ -117,7 +117,7 @@ pub(super) async fn a_handler_knows_its_connection(harness: &Harness) -> Result<
         let (Some(peer), extension) = seen else {
             return check(false, "the peer that a handler sees", seen);
         };
-        check_eq("the transport", peer.transport, harness.path().server_name())?;
+        check_eq("the transport", peer.transport, harness.path().name())?;
         let theirs = (peer.remote_addr(), peer.local_addr());
         check_eq("the addresses", &Some(theirs), &ours.map(|ours| (ours.local, ours.peer)))?;
         let expected = matches!(extensions, PeerExtensions::PeerInfo).then_some(peer);

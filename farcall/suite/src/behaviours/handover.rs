@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use farcall::{Channel, Code, NotExecuted, Response, Server, Status};
+use farcall::{Code, NotExecuted, Response, Server, Status};
 use futures::future::BoxFuture;
 use rpc_core::connect::Bootstrap;
 use rpc_core::server::{Listen, ListenerSettings};
@@ -16,7 +16,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::echo::echo;
 use crate::failure::{check, check_eq, refused};
 use crate::payload::{check_payload, payload};
-use crate::place::Place;
+use crate::place::{Place, connect};
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::{EchoReply, EchoRequest, ParkRequest};
 use crate::watch::Event;
@@ -122,7 +122,7 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
     let first = server();
     let shared = Shared::new(place);
     let mut serving = Serving::start(first, &shared);
-    let channel = Channel::builder(&address)?.config(&harness.config()).connect().await?;
+    let channel = connect(harness.path(), &address, &harness.config()).await?;
     let found = channel.info().map(|info| info.transport);
     check_eq("the transport", &found, &Some(harness.path().name()))?;
     let stub = ProbeStub::new(channel);

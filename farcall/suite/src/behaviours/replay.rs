@@ -1,10 +1,11 @@
 //! Calls in flight on a connection that ends under them, with another server in place.
 
-use farcall::{Channel, Code, MayHaveExecuted, NotExecuted, Response, Server};
+use farcall::{Code, MayHaveExecuted, NotExecuted, Response, Server};
 
 use super::handover::{Serving, Shared};
 use crate::failure::{check, check_eq, refused};
 use crate::payload::check_payload;
+use crate::place::connect;
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::{ParkRequest, ProduceRequest};
 use crate::watch::{Event, Watch};
@@ -49,8 +50,7 @@ pub(super) async fn idempotent_calls_are_replayed_when_their_connection_dies(
     let (first, second) = (serve(first), serve(second));
     let shared = Shared::new(place);
     let first = Serving::start(first, &shared);
-    let stub =
-        ProbeStub::new(Channel::builder(&address)?.config(&harness.config()).connect().await?);
+    let stub = ProbeStub::new(connect(harness.path(), &address, &harness.config()).await?);
     let (unary, stream, other) = (stub.clone(), stub.clone(), stub.clone());
     let unary = tokio::spawn(async move { unary.wait(request(UNARY)).await });
     let stream = tokio::spawn(async move { stream.follow(request(STREAM)).await });
