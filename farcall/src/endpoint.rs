@@ -133,7 +133,8 @@ impl Endpoint {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::error::Error;
+    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn Error>> {
     /// use farcall::{Config, Endpoint, Server};
     ///
     /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;

@@ -447,7 +447,8 @@ impl ServerBuilder {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::error::Error;
+    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn Error>> {
     /// let listener = tokio::net::TcpListener::bind("0.0.0.0:7000").await?;
     /// farcall::Server::builder().add_service(service).serve_with_incoming(listener).await?;
     /// # Ok(())

@@ -118,8 +118,9 @@ impl<L: Listen> IntoIncoming<kind::Own> for L {
 #[cfg(test)]
 mod tests {
     use futures::channel::oneshot;
+    use futures::future::BoxFuture;
     use futures::stream;
-    use rpc_core::connect::ClientConfig;
+    use rpc_core::connect::{Bootstrap, ClientConfig};
     use rpc_transport_tcp::StreamConnector;
     use tokio::io::DuplexStream;
 
@@ -223,10 +224,7 @@ mod tests {
     struct Broken;
 
     impl Listen for Broken {
-        fn accept(
-            &mut self,
-        ) -> futures::future::BoxFuture<'_, io::Result<Option<Box<dyn rpc_core::connect::Bootstrap>>>>
-        {
+        fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
             Box::pin(std::future::ready(Err(io::ErrorKind::BrokenPipe.into())))
         }
     }

@@ -62,18 +62,18 @@ impl Rig {
         let connector = StreamConnector::new("pipe", config, move || {
             let (ours, near) = tokio::io::duplex(PIPE_LEN);
             let (far, theirs) = tokio::io::duplex(PIPE_LEN);
-            led.lock().unwrap().spawn(lead(near, far));
+            led.lock().expect("no holder panics").spawn(lead(near, far));
             let sent = accepting.send(Ok::<_, io::Error>(theirs));
             async { sent.map(|()| ours).map_err(|_| io::ErrorKind::ConnectionRefused.into()) }
         });
-        let channel = Channel::connect(connector).await.unwrap();
-        assert_eq!(channel.info().unwrap().transport, "stream");
+        let channel = Channel::connect(connector).await.expect("a server accepts");
+        assert_eq!(channel.info().expect("a connection").transport, "stream");
         let stub = ProbeStub::new(channel.with_readiness(Readiness::WaitForReady));
         Self { stub, server, watch, pipes, _serving: AbortOnDropHandle::new(serving) }
     }
 
     fn break_pipes(&self) {
-        self.pipes.lock().unwrap().abort_all();
+        self.pipes.lock().expect("no holder panics").abort_all();
     }
 
     async fn entered(&mut self, count: usize) {

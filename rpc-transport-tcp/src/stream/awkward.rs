@@ -37,7 +37,7 @@ pub(super) struct Manners {
     pub(super) gathered_max: usize,
 }
 
-/// Keeps the waker of whoever polled last, whatever for: a stream with a single place for both.
+/// Keeps the waker of the last poll, of either direction: a stream with a single place for both.
 #[derive(Default)]
 struct LastWaker(Mutex<Option<Waker>>);
 
@@ -127,16 +127,19 @@ impl AsyncWrite for Awkward {
         if self.gathered.len() >= self.manners.gathered_max.max(1) {
             ready!(self.poll_drain())?;
         }
-        let bytes: Vec<u8> =
-            bufs.iter().flat_map(|buf| buf.iter().copied()).take(len_max).collect();
-        self.gathered.extend_from_slice(&bytes);
+        let before = self.gathered.len();
+        for buf in bufs {
+            let room = before + len_max - self.gathered.len();
+            self.gathered.extend_from_slice(&buf[..room.min(buf.len())]);
+        }
+        let len = self.gathered.len() - before;
         if self.manners.gathered_max == 0 {
             // What is left is written before the next bytes are taken.
             if let Poll::Ready(Err(error)) = self.poll_drain() {
                 return Poll::Ready(Err(error));
             }
         }
-        Poll::Ready(Ok(bytes.len()))
+        Poll::Ready(Ok(len))
     }
 
     fn is_write_vectored(&self) -> bool {

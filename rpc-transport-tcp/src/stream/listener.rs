@@ -35,20 +35,6 @@ const NAME: &str = "stream";
 ///
 /// An error is logged, and the next stream is asked for: at once if its kind is that of a failed
 /// handshake or a broken stream, and after 50 ms otherwise. None ends the server.
-///
-/// # Examples
-///
-/// One connection over a pipe in memory:
-///
-/// ```
-/// # async fn example(server: rpc_core::Server) -> std::io::Result<()> {
-/// use rpc_transport_tcp::StreamListener;
-///
-/// let (client, ours) = tokio::io::duplex(64 << 10);
-/// let incoming = futures::stream::iter([Ok::<_, std::io::Error>(ours)]);
-/// server.serve(StreamListener::new(incoming)).await
-/// # }
-/// ```
 pub struct StreamListener {
     streams: BoxStream<'static, io::Result<Box<dyn Bootstrap>>>,
     settings: ListenerSettings,
@@ -199,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_single_client_can_cause_makes_nobody_wait() {
+    fn errors_that_a_single_client_can_cause_delay_no_other() {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, InvalidData, OutOfMemory};
         for (kind, expected) in [
             (BrokenPipe, ConnectionAborted),

@@ -129,7 +129,7 @@ fn lens() -> impl Strategy<Value = Vec<usize>> {
         2 => HEADER_LEN..30_000,
         1 => WHOLE_LEN_MAX..3 * WHOLE_LEN_MAX,
     ];
-    prop::collection::vec(len, 1..20)
+    prop::collection::vec(len, 1..10)
 }
 
 /// Sends frames of these lengths both ways at once.
@@ -164,7 +164,7 @@ async fn exchange(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
     fn no_byte_is_lost_and_nothing_hangs(
@@ -177,8 +177,9 @@ proptest! {
         let runtime = runtime.worker_threads(thread_count).enable_time().build().unwrap();
         runtime.block_on(async {
             let (one, other) = tokio::io::duplex(capacity);
-            // Otherwise some take minutes.
-            let lens: Vec<_> = lens.iter().map(|len| (*len).min(1000 * capacity)).collect();
+            // A pipe that holds little is slow.
+            let len_max = HEADER_LEN + 200 * capacity;
+            let lens: Vec<_> = lens.iter().map(|len| (*len).min(len_max)).collect();
             exchange([one, other], manners, &lens).await;
         });
     }
