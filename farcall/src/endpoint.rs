@@ -85,8 +85,8 @@ impl Endpoint {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>> {
-    /// let endpoint = farcall::Endpoint::bind("auto://0.0.0.0:7000").await?;
+    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn std::error::Error>>
+    /// { let endpoint = farcall::Endpoint::bind("auto://0.0.0.0:7000").await?;
     /// let server = farcall::Server::builder().add_service(service).build();
     /// server.serve(endpoint).await?;
     /// # Ok(())

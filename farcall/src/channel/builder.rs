@@ -239,11 +239,11 @@ impl ChannelBuilder {
         Ok(finish(channel?, calls))
     }
 
-    /// Makes a channel whose connections are the byte streams that `open` opens, one at each attempt
-    /// to connect: through a proxy, by TLS, to a virtual socket or in memory. The address is what
-    /// messages call the server. Under `auto://` and `rdma://` a stream that is a `TcpStream` of
-    /// tokio is upgraded to RDMA as the address says; any other has no addresses, and under
-    /// `rdma://` that is an error.
+    /// Makes a channel whose connections are the byte streams that `open` opens, one at each
+    /// attempt to connect: through a proxy, by TLS, to a virtual socket or in memory. The address
+    /// is what messages call the server. Under `auto://` and `rdma://` a stream that is a
+    /// `TcpStream` of tokio is upgraded to RDMA as the address says; any other has no addresses,
+    /// and under `rdma://` that is an error.
     ///
     /// The channel connects at its first call. An attempt that is not over within the handshake
     /// timeout is dropped.

@@ -25,7 +25,7 @@ async fn calls(rdma: &RdmaConfig) -> Result<Vec<Result<(), Status>>, Failure> {
     network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
     // Each side has a lane of its own.
     let config = || Config::default().with_simulated_rdma(&network).with_rdma(rdma.clone());
-    let endpoint = farcall::bind_with("rdma://127.0.0.1:0", &config()).await?;
+    let endpoint = farcall::Endpoint::bind_with("rdma://127.0.0.1:0", &config()).await?;
     let address = endpoint.address().to_string();
     let (probe, _watch) = Probe::new();
     let server = Server::builder().add_service(ProbeService::new(probe)).build();
