@@ -18,6 +18,12 @@ pub mod hello {
     tonic::include_proto!("hello");
 }
 
+/// What is generated from `proto/talk.proto`, which has a method for each kind of call.
+#[allow(missing_docs, clippy::all, reason = "messages have the comments of their .proto file")]
+pub mod talk {
+    tonic::include_proto!("talk");
+}
+
 /// What is generated from etcd's `.proto` files.
 #[allow(
     missing_docs,
