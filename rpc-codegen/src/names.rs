@@ -23,6 +23,9 @@ const TONIC_CLIENT_FUNCTIONS: &[&str] = &[
     "max_encoding_message_size",
 ];
 
+/// Inherent functions of every stub.
+const STUB_FUNCTIONS: &[&str] = &["new", "with_interceptor"];
+
 /// Names that the text of tonic's server module uses without a path, so that a trait of that name
 /// in the module hides them.
 const TONIC_SERVER_NAMES: &[&str] = &[
@@ -57,9 +60,9 @@ pub(crate) fn tonic_client_method(name: &str, has_connect: bool) -> String {
     suffixed(name, taken)
 }
 
-/// The method's name in our stub, whose only inherent function is `new`.
+/// The method's name in our stub.
 pub(crate) fn stub_method(name: &str) -> String {
-    suffixed(name, name == "new")
+    suffixed(name, STUB_FUNCTIONS.contains(&name))
 }
 
 fn suffixed(name: &str, taken: bool) -> String {

@@ -2,9 +2,10 @@
 
 pub use std::sync::Arc;
 
+pub use tonic::service::Interceptor;
 pub use tonic::{IntoRequest, IntoStreamingRequest, Request, Response, Status, Streaming};
 
-pub use crate::client::{Caller, Channel};
+pub use crate::client::{Caller, Channel, Intercepted};
 pub use crate::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use crate::detach::{BytesField, Detach, Detached, Detacher, detach_longest};
 pub use crate::server::{HandlerFuture, ServerCall, Service};

@@ -25,12 +25,12 @@ async fn calls_need_a_token() -> anyhow::Result<()> {
     let status = GreeterStub::new(channel.clone()).say_hello(hello("you")).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
 
-    let with_token = channel.intercept(|mut request: Request<()>| {
+    let stub = GreeterStub::new(channel).with_interceptor(|mut request: Request<()>| {
         let token = MetadataValue::from_static("Bearer letmein");
         request.metadata_mut().insert("authorization", token);
         Ok::<_, Status>(request)
     });
-    let reply = GreeterStub::new(with_token).say_hello(hello("you")).await?;
+    let reply = stub.say_hello(hello("you")).await?;
     assert_eq!(reply.into_inner().message, "Hello, you!");
     Ok(())
 }

@@ -28,6 +28,14 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
                 Self { caller }
             }
 
+            /// Shows each request to one of tonic's interceptors before the call is made.
+            pub fn with_interceptor<F: #runtime::Interceptor>(
+                self,
+                interceptor: F,
+            ) -> #name<#runtime::Intercepted<C, F>> {
+                #name { caller: #runtime::Intercepted::new(self.caller, interceptor) }
+            }
+
             #(#methods)*
         }
     }
