@@ -8,8 +8,8 @@
 //! the scheduler's: 0.4 ms for three small calls in a hundred, 1.4 ms for one, where others took
 //! 0.06 (measured on two cores, Linux 6.18).
 
+use rpc_core::handoff::yield_now;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::yield_now;
 
 /// Lets those who were just woken run first, on whatever thread is free.
 pub(crate) async fn give_way() {

@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
 use std::time::Duration;
 
-use rpc_core::handoff::Handoff;
+use rpc_core::handoff::{Handoff, yield_now};
 use rpc_core::transport::{CloseReason, Counters, Handler};
 
 use crate::driver::Driver;
@@ -85,7 +85,7 @@ impl<S: Socket> Shared<S> {
             let is_gathering = woken_count > 1;
             // A peer that never pauses must not keep this thread from anybody else.
             if !is_shared && (is_gathering || is_over) {
-                tokio::task::yield_now().await;
+                yield_now().await;
             }
             if is_shared || is_gathering || is_over {
                 (turn_bytes, has_woken) = (0, false);

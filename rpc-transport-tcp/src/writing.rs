@@ -10,6 +10,7 @@ use std::io;
 use std::sync::TryLockError;
 use std::time::Duration;
 
+use rpc_core::handoff::yield_now;
 use rpc_core::transport::{CloseReason, TransportError};
 
 use crate::outgoing::Outgoing;
@@ -200,7 +201,7 @@ impl<S: Socket> Shared<S> {
                     self.held.notified().await;
                     continue;
                 }
-                Some(Hold::TurnOver) => tokio::task::yield_now().await,
+                Some(Hold::TurnOver) => yield_now().await,
                 Some(Hold::SocketFull) => {
                     if poll_fn(|cx| self.socket.poll_writable(cx)).await.is_err() {
                         return;

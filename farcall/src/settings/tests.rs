@@ -60,7 +60,7 @@ fn the_environment_replaces_what_the_file_says() {
     assert_eq!(settings.root.rdma.devices.as_deref(), Some(&["mlx5_0".to_owned()][..]));
 }
 
-/// All that a reader may be told, in one file that people read: `messages/settings.txt`.
+/// All that a reader may be told, in one file that people read: `tests/messages/settings.txt`.
 #[test]
 fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
     let target = "[targets.inventory]\naddress = \"tcp://127.0.0.1:1\"\n";
@@ -111,7 +111,7 @@ fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
     let settings = read(TWO, &[]).unwrap();
     writeln!(told, "--> {}", settings.channel("inventry").unwrap_err()).unwrap();
     writeln!(told, "--> {}", settings.server("orders").unwrap_err()).unwrap();
-    assert_is_file("messages/settings.txt", &told);
+    assert_is_file("tests/messages/settings.txt", &told);
 }
 
 /// The reference names every key with its default: uncommented, it changes nothing.

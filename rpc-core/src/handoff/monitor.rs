@@ -101,18 +101,22 @@ impl Monitor {
 
     /// Looks at every thread, and lets the drivers go on that are stuck.
     fn look(&self) -> Activity {
-        let (mut activity, mut stuck) = (Activity::None, Vec::new());
+        let (mut activity, mut stuck, mut yielding) = (Activity::None, Vec::new(), Vec::new());
         self.slots().retain_mut(|observed| {
             let turn = observed.slot.turn();
             match compare(observed.turn, turn) {
                 Sight::Idle => {}
                 Sight::Moving => activity = Activity::Some,
-                Sight::Stuck => stuck.extend(observed.slot.take_in(turn)),
+                Sight::Stuck => {
+                    stuck.extend(observed.slot.take_in(turn));
+                    yielding.append(&mut observed.slot.take_yielding());
+                }
             }
             observed.turn = turn;
             // The thread holds the other handle until it ends.
             Arc::strong_count(&observed.slot) > 1
         });
+        yielding.into_iter().for_each(|(_, waker)| waker.wake());
         for driver in stuck {
             let runtime = driver.runtime().clone();
             drop(runtime.spawn(driver.resume()));

@@ -140,3 +140,40 @@ async fn a_task_woken_before_user_code_blocks_is_not_stranded() {
     blocks.await.unwrap();
     woken.await.unwrap();
 }
+
+/// It was before the user code in the turn of its thread, and no other thread looks for it there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_yields_before_user_code_blocks_goes_on_elsewhere() {
+    let (wake, (has_run, runs)) = (Arc::new(Notify::new()), mpsc::channel());
+    let (waits, is_waiting) = futures::channel::oneshot::channel();
+    let blocks = tokio::spawn({
+        let wake = Arc::clone(&wake);
+        async move {
+            waits.send(()).unwrap();
+            wake.notified().await;
+            let (token, _resumed, _) = Token::new();
+            let mut handoff = Handoff::new(token, false);
+            handoff.release();
+            runs.recv_timeout(LIMIT).expect("the task that yielded did not run");
+        }
+    });
+    is_waiting.await.unwrap();
+    let yields = tokio::spawn(async move {
+        // The task that blocks is the next one on this thread.
+        wake.notify_one();
+        yield_now().await;
+        has_run.send(()).unwrap();
+    });
+    blocks.await.unwrap();
+    yields.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_task_that_has_yielded_leaves_the_list() {
+    for _ in 0..3 {
+        yield_now().await;
+        let dropped = yield_now();
+        assert!(dropped.now_or_never().is_none());
+    }
+    assert!(worker_slot::yielding_count() == 0, "of this thread");
+}

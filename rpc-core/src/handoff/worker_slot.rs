@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use super::driver_handoff::Resume;
 use super::monitor;
@@ -17,12 +18,47 @@ pub(super) struct WorkerSlot {
     /// written under the lock, and read without it by a monitor that only wants to see it change.
     turn: AtomicU64,
     driver: Mutex<Option<Box<dyn Resume>>>,
+    /// The tasks that have yielded on this thread.
+    yielding: Mutex<Yielding>,
+}
+
+/// Tasks that wait for their thread to run what is before them.
+#[derive(Default)]
+struct Yielding {
+    last_id: u64,
+    wakers: Vec<(u64, Waker)>,
+}
+
+/// A task among those that have yielded on a thread, until it is dropped.
+pub(super) struct YieldEntry {
+    slot: Arc<WorkerSlot>,
+    id: u64,
+}
+
+impl Drop for YieldEntry {
+    fn drop(&mut self) {
+        let mut yielding = self.slot.yielding();
+        let place = yielding.wakers.iter().position(|(id, _)| *id == self.id);
+        let removed = place.map(|place| yielding.wakers.swap_remove(place));
+        drop(yielding);
+        drop(removed);
+    }
 }
 
 impl WorkerSlot {
     fn driver(&self) -> MutexGuard<'_, Option<Box<dyn Resume>>> {
         // An `Option` is whole at any time.
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn yielding(&self) -> MutexGuard<'_, Yielding> {
+        // Each change of the list is one call.
+        self.yielding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the tasks that have yielded on the thread.
+    pub(super) fn take_yielding(&self) -> Vec<(u64, Waker)> {
+        std::mem::take(&mut self.yielding().wakers)
     }
 
     /// How often the thread has entered and left user code.
@@ -71,7 +107,25 @@ pub(super) fn put(driver: Box<dyn Resume>) -> Result<(), Box<dyn Resume>> {
     driver.map_or(Ok(()), Err)
 }
 
+/// Records that a task has yielded on this thread; `None` on a thread that ends.
+pub(super) fn enter_yielding(waker: &Waker) -> Option<YieldEntry> {
+    let enter = |slot: &Arc<WorkerSlot>| {
+        let mut yielding = slot.yielding();
+        yielding.last_id += 1;
+        let id = yielding.last_id;
+        yielding.wakers.push((id, waker.clone()));
+        YieldEntry { slot: Arc::clone(slot), id }
+    };
+    SLOT.try_with(enter).ok()
+}
+
 /// Empties the slot of this thread; `None` when the monitor has taken the driver.
 pub(super) fn take() -> Option<Box<dyn Resume>> {
     SLOT.try_with(|slot| slot.take()).ok().flatten()
+}
+
+/// How many tasks have yielded on this thread.
+#[cfg(test)]
+pub(super) fn yielding_count() -> usize {
+    SLOT.with(|slot| slot.yielding().wakers.len())
 }
