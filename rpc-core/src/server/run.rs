@@ -82,6 +82,9 @@ pub(super) async fn serve(
     let slots = Arc::new(Semaphore::new(shared.max_connections.min(Semaphore::MAX_PERMITS)));
     let mut shutdown = pin!(shutdown);
     let result = loop {
+        // A listener that never has to wait, and fails, or has refused clients only, would keep
+        // the thread to itself.
+        tokio::task::consume_budget().await;
         let accepted = tokio::select! {
             () = &mut shutdown => break Ok(()),
             accepted = next(&shared, &mut listener, &slots) => accepted,

@@ -50,8 +50,9 @@ impl StreamListener {
         Self::with_peers(streams, |_| None)
     }
 
-    /// Serves what comes out of `streams`, of which `peer` tells who is at the other end. Limits
-    /// for each peer count peers without an address as one.
+    /// Serves what comes out of `streams`, of which `peer` tells who is at the other end. Peers
+    /// without an address have no limits for each peer: only those of the server and of a
+    /// connection hold. A `TcpStream` of tokio's has the addresses of its socket.
     pub fn with_peers<IO, E>(
         streams: impl Stream<Item = Result<IO, E>> + Send + 'static,
         peer: impl Fn(&IO) -> Option<SocketAddr> + Send + 'static,
@@ -110,7 +111,8 @@ impl fmt::Debug for StreamListener {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
 
     use rpc_core::connect::ClientConfig;
     use rpc_core::{Channel, Server};
@@ -182,6 +184,28 @@ mod tests {
         let serving = tokio::spawn(async move { server.serve(listener).await });
         drop(channel(client).await);
         serving.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_source_that_fails_without_a_break_lets_other_tasks_run() {
+        const ERROR_COUNT: usize = 100_000;
+        let (stop, stopped) = futures::channel::oneshot::channel::<()>();
+        tokio::spawn(async { stop.send(()) });
+        let count = Arc::new(AtomicUsize::new(0));
+        let failing = futures::stream::repeat_with({
+            let count = Arc::clone(&count);
+            move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                Err::<TcpStream, _>(io::Error::from(io::ErrorKind::BrokenPipe))
+            }
+        });
+        let listener = StreamListener::new(failing.take(ERROR_COUNT));
+        let server = Server::builder().build();
+        let shutdown = async {
+            let _ = stopped.await;
+        };
+        server.serve_until(listener, shutdown).await.unwrap();
+        assert!(count.load(Ordering::Relaxed) < ERROR_COUNT, "nobody else has run");
     }
 
     #[test]
