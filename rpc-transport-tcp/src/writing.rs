@@ -143,6 +143,11 @@ impl<S: Socket> Shared<S> {
         turn_bytes: usize,
     ) -> Option<Flushed> {
         let mut queue = self.queue();
+        if queue.hold == Some(Hold::SocketFull) {
+            // Another has come to that since this writer was told to write. With all bytes taken,
+            // a stream may still owe a flush, which the connection's task waits for.
+            return Some(Flushed::Held);
+        }
         let (taken, unwanted) = queue.take_up(outgoing);
         let is_at_boundary = outgoing.is_at_boundary();
         let is_over = turn_bytes >= TURN_BYTES

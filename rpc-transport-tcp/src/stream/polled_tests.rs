@@ -282,3 +282,16 @@ async fn a_connection_that_is_aborted_drops_its_stream() {
     assert!(matches!(one.next().await, Heard::Closed(CloseReason::Failed(_))));
     assert_eq!(other.read(&mut [0; 10]).await.unwrap(), 0);
 }
+
+/// The sender finds its frame written by another, and that one's flush under way.
+#[tokio::test]
+async fn a_sender_that_comes_late_leaves_the_flush_to_the_connections_task() {
+    let manners = Manners { deeds: vec![Deed::Move(1000)], is_vectored: true, gathered_max: 1000 };
+    let (one, other) = tokio::io::duplex(10);
+    let (one, mut other) = (End::start(Awkward::new(one, manners)), End::start(other));
+    let sent = frame(1, 100);
+    one.send(&sent).await.unwrap();
+    // What `push` does for a frame that another has taken up in between.
+    one.transport.shared.push(|_| true).unwrap();
+    other.receive(&[sent]).await;
+}
