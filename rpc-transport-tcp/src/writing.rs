@@ -208,8 +208,9 @@ impl<S: Socket> Shared<S> {
                 }
                 Some(Hold::TurnOver) => yield_now().await,
                 Some(Hold::SocketFull) => {
-                    if poll_fn(|cx| self.socket.poll_writable(cx)).await.is_err() {
-                        return;
+                    let writable = poll_fn(|cx| self.socket.poll_writable(cx)).await;
+                    if let Err(error) = writable {
+                        return self.fail(CloseReason::Failed(error.to_string()));
                     }
                     // Small frames need not wait for this task any more.
                     self.queue().hold = Some(Hold::TurnOver);

@@ -6,10 +6,13 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
+use futures::FutureExt as _;
+use futures::future::lazy;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::readiness::{Direction, Readiness};
@@ -158,14 +161,15 @@ fn write_all<IO: AsyncWrite + Unpin>(
     buffers: &[IoSlice<'_>],
 ) -> io::Result<Polled> {
     if stream.is_write_vectored() {
+        let max = buffers.iter().map(|buffer| buffer.len()).sum();
         let polled = Pin::new(stream).poll_write_vectored(cx, buffers)?;
-        return written(0, polled);
+        return written(0, polled, max);
     }
     let mut len = 0;
     for buffer in buffers.iter().filter(|buffer| !buffer.is_empty()) {
         let polled = Pin::new(&mut *stream).poll_write(cx, buffer)?;
         let all = len + buffer.len();
-        let so_far = written(len, polled)?;
+        let so_far = written(len, polled, buffer.len())?;
         len = so_far.len;
         if so_far.is_refused || len < all {
             return Ok(so_far);
@@ -174,12 +178,15 @@ fn write_all<IO: AsyncWrite + Unpin>(
     Ok(Polled { len, is_refused: false })
 }
 
-/// How far a write is that had written `before` bytes.
-fn written(before: usize, polled: Poll<usize>) -> io::Result<Polled> {
+/// How far a write is that had written `before` bytes, and was polled for up to `max` more.
+fn written(before: usize, polled: Poll<usize>, max: usize) -> io::Result<Polled> {
     match polled {
         Poll::Pending => Ok(Polled { len: before, is_refused: true }),
         // It would take nothing for ever.
         Poll::Ready(0) => Err(io::ErrorKind::WriteZero.into()),
+        Poll::Ready(len) if len > max => {
+            Err(io::Error::other("the stream says that it wrote more than it was given"))
+        }
         Poll::Ready(len) => Ok(Polled { len: before + len, is_refused: false }),
     }
 }
@@ -235,16 +242,16 @@ impl<IO> PolledStream<IO> {
             let mut halves = self.lock();
             let polled = self.readiness.attempt(
                 Direction::Write,
-                || poll(&mut halves, &mut Context::from_waker(&self.waker)),
-                Poll::is_pending,
+                || self.poll_stream(|cx| Ok(poll(&mut halves, cx)?)),
+                |polled| matches!(polled, Ok(Poll::Pending)),
             );
-            if polled.is_ready() {
-                return polled;
+            if polled? == Poll::Ready(()) {
+                return Poll::Ready(Ok(()));
             }
         }
     }
 
-    /// Polls the stream with its own waker.
+    /// Attempts to move bytes.
     fn attempt(
         &self,
         direction: Direction,
@@ -252,10 +259,30 @@ impl<IO> PolledStream<IO> {
     ) -> io::Result<Moved> {
         let polled = self.readiness.attempt(
             direction,
-            || poll(&mut Context::from_waker(&self.waker)),
+            || self.poll_stream(poll),
             |polled| matches!(polled, Ok(polled) if polled.is_refused),
         );
         polled?.moved()
+    }
+
+    /// Polls the stream with its own waker. A stream that panics has failed, and its connection
+    /// with it.
+    fn poll_stream<T>(
+        &self,
+        poll: impl FnOnce(&mut Context<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let polling = lazy(|_| poll(&mut Context::from_waker(&self.waker)));
+        let polled = AssertUnwindSafe(polling).catch_unwind().now_or_never();
+        let Some(Ok(polled)) = polled else {
+            return Err(io::Error::other("the stream panicked"));
+        };
+        polled.map_err(|error| match error.kind() {
+            // The driver would try again, and again.
+            io::ErrorKind::WouldBlock => {
+                io::Error::other("the stream failed with WouldBlock in place of Poll::Pending")
+            }
+            _ => error,
+        })
     }
 }
 

@@ -1,6 +1,9 @@
 //! Connections over streams with bad manners: no byte is lost or moved, and nothing hangs.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,12 +12,14 @@ use rpc_core::handoff::Handoff;
 use rpc_core::pool::Pool;
 use rpc_core::transport::{Admission, CloseReason, Handler, Transport, TransportError, Withheld};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream};
+use tokio::io::{
+    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf,
+};
 use tokio::sync::mpsc;
 
 use super::awkward::{Awkward, Deed, Manners};
 use super::polled::PolledStream;
-use crate::record::WHOLE_LEN_MAX;
+use crate::record::{RECORD_HEADER_LEN, WHOLE_LEN_MAX};
 use crate::transport::SocketTransport;
 
 /// Far more than anything here takes.
@@ -281,6 +286,118 @@ async fn a_connection_that_is_aborted_drops_its_stream() {
     one.transport.abort(CloseReason::Failed("enough".into()));
     assert!(matches!(one.next().await, Heard::Closed(CloseReason::Failed(_))));
     assert_eq!(other.read(&mut [0; 10]).await.unwrap(), 0);
+}
+
+/// How a stream fails, or breaks the rules of tokio's traits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// It has written more than it was given.
+    WritesMore,
+    /// It fails with the error that stands for a refusal elsewhere, and wakes no task.
+    WouldBlock,
+    /// It panics.
+    Panic,
+    /// It takes bytes, and cannot flush them in the end. That is no breach.
+    NoFlush,
+}
+
+/// A stream that does so in one direction, and is silent in the other.
+struct Faulty {
+    fault: Fault,
+    is_reading: bool,
+    poll_count: usize,
+    flush_count: usize,
+}
+
+impl Faulty {
+    fn poll(&mut self, is_reading: bool, len: usize) -> Poll<io::Result<usize>> {
+        if self.is_reading != is_reading {
+            return Poll::Pending;
+        }
+        self.poll_count += 1;
+        assert!(self.poll_count < 1000, "it is tried without a break");
+        match self.fault {
+            Fault::WritesMore => Poll::Ready(Ok(len + 1000)),
+            Fault::WouldBlock => Poll::Ready(Err(io::ErrorKind::WouldBlock.into())),
+            Fault::Panic => panic!("a fault of the stream's own"),
+            Fault::NoFlush => Poll::Ready(Ok(len)),
+        }
+    }
+}
+
+impl AsyncRead for Faulty {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll(true, 0).map_ok(drop)
+    }
+}
+
+impl AsyncWrite for Faulty {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll(false, buf.len())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.fault != Fault::NoFlush {
+            return Poll::Ready(Ok(()));
+        }
+        self.flush_count += 1;
+        if self.flush_count == 1 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Err(io::Error::other("the far end is gone")))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// How a connection over such a stream ends.
+async fn end_over(fault: Fault, is_reading: bool) -> String {
+    let mut one = End::start(Faulty { fault, is_reading, poll_count: 0, flush_count: 0 });
+    if !is_reading {
+        one.send(&frame(1, 100)).await.unwrap();
+    }
+    match one.next().await {
+        Heard::Closed(CloseReason::Failed(reason)) => reason.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_writes_more_than_it_was_given_has_failed() {
+    let reason = end_over(Fault::WritesMore, false).await;
+    assert!(reason.contains("more than it was given"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_with_would_block_has_failed() {
+    for is_reading in [true, false] {
+        let reason = end_over(Fault::WouldBlock, is_reading).await;
+        assert!(reason.contains("Poll::Pending"), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_panics_has_failed() {
+    for is_reading in [true, false] {
+        let reason = end_over(Fault::Panic, is_reading).await;
+        assert!(reason.contains("panicked"), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_flush_that_fails_later_is_told_with_its_reason() {
+    assert_eq!(end_over(Fault::NoFlush, false).await, "the far end is gone");
 }
 
 /// The sender finds its frame written by another, and that one's flush under way.
