@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker, ready};
 use futures::FutureExt as _;
 use futures::future::lazy;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop::unconstrained;
 
 use super::readiness::{Direction, Readiness};
 use crate::socket::{Moved, Socket};
@@ -267,11 +268,15 @@ impl<IO> PolledStream<IO> {
 
     /// Polls the stream with its own waker. A stream that panics has failed, and its connection
     /// with it.
+    ///
+    /// The poll has no part in the budget of the task that makes it. With that used up, tokio's
+    /// streams refuse, and wake only when the thread of that task goes on with others: never, as
+    /// long as the task blocks it.
     fn poll_stream<T>(
         &self,
         poll: impl FnOnce(&mut Context<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
-        let polling = lazy(|_| poll(&mut Context::from_waker(&self.waker)));
+        let polling = unconstrained(lazy(|_| poll(&mut Context::from_waker(&self.waker))));
         let polled = AssertUnwindSafe(polling).catch_unwind().now_or_never();
         let Some(Ok(polled)) = polled else {
             return Err(io::Error::other("the stream panicked"));

@@ -412,3 +412,24 @@ async fn a_sender_that_comes_late_leaves_the_flush_to_the_connections_task() {
     one.transport.shared.push(|_| true).unwrap();
     other.receive(&[sent]).await;
 }
+
+/// tokio's streams refuse a task that has used up its budget, and the wake comes when its thread
+/// goes on with another task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_does_not_wait_for_a_sender_that_blocks_its_thread() {
+    let (one, mut other) = tokio::io::duplex(1 << 20);
+    let one = End::start(one);
+    let transport = Arc::clone(&one.transport);
+    let (release, released) = std::sync::mpsc::channel();
+    let sender = tokio::spawn(async move {
+        for _ in 0..200 {
+            transport.send(transport.try_reserve(100).unwrap().unwrap()).unwrap();
+        }
+        released.recv_timeout(LIMIT).expect("all that was sent comes");
+    });
+    let mut received = vec![0; 200 * (RECORD_HEADER_LEN + 100)];
+    other.read_exact(&mut received).await.unwrap();
+    // The sender has panicked if that took too long.
+    let _ = release.send(());
+    sender.await.unwrap();
+}

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! `Woken` is a wake that came before the task waited. It makes the task wait once all the same,
-//! and wakes it at once: tokio's own streams refuse a task that has used up its budget, and wake
-//! it in the same poll. A task that tried again without a break would do so for ever.
+//! and wakes it at once: a stream that lets others run first refuses, and wakes in the same poll.
+//! A task that tried again without a break would do so for ever.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
