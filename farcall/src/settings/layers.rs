@@ -8,11 +8,16 @@ use serde_core::de::IntoDeserializer;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Misplaced, SettingsError};
+use super::error::SettingsError;
+use super::places::Places;
 use super::tables::Root;
 
 /// What a variable's name begins with. Two underscores separate the names of tables.
 const PREFIX: &str = "FARCALL__";
+
+/// More tables than any setting is in. What is beyond them in a variable's name is one name, so
+/// that a long one makes no document that is too deep for the stack.
+const MAX_DEPTH: usize = 8;
 
 /// Reads a file's text and the variables of an environment, which replace what the file says.
 ///
@@ -23,53 +28,40 @@ pub(super) fn read(
     origin: &str,
     text: &str,
     environment: impl Iterator<Item = (String, String)>,
-) -> Result<Root, SettingsError> {
+) -> Result<(Root, Places), SettingsError> {
     let variables: Vec<(String, String)> = {
         let ours = environment.filter(|(name, _)| name.starts_with(PREFIX));
         let mut ours: Vec<_> = ours.collect();
         ours.sort();
         ours
     };
-    let misplaced = |error: &toml::de::Error| {
-        let place = error.span().unwrap_or(0..0);
-        match place.start.checked_sub(first_variable(text)) {
-            Some(index) => SettingsError::Variable {
-                variable: variables[index.min(variables.len() - 1)].0.clone(),
-                message: error.message().to_owned(),
-            },
-            None => {
-                let (key, message) = (key_at(text, &place), error.message().to_owned());
-                SettingsError::File(Box::new(Misplaced::new(origin, text, place, key, message)))
-            }
-        }
+    let names = variables.iter().map(|(name, _)| name.clone()).collect();
+    let mut places = Places::new(origin, text, names);
+    let misplaced = |places: &Places, error: &toml::de::Error| {
+        places.error(error.span().unwrap_or(0..0), None, error.message().to_owned())
     };
-    let mut document = DeTable::parse(text).map_err(|error| misplaced(&error))?;
+    let mut document = DeTable::parse(text).map_err(|error| misplaced(&places, &error))?;
     for (index, (name, value)) in variables.iter().enumerate() {
-        let place = first_variable(text) + index;
-        insert(document.get_mut(), &name[PREFIX.len()..], value, place..place);
+        let names: Vec<&str> = name[PREFIX.len()..].splitn(MAX_DEPTH, "__").collect();
+        insert(document.get_mut(), &names, value, &places.of_variable(index));
     }
-    Root::deserialize(document.into_deserializer()).map_err(|error| misplaced(&error))
-}
-
-/// The place of the first variable: places of variables follow those of the file's bytes, one each.
-fn first_variable(text: &str) -> usize {
-    text.len() + 1
+    places.record(document.get_ref());
+    let root = Root::deserialize(document.into_deserializer());
+    let root = root.map_err(|error| misplaced(&places, &error))?;
+    Ok((root, places))
 }
 
 /// Puts a variable's value into the document.
-fn insert<'a>(table: &mut DeTable<'a>, path: &str, value: &'a str, place: Range<usize>) {
-    let (name, rest) = match path.split_once("__") {
-        Some((name, rest)) => (name, Some(rest)),
-        None => (path, None),
-    };
+fn insert<'a>(table: &mut DeTable<'a>, names: &[&str], value: &'a str, place: &Range<usize>) {
+    let [name, rest @ ..] = names else { return };
     let name = existing(table, name);
     let key = Spanned::new(place.clone(), Cow::Owned(name.clone()));
-    let Some(rest) = rest else {
+    if rest.is_empty() {
         // The key's place is the variable's, too.
         table.remove(name.as_str());
-        table.insert(key, placed(value_of(value), &place));
+        table.insert(key, placed(value_of(value), place));
         return;
-    };
+    }
     let is_table = table.get(name.as_str()).is_some_and(|it| it.get_ref().is_table());
     if !is_table {
         table.remove(name.as_str());
@@ -80,10 +72,14 @@ fn insert<'a>(table: &mut DeTable<'a>, path: &str, value: &'a str, place: Range<
     }
 }
 
-/// The key that a variable means: one that is there but for its case and its hyphens, or a new one.
+/// The key that a variable means: the one in lower case with underscores if it is there, else one
+/// that differs from it in case and hyphens only, else a new one.
 fn existing(table: &DeTable<'_>, name: &str) -> String {
     let plain = |name: &str| name.to_ascii_lowercase().replace('-', "_");
     let wanted = plain(name);
+    if table.contains_key(wanted.as_str()) {
+        return wanted;
+    }
     let found = table.keys().map(Spanned::get_ref).find(|key| plain(key) == wanted);
     found.map_or(wanted, |key| key.clone().into_owned())
 }
@@ -116,41 +112,4 @@ fn placed<'a>(mut value: DeValue<'a>, place: &Range<usize>) -> Spanned<DeValue<'
         _ => {}
     }
     Spanned::new(place.clone(), value)
-}
-
-/// Where the value of a key with its tables stands in a file's text, if it is there.
-pub(super) fn place_of(text: &str, key: &str) -> Option<Range<usize>> {
-    let document = DeTable::parse(text).ok()?;
-    let mut names = key.split('.');
-    let mut value = document.get_ref().get(names.next()?)?;
-    for name in names {
-        let DeValue::Table(table) = value.get_ref() else { return None };
-        value = table.get(name)?;
-    }
-    Some(value.span())
-}
-
-/// The key of what stands at a place of a file, with its tables.
-fn key_at(text: &str, place: &Range<usize>) -> String {
-    let Ok(document) = DeTable::parse(text) else { return String::new() };
-    let mut path = Vec::new();
-    descend(document.get_ref(), place, &mut path);
-    path.join(".")
-}
-
-/// Whether the place is in a table; its keys are in the path then.
-fn descend(table: &DeTable<'_>, place: &Range<usize>, path: &mut Vec<String>) -> bool {
-    for (key, value) in table {
-        path.push(key.get_ref().clone().into_owned());
-        let is_inside = |span: Range<usize>| span.start <= place.start && place.end <= span.end;
-        let is_deeper = match value.get_ref() {
-            DeValue::Table(inner) => descend(inner, place, path),
-            _ => false,
-        };
-        if is_deeper || is_inside(key.span()) || is_inside(value.span()) {
-            return true;
-        }
-        path.pop();
-    }
-    false
 }

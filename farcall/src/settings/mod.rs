@@ -1,11 +1,13 @@
 //! Configuration as data: servers and targets by name, from a TOML file and the environment.
 //!
-//! [`layers`] joins the file and the environment, [`table`] and [`tables`] say which keys there
-//! are, [`value`] how values are written, and [`apply`] gives them to the builders.
+//! [`layers`] joins the file and the environment, [`places`] says where each value came from,
+//! [`table`] and [`tables`] say which keys there are, [`value`] how values are written, and
+//! [`apply`] gives them to the builders.
 
 mod apply;
 mod error;
 mod layers;
+mod places;
 mod server;
 mod table;
 mod tables;
@@ -18,6 +20,7 @@ pub use error::{Misplaced, SettingsError};
 use rpc_core::InvalidSetting;
 pub use server::ConfiguredServer;
 
+use self::places::Places;
 use self::table::{Table, unknown};
 use self::tables::{Root, ServerTable, TargetTable};
 use crate::{Channel, ChannelBuilder, Config, Server};
@@ -60,8 +63,7 @@ use crate::{Channel, ChannelBuilder, Config, Server};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Settings {
-    origin: String,
-    text: Arc<str>,
+    places: Arc<Places>,
     root: Root,
     base: Config,
 }
@@ -106,11 +108,10 @@ impl Settings {
         text: &str,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {
-        let root = layers::read(origin, text, environment)?;
-        let (origin, text) = (origin.to_owned(), text.into());
-        let mut settings = Self { origin, text, root, base: Config::default() };
+        let (root, places) = layers::read(origin, text, environment)?;
+        let mut settings = Self { places: Arc::new(places), root, base: Config::default() };
         let base = settings.root.rdma.apply(Config::default());
-        settings.base = base.map_err(|error| settings.invalid("", &error))?;
+        settings.base = base.map_err(|error| settings.invalid(&[&[]], &error))?;
         // What values of several keys say together is checked here, and not at the first call.
         for name in settings.root.targets.0.keys() {
             settings.channel_builder(name).map(drop)?;
@@ -156,7 +157,7 @@ impl Settings {
         };
         let builder = ChannelBuilder::new(address.clone()).config(&self.base);
         let built = target.apply(builder);
-        built.map_err(|error| self.invalid(&format!("targets.{name}."), &error))
+        built.map_err(|error| self.invalid(&[&["targets", name], &["defaults", "target"]], &error))
     }
 
     /// The server of that name, without services yet.
@@ -175,7 +176,8 @@ impl Settings {
             return Err(self.missing(format!("servers.{name} has no `address`")));
         };
         let builder = server.apply(Server::builder().config(&self.base));
-        let builder = builder.map_err(|error| self.invalid(&format!("servers.{name}."), &error))?;
+        let tables: [&[&str]; 2] = [&["servers", name], &["defaults", "server"]];
+        let builder = builder.map_err(|error| self.invalid(&tables, &error))?;
         Ok(ConfiguredServer::new(address.clone(), builder))
     }
 
@@ -202,23 +204,29 @@ impl Settings {
         text
     }
 
-    /// Settings that cannot be together, named by one of them, which the file may not have.
-    fn invalid(&self, table: &str, error: &InvalidSetting) -> SettingsError {
-        let key = format!("{table}{}", error.name());
+    /// Settings that cannot be together, named by one of them: the first of the tables that has it
+    /// gave its value, and none did where the value is built in.
+    fn invalid(&self, tables: &[&[&str]], error: &InvalidSetting) -> SettingsError {
         let message = format!("it is {}: it has to be {}", error.value(), error.rule());
-        match layers::place_of(&self.text, &key) {
-            Some(place) => {
-                let misplaced = Misplaced::new(&self.origin, &self.text, place, key, message);
-                SettingsError::File(Box::new(misplaced))
+        let keys = tables.iter().map(|table| {
+            let names = error.name().split('.');
+            table.iter().copied().chain(names).collect::<Vec<_>>()
+        });
+        let keys: Vec<_> = keys.collect();
+        for key in &keys {
+            if let Some(place) = self.places.of_value(key) {
+                return self.places.error(place, Some(key.join(".")), message);
             }
-            None => self.missing(format!("{key}: {message}")),
         }
+        self.missing(format!("{}: {message}", keys[0].join(".")))
     }
 
     fn missing(&self, message: String) -> SettingsError {
-        SettingsError::Missing { origin: self.origin.clone(), message }
+        SettingsError::Missing { origin: self.places.origin().to_owned(), message }
     }
 }
 
+#[cfg(test)]
+mod property_tests;
 #[cfg(test)]
 mod tests;

@@ -203,7 +203,7 @@ table! {
         /// Bytes of READs outstanding on all connections of a device.
         max_read_bytes: Size32 = "\"8 MiB\"", |it| some(it.0);
         /// How long a large frame waits for memory at most.
-        memory_timeout: Period = "\"30s\"", |it| timeout(it.0);
+        memory_timeout: Period = "\"30s\"", |it| period(it.0);
         /// How long a READ may take.
         read_timeout: Period = "\"10s\"", |it| timeout(it.0);
         /// How long a peer may keep a large frame that it was offered.

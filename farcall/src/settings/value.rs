@@ -103,7 +103,12 @@ impl<'de> Deserialize<'de> for CountOrOff {
             }
 
             fn visit_i64<E: Error>(self, count: i64) -> Result<CountOrOff, E> {
-                let count = u64::try_from(count).map_err(|_| E::custom("it is not negative"))?;
+                let count = u64::try_from(count);
+                let count = count.map_err(|_| E::custom("a count is not negative"))?;
+                Ok(CountOrOff(Some(count)))
+            }
+
+            fn visit_u64<E: Error>(self, count: u64) -> Result<CountOrOff, E> {
                 Ok(CountOrOff(Some(count)))
             }
 

@@ -1,0 +1,112 @@
+//! Where each value came from: a place of the file, or a variable of the environment.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::error::{Misplaced, SettingsError};
+
+/// The places of a document's values. A variable's place is a number beyond the file's text.
+#[derive(Debug)]
+pub(super) struct Places {
+    origin: String,
+    text: String,
+    /// The names of the variables, in the order of their places.
+    variables: Vec<String>,
+    /// By the names of a key and its tables, each of which may contain a dot.
+    values: BTreeMap<Vec<String>, Range<usize>>,
+}
+
+impl Places {
+    pub(super) fn new(origin: &str, text: &str, variables: Vec<String>) -> Self {
+        let (origin, text) = (origin.to_owned(), text.to_owned());
+        Self { origin, text, variables, values: BTreeMap::new() }
+    }
+
+    /// The file's name in messages.
+    pub(super) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// The place of the first variable: places of variables follow those of the file's bytes, one
+    /// each.
+    fn first_variable(&self) -> usize {
+        self.text.len() + 1
+    }
+
+    /// The place of the variable with that index.
+    pub(super) fn of_variable(&self, index: usize) -> Range<usize> {
+        let place = self.first_variable() + index;
+        place..place
+    }
+
+    /// Records where the values of the whole document are.
+    pub(super) fn record(&mut self, document: &DeTable<'_>) {
+        self.values.clear();
+        collect(document, &mut Vec::new(), &mut self.values);
+    }
+
+    /// Where the value of a key is, by the names of its tables and its own.
+    pub(super) fn of_value(&self, names: &[&str]) -> Option<Range<usize>> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        self.values.get(&names).cloned()
+    }
+
+    /// What is wrong at a place. `key` stands there, if the reader knows it already.
+    pub(super) fn error(
+        &self,
+        place: Range<usize>,
+        key: Option<String>,
+        message: String,
+    ) -> SettingsError {
+        let index = place.start.checked_sub(self.first_variable());
+        if let Some(variable) = index.and_then(|index| self.variables.get(index)) {
+            return SettingsError::Variable { variable: variable.clone(), message };
+        }
+        let key = key.unwrap_or_else(|| key_at(&self.text, &place));
+        let misplaced = Misplaced::new(&self.origin, &self.text, place, key, message);
+        SettingsError::File(Box::new(misplaced))
+    }
+}
+
+/// Collects the places of all values that are no tables.
+fn collect(
+    table: &DeTable<'_>,
+    path: &mut Vec<String>,
+    values: &mut BTreeMap<Vec<String>, Range<usize>>,
+) {
+    for (key, value) in table {
+        path.push(key.get_ref().clone().into_owned());
+        match value.get_ref() {
+            DeValue::Table(inner) => collect(inner, path, values),
+            _ => drop(values.insert(path.clone(), value.span())),
+        }
+        path.pop();
+    }
+}
+
+/// The key of what stands at a place of a file, with its tables.
+fn key_at(text: &str, place: &Range<usize>) -> String {
+    let Ok(document) = DeTable::parse(text) else { return String::new() };
+    let mut path = Vec::new();
+    descend(document.get_ref(), place, &mut path);
+    path.join(".")
+}
+
+/// Whether the place is in a table; its keys are in the path then.
+fn descend(table: &DeTable<'_>, place: &Range<usize>, path: &mut Vec<String>) -> bool {
+    for (key, value) in table {
+        path.push(key.get_ref().clone().into_owned());
+        let is_inside = |span: Range<usize>| span.start <= place.start && place.end <= span.end;
+        let is_deeper = match value.get_ref() {
+            DeValue::Table(inner) => descend(inner, place, path),
+            _ => false,
+        };
+        if is_deeper || is_inside(key.span()) || is_inside(value.span()) {
+            return true;
+        }
+        path.pop();
+    }
+    false
+}
