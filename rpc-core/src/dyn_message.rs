@@ -20,8 +20,9 @@ use prost::{DecodeError, Message};
 pub(crate) struct DynMessage(Box<dyn AnyMessage>);
 
 impl DynMessage {
+    /// One of any type stays what it is: a caller whose type is forgotten may be in another one.
     pub(crate) fn new(message: impl Message + 'static) -> Self {
-        Self(Box::new(message))
+        identity(message).unwrap_or_else(|message| Self(Box::new(message)))
     }
 
     /// The message, if it is an `M`.
@@ -32,6 +33,14 @@ impl DynMessage {
     pub(crate) fn as_any_mut(&mut self) -> &mut dyn Any {
         self.0.as_any_mut()
     }
+}
+
+/// The value as a `U`, if that is its type.
+fn identity<T: 'static, U: 'static>(value: T) -> Result<U, T> {
+    let mut value = Some(value);
+    let any: &mut dyn Any = &mut value;
+    let same = any.downcast_mut::<Option<U>>().and_then(Option::take);
+    same.ok_or_else(|| value.expect("a value of another type was not taken"))
 }
 
 /// A message as an object.
@@ -104,7 +113,8 @@ impl DynMessages {
         S: Stream<Item: Message> + Send + 'static,
     {
         let type_id = TypeId::of::<S::Item>();
-        Self { messages: messages.map(DynMessage::new).boxed(), type_id }
+        let erase = |messages: S| Self { messages: messages.map(DynMessage::new).boxed(), type_id };
+        identity(messages).unwrap_or_else(erase)
     }
 
     /// The messages, if they are of the type `M`.
@@ -178,6 +188,8 @@ mod tests {
         assert_eq!(erased.encode_to_vec(), text.encode_to_vec());
         assert_eq!(erased.downcast::<String>(), Some(text));
         assert_eq!(DynMessage::new(7_u64).downcast::<String>(), None);
+        let twice = DynMessage::new(DynMessage::new(7_u64));
+        assert_eq!(twice.downcast::<u64>(), Some(7));
     }
 
     #[test]

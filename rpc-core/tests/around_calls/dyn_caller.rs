@@ -68,6 +68,7 @@ async fn one_type_holds_callers_of_every_type() {
         DynCaller::new(channel.clone().intercept(no_change)),
         DynCaller::new(DynCaller::new(channel)),
         DynCaller::new(mock()),
+        DynCaller::new(DynCaller::new(mock())),
     ];
     for caller in callers {
         let calculator = Calculator { numbers: NumbersStub(caller.clone()) };
