@@ -155,6 +155,8 @@ pub struct Reconnect {
     rules: ConnectBackoff,
     delays: Delays,
     state: State,
+    /// Why the last attempt, or the last connection, failed.
+    failure: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,13 +173,26 @@ impl Reconnect {
     /// A channel that has not connected yet. `seed` is the randomness of its delays.
     #[must_use]
     pub fn new(rules: ConnectBackoff, seed: u64) -> Self {
-        Self { rules, delays: Delays::new(rules.curve(), seed), state: State::Sound }
+        let delays = Delays::new(rules.curve(), seed);
+        Self { rules, delays, state: State::Sound, failure: None }
     }
 
     /// Records an attempt that began at `attempted_at` and made no connection.
     pub fn handle_failed(&mut self, attempted_at: Instant, now: Instant, reason: String) {
         let due = (attempted_at + self.delays.next_delay()).max(now);
+        self.failure = Some(reason.clone());
         self.state = State::BackingOff { reason, due };
+    }
+
+    /// Records why the last connection failed; `None` for one that ended in order.
+    pub fn handle_end(&mut self, failure: Option<String>) {
+        self.failure = failure;
+    }
+
+    /// Why the last attempt, or the last connection, failed, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// Records the end of a connection.

@@ -374,7 +374,7 @@ impl Present {
                 let reconnect = lock(&self.reconnect);
                 let (reason, due) = reconnect.backing_off(now).unzip();
                 Path::Disconnected {
-                    reason: reason.map(str::to_owned),
+                    reason: reason.or(reconnect.failure()).map(str::to_owned),
                     retry_in: due.map(|due| due.saturating_duration_since(now)),
                 }
             }
@@ -412,15 +412,14 @@ impl Present {
         let Some(ended) = ended else { return };
         let (info, closed) = (ended.connection.info(), ended.connection.closed());
         let Some(reason) = closed.clone().filter(|it| info.is_upgraded && it.is_failure()) else {
-            let reason = match closed {
-                Some(reason @ (CloseReason::Peer | CloseReason::Protocol(_))) => reason.to_string(),
-                Some(reason) if reason.is_failure() => reason.to_string(),
-                // This side closes after it was sent away.
-                _ => "the server sent this client away".to_owned(),
-            };
+            // This side closes after it was sent away.
+            let failure = closed.filter(|it| *it != CloseReason::Local).map(|it| it.to_string());
+            let reason = failure.as_deref().unwrap_or("the server sent this client away");
             let reason =
                 format!("the last connection was of no use ({}): {reason}", info.addresses);
-            return lock(&self.reconnect).handle_lost(ended.lifespan(), now(), reason);
+            let mut reconnect = lock(&self.reconnect);
+            reconnect.handle_lost(ended.lifespan(), now(), reason);
+            return reconnect.handle_end(failure);
         };
         let reason = format!("{}: the path died: {reason}", info.transport);
         lock(&self.breaker).handle_death(now(), reason.clone());

@@ -63,6 +63,19 @@ async fn all_who_wait_fail_with_one_attempt() {
     assert_eq!(connect.counts(), [2, 2], "whoever asks later has another");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_path_says_why_the_last_attempt_failed_until_another_succeeds() {
+    let present = present(&Failing::default());
+    assert_eq!(present.path(), Path::Disconnected { reason: None, retry_in: None });
+    let error = present.connection().await.unwrap_err().to_string();
+    let path = present.path();
+    assert_eq!(path.reason(), Some(&*error));
+    assert!(path.retry_in().is_some());
+    tokio::time::sleep_until(Instant::from_std(present.next_connect())).await;
+    let due = Path::Disconnected { reason: Some(error), retry_in: None };
+    assert_eq!(present.path(), due);
+}
+
 /// Otherwise a server that is further away than deadlines are long is never reached.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_outlives_the_call_that_asked_for_it() {

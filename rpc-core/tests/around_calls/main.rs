@@ -5,5 +5,6 @@ mod balance;
 mod dyn_caller;
 mod layers;
 mod numbers;
+mod path;
 mod serving;
 mod unary_timeout;
