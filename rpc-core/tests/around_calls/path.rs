@@ -1,10 +1,20 @@
-//! What a channel says of its path once its connection has gone.
+//! What a channel says of its path once its connection has gone, to callers and to tower.
 
-use rpc_core::client::Path;
-use rpc_core::{Request, Server};
+use futures::poll;
+use rpc_core::client::{ClientCall, Path};
+use rpc_core::{Channel, Request, Server};
+use tower::ServiceExt;
 
 use crate::numbers::{Numbers, NumbersStub};
 use crate::serving::Serving;
+
+/// Ends the server without a word to its clients, of which one notices that.
+async fn lose(serving: Serving, channel: &Channel) {
+    drop(serving);
+    while channel.path().transport().is_some() {
+        tokio::task::yield_now().await;
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_path_says_why_the_last_connection_failed() {
@@ -12,12 +22,20 @@ async fn a_path_says_why_the_last_connection_failed() {
     let channel = serving.channel();
     NumbersStub(channel.clone()).double_request(Request::new(4)).await.unwrap();
     assert_eq!(channel.path(), Path::Direct { transport: "inproc" });
-    // Without a word to its clients.
-    drop(serving);
-    while channel.path().transport().is_some() {
-        tokio::task::yield_now().await;
-    }
+    lose(serving, &channel).await;
     let path = channel.path();
     assert!(path.reason().is_some(), "{path:?}");
     assert_eq!(path.retry_in(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_whose_connection_went_before_tower_asked_again_is_not_ready() {
+    let serving = Serving::start(Server::builder().add_service(Numbers::new().0).build());
+    let channel = serving.channel();
+    let mut asked = channel.clone();
+    let is_pending = poll!(ServiceExt::<ClientCall>::ready(&mut asked)).is_pending();
+    assert!(is_pending, "the attempt has begun");
+    NumbersStub(channel.clone()).double_request(Request::new(4)).await.unwrap();
+    lose(serving, &channel).await;
+    assert!(poll!(ServiceExt::<ClientCall>::ready(&mut asked)).is_pending());
 }

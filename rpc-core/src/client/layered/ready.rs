@@ -54,7 +54,10 @@ impl ReadyWhen {
                 Self::Connecting(connecting) => {
                     let outcome = ready!(connecting.poll(cx));
                     *self = Self::Connected;
-                    return Poll::Ready(outcome);
+                    // The connection may have gone since it was made: then another is.
+                    if outcome.is_err() {
+                        return Poll::Ready(outcome);
+                    }
                 }
             }
         }
