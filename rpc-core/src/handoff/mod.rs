@@ -11,8 +11,8 @@
 //! goes on in a task of its own; the blocked task finds it gone and ends. Go's
 //! scheduler retakes the processor of a thread that blocks in a system call in the same way.
 //!
-//! Tasks that yielded on the thread before are in a list that only this thread looks at; the monitor
-//! wakes those of them that yielded by [`yield_now`].
+//! Tasks that yielded on the thread before are in a list that only this thread looks at; the
+//! monitor wakes those of them that yielded by [`yield_now`].
 //!
 //! A call pays two uncontended locks of its thread's own slot. Nothing is paid on a runtime of one
 //! thread, where no other task could go on: there a handler that blocks holds up everything, and

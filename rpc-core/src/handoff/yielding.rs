@@ -7,9 +7,9 @@ use super::worker_slot;
 
 /// Lets other tasks run first, as [`tokio::task::yield_now`] does.
 ///
-/// Tokio keeps a task that yields in a list of its worker, and looks at the list when the worker has
-/// nothing else to run. If a task that runs before it blocks the worker, no other worker finds the
-/// one that yielded. Here the monitor wakes it then, and another worker runs it.
+/// Tokio keeps a task that yields in a list of its worker, and looks at the list when the worker
+/// has nothing else to run. If a task that runs before it blocks the worker, no other worker finds
+/// the one that yielded. Here the monitor wakes it then, and another worker runs it.
 ///
 /// # Cancel safety
 ///
