@@ -37,7 +37,7 @@ async fn a_call_that_is_dropped_drops_its_handler() -> anyhow::Result<()> {
     tokio::spawn(listener.serve());
 
     let stub = GreeterStub::new(Channel::connect(&address).await?);
-    let call = tokio::spawn(async move { stub.say_hello(hello("nobody")).await });
+    let call = tokio::spawn(async move { stub.say_hello(hello("Ada")).await });
     assert_eq!(told.recv().await, Some("begun"));
     // As `tokio::select!` or a timeout would drop it.
     call.abort();

@@ -205,7 +205,7 @@ mod tests {
             let _ = stopped.await;
         };
         server.serve_until(listener, shutdown).await.unwrap();
-        assert!(count.load(Ordering::Relaxed) < ERROR_COUNT, "nobody else has run");
+        assert!(count.load(Ordering::Relaxed) < ERROR_COUNT, "no other task has run");
     }
 
     #[test]

@@ -233,10 +233,10 @@ async fn a_channel_that_is_dropped_tries_nothing_any_more() {
     rig.until("an attempt", |rig| rig.detour.proving() == 1).await;
     let Rig { detour, channel, stub, served, .. } = &mut rig;
     let offers = detour.offers();
-    let nobody = InprocConnector::new("failover-nobody-at-all", ClientConfig::default());
-    let nobody = farcall::Channel::from(rpc_core::Channel::new(nobody));
-    *stub = ProbeStub::new(nobody.clone());
-    *channel = nobody;
+    let elsewhere = InprocConnector::new("failover-no-server", ClientConfig::default());
+    let elsewhere = farcall::Channel::from(rpc_core::Channel::new(elsewhere));
+    *stub = ProbeStub::new(elsewhere.clone());
+    *channel = elsewhere;
     tokio::task::yield_now().await;
     assert_eq!(detour.proving(), 0, "the attempt was given up");
     sleep(Duration::from_secs(600)).await;
