@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rpc_core::Limits;
 use rpc_core::calls::window::Window;
 use rpc_core::handoff::Handoff;
-use rpc_core::transport::{Admission, CloseReason, Handler, Withheld};
+use rpc_core::transport::{Admission, CloseReason, Delivery, Handler, Withheld};
 use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 
 use crate::craft::{Craft, Rarely, stuck_call};
@@ -140,7 +140,7 @@ impl Peer {
             Move::Lie(rarely, craft, len) if rarely.is_now() => {
                 self.announce(frame(&craft, &self.ledger), len);
             }
-            Move::Garbage(rarely, bytes) if rarely.is_now() => self.deliver(bytes),
+            Move::Garbage(rarely, bytes) if rarely.is_now() => self.deliver(bytes, Delivery::Whole),
             Move::Arrive(pick) => self.arrive(pick),
             Move::Withhold(pick, is_late) => self.withhold(pick, is_late),
             Move::Full(is_full) => self.link.set_full(is_full),
@@ -182,7 +182,8 @@ impl Peer {
                 self.arrive(u8::MAX);
             }
             if flood.is_cancelled {
-                self.deliver(FrameHeader::bare(FrameKind::Cancel, id).to_bytes().to_vec());
+                let cancel = FrameHeader::bare(FrameKind::Cancel, id).to_bytes();
+                self.deliver(cancel.to_vec(), Delivery::Whole);
             }
             if number % BURST == BURST - 1 {
                 self.settle().await;
@@ -215,19 +216,21 @@ impl Peer {
         }
         self.read_sent();
         self.heap.apart(|| self.ledger.announce(&frame));
-        self.deliver(frame);
+        self.deliver(frame, Delivery::Whole);
     }
 
     fn arrive(&mut self, pick: u8) {
         if let Some(frame) = self.take_admitted(pick) {
-            self.deliver(frame);
+            self.deliver(frame, Delivery::Announced);
         }
     }
 
-    fn deliver(&mut self, frame: Vec<u8>) {
+    fn deliver(&mut self, frame: Vec<u8>, delivery: Delivery) {
         self.read_sent();
         self.heap.apart(|| self.ledger.deliver(&frame));
-        self.with_handler(|handler| handler.handle_frame(Bytes::from(frame), &mut Handoff::none()));
+        self.with_handler(|handler| {
+            handler.handle_frame(Bytes::from(frame), delivery, &mut Handoff::none())
+        });
         self.read_sent();
         self.heap.check(self.limits.max_calls as usize, self.caller_count);
     }

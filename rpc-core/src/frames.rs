@@ -2,9 +2,10 @@
 
 use bytes::{Buf, Bytes};
 
+use crate::calls::receiving::Receiving;
 use crate::encode::Encode;
-use crate::transport::{Transport, TransportError};
-use crate::wire::{FrameHeader, HEADER_LEN};
+use crate::transport::{Delivery, Transport, TransportError};
+use crate::wire::{FrameHeader, HEADER_LEN, ProtocolError};
 
 /// The parts of a frame. The lengths in `header` are set when it is written.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +104,19 @@ pub(crate) async fn reserve<T: Transport>(
 ) -> Result<Reserved<T>, TransportError> {
     let (len, tail) = needs(transport, parts);
     Ok(Reserved { buffer: transport.reserve(len).await?, tail })
+}
+
+/// Tells `receiving` of a frame that has come, and gives what was kept for it if it was announced.
+pub(crate) fn received<T>(
+    receiving: &mut Receiving<T>,
+    header: &FrameHeader,
+    delivery: Delivery,
+) -> Result<Option<T>, ProtocolError> {
+    let key = header.frame_key();
+    match delivery {
+        Delivery::Whole => receiving.came_whole(key).map(|()| None),
+        Delivery::Announced => receiving.arrived(key, header.frame_len()).map(Some),
+    }
 }
 
 /// Takes a frame that has arrived apart into its block and its message.

@@ -174,13 +174,18 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         len: u64,
     ) -> Result<Admission, ProtocolError>;
 
-    /// Takes a frame that has arrived whole.
+    /// Takes a frame that has arrived; `delivery` says whether it was announced before.
     ///
     /// # Errors
     ///
     /// When the peer violates the protocol: the transport closes the link. Never after `handoff`
     /// was released.
-    fn handle_frame(&self, frame: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError>;
+    fn handle_frame(
+        &self,
+        frame: Bytes,
+        delivery: Delivery,
+        handoff: &mut Handoff,
+    ) -> Result<(), ProtocolError>;
 
     /// Takes note that an admitted frame, of which `prefix` are the first bytes, will not come.
     ///
@@ -195,6 +200,15 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
 
     /// Takes note that the link has ended. Called once, and last but for user code that still runs.
     fn handle_closed(&self, reason: CloseReason);
+}
+
+/// How a frame has come. The transport knows, and the peer cannot pass one for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// At once.
+    Whole,
+    /// After it was announced and admitted.
+    Announced,
 }
 
 /// What to do with an announced frame.

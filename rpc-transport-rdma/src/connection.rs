@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rpc_core::handoff::Handoff;
 use rpc_core::peer_key::PeerKey;
-use rpc_core::transport::{CloseReason, Counters, Handler, TransportError};
+use rpc_core::transport::{CloseReason, Counters, Delivery, Handler, TransportError};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -426,10 +426,11 @@ impl Connection {
     pub(crate) fn deliver(self: &Arc<Self>, arrival: Arrival, handoff: &mut Handoff) {
         let Some(handler) = self.handler() else { return };
         let result = match arrival {
-            Arrival::Small(frame) => handler.handle_frame(frame, handoff),
+            Arrival::Small(frame) => handler.handle_frame(frame, Delivery::Whole, handoff),
             Arrival::Large(frame) => {
                 self.counters.large_received.add(1);
-                handler.handle_frame(self.lane.leases.lease(frame), handoff)
+                let frame = self.lane.leases.lease(frame);
+                handler.handle_frame(frame, Delivery::Announced, handoff)
             }
             Arrival::Offered { transfer, offer } => {
                 handoff.woke();

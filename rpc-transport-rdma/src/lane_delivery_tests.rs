@@ -4,6 +4,8 @@ use std::sync::{Condvar, MutexGuard};
 
 use tokio::runtime::Builder;
 
+use rpc_core::transport::Delivery;
+
 use super::*;
 
 /// What the handlers of a lane have done, and what they wait for.
@@ -68,7 +70,12 @@ impl Handler for Actor {
         self.recorder.handle_announced(prefix, len)
     }
 
-    fn handle_frame(&self, frame: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError> {
+    fn handle_frame(
+        &self,
+        frame: Bytes,
+        _: Delivery,
+        handoff: &mut Handoff,
+    ) -> Result<(), ProtocolError> {
         let text = String::from_utf8(frame.to_vec()).unwrap();
         let count = {
             let mut state = self.stage.state();

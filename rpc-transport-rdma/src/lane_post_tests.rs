@@ -5,6 +5,8 @@ use std::sync::Weak;
 
 use tokio::sync::Semaphore;
 
+use rpc_core::transport::Delivery;
+
 use super::*;
 
 /// Sends a frame for each that comes: at once, or from a task that each of them wakes.
@@ -19,7 +21,7 @@ impl Handler for Sender {
         Ok(Admission::Refuse)
     }
 
-    fn handle_frame(&self, _: Bytes, _: &mut Handoff) -> Result<(), ProtocolError> {
+    fn handle_frame(&self, _: Bytes, _: Delivery, _: &mut Handoff) -> Result<(), ProtocolError> {
         match (&self.woken, self.connection.upgrade()) {
             (Some(woken), _) => woken.add_permits(1),
             (None, Some(connection)) => connection.send_control([0; HEADER_LEN]).unwrap(),

@@ -23,7 +23,7 @@ mod windows;
 use std::sync::{Mutex, Weak};
 
 use bytes::Bytes;
-use rpc_core::transport::{Admission, Handler, Withheld};
+use rpc_core::transport::{Admission, Delivery, Handler, Withheld};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use rpc_core::{byte_budget::ByteBudget, handoff::Handoff};
 use tokio::sync::OwnedSemaphorePermit;
@@ -70,7 +70,12 @@ impl Handler for Recorder {
         Ok(Admission::Accept { deadline: None })
     }
 
-    fn handle_frame(&self, frame: Bytes, _: &mut Handoff) -> Result<(), ProtocolError> {
+    fn handle_frame(
+        &self,
+        frame: Bytes,
+        _: Delivery,
+        _: &mut Handoff,
+    ) -> Result<(), ProtocolError> {
         self.frames.lock().unwrap().push(frame);
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use rpc_core::pool::{Pool, PoolBuffer};
-use rpc_core::transport::Admission;
+use rpc_core::transport::{Admission, Delivery};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
 use crate::read_buffer::ReadBuffer;
@@ -32,7 +32,7 @@ pub(crate) enum Event {
     /// A large frame begins: [`Incoming::admit`] has to be called next.
     Announced { prefix: [u8; HEADER_LEN], len: u64 },
     /// A frame is whole.
-    Frame { frame: Bytes, large: bool },
+    Frame { frame: Bytes, delivery: Delivery },
     /// The peer has read so many bytes of our pieces.
     Receipt { read: u64 },
 }
@@ -192,7 +192,7 @@ impl Incoming {
             return None;
         }
         self.buffer.skip(RECORD_HEADER_LEN);
-        Some(Event::Frame { frame: self.buffer.take(header.len), large: false })
+        Some(Event::Frame { frame: self.buffer.take(header.len), delivery: Delivery::Whole })
     }
 
     fn receipt(&mut self) -> Option<Event> {
@@ -269,7 +269,7 @@ impl Incoming {
         }
         match self.transfers.remove(&transfer)? {
             Transfer::Receiving { memory, .. } => {
-                Some(Event::Frame { frame: memory.freeze(), large: true })
+                Some(Event::Frame { frame: memory.freeze(), delivery: Delivery::Announced })
             }
             Transfer::Discarding { .. } => None,
         }

@@ -14,7 +14,7 @@ use std::io::{self, IoSliceMut};
 use std::time::Duration;
 
 use rpc_core::handoff::{Handoff, yield_now};
-use rpc_core::transport::{CloseReason, Counters, Handler};
+use rpc_core::transport::{CloseReason, Counters, Delivery, Handler};
 
 use crate::driver::Driver;
 use crate::giving_way::give_way;
@@ -179,10 +179,10 @@ impl<S: Socket> Shared<S> {
                 Event::Announced { prefix, len } => {
                     driver.incoming.admit(handler.handle_announced(&prefix, len)?);
                 }
-                Event::Frame { frame, large } => {
-                    received.count(large);
+                Event::Frame { frame, delivery } => {
+                    received.count(delivery);
                     let mut handoff = Handoff::new(driver, *has_woken || S::WAKES);
-                    let result = handler.handle_frame(frame, &mut handoff);
+                    let result = handler.handle_frame(frame, delivery, &mut handoff);
                     *has_woken = handoff.has_woken();
                     let Some(returned) = handoff.into_driver() else {
                         // The other task has uncorked the queue, and writes and reads.
@@ -243,8 +243,11 @@ struct Received {
 }
 
 impl Received {
-    fn count(&mut self, is_large: bool) {
-        *if is_large { &mut self.large_count } else { &mut self.small_count } += 1;
+    fn count(&mut self, delivery: Delivery) {
+        *match delivery {
+            Delivery::Whole => &mut self.small_count,
+            Delivery::Announced => &mut self.large_count,
+        } += 1;
     }
 
     fn sum(&self) -> u64 {
@@ -291,7 +294,12 @@ mod tests {
             Ok(Admission::Accept { deadline: None })
         }
 
-        fn handle_frame(&self, _: Bytes, _: &mut Handoff) -> Result<(), ProtocolError> {
+        fn handle_frame(
+            &self,
+            _: Bytes,
+            _: Delivery,
+            _: &mut Handoff,
+        ) -> Result<(), ProtocolError> {
             *self.0.lock().unwrap() += 1;
             Ok(())
         }
@@ -348,7 +356,12 @@ mod tests {
             Ok(Admission::Refuse)
         }
 
-        fn handle_frame(&self, _: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError> {
+        fn handle_frame(
+            &self,
+            _: Bytes,
+            _: Delivery,
+            handoff: &mut Handoff,
+        ) -> Result<(), ProtocolError> {
             self.0.lock().unwrap().push(handoff.has_woken());
             handoff.woke();
             Ok(())
@@ -402,7 +415,12 @@ mod tests {
             Ok(Admission::Refuse)
         }
 
-        fn handle_frame(&self, frame: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError> {
+        fn handle_frame(
+            &self,
+            frame: Bytes,
+            _: Delivery,
+            handoff: &mut Handoff,
+        ) -> Result<(), ProtocolError> {
             let number = {
                 let mut count = self.frame_count.lock().unwrap();
                 *count += 1;

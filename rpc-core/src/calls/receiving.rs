@@ -61,25 +61,33 @@ impl<T> Receiving<T> {
         Ok(())
     }
 
-    /// Stops counting a frame of `len` bytes that has arrived, and gives back its value, if it was
-    /// announced.
+    /// Stops counting a frame of `len` bytes that was announced and has arrived, and gives back its
+    /// value.
     ///
     /// # Errors
     ///
-    /// When another frame was announced under that name, which is still on its way: it must not
-    /// be forgotten while its memory is in use.
-    pub fn arrived(&mut self, frame: (u64, u64), len: usize) -> Result<Option<T>, ProtocolError> {
-        // Hardly ever is anything announced, and every frame comes by here.
-        if self.frames.is_empty() {
-            return Ok(None);
+    /// When the frame's header names another frame than its announcement did, or another length:
+    /// what was announced must be forgotten with its memory, and not before or after.
+    pub fn arrived(&mut self, frame: (u64, u64), len: u64) -> Result<T, ProtocolError> {
+        let what = "length of a frame that was announced as another";
+        let is_announced = self.frames.get(&frame).is_some_and(|(announced, _)| *announced == len);
+        let value = is_announced.then(|| self.withheld(frame)).flatten();
+        value.ok_or(ProtocolError::Invalid { what, value: len })
+    }
+
+    /// Checks that a frame that has come whole is not one of those on their way.
+    ///
+    /// # Errors
+    ///
+    /// When a frame of that name was announced and has not arrived. Its memory is still in use, so
+    /// that it must not be taken for this one.
+    pub fn came_whole(&self, frame: (u64, u64)) -> Result<(), ProtocolError> {
+        // Hardly ever is anything announced, and every short frame comes by here.
+        if self.frames.is_empty() || !self.frames.contains_key(&frame) {
+            return Ok(());
         }
-        let what = "length of a frame that was announced with another";
-        match self.frames.get(&frame) {
-            Some((announced, _)) if *announced != len as u64 => {
-                Err(ProtocolError::Invalid { what, value: len as u64 })
-            }
-            _ => Ok(self.withheld(frame)),
-        }
+        let what = "call of a frame that came while another of its name was on its way";
+        Err(ProtocolError::Invalid { what, value: frame.0 })
     }
 
     /// Stops counting an announced frame that will not come, and gives back its value.
@@ -111,7 +119,7 @@ mod tests {
         let mut receiving = Receiving::new(100 << 10);
         let announced = (0..).take_while(|call| receiving.announce((*call, 0), 33, ()).is_ok());
         assert_eq!(announced.count(), 100);
-        assert_eq!(receiving.arrived((7, 0), 33), Ok(Some(())));
+        assert_eq!(receiving.arrived((7, 0), 33), Ok(()));
         receiving.announce((7, 0), 33, ()).unwrap();
         assert!((0..100).all(|call| receiving.withheld((call, 0)).is_some()));
         assert_eq!(receiving.bytes(), 0);
@@ -133,8 +141,9 @@ mod tests {
             receiving.announce((2, 0), 6000, 60),
             Err(OverBudget { bytes: 6000, bytes_max: 10_000 })
         );
-        receiving.arrived((1, 0), 6000).unwrap();
-        receiving.arrived((1, 0), 6000).unwrap();
+        assert_eq!(receiving.arrived((1, 0), 6000), Ok(60));
+        assert!(receiving.arrived((1, 0), 6000).is_err(), "it has arrived");
+        receiving.came_whole((1, 0)).unwrap();
         receiving.announce((2, 0), 6000, 60).unwrap();
         assert_eq!(receiving.bytes(), 6000);
     }

@@ -8,10 +8,10 @@ use tonic::Status;
 use super::Reply;
 use super::session::{InFlight, Route, Session, State};
 use crate::calls::window::Counts;
-use crate::frames::take_apart;
+use crate::frames::{received, take_apart};
 use crate::handoff::Handoff;
 use crate::stream::{End, Inserted, Item};
-use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
+use crate::transport::{Admission, CloseReason, Delivery, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 use crate::{MayHaveExecuted, liveness, refusal};
 
@@ -40,13 +40,23 @@ impl<T: Transport> Handler for Session<T> {
         Ok(Admission::Refuse)
     }
 
-    fn handle_frame(&self, frame: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError> {
+    fn handle_frame(
+        &self,
+        frame: Bytes,
+        delivery: Delivery,
+        handoff: &mut Handoff,
+    ) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse_whole(&frame)?;
+        if delivery == Delivery::Announced {
+            expect_answer(&header)?;
+        }
         // An answer wakes its caller. No user code runs here.
         handoff.woke();
         match header.kind {
-            FrameKind::Response => self.handle_response(&header, frame),
-            FrameKind::Headers | FrameKind::Messages => self.handle_stream(&header, frame),
+            FrameKind::Response => self.handle_response(&header, frame, delivery),
+            FrameKind::Headers | FrameKind::Messages => {
+                self.handle_stream(&header, frame, delivery)
+            }
             FrameKind::Window => {
                 let state = self.state();
                 let outbound =
@@ -127,10 +137,15 @@ impl<T: Transport> Session<T> {
         self.leave_if(is_done);
     }
 
-    fn handle_response(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
+    fn handle_response(
+        &self,
+        header: &FrameHeader,
+        frame: Bytes,
+        delivery: Delivery,
+    ) -> Result<(), ProtocolError> {
         let (call, inbound, is_done) = {
             let mut state = self.state();
-            state.receiving.arrived(header.frame_key(), frame.len())?;
+            received(&mut state.receiving, header, delivery)?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 // The call may have been given up: then its response is dropped here.
                 None => return Ok(()),
@@ -171,10 +186,15 @@ impl<T: Transport> Session<T> {
         Ok(())
     }
 
-    fn handle_stream(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
+    fn handle_stream(
+        &self,
+        header: &FrameHeader,
+        frame: Bytes,
+        delivery: Delivery,
+    ) -> Result<(), ProtocolError> {
         let inbound = {
             let mut state = self.state();
-            state.receiving.arrived(header.frame_key(), frame.len())?;
+            received(&mut state.receiving, header, delivery)?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 None => return Ok(()),
                 Some(Route::Stream(inbound)) => {

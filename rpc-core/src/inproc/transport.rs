@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::handoff::{Handoff, Resume};
 use crate::pool::{Pool, PoolBuffer};
 use crate::transport::{
-    Admission, CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
+    Admission, CloseReason, Counters, Delivery, Handler, Transport, TransportError, TransportStats,
 };
 use crate::wire::HEADER_LEN;
 
@@ -211,12 +211,14 @@ fn deliver(
     counters.received_bytes.add(frame.len() as u64);
     if frame.len() < LARGE_LEN {
         counters.small_received.add(1);
-        return handler.handle_frame(frame, handoff);
+        return handler.handle_frame(frame, Delivery::Whole, handoff);
     }
     counters.large_received.add(1);
-    let Some(prefix) = frame.first_chunk() else { return handler.handle_frame(frame, handoff) };
+    let Some(prefix) = frame.first_chunk() else {
+        return handler.handle_frame(frame, Delivery::Whole, handoff);
+    };
     match handler.handle_announced(prefix, frame.len() as u64)? {
-        Admission::Accept { .. } => handler.handle_frame(frame, handoff),
+        Admission::Accept { .. } => handler.handle_frame(frame, Delivery::Announced, handoff),
         Admission::Refuse => Ok(()),
     }
 }

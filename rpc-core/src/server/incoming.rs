@@ -17,13 +17,13 @@ use super::time_limit::TimeLimit;
 use super::{ServerCall, Service};
 use crate::calls::server::Start;
 use crate::calls::window::{Counts, ReceiveWindow};
-use crate::frames::take_apart;
+use crate::frames::{received, take_apart};
 use crate::handoff::Handoff;
 use crate::memory::MemoryCharge;
 use crate::peer_key::PeerKey;
 use crate::quota::Charge;
 use crate::stream::{End, Inbound, Item, Outbound, WindowMemory};
-use crate::transport::{Admission, CloseReason, Handler, Transport, Withheld};
+use crate::transport::{Admission, CloseReason, Delivery, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 use crate::{CallKind, Deadline, limited_log, liveness, refusal};
 
@@ -64,16 +64,24 @@ impl<T: Transport> Handler for ServerSession<T> {
         }
     }
 
-    fn handle_frame(&self, frame: Bytes, handoff: &mut Handoff) -> Result<(), ProtocolError> {
+    fn handle_frame(
+        &self,
+        frame: Bytes,
+        delivery: Delivery,
+        handoff: &mut Handoff,
+    ) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse_whole(&frame)?;
+        if delivery == Delivery::Announced && !is_announced(header.kind) {
+            return Err(unexpected(header.kind));
+        }
         let Some(this) = self.this.upgrade() else { return Ok(()) };
         if header.kind != FrameKind::Request {
             // A task that waits for this frame runs now.
             handoff.woke();
         }
         match header.kind {
-            FrameKind::Request => self.handle_request(this, &header, frame, handoff),
-            FrameKind::Messages => self.handle_messages(&header, frame),
+            FrameKind::Request => self.handle_request(this, &header, (frame, delivery), handoff),
+            FrameKind::Messages => self.handle_messages(&header, frame, delivery),
             FrameKind::HalfClose => self.insert(&header, Item::End(End::HalfClose)),
             FrameKind::Window => {
                 let streams = self.state().streams.get(&header.call).cloned();
@@ -218,12 +226,12 @@ impl<T: Transport> ServerSession<T> {
         &self,
         this: Arc<Self>,
         header: &FrameHeader,
-        frame: Bytes,
+        (frame, delivery): (Bytes, Delivery),
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError> {
         let (received, early, check) = {
             let mut state = self.state();
-            let received = state.receiving.arrived(header.frame_key(), frame.len())?;
+            let received = received(&mut state.receiving, header, delivery)?;
             if state.calls.start(header.call)? == Start::GivenUp {
                 return Ok(());
             }
@@ -338,9 +346,14 @@ impl<T: Transport> ServerSession<T> {
         Ok(Some(Arc::new(Inbound::requests(window, memory))))
     }
 
-    fn handle_messages(&self, header: &FrameHeader, frame: Bytes) -> Result<(), ProtocolError> {
+    fn handle_messages(
+        &self,
+        header: &FrameHeader,
+        frame: Bytes,
+        delivery: Delivery,
+    ) -> Result<(), ProtocolError> {
         // A large one counts until the stream has counted it.
-        let _received = self.state().receiving.arrived(header.frame_key(), frame.len())?;
+        let _received = received(&mut self.state().receiving, header, delivery)?;
         let (what, whose) = ("request", "server's");
         let fits = refusal::check_incoming(what, header, whose, &self.limits);
         let (_, messages) = take_apart(header, frame);
@@ -369,6 +382,11 @@ impl<T: Transport> ServerSession<T> {
             inbound.fail(status);
         }
     }
+}
+
+/// Whether a client may announce frames of that kind.
+fn is_announced(kind: FrameKind) -> bool {
+    matches!(kind, FrameKind::Request | FrameKind::Messages)
 }
 
 fn unexpected(kind: FrameKind) -> ProtocolError {

@@ -12,7 +12,7 @@ use super::tests::{Curious, serving};
 use super::*;
 use crate::handoff::Handoff;
 use crate::server::{ServerCall, Service};
-use crate::transport::{Admission, Handler, Withheld};
+use crate::transport::{Admission, Delivery, Handler, Withheld};
 use crate::wire::HEADER_LEN;
 use crate::{CallKind, Detach, Idempotency, MethodDescriptor, ServiceDescriptor};
 
@@ -99,7 +99,11 @@ impl Rig {
 
     fn receive(&self, header: &FrameHeader) {
         self.session
-            .handle_frame(Bytes::copy_from_slice(&header.to_bytes()), &mut Handoff::none())
+            .handle_frame(
+                Bytes::copy_from_slice(&header.to_bytes()),
+                Delivery::Whole,
+                &mut Handoff::none(),
+            )
             .unwrap();
     }
 
@@ -191,7 +195,7 @@ async fn what_follows_a_request_that_has_no_stream_is_dropped() {
         assert_eq!(rig.session.calls().in_flight, 1, "it is answered");
         let (_, frame) = messages_of(2, 4);
         for _ in 0..100 {
-            rig.session.handle_frame(frame.clone(), &mut Handoff::none()).unwrap();
+            rig.session.handle_frame(frame.clone(), Delivery::Whole, &mut Handoff::none()).unwrap();
         }
         let (long, _) = messages_of(2, 100_000);
         let admission = rig.session.handle_announced(&long.to_bytes(), long.frame_len()).unwrap();

@@ -10,7 +10,7 @@ use super::*;
 use crate::handoff::Handoff;
 use crate::memory::MemoryShare;
 use crate::server::peer_limit::PeerLimit;
-use crate::transport::{Admission, CloseReason, Handler, TransportStats, Withheld};
+use crate::transport::{Admission, CloseReason, Delivery, Handler, TransportStats, Withheld};
 use crate::wire::{FrameKind, HEADER_LEN};
 
 /// A transport that asks its session at the moment of sending: at an answer, whether it counts as
@@ -111,7 +111,9 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
     let session = session();
     // Nothing is served, so the call is answered in place, with a refusal.
     let request = FrameHeader::bare(FrameKind::Request, 1).to_bytes();
-    session.handle_frame(Bytes::copy_from_slice(&request), &mut Handoff::none()).unwrap();
+    session
+        .handle_frame(Bytes::copy_from_slice(&request), Delivery::Whole, &mut Handoff::none())
+        .unwrap();
     assert_eq!(*session.transport.was_drained.lock().unwrap(), [false]);
     session.drained().now_or_never().expect("nothing is owed any more");
 }
@@ -121,7 +123,9 @@ async fn a_session_is_not_drained_before_the_transport_has_the_last_answer() {
 async fn a_ping_is_answered_without_the_sessions_lock() {
     let session = session();
     let ping = FrameHeader::bare(FrameKind::Ping, 0).to_bytes();
-    session.handle_frame(Bytes::copy_from_slice(&ping), &mut Handoff::none()).unwrap();
+    session
+        .handle_frame(Bytes::copy_from_slice(&ping), Delivery::Whole, &mut Handoff::none())
+        .unwrap();
     assert_eq!(*session.transport.was_refusing.lock().unwrap(), [false]);
 }
 
@@ -147,6 +151,48 @@ async fn a_request_that_is_announced_again_is_a_violation_though_it_would_be_ref
     assert_eq!(session.state().calls.in_flight_count(), 1, "the first is on its way");
 }
 
+/// It would be taken for the first, whose memory would no longer be counted. It would be answered,
+/// and the first would be started when it arrives.
+#[tokio::test]
+async fn a_request_that_comes_whole_is_not_taken_for_one_that_was_announced() {
+    let session = super::request_tests::session();
+    let request = |selector| {
+        let mut header = FrameHeader::bare(FrameKind::Request, 7);
+        (header.selector, header.is_streaming) = (selector, true);
+        header
+    };
+    let announced = request(0);
+    let admission = session.handle_announced(&announced.to_bytes(), announced.frame_len()).unwrap();
+    assert!(matches!(admission, Admission::Accept { .. }), "{admission:?}");
+    let whole = Bytes::copy_from_slice(&request(9).to_bytes());
+    let error = session.handle_frame(whole, Delivery::Whole, &mut Handoff::none()).unwrap_err();
+    assert!(matches!(error, ProtocolError::Invalid { value: 7, .. }), "{error}");
+    assert_eq!(session.state().calls.in_flight_count(), 1, "the first is on its way");
+}
+
+/// Over RDMA a peer can change a frame after it was announced, since it is read later.
+#[tokio::test]
+async fn a_frame_arrives_as_what_it_was_announced_as() {
+    let mut announced = FrameHeader::bare(FrameKind::Request, 7);
+    announced.is_streaming = true;
+    let kinds = [(FrameKind::Request, 8), (FrameKind::Messages, 7), (FrameKind::Cancel, 7)];
+    for (kind, call) in kinds {
+        let session = super::request_tests::session();
+        let prefix = announced.to_bytes();
+        let admission = session.handle_announced(&prefix, announced.frame_len()).unwrap();
+        assert!(matches!(admission, Admission::Accept { .. }), "{admission:?}");
+        let mut other = FrameHeader::bare(kind, call);
+        if kind == FrameKind::Messages {
+            other.message_len = 4;
+        }
+        let mut frame = other.to_bytes().to_vec();
+        frame.resize(usize::try_from(other.frame_len()).unwrap(), 0);
+        let mut handoff = Handoff::none();
+        let result = session.handle_frame(Bytes::from(frame), Delivery::Announced, &mut handoff);
+        assert!(result.is_err(), "{kind:?} of {call}");
+    }
+}
+
 /// Messages are shorter than such a request, so that they may overtake it.
 #[tokio::test]
 async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come() {
@@ -160,12 +206,22 @@ async fn a_stream_is_there_before_its_request_and_gone_when_that_does_not_come()
         let mut early = FrameHeader::bare(FrameKind::HalfClose, 1);
         early.argument = 1;
         session
-            .handle_frame(Bytes::copy_from_slice(&early.to_bytes()), &mut Handoff::none())
+            .handle_frame(
+                Bytes::copy_from_slice(&early.to_bytes()),
+                Delivery::Whole,
+                &mut Handoff::none(),
+            )
             .unwrap();
         assert_eq!(session.state().streams.len(), 1);
         if is_cancelled {
             let cancel = FrameHeader::bare(FrameKind::Cancel, 1).to_bytes();
-            session.handle_frame(Bytes::copy_from_slice(&cancel), &mut Handoff::none()).unwrap();
+            session
+                .handle_frame(
+                    Bytes::copy_from_slice(&cancel),
+                    Delivery::Whole,
+                    &mut Handoff::none(),
+                )
+                .unwrap();
         }
         session.handle_withheld(&prefix, reason).unwrap();
         assert_eq!(session.state().streams.len(), 0);

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use rpc_core::handoff::Handoff;
 use rpc_core::pool::Pool;
-use rpc_core::transport::{Admission, CloseReason, Handler, Transport, TransportError, Withheld};
+use rpc_core::transport::{
+    Admission, CloseReason, Delivery, Handler, Transport, TransportError, Withheld,
+};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::io::{
     AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf,
@@ -41,7 +43,12 @@ impl Handler for Ear {
         Ok(Admission::Accept { deadline: None })
     }
 
-    fn handle_frame(&self, frame: Bytes, _: &mut Handoff) -> Result<(), ProtocolError> {
+    fn handle_frame(
+        &self,
+        frame: Bytes,
+        _: Delivery,
+        _: &mut Handoff,
+    ) -> Result<(), ProtocolError> {
         let _ = self.0.send(Heard::Frame(frame));
         Ok(())
     }

@@ -13,7 +13,8 @@ use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
 use rpc_core::handoff::Handoff;
 use rpc_core::transport::{
-    Addresses, Admission, CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
+    Addresses, Admission, CloseReason, Counters, Delivery, Handler, Transport, TransportError,
+    TransportStats,
 };
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::io::AsyncReadExt;
@@ -288,9 +289,12 @@ async fn receive(
 
 fn deliver(frame: Bytes, handler: &dyn Handler) -> Result<(), ProtocolError> {
     let prefix = frame.first_chunk().filter(|_| frame.len() >= LARGE_LEN);
-    let Some(prefix) = prefix else { return handler.handle_frame(frame, &mut Handoff::none()) };
+    let mut handoff = Handoff::none();
+    let Some(prefix) = prefix else {
+        return handler.handle_frame(frame, Delivery::Whole, &mut handoff);
+    };
     match handler.handle_announced(prefix, frame.len() as u64)? {
-        Admission::Accept { .. } => handler.handle_frame(frame, &mut Handoff::none()),
+        Admission::Accept { .. } => handler.handle_frame(frame, Delivery::Announced, &mut handoff),
         Admission::Refuse => Ok(()),
     }
 }
