@@ -2,8 +2,8 @@
 
 pub use rpc_core::codegen::{
     Arc, BytesField, CallKind, Caller, Detach, Detached, Detacher, HandlerFuture, Idempotency,
-    Intercepted, Interceptor, IntoRequest, IntoStreamingRequest, MethodDescriptor, Request,
-    Response, ServerCall, Service, ServiceDescriptor, Status, Streaming, detach_longest,
+    Intercepted, Interceptor, IntoRequest, IntoStreamingRequest, MessageLimits, MethodDescriptor,
+    Request, Response, ServerCall, Service, ServiceDescriptor, Status, Streaming, detach_longest,
 };
 
 pub use crate::Channel;

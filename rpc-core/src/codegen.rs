@@ -8,4 +8,5 @@ pub use tonic::{IntoRequest, IntoStreamingRequest, Request, Response, Status, St
 pub use crate::client::{Caller, Channel, Intercepted};
 pub use crate::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use crate::detach::{BytesField, Detach, Detached, Detacher, detach_longest};
+pub use crate::message_limits::MessageLimits;
 pub use crate::server::{HandlerFuture, ServerCall, Service};

@@ -30,6 +30,7 @@ pub mod log_limit;
 mod long_wait;
 mod may_have_executed;
 pub mod memory;
+mod message_limits;
 mod not_executed;
 pub mod peer_key;
 pub mod pool;

@@ -20,12 +20,13 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
         #[derive(Clone, Debug)]
         pub struct #name<C = #runtime::Channel> {
             caller: C,
+            limits: #runtime::MessageLimits,
         }
         #(#cfg)*
         impl<C: #runtime::Caller> #name<C> {
             /// Makes the calls through `caller`.
             pub fn new(caller: C) -> Self {
-                Self { caller }
+                Self { caller, limits: #runtime::MessageLimits::NONE }
             }
 
             /// Shows each request to one of tonic's interceptors before the call is made.
@@ -33,7 +34,24 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
                 self,
                 interceptor: F,
             ) -> #name<#runtime::Intercepted<C, F>> {
-                #name { caller: #runtime::Intercepted::new(self.caller, interceptor) }
+                let caller = #runtime::Intercepted::new(self.caller, interceptor);
+                #name { caller, limits: self.limits }
+            }
+
+            /// Limits the length of each response message that this stub takes, in bytes. The
+            /// channel's own limit holds beside it, 4 MiB unless its builder says otherwise.
+            #[must_use]
+            pub fn max_decoding_message_len(mut self, bytes: usize) -> Self {
+                self.limits = self.limits.with_max_decoding(bytes);
+                self
+            }
+
+            /// Limits the length of each request message that this stub sends, in bytes. The
+            /// server's own limit holds beside it.
+            #[must_use]
+            pub fn max_encoding_message_len(mut self, bytes: usize) -> Self {
+                self.limits = self.limits.with_max_encoding(bytes);
+                self
             }
 
             #(#methods)*
@@ -55,7 +73,7 @@ fn stub_method(index: usize, method: &MethodModel, settings: &RpcSettings) -> To
             &self,
             request: #argument,
         ) -> ::core::result::Result<#runtime::Response<#reply>, #runtime::Status> {
-            let request = #conversion(request);
+            let request = self.limits.apply(#conversion(request));
             #runtime::Caller::#kind(&self.caller, &SERVICE.methods[#index], request).await
         }
     }

@@ -21,7 +21,7 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
         #(#cfg)*
         impl<T> ::core::clone::Clone for #name<T> {
             fn clone(&self) -> Self {
-                Self { inner: ::core::clone::Clone::clone(&self.inner) }
+                Self { inner: ::core::clone::Clone::clone(&self.inner), limits: self.limits }
             }
         }
         #(#cfg)*
@@ -43,6 +43,7 @@ fn definition(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
         #[doc = #doc]
         pub struct #name<T> {
             inner: #runtime::Arc<T>,
+            limits: #runtime::MessageLimits,
         }
         #(#cfg)*
         impl<T: #tonic_trait> #name<T> {
@@ -53,7 +54,23 @@ fn definition(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
 
             /// Serves an implementation that is shared, with tonic's server for one.
             pub fn from_arc(inner: #runtime::Arc<T>) -> Self {
-                Self { inner }
+                Self { inner, limits: #runtime::MessageLimits::NONE }
+            }
+
+            /// Limits the length of each request message that this service takes, in bytes. The
+            /// server's own limit holds beside it, 4 MiB unless its builder says otherwise.
+            #[must_use]
+            pub fn max_decoding_message_len(mut self, bytes: usize) -> Self {
+                self.limits = self.limits.with_max_decoding(bytes);
+                self
+            }
+
+            /// Limits the length of each response message that this service sends, in bytes. The
+            /// client's own limit holds beside it.
+            #[must_use]
+            pub fn max_encoding_message_len(mut self, bytes: usize) -> Self {
+                self.limits = self.limits.with_max_encoding(bytes);
+                self
             }
         }
     }
@@ -72,6 +89,7 @@ fn dispatch(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
 
             fn call(&self, method: usize, call: #runtime::ServerCall) -> #runtime::HandlerFuture {
                 let inner = #runtime::Arc::clone(&self.inner);
+                let call = call.limited(self.limits);
                 match method {
                     #(#arms)*
                     _ => call.unimplemented(),

@@ -27,6 +27,7 @@ use crate::buffer::buffer_of;
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::deadline::take_grpc_timeout;
 use crate::encode::{Encode, Split};
+use crate::message_limits::MessageLimits;
 use crate::wire::outcome::Outcome;
 use crate::{Buffer, CallKind, Deadline, MethodDescriptor, NotExecuted, Trailers, refusal};
 
@@ -209,6 +210,7 @@ impl Channel {
 
     /// Starts a call. A connection that ends just then is renewed.
     pub(super) async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
+        call.check_message().map_err(NotExecuted::mark)?;
         let (mut left, waits) = (STARTS_MAX, call.readiness == Readiness::WaitForReady);
         loop {
             left = left.saturating_sub(1);
@@ -284,7 +286,7 @@ impl Channel {
         let mut starts = self.starts(call.method);
         loop {
             let started = self.start(call).await.map_err(|status| starts.last(status))?;
-            match download(started, None, call.deadline, self.clone()).await {
+            match download(started, None, call.answer_limits(), self.clone()).await {
                 Err(status) => starts.again(status)?,
                 response => return response,
             }
@@ -369,11 +371,12 @@ impl Caller for Channel {
     {
         let (deadline, readiness) =
             (self.deadline(method.kind, &mut request), self.readiness(&request));
+        let limits = MessageLimits::of(&request);
         let (metadata, _, message) = request.into_parts();
         let message = Split::new(message, method.detach.request);
         let (metadata, message): (_, Option<&dyn Encode>) = (&metadata, Some(&message));
-        let call = Outgoing { method, metadata, deadline, readiness, message };
-        decode(within(deadline, self.exchange(call)).await?)
+        let call = Outgoing { method, metadata, deadline, readiness, limits, message };
+        decode(within(deadline, self.exchange(call)).await?, limits)
     }
 
     async fn server_streaming<Req, Resp>(
@@ -387,10 +390,11 @@ impl Caller for Channel {
     {
         let (deadline, readiness) =
             (self.deadline(method.kind, &mut request), self.readiness(&request));
+        let limits = MessageLimits::of(&request);
         let (metadata, _, message) = request.into_parts();
         let message = Split::new(message, method.detach.request);
         let (metadata, message): (_, Option<&dyn Encode>) = (&metadata, Some(&message));
-        let call = Outgoing { method, metadata, deadline, readiness, message };
+        let call = Outgoing { method, metadata, deadline, readiness, limits, message };
         within(deadline, self.follow(call)).await
     }
 
@@ -405,15 +409,16 @@ impl Caller for Channel {
     {
         let (deadline, readiness) =
             (self.deadline(method.kind, &mut request), self.readiness(&request));
+        let limits = MessageLimits::of(&request);
         let (metadata, _, stream) = request.into_parts();
         let metadata = &metadata;
-        let call = Outgoing { method, metadata, deadline, readiness, message: None };
+        let call = Outgoing { method, metadata, deadline, readiness, limits, message: None };
         let reply = async {
             let started = self.start(call).await?;
-            let _upload = upload(stream, &started, method);
+            let _upload = upload(stream, &started, call);
             started.reply().await
         };
-        decode(within(deadline, reply).await?)
+        decode(within(deadline, reply).await?, limits)
     }
 
     async fn streaming<S, Resp>(
@@ -427,13 +432,14 @@ impl Caller for Channel {
     {
         let (deadline, readiness) =
             (self.deadline(method.kind, &mut request), self.readiness(&request));
+        let limits = MessageLimits::of(&request);
         let (metadata, _, stream) = request.into_parts();
         let metadata = &metadata;
-        let call = Outgoing { method, metadata, deadline, readiness, message: None };
+        let call = Outgoing { method, metadata, deadline, readiness, limits, message: None };
         let answer = async {
             let started = self.start(call).await?;
-            let upload = upload(stream, &started, method);
-            download(started, upload, deadline, self.clone()).await
+            let upload = upload(stream, &started, call);
+            download(started, upload, call.answer_limits(), self.clone()).await
         };
         within(deadline, answer).await
     }
@@ -456,8 +462,12 @@ pub(super) fn undecodable(what: &str, error: &dyn fmt::Display) -> Status {
     Status::internal(format!("the response's {what} does not decode: {error}"))
 }
 
-fn decode<Resp: Message + Default>(reply: Reply) -> Result<Response<Resp>, Status> {
+fn decode<Resp>(reply: Reply, limits: MessageLimits) -> Result<Response<Resp>, Status>
+where
+    Resp: Message + Default,
+{
     let (metadata, trailers, message) = open_reply(reply)?;
+    limits.of_responses().check(message.len())?;
     let message = Resp::decode(message).map_err(|error| undecodable("message", &error))?;
     let mut extensions = Extensions::new();
     if !trailers.0.is_empty() {

@@ -12,6 +12,7 @@ use tonic::metadata::MetadataMap;
 use super::{Readiness, Started};
 use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
+use crate::message_limits::{MessageLimit, MessageLimits};
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::{BufferSource, Deadline, Keepalive, Limits, MethodDescriptor};
@@ -46,8 +47,22 @@ pub struct Outgoing<'a> {
     pub deadline: Option<Deadline>,
     /// What it does while the channel has no connection.
     pub readiness: Readiness,
+    /// What its stub allows its messages.
+    pub limits: MessageLimits,
     /// The request's message; absent where the client's messages are a stream.
     pub message: Option<&'a dyn Encode>,
+}
+
+impl Outgoing<'_> {
+    /// What its answer is held to.
+    pub(super) fn answer_limits(&self) -> (Option<Deadline>, MessageLimit) {
+        (self.deadline, self.limits.of_responses())
+    }
+
+    /// Checks the request's message against the limit of the stub.
+    pub(super) fn check_message(&self) -> Result<(), Status> {
+        self.message.map_or(Ok(()), |message| self.limits.of_requests().check(message.len()))
+    }
 }
 
 /// The client's end of one connection.

@@ -7,6 +7,7 @@ use tonic::{Response, Status, Streaming};
 use super::Channel;
 use super::started::{Answer, CallGuard, Started, refused};
 use crate::Deadline;
+use crate::message_limits::MessageLimit;
 use crate::stream::{End, MessageBody, Next, ResponseEnd, response_streaming};
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
@@ -29,13 +30,13 @@ impl ResponseEnd for Kept {
 pub(super) async fn download<M>(
     started: Started,
     upload: Option<AbortOnDropHandle<()>>,
-    deadline: Option<Deadline>,
+    (deadline, limit): (Option<Deadline>, MessageLimit),
     channel: Channel,
 ) -> Result<Response<Streaming<M>>, Status>
 where
     M: prost::Message + Default + 'static,
 {
-    let (metadata, body) = begin(started, upload, deadline, channel).await?;
+    let (metadata, body) = begin(started, upload, (deadline, limit), channel).await?;
     let mut response = Response::new(response_streaming(body));
     *response.metadata_mut() = metadata;
     Ok(response)
@@ -45,7 +46,7 @@ where
 pub(super) async fn begin(
     mut started: Started,
     upload: Option<AbortOnDropHandle<()>>,
-    deadline: Option<Deadline>,
+    (deadline, limit): (Option<Deadline>, MessageLimit),
     channel: Channel,
 ) -> Result<(MetadataMap, MessageBody<Kept>), Status> {
     let block = match started.first().await {
@@ -76,5 +77,5 @@ pub(super) async fn begin(
     let timer = deadline.map(|Deadline(instant)| Box::pin(tokio::time::sleep_until(instant)));
     let id = guard.id();
     let kept = Kept { guard, _upload: upload, _channel: channel };
-    Ok((metadata, MessageBody::new(inbound, host, id, timer, Some(kept))))
+    Ok((metadata, MessageBody::new(inbound, host, id, limit, timer, Some(kept))))
 }

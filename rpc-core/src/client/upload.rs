@@ -7,16 +7,17 @@ use futures::{Stream, StreamExt};
 use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::Outgoing;
 use super::started::Started;
 use crate::stream::{Direction, StreamWriter, pump};
 use crate::wire::FrameKind;
-use crate::{Deadline, MayHaveExecuted, MethodDescriptor};
+use crate::{Deadline, MayHaveExecuted};
 
 /// Sends `stream` as the requests of a call. Dropped, it stops where it is.
 pub(super) fn upload<S>(
     stream: S,
     started: &Started,
-    method: &'static MethodDescriptor,
+    call: Outgoing<'_>,
 ) -> Option<AbortOnDropHandle<()>>
 where
     S: Stream<Item: Message> + Send + 'static,
@@ -24,11 +25,12 @@ where
     let outbound = Arc::clone(started.outbound.as_ref()?);
     let id = started.guard.id();
     let connection = started.guard.connection()?;
+    let direction = Direction::requests(call.method, call.limits);
     let mut writer = StreamWriter::new(Arc::clone(&started.host), id);
     // Calls that the stream makes while it is polled belong to whoever made the stream.
     let sending = Deadline::scope(Deadline::current(), async move {
         let stream = pin!(stream.map(Ok));
-        match pump(stream, &outbound, &mut writer, Direction::requests(method)).await {
+        match pump(stream, &outbound, &mut writer, direction).await {
             Ok(()) => writer.send_control(FrameKind::HalfClose),
             // It may have found the connection's end before the session did.
             Err(status) if connection.closed().is_some() => {

@@ -16,6 +16,7 @@ use super::handling::{AnsweringMessage, Handling};
 use super::head::{Head, undecodable};
 use super::layers::Capture;
 use super::reply::Responder;
+use crate::message_limits::MessageLimits;
 use crate::stream::{Direction, Inbound, Outbound, StreamWriter, pump, request_streaming};
 use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, ServiceDescriptor, Trailers, refusal};
@@ -46,6 +47,8 @@ pub struct ServerCall {
     pub(super) running: Running,
     pub(super) responder: Responder,
     pub(super) streams: CallStreams,
+    /// What its service allows its messages.
+    pub(super) limits: MessageLimits,
 }
 
 /// The streams of a call, where its method has them.
@@ -58,6 +61,13 @@ pub(super) struct CallStreams {
 }
 
 impl ServerCall {
+    /// The same call under limits on its messages, beside those of the server.
+    #[must_use]
+    pub fn limited(mut self, limits: MessageLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// Runs the handler of a method with one request and one response.
     pub fn unary<Req, Resp, F, Fut>(self, handler: F) -> HandlerFuture
     where
@@ -66,12 +76,12 @@ impl ServerCall {
         F: FnOnce(Request<Req>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
-        let Self { head, message, running, responder, streams } = self;
-        let request = match decode(head, message, &streams, &running) {
+        let Self { head, message, running, responder, streams, limits } = self;
+        let request = match decode(head, message, &streams, (&running, limits)) {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
         };
-        answer_message(responder, running, move || handler(request))
+        answer_message(responder, running, limits, move || handler(request))
     }
 
     /// Runs the handler of a method with one request and a stream of responses.
@@ -83,12 +93,12 @@ impl ServerCall {
         F: FnOnce(Request<Req>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
     {
-        let Self { head, message, running, responder, streams } = self;
-        let request = match decode(head, message, &streams, &running) {
+        let Self { head, message, running, responder, streams, limits } = self;
+        let request = match decode(head, message, &streams, (&running, limits)) {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
         };
-        answer_stream(responder, running, streams, move || handler(request))
+        answer_stream(responder, running, (streams, limits), move || handler(request))
     }
 
     /// Runs the handler of a method with a stream of requests and one response.
@@ -103,7 +113,7 @@ impl ServerCall {
             Ok(request) => request,
             Err(status) => return self.fail(status),
         };
-        answer_message(self.responder, self.running, move || handler(request))
+        answer_message(self.responder, self.running, self.limits, move || handler(request))
     }
 
     /// Runs the handler of a method with a stream each way.
@@ -119,7 +129,8 @@ impl ServerCall {
             Ok(request) => request,
             Err(status) => return self.fail(status),
         };
-        answer_stream(self.responder, self.running, self.streams, move || handler(request))
+        let streams = (self.streams, self.limits);
+        answer_stream(self.responder, self.running, streams, move || handler(request))
     }
 
     /// Answers a call of a method that the service does not have.
@@ -147,8 +158,8 @@ impl ServerCall {
             return Err(Status::internal("the client sent one message where a stream is needed"));
         };
         let (metadata, extensions) = self.take_head()?;
-        let host = self.responder.host();
-        let messages = request_streaming(inbound, host, self.responder.id);
+        let (host, limit) = (self.responder.host(), self.limits.of_service_requests());
+        let messages = request_streaming(inbound, host, self.responder.id, limit);
         Ok(Request::from_parts(metadata, extensions, messages))
     }
 }
@@ -157,6 +168,7 @@ impl ServerCall {
 fn answer_message<M, Fut>(
     responder: Responder,
     running: Running,
+    limits: MessageLimits,
     handler: impl FnOnce() -> Fut + Send + 'static,
 ) -> HandlerFuture
 where
@@ -166,14 +178,14 @@ where
     let (deadline, detacher) = (running.deadline(), running.method().detach.response);
     // Not before the first poll: what a handler does at once runs inside its call, too.
     let handling = Handling::new(deadline, handler);
-    Box::pin(running.scope(AnsweringMessage::new(handling, responder, detacher)))
+    Box::pin(running.scope(AnsweringMessage::new(handling, responder, detacher, limits)))
 }
 
 /// Runs a handler and sends the stream, or the status, that it returns.
 fn answer_stream<M, S, Fut>(
     responder: Responder,
     running: Running,
-    streams: CallStreams,
+    (streams, limits): (CallStreams, MessageLimits),
     handler: impl FnOnce() -> Fut + Send + 'static,
 ) -> HandlerFuture
 where
@@ -181,7 +193,8 @@ where
     S: Stream<Item = Result<M, Status>> + Send + 'static,
     Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
 {
-    let (deadline, direction) = (running.deadline(), Direction::responses(running.method()));
+    let deadline = running.deadline();
+    let direction = Direction::responses(running.method(), limits);
     Box::pin(running.scope(async move {
         let result = Handling::new(deadline, handler).await;
         let sending = Sending { streams: &streams, deadline, direction };
@@ -209,10 +222,13 @@ async fn send_stream<M, S>(
         let status = Status::internal("a stream answers a method without one");
         return responder.fail(status).await;
     };
-    let (metadata, stream, mut extensions) = match result {
+    let (mut metadata, stream, mut extensions) = match result {
         Ok(response) => response.into_parts(),
         Err(status) => return responder.fail(status).await,
     };
+    if let Some(capture) = &responder.capture {
+        capture.extend_headers(&mut metadata);
+    }
     let writer = StreamWriter::new(responder.host(), responder.id);
     let mut response = ResponseWriter { writer, capture: responder.capture.clone() };
     let writer = &mut response.writer;
@@ -248,11 +264,12 @@ fn decode<Req: Message + Default>(
     head: Head,
     message: Bytes,
     streams: &CallStreams,
-    running: &Running,
+    (running, limits): (&Running, MessageLimits),
 ) -> Result<Request<Req>, Status> {
     if streams.inbound.is_some() {
         return Err(Status::internal("the client sent a stream where one message is needed"));
     }
+    limits.of_service_requests().check(message.len())?;
     let (metadata, extensions) = head.decode(running)?;
     let message = Req::decode(message).map_err(|error| undecodable("message", &error))?;
     Ok(Request::from_parts(metadata, extensions, message))

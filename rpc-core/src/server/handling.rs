@@ -20,6 +20,7 @@ use super::context::{Unfinished, time_exceeded};
 use super::reply::{Answering, Responder};
 use crate::Deadline;
 use crate::detach::Detacher;
+use crate::message_limits::MessageLimits;
 
 pin_project! {
     #[project = StageProjected]
@@ -123,6 +124,7 @@ pin_project! {
         handling: Handling<H, F>,
         responder: Option<Responder>,
         detacher: Option<Detacher>,
+        limits: MessageLimits,
         answering: Answering,
         message: PhantomData<fn() -> M>,
     }
@@ -133,9 +135,10 @@ impl<H, F, M> AnsweringMessage<H, F, M> {
         handling: Handling<H, F>,
         responder: Responder,
         detacher: Option<Detacher>,
+        limits: MessageLimits,
     ) -> Self {
         let (responder, answering) = (Some(responder), Answering::DONE);
-        Self { handling, responder, detacher, answering, message: PhantomData }
+        Self { handling, responder, detacher, limits, answering, message: PhantomData }
     }
 }
 
@@ -152,7 +155,7 @@ where
         if this.responder.is_some() {
             let result = ready!(this.handling.poll(context));
             if let Some(responder) = this.responder.take() {
-                *this.answering = responder.reply(result, *this.detacher);
+                *this.answering = responder.reply(result, *this.detacher, *this.limits);
             }
         }
         Pin::new(this.answering).poll(context)

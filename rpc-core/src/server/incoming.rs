@@ -20,6 +20,7 @@ use crate::calls::window::{Counts, ReceiveWindow};
 use crate::frames::{received, take_apart};
 use crate::handoff::Handoff;
 use crate::memory::MemoryCharge;
+use crate::message_limits::MessageLimits;
 use crate::peer_key::PeerKey;
 use crate::quota::Charge;
 use crate::stream::{End, Inbound, Item, Outbound, WindowMemory};
@@ -267,8 +268,9 @@ impl<T: Transport> ServerSession<T> {
                 let descriptor = &service.descriptor().methods[method];
                 let limit = TimeLimit::of_call(deadline, kind, self.router.unary_timeout);
                 let running = Running::new(descriptor, limit, Arc::clone(&self.peer));
+                let limits = MessageLimits::NONE;
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };
-                let call = ServerCall { head, message, running, responder, streams };
+                let call = ServerCall { head, message, running, responder, streams, limits };
                 self.router.dispatch(service, method, call)
             }
         };

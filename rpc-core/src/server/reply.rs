@@ -18,6 +18,7 @@ use crate::detach::Detacher;
 use crate::encode::{Encode, Split};
 use crate::frames::Parts;
 use crate::memory::MemoryCharge;
+use crate::message_limits::MessageLimits;
 use crate::peer_key::PeerKey;
 use crate::quota::Charge;
 use crate::stream::StreamHost;
@@ -116,7 +117,12 @@ impl Responder {
         self,
         result: Result<Response<M>, Status>,
         detacher: Option<Detacher>,
+        limits: MessageLimits,
     ) -> Answering {
+        let result = result.and_then(|response| {
+            let len = || response.get_ref().encoded_len();
+            limits.of_service_responses().check_len_of(len).map(|()| response)
+        });
         match (result, &self.capture) {
             (Err(status), _) => self.fail(status),
             (Ok(response), Some(capture)) => {

@@ -21,6 +21,7 @@ use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
 
 use super::host::{StreamHost, grant};
 use super::{End, Inbound, Next};
+use crate::message_limits::MessageLimit;
 use crate::refusal;
 use crate::wire::outcome::Outcome;
 
@@ -53,6 +54,8 @@ pub(crate) struct MessageBody<E> {
     pub(crate) call: u64,
     pub(crate) deadline: Option<Pin<Box<Sleep>>>,
     pub(crate) end: Option<E>,
+    /// What the stub or the service allows each message.
+    limit: MessageLimit,
     pub(super) place: Place,
     stage: Stage,
 }
@@ -62,10 +65,12 @@ impl<E> MessageBody<E> {
         inbound: Arc<Inbound>,
         host: Arc<dyn StreamHost>,
         call: u64,
+        limit: MessageLimit,
         deadline: Option<Pin<Box<Sleep>>>,
         end: Option<E>,
     ) -> Self {
-        Self { inbound, host, call, deadline, end, place: Place::default(), stage: Stage::Open }
+        let (place, stage) = (Place::default(), Stage::Open);
+        Self { inbound, host, call, deadline, end, limit, place, stage }
     }
 }
 
@@ -128,7 +133,10 @@ impl<E: ResponseEnd + Unpin> Body for MessageBody<E> {
                 if let Some(granted) = due {
                     grant(&*self.host, self.call, granted);
                 }
-                Some(Ok(self.leave(Ok(message))))
+                match self.limit.check(message.len()) {
+                    Ok(()) => Some(Ok(self.leave(Ok(message)))),
+                    Err(status) => self.fail(status),
+                }
             }
             Next::End(end) => self.end(end),
             Next::Failed(status) => self.fail(status),

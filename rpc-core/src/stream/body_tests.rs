@@ -6,6 +6,7 @@ use tonic::Streaming;
 
 use super::*;
 use crate::frames::Parts;
+use crate::message_limits::MessageLimits;
 use crate::stream::{Item, response_streaming};
 use crate::wire::FrameHeader;
 use crate::{Limits, MayHaveExecuted};
@@ -47,8 +48,8 @@ fn stream(inbound: &Arc<Inbound>) -> Streaming<()> {
     let next = inbound.poll_next(&mut Context::from_waker(std::task::Waker::noop()));
     assert!(matches!(next, Poll::Ready(Next::Headers(_))));
     let _ = inbound.insert(1, Item::Messages(Bytes::from_static(&[0; 4]))).unwrap();
-    let host = Arc::new(Host(limits));
-    response_streaming(MessageBody::new(Arc::clone(inbound), host, 1, None, Some(Kept)))
+    let (host, limit) = (Arc::new(Host(limits)), MessageLimits::NONE.of_responses());
+    response_streaming(MessageBody::new(Arc::clone(inbound), host, 1, limit, None, Some(Kept)))
 }
 
 fn next(stream: &mut Streaming<()>) -> Result<Option<()>, Status> {

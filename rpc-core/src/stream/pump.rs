@@ -9,6 +9,7 @@ use tonic::Status;
 use super::batch::Batch;
 use super::{Outbound, StreamWriter};
 use crate::detach::Detacher;
+use crate::message_limits::{MessageLimit, MessageLimits};
 use crate::wire::FrameKind;
 use crate::{MethodDescriptor, refusal};
 
@@ -17,18 +18,22 @@ use crate::{MethodDescriptor, refusal};
 pub(crate) struct Direction {
     what: &'static str,
     whose: &'static str,
+    /// What the stub or the service allows.
+    limit: MessageLimit,
     detacher: Option<Detacher>,
 }
 
 impl Direction {
     /// From a client.
-    pub(crate) fn requests(method: &MethodDescriptor) -> Self {
-        Self { what: "request", whose: "server's", detacher: method.detach.request }
+    pub(crate) fn requests(method: &MethodDescriptor, limits: MessageLimits) -> Self {
+        let (limit, detacher) = (limits.of_requests(), method.detach.request);
+        Self { what: "request", whose: "server's", limit, detacher }
     }
 
     /// From a server.
-    pub(crate) fn responses(method: &MethodDescriptor) -> Self {
-        Self { what: "response", whose: "client's", detacher: method.detach.response }
+    pub(crate) fn responses(method: &MethodDescriptor, limits: MessageLimits) -> Self {
+        let (limit, detacher) = (limits.of_service_responses(), method.detach.response);
+        Self { what: "response", whose: "client's", limit, detacher }
     }
 }
 
@@ -42,7 +47,7 @@ pub(crate) async fn pump<M, S>(
     mut stream: Pin<&mut S>,
     window: &Outbound,
     writer: &mut StreamWriter,
-    Direction { what, whose, detacher }: Direction,
+    Direction { what, whose, limit, detacher }: Direction,
 ) -> Result<(), Status>
 where
     M: Message + 'static,
@@ -58,6 +63,7 @@ where
         };
         let Some(message) = item.transpose()? else { return Ok(()) };
         let len = message.encoded_len();
+        limit.check(len)?;
         refusal::check_stream_message(what, len as u64, whose, writer.peer_limits())?;
         window.send(len).await;
         batch.push(message);
@@ -69,7 +75,7 @@ where
                 break;
             };
             match item {
-                Ok(message) if fits(&batch, &message, window, writer) => batch.push(message),
+                Ok(message) if fits(&batch, &message, window, writer, limit) => batch.push(message),
                 other => {
                     carried = Some(other);
                     break;
@@ -91,8 +97,9 @@ fn fits<M: Message + 'static>(
     message: &M,
     window: &Outbound,
     writer: &StreamWriter,
+    limit: MessageLimit,
 ) -> bool {
     let len = message.encoded_len();
-    let is_taken = len as u64 <= writer.peer_limits().max_message_len;
+    let is_taken = limit.allows(len) && len as u64 <= writer.peer_limits().max_message_len;
     is_taken && batch.has_room(len) && window.try_send(len)
 }

@@ -9,6 +9,7 @@ use tonic::Streaming;
 
 use super::body::{MessageBody, PlaceDecoder, ResponseEnd};
 use super::{Inbound, StreamHost};
+use crate::message_limits::MessageLimit;
 
 /// A request stream holds nothing that would have to be told of its end.
 pub(crate) struct Nothing;
@@ -22,8 +23,9 @@ pub(crate) fn request_streaming<M: Message + Default + 'static>(
     inbound: Arc<Inbound>,
     host: Arc<dyn StreamHost>,
     call: u64,
+    limit: MessageLimit,
 ) -> Streaming<M> {
-    let body = MessageBody::<Nothing>::new(inbound, host, call, None, None);
+    let body = MessageBody::<Nothing>::new(inbound, host, call, limit, None, None);
     Streaming::new_request(decoder(&body), body, None, None)
 }
 

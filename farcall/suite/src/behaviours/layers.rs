@@ -4,11 +4,13 @@ use farcall::client::ClientCall;
 use farcall::layer::TraceLayer;
 use farcall::metadata::MetadataValue;
 use farcall::server::{ServerRequest, layered};
-use farcall::{Caller, Code, DynCaller, Server, Status};
+use farcall::{Caller, Code, DynCaller, Request, Response, Server, Status};
 use futures::future::try_join_all;
+use futures::stream;
 use tower::ServiceBuilder;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
+use tower::util::MapRequestLayer;
 
 use super::SOON;
 use super::interceptors::{ADDED, REFUSE, check_every_kind, no};
@@ -80,6 +82,49 @@ pub(super) async fn layers_of_a_service_see_every_kind_of_call(
     };
     let server = harness.serve_with(build).await?;
     check_every_kind(&server.stub().await?).await
+}
+
+/// Sets `key` in the metadata of each response.
+fn response_key(
+    keys: &'static [&'static str],
+    value: &'static str,
+) -> impl Fn(ServerRequest) -> ServerRequest + Clone {
+    move |mut request| {
+        for key in keys {
+            request.response_metadata_mut().insert(*key, MetadataValue::from_static(value));
+        }
+        request
+    }
+}
+
+#[track_caller]
+fn check_layered<T>(what: &str, response: &Response<T>) -> Result<(), Failure> {
+    let value = |key| response.metadata().get(key).and_then(|value| value.to_str().ok());
+    let found = ["x-inner", "x-both", "x-outer"].map(value);
+    check_eq(what, &found, &[Some("inner"), Some("outer"), Some("outer")])
+}
+
+pub(super) async fn metadata_of_a_servers_layers_precedes_every_kind_of_response(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let inner = MapRequestLayer::new(response_key(&["x-inner", "x-both"], "inner"));
+    let outer = MapRequestLayer::new(response_key(&["x-outer", "x-both"], "outer"));
+    let build = |probe| Server::builder().add_service(layered(probe, inner)).layer(outer);
+    let server = harness.serve_with(build).await?;
+    let stub = server.stub().await?;
+    let requests = || stream::iter([EchoRequest::default()]);
+    check_layered("unary", &stub.echo(EchoRequest::default()).await?)?;
+    check_layered("request stream", &stub.upload(requests()).await?)?;
+    let messages = vec![ProduceRequest { seed: 1, len: 10 }];
+    let request = DownloadRequest { messages, ..Default::default() };
+    // What the handler sets itself stays beside it: it sends the request's metadata back.
+    let mut request = Request::new(request);
+    request.metadata_mut().insert(ADDED, MetadataValue::from_static("yes"));
+    let download = stub.download(request).await?;
+    check_layered("response stream", &download)?;
+    check(download.metadata().contains_key(ADDED), "the handler's own", "missing")?;
+    check(download.into_inner().message().await?.is_some(), "a message", "the end")?;
+    check_layered("conversation", &stub.chat(requests()).await?)
 }
 
 pub(super) async fn a_caller_whose_type_is_forgotten_makes_every_kind_of_call(

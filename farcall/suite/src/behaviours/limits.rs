@@ -1,7 +1,7 @@
 //! Limits on length: who refuses what, and in which words.
 
 use bytes::Bytes;
-use farcall::{Code, Limits, Request, Status};
+use farcall::{Code, Limits, Request, Server, Status};
 
 use super::echo::echo;
 use crate::entries::metadata;
@@ -9,7 +9,8 @@ use crate::failure::{check, check_eq, refused};
 use crate::payload::payload;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{
-    EchoRequest, FailRequest, MetadataEntry, ParkRequest, ProduceRequest, ReflectRequest,
+    DownloadRequest, EchoRequest, FailRequest, MetadataEntry, ParkRequest, ProduceRequest,
+    ReflectRequest,
 };
 use crate::{Failure, Harness};
 
@@ -63,6 +64,82 @@ pub(super) async fn a_response_over_the_clients_limit_is_refused(
         echo(&stub, 1, 99_000).await?;
     }
     Ok(())
+}
+
+/// What a request or a response of so many bytes in each kind of call ends with: a unary call, a
+/// stream of responses, a stream of requests.
+async fn with_payload_of(len: usize, stub: &ProbeStub) -> Result<[Option<Status>; 3], Failure> {
+    let request = || EchoRequest { payload: payload(1, len), ..Default::default() };
+    let unary = stub.echo(request()).await.err();
+    let messages = vec![ProduceRequest { seed: 1, len: len as u64 }];
+    let download = stub.download(DownloadRequest { messages, ..Default::default() }).await;
+    let download = match download {
+        Ok(response) => response.into_inner().message().await.err(),
+        Err(status) => Some(status),
+    };
+    let upload = stub.upload(futures::stream::iter([request()])).await.err();
+    Ok([unary, download, upload])
+}
+
+#[track_caller]
+fn check_limited(
+    ended: [Option<Status>; 3],
+    words: [Option<(&str, &str)>; 3],
+) -> Result<(), Failure> {
+    for (status, words) in ended.into_iter().zip(words) {
+        match (status, words) {
+            (Some(status), Some((setting, whose))) => check_names(&status, setting, whose)?,
+            (status, words) => check_eq("an end", &status.is_some(), &words.is_some())?,
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn the_limits_of_a_stub_hold_for_its_calls_alone(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let server = harness.serve().await?;
+    let free = server.stub().await?;
+    let reads = free.clone().max_decoding_message_len(2000);
+    let sends = free.clone().max_encoding_message_len(2000);
+    let (reading, sending) = ("max_decoding_message_len", "max_encoding_message_len");
+    // Small frames and large ones, on every transport.
+    for len in [2001, 100_000] {
+        let (reads, sends) =
+            (with_payload_of(len, &reads).await?, with_payload_of(len, &sends).await?);
+        check_limited(reads, [Some((reading, "stub's")), Some((reading, "stub's")), None])?;
+        check_limited(sends, [Some((sending, "stub's")), None, Some((sending, "stub's"))])?;
+        check_limited(with_payload_of(len, &free).await?, [None, None, None])?;
+    }
+    check_limited(with_payload_of(1900, &reads).await?, [None, None, None])?;
+    check_limited(with_payload_of(1900, &sends).await?, [None, None, None])?;
+    let layered = server.channel().await?.layer(farcall::layer::TraceLayer::new());
+    let caller = farcall::DynCaller::new(layered);
+    let stub = ProbeStub::new(caller).max_decoding_message_len(2000);
+    let request = EchoRequest { payload: payload(1, 2001), ..Default::default() };
+    let status = refused("a response over the stub's limit", stub.echo(request).await)?;
+    check_names(&status, reading, "stub's")
+}
+
+pub(super) async fn the_limits_of_a_service_hold_for_every_kind_of_call(
+    harness: &Harness,
+) -> Result<(), Failure> {
+    let (reading, sending) = ("max_decoding_message_len", "max_encoding_message_len");
+    let reads = harness
+        .serve_with(|probe| Server::builder().add_service(probe.max_decoding_message_len(2000)))
+        .await?;
+    let sends = harness
+        .serve_with(|probe| Server::builder().add_service(probe.max_encoding_message_len(2000)))
+        .await?;
+    let (reads, sends) = (reads.stub().await?, sends.stub().await?);
+    for len in [2001, 100_000] {
+        let ended = with_payload_of(len, &reads).await?;
+        check_limited(ended, [Some((reading, "service's")), None, Some((reading, "service's"))])?;
+        let ended = with_payload_of(len, &sends).await?;
+        check_limited(ended, [Some((sending, "service's")), Some((sending, "service's")), None])?;
+    }
+    check_limited(with_payload_of(1900, &reads).await?, [None, None, None])?;
+    check_limited(with_payload_of(1900, &sends).await?, [None, None, None])
 }
 
 pub(super) async fn metadata_over_the_limit_is_refused_both_ways(

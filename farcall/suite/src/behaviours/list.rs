@@ -117,6 +117,7 @@ list! {
         layers_of_a_client_see_every_kind_of_call
         layers_of_a_server_see_every_kind_of_call
         layers_of_a_service_see_every_kind_of_call
+        metadata_of_a_servers_layers_precedes_every_kind_of_response
         a_caller_whose_type_is_forgotten_makes_every_kind_of_call
         a_clients_timeout_layer_ends_a_call
         a_servers_timeout_layer_ends_calls_and_streams
@@ -134,6 +135,8 @@ list! {
         large_messages_beyond_what_is_received_at_a_time_wait
         a_request_over_the_servers_limit_is_refused_before_it_is_sent
         a_response_over_the_clients_limit_is_refused
+        the_limits_of_a_stub_hold_for_its_calls_alone
+        the_limits_of_a_service_hold_for_every_kind_of_call
         metadata_over_the_limit_is_refused_both_ways
         a_status_too_long_for_the_client_keeps_its_code
     }

@@ -10,8 +10,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request};
 
-use crate::client::Started;
 use crate::client::upload::upload;
+use crate::client::{Outgoing, Started};
 use crate::deadline::take_grpc_timeout;
 use crate::encode::{Encode, Split};
 use crate::layer::Described;
@@ -159,7 +159,7 @@ pub(super) trait Upload: Send {
     fn start(
         self: Box<Self>,
         started: &Started,
-        method: &'static MethodDescriptor,
+        call: Outgoing<'_>,
     ) -> Option<AbortOnDropHandle<()>>;
 }
 
@@ -170,8 +170,8 @@ where
     fn start(
         self: Box<Self>,
         started: &Started,
-        method: &'static MethodDescriptor,
+        call: Outgoing<'_>,
     ) -> Option<AbortOnDropHandle<()>> {
-        upload(*self, started, method)
+        upload(*self, started, call)
     }
 }

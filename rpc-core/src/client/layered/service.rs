@@ -13,6 +13,7 @@ use super::{ClientCall, ClientReply};
 use crate::client::channel::{open_reply, within};
 use crate::client::download::begin;
 use crate::client::{Channel, Outgoing, Started};
+use crate::message_limits::MessageLimits;
 use crate::{CallKind, Trailers};
 
 /// A channel among others, of which tower chooses one for each call. [`LayeredChannel`] has an
@@ -51,16 +52,17 @@ impl Channel {
         let (mut request, body) = call.into_parts();
         let (deadline, readiness) =
             (self.deadline(method.kind, &mut request), self.readiness(&request));
+        let limits = MessageLimits::of(&request);
         let (message, stream) = match body {
             CallBody::Message(message) => (Some(message), None),
             CallBody::Stream(stream) => (None, Some(stream)),
         };
         let (metadata, message) = (request.metadata(), message.as_deref());
-        let outgoing = Outgoing { method, metadata, deadline, readiness, message };
+        let outgoing = Outgoing { method, metadata, deadline, readiness, limits, message };
         within(deadline, async {
             if let Some(stream) = stream {
                 let started = self.start(outgoing).await?;
-                let upload = stream.start(&started, method);
+                let upload = stream.start(&started, outgoing);
                 return self.answer(outgoing, started, upload).await;
             }
             let mut starts = self.starts(method);
@@ -84,6 +86,7 @@ impl Channel {
     ) -> Result<ClientReply, Status> {
         if matches!(outgoing.method.kind, CallKind::Unary | CallKind::ClientStreaming) {
             let (metadata, Trailers(trailers), message) = open_reply(started.reply().await?)?;
+            outgoing.limits.of_responses().check(message.len())?;
             drop(upload);
             let mut extensions = Extensions::new();
             if !trailers.is_empty() {
@@ -91,7 +94,8 @@ impl Channel {
             }
             return Ok(ClientReply { metadata, extensions, body: ReplyBody::Message(message) });
         }
-        let (metadata, stream) = begin(started, upload, outgoing.deadline, self.clone()).await?;
+        let (metadata, stream) =
+            begin(started, upload, outgoing.answer_limits(), self.clone()).await?;
         let body = ReplyBody::Stream(stream);
         Ok(ClientReply { metadata, extensions: Extensions::new(), body })
     }

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tonic::Status;
+use tonic::metadata::MetadataMap;
 
 use super::ServerResponse;
+use super::response::Body;
 
 /// Where a handler's answer waits until the layers have seen it.
 #[derive(Debug, Default)]
@@ -17,6 +19,8 @@ pub(in crate::server) struct Capture {
 
 #[derive(Debug, Default)]
 struct Captured {
+    /// What these layers add to the metadata of a response.
+    metadata: MetadataMap,
     place: u64,
     result: Option<Result<ServerResponse, Status>>,
 }
@@ -32,9 +36,27 @@ impl Capture {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the answer.
-    pub(in crate::server) fn set(&self, result: Result<ServerResponse, Status>) {
-        self.state().result = Some(result);
+    /// Keeps the answer. A response that has not begun gets the metadata of these layers.
+    pub(in crate::server) fn set(&self, mut result: Result<ServerResponse, Status>) {
+        let mut state = self.state();
+        if let Ok(ServerResponse { metadata, body: Body::Message(_), .. }) = &mut result {
+            extend(metadata, &state.metadata);
+        }
+        state.result = Some(result);
+    }
+
+    /// Sets what these layers add to the metadata of a response.
+    pub(super) fn set_metadata(&self, metadata: MetadataMap) {
+        self.state().metadata = metadata;
+    }
+
+    /// Adds what these layers, and those around them, have for the headers of a stream that is
+    /// about to begin.
+    pub(in crate::server) fn extend_headers(&self, metadata: &mut MetadataMap) {
+        extend(metadata, &self.state().metadata);
+        if let Some(outer) = &self.outer {
+            outer.extend_headers(metadata);
+        }
     }
 
     /// Records how many frames of the answer have been sent.
@@ -52,4 +74,14 @@ impl Capture {
     pub(super) fn take(&self) -> Option<Result<ServerResponse, Status>> {
         self.state().result.take()
     }
+}
+
+/// Adds entries; they take the place of those with the same key.
+fn extend(metadata: &mut MetadataMap, added: &MetadataMap) {
+    if added.is_empty() {
+        return;
+    }
+    let mut headers = std::mem::take(metadata).into_headers();
+    headers.extend(added.clone().into_headers());
+    *metadata = MetadataMap::from_headers(headers);
 }

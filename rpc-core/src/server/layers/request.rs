@@ -21,6 +21,7 @@ pub struct ServerRequest {
     method: usize,
     metadata: MetadataMap,
     extensions: Extensions,
+    response_metadata: MetadataMap,
     call: ServerCall,
     capture: Arc<Capture>,
 }
@@ -35,7 +36,8 @@ impl ServerRequest {
     ) -> Result<Self, Status> {
         let (metadata, extensions) = call.take_head()?;
         call.responder.capture = Some(Arc::clone(&capture));
-        Ok(Self { service, method, metadata, extensions, call, capture })
+        let response_metadata = MetadataMap::new();
+        Ok(Self { service, method, metadata, extensions, response_metadata, call, capture })
     }
 
     /// The method.
@@ -67,6 +69,33 @@ impl ServerRequest {
         &mut self.metadata
     }
 
+    /// Metadata for the response, of calls of every kind: it precedes the messages of a response
+    /// stream, which a layer sees only when they have been sent. An entry takes the place of the
+    /// handler's of the same key, and an outer layer's that of an inner one's. A call that fails
+    /// before its response begins has the metadata of its status alone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # extern crate rpc_core as farcall;
+    /// use farcall::server::ServerRequest;
+    ///
+    /// /// Tells the client which request its response is for.
+    /// fn echo_id(mut request: ServerRequest) -> ServerRequest {
+    ///     if let Some(id) = request.metadata().get("x-request-id").cloned() {
+    ///         request.response_metadata_mut().insert("x-request-id", id);
+    ///     }
+    ///     request
+    /// }
+    ///
+    /// # fn example() -> farcall::Server {
+    /// farcall::Server::builder().layer(tower::util::MapRequestLayer::new(echo_id)).build()
+    /// # }
+    /// ```
+    pub fn response_metadata_mut(&mut self) -> &mut MetadataMap {
+        &mut self.response_metadata
+    }
+
     /// What layers and the runtime tell the handler.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
@@ -80,7 +109,9 @@ impl ServerRequest {
 
     /// Runs the handler; the innermost service of a stack.
     pub(super) async fn run(self) -> Result<ServerResponse, Status> {
-        let Self { service, method, metadata, extensions, mut call, capture } = self;
+        let Self { service, method, metadata, extensions, response_metadata, mut call, capture } =
+            self;
+        capture.set_metadata(response_metadata);
         call.head = Head::Decoded(Box::new((metadata, extensions)));
         service.call(method, call).await;
         capture.take().unwrap_or_else(|| Err(Status::internal("the handler gave no answer")))

@@ -51,7 +51,8 @@ impl ServerResponse {
     }
 
     /// The response's metadata, to be changed before it is sent. Without effect for a stream,
-    /// whose metadata precedes its messages.
+    /// whose metadata precedes its messages: see
+    /// [`ServerRequest::response_metadata_mut`](super::ServerRequest::response_metadata_mut).
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
         &mut self.metadata
     }

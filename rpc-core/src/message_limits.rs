@@ -1,0 +1,158 @@
+//! Limits on the messages of single calls, as a stub or a service sets them.
+//!
+//! They stand beside the limits of the connection, which both sides know and which bound memory
+//! before a message is received. These are checked where a message is encoded or decoded.
+
+use tonic::{Request, Status};
+
+/// The longest messages of the calls of one stub, or of one service, in bytes of their encoding.
+///
+/// Generated code keeps one; its default limits nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageLimits {
+    max_decoding: u64,
+    max_encoding: u64,
+}
+
+impl MessageLimits {
+    /// No limits beside those of the connection.
+    pub const NONE: Self = Self { max_decoding: u64::MAX, max_encoding: u64::MAX };
+
+    /// The same with a limit on messages that are received.
+    #[must_use]
+    pub const fn with_max_decoding(mut self, bytes: usize) -> Self {
+        self.max_decoding = bytes as u64;
+        self
+    }
+
+    /// The same with a limit on messages that are sent.
+    #[must_use]
+    pub const fn with_max_encoding(mut self, bytes: usize) -> Self {
+        self.max_encoding = bytes as u64;
+        self
+    }
+
+    /// Puts the limits of a stub into a request's extensions, where the channel finds them. A stub
+    /// without limits leaves the extensions alone, since the first entry allocates.
+    #[must_use]
+    pub fn apply<T>(self, mut request: Request<T>) -> Request<T> {
+        if self != Self::NONE {
+            request.extensions_mut().insert(self);
+        }
+        request
+    }
+
+    /// The limits that the stub has put into the request.
+    pub(crate) fn of<T>(request: &Request<T>) -> Self {
+        request.extensions().get().copied().unwrap_or(Self::NONE)
+    }
+
+    /// What a stub sends.
+    pub(crate) fn of_requests(self) -> MessageLimit {
+        MessageLimit { end: End::StubSends, max: self.max_encoding }
+    }
+
+    /// What a stub receives.
+    pub(crate) fn of_responses(self) -> MessageLimit {
+        MessageLimit { end: End::StubReceives, max: self.max_decoding }
+    }
+
+    /// What a service receives.
+    pub(crate) fn of_service_requests(self) -> MessageLimit {
+        MessageLimit { end: End::ServiceReceives, max: self.max_decoding }
+    }
+
+    /// What a service sends.
+    pub(crate) fn of_service_responses(self) -> MessageLimit {
+        MessageLimit { end: End::ServiceSends, max: self.max_encoding }
+    }
+}
+
+impl Default for MessageLimits {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// The limit on messages in one direction, at one end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MessageLimit {
+    end: End,
+    max: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum End {
+    StubSends,
+    StubReceives,
+    ServiceReceives,
+    ServiceSends,
+}
+
+impl MessageLimit {
+    /// Whether a message of `len` bytes is within the limit.
+    pub(crate) fn allows(self, len: usize) -> bool {
+        len as u64 <= self.max
+    }
+
+    /// Checks the length of a message whose length has to be computed for it: nothing is computed
+    /// where there is no limit.
+    pub(crate) fn check_len_of(self, len: impl FnOnce() -> usize) -> Result<(), Status> {
+        if self.max == u64::MAX { Ok(()) } else { self.check(len()) }
+    }
+
+    /// Checks the length of a message.
+    pub(crate) fn check(self, len: usize) -> Result<(), Status> {
+        if self.allows(len) {
+            return Ok(());
+        }
+        let (message, owner, setting) = match self.end {
+            End::StubSends => ("request", "stub", "max_encoding_message_len"),
+            End::StubReceives => ("response", "stub", "max_decoding_message_len"),
+            End::ServiceReceives => ("request", "service", "max_decoding_message_len"),
+            End::ServiceSends => ("response", "service", "max_encoding_message_len"),
+        };
+        let max = self.max;
+        Err(Status::resource_exhausted(format!(
+            "the {message}'s message of {len} bytes is over the {owner}'s limit of {max} ({setting})"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn limits_hold_to_the_byte_and_name_themselves() {
+        let limits = MessageLimits::NONE.with_max_decoding(10).with_max_encoding(20);
+        let cases = [
+            (limits.of_requests(), 20, "the request's message of 21 bytes is over the stub's"),
+            (limits.of_responses(), 10, "the response's message of 11 bytes is over the stub's"),
+            (limits.of_service_requests(), 10, "of 11 bytes is over the service's limit of 10"),
+            (limits.of_service_responses(), 20, "of 21 bytes is over the service's limit of 20"),
+        ];
+        for (limit, max, words) in cases {
+            assert!(limit.check(max).is_ok());
+            let status = limit.check(max + 1).unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted);
+            assert!(status.message().contains(words), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_stub_without_limits_puts_nothing_into_its_requests() {
+        let request = MessageLimits::NONE.apply(Request::new(()));
+        assert!(request.extensions().is_empty());
+        let limits = MessageLimits::NONE.with_max_decoding(7);
+        assert_eq!(MessageLimits::of(&limits.apply(request)), limits);
+    }
+
+    #[test]
+    fn no_length_is_computed_for_no_limit() {
+        let never = || -> usize { unreachable!("there is no limit") };
+        assert!(MessageLimits::NONE.of_requests().check_len_of(never).is_ok());
+    }
+}
