@@ -3,7 +3,8 @@
 pub use rpc_core::codegen::{
     Arc, BytesField, CallKind, Caller, Detach, Detached, Detacher, HandlerFuture, Idempotency,
     Intercepted, Interceptor, IntoRequest, IntoStreamingRequest, MessageLimits, MethodDescriptor,
-    Request, Response, ServerCall, Service, ServiceDescriptor, Status, Streaming, detach_longest,
+    NamedService, Request, Response, ServerCall, Service, ServiceDescriptor, Status, Streaming,
+    detach_longest,
 };
 
 pub use crate::Channel;

@@ -1,14 +1,19 @@
 //! The connection as tonic's handlers look for it.
 
+use std::sync::Arc;
+
 use rpc_core::Extensions;
 use rpc_core::server::{PeerExtensions, PeerInfo};
-use tonic::transport::server::TcpConnectInfo;
+use tonic::transport::server::{TcpConnectInfo, UdsConnectInfo};
 
-/// Makes `request.remote_addr()` and `request.local_addr()` of tonic work in handlers; for
+/// Makes `request.remote_addr()` and `request.local_addr()` of tonic work in handlers, and puts
+/// tonic's [`TcpConnectInfo`] or [`UdsConnectInfo`] among the extensions of requests; for
 /// [`ServerBuilder::peer_extensions`](crate::ServerBuilder::peer_extensions).
 ///
 /// It costs three allocations a call, which [`PeerInfo::current`] does not. Where a connection
-/// has no addresses, inside a process and on Unix sockets, both stay `None`, as with tonic.
+/// has no addresses, inside a process and on Unix sockets, both stay `None`, as with tonic. The
+/// peer's address in [`UdsConnectInfo`] is unnamed, as that of any client is which does not bind
+/// its socket.
 ///
 /// # Examples
 ///
@@ -22,6 +27,12 @@ pub fn tonic_connect_info() -> PeerExtensions {
 }
 
 fn insert(peer: &PeerInfo, extensions: &mut Extensions) {
+    if peer.addresses.unix.is_some() {
+        let peer_addr = std::os::unix::net::SocketAddr::from_pathname("").ok();
+        let peer_addr = peer_addr.map(|unnamed| Arc::new(unnamed.into()));
+        extensions.insert(UdsConnectInfo { peer_addr, peer_cred: peer.credentials() });
+        return;
+    }
     let (local_addr, remote_addr) = (peer.local_addr(), peer.remote_addr());
     extensions.insert(TcpConnectInfo { local_addr, remote_addr });
 }

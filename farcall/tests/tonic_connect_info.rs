@@ -6,6 +6,8 @@ use farcall::{
     Service, ServiceDescriptor,
 };
 
+use tonic::transport::server::UdsConnectInfo;
+
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "t.Addresses",
     methods: &[MethodDescriptor {
@@ -26,7 +28,13 @@ impl Service for Addresses {
 
     fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
         call.unary(|request: Request<()>| async move {
-            Ok(Response::new(format!("{:?} {:?}", request.remote_addr(), request.local_addr())))
+            let addresses = format!("{:?} {:?}", request.remote_addr(), request.local_addr());
+            let Some(unix) = request.extensions().get::<UdsConnectInfo>() else {
+                return Ok(Response::new(addresses));
+            };
+            let is_unnamed = unix.peer_addr.as_ref().is_some_and(|peer| peer.is_unnamed());
+            let pid = unix.peer_cred.and_then(|credentials| credentials.pid());
+            Ok(Response::new(format!("{addresses}, unnamed: {is_unnamed}, pid: {pid:?}")))
         })
     }
 }
@@ -51,6 +59,14 @@ async fn tonics_accessors_give_the_connections_addresses() {
     let (told, expected) = told("tcp://127.0.0.1:0").await;
     assert_eq!(told, expected);
     assert!(told.contains("127.0.0.1"), "{told}");
+}
+
+#[tokio::test]
+async fn a_unix_socket_tells_who_the_client_is() {
+    let name = format!("@farcall-connect-info-{}", std::process::id());
+    let (told, _) = told(&format!("unix://{name}")).await;
+    let pid = i32::try_from(std::process::id()).unwrap();
+    assert_eq!(told, format!("None None, unnamed: true, pid: {:?}", Some(pid)));
 }
 
 #[tokio::test]

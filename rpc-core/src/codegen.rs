@@ -2,6 +2,7 @@
 
 pub use std::sync::Arc;
 
+pub use tonic::server::NamedService;
 pub use tonic::service::Interceptor;
 pub use tonic::{IntoRequest, IntoStreamingRequest, Request, Response, Status, Streaming};
 

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use thiserror::Error;
+use tokio::net::unix::UCred;
 
 use crate::calls::progress::{Flows, Stalled};
 use crate::handoff::Handoff;
@@ -326,6 +327,9 @@ pub struct Addresses {
     pub peer: Option<SocketAddr>,
     /// The path or `@name` of the Unix socket that joins them.
     pub unix: Option<String>,
+    /// The user, group and process at the peer's end of a Unix socket, as the kernel knows them
+    /// from the moment when it connected or listened.
+    pub credentials: Option<UCred>,
     /// The name of the byte stream that joins them, where the program made it.
     pub stream: Option<String>,
 }

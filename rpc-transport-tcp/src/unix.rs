@@ -20,7 +20,9 @@ use crate::socket_file::{self, SocketFile};
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(crate) fn bootstrap(stream: UnixStream, name: &str) -> SocketBootstrap<UnixStream> {
-    let addresses = Addresses { unix: Some(name.to_owned()), ..Addresses::default() };
+    // Only a socket that is not connected has none.
+    let (unix, credentials) = (Some(name.to_owned()), stream.peer_cred().ok());
+    let addresses = Addresses { unix, credentials, ..Addresses::default() };
     SocketBootstrap::new(stream, addresses)
 }
 

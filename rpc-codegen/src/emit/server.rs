@@ -11,13 +11,17 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
     let cfg = settings.server_cfg.of(&service.package);
     let definition = definition(service, settings);
     let dispatch = dispatch(service, settings);
-    let name = &service.service;
-    let name_text = name.to_string();
+    let (name, runtime) = (&service.service, &settings.runtime);
+    let (name_text, full_name) = (name.to_string(), &service.full_name);
     quote! {
         #(#cfg)*
         #definition
         #(#cfg)*
         #dispatch
+        #(#cfg)*
+        impl<T> #runtime::NamedService for #name<T> {
+            const NAME: &'static str = #full_name;
+        }
         #(#cfg)*
         impl<T> ::core::clone::Clone for #name<T> {
             fn clone(&self) -> Self {

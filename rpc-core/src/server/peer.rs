@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tokio::net::unix::UCred;
 use tonic::Extensions;
 
 use super::CallContext;
@@ -38,6 +39,30 @@ impl PeerInfo {
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.addresses.local
+    }
+
+    /// The client's user, group and process, where the connection is a Unix socket: the kernel
+    /// vouches for them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # extern crate rpc_core as farcall;
+    /// use farcall::Status;
+    /// use farcall::server::PeerInfo;
+    ///
+    /// /// Refuses a call of anyone but root.
+    /// fn check_root() -> Result<(), Status> {
+    ///     let credentials = PeerInfo::current().and_then(|peer| peer.credentials());
+    ///     match credentials {
+    ///         Some(client) if client.uid() == 0 => Ok(()),
+    ///         _ => Err(Status::permission_denied("only root, over the Unix socket")),
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn credentials(&self) -> Option<UCred> {
+        self.addresses.credentials
     }
 
     /// The connection of the call that is being handled; `None` outside of one. Costs nothing but
