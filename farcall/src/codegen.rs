@@ -4,7 +4,7 @@ pub use rpc_core::codegen::{
     Arc, BytesField, CallKind, Caller, Detach, Detached, Detacher, HandlerFuture, Idempotency,
     Intercepted, Interceptor, IntoRequest, IntoStreamingRequest, MessageLimits, MethodDescriptor,
     NamedService, Request, Response, ServerCall, Service, ServiceDescriptor, Status, Streaming,
-    detach_longest,
+    detach_longest, prost, tonic, tonic_prost,
 };
 
 pub use crate::Channel;

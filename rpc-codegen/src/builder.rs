@@ -84,6 +84,19 @@ impl Builder {
         self
     }
 
+    /// Whether generated code takes tonic, tonic-prost and prost from the runtime, which re-exports
+    /// them; on by default. A crate that includes the code then depends on farcall alone. With
+    /// `false` it depends on them itself, for example because farcall is optional in it. Without
+    /// [`build_rpc`](Self::build_rpc) there is no runtime to take them from.
+    ///
+    /// A `Config` that is given to [`compile_with_config`](Self::compile_with_config) keeps its
+    /// own `prost_path`.
+    #[must_use]
+    pub fn use_reexports(mut self, enable: bool) -> Self {
+        self.rpc.reexports = enable;
+        self
+    }
+
     /// Whether to generate tonic's clients and our stubs; on by default.
     #[must_use]
     pub fn build_client(mut self, enable: bool) -> Self {
@@ -474,11 +487,20 @@ impl Builder {
         Ok(())
     }
 
+    /// Where generated code finds `krate`, unless that is the user's own dependency.
+    pub(crate) fn reexported(&self, krate: &str) -> Option<String> {
+        self.rpc.reexported(krate).filter(|_| self.build_rpc)
+    }
+
     /// The generator of services, whose messages have `bytes_fields`.
     pub(crate) fn generator(&self, bytes_fields: BytesFields) -> Box<dyn ServiceGenerator> {
         let has_connect = self.build_transport;
         let tonic = self.tonic.clone().build_transport(has_connect);
         let tonic = tonic.disable_comments(&self.rpc.disable_comments);
+        let tonic = match self.reexported("tonic_prost").filter(|_| self.codec.is_none()) {
+            Some(tonic_prost) => tonic.codec_path(format!("{tonic_prost}::ProstCodec")),
+            None => tonic,
+        };
         let (client, server) = (self.rpc.build_client, self.rpc.build_server);
         Box::new(Generator {
             client: client.then(|| tonic.clone().build_server(false).service_generator()),

@@ -15,7 +15,7 @@ use crate::builder::{Builder, DescriptorSet};
 use crate::bytes_fields::BytesFields;
 use crate::descriptor_set;
 use crate::error::CodegenError;
-use crate::foreign_config::{self, Builders};
+use crate::foreign_config::{self, Builders, has_prost_path};
 use crate::parse::{self, PROTOC_INCLUDE};
 
 /// Descriptors, once as prost knows them and once with all that their files say.
@@ -148,6 +148,9 @@ impl Builder {
                 .map_err(|source| CodegenError::Write { path: path.clone(), source })?;
         }
         self.apply_to(&mut config);
+        if let Some(prost) = self.reexported("prost").filter(|_| !has_prost_path(&config)) {
+            config.prost_path(prost);
+        }
         if self.has_services() {
             config.service_generator(self.generator(BytesFields::new(&set)));
         }

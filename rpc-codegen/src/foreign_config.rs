@@ -39,6 +39,11 @@ pub(crate) fn check(config: &Config, builder: Builders) -> Result<Vec<String>, C
     Ok(warnings)
 }
 
+/// Whether `config` says where prost is.
+pub(crate) fn has_prost_path(config: &Config) -> bool {
+    !format!("{config:?}").contains("prost_path: None")
+}
+
 #[cfg(test)]
 mod tests {
     use prost_build::{Service, ServiceGenerator};
@@ -51,6 +56,14 @@ mod tests {
 
     impl ServiceGenerator for Silent {
         fn generate(&mut self, _: Service, _: &mut String) {}
+    }
+
+    #[test]
+    fn a_path_to_prost_is_seen() {
+        let mut config = Config::new();
+        assert!(!has_prost_path(&config));
+        config.prost_path("::elsewhere::prost");
+        assert!(has_prost_path(&config));
     }
 
     #[test]

@@ -38,7 +38,9 @@ impl ServiceGenerator for Generator {
         match module.transpose() {
             Ok(module) => {
                 if !self.is_outside(&service) {
-                    self.generate_tonic(&service, buf);
+                    let mut tonic = String::new();
+                    self.generate_tonic(&service, &mut tonic);
+                    buf.push_str(&self.with_imports(tonic));
                 } else if module.is_none() {
                     // prost takes services to have some text, and panics otherwise.
                     buf.push('\n');
@@ -69,6 +71,16 @@ impl Generator {
         self.tonic_paths.module(&service.package).is_some()
     }
 
+    /// The text of tonic's modules, which name tonic as a dependency of the user's crate, with an
+    /// import of it where it is one of the runtime's.
+    fn with_imports(&self, text: String) -> String {
+        match &self.rpc {
+            Some(settings) if settings.reexports => import_tonic(&text, settings)
+                .unwrap_or_else(|error| error.to_compile_error().to_string()),
+            _ => text,
+        }
+    }
+
     fn generate_tonic(&mut self, service: &Service, buf: &mut String) {
         if let Some(client) = &mut self.client {
             let mut service = service.clone();
@@ -83,6 +95,22 @@ impl Generator {
             server.generate(service, buf);
         }
     }
+}
+
+/// Has each module of `text` import tonic from the runtime.
+///
+/// # Errors
+///
+/// When the text is not Rust.
+pub(crate) fn import_tonic(text: &str, settings: &RpcSettings) -> Result<String, syn::Error> {
+    let mut file = syn::parse_file(text)?;
+    let runtime = &settings.runtime;
+    for item in &mut file.items {
+        if let syn::Item::Mod(syn::ItemMod { content: Some((_, items)), .. }) = item {
+            items.insert(0, syn::parse_quote!(use #runtime::tonic;));
+        }
+    }
+    Ok(prettyplease::unparse(&file))
 }
 
 /// The text of our module.

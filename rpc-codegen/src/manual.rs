@@ -13,7 +13,7 @@
 //!     .route_name("SayHello")
 //!     .input_type("crate::HelloRequest")
 //!     .output_type("crate::HelloReply")
-//!     .codec_path("tonic_prost::ProstCodec")
+//!     .codec_path("::farcall::codegen::tonic_prost::ProstCodec")
 //!     .build();
 //! let greeter =
 //! Service::builder().name("Greeter").package("helloworld").method(say_hello).build();
@@ -35,7 +35,7 @@ use crate::error::CodegenError;
 use crate::generator;
 use crate::settings::{self, InvalidSetting, RpcSettings};
 
-/// The codec whose encoding is farcall's.
+/// The end of the path to the codec whose encoding is farcall's, wherever it is found.
 const PROST_CODEC: &str = "tonic_prost::ProstCodec";
 
 /// Settings for generating the code of such services.
@@ -94,6 +94,13 @@ impl Builder {
         self
     }
 
+    /// As [`crate::Builder::use_reexports`]. The codec of a method is the user's to name.
+    #[must_use]
+    pub fn use_reexports(mut self, enable: bool) -> Self {
+        self.rpc.reexports = enable;
+        self
+    }
+
     /// Where to write; `OUT_DIR` by default.
     #[must_use]
     pub fn out_dir(mut self, out_dir: impl AsRef<Path>) -> Self {
@@ -130,11 +137,12 @@ impl Builder {
         }
         let module =
             generator::farcall_module(&described(service), &self.rpc, &BytesFields::default());
-        let module = module.map_err(|source| CodegenError::Setting {
+        let invalid = |source| CodegenError::Setting {
             knob: "manual::Service",
             value: service.name().to_owned(),
             source,
-        })?;
+        };
+        let module = module.map_err(invalid)?;
         // tonic's generator panics when it cannot write.
         fs::write(&path, "").map_err(failed)?;
         tonic_prost_build::manual::Builder::new()
@@ -144,6 +152,9 @@ impl Builder {
             .out_dir(out_dir)
             .compile(std::slice::from_ref(service));
         let mut text = fs::read_to_string(&path).map_err(failed)?;
+        if self.rpc.reexports {
+            text = generator::import_tonic(&text, &self.rpc).map_err(invalid)?;
+        }
         text.push_str(&module);
         fs::write(&path, text).map_err(failed)
     }
@@ -153,7 +164,7 @@ impl Builder {
 fn check(method: &Method) -> Result<(), CodegenError> {
     let codec = method.codec_path();
     settings::path("codec_path", codec)?;
-    if codec != PROST_CODEC {
+    if !codec.ends_with(PROST_CODEC) {
         let name = method.name();
         println!("cargo:warning=codec {codec:?} of {name} is tonic's: farcall encodes with prost");
     }

@@ -34,6 +34,8 @@ pub(crate) struct RpcSettings {
     pub(crate) client_cfg: ModCfg,
     pub(crate) tonic_paths: TonicPaths,
     pub(crate) runtime: TokenStream,
+    /// Whether generated code finds tonic, tonic-prost and prost in the runtime.
+    pub(crate) reexports: bool,
 }
 
 impl RpcSettings {
@@ -49,7 +51,16 @@ impl RpcSettings {
             client_cfg: ModCfg::default(),
             tonic_paths: TonicPaths::default(),
             runtime: quote::quote!(::farcall::codegen),
+            reexports: true,
         }
+    }
+}
+
+impl RpcSettings {
+    /// Where generated code finds `krate`; nothing where it is the user's own dependency.
+    pub(crate) fn reexported(&self, krate: &str) -> Option<String> {
+        let runtime = self.runtime.to_string().replace(' ', "");
+        self.reexports.then(|| format!("{runtime}::{krate}"))
     }
 }
 

@@ -31,6 +31,20 @@ fn all_four_kinds_of_call() {
     insta::assert_snapshot!(farcall_module(rpc_codegen::configure()));
 }
 
+/// The crate that includes the text depends on farcall alone, unless it wants the others itself.
+#[test]
+fn tonic_and_prost_are_found_in_the_runtime() {
+    let text = generate(rpc_codegen::configure(), "greeter.proto", "sample.v1.rs");
+    assert_eq!(text.matches("    use ::farcall::codegen::tonic;\n").count(), 2, "{text}");
+    assert!(text.contains("::farcall::codegen::tonic_prost::ProstCodec::default()"), "{text}");
+    assert!(text.contains("prost_path = \"::farcall::codegen::prost\""), "{text}");
+    assert!(!text.contains(" ::prost::") && !text.contains("<::prost::"), "{text}");
+    let own = rpc_codegen::configure().use_reexports(false);
+    let own = generate(own, "greeter.proto", "sample.v1.rs");
+    assert!(!own.contains("codegen::tonic") && !own.contains("codegen::prost"), "{own}");
+    assert!(own.contains("::prost::Message") && own.contains(" tonic_prost::ProstCodec"), "{own}");
+}
+
 #[test]
 fn arc_self_passes_the_arc() {
     insta::assert_snapshot!(farcall_module(rpc_codegen::configure().use_arc_self(true)));

@@ -6,6 +6,8 @@ pub use tonic::server::NamedService;
 pub use tonic::service::Interceptor;
 pub use tonic::{IntoRequest, IntoStreamingRequest, Request, Response, Status, Streaming};
 
+pub use {prost, tonic, tonic_prost};
+
 pub use crate::client::{Caller, Channel, Intercepted};
 pub use crate::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use crate::detach::{BytesField, Detach, Detached, Detacher, detach_longest};
