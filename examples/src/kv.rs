@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use farcall::tonic::codegen::BoxStream;
 use farcall::{Request, Response, Status, async_trait};
-use tonic::codegen::BoxStream;
 
 use crate::proto::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, PutRequest,

@@ -15,13 +15,13 @@ mod store;
 /// What is generated from `proto/hello.proto`.
 #[allow(missing_docs, clippy::all, reason = "messages have the comments of their .proto file")]
 pub mod hello {
-    tonic::include_proto!("hello");
+    farcall::include_proto!("hello");
 }
 
 /// What is generated from `proto/talk.proto`, which has a method for each kind of call.
 #[allow(missing_docs, clippy::all, reason = "messages have the comments of their .proto file")]
 pub mod talk {
-    tonic::include_proto!("talk");
+    farcall::include_proto!("talk");
 }
 
 /// What is generated from etcd's `.proto` files.

@@ -49,6 +49,7 @@ pub use rpc_core::{
     Readiness, ReplayLimits, Request, Response, Service, ServiceDescriptor, Status, Streaming,
     Trailers, async_trait, buffer, layer, metadata,
 };
+pub use tonic::{include_file_descriptor_set, include_proto};
 pub use {prost, tonic};
 
 #[cfg(feature = "sim")]

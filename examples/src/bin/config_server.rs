@@ -11,7 +11,7 @@ use farcall_examples::hello::{HelloReply, HelloRequest};
 
 struct MyGreeter;
 
-#[tonic::async_trait]
+#[farcall::async_trait]
 impl Greeter for MyGreeter {
     async fn say_hello(
         &self,

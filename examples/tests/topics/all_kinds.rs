@@ -16,7 +16,7 @@ fn line(text: &str) -> Line {
     Line { text: text.to_owned() }
 }
 
-#[tonic::async_trait]
+#[farcall::async_trait]
 impl Talk for Echo {
     type ListenStream = Lines;
     type ChatStream = Lines;

@@ -19,7 +19,7 @@ impl Drop for OnDrop {
     }
 }
 
-#[tonic::async_trait]
+#[farcall::async_trait]
 impl Greeter for Watched {
     async fn say_hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
         let _dropped = OnDrop(self.0.clone());

@@ -13,7 +13,7 @@ use super::hello;
 /// Never answers; it is dropped at the call's deadline.
 struct Forever;
 
-#[tonic::async_trait]
+#[farcall::async_trait]
 impl Greeter for Forever {
     async fn say_hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
         let context = CallContext::current().expect("a handler has one");

@@ -11,7 +11,7 @@ use super::hello;
 /// Greets those who have a name.
 struct Strict;
 
-#[tonic::async_trait]
+#[farcall::async_trait]
 impl Greeter for Strict {
     async fn say_hello(
         &self,

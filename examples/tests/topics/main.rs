@@ -21,7 +21,7 @@ use farcall_examples::hello::{HelloReply, HelloRequest};
 #[derive(Debug, Default)]
 struct MyGreeter;
 
-#[tonic::async_trait]
+#[farcall::async_trait]
 impl Greeter for MyGreeter {
     async fn say_hello(
         &self,

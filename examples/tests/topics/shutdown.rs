@@ -15,7 +15,7 @@ struct Slow {
     entered: mpsc::Sender<oneshot::Sender<()>>,
 }
 
-#[tonic::async_trait]
+#[farcall::async_trait]
 impl Greeter for Slow {
     async fn say_hello(
         &self,

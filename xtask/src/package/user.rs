@@ -114,12 +114,26 @@ impl UserCrate {
 pub(super) fn try_out(entrance: &Packed, packages: &[Packed]) -> Result<()> {
     let workspace = packed::metadata()?;
     let readme = entrance.folder.join("README.md");
+    same_program(&readme, &workspace.workspace_root.join("README.md"))?;
     let variants: [Change; 3] = [|_| Ok(()), with_default_tonic, with_tonics_build];
     for change in variants {
         let manifest = |files: &mut [Shown]| change(manifest(files)?);
         let root = &workspace.workspace_root;
         let user = UserCrate::changed(&readme, packages, root, manifest)?;
         build_and_call(&user, &workspace.target_directory)?;
+    }
+    Ok(())
+}
+
+/// Sees that the repository's README shows the very program of the package's, which is built.
+fn same_program(package: &Path, repository: &Path) -> Result<()> {
+    let shown = |path: &Path| -> Result<Vec<Shown>> {
+        let text = fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+        Ok(readme::files(&text))
+    };
+    let (ours, theirs) = (shown(package)?, shown(repository)?);
+    if let Some(other) = ours.iter().find(|file| !theirs.contains(file)) {
+        bail!("{} shows another {} than {}", repository.display(), other.path, package.display());
     }
     Ok(())
 }
@@ -132,22 +146,22 @@ fn manifest(files: &mut [Shown]) -> Result<&mut String> {
     Ok(&mut manifest.context("it shows no Cargo.toml")?.text)
 }
 
-/// tonic with the features that it has by default.
+/// tonic beside farcall, with the features that it has by default, as a program has it that moves.
 fn with_default_tonic(manifest: &mut String) -> Result<()> {
-    let line = manifest.lines().find(|line| line.starts_with("tonic = "));
-    let line = line.context("it does not depend on tonic")?.to_owned();
-    *manifest = manifest.replace(&line, "tonic = \"0.14\"");
-    Ok(())
+    add_dependency(manifest, "[dependencies]\n", "tonic = \"0.14\"\n")
 }
 
 /// A second generator in the build script's graph, whose feature `transport` cargo turns on for
 /// rpc-codegen's too.
 fn with_tonics_build(manifest: &mut String) -> Result<()> {
-    let section = "[build-dependencies]\n";
+    add_dependency(manifest, "[build-dependencies]\n", "tonic-prost-build = \"0.14\"\n")
+}
+
+fn add_dependency(manifest: &mut String, section: &str, line: &str) -> Result<()> {
     if !manifest.contains(section) {
         bail!("it has no {section:?}");
     }
-    *manifest = manifest.replace(section, &format!("{section}tonic-prost-build = \"0.14\"\n"));
+    *manifest = manifest.replace(section, &format!("{section}{line}"));
     Ok(())
 }
 
