@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::{Readiness, Started};
+use super::{CallDeadline, Readiness, Started};
 use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
-use crate::{BufferSource, Deadline, Keepalive, Limits, MethodDescriptor};
+use crate::{BufferSource, Keepalive, Limits, MethodDescriptor};
 
 /// What a session is started with.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct ClientSetup {
     pub progress_timeout: Option<Duration>,
     /// What the server said.
     pub peer: Hello,
+    /// The server's address as the user wrote it.
+    pub server: Arc<str>,
     /// The connection's two ends.
     pub addresses: Addresses,
     /// Why the connection did not move to a better path.
@@ -43,7 +45,7 @@ pub struct Outgoing<'a> {
     /// The request's metadata.
     pub metadata: &'a MetadataMap,
     /// When the call ends at the latest.
-    pub deadline: Option<Deadline>,
+    pub deadline: Option<CallDeadline>,
     /// What it does while the channel has no connection.
     pub readiness: Readiness,
     /// The request's message; absent where the client's messages are a stream.

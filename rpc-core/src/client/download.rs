@@ -4,7 +4,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Response, Status, Streaming};
 
-use super::Channel;
+use super::begun::BegunWithin;
 use super::started::{Answer, CallGuard, Started, refused};
 use crate::Deadline;
 use crate::stream::{End, MessageBody, Next, ResponseEnd, response_streaming};
@@ -16,26 +16,33 @@ use crate::wire::outcome::Outcome;
 pub(super) struct Kept {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,
-    _channel: Channel,
+    call: BegunWithin,
 }
 
 impl ResponseEnd for Kept {
     fn complete(&mut self) {
         self.guard.complete();
     }
+
+    fn fail(&mut self, status: &Status) {
+        self.call.log_failure(status);
+    }
+
+    fn over_time(&self) -> Status {
+        self.call.over_time()
+    }
 }
 
-/// Waits for the headers of a response stream, which is to keep `channel`.
+/// Waits for the headers of a response stream, which is to keep the call's channel.
 pub(super) async fn download<M>(
     started: Started,
     upload: Option<AbortOnDropHandle<()>>,
-    deadline: Option<Deadline>,
-    channel: Channel,
+    call: BegunWithin,
 ) -> Result<Response<Streaming<M>>, Status>
 where
     M: prost::Message + Default + 'static,
 {
-    let (metadata, body) = begin(started, upload, deadline, channel).await?;
+    let (metadata, body) = begin(started, upload, call).await?;
     let mut response = Response::new(response_streaming(body));
     *response.metadata_mut() = metadata;
     Ok(response)
@@ -45,8 +52,7 @@ where
 pub(super) async fn begin(
     mut started: Started,
     upload: Option<AbortOnDropHandle<()>>,
-    deadline: Option<Deadline>,
-    channel: Channel,
+    call: BegunWithin,
 ) -> Result<(MetadataMap, MessageBody<Kept>), Status> {
     let block = match started.first().await {
         Next::Headers(block) => block,
@@ -73,8 +79,8 @@ pub(super) async fn begin(
     let Answer::Stream(inbound) = answer else {
         return Err(Status::internal("the answer is one message"));
     };
-    let timer = deadline.map(|Deadline(instant)| Box::pin(tokio::time::sleep_until(instant)));
+    let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
     let id = guard.id();
-    let kept = Kept { guard, _upload: upload, _channel: channel };
+    let kept = Kept { guard, _upload: upload, call };
     Ok((metadata, MessageBody::new(inbound, host, id, timer, Some(kept))))
 }

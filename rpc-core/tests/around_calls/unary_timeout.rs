@@ -38,7 +38,7 @@ async fn a_servers_timeout_ends_unary_calls_and_no_streams() {
     let stub = NumbersStub(serving.channel());
     check_unary(&stub, &mut dropped).await;
     let status = stub.wait().await.unwrap_err();
-    assert!(status.message().contains("server.unary_timeout"), "{status}");
+    assert!(status.message().contains("the server's unary_timeout"), "{status}");
     check_streams(&stub).await;
 }
 
