@@ -28,6 +28,12 @@ pub enum DeviceError {
         /// What was found instead.
         found: Vec<FoundPort>,
     },
+    /// No port is active and has a GID that a peer could be given.
+    #[error("no RDMA port is active and has an address; found: {}", list(found))]
+    NoActivePort {
+        /// What was found instead.
+        found: Vec<FoundPort>,
+    },
     /// A port could serve the address and is not active.
     #[error("port {port} of {device} has the address {address} but is not active (state {state})")]
     PortDown {

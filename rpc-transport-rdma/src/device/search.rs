@@ -93,6 +93,25 @@ pub(crate) fn find_port_by(
     })
 }
 
+/// The ports that may be used and could serve some address, with their devices.
+pub(crate) fn usable_ports(
+    provider: &dyn Provider,
+    names: &[PortName],
+    open: impl Fn(&str) -> Result<Device, VerbsError>,
+) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
+    let (mut usable, mut all) = (Vec::new(), Vec::new());
+    for device in open_all(provider, names, open)? {
+        for found in ports_of(&device)? {
+            all.push(found.clone());
+            let may_use = names.is_empty() || names.iter().any(|name| name.includes(&found));
+            if may_use && found.attributes.state == PortState::Active && found.serving().count() > 0 {
+                usable.push((device.clone(), found));
+            }
+        }
+    }
+    if usable.is_empty() { Err(DeviceError::NoActivePort { found: all }) } else { Ok(usable) }
+}
+
 /// Decides between the ports that were found. Pure.
 fn choose(
     found: &[FoundPort],
