@@ -206,7 +206,8 @@ impl Config {
         self.replays
     }
 
-    /// Sets whether each call that fails has a line in the log; on by default.
+    /// Sets whether each call that fails has a line in the log, for channels and for servers whose
+    /// builder is given these rules; on by default.
     /// [`ChannelBuilder::log_failed_calls`](crate::ChannelBuilder::log_failed_calls) tells what it
     /// says.
     #[must_use]

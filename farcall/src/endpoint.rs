@@ -32,8 +32,8 @@ pub enum BindError {
     },
     /// RDMA is impossible here, and the address requires it.
     #[error(
-        "cannot listen on {address}: RDMA is impossible: {reason}; with auto:// in place of \
-         rdma://, or rdma_required = false, clients that stay on TCP are served"
+        "cannot listen on {address}: RDMA is required and not possible: {reason}; to serve clients \
+         over TCP, listen at auto://, or set rdma_required to false"
     )]
     NoRdma {
         /// The address.

@@ -124,16 +124,16 @@ impl Builder {
 
     fn compile_one(&self, service: &Service, out_dir: &Path) -> Result<(), CodegenError> {
         let path = out_dir.join(format!("{}.{}.rs", service.package(), service.name()));
-        let failed = |source| CodegenError::Write { path: path.clone(), source };
+        let failed = |reason| CodegenError::Write { path: path.clone(), reason };
         for method in service.methods() {
             check(method)?;
         }
         let module =
             generator::farcall_module(&described(service), &self.rpc, &BytesFields::default());
-        let module = module.map_err(|source| CodegenError::Setting {
+        let module = module.map_err(|reason| CodegenError::Setting {
             knob: "manual::Service",
             value: service.name().to_owned(),
-            source,
+            reason,
         })?;
         // tonic's generator panics when it cannot write.
         fs::write(&path, "").map_err(failed)?;

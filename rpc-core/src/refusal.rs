@@ -130,13 +130,13 @@ pub(crate) fn retired() -> Status {
 
 /// A client's call on a connection to `server` that has ended.
 pub(crate) fn lost(server: &str, reason: &CloseReason) -> Status {
-    Status::unavailable(format!("the connection to {server} is closed: {reason}"))
+    Status::unavailable(format!("the connection to {server} has ended: {reason}"))
 }
 
 /// A call that the server's end of a connection cut short, although it was in flight.
 pub(crate) fn cut_short(server: &str, reason: &CloseReason) -> Status {
     Status::unavailable(format!(
-        "the connection to {server} is closed: {reason}; the server had announced that it goes \
+        "the connection to {server} has ended: {reason}; the server had announced that it goes \
          away, and the call did not end in the time that it gave (server.drain_timeout, \
          server.max_connection_age_grace)"
     ))
@@ -167,6 +167,9 @@ pub(crate) fn not_connected_in_time(
 
 /// A call that took longer than it may; `whose` names what set the limit.
 pub(crate) fn over_time(timeout: Duration, whose: &str) -> Status {
+    if timeout.is_zero() {
+        return Status::deadline_exceeded(format!("the call's time was over at once ({whose})"));
+    }
     let timeout = rounded(timeout);
     Status::deadline_exceeded(format!("the call did not end within {timeout:?} ({whose})"))
 }

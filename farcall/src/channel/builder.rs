@@ -289,7 +289,7 @@ impl ChannelBuilder {
 
 fn finish(mut channel: rpc_core::Channel, config: &Config, calls: CallRules) -> Channel {
     channel = channel.with_readiness(calls.readiness);
-    channel = channel.with_failed_calls_logged(config.log_failed_calls());
+    channel = channel.with_log_failed_calls(config.log_failed_calls());
     if let Some(timeout) = calls.timeout {
         channel = channel.with_timeout(timeout);
     }

@@ -91,7 +91,8 @@ async fn limits(told: &mut Told) {
     let status = failure_of(&small_server, "Echo", request).await;
     say(told, "metadata over the server's limit", &status);
     let requests = stream::iter([long.clone()]);
-    let upload = small_server.client_streaming::<_, String>(named("Upload"), Request::new(requests));
+    let upload =
+        small_server.client_streaming::<_, String>(named("Upload"), Request::new(requests));
     say(told, "a message of a stream over the server's limit", &upload.await.unwrap_err());
     let (address, _) = demo(Server::builder()).await;
     let small_client = Channel::builder(&address).unwrap().max_message_len(1_000);
@@ -129,9 +130,10 @@ async fn handlers(told: &mut Told) {
 
 /// Connections that end under their calls.
 async fn ends(told: &mut Told) {
-    for (cause, drain) in
-        [("a server that is shut down, after its drain_timeout", Some(Duration::ZERO)), ("a server that is gone", None)]
-    {
+    for (cause, drain) in [
+        ("a server that is shut down, after its drain_timeout", Some(Duration::ZERO)),
+        ("a server that is gone", None),
+    ] {
         let builder = Server::builder().drain_timeout(drain.unwrap_or(LATE));
         let demo = Demo::default();
         let waiting = std::sync::Arc::clone(&demo.waiting);
@@ -153,6 +155,9 @@ async fn ends(told: &mut Told) {
         }
         let status = call.await.unwrap();
         say(told, cause, &status);
-        told.say(&format!("{cause}, with its causes"), format!("{:#}", anyhow::Error::from(status)));
+        told.say(
+            &format!("{cause}, with its causes"),
+            format!("{:#}", anyhow::Error::from(status)),
+        );
     }
 }

@@ -47,16 +47,12 @@ async fn nothing_there(told: &mut Told) {
         told.say(&format!("no server at {address}"), refused(address, &config).await);
     }
     told.say("no server at inproc://none", refused("inproc://none", &config).await);
-    let unresolved = "tcp://no-such-host.invalid:7000";
-    let error = refused(unresolved, &config).await.to_string();
-    let (words, _) = error.rsplit_once(": ").unwrap_or((&error, ""));
-    told.say(&format!("{unresolved}, whose name has no address"), format!("{words}: <reason>"));
     let channel = Channel::builder("rdma://127.0.0.1:1").unwrap().connect_lazy();
     told.say("a call to no server", failure(&channel, "Echo", "").await.message());
     told.say("the next call, while the channel backs off", {
         failure(&channel, "Echo", "").await.message().to_owned()
     });
-    told.say("`Channel::path` meanwhile", channel.path().to_string().replace("in 9", "again in 9"));
+    told.say("`Channel::path` meanwhile", channel.path());
 }
 
 /// A server that answers with the first bytes of another protocol.

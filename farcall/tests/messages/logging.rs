@@ -76,11 +76,13 @@ async fn failing(told: &mut Told, log: &Log) {
     log.clear();
     let (address, waiting) = demo(Server::builder()).await;
     let channel = Channel::connect(&address).await.unwrap();
-    let given_up = tokio::spawn(async move { failure(&channel, "Wait", "").await });
+    let calling = channel.clone();
+    let given_up = tokio::spawn(async move { failure(&calling, "Wait", "").await });
     waiting.notified().await;
     given_up.abort();
     let line = log.line(&["farcall::call", "CANCELLED"]).await;
     say(told, "a call that its client gives up: the server's line", line);
+    drop(channel);
 }
 
 /// Off means off, on either side.

@@ -53,9 +53,9 @@ impl Service for Demo {
     fn call(&self, method: usize, call: ServerCall) -> HandlerFuture {
         let (waiting, next) = (Arc::clone(&self.waiting), self.next.clone());
         match method {
-            0 => call.unary(async |request: Request<String>| {
-                Ok(Response::new(request.into_inner()))
-            }),
+            0 => {
+                call.unary(async |request: Request<String>| Ok(Response::new(request.into_inner())))
+            }
             1 => call.unary(async move |_: Request<String>| {
                 waiting.notify_one();
                 std::future::pending::<Result<Response<String>, Status>>().await

@@ -49,9 +49,9 @@ async fn without_rdma(told: &mut Told) {
     }
     // What this host has is its own affair.
     let error = Server::builder().bind("rdma://127.0.0.1:0").await.unwrap_err().to_string();
-    let (before, rest) = error.split_once("impossible: ").expect("the reason is named");
-    let (_, after) = rest.rsplit_once("; with").expect("what to do is named");
-    let message = format!("{before}impossible: <reason>; with{after}");
+    let (before, rest) = error.split_once("possible: ").expect("the reason is named");
+    let (_, after) = rest.rsplit_once("; to").expect("what to do is named");
+    let message = format!("{before}possible: <reason>; to{after}");
     told.say("rdma:// at loopback, where no device of hardware is", message);
     let optional = under(&without_device()).rdma_required(false);
     optional.bind("rdma://127.0.0.1:0").await.expect("it serves TCP");

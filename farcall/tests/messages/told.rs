@@ -21,7 +21,8 @@ pub(crate) struct Told {
 impl Told {
     /// Adds a message; a message that has causes which it does not name is shown with them.
     pub(crate) fn say(&mut self, cause: &str, message: impl Display) {
-        let message = without_variable_parts(&message.to_string());
+        let [cause, message] = [cause.to_owned(), message.to_string()];
+        let [cause, message] = [cause, message].map(|text| without_variable_parts(&text));
         writeln!(self.text, "# {cause}\n{message}\n").unwrap();
     }
 
@@ -40,23 +41,32 @@ impl Told {
 /// Replaces ports of loopback, this process's number, and times that were measured.
 fn without_variable_parts(message: &str) -> String {
     let mut text = message.replace(&format!("-{}", std::process::id()), "-<pid>");
-    for host in ["127.0.0.1:", "[::1]:"] {
-        text = after_each(&text, host, |c| c.is_ascii_digit(), "<port>");
-    }
+    // Ports that the operating system chose have five digits.
+    text = after_each(&text, "127.0.0.1:", 5, |c| c.is_ascii_digit(), "<port>");
     let is_time = |c: char| c.is_ascii_digit() || ".mµns".contains(c);
-    text = after_each(&text, "took=", is_time, "<time>");
-    text = after_each(&text, "again in ", |c| c.is_ascii_digit(), "<n>");
+    text = after_each(&text, "took=", 1, is_time, "<time>");
+    for mark in ["tries again in ", "next attempt in "] {
+        text = after_each(&text, mark, 1, |c| c.is_ascii_digit(), "<n>");
+    }
     text
 }
 
-/// Replaces the characters that `is_part` holds for behind each `mark`.
-fn after_each(text: &str, mark: &str, is_part: impl Fn(char) -> bool, by: &str) -> String {
+/// Replaces the characters that `is_part` holds for behind each `mark`, where there are as many.
+fn after_each(
+    text: &str,
+    mark: &str,
+    count_min: usize,
+    is_part: impl Fn(char) -> bool,
+    by: &str,
+) -> String {
     let mut parts = text.split(mark);
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let rest = part.trim_start_matches(&is_part);
-        let by = if rest.len() < part.len() { by } else { "" };
-        write!(out, "{mark}{by}{rest}").unwrap();
+        match part.len() - rest.len() >= count_min {
+            true => write!(out, "{mark}{by}{rest}").unwrap(),
+            false => write!(out, "{mark}{part}").unwrap(),
+        }
     }
     out
 }

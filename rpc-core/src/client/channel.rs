@@ -135,11 +135,11 @@ impl Channel {
     }
 
     /// The same channel with or without a line in the log for each call that fails; with it by
-    /// default. [`farcall::ChannelBuilder::log_failed_calls`] tells what the line says.
-    ///
-    /// [`farcall::ChannelBuilder::log_failed_calls`]: https://docs.rs/farcall
+    /// default. The line has the target `farcall::call`, and names the method, the server's address
+    /// as the user wrote it, the status and how long the call took. Its level is WARN where
+    /// something does not work, and DEBUG where the status is an answer of the application.
     #[must_use]
-    pub fn with_failed_calls_logged(mut self, is_logged: bool) -> Self {
+    pub fn with_log_failed_calls(mut self, is_logged: bool) -> Self {
         self.log.failures = is_logged;
         self
     }
@@ -316,5 +316,4 @@ impl Channel {
     pub(super) fn readiness<T>(&self, request: &Request<T>) -> Readiness {
         request.extensions().get().copied().unwrap_or(self.readiness)
     }
-
 }

@@ -197,9 +197,7 @@ impl<T: Transport> Session<T> {
     ) -> Result<Started, Status> {
         // The clock is looked at only where somebody asks.
         let timed = call.deadline.map(|limit| (limit, Instant::now()));
-        if let Some((limit, _)) =
-            timed.filter(|(limit, now)| limit.deadline().has_passed(*now))
-        {
+        if let Some((limit, _)) = timed.filter(|(limit, now)| limit.deadline().has_passed(*now)) {
             return Err(limit.exceeded());
         }
         let Entered { id, answer, outbound } = self.enter(call.method.kind)?;

@@ -160,7 +160,8 @@ async fn negotiate(
         handshake::read(&mut *bootstrap, &hello::SERVER_HELLO).await.map_err(failed)?;
     for declined in std::mem::take(&mut answer.declined) {
         offers.pending.retain(|(name, _)| !declined.is_about(name));
-        offers.fail(declined.name().as_str(), declined.reason());
+        let reason = declined.reason();
+        offers.fail(declined.name().as_str(), format_args!("the server: {reason}"));
     }
     let candidate = match answer.accepted.take() {
         Some(accepted) => {
@@ -232,7 +233,11 @@ fn check_required(
         Some(upgrade) if offers.pending.is_empty() => {
             let mut reason = join_reasons(&offers.failures);
             if reason.is_empty() {
-                reason.push_str("the peer does not know it");
+                reason.push_str("the server does not know it");
+            }
+            // Whose name the message has already.
+            if let Some(rest) = reason.strip_prefix(upgrade.name()) {
+                reason = rest.strip_prefix(": ").unwrap_or(&reason).to_owned();
             }
             let address = address.to_owned();
             Err(ConnectError::UpgradeRequired { address, upgrade: upgrade.name(), reason })

@@ -41,7 +41,7 @@ pub enum ConnectError {
         reason: ProtocolError,
     },
     /// The handshake did not end in time.
-    #[error("the handshake with {address} did not end within {timeout_ms} ms")]
+    #[error("the handshake with {address} did not end within {timeout_ms} ms (handshake_timeout)")]
     TimedOut {
         /// The peer.
         address: String,
@@ -49,7 +49,7 @@ pub enum ConnectError {
         timeout_ms: u128,
     },
     /// The address requires an upgrade that did not come about.
-    #[error("{upgrade} is required, and was not possible with {address}: {reason}")]
+    #[error("cannot connect to {address}: {upgrade} is required and not possible: {reason}")]
     UpgradeRequired {
         /// The peer.
         address: String,
@@ -59,7 +59,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The last attempt to connect failed, or the required path has, and no attempt is made yet.
-    #[error("{reason}; it is tried again in {wait_ms} ms")]
+    #[error("{reason}; the channel tries again in {wait_ms} ms")]
     Waiting {
         /// Why it failed.
         reason: String,

@@ -22,10 +22,7 @@ use super::{Declined, Upgrade};
 /// # Cancel safety
 ///
 /// Cancelled, the thread goes on to the end of what it asks.
-pub async fn offered(
-    upgrade: Arc<dyn Upgrade>,
-    local: Option<IpAddr>,
-) -> Result<String, Declined> {
+pub async fn offered(upgrade: Arc<dyn Upgrade>, local: Option<IpAddr>) -> Result<String, Declined> {
     blocking(move || upgrade.check(local)).await
 }
 
@@ -37,10 +34,10 @@ pub fn announce(
 ) {
     match offered {
         Ok(ports) => tracing::info!(
-            target: "farcall::server", %address, upgrade, %ports, "clients can have a better path"
+            target: "farcall::server", %address, %ports, "listening: clients can have {upgrade}"
         ),
         Err(reason) => tracing::info!(
-            target: "farcall::server", %address, upgrade, %reason, "clients stay on TCP"
+            target: "farcall::server", %address, %reason, "listening without {upgrade}"
         ),
     }
 }

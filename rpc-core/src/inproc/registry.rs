@@ -42,7 +42,7 @@ impl InprocListener {
         let (sender, incoming) = mpsc::channel(BACKLOG);
         let mut names = names();
         if names.contains_key(&name) {
-            let message = format!("inproc://{name} is in use");
+            let message = "another server in this process has the name";
             return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
         }
         names.insert(name.clone(), sender);

@@ -26,7 +26,8 @@ pub(crate) struct CallRecord {
     began: Instant,
     /// What the client allowed the call, in microseconds; 0 stands for no limit.
     timeout_us: u64,
-    request_len: u64,
+    /// The length of the request, where it is one message.
+    request_len: Option<u64>,
 }
 
 /// Where lines about the calls of a connection go, and what they say of it.
@@ -92,15 +93,15 @@ impl CallRecord {
         method: impl FnOnce() -> Option<&'static MethodDescriptor>,
     ) -> Option<Self> {
         let began = log.begin()?;
-        let (timeout_us, request_len) = (header.argument, header.message_len);
+        let timeout_us = header.argument;
+        let request_len = (!header.is_streaming).then_some(header.message_len);
         Some(Self { method: method(), began, timeout_us, request_len })
     }
 
     /// Writes what is to be said of a call whose answer was sent.
     pub(super) fn log_answer(self, lines: CallLines<'_>, answer: &Answer<'_>, messages: Messages) {
         if answer.code == 0 {
-            let end =
-                End { code: Code::Ok, message: "", is_redirected: false, messages };
+            let end = End { code: Code::Ok, message: "", is_redirected: false, messages };
             return self.log(lines, &end);
         }
         // A call that failed: what is decoded is what the client is told.

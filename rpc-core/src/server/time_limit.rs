@@ -23,11 +23,7 @@ impl TimeLimit {
     /// The limit of a call that has arrived now, from the microseconds that the client allows it,
     /// of which 0 stands for no limit, and from the server's timeout for unary calls. The clock is
     /// read only where there is one of them.
-    pub(super) fn of_call(
-        client_us: u64,
-        kind: CallKind,
-        unary_timeout: Option<Duration>,
-    ) -> Self {
+    pub(super) fn of_call(client_us: u64, kind: CallKind, unary_timeout: Option<Duration>) -> Self {
         let client = (client_us > 0).then(|| Duration::from_micros(client_us));
         let own = unary_timeout.filter(|_| kind == CallKind::Unary);
         let from_now = |timeout| Deadline::after(Instant::now(), timeout);

@@ -10,7 +10,7 @@ use crate::verbs::{PortState, VerbsError};
 #[non_exhaustive]
 pub enum DeviceError {
     /// There is no RDMA device at all.
-    #[error("this machine has no RDMA device")]
+    #[error("there is no RDMA device")]
     NoDevice,
     /// No active port has the address.
     #[error("no active RDMA port has the address {address}; found: {}", list(found))]
