@@ -30,6 +30,8 @@ pub struct Config {
     backoff: Backoff,
     connect_backoff: ConnectBackoff,
     replays: ReplayLimits,
+    log_failed_calls: bool,
+    rdma_required: bool,
     #[cfg(any(feature = "rdma", feature = "sim"))]
     rdma: RdmaConfig,
     #[cfg(feature = "sim")]
@@ -49,6 +51,8 @@ impl Default for Config {
             backoff: client.backoff,
             connect_backoff: client.connect_backoff,
             replays: client.replays,
+            log_failed_calls: true,
+            rdma_required: true,
             #[cfg(any(feature = "rdma", feature = "sim"))]
             rdma: RdmaConfig::default(),
             #[cfg(feature = "sim")]
@@ -202,6 +206,36 @@ impl Config {
         self.replays
     }
 
+    /// Sets whether each call that fails has a line in the log, for channels and for servers whose
+    /// builder is given these rules; on by default.
+    /// [`ChannelBuilder::log_failed_calls`](crate::ChannelBuilder::log_failed_calls) tells what it
+    /// says.
+    #[must_use]
+    pub fn with_log_failed_calls(mut self, is_logged: bool) -> Self {
+        self.log_failed_calls = is_logged;
+        self
+    }
+
+    /// Whether each call that fails has a line in the log.
+    #[must_use]
+    pub fn log_failed_calls(&self) -> bool {
+        self.log_failed_calls
+    }
+
+    /// Sets whether a server at an `rdma://` address fails to start where RDMA is impossible; on by
+    /// default. See [`ServerBuilder::rdma_required`](crate::ServerBuilder::rdma_required).
+    #[must_use]
+    pub fn with_rdma_required(mut self, is_required: bool) -> Self {
+        self.rdma_required = is_required;
+        self
+    }
+
+    /// Whether a server at an `rdma://` address fails to start where RDMA is impossible.
+    #[must_use]
+    pub fn rdma_required(&self) -> bool {
+        self.rdma_required
+    }
+
     /// Sets how RDMA is used. Devices are not shared with the original.
     ///
     /// # Panics
@@ -324,6 +358,8 @@ impl Config {
 mod not_built_in {
     //! RDMA where it is not built in: asked for, it says so.
 
+    use std::net::IpAddr;
+
     use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade};
     use rpc_core::transport::Addresses;
 
@@ -337,6 +373,10 @@ mod not_built_in {
     impl Upgrade for NotBuiltIn {
         fn name(&self) -> &'static str {
             "rdma"
+        }
+
+        fn check(&self, _: Option<IpAddr>) -> Result<String, Declined> {
+            Err(declined())
         }
 
         fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {

@@ -1,13 +1,16 @@
 //! From an address to a place where connections come in.
 
 use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use rpc_core::connect::Bootstrap;
+use rpc_core::connect::{self, Bootstrap, Declined};
 use rpc_core::inproc::InprocListener;
 use rpc_core::server::{Listen, ListenerSettings};
 use rpc_transport_tcp::{TcpListener, UnixListener};
 use thiserror::Error;
+use tokio::runtime::Handle;
 
 use crate::server::IntoIncoming;
 use crate::{Address, AddressError, Config};
@@ -26,6 +29,17 @@ pub enum BindError {
         address: Address,
         /// The operating system's reason.
         reason: io::Error,
+    },
+    /// RDMA is impossible here, and the address requires it.
+    #[error(
+        "cannot listen on {address}: RDMA is required and not possible: {reason}; to serve clients \
+         over TCP, listen at auto://, or set rdma_required to false"
+    )]
+    NoRdma {
+        /// The address.
+        address: Address,
+        /// What is missing.
+        reason: String,
     },
     /// A listener that the program has made cannot be served.
     #[error("cannot serve the listener: {reason}")]
@@ -71,12 +85,17 @@ async fn listen(address: &Address) -> io::Result<(Address, Listener)> {
 }
 
 impl Endpoint {
-    /// Listens on `address` under the default rules. A server at an `rdma://` address takes clients
-    /// that stay on TCP, too: which path is required is the client's decision.
+    /// Listens on `address` under the default rules. At an `auto://` or `rdma://` address it writes
+    /// one line of INFO with the target `farcall::server`: which RDMA ports clients can have, or
+    /// why none.
+    ///
+    /// A server at an `rdma://` address takes clients that stay on TCP, too: which path is required
+    /// is the client's decision.
     ///
     /// # Errors
     ///
-    /// When the address means nothing or the operating system refuses it.
+    /// When the address means nothing or the operating system refuses it, and for an `rdma://`
+    /// address when RDMA is impossible, unless [`Config::with_rdma_required`] says otherwise.
     ///
     /// # Cancel safety
     ///
@@ -116,10 +135,51 @@ impl Endpoint {
     {
         let address: Address = address.try_into().map_err(AddressError::from)?;
         let listened = listen(&address).await;
-        match listened {
-            Ok((address, listener)) => Ok(Endpoint { address, config: config.clone(), listener }),
-            Err(reason) => Err(BindError::Refused { address, reason }),
+        let (local, listener) = match listened {
+            Ok(listened) => listened,
+            Err(reason) => return Err(BindError::Refused { address, reason }),
+        };
+        let endpoint = Endpoint { address: local, config: config.clone(), listener };
+        match endpoint.check_rdma().await {
+            Ok(()) => Ok(endpoint),
+            Err(Declined { reason, .. }) => Err(BindError::NoRdma { address, reason }),
         }
+    }
+
+    /// Asks which RDMA ports clients can have here, and logs it. Only where the answer decides
+    /// whether to listen is it waited for: a device may take long to open.
+    async fn check_rdma(&self) -> Result<(), Declined> {
+        let is_required = matches!(self.address, Address::Rdma(_)) && self.config.rdma_required();
+        if !is_required {
+            self.announce_rdma();
+            return Ok(());
+        }
+        let upgrade = self.config.rdma_upgrade();
+        let offered = connect::offered(Arc::clone(&upgrade), self.local_ip()).await;
+        if offered.is_ok() {
+            connect::announce(&self.address, upgrade.name(), &offered);
+        }
+        offered.map(drop)
+    }
+
+    /// Has a task say which RDMA ports clients can have here, where a subscriber listens.
+    fn announce_rdma(&self) {
+        let offers = matches!(self.address, Address::Auto(_) | Address::Rdma(_));
+        let runtime = Handle::try_current().ok().filter(|_| offers && connect::is_announced());
+        let Some(runtime) = runtime else { return };
+        let (upgrade, address) = (self.config.rdma_upgrade(), self.address.clone());
+        let local = self.local_ip();
+        runtime.spawn(async move {
+            let offered = connect::offered(Arc::clone(&upgrade), local).await;
+            connect::announce(&address, upgrade.name(), &offered);
+        });
+    }
+
+    /// The address that clients connect to, unless it is every address of this host.
+    fn local_ip(&self) -> Option<IpAddr> {
+        let Listener::Tcp(listener) = &self.listener else { return None };
+        let local = listener.local_addr().ok()?.ip();
+        Some(local).filter(|local| !local.is_unspecified())
     }
 
     /// Serves a TCP or Unix listener that the program has made, under the rules of `config`. Where
@@ -153,7 +213,9 @@ impl Endpoint {
 
     pub(crate) fn of_tcp(listener: TcpListener, config: &Config) -> io::Result<Self> {
         let address = Address::Auto(listener.local_addr()?.to_string());
-        Ok(Self { address, config: config.clone(), listener: Listener::Tcp(listener) })
+        let endpoint = Self { address, config: config.clone(), listener: Listener::Tcp(listener) };
+        endpoint.announce_rdma();
+        Ok(endpoint)
     }
 
     pub(crate) fn of_unix(listener: UnixListener, config: &Config) -> Self {

@@ -118,6 +118,10 @@ impl Connect for Once {
         &self.config
     }
 
+    fn address(&self) -> Arc<str> {
+        "scripted".into()
+    }
+
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
         let connection = self.connection.lock().expect("nothing panics under the lock").take();
         let (address, reason) = ("scripted".into(), "there is one connection".into());
@@ -218,7 +222,9 @@ async fn open(link: &Scripted, limits: Limits) -> Arc<dyn Connection> {
     let incoming = std::io::Cursor::new(incoming);
     let bootstrap = Box::new(ScriptedBootstrap { incoming, link: link.clone() });
     let config = ClientConfig { limits, ..ClientConfig::default() };
-    connect(bootstrap, &config, Wanted::Best).await.expect("the server's Hello is good")
+    connect(bootstrap, &"scripted".into(), &config, Wanted::Best)
+        .await
+        .expect("the server's Hello is good")
 }
 
 /// Makes a call and reads its answer to the end; says how many messages that had.

@@ -145,7 +145,7 @@ impl Builder {
         }
         if let DescriptorSet::Written(path) = &self.descriptor_set {
             fs::write(path, encoded)
-                .map_err(|source| CodegenError::Write { path: path.clone(), source })?;
+                .map_err(|reason| CodegenError::Write { path: path.clone(), reason })?;
         }
         self.apply_to(&mut config);
         if let Some(prost) = self.reexported("prost").filter(|_| !has_prost_path(&config)) {
@@ -158,7 +158,7 @@ impl Builder {
             config.out_dir(out_dir);
         }
         let generated = config.compile_fds(set);
-        generated.map_err(|source| CodegenError::Generate { out_dir: self.out_dir, source })
+        generated.map_err(|reason| CodegenError::Generate { out_dir: self.out_dir, reason })
     }
 }
 
@@ -170,7 +170,7 @@ impl Descriptors {
     }
 
     fn read(path: &Path) -> Result<Self, CodegenError> {
-        let failed = |source| CodegenError::Read { path: path.to_owned(), source };
+        let failed = |reason| CodegenError::Read { path: path.to_owned(), reason };
         let encoded = fs::read(path).map_err(failed)?;
         let set = FileDescriptorSet::decode(&*encoded)
             .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error)))?;

@@ -31,6 +31,8 @@ impl fmt::Display for ProtoLocation {
 }
 
 /// Why code could not be generated.
+///
+/// Its text has the reason, so that it has no source: a report with causes would say it twice.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CodegenError {
@@ -78,14 +80,14 @@ pub enum CodegenError {
     },
 
     /// A builder setting is not the piece of Rust that it has to be.
-    #[error("{knob}({value:?}) is not valid Rust: {source}")]
+    #[error("{knob}({value:?}) is not valid Rust: {reason}")]
     Setting {
         /// The builder's method.
         knob: &'static str,
         /// What it was given.
         value: String,
         /// Why it does not parse.
-        source: syn::Error,
+        reason: syn::Error,
     },
 
     /// `build_transport(true)` without the feature that it needs.
@@ -100,12 +102,12 @@ pub enum CodegenError {
     NoDescriptorSet,
 
     /// The descriptor set of `skip_protoc_run()` could not be read.
-    #[error("reading {}: {source}", path.display())]
+    #[error("reading {}: {reason}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// The system's reason, or that it is no descriptor set.
-        source: io::Error,
+        reason: io::Error,
     },
 
     /// A `prost_build::Config` asks for a descriptor set, and does not tell where.
@@ -120,30 +122,30 @@ pub enum CodegenError {
     OutDir,
 
     /// prost-build refused the descriptors or settings, or could not write its output.
-    #[error("generating code{}: {source}", into(out_dir.as_deref()))]
+    #[error("generating code{}: {reason}", into(out_dir.as_deref()))]
     Generate {
         /// Where the output goes; `None` when that was a `prost_build::Config`'s to say.
         out_dir: Option<PathBuf>,
         /// prost-build's reason.
-        source: io::Error,
+        reason: io::Error,
     },
 
     /// A file could not be written.
-    #[error("writing {}: {source}", path.display())]
+    #[error("writing {}: {reason}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
 
     /// `cargo metadata` could not be started.
-    #[error("starting `{command}`: {source}")]
+    #[error("starting `{command}`: {reason}")]
     CargoStart {
         /// The command line.
         command: String,
         /// The system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
 
     /// `cargo metadata` failed or printed something unexpected.
@@ -187,8 +189,8 @@ fn into(out_dir: Option<&Path>) -> String {
 }
 
 impl From<InvalidSetting> for CodegenError {
-    fn from(InvalidSetting { knob, value, source }: InvalidSetting) -> Self {
-        Self::Setting { knob, value, source }
+    fn from(InvalidSetting { knob, value, reason }: InvalidSetting) -> Self {
+        Self::Setting { knob, value, reason }
     }
 }
 

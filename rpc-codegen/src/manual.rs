@@ -131,16 +131,16 @@ impl Builder {
 
     fn compile_one(&self, service: &Service, out_dir: &Path) -> Result<(), CodegenError> {
         let path = out_dir.join(format!("{}.{}.rs", service.package(), service.name()));
-        let failed = |source| CodegenError::Write { path: path.clone(), source };
+        let failed = |reason| CodegenError::Write { path: path.clone(), reason };
         for method in service.methods() {
             check(method)?;
         }
         let module =
             generator::farcall_module(&described(service), &self.rpc, &BytesFields::default());
-        let invalid = |source| CodegenError::Setting {
+        let invalid = |reason| CodegenError::Setting {
             knob: "manual::Service",
             value: service.name().to_owned(),
-            source,
+            reason,
         };
         let module = module.map_err(invalid)?;
         // tonic's generator panics when it cannot write.

@@ -63,7 +63,7 @@ fn run(manifest: &Path, flags: &[&str]) -> Result<(String, Output), CodegenError
     let text = format!("{command:?}");
     match command.output() {
         Ok(output) => Ok((text, output)),
-        Err(source) => Err(CodegenError::CargoStart { command: text, source }),
+        Err(reason) => Err(CodegenError::CargoStart { command: text, reason }),
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct InvalidSetting {
     /// What it was given.
     pub(crate) value: String,
     /// Why it does not parse.
-    pub(crate) source: syn::Error,
+    pub(crate) reason: syn::Error,
 }
 
 /// Settings of the farcall module.
@@ -68,12 +68,12 @@ impl RpcSettings {
 pub(crate) fn path(knob: &'static str, value: &str) -> Result<TokenStream, InvalidSetting> {
     syn::parse_str(value)
         .map(syn::Path::into_token_stream)
-        .map_err(|source| invalid(knob, value, source))
+        .map_err(|reason| invalid(knob, value, reason))
 }
 
 /// Reads a type such as `::prost_wkt_types::Timestamp`.
 pub(crate) fn rust_type(knob: &'static str, value: &str) -> Result<syn::Type, InvalidSetting> {
-    syn::parse_str(value).map_err(|source| invalid(knob, value, source))
+    syn::parse_str(value).map_err(|reason| invalid(knob, value, reason))
 }
 
 /// Reads the path of a module that is outside of what is generated.
@@ -92,9 +92,9 @@ pub(crate) fn attributes(
     value: &str,
 ) -> Result<Vec<syn::Attribute>, InvalidSetting> {
     let parser = syn::Attribute::parse_outer;
-    parser.parse_str(value).map_err(|source| invalid(knob, value, source))
+    parser.parse_str(value).map_err(|reason| invalid(knob, value, reason))
 }
 
-fn invalid(knob: &'static str, value: &str, source: syn::Error) -> InvalidSetting {
-    InvalidSetting { knob, value: value.to_owned(), source }
+fn invalid(knob: &'static str, value: &str, reason: syn::Error) -> InvalidSetting {
+    InvalidSetting { knob, value: value.to_owned(), reason }
 }

@@ -50,6 +50,18 @@ impl Deadline {
     }
 }
 
+/// A length of time without the digits that a reader of a message has no use for: to a thousandth
+/// of its unit.
+pub(crate) fn rounded(time: Duration) -> Duration {
+    let step = match time.as_nanos() {
+        1_000_000_000.. => 1_000_000,
+        1_000_000.. => 1_000,
+        _ => 1,
+    };
+    let steps = (time.as_nanos() + step / 2) / step;
+    Duration::from_nanos(u64::try_from(steps * step).unwrap_or(u64::MAX))
+}
+
 /// Takes the timeout that `Request::set_timeout` left in `metadata` out of it.
 ///
 /// The value is gRPC's: at most eight digits and a unit of `H`, `M`, `S`, `m`, `u` or `n`. One that
@@ -90,6 +102,19 @@ mod tests {
         let taken = take_grpc_timeout(request.metadata_mut());
         assert_eq!(taken, Some(Duration::from_millis(1500)));
         assert!(request.metadata().is_empty());
+    }
+
+    #[test]
+    fn a_length_of_time_is_rounded_to_what_a_reader_can_use() {
+        for (nanos, words) in [
+            (0, "0ns"),
+            (999, "999ns"),
+            (1_500_499, "1.5ms"),
+            (1_999_970_000, "2s"),
+            (61_234_567_890, "61.235s"),
+        ] {
+            assert_eq!(format!("{:?}", rounded(Duration::from_nanos(nanos))), words);
+        }
     }
 
     #[test]

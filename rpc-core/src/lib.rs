@@ -8,6 +8,7 @@
 
 mod buffer;
 pub mod byte_budget;
+mod call_log;
 pub mod calls;
 #[cfg(test)]
 mod captured_log;

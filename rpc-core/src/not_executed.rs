@@ -23,7 +23,7 @@ impl NotExecuted {
     #[must_use]
     pub fn is_said_by(status: &Status) -> bool {
         // Without a connection nothing was sent either.
-        status.source().is_some_and(|source| source.is::<Self>() || source.is::<ConnectError>())
+        status.source().is_some_and(<dyn Error>::is::<Self>) || ConnectError::of(status).is_some()
     }
 
     /// Marks a status, unless it has a source that says more.

@@ -1,11 +1,14 @@
 //! The statuses with which the runtime itself ends calls. Each names the limit and its knob.
 
+use std::fmt;
+use std::time::Duration;
+
 use tonic::Status;
 
 use crate::Limits;
 use crate::calls::receiving::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
-use crate::connect::ConnectError;
+use crate::deadline::rounded;
 use crate::stream::message_lens;
 use crate::transport::{CloseReason, TransportError, Withheld};
 use crate::wire::{FrameHeader, FrameKind};
@@ -105,9 +108,14 @@ pub(crate) fn over_budget(what: &str, len: u64, whose: &str, over: OverBudget) -
     ))
 }
 
-/// A call on a connection that has ended.
+/// A server's call on a connection that has ended.
 pub(crate) fn closed(reason: &CloseReason) -> Status {
     Status::unavailable(format!("the connection is closed: {reason}"))
+}
+
+/// A call of a method that the server did not name in its Hello.
+pub(crate) fn no_such_method(server: &str, path: &str) -> Status {
+    Status::unimplemented(format!("the server at {server} has no method {path}"))
 }
 
 /// A call that arrived after the server had sent its client away.
@@ -120,11 +128,16 @@ pub(crate) fn retired() -> Status {
     Status::unavailable("another connection has taken this one's place")
 }
 
+/// A client's call on a connection to `server` that has ended.
+pub(crate) fn lost(server: &str, reason: &CloseReason) -> Status {
+    Status::unavailable(format!("the connection to {server} has ended: {reason}"))
+}
+
 /// A call that the server's end of a connection cut short, although it was in flight.
-pub(crate) fn cut_short(reason: &CloseReason) -> Status {
+pub(crate) fn cut_short(server: &str, reason: &CloseReason) -> Status {
     Status::unavailable(format!(
-        "the connection is closed: {reason}; the server had announced that it goes away, and the \
-         call did not end in the time that it gave (server.drain_timeout, \
+        "the connection to {server} has ended: {reason}; the server had announced that it goes \
+         away, and the call did not end in the time that it gave (server.drain_timeout, \
          server.max_connection_age_grace)"
     ))
 }
@@ -140,21 +153,38 @@ pub(crate) fn answered() -> Status {
     Status::aborted("the call has ended: its answer was sent")
 }
 
-/// The status of a call that waited for a connection until its deadline.
-pub(crate) fn not_connected_in_time(error: &ConnectError) -> Status {
-    Status::deadline_exceeded(format!("the call waited for a connection: {error}"))
+/// A call that waited for a connection until its time was over; `whose` names what set the limit.
+pub(crate) fn not_connected_in_time(
+    timeout: Duration,
+    whose: &str,
+    error: &dyn fmt::Display,
+) -> Status {
+    let timeout = rounded(timeout);
+    Status::deadline_exceeded(format!(
+        "the call had no connection within {timeout:?} ({whose}): {error}"
+    ))
 }
 
-/// A call whose deadline has passed.
+/// A call that took longer than it may; `whose` names what set the limit.
+pub(crate) fn over_time(timeout: Duration, whose: &str) -> Status {
+    if timeout.is_zero() {
+        return Status::deadline_exceeded(format!("the call's time was over at once ({whose})"));
+    }
+    let timeout = rounded(timeout);
+    Status::deadline_exceeded(format!("the call did not end within {timeout:?} ({whose})"))
+}
+
+/// A call whose deadline has passed, where no more is known of it.
 pub(crate) fn deadline_exceeded() -> Status {
     Status::deadline_exceeded("the call's deadline has passed")
 }
 
-/// A unary call that took longer than the server lets one take.
-pub(crate) fn over_unary_timeout() -> Status {
-    Status::deadline_exceeded(
-        "the call took longer than the server lets a unary call take (server.unary_timeout)",
-    )
+/// A call whose large request was not received in the time that the client gave it.
+pub(crate) fn not_received_in_time(timeout: Duration) -> Status {
+    let timeout = rounded(timeout);
+    Status::deadline_exceeded(format!(
+        "the server did not receive the request within {timeout:?} (the client's deadline)"
+    ))
 }
 
 /// A call whose large message was admitted and then not received.

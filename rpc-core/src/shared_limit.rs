@@ -153,7 +153,9 @@ impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
         let is_full = total.saturating_add(amount) > max;
         let share_setting = share_setting.map(|name| format!(" ({name})")).unwrap_or_default();
         Status::resource_exhausted(if is_full {
-            format!("{amount} more beside the server's {total} {what} are over {max} ({setting})")
+            format!(
+                "the server has {total} {what}, of at most {max} ({setting}): no room for {amount}"
+            )
         } else {
             format!(
                 "the server has {total} {what}, of at most {max} ({setting}), and {held} of them \

@@ -455,6 +455,28 @@ impl Upgrade for RdmaUpgrade {
         "rdma"
     }
 
+    fn check(&self, local: Option<IpAddr>) -> Result<String, Declined> {
+        self.config.check().map_err(|error| Declined::new(error.to_string()))?;
+        if let Some(local) = local {
+            let port = self.port(Some(local))?;
+            read_trust::check(&port.device, &self.config)?;
+            return Ok(format!("{}:{} ({})", port.device.name(), port.number, port.gid));
+        }
+        let usable = self.devices.usable().map_err(|error| declined(&error))?;
+        let (mut ports, mut distrusted) = (Vec::new(), None);
+        for (device, port) in usable {
+            match read_trust::check(&device, &self.config) {
+                Ok(()) => ports.push(port.words()),
+                Err(declined) => distrusted = Some(declined),
+            }
+        }
+        // There is a port, or a reason: without either the search would have failed.
+        match distrusted {
+            Some(declined) if ports.is_empty() => Err(declined),
+            _ => Ok(ports.join(", ")),
+        }
+    }
+
     fn offer(&self, addresses: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
         let peer_gid = PeerGid::of(addresses, self.config.port_choice);
         Ok(Box::new(Offering { prepared: self.prepare(addresses, None)?, peer_gid }))

@@ -105,7 +105,7 @@ impl Listen for TcpListener {
 pub struct TcpConnector {
     address: String,
     /// What messages call it.
-    name: String,
+    name: Arc<str>,
     config: ClientConfig,
 }
 
@@ -113,14 +113,14 @@ impl TcpConnector {
     /// A connector to `host:port`; the name is resolved anew at each connection.
     pub fn new(address: impl Into<String>, config: ClientConfig) -> Self {
         let address = address.into();
-        Self { name: format!("tcp://{address}"), address, config }
+        Self { name: format!("tcp://{address}").into(), address, config }
     }
 
     /// Sets what messages call the server, where a user knows it by another address than
     /// `tcp://host:port`.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.name = name.into().into();
         self
     }
 }
@@ -130,11 +130,15 @@ impl Connect for TcpConnector {
         &self.config
     }
 
+    fn address(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
         Box::pin(async move {
-            let unreachable = |source| {
-                let address = self.name.clone();
-                ConnectError::Unreachable { address, source }
+            let unreachable = |reason| {
+                let address = self.name.to_string();
+                ConnectError::Unreachable { address, reason }
             };
             let opening = TcpStream::connect(&self.address);
             let timeout = self.config.handshake_timeout;
@@ -143,7 +147,7 @@ impl Connect for TcpConnector {
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
                 .map_err(unreachable)?;
             let bootstrap = bootstrap(stream).map_err(unreachable)?;
-            connect::connect(Box::new(bootstrap), &self.config, wanted).await
+            connect::connect(Box::new(bootstrap), &self.name, &self.config, wanted).await
         })
     }
 }

@@ -132,16 +132,21 @@ impl Connect for UnixConnector {
         &self.config
     }
 
+    fn address(&self) -> Arc<str> {
+        format!("unix://{}", self.name).into()
+    }
+
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
         Box::pin(async move {
             let opened = tokio::time::timeout(self.config.handshake_timeout, self.open()).await;
             let stream = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(
-                |source| {
-                    let address = format!("unix://{}", self.name);
-                    ConnectError::Unreachable { address, source }
+                |reason| {
+                    let address = self.address().to_string();
+                    ConnectError::Unreachable { address, reason }
                 },
             )?;
-            connect::connect(Box::new(bootstrap(stream, &self.name)), &self.config, wanted).await
+            let bootstrap = Box::new(bootstrap(stream, &self.name));
+            connect::connect(bootstrap, &self.address(), &self.config, wanted).await
         })
     }
 }

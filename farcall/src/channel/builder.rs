@@ -194,6 +194,20 @@ impl ChannelBuilder {
         self
     }
 
+    /// Sets whether each call that fails has a line in the log; on by default. The line has the
+    /// target `farcall::call`, and names the method, the server's address as it was written, the
+    /// status and how long the call took.
+    ///
+    /// It is WARN where something does not work (`UNKNOWN`, `DEADLINE_EXCEEDED`,
+    /// `RESOURCE_EXHAUSTED`, `UNIMPLEMENTED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS`): of each of
+    /// these statuses ten lines at once, then one every ten seconds with a count of those that were
+    /// left out. Any other status is an answer of the application, and its line is DEBUG. A call
+    /// that the program gives up has no line, and neither has one that a layer of its own answers.
+    pub fn log_failed_calls(mut self, is_logged: bool) -> Self {
+        self.config = self.config.with_log_failed_calls(is_logged);
+        self
+    }
+
     /// The address that the channel will connect to.
     #[must_use]
     pub fn address(&self) -> &Address {
@@ -218,7 +232,7 @@ impl ChannelBuilder {
         let Self { address, config, calls } = self;
         let channel =
             with_connector!(address, &config, |connector| rpc_core::Channel::new(connector));
-        finish(channel, calls)
+        finish(channel, &config, calls)
     }
 
     /// Connects now.
@@ -236,7 +250,7 @@ impl ChannelBuilder {
         let channel = with_connector!(address, &config, |connector| {
             rpc_core::Channel::connect(connector).await
         });
-        Ok(finish(channel?, calls))
+        Ok(finish(channel?, &config, calls))
     }
 
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
@@ -269,12 +283,13 @@ impl ChannelBuilder {
         let Self { address, config, calls } = self;
         let rules = config.client(policy(&address, &config));
         let connector = StreamConnector::new(address.to_string(), rules, open);
-        finish(rpc_core::Channel::new(connector), calls)
+        finish(rpc_core::Channel::new(connector), &config, calls)
     }
 }
 
-fn finish(mut channel: rpc_core::Channel, calls: CallRules) -> Channel {
+fn finish(mut channel: rpc_core::Channel, config: &Config, calls: CallRules) -> Channel {
     channel = channel.with_readiness(calls.readiness);
+    channel = channel.with_log_failed_calls(config.log_failed_calls());
     if let Some(timeout) = calls.timeout {
         channel = channel.with_timeout(timeout);
     }

@@ -32,6 +32,9 @@ use crate::{Address, AddressError, BindError, Config, Endpoint};
 pub struct ServerBuilder {
     core: rpc_core::server::ServerBuilder,
     config: Config,
+    /// In the place of what `config` says.
+    log_failed_calls: Option<bool>,
+    rdma_required: Option<bool>,
 }
 
 impl ServerBuilder {
@@ -132,6 +135,35 @@ impl ServerBuilder {
     #[must_use]
     pub fn config(mut self, config: &Config) -> Self {
         self.config = config.clone();
+        self
+    }
+
+    /// Whether each call that fails has a line in the log; on by default. The line has the target
+    /// `farcall::call`, and names the method, the client's address, the status and how long the
+    /// call took. Its levels and their limits are those of
+    /// [`ChannelBuilder::log_failed_calls`](crate::ChannelBuilder::log_failed_calls).
+    #[must_use]
+    pub fn log_failed_calls(mut self, is_logged: bool) -> Self {
+        self.log_failed_calls = Some(is_logged);
+        self
+    }
+
+    /// Whether every call has a line in the log when it ends; off by default. The line is INFO and
+    /// has the target `farcall::access`. It names the method, the client's address, the status, how
+    /// long the call took, the timeout that the client set, and how many messages it had.
+    ///
+    /// The number of these lines has no limit: clients decide how many there are.
+    #[must_use]
+    pub fn access_log(self, is_logged: bool) -> Self {
+        self.with(|core| core.access_log(is_logged))
+    }
+
+    /// Whether the server fails to start at an `rdma://` address where RDMA is impossible; on by
+    /// default. Without it the server starts, says so in the log, and serves clients that stay on
+    /// TCP; once there is a device, clients can have RDMA.
+    #[must_use]
+    pub fn rdma_required(mut self, is_required: bool) -> Self {
+        self.rdma_required = Some(is_required);
         self
     }
 
@@ -355,7 +387,8 @@ impl ServerBuilder {
     /// The finished server, for programs that serve several listeners with one.
     #[must_use]
     pub fn build(self) -> Server {
-        Server(self.core.build())
+        let is_logged = self.log_failed_calls.unwrap_or(self.config.log_failed_calls());
+        Server(self.core.log_failed_calls(is_logged).build())
     }
 
     /// Listens on `address`, and serves when the [`Listener`] is told to. A server at an `rdma://`
@@ -364,7 +397,8 @@ impl ServerBuilder {
     ///
     /// # Errors
     ///
-    /// When the text is not an address or the operating system refuses it.
+    /// When the text is not an address or the operating system refuses it, and at an `rdma://`
+    /// address when RDMA is impossible (see [`rdma_required`](Self::rdma_required)).
     ///
     /// # Cancel safety
     ///
@@ -374,7 +408,9 @@ impl ServerBuilder {
         A: TryInto<Address>,
         AddressError: From<A::Error>,
     {
-        let endpoint = Endpoint::bind_with(address, &self.config).await?;
+        let is_required = self.rdma_required.unwrap_or(self.config.rdma_required());
+        let config = self.config.clone().with_rdma_required(is_required);
+        let endpoint = Endpoint::bind_with(address, &config).await?;
         Ok(Listener::new(self.build(), endpoint))
     }
 

@@ -101,6 +101,7 @@ impl TargetTable {
             self.unary_timeout.and_then(|it| it.0) => unary_timeout;
             self.handshake_timeout.map(|it| it.0) => handshake_timeout;
             self.progress_timeout.map(|it| it.0) => progress_timeout;
+            self.log_failed_calls => log_failed_calls;
         }
         Ok(builder)
     }
@@ -124,6 +125,9 @@ impl ServerTable {
             self.max_memory.map(|it| it.0) => max_memory;
             self.handshake_timeout.map(|it| it.0) => handshake_timeout;
             self.progress_timeout.map(|it| it.0) => progress_timeout;
+            self.rdma_required => rdma_required;
+            self.log_failed_calls => log_failed_calls;
+            self.access_log => access_log;
         }
         Ok(builder)
     }

@@ -128,6 +128,8 @@ table! {
         handshake_timeout: Period = "\"10s\"", |it| timeout(it.0);
         /// How long the server may take nothing of what waits for it before the connection ends.
         progress_timeout: PeriodOrOff = "\"60s\"", |it| it.0.map_or(Ok(()), timeout);
+        /// Whether each call that fails has a line in the log.
+        log_failed_calls: bool = "true", any;
     } tables {
         limits: LimitsTable = "limits";
         keepalive: KeepaliveTable = "keepalive";
@@ -167,6 +169,13 @@ table! {
         handshake_timeout: Period = "\"10s\"", |it| timeout(it.0);
         /// How long a client may take nothing of what waits for it before the connection ends.
         progress_timeout: PeriodOrOff = "\"60s\"", |it| it.0.map_or(Ok(()), timeout);
+        /// Whether the server fails to start at rdma:// where RDMA is impossible. Otherwise it
+        /// says so in the log, and serves clients that stay on TCP.
+        rdma_required: bool = "true", any;
+        /// Whether each call that fails has a line in the log.
+        log_failed_calls: bool = "true", any;
+        /// Whether every call has a line in the log when it ends.
+        access_log: bool = "false", any;
     } tables {
         limits: LimitsTable = "limits";
         keepalive: KeepaliveTable = "keepalive";

@@ -17,7 +17,7 @@ static ALONE: Mutex<()> = Mutex::const_new(());
 /// What this host says: loopback has no RDMA device, whatever other devices there are.
 fn here() -> &'static [&'static str] {
     &[
-        "rdma: this host: this machine has no RDMA device",
+        "rdma: this host: there is no RDMA device",
         "rdma: this host: no active RDMA port has the address 127.0.0.1",
         "rdma: this host: cannot list RDMA devices",
         "rdma: this host: libibverbs.so.1 is not installed",
@@ -126,7 +126,7 @@ mod server_without_rdma {
 
     use super::*;
 
-    const REASON: &str = "rdma: the server has it not switched on";
+    const REASON: &str = "rdma: the server: not offered at the address where it listens";
 
     /// A client's side of RDMA as far as the offer.
     #[derive(Debug)]

@@ -101,7 +101,7 @@ async fn silence() {
 async fn garbage_instead_of_an_answer() {
     for seed in 0..20 {
         let status = call(Answer::AfterRequest(payload(seed, 100).to_vec())).await;
-        check(&status, Code::Unavailable, "the connection is closed: record");
+        check(&status, Code::Unavailable, "has ended: record");
     }
 }
 

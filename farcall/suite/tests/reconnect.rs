@@ -36,6 +36,10 @@ impl Connect for Counting {
         self.connector.config()
     }
 
+    fn address(&self) -> Arc<str> {
+        self.connector.address()
+    }
+
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         self.connector.connect(wanted)

@@ -105,6 +105,12 @@ impl SendWindow {
             && left(self.granted.bytes, self.sent.bytes) > 0
     }
 
+    /// What was sent so far.
+    #[must_use]
+    pub fn sent(&self) -> Counts {
+        self.sent
+    }
+
     /// Counts a message that is sent.
     pub fn send(&mut self, len: usize) {
         self.sent.add(len);
@@ -137,6 +143,12 @@ pub struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
+    /// What has come so far.
+    #[must_use]
+    pub fn received(&self) -> Counts {
+        self.received
+    }
+
     /// A side that grants `window`.
     #[must_use]
     pub fn new(window: Window) -> Self {

@@ -1,35 +1,24 @@
 //! The channel: a cheap handle that makes calls over one connection, which is renewed when it ends.
 
-use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::Stream;
-use prost::Message;
 use tokio::time::Instant;
-use tonic::metadata::MetadataMap;
 use tonic::service::Interceptor;
-use tonic::{Extensions, Request, Response, Status, Streaming};
+use tonic::{Request, Status};
 use tower::Layer;
 
-use super::download::download;
 use super::present::Present;
 use super::starts::Starts;
-use super::upload::upload;
 use super::{
-    Caller, Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path, PathCounts,
-    Readiness, ReadyWhen, Reply, Started,
+    Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path, PathCounts, Readiness,
+    ReadyWhen, Started,
 };
 use crate::buffer::buffer_of;
+use crate::call_log::CallLog;
 use crate::connect::{ConnectError, ConnectionInfo};
-use crate::deadline::take_grpc_timeout;
-use crate::encode::{Encode, Split};
-use crate::message_limits::MessageLimits;
-use crate::wire::outcome::Outcome;
-use crate::{Buffer, CallKind, Deadline, MethodDescriptor, NotExecuted, Trailers, refusal};
+use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted};
 
 /// How many connections a call may find at their end before it is given up: one that the channel
 /// has, one that came in its place, and one more.
@@ -61,13 +50,15 @@ const STARTS_MAX: u32 = 3;
 /// [`crate::MayHaveExecuted`].
 #[derive(Clone, Debug)]
 pub struct Channel {
-    present: Arc<Present>,
-    timeout: Option<Duration>,
+    pub(super) present: Arc<Present>,
+    pub(super) timeout: Option<Duration>,
     /// In its place for unary calls.
-    unary_timeout: Option<Duration>,
+    pub(super) unary_timeout: Option<Duration>,
     readiness: Readiness,
     /// What tower is told.
     ready_when: ReadyWhen,
+    /// Which calls have a line in the log.
+    pub(super) log: CallLog,
 }
 
 impl Channel {
@@ -81,6 +72,7 @@ impl Channel {
             unary_timeout: None,
             readiness: Readiness::FailFast,
             ready_when: ReadyWhen::Connected,
+            log: CallLog::default(),
         }
     }
 
@@ -139,6 +131,16 @@ impl Channel {
     #[must_use]
     pub fn with_readiness(mut self, readiness: Readiness) -> Self {
         self.readiness = readiness;
+        self
+    }
+
+    /// The same channel with or without a line in the log for each call that fails; with it by
+    /// default. The line has the target `farcall::call`, and names the method, the server's address
+    /// as the user wrote it, the status and how long the call took. Its level is WARN where
+    /// something does not work, and DEBUG where the status is an answer of the application.
+    #[must_use]
+    pub fn with_log_failed_calls(mut self, is_logged: bool) -> Self {
+        self.log.failures = is_logged;
         self
     }
 
@@ -241,15 +243,16 @@ impl Channel {
                 Err(error) => error,
             };
             if call.readiness == Readiness::FailFast || !error.may_pass() {
-                return Err(unavailable(error));
+                return Err(error.into_status());
             }
             let due = Instant::from_std(self.present.next_connect());
-            if let Some(Deadline(deadline)) = call.deadline
+            if let Some(limit) = call.deadline
+                && let Deadline(deadline) = limit.deadline()
                 && deadline <= due
             {
                 // No attempt begins before it is due, whichever call asks for it.
                 tokio::time::sleep_until(deadline).await;
-                return Err(NotExecuted::mark(refusal::not_connected_in_time(&error)));
+                return Err(NotExecuted::mark(limit.exceeded_unconnected(&error)));
             }
             tokio::time::sleep_until(due).await;
         }
@@ -258,39 +261,12 @@ impl Channel {
     /// Whether tower may make a call now.
     pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         let polled = self.ready_when.poll(&self.present, cx);
-        polled.map_err(|error| NotExecuted::mark(unavailable(error)))
+        polled.map_err(|error| error.into_status())
     }
 
     /// The starts of a call with one request.
     pub(super) fn starts(&self, method: &'static MethodDescriptor) -> Starts<'_> {
         Starts::new(&self.present, method)
-    }
-
-    /// Makes a call whose answer is one message.
-    async fn exchange(&self, call: Outgoing<'_>) -> Result<Reply, Status> {
-        let mut starts = self.starts(call.method);
-        loop {
-            let started = self.start(call).await.map_err(|status| starts.last(status))?;
-            match started.reply().await {
-                Err(status) => starts.again(status)?,
-                reply => return reply,
-            }
-        }
-    }
-
-    /// Makes a call whose answer is a stream.
-    async fn follow<Resp>(&self, call: Outgoing<'_>) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        Resp: Message + Default + 'static,
-    {
-        let mut starts = self.starts(call.method);
-        loop {
-            let started = self.start(call).await.map_err(|status| starts.last(status))?;
-            match download(started, None, call.answer_limits(), self.clone()).await {
-                Err(status) => starts.again(status)?,
-                response => return response,
-            }
-        }
     }
 
     /// Memory for a long `bytes` field of a request: as [`crate::buffer()`], and right for this
@@ -341,167 +317,4 @@ impl Channel {
     pub(super) fn readiness<T>(&self, request: &Request<T>) -> Readiness {
         request.extensions().get().copied().unwrap_or(self.readiness)
     }
-
-    /// The earliest of what the request says, or the channel where it says nothing, and of what
-    /// is inherited.
-    pub(super) fn deadline<T>(&self, kind: CallKind, request: &mut Request<T>) -> Option<Deadline> {
-        let explicit = request.extensions().get::<Deadline>().copied();
-        let own = take_grpc_timeout(request.metadata_mut());
-        let of_channel = match kind {
-            CallKind::Unary => self.unary_timeout.or(self.timeout),
-            CallKind::ClientStreaming | CallKind::ServerStreaming | CallKind::Streaming => {
-                self.timeout
-            }
-        };
-        let timeout = own.or(of_channel.filter(|_| explicit.is_none()));
-        let relative = timeout.map(|timeout| Deadline::after(Instant::now(), timeout));
-        explicit.into_iter().chain(relative).chain(Deadline::current()).min()
-    }
-}
-
-impl Caller for Channel {
-    async fn unary<Req, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        mut request: Request<Req>,
-    ) -> Result<Response<Resp>, Status>
-    where
-        Req: Message + 'static,
-        Resp: Message + Default + 'static,
-    {
-        let (deadline, readiness) =
-            (self.deadline(method.kind, &mut request), self.readiness(&request));
-        let limits = MessageLimits::of(&request);
-        let (metadata, _, message) = request.into_parts();
-        let message = Split::new(message, method.detach.request);
-        let (metadata, message): (_, Option<&dyn Encode>) = (&metadata, Some(&message));
-        let call = Outgoing { method, metadata, deadline, readiness, limits, message };
-        decode(within(deadline, self.exchange(call)).await?, limits)
-    }
-
-    async fn server_streaming<Req, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        mut request: Request<Req>,
-    ) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        Req: Message + 'static,
-        Resp: Message + Default + 'static,
-    {
-        let (deadline, readiness) =
-            (self.deadline(method.kind, &mut request), self.readiness(&request));
-        let limits = MessageLimits::of(&request);
-        let (metadata, _, message) = request.into_parts();
-        let message = Split::new(message, method.detach.request);
-        let (metadata, message): (_, Option<&dyn Encode>) = (&metadata, Some(&message));
-        let call = Outgoing { method, metadata, deadline, readiness, limits, message };
-        within(deadline, self.follow(call)).await
-    }
-
-    async fn client_streaming<S, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        mut request: Request<S>,
-    ) -> Result<Response<Resp>, Status>
-    where
-        S: Stream<Item: Message> + Send + 'static,
-        Resp: Message + Default + 'static,
-    {
-        let (deadline, readiness) =
-            (self.deadline(method.kind, &mut request), self.readiness(&request));
-        let limits = MessageLimits::of(&request);
-        let (metadata, _, stream) = request.into_parts();
-        let metadata = &metadata;
-        let call = Outgoing { method, metadata, deadline, readiness, limits, message: None };
-        let reply = async {
-            let started = self.start(call).await?;
-            let _upload = upload(stream, &started, call);
-            started.reply().await
-        };
-        decode(within(deadline, reply).await?, limits)
-    }
-
-    async fn streaming<S, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        mut request: Request<S>,
-    ) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        S: Stream<Item: Message> + Send + 'static,
-        Resp: Message + Default + 'static,
-    {
-        let (deadline, readiness) =
-            (self.deadline(method.kind, &mut request), self.readiness(&request));
-        let limits = MessageLimits::of(&request);
-        let (metadata, _, stream) = request.into_parts();
-        let metadata = &metadata;
-        let call = Outgoing { method, metadata, deadline, readiness, limits, message: None };
-        let answer = async {
-            let started = self.start(call).await?;
-            let upload = upload(stream, &started, call);
-            download(started, upload, call.answer_limits(), self.clone()).await
-        };
-        within(deadline, answer).await
-    }
-}
-
-/// Runs a call until its deadline; dropping it there cancels it on the peer.
-pub(super) async fn within<T>(
-    deadline: Option<Deadline>,
-    call: impl Future<Output = Result<T, Status>>,
-) -> Result<T, Status> {
-    match deadline {
-        None => call.await,
-        Some(Deadline(instant)) => tokio::time::timeout_at(instant, call)
-            .await
-            .unwrap_or_else(|_| Err(refusal::deadline_exceeded())),
-    }
-}
-
-pub(super) fn undecodable(what: &str, error: &dyn fmt::Display) -> Status {
-    Status::internal(format!("the response's {what} does not decode: {error}"))
-}
-
-fn decode<Resp>(reply: Reply, limits: MessageLimits) -> Result<Response<Resp>, Status>
-where
-    Resp: Message + Default,
-{
-    let (metadata, trailers, message) = open_reply(reply)?;
-    limits.of_responses().check(message.len())?;
-    let message = Resp::decode(message).map_err(|error| undecodable("message", &error))?;
-    let mut extensions = Extensions::new();
-    if !trailers.0.is_empty() {
-        extensions.insert(trailers);
-    }
-    Ok(Response::from_parts(metadata, message, extensions))
-}
-
-/// The parts of an answer that is one message: all metadata, the trailing part of it once more,
-/// and the message, not decoded; or the status that came instead.
-pub(super) fn open_reply(reply: Reply) -> Result<(MetadataMap, Trailers, Bytes), Status> {
-    if reply.code == 0 && reply.block.is_empty() {
-        return Ok((MetadataMap::new(), Trailers::default(), reply.message));
-    }
-    let outcome = Outcome::decode(reply.code, reply.block);
-    let outcome = outcome.map_err(|error| undecodable("block", &error))?;
-    let trailers = outcome.result?;
-    let metadata = if trailers.is_empty() {
-        outcome.metadata
-    } else {
-        merge(outcome.metadata, trailers.clone())
-    };
-    Ok((metadata, Trailers(trailers), reply.message))
-}
-
-/// Joins initial and trailing metadata as tonic's client does for a unary call.
-fn merge(initial: MetadataMap, trailing: MetadataMap) -> MetadataMap {
-    let mut headers = initial.into_headers();
-    headers.extend(trailing.into_headers());
-    MetadataMap::from_headers(headers)
-}
-
-fn unavailable(error: Arc<ConnectError>) -> Status {
-    let mut status = Status::unavailable(error.to_string());
-    status.set_source(error);
-    status
 }

@@ -9,13 +9,13 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::{Readiness, Started};
+use super::{CallDeadline, Readiness, Started};
 use crate::connect::ConnectionInfo;
 use crate::encode::Encode;
-use crate::message_limits::{MessageLimit, MessageLimits};
+use crate::message_limits::MessageLimits;
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
-use crate::{BufferSource, Deadline, Keepalive, Limits, MethodDescriptor};
+use crate::{BufferSource, Keepalive, Limits, MethodDescriptor};
 
 /// What a session is started with.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct ClientSetup {
     pub progress_timeout: Option<Duration>,
     /// What the server said.
     pub peer: Hello,
+    /// The server's address as the user wrote it.
+    pub server: Arc<str>,
     /// The connection's two ends.
     pub addresses: Addresses,
     /// Why the connection did not move to a better path.
@@ -44,7 +46,7 @@ pub struct Outgoing<'a> {
     /// The request's metadata.
     pub metadata: &'a MetadataMap,
     /// When the call ends at the latest.
-    pub deadline: Option<Deadline>,
+    pub deadline: Option<CallDeadline>,
     /// What it does while the channel has no connection.
     pub readiness: Readiness,
     /// What its stub allows its messages.
@@ -54,11 +56,6 @@ pub struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// What its answer is held to.
-    pub(super) fn answer_limits(&self) -> (Option<Deadline>, MessageLimit) {
-        (self.deadline, self.limits.of_responses())
-    }
-
     /// Checks the request's message against the limit of the stub.
     pub(super) fn check_message(&self) -> Result<(), Status> {
         self.message.map_or(Ok(()), |message| self.limits.of_requests().check(message.len()))

@@ -13,6 +13,9 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// The rules of its connections, which are the channel's too.
     fn config(&self) -> &ClientConfig;
 
+    /// The server's address as the user wrote it, for messages and the log.
+    fn address(&self) -> Arc<str>;
+
     /// Makes a new connection over the path that is wanted, as far as the rules allow it.
     ///
     /// # Errors

@@ -4,10 +4,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Response, Status, Streaming};
 
-use super::Channel;
+use super::begun::BegunWithin;
 use super::started::{Answer, CallGuard, Started, refused};
 use crate::Deadline;
-use crate::message_limits::MessageLimit;
 use crate::stream::{End, MessageBody, Next, ResponseEnd, response_streaming};
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
@@ -17,26 +16,33 @@ use crate::wire::outcome::Outcome;
 pub(super) struct Kept {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,
-    _channel: Channel,
+    call: BegunWithin,
 }
 
 impl ResponseEnd for Kept {
     fn complete(&mut self) {
         self.guard.complete();
     }
+
+    fn fail(&mut self, status: &Status) {
+        self.call.log_failure(status);
+    }
+
+    fn over_time(&self) -> Status {
+        self.call.over_time()
+    }
 }
 
-/// Waits for the headers of a response stream, which is to keep `channel`.
+/// Waits for the headers of a response stream, which is to keep the call's channel.
 pub(super) async fn download<M>(
     started: Started,
     upload: Option<AbortOnDropHandle<()>>,
-    (deadline, limit): (Option<Deadline>, MessageLimit),
-    channel: Channel,
+    call: BegunWithin,
 ) -> Result<Response<Streaming<M>>, Status>
 where
     M: prost::Message + Default + 'static,
 {
-    let (metadata, body) = begin(started, upload, (deadline, limit), channel).await?;
+    let (metadata, body) = begin(started, upload, call).await?;
     let mut response = Response::new(response_streaming(body));
     *response.metadata_mut() = metadata;
     Ok(response)
@@ -46,8 +52,7 @@ where
 pub(super) async fn begin(
     mut started: Started,
     upload: Option<AbortOnDropHandle<()>>,
-    (deadline, limit): (Option<Deadline>, MessageLimit),
-    channel: Channel,
+    call: BegunWithin,
 ) -> Result<(MetadataMap, MessageBody<Kept>), Status> {
     let block = match started.first().await {
         Next::Headers(block) => block,
@@ -74,8 +79,8 @@ pub(super) async fn begin(
     let Answer::Stream(inbound) = answer else {
         return Err(Status::internal("the answer is one message"));
     };
-    let timer = deadline.map(|Deadline(instant)| Box::pin(tokio::time::sleep_until(instant)));
-    let id = guard.id();
-    let kept = Kept { guard, _upload: upload, _channel: channel };
+    let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
+    let (id, limit) = (guard.id(), call.response_limit());
+    let kept = Kept { guard, _upload: upload, call };
     Ok((metadata, MessageBody::new(inbound, host, id, limit, timer, Some(kept))))
 }

@@ -107,8 +107,8 @@ impl<T: Transport> Handler for Session<T> {
         self.ended.cancel();
         for InFlight { route, .. } in calls {
             route.fail(MayHaveExecuted::mark(match was_sent_away {
-                true => refusal::cut_short(&reason),
-                false => refusal::closed(&reason),
+                true => refusal::cut_short(&self.server, &reason),
+                false => refusal::lost(&self.server, &reason),
             }));
         }
     }

@@ -1,7 +1,10 @@
 //! The client: a cheap [`Channel`] handle over a connection, and the session that drives it.
 
+mod begun;
+mod call_deadline;
 mod caller;
 mod channel;
+mod channel_calls;
 mod connection;
 mod connector;
 mod download;
@@ -19,6 +22,7 @@ mod starts;
 mod upload;
 mod win_back;
 
+pub use call_deadline::CallDeadline;
 pub use caller::Caller;
 pub use channel::Channel;
 pub use connection::{ClientSetup, Connection, Outgoing};

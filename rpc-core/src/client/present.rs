@@ -142,6 +142,16 @@ impl Present {
         }
     }
 
+    /// The server's address as the user wrote it.
+    pub(super) fn address(&self) -> Arc<str> {
+        self.connector.address()
+    }
+
+    /// How many lines about its calls the channel may still write.
+    pub(super) fn log(&self) -> &LogLimit {
+        &self.log
+    }
+
     /// The present connection, if calls can be started on it.
     pub(super) fn open(&self) -> Option<Arc<dyn Connection>> {
         let current = lock(&self.current);

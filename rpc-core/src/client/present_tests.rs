@@ -32,6 +32,10 @@ impl Connect for Failing {
         &self.config
     }
 
+    fn address(&self) -> Arc<str> {
+        "nowhere".into()
+    }
+
     fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
         Box::pin(async {
             self.begun.fetch_add(1, Ordering::Relaxed);

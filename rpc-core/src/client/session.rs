@@ -37,6 +37,8 @@ pub(crate) struct Session<T> {
     pub(super) addresses: Addresses,
     fallback: Option<String>,
     is_upgraded: bool,
+    /// The server's address as the user wrote it.
+    pub(super) server: Arc<str>,
     state: Mutex<State>,
     /// Set when the connection has ended.
     pub(super) ended: CancellationToken,
@@ -113,6 +115,7 @@ impl<T: Transport> Session<T> {
             addresses: setup.addresses,
             fallback: setup.fallback,
             is_upgraded: setup.is_upgraded,
+            server: setup.server,
             state: Mutex::new(State {
                 calls: Calls::default(),
                 receiving: Receiving::new(setup.limits.max_receiving_bytes),
@@ -143,7 +146,7 @@ impl<T: Transport> Session<T> {
         let selector = *self
             .method_ids
             .get(path)
-            .ok_or_else(|| Status::unimplemented(format!("the server has no method {path}")))?;
+            .ok_or_else(|| refusal::no_such_method(&self.server, path))?;
         let mut block = Vec::new();
         metadata::encode(call.metadata, &mut block)
             .map_err(|error| Status::resource_exhausted(error.to_string()))?;
@@ -172,7 +175,7 @@ impl<T: Transport> Session<T> {
         };
         let mut state = self.state();
         if let Some(reason) = &state.closed {
-            return Err(refusal::closed(reason));
+            return Err(refusal::lost(&self.server, reason));
         }
         if state.is_sent_away {
             return Err(refusal::going_away());
@@ -193,13 +196,13 @@ impl<T: Transport> Session<T> {
         permit: OwnedSemaphorePermit,
     ) -> Result<Started, Status> {
         // The clock is looked at only where somebody asks.
-        let timed = call.deadline.map(|deadline| (deadline, Instant::now()));
-        if timed.is_some_and(|(deadline, now)| deadline.has_passed(now)) {
-            return Err(refusal::deadline_exceeded());
+        let timed = call.deadline.map(|limit| (limit, Instant::now()));
+        if let Some((limit, _)) = timed.filter(|(limit, now)| limit.deadline().has_passed(*now)) {
+            return Err(limit.exceeded());
         }
         let Entered { id, answer, outbound } = self.enter(call.method.kind)?;
         prepared.header.call = id;
-        prepared.header.argument = timed.map_or(0, |(deadline, now)| deadline.to_wire(now));
+        prepared.header.argument = timed.map_or(0, |(limit, now)| limit.deadline().to_wire(now));
         reserved.write(&prepared.parts(call));
         if let Err(error) = reserved.send(&self.transport) {
             drop(self.finish(id));
@@ -226,19 +229,18 @@ impl<T> Session<T> {
     fn closed_status(&self) -> Status {
         let state = self.state();
         match &state.closed {
-            Some(reason) => refusal::closed(reason),
+            Some(reason) => refusal::lost(&self.server, reason),
             None if state.is_sent_away => refusal::going_away(),
             None if state.is_retired => refusal::retired(),
-            None => refusal::closed(&CloseReason::Local),
+            None => refusal::lost(&self.server, &CloseReason::Local),
         }
     }
 
     /// The status of a call that the transport does not take.
     fn unsendable(&self, error: &TransportError) -> Status {
-        if let TransportError::Closed { reason } = error {
-            self.state().cut.get_or_insert_with(|| reason.clone());
-        }
-        refusal::unsendable(error)
+        let TransportError::Closed { reason } = error else { return refusal::unsendable(error) };
+        self.state().cut.get_or_insert_with(|| reason.clone());
+        refusal::lost(&self.server, reason)
     }
 }
 

@@ -70,6 +70,7 @@ async fn a_stream_that_cannot_be_sent_tells_the_session_of_the_end() {
         keepalive: None,
         progress_timeout: None,
         peer: Hello::new(&limits),
+        server: "nowhere".into(),
         addresses: Addresses::default(),
         fallback: None,
         is_upgraded: false,

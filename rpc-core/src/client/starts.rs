@@ -13,6 +13,7 @@
 use tonic::Status;
 
 use super::present::Present;
+use crate::call_log::NameOf;
 use crate::wire::PeerText;
 use crate::{Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted};
 
@@ -41,8 +42,9 @@ impl<'a> Starts<'a> {
             return Ok(());
         }
         if MayHaveExecuted::is_said_by(&status) && !self.was_lost && self.may_replay() {
-            let (path, message) = (self.method.path, PeerText::new(status.message()));
-            tracing::debug!(path, code = ?status.code(), %message, "replayed");
+            let (method, reason) = (self.method.path, PeerText::new(status.message()));
+            let code = NameOf(status.code());
+            tracing::debug!(target: "farcall::call", method, %code, %reason, "replayed");
             self.was_lost = true;
             return Ok(());
         }

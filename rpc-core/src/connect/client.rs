@@ -112,7 +112,7 @@ impl Offers {
     }
 }
 
-/// Makes a connection of an open byte stream.
+/// Makes a connection of an open byte stream to `server`, the address as the user wrote it.
 ///
 /// # Errors
 ///
@@ -123,16 +123,16 @@ impl Offers {
 /// Cancelled, the stream is closed and what was prepared is torn down.
 pub async fn connect(
     bootstrap: Box<dyn Bootstrap>,
+    server: &Arc<str>,
     config: &ClientConfig,
     wanted: Wanted,
 ) -> Result<Arc<dyn Connection>, ConnectError> {
-    let address = bootstrap.addresses().to_string();
-    let handshake = negotiate(bootstrap, config, wanted, &address);
+    let handshake = negotiate(bootstrap, config, wanted, server);
     match tokio::time::timeout(config.handshake_timeout, handshake).await {
         Ok(outcome) => outcome,
         Err(_) => {
             let timeout_ms = config.handshake_timeout.as_millis();
-            Err(ConnectError::TimedOut { address, timeout_ms })
+            Err(ConnectError::TimedOut { address: server.to_string(), timeout_ms })
         }
     }
 }
@@ -141,10 +141,10 @@ async fn negotiate(
     mut bootstrap: Box<dyn Bootstrap>,
     config: &ClientConfig,
     wanted: Wanted,
-    address: &str,
+    server: &Arc<str>,
 ) -> Result<Arc<dyn Connection>, ConnectError> {
     let required = config.policy.required(wanted);
-    let failed = |error| handshake_failed(address, error);
+    let failed = |error| handshake_failed(server, error);
     let upgrades = config.policy.upgrades(wanted);
     let mut offers = prepare_offers(upgrades, &bootstrap.addresses()).await;
     let mut hello = Hello::new(&config.limits);
@@ -154,13 +154,14 @@ async fn negotiate(
     };
     hello.offers = offers.pending.iter().map(offer).collect();
     // A required upgrade that this host cannot offer needs no question to the peer.
-    check_required(required, &offers, address)?;
+    check_required(required, &offers, server)?;
     handshake::write(&mut *bootstrap, &hello).await.map_err(failed)?;
     let mut answer: Hello =
         handshake::read(&mut *bootstrap, &hello::SERVER_HELLO).await.map_err(failed)?;
     for declined in std::mem::take(&mut answer.declined) {
         offers.pending.retain(|(name, _)| !declined.is_about(name));
-        offers.fail(declined.name().as_str(), declined.reason());
+        let reason = declined.reason();
+        offers.fail(declined.name().as_str(), format_args!("the server: {reason}"));
     }
     let candidate = match answer.accepted.take() {
         Some(accepted) => {
@@ -177,7 +178,7 @@ async fn negotiate(
     };
     if candidate.is_none() {
         offers.pending.clear();
-        check_required(required, &offers, address)?;
+        check_required(required, &offers, server)?;
     }
     let fallback = match (&candidate, offers.failures.is_empty()) {
         (None, false) => Some(join_reasons(&offers.failures)),
@@ -189,6 +190,7 @@ async fn negotiate(
         keepalive: config.keepalive,
         progress_timeout: config.progress_timeout,
         peer: answer,
+        server: Arc::clone(server),
         addresses,
         fallback,
         is_upgraded: candidate.is_some(),
@@ -231,7 +233,11 @@ fn check_required(
         Some(upgrade) if offers.pending.is_empty() => {
             let mut reason = join_reasons(&offers.failures);
             if reason.is_empty() {
-                reason.push_str("the peer does not know it");
+                reason.push_str("the server does not know it");
+            }
+            // Whose name the message has already.
+            if let Some(rest) = reason.strip_prefix(upgrade.name()) {
+                reason = rest.strip_prefix(": ").unwrap_or(&reason).to_owned();
             }
             let address = address.to_owned();
             Err(ConnectError::UpgradeRequired { address, upgrade: upgrade.name(), reason })
@@ -244,14 +250,15 @@ fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
     let address = address.to_owned();
     match error {
         HandshakeError::Silent => {
-            let source = std::io::ErrorKind::UnexpectedEof.into();
-            ConnectError::Handshake { address, source }
+            let words = "the server closed the connection without a word";
+            let reason = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, words);
+            ConnectError::Handshake { address, reason }
         }
-        HandshakeError::Io(source) => ConnectError::Handshake { address, source },
-        HandshakeError::Protocol(source) => ConnectError::Protocol { address, source },
+        HandshakeError::Io(reason) => ConnectError::Handshake { address, reason },
+        HandshakeError::Protocol(reason) => ConnectError::Protocol { address, reason },
         // Errors of the server's side.
         HandshakeError::Unproven { .. } | HandshakeError::NoVerdict { .. } => {
-            ConnectError::Handshake { address, source: std::io::Error::other(error) }
+            ConnectError::Handshake { address, reason: std::io::Error::other(error) }
         }
     }
 }

@@ -1,41 +1,47 @@
 //! Why a connection could not be made.
 
+use std::error::Error as _;
+use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use thiserror::Error;
+use tonic::Status;
 
 use crate::wire::ProtocolError;
 
 /// A connection could not be made. No call was sent.
+///
+/// Its text has the reason, so that it has no source: a report with causes would say it twice.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The byte stream could not be opened.
-    #[error("cannot connect to {address}: {source}")]
+    #[error("cannot connect to {address}: {reason}")]
     Unreachable {
         /// The address that was tried.
         address: String,
         /// The operating system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The byte stream failed during the handshake.
-    #[error("the handshake with {address} failed: {source}")]
+    #[error("the handshake with {address} failed: {reason}")]
     Handshake {
         /// The peer.
         address: String,
         /// The operating system's reason.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The peer answered something that is not the protocol.
-    #[error("the handshake with {address} failed: {source}")]
+    #[error("the handshake with {address} failed: {reason}")]
     Protocol {
         /// The peer.
         address: String,
         /// What is wrong.
-        source: ProtocolError,
+        reason: ProtocolError,
     },
     /// The handshake did not end in time.
-    #[error("the handshake with {address} did not end within {timeout_ms} ms")]
+    #[error("the handshake with {address} did not end within {timeout_ms} ms (handshake_timeout)")]
     TimedOut {
         /// The peer.
         address: String,
@@ -43,7 +49,7 @@ pub enum ConnectError {
         timeout_ms: u128,
     },
     /// The address requires an upgrade that did not come about.
-    #[error("{upgrade} is required, and was not possible with {address}: {reason}")]
+    #[error("cannot connect to {address}: {upgrade} is required and not possible: {reason}")]
     UpgradeRequired {
         /// The peer.
         address: String,
@@ -53,7 +59,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The last attempt to connect failed, or the required path has, and no attempt is made yet.
-    #[error("{reason}; it is tried again in {wait_ms} ms")]
+    #[error("{reason}; the channel tries again in {wait_ms} ms")]
     Waiting {
         /// Why it failed.
         reason: String,
@@ -76,7 +82,33 @@ pub enum ConnectError {
     },
 }
 
+/// The source of a status whose call found no connection. The status's text is the error's.
+#[derive(Clone, Error)]
+#[error("the call was never sent")]
+struct NeverSent(Arc<ConnectError>);
+
+/// A status shows its source in this way: what it says itself is left out.
+impl fmt::Debug for NeverSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NeverSent")
+    }
+}
+
 impl ConnectError {
+    /// Why there was no connection for the call that ended with `status`; `None` where that is not
+    /// why it ended.
+    #[must_use]
+    pub fn of(status: &Status) -> Option<&Self> {
+        status.source()?.downcast_ref().map(|NeverSent(error)| &**error)
+    }
+
+    /// The status of a call that finds no connection.
+    pub(crate) fn into_status(self: Arc<Self>) -> Status {
+        let mut status = Status::unavailable(self.to_string());
+        status.set_source(Arc::new(NeverSent(self)));
+        status
+    }
+
     /// Whether a later attempt may succeed, as opposed to one that cannot with this configuration
     /// and in this process.
     pub(crate) fn may_pass(&self) -> bool {

@@ -17,6 +17,7 @@ mod client;
 mod error;
 mod handshake;
 mod link;
+mod offered;
 mod reasons;
 mod server;
 mod upgrade;
@@ -25,6 +26,7 @@ pub use client::{ClientConfig, UpgradePolicy, Wanted, connect};
 pub use error::ConnectError;
 pub use handshake::HandshakeError;
 pub use link::{Bootstrap, Link};
+pub use offered::{announce, is_announced, offered};
 pub use server::{Accepted, ServerHandshake, accept};
 pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};
 

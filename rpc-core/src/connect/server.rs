@@ -117,7 +117,7 @@ async fn choose(
         let known = server.upgrades.iter().find(|upgrade| upgrade.name() == offer.name);
         let is_repeated = hello.offers[..index].iter().any(|before| before.name == offer.name);
         let reason = match known {
-            None => "the server has it not switched on".to_owned(),
+            None => "not offered at the address where it listens".to_owned(),
             Some(_) if is_repeated => "it was offered before".to_owned(),
             Some(upgrade) => {
                 let (this, addresses) = (Arc::clone(upgrade), addresses.clone());

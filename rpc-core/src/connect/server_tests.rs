@@ -186,7 +186,7 @@ async fn of_each_name_one_offer_is_prepared() {
     assert!(!accepted.is_upgraded);
     assert_eq!(dear.prepared(), 1);
     let reasons: Vec<_> = answer.declined.iter().map(|d| d.reason().to_string()).collect();
-    let unknown = "the server has it not switched on";
+    let unknown = "not offered at the address where it listens";
     let repeated = "it was offered before";
     assert_eq!(reasons, [unknown, "an empty offer", repeated, unknown, repeated, unknown]);
 }

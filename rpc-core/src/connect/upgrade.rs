@@ -1,5 +1,7 @@
 //! A way from the bootstrap to a better path.
 
+use std::net::IpAddr;
+
 use futures::future::BoxFuture;
 use thiserror::Error;
 
@@ -12,6 +14,16 @@ use crate::transport::Addresses;
 pub trait Upgrade: std::fmt::Debug + Send + Sync + 'static {
     /// Its name in the handshake, the same on both sides.
     fn name(&self) -> &'static str;
+
+    /// What this host can offer to clients that connect to `local`, or to any of its addresses, in
+    /// words for the log. By default its name, for upgrades that every host can offer.
+    ///
+    /// # Errors
+    ///
+    /// With the reason when it can offer nothing.
+    fn check(&self, _local: Option<IpAddr>) -> Result<String, Declined> {
+        Ok(self.name().to_owned())
+    }
 
     /// Prepares the client's end of a path beside a bootstrap.
     ///

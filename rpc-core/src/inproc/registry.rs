@@ -42,7 +42,7 @@ impl InprocListener {
         let (sender, incoming) = mpsc::channel(BACKLOG);
         let mut names = names();
         if names.contains_key(&name) {
-            let message = format!("inproc://{name} is in use");
+            let message = "another server in this process has the name";
             return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
         }
         names.insert(name.clone(), sender);
@@ -94,13 +94,17 @@ impl Connect for InprocConnector {
         &self.config
     }
 
+    fn address(&self) -> Arc<str> {
+        format!("inproc://{}", self.name).into()
+    }
+
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
         Box::pin(async move {
-            let bootstrap = self.open().await.map_err(|source| {
-                let address = format!("inproc://{}", self.name);
-                ConnectError::Unreachable { address, source }
+            let bootstrap = self.open().await.map_err(|reason| {
+                let address = self.address().to_string();
+                ConnectError::Unreachable { address, reason }
             })?;
-            connect::connect(Box::new(bootstrap), &self.config, wanted).await
+            connect::connect(Box::new(bootstrap), &self.address(), &self.config, wanted).await
         })
     }
 }

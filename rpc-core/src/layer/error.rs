@@ -1,8 +1,10 @@
 //! What a layer's error means to a caller.
 
 use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 
+use thiserror::Error;
 use tonic::Status;
 use tower::BoxError;
 use tower::load_shed::error::Overloaded;
@@ -12,7 +14,7 @@ use tower::timeout::error::Elapsed;
 ///
 /// A [`Status`] anywhere in the error's chain is that status; tower's timeout is
 /// `DEADLINE_EXCEEDED`, its load shedding is `RESOURCE_EXHAUSTED`, and any other error is
-/// `UNKNOWN`, with the error's words and the error itself as the source.
+/// `UNKNOWN`, with the error's words and a [`LayerError`] as the source.
 #[must_use]
 pub fn into_status(error: impl Into<BoxError>) -> Status {
     let error = error.into();
@@ -34,8 +36,28 @@ pub fn into_status(error: impl Into<BoxError>) -> Status {
         link = cause.source();
     }
     let mut status = Status::unknown(error.to_string());
-    status.set_source(Arc::from(error));
+    status.set_source(Arc::new(LayerError(error)));
     status
+}
+
+/// The source of a status that a layer's error has become. The status has the error's words.
+#[derive(Error)]
+#[error("a layer ended the call")]
+pub struct LayerError(BoxError);
+
+impl LayerError {
+    /// The layer's error.
+    #[must_use]
+    pub fn get_ref(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.0
+    }
+}
+
+/// A status shows its source in this way: what it says itself is left out.
+impl fmt::Debug for LayerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LayerError")
+    }
 }
 
 #[cfg(test)]
@@ -57,5 +79,7 @@ mod tests {
         assert_eq!(into_status(Outer(Status::not_found("no"))).code(), Code::NotFound);
         let other = into_status("something else");
         assert_eq!((other.code(), other.message()), (Code::Unknown, "something else"));
+        let source = other.source().unwrap().downcast_ref::<LayerError>().unwrap();
+        assert_eq!(source.get_ref().to_string(), "something else");
     }
 }

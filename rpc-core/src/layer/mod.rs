@@ -7,7 +7,7 @@ mod error;
 mod methods;
 mod trace;
 
-pub use error::into_status;
+pub use error::{LayerError, into_status};
 pub(crate) use methods::method_indices;
 pub use methods::{ForMethods, ForMethodsLayer, UnknownMethod, for_methods};
 pub use trace::{Trace, TraceLayer};

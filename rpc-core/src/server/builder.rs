@@ -223,6 +223,31 @@ impl ServerBuilder {
         self
     }
 
+    /// Whether each call that fails has a line in the log; on by default. The line has the target
+    /// `farcall::call`, and names the method, the client's address, the status and how long the
+    /// call took.
+    ///
+    /// It is WARN where something does not work (`UNKNOWN`, `DEADLINE_EXCEEDED`,
+    /// `RESOURCE_EXHAUSTED`, `UNIMPLEMENTED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS`): of each of
+    /// these statuses ten lines at once, then one every ten seconds with a count of those that were
+    /// left out. Any other status is an answer of the application, and its line is DEBUG.
+    #[must_use]
+    pub fn log_failed_calls(mut self, is_logged: bool) -> Self {
+        self.router.log.failures = is_logged;
+        self
+    }
+
+    /// Whether every call has a line in the log when it ends; off by default. The line is INFO and
+    /// has the target `farcall::access`. It names the method, the client's address, the status, how
+    /// long the call took, the timeout that the client set, and how many messages it had.
+    ///
+    /// The number of these lines has no limit: clients decide how many there are.
+    #[must_use]
+    pub fn access_log(mut self, is_logged: bool) -> Self {
+        self.router.log.access = is_logged;
+        self
+    }
+
     /// What of the connection every request's extensions say; nothing by default.
     #[must_use]
     pub fn peer_extensions(mut self, extensions: PeerExtensions) -> Self {

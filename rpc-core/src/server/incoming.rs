@@ -4,6 +4,7 @@
 //! may block, so that the transport's driver is released before it, when the tables are complete.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tonic::Status;
@@ -129,7 +130,14 @@ impl<T: Transport> Handler for ServerSession<T> {
         }
         let Some(this) = self.this.upgrade() else { return Ok(()) };
         match header.kind {
-            FrameKind::Request => self.refuse(this, header.call, refusal::withheld(reason)),
+            FrameKind::Request => {
+                let allowed = Duration::from_micros(header.argument);
+                let status = match reason {
+                    Withheld::Expired => refusal::not_received_in_time(allowed),
+                    reason => refusal::withheld(reason),
+                };
+                self.refuse(this, &header, status)
+            }
             _ => {
                 // tonic takes a cancel that it reads from a body for the end of the requests.
                 let status = match reason {
@@ -145,6 +153,7 @@ impl<T: Transport> Handler for ServerSession<T> {
     fn handle_closed(&self, reason: CloseReason) {
         let (running, streams) = {
             let mut state = self.state();
+            state.is_closed = true;
             (state.calls.close(), std::mem::take(&mut state.streams))
         };
         for abort in running {
@@ -196,7 +205,7 @@ impl<T: Transport> ServerSession<T> {
                 }
             }
         };
-        self.refuse(this, header.call, refusal)?;
+        self.refuse(this, header, refusal)?;
         Ok(Admission::Refuse)
     }
 
@@ -253,20 +262,21 @@ impl<T: Transport> ServerSession<T> {
             self.state().streams.insert(header.call, streams.clone());
         }
         let (block, message) = take_apart(header, frame);
+        let record = self.record(header);
         let future = match admitted {
             Err(status) => {
-                let responder = Responder::new(header.call, this, Standing::Refused);
+                let responder = Responder::new(header.call, this, Standing::Refused, record);
                 Box::pin(responder.fail(status))
             }
             Ok(Admitted { permit, received, route, streams }) => {
                 let Route { service, method, kind } = route;
                 let standing = Standing::Running { _permit: permit, _received: received };
-                let responder = Responder::new(header.call, this, standing);
+                let responder = Responder::new(header.call, this, standing, record);
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
                 handoff.release();
-                let deadline = Deadline::from_wire(header.argument);
                 let descriptor = &service.descriptor().methods[method];
-                let limit = TimeLimit::of_call(deadline, kind, self.router.unary_timeout);
+                let unary_timeout = self.router.unary_timeout;
+                let limit = TimeLimit::of_call(header.argument, kind, unary_timeout);
                 let running = Running::new(descriptor, limit, Arc::clone(&self.peer));
                 let limits = MessageLimits::NONE;
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };

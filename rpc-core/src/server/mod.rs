@@ -2,6 +2,7 @@
 
 mod builder;
 mod call;
+mod call_record;
 mod connection;
 mod context;
 mod handling;

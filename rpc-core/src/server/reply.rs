@@ -13,6 +13,7 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Response, Status};
 
+use super::call_record::CallRecord;
 use super::layers::{Capture, ServerResponse};
 use crate::detach::Detacher;
 use crate::encode::{Encode, Split};
@@ -53,11 +54,20 @@ pub(super) trait Replies: StreamHost {
     /// The same session as what streams need of it.
     fn host(self: Arc<Self>) -> Arc<dyn StreamHost>;
 
-    /// Sends the answer if nothing has to be waited for; true when it is settled, sent or not.
-    fn try_reply(&self, id: u64, answer: &Answer<'_>) -> bool;
+    /// Sends the answer if nothing has to be waited for; true when it is settled, sent or not. Once
+    /// it is sent, its call is logged, and the record is gone.
+    fn try_reply(&self, id: u64, answer: &Answer<'_>, record: &mut Option<CallRecord>) -> bool;
 
     /// Sends the answer once there is memory for it.
-    fn reply<'a>(&'a self, id: u64, answer: &'a Answer<'a>) -> BoxFuture<'a, ()>;
+    fn reply<'a>(
+        &'a self,
+        id: u64,
+        answer: &'a Answer<'a>,
+        record: &'a mut Option<CallRecord>,
+    ) -> BoxFuture<'a, ()>;
+
+    /// Logs a call that was given up before it was answered.
+    fn log_given_up(&self, record: CallRecord);
 }
 
 /// An answer on its way to the transport: it has it, unless there was no memory for it.
@@ -84,6 +94,16 @@ pub(crate) struct Responder {
     pub(super) standing: Standing,
     /// Where the answer goes instead when layers are to see it first.
     pub(super) capture: Option<Arc<Capture>>,
+    /// What the log is to say of the call when it ends; with the outermost of several obligations.
+    record: Option<CallRecord>,
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            self.replies.log_given_up(record);
+        }
+    }
 }
 
 /// What has become of the call by the time it is answered.
@@ -102,14 +122,22 @@ pub(super) enum Standing {
 }
 
 impl Responder {
-    pub(super) fn new(id: u64, replies: Arc<dyn Replies>, standing: Standing) -> Self {
-        Self { id, replies, standing, capture: None }
+    pub(super) fn new(
+        id: u64,
+        replies: Arc<dyn Replies>,
+        standing: Standing,
+        record: Option<CallRecord>,
+    ) -> Self {
+        Self { id, replies, standing, capture: None, record }
     }
 
-    /// The same obligation once more, for who answers what layers have seen.
-    pub(super) fn again(&self) -> Self {
-        let again = Self::new(self.id, Arc::clone(&self.replies), Standing::Ended);
-        Self { capture: self.capture.clone(), ..again }
+    /// The same obligation once more, for who answers what layers have seen. The call's record goes
+    /// there.
+    pub(super) fn again(&mut self) -> Self {
+        let (replies, record) = (Arc::clone(&self.replies), self.record.take());
+        let mut again = Self::new(self.id, replies, Standing::Ended, record);
+        again.capture = self.capture.clone();
+        again
     }
 
     /// Answers with what a handler returned.
@@ -148,7 +176,9 @@ impl Responder {
         let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
         let outcome = Outcome { metadata, result: Ok(trailers) };
         let Answer { code, block, .. } = match self.answer(&outcome, Some(&message)) {
-            Ok(answer) if self.replies.try_reply(self.id, &answer) => return Answering::DONE,
+            Ok(answer) if self.replies.try_reply(self.id, &answer, &mut self.record) => {
+                return Answering::DONE;
+            }
             Ok(answer) => answer,
             Err(status) => return self.fail(status),
         };
@@ -196,7 +226,7 @@ impl Responder {
         self.release_permit();
         let (code, block) = (answer.code, answer.block);
         let answer = Answer { code, place, is_not_executed, block, message: None };
-        if self.replies.try_reply(self.id, &answer) {
+        if self.replies.try_reply(self.id, &answer, &mut self.record) {
             return Answering::DONE;
         }
         Answering(Some(Box::pin(async move { self.wait(&answer).await })))
@@ -213,8 +243,8 @@ impl Responder {
     }
 
     /// Sends an answer for which there was no memory at once.
-    async fn wait(self, answer: &Answer<'_>) {
-        self.replies.reply(self.id, answer).await;
+    async fn wait(mut self, answer: &Answer<'_>) {
+        self.replies.reply(self.id, answer, &mut self.record).await;
     }
 
     fn answer<'a>(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::layers::handle;
 use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
+use crate::call_log::CallLog;
 
 /// The services of a server.
 #[derive(Default)]
@@ -18,6 +19,8 @@ pub(crate) struct Router {
     pub(super) peer_extensions: PeerExtensions,
     /// How long unary calls may take.
     pub(super) unary_timeout: Option<Duration>,
+    /// Which calls have a line in the log.
+    pub(super) log: CallLog,
 }
 
 impl Router {

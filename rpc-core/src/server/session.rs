@@ -12,9 +12,10 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::call::CallStreams;
+use super::call_record::{CallLines, CallRecord, Messages};
 use super::reply::{Answer, Replies, Responder, Standing};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
@@ -77,6 +78,7 @@ pub(super) struct State {
     /// Answers that have left the table of calls and are not the transport's yet.
     answering_count: usize,
     pub(super) draining: bool,
+    pub(super) is_closed: bool,
     pub(super) started_count: u64,
     pub(super) pinged: Pinged,
 }
@@ -141,6 +143,7 @@ impl<T: Transport> ServerSession<T> {
                 streams: HashMap::default(),
                 answering_count: 0,
                 draining: false,
+                is_closed: false,
                 started_count: 0,
                 pinged: Pinged::new(Instant::now().into_std()),
             }),
@@ -173,13 +176,20 @@ impl<T: Transport> ServerSession<T> {
     /// Sends the answer of a call that nobody gave up. The call is out of the table before its
     /// client can know the answer and make another; it counts as unsettled until the transport
     /// has the answer, so that draining does not close the link in between.
-    fn send_answer(&self, id: u64, frame: Reserved<T>) {
+    fn send_answer(
+        &self,
+        id: u64,
+        frame: Reserved<T>,
+        answer: &Answer<'_>,
+        record: &mut Option<CallRecord>,
+    ) {
         let streams = {
             let mut state = self.state();
             let (true, streams) = state.finish(id) else { return };
             state.answering_count += 1;
             streams
         };
+        let record = record.take().map(|it| (it, Messages::of(answer, streams.as_ref())));
         end_requests(streams, refusal::answered);
         // A connection that has ended meanwhile has nobody to tell.
         let _ = frame.send(&self.transport);
@@ -188,6 +198,23 @@ impl<T: Transport> ServerSession<T> {
         if state.is_drained() {
             self.idle.notify_waiters();
         }
+        drop(state);
+        // Behind the answer, which does not wait for a subscriber.
+        if let Some((record, messages)) = record {
+            record.log_answer(self.lines(), answer, messages);
+        }
+    }
+
+    fn lines(&self) -> CallLines<'_> {
+        CallLines { log: self.router.log, limit: &self.log, addresses: &self.addresses }
+    }
+
+    /// What the log is to say of the call of a request, if anything.
+    pub(super) fn record(&self, header: &FrameHeader) -> Option<CallRecord> {
+        CallRecord::begin(self.router.log, header, || {
+            let (service, method) = self.router.route(header.selector)?;
+            Some(&service.descriptor().methods[method])
+        })
     }
 
     /// Polls a handler once in place, and makes a task of it when it is not done.
@@ -210,21 +237,28 @@ impl<T: Transport> ServerSession<T> {
     pub(super) fn refuse(
         &self,
         this: Arc<Self>,
-        id: u64,
+        header: &FrameHeader,
         status: Status,
     ) -> Result<(), ProtocolError> {
+        let id = header.call;
         // The call counts as in flight until its refusal is sent, which bounds refusals too.
         let start = self.state().calls.start(id)?;
         if start == Start::Run {
-            let responder = Responder::new(id, this, Standing::Refused);
+            let responder = Responder::new(id, this, Standing::Refused, self.record(header));
             let _ = self.run(id, Box::pin(responder.fail(status)));
         }
         Ok(())
     }
 
-    fn fill(&self, mut reserved: Reserved<T>, id: u64, answer: &Answer<'_>) {
+    fn fill(
+        &self,
+        mut reserved: Reserved<T>,
+        id: u64,
+        answer: &Answer<'_>,
+        record: &mut Option<CallRecord>,
+    ) {
         reserved.write(&answer.parts(id));
-        self.send_answer(id, reserved);
+        self.send_answer(id, reserved, answer, record);
     }
 
     /// Settles a reserved answer; what cannot be sent for want of memory becomes a status.
@@ -233,9 +267,10 @@ impl<T: Transport> ServerSession<T> {
         id: u64,
         answer: &Answer<'_>,
         reserved: Result<Reserved<T>, TransportError>,
+        record: &mut Option<CallRecord>,
     ) -> Option<Status> {
         match reserved {
-            Ok(reserved) => self.fill(reserved, id, answer),
+            Ok(reserved) => self.fill(reserved, id, answer, record),
             Err(TransportError::Closed { .. }) => {
                 self.finish(id);
             }
@@ -246,6 +281,9 @@ impl<T: Transport> ServerSession<T> {
                 self.finish(id);
                 let addresses = &self.addresses;
                 limited_log!(self.log, ERROR, "cannot answer a call", %addresses, %error);
+                if let Some(record) = record.take() {
+                    record.log_unanswered(self.lines(), Code::Unavailable, &error.to_string());
+                }
             }
         }
         None
@@ -259,9 +297,9 @@ impl<T: Transport> ServerSession<T> {
         if len < CHECKED_LEN { Ok(()) } else { self.memory.check(len as u64) }
     }
 
-    fn spawn_refusal(&self, id: u64, status: Status) {
+    fn spawn_refusal(&self, id: u64, status: Status, record: Option<CallRecord>) {
         if let Some(this) = self.this.upgrade() {
-            let responder = Responder::new(id, this, Standing::Ended);
+            let responder = Responder::new(id, this, Standing::Ended, record);
             tokio::spawn(responder.fail(status));
         }
     }
@@ -300,10 +338,10 @@ impl<T: Transport> Replies for ServerSession<T> {
         self
     }
 
-    fn try_reply(&self, id: u64, answer: &Answer<'_>) -> bool {
+    fn try_reply(&self, id: u64, answer: &Answer<'_>, record: &mut Option<CallRecord>) -> bool {
         let parts = answer.parts(id);
         if let Err(status) = self.check_memory(&parts) {
-            self.spawn_refusal(id, status);
+            self.spawn_refusal(id, status, record.take());
             return true;
         }
         let reserved = match frames::try_reserve(&self.transport, &parts) {
@@ -311,13 +349,18 @@ impl<T: Transport> Replies for ServerSession<T> {
             Ok(Some(reserved)) => Ok(reserved),
             Err(error) => Err(error),
         };
-        if let Some(status) = self.settle(id, answer, reserved) {
-            self.spawn_refusal(id, status);
+        if let Some(status) = self.settle(id, answer, reserved, record) {
+            self.spawn_refusal(id, status, record.take());
         }
         true
     }
 
-    fn reply<'a>(&'a self, id: u64, answer: &'a Answer<'a>) -> BoxFuture<'a, ()> {
+    fn reply<'a>(
+        &'a self,
+        id: u64,
+        answer: &'a Answer<'a>,
+        record: &'a mut Option<CallRecord>,
+    ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let parts = answer.parts(id);
             // The message is there, and stays for as long as the client likes to let it wait. A
@@ -329,13 +372,21 @@ impl<T: Transport> Replies for ServerSession<T> {
             };
             let _waiting = match charged {
                 Ok(charge) => charge,
-                Err(status) => return self.spawn_refusal(id, status),
+                Err(status) => return self.spawn_refusal(id, status, record.take()),
             };
             let reserved = frames::reserve(&self.transport, &parts).await;
-            if let Some(status) = self.settle(id, answer, reserved) {
-                self.spawn_refusal(id, status);
+            if let Some(status) = self.settle(id, answer, reserved, record) {
+                self.spawn_refusal(id, status, record.take());
             }
         })
+    }
+
+    fn log_given_up(&self, record: CallRecord) {
+        let words = match self.state().is_closed {
+            true => "the connection ended before the call",
+            false => "the client has given up the call",
+        };
+        record.log_unanswered(self.lines(), Code::Cancelled, words);
     }
 }
 

@@ -7,34 +7,30 @@ use tonic::Status;
 
 use crate::{CallKind, Deadline, refusal};
 
-/// The bound on the time of a call. The side that set it is kept, because the status of a call
-/// that is over its time names the setting.
+/// The bound on the time of a call. The side that set it and its length are kept, because the
+/// status of a call that is over its time names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TimeLimit {
     /// The call may take as long as it likes.
     None,
-    /// The deadline that the client sent.
-    Client(Deadline),
+    /// What the client allowed.
+    Client(Deadline, Duration),
     /// The server's own limit for unary calls, which passes before any deadline of the client.
-    UnaryTimeout(Deadline),
+    UnaryTimeout(Deadline, Duration),
 }
 
 impl TimeLimit {
-    /// The limit of a call that has arrived now, from the client's deadline and from the server's
-    /// timeout for unary calls. The clock is read only where there is such a timeout.
-    pub(super) fn of_call(
-        client: Option<Deadline>,
-        kind: CallKind,
-        unary_timeout: Option<Duration>,
-    ) -> Self {
-        let own = match (kind, unary_timeout) {
-            (CallKind::Unary, Some(timeout)) => Some(Deadline::after(Instant::now(), timeout)),
-            _ => None,
-        };
+    /// The limit of a call that has arrived now, from the microseconds that the client allows it,
+    /// of which 0 stands for no limit, and from the server's timeout for unary calls. The clock is
+    /// read only where there is one of them.
+    pub(super) fn of_call(client_us: u64, kind: CallKind, unary_timeout: Option<Duration>) -> Self {
+        let client = (client_us > 0).then(|| Duration::from_micros(client_us));
+        let own = unary_timeout.filter(|_| kind == CallKind::Unary);
+        let from_now = |timeout| Deadline::after(Instant::now(), timeout);
         match (client, own) {
-            (Some(client), Some(own)) if own < client => Self::UnaryTimeout(own),
-            (Some(client), _) => Self::Client(client),
-            (None, Some(own)) => Self::UnaryTimeout(own),
+            (Some(client), Some(own)) if own < client => Self::UnaryTimeout(from_now(own), own),
+            (Some(client), _) => Self::Client(from_now(client), client),
+            (None, Some(own)) => Self::UnaryTimeout(from_now(own), own),
             (None, None) => Self::None,
         }
     }
@@ -43,15 +39,18 @@ impl TimeLimit {
     pub(super) fn deadline(self) -> Option<Deadline> {
         match self {
             Self::None => None,
-            Self::Client(deadline) | Self::UnaryTimeout(deadline) => Some(deadline),
+            Self::Client(deadline, _) | Self::UnaryTimeout(deadline, _) => Some(deadline),
         }
     }
 
     /// The status of a call that is over this limit.
     pub(super) fn exceeded(self) -> Status {
         match self {
-            Self::None | Self::Client(_) => refusal::deadline_exceeded(),
-            Self::UnaryTimeout(_) => refusal::over_unary_timeout(),
+            Self::None => refusal::deadline_exceeded(),
+            Self::Client(_, timeout) => refusal::over_time(timeout, "the client's deadline"),
+            Self::UnaryTimeout(_, timeout) => {
+                refusal::over_time(timeout, "the server's unary_timeout")
+            }
         }
     }
 }
@@ -61,23 +60,27 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const SECOND_US: u64 = 1_000_000;
 
     #[tokio::test(start_paused = true)]
     async fn the_earlier_limit_of_a_unary_call_counts() {
-        let in_seconds = |count| Deadline::after(Instant::now(), count * SECOND);
-        let of = |client| TimeLimit::of_call(client, CallKind::Unary, Some(2 * SECOND));
-        assert_eq!(of(None), TimeLimit::UnaryTimeout(in_seconds(2)));
-        assert_eq!(of(Some(in_seconds(1))), TimeLimit::Client(in_seconds(1)));
-        assert_eq!(of(Some(in_seconds(3))), TimeLimit::UnaryTimeout(in_seconds(2)));
-        assert!(of(None).exceeded().message().contains("unary_timeout"));
+        let at = |count| Deadline::after(Instant::now(), count * SECOND);
+        let of = |client_us| TimeLimit::of_call(client_us, CallKind::Unary, Some(2 * SECOND));
+        assert_eq!(of(0), TimeLimit::UnaryTimeout(at(2), 2 * SECOND));
+        assert_eq!(of(SECOND_US), TimeLimit::Client(at(1), SECOND));
+        assert_eq!(of(3 * SECOND_US), TimeLimit::UnaryTimeout(at(2), 2 * SECOND));
+        let words = "the call did not end within 2s (the server's unary_timeout)";
+        assert_eq!(of(0).exceeded().message(), words);
+        let words = "the call did not end within 1s (the client's deadline)";
+        assert_eq!(of(SECOND_US).exceeded().message(), words);
     }
 
     #[tokio::test(start_paused = true)]
     async fn streams_have_the_clients_deadline_only() {
-        let client = Deadline::after(Instant::now(), 3 * SECOND);
+        let client = TimeLimit::Client(Deadline::after(Instant::now(), 3 * SECOND), 3 * SECOND);
         for kind in [CallKind::ClientStreaming, CallKind::ServerStreaming, CallKind::Streaming] {
-            let of = |client| TimeLimit::of_call(client, kind, Some(SECOND));
-            assert_eq!((of(None), of(Some(client))), (TimeLimit::None, TimeLimit::Client(client)));
+            let of = |client_us| TimeLimit::of_call(client_us, kind, Some(SECOND));
+            assert_eq!((of(0), of(3 * SECOND_US)), (TimeLimit::None, client));
         }
     }
 }

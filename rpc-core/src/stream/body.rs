@@ -45,6 +45,14 @@ pub(super) enum Stage {
 pub(crate) trait ResponseEnd: Send + 'static {
     /// The stream was read to its end, so there is nothing to cancel.
     fn complete(&mut self);
+
+    /// Records that the stream ends with this status.
+    fn fail(&mut self, _status: &Status) {}
+
+    /// The status of a call that is over its time.
+    fn over_time(&self) -> Status {
+        refusal::deadline_exceeded()
+    }
 }
 
 /// The messages of one direction of a call. Dropped, it drops what keeps the call.
@@ -83,13 +91,19 @@ impl<E: ResponseEnd + Unpin> MessageBody<E> {
 
     fn end(&mut self, end: End) -> Option<Result<Frame<Bytes>, Status>> {
         self.stage = Stage::Over;
-        if let Some(mut kept) = self.end.take() {
+        let mut kept = self.end.take();
+        if let Some(kept) = &mut kept {
             kept.complete();
         }
         match end {
             End::HalfClose => None,
             End::Outcome { code, block, .. } => {
-                let trailers = trailers(code, block).or_else(|status| failure(&status));
+                let trailers = trailers(code, block).or_else(|status| {
+                    if let Some(kept) = &mut kept {
+                        kept.fail(&status);
+                    }
+                    failure(&status)
+                });
                 Some(trailers.map(Frame::trailers))
             }
         }
@@ -97,10 +111,12 @@ impl<E: ResponseEnd + Unpin> MessageBody<E> {
 
     fn fail(&mut self, status: Status) -> Option<Result<Frame<Bytes>, Status>> {
         self.stage = Stage::Over;
-        if self.end.take().is_none() {
+        let Some(mut kept) = self.end.take() else {
             // Requests have no trailers to end with. `Streaming` gives an error of the body twice.
             return Some(Err(status));
-        }
+        };
+        kept.fail(&status);
+        drop(kept);
         self.stage = Stage::Failed;
         Some(Ok(self.leave(Err(status))))
     }
@@ -125,7 +141,8 @@ impl<E: ResponseEnd + Unpin> Body for MessageBody<E> {
         if let Some(deadline) = &mut self.deadline
             && deadline.as_mut().poll(cx).is_ready()
         {
-            return Poll::Ready(self.fail(refusal::deadline_exceeded()));
+            let over = self.end.as_ref().map_or_else(refusal::deadline_exceeded, E::over_time);
+            return Poll::Ready(self.fail(over));
         }
         let next = ready!(self.inbound.poll_next(cx));
         Poll::Ready(match next {

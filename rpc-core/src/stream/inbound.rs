@@ -143,6 +143,11 @@ impl Inbound {
         Ok(inserted)
     }
 
+    /// How many messages have come so far, modulo 2^32.
+    pub(crate) fn received_count(&self) -> u32 {
+        self.state().window.received().messages
+    }
+
     /// Ends the stream early.
     pub(crate) fn fail(&self, status: Status) {
         // The reader never comes to what waits for a frame before it: its memory is free at once,

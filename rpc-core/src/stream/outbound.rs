@@ -28,6 +28,11 @@ impl Outbound {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many messages were sent so far, modulo 2^32.
+    pub(crate) fn sent_count(&self) -> u32 {
+        self.state().window.sent().messages
+    }
+
     /// Takes the peer's word on how much it may be sent.
     pub(crate) fn handle_grant(&self, granted: Counts) {
         let waker = {

@@ -38,7 +38,7 @@ async fn a_servers_timeout_ends_unary_calls_and_no_streams() {
     let stub = NumbersStub(serving.channel());
     check_unary(&stub, &mut dropped).await;
     let status = stub.wait().await.unwrap_err();
-    assert!(status.message().contains("server.unary_timeout"), "{status}");
+    assert!(status.message().contains("the server's unary_timeout"), "{status}");
     check_streams(&stub).await;
 }
 
@@ -100,4 +100,32 @@ async fn a_calls_own_deadline_takes_the_place_of_the_unary_timeout() {
     let stub = NumbersStub(channel);
     assert_eq!(stub.double_request(request).await.unwrap().into_inner(), 8);
     assert_eq!(stub.double(4).await.unwrap_err().code(), Code::DeadlineExceeded);
+}
+
+/// Otherwise a handler that calls through layers would wait for as long as its own caller does.
+#[tokio::test(start_paused = true)]
+async fn under_layers_a_channels_timeout_counts_beside_an_inherited_deadline() {
+    let (numbers, _dropped) = Numbers::new();
+    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    let channel = serving.channel().with_timeout(2 * STEP);
+    let stub = NumbersStub(channel.layer(tower::layer::util::Identity::new()));
+    let (start, inherited) = (Instant::now(), Deadline::after(Instant::now(), 10 * STEP));
+    let status = Deadline::scope(Some(inherited), stub.wait()).await.unwrap_err();
+    assert_eq!(status.message(), "the call did not end within 2s (the channel's timeout)");
+    assert_eq!(start.elapsed(), 2 * STEP);
+    let inherited = Deadline::after(Instant::now(), STEP);
+    let status = Deadline::scope(Some(inherited), stub.wait()).await.unwrap_err();
+    let words = "within 1s (what was left to the call whose handler makes this one)";
+    assert!(status.message().ends_with(words), "{status}");
+}
+
+/// The timer of a stream is another one than that of its headers.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_over_its_time_names_the_timeout() {
+    let (numbers, _dropped) = Numbers::new();
+    let serving = Serving::start(Server::builder().add_service(numbers).build());
+    let stub = NumbersStub(serving.channel().with_timeout(3 * STEP));
+    let (_, status) = collect(stub.count(COUNT).await.unwrap()).await;
+    let words = "the call did not end within 3s (the channel's timeout)";
+    assert_eq!(status.unwrap().message(), words);
 }

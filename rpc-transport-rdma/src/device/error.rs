@@ -10,7 +10,7 @@ use crate::verbs::{PortState, VerbsError};
 #[non_exhaustive]
 pub enum DeviceError {
     /// There is no RDMA device at all.
-    #[error("this machine has no RDMA device")]
+    #[error("there is no RDMA device")]
     NoDevice,
     /// No active port has the address.
     #[error("no active RDMA port has the address {address}; found: {}", list(found))]
@@ -25,6 +25,12 @@ pub enum DeviceError {
     NoUsablePort {
         /// The local address of the connection, whose family the GID must have on Ethernet.
         address: IpAddr,
+        /// What was found instead.
+        found: Vec<FoundPort>,
+    },
+    /// No port is active and has a GID that a peer could be given.
+    #[error("no RDMA port is active and has an address; found: {}", list(found))]
+    NoActivePort {
         /// What was found instead.
         found: Vec<FoundPort>,
     },

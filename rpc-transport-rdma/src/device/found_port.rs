@@ -34,6 +34,21 @@ pub(crate) fn ports_of(device: &Device) -> Result<Vec<FoundPort>, VerbsError> {
 }
 
 impl FoundPort {
+    /// The GIDs that peers can be given.
+    pub(crate) fn serving(&self) -> impl Iterator<Item = &GidEntry> {
+        let kind = match self.attributes.link_layer {
+            LinkLayer::Ethernet => GidKind::RoceV2,
+            LinkLayer::InfiniBand => GidKind::InfiniBand,
+        };
+        self.gids.iter().filter(move |entry| entry.kind == kind)
+    }
+
+    /// The port with the GIDs that peers can be given, in words for the log.
+    pub(crate) fn words(&self) -> String {
+        let gids: Vec<_> = self.serving().map(|entry| entry.gid.to_string()).collect();
+        format!("{}:{} ({})", self.device, self.port, gids.join(", "))
+    }
+
     /// The GID that is the address, or that of the interface which has the address.
     pub(super) fn gid_of(&self, address: IpAddr, interface_gid: Option<Gid>) -> Option<GidEntry> {
         let (kind, gid) = match self.attributes.link_layer {

@@ -93,6 +93,31 @@ pub(crate) fn find_port_by(
     })
 }
 
+/// The ports that may be used and could serve some address, with their devices.
+pub(crate) fn usable_ports(
+    provider: &dyn Provider,
+    names: &[PortName],
+    open: impl Fn(&str) -> Result<Device, VerbsError>,
+) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
+    let (mut usable, mut all) = (Vec::new(), Vec::new());
+    for device in open_all(provider, names, open)? {
+        for found in ports_of(&device)? {
+            all.push(found.clone());
+            if can_serve(&found, names) {
+                usable.push((device.clone(), found));
+            }
+        }
+    }
+    if usable.is_empty() { Err(DeviceError::NoActivePort { found: all }) } else { Ok(usable) }
+}
+
+/// Whether a port may be used and could serve some address. Pure.
+fn can_serve(port: &FoundPort, names: &[PortName]) -> bool {
+    let may_use = names.is_empty() || names.iter().any(|name| name.includes(port));
+    let is_active = port.attributes.state == PortState::Active;
+    may_use && is_active && port.serving().next().is_some()
+}
+
 /// Decides between the ports that were found. Pure.
 fn choose(
     found: &[FoundPort],
@@ -323,6 +348,19 @@ mod tests {
         assert_eq!(error, "port 1 of rxe0 has the address 10.0.0.1 but is not active (state 1)");
         let up = port("rxe1", PortState::Active, &[(ADDRESS, GidKind::RoceV2)]);
         assert_eq!(choose(&[down, up], ADDRESS.parse().unwrap(), None).unwrap().0, 1);
+    }
+
+    #[test]
+    fn a_port_that_is_down_or_has_no_address_or_another_name_serves_nobody() {
+        let here = [(ADDRESS, GidKind::RoceV2)];
+        let up = port("up", PortState::Active, &here);
+        assert!(can_serve(&up, &[]) && can_serve(&up, &["up:1".parse().unwrap()]));
+        assert_eq!(up.words(), "up:1 (10.0.0.1)");
+        assert!(!can_serve(&up, &["other".parse().unwrap()]));
+        assert!(!can_serve(&port("down", PortState::Inactive(1), &here), &[]));
+        assert!(!can_serve(&port("old", PortState::Active, &[(ADDRESS, GidKind::RoceV1)]), &[]));
+        let none = DeviceError::NoActivePort { found: vec![] }.to_string();
+        assert_eq!(none, "no RDMA port is active and has an address; found: no port");
     }
 
     #[test]

@@ -13,7 +13,9 @@ use super::counts::EventCounts;
 use super::misses::Misses;
 use super::watch::Watch;
 use crate::RdmaConfig;
-use crate::device::{DeviceError, PortChoice, Search, find_port_by};
+use crate::device::{
+    DeviceError, FoundPort, PortChoice, PortName, Search, find_port_by, usable_ports,
+};
 use crate::lane::LaneShared;
 use crate::verbs::{AsyncEventKind, Device, Gid, Port, PortAttributes, Provider, VerbsError};
 
@@ -107,9 +109,24 @@ impl Devices {
         found
     }
 
+    /// The ports that can serve some address, with their devices. Those that are opened only to
+    /// look are closed when they are dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError`] says what was found.
+    pub(crate) fn usable(&self) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
+        // Beside searches for a port, two would open each device twice.
+        let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
+        usable_ports(&*self.provider, &self.port_names()?, |name| self.open(name))
+    }
+
+    fn port_names(&self) -> Result<Vec<PortName>, DeviceError> {
+        self.names.iter().map(|name| name.parse()).collect()
+    }
+
     fn search(&self, address: IpAddr) -> Result<Port, DeviceError> {
-        let names = self.names.iter().map(|name| name.parse());
-        let names = names.collect::<Result<_, _>>()?;
+        let names = self.port_names()?;
         let search = Search { address, names, choice: self.choice };
         find_port_by(&*self.provider, &search, |name| self.open(name))
     }

@@ -16,7 +16,7 @@ type Open = dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn Bootstrap>>> + Sen
 /// Connects over byte streams that the program opens: through a proxy, by TLS, to a virtual socket
 /// or in memory. [`StreamListener`](crate::StreamListener) says what holds for the streams.
 pub struct StreamConnector {
-    name: String,
+    name: Arc<str>,
     config: ClientConfig,
     open: Box<Open>,
 }
@@ -43,10 +43,10 @@ impl StreamConnector {
         Fut: Future<Output = io::Result<IO>> + Send + 'static,
         IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let name = name.into();
-        let stream_name = name.clone();
+        let name: Arc<str> = name.into().into();
+        let stream_name = Arc::clone(&name);
         let open = move || -> BoxFuture<'static, io::Result<Box<dyn Bootstrap>>> {
-            let (opening, name) = (open(), stream_name.clone());
+            let (opening, name) = (open(), Arc::clone(&stream_name));
             Box::pin(async move { bootstrap(opening.await?, &name, None) })
         };
         Self { name, config, open: Box::new(open) }
@@ -58,15 +58,19 @@ impl Connect for StreamConnector {
         &self.config
     }
 
+    fn address(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
         Box::pin(async move {
             let opened = tokio::time::timeout(self.config.handshake_timeout, (self.open)()).await;
             let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            let bootstrap = opened.map_err(|source| {
-                let address = self.name.clone();
-                ConnectError::Unreachable { address, source }
+            let bootstrap = opened.map_err(|reason| {
+                let address = self.name.to_string();
+                ConnectError::Unreachable { address, reason }
             })?;
-            connect::connect(bootstrap, &self.config, wanted).await
+            connect::connect(bootstrap, &self.name, &self.config, wanted).await
         })
     }
 }

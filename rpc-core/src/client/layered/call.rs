@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::Stream;
 use prost::Message;
@@ -10,8 +11,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request};
 
+use crate::client::call_deadline::SetBy;
 use crate::client::upload::upload;
-use crate::client::{Outgoing, Started};
+use crate::client::{CallDeadline, Outgoing, Started};
 use crate::deadline::take_grpc_timeout;
 use crate::encode::{Encode, Split};
 use crate::layer::Described;
@@ -22,7 +24,8 @@ pub struct ClientCall {
     method: &'static MethodDescriptor,
     metadata: MetadataMap,
     extensions: Extensions,
-    deadline: Option<Deadline>,
+    /// The earliest of what the request says, of what is inherited and of what layers say.
+    deadline: Option<CallDeadline>,
     pub(super) body: CallBody,
 }
 
@@ -66,9 +69,8 @@ impl ClientCall {
         if let Some(timeout) = timeout {
             metadata.insert("grpc-timeout", timeout);
         }
-        let relative = relative.map(|timeout| Deadline::after(Instant::now(), timeout));
         let explicit = extensions.get::<Deadline>().copied();
-        let deadline = relative.into_iter().chain(explicit).chain(Deadline::current()).min();
+        let deadline = earliest(relative, explicit, Deadline::current());
         Self { method, metadata, extensions, deadline, body }
     }
 
@@ -82,12 +84,18 @@ impl ClientCall {
     /// around it say; the channel's own timeout may come earlier.
     #[must_use]
     pub fn deadline(&self) -> Option<Deadline> {
+        self.deadline.map(|limit| limit.deadline())
+    }
+
+    /// The same, and what set it.
+    pub(super) fn time_limit(&self) -> Option<CallDeadline> {
         self.deadline
     }
 
     /// Brings the call's deadline nearer; one that is further away changes nothing.
     pub fn limit(&mut self, deadline: Deadline) {
-        self.deadline = self.deadline.into_iter().chain([deadline]).min();
+        let limit = CallDeadline::at(deadline, Instant::now(), SetBy::Layer);
+        self.deadline = CallDeadline::earliest(self.deadline.into_iter().chain([limit]));
     }
 
     /// The request's metadata.
@@ -127,14 +135,27 @@ impl ClientCall {
     }
 
     /// What the channel makes the call with.
-    pub(super) fn into_parts(self) -> (Request<()>, CallBody) {
-        let Self { metadata, mut extensions, deadline, body, .. } = self;
-        let set = extensions.get::<Deadline>().copied();
-        if let Some(earliest) = set.into_iter().chain(deadline).min() {
-            extensions.insert(earliest);
-        }
-        (Request::from_parts(metadata, extensions, ()), body)
+    pub(super) fn into_parts(self) -> (Request<()>, CallBody, Option<CallDeadline>) {
+        let Self { metadata, extensions, deadline, body, .. } = self;
+        (Request::from_parts(metadata, extensions, ()), body, deadline)
     }
+}
+
+/// The earliest of the timeout and the deadline that a request has, and of what is inherited. The
+/// clock is looked at only where there is one of them.
+fn earliest(
+    timeout: Option<Duration>,
+    explicit: Option<Deadline>,
+    inherited: Option<Deadline>,
+) -> Option<CallDeadline> {
+    if timeout.is_none() && explicit.is_none() && inherited.is_none() {
+        return None;
+    }
+    let now = Instant::now();
+    let timeout = timeout.map(|timeout| CallDeadline::after(now, timeout, SetBy::Request));
+    let explicit = explicit.map(|deadline| CallDeadline::at(deadline, now, SetBy::Request));
+    let inherited = inherited.map(|deadline| CallDeadline::at(deadline, now, SetBy::Inherited));
+    CallDeadline::earliest([timeout, explicit, inherited].into_iter().flatten())
 }
 
 impl Described for ClientCall {
@@ -148,7 +169,7 @@ impl fmt::Debug for ClientCall {
         f.debug_struct("ClientCall")
             .field("method", &self.method.path)
             .field("metadata", &self.metadata)
-            .field("deadline", &self.deadline)
+            .field("deadline", &self.deadline())
             .finish_non_exhaustive()
     }
 }

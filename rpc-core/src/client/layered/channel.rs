@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tower::{BoxError, Service, ServiceExt};
 
 use super::{ClientCall, ClientReply};
-use crate::client::channel::within;
+use crate::client::channel_calls::within;
 use crate::layer::into_status;
 use crate::{Caller, MethodDescriptor};
 
@@ -57,7 +57,7 @@ where
     S::Future: Send,
 {
     async fn make(&self, call: ClientCall) -> Result<ClientReply, Status> {
-        within(call.deadline(), async {
+        within(call.time_limit(), async {
             let mut service = self.service.clone();
             let ready = service.ready().await.map_err(into_status)?;
             ready.call(call).await.map_err(into_status)

@@ -7,7 +7,7 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status, Streaming};
 
-use crate::client::channel::undecodable;
+use crate::client::channel_calls::undecodable;
 use crate::client::download::Kept;
 use crate::stream::{MessageBody, response_streaming};
 

@@ -10,10 +10,10 @@ use tower::Service;
 use super::call::CallBody;
 use super::reply::ReplyBody;
 use super::{ClientCall, ClientReply};
-use crate::client::channel::{open_reply, within};
+use crate::client::begun::Begun;
+use crate::client::channel_calls::{open_reply, within};
 use crate::client::download::begin;
 use crate::client::{Channel, Outgoing, Started};
-use crate::message_limits::MessageLimits;
 use crate::{CallKind, Trailers};
 
 /// A channel among others, of which tower chooses one for each call. [`LayeredChannel`] has an
@@ -49,32 +49,32 @@ impl Service<ClientCall> for Channel {
 impl Channel {
     async fn make(&self, call: ClientCall) -> Result<ClientReply, Status> {
         let method = call.method();
-        let (mut request, body) = call.into_parts();
-        let (deadline, readiness) =
-            (self.deadline(method.kind, &mut request), self.readiness(&request));
-        let limits = MessageLimits::of(&request);
+        let (mut request, body, of_layers) = call.into_parts();
+        let begun = Begun::under_layers(self, method, &mut request, of_layers);
+        let (deadline, readiness) = (begun.deadline(), self.readiness(&request));
+        let limits = begun.limits();
         let (message, stream) = match body {
             CallBody::Message(message) => (Some(message), None),
             CallBody::Stream(stream) => (None, Some(stream)),
         };
         let (metadata, message) = (request.metadata(), message.as_deref());
         let outgoing = Outgoing { method, metadata, deadline, readiness, limits, message };
-        within(deadline, async {
+        let reply = within(deadline, async {
             if let Some(stream) = stream {
                 let started = self.start(outgoing).await?;
                 let upload = stream.start(&started, outgoing);
-                return self.answer(outgoing, started, upload).await;
+                return self.answer(outgoing, started, upload, begun).await;
             }
             let mut starts = self.starts(method);
             loop {
                 let started = self.start(outgoing).await.map_err(|status| starts.last(status))?;
-                match self.answer(outgoing, started, None).await {
+                match self.answer(outgoing, started, None, begun).await {
                     Err(status) => starts.again(status)?,
                     reply => return reply,
                 }
             }
-        })
-        .await
+        });
+        begun.finish(self, reply.await)
     }
 
     /// Waits for the first answer to a call.
@@ -83,6 +83,7 @@ impl Channel {
         outgoing: Outgoing<'_>,
         started: Started,
         upload: Option<AbortOnDropHandle<()>>,
+        begun: Begun,
     ) -> Result<ClientReply, Status> {
         if matches!(outgoing.method.kind, CallKind::Unary | CallKind::ClientStreaming) {
             let (metadata, Trailers(trailers), message) = open_reply(started.reply().await?)?;
@@ -94,8 +95,7 @@ impl Channel {
             }
             return Ok(ClientReply { metadata, extensions, body: ReplyBody::Message(message) });
         }
-        let (metadata, stream) =
-            begin(started, upload, outgoing.answer_limits(), self.clone()).await?;
+        let (metadata, stream) = begin(started, upload, begun.within(self)).await?;
         let body = ReplyBody::Stream(stream);
         Ok(ClientReply { metadata, extensions: Extensions::new(), body })
     }

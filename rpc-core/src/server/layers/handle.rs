@@ -17,7 +17,7 @@ pub(in crate::server) fn handle(
     mut stack: ServerStack,
     service: Arc<dyn Service>,
     method: usize,
-    call: ServerCall,
+    mut call: ServerCall,
 ) -> HandlerFuture {
     let capture = Arc::new(Capture::inside(call.responder.capture.clone()));
     let responder = call.responder.again();

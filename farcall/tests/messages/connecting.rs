@@ -1,0 +1,132 @@
+//! Why there is no connection, and why it is not on RDMA.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use farcall::{Channel, Config, ConnectError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::service::{demo, failure, under, with_device, without_device};
+use crate::told::Told;
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
+
+pub(crate) async fn tell(told: &mut Told) {
+    addresses(told).await;
+    nothing_there(told).await;
+    other_protocols(told).await;
+    no_rdma(told).await;
+    fallbacks(told).await;
+}
+
+async fn refused(address: &str, config: &Config) -> ConnectError {
+    let builder = Channel::builder(address).expect("an address").config(config);
+    builder.connect().await.expect_err("there is no connection")
+}
+
+async fn addresses(told: &mut Told) {
+    for text in [
+        "http://inventory:7000",
+        "https://inventory:7000",
+        "inventory:7000",
+        "inventory",
+        "tcp://inventory",
+        "tcp://::1:7000",
+        "unix:/run/app.sock",
+    ] {
+        let error = Channel::connect(text).await.unwrap_err();
+        told.say(&format!("Channel::connect({text:?})"), error);
+    }
+}
+
+async fn nothing_there(told: &mut Told) {
+    let config = Config::default();
+    let unix = format!("unix:///tmp/farcall-messages-{}", std::process::id());
+    for address in ["tcp://127.0.0.1:1", "auto://127.0.0.1:1", "rdma://127.0.0.1:1", &unix] {
+        told.say(&format!("no server at {address}"), refused(address, &config).await);
+    }
+    told.say("no server at inproc://none", refused("inproc://none", &config).await);
+    let channel = Channel::builder("rdma://127.0.0.1:1").unwrap().connect_lazy();
+    told.say("a call to no server", failure(&channel, "Echo", "").await.message());
+    told.say("the next call, while the channel backs off", {
+        failure(&channel, "Echo", "").await.message().to_owned()
+    });
+    told.say("`Channel::path` meanwhile", channel.path());
+}
+
+/// A server that answers with the first bytes of another protocol.
+async fn answering(first: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(first).await.unwrap();
+        // Until the client closes.
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    });
+    format!("tcp://{address}")
+}
+
+async fn other_protocols(told: &mut Told) {
+    for (name, first) in [
+        ("gRPC over HTTP/2", &[0, 0, 18, 4, 0, 0, 0, 0, 0][..]),
+        ("HTTP/1.1", b"HTTP/1.1 400 Bad Request\r\n"),
+        ("TLS", &[21, 3, 1, 0, 2, 2, 70, 0]),
+        ("SSH", b"SSH-2.0-OpenSSH_9.2\r\n"),
+        ("something else", b"220 mail.example ESMTP"),
+        ("nothing: it closes", b""),
+    ] {
+        let address = match first {
+            b"" => closing().await,
+            first => answering(first).await,
+        };
+        let error = refused(&address, &Config::default()).await;
+        told.say(&format!("the server speaks {name}"), error);
+    }
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("tcp://{}", silent.local_addr().unwrap());
+    let timeout = std::time::Duration::from_millis(50);
+    let config = Config::default().with_handshake_timeout(timeout);
+    told.say("the server says nothing", refused(&address, &config).await);
+}
+
+/// A server that closes each connection, once it has read what the client says first.
+async fn closing() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 4096]).await;
+        let _ = stream.shutdown().await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    });
+    format!("tcp://{address}")
+}
+
+async fn no_rdma(told: &mut Told) {
+    let (address, _) = demo(under(&Config::default())).await;
+    let address = address.replace("tcp://", "rdma://");
+    told.say("rdma:// on a host without a device", refused(&address, &without_device()).await);
+    let elsewhere = with_device(&[ELSEWHERE]);
+    told.say("rdma:// whose device has another address", refused(&address, &elsewhere).await);
+    let here = with_device(&[LOOPBACK]);
+    told.say("rdma:// to a server at tcp://", refused(&address, &here).await);
+    let channel = Channel::builder(&address).unwrap().config(&without_device()).connect_lazy();
+    told.say("a call over rdma:// on a host without a device", {
+        failure(&channel, "Echo", "").await.message().to_owned()
+    });
+}
+
+async fn fallbacks(told: &mut Told) {
+    let here = with_device(&[LOOPBACK]);
+    for (cause, server, client) in [
+        ("auto:// where the client has no device", here.clone(), without_device()),
+        ("auto:// where the server has no device", without_device(), here.clone()),
+    ] {
+        let listener = under(&server).bind("auto://127.0.0.1:0").await.unwrap();
+        let address = crate::service::serve(listener);
+        let channel = Channel::builder(&address).unwrap().config(&client);
+        told.say(cause, channel.connect().await.unwrap().path());
+    }
+}

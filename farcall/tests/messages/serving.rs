@@ -1,0 +1,86 @@
+//! Why a server does not start, and settings in code that panic.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::panic::catch_unwind;
+use std::time::Duration;
+
+use farcall::{Config, Endpoint, Keepalive, Limits, RdmaConfig, Server};
+
+use crate::service::{under, with_device, without_device};
+use crate::told::Told;
+
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
+
+pub(crate) async fn tell(told: &mut Told) {
+    binding(told).await;
+    without_rdma(told).await;
+    panics(told);
+}
+
+async fn binding(told: &mut Told) {
+    let taken = Server::builder().bind("tcp://127.0.0.1:0").await.unwrap();
+    let address = taken.local_address().to_string();
+    for scheme in ["tcp", "auto"] {
+        let address = address.replace("tcp", scheme);
+        let error = Server::builder().serve(&address).await.unwrap_err();
+        told.say(&format!("{scheme}:// at a port that is taken"), error);
+    }
+    let _taken = Server::builder().bind("inproc://messages").await.unwrap();
+    let error = Server::builder().serve("inproc://messages").await.unwrap_err();
+    told.say("a name in this process that is taken", error);
+    for address in ["unix:///no/such/folder/socket", "0.0.0.0:7000", "http://0.0.0.0:7000"] {
+        told.say(address, Server::builder().serve(address).await.unwrap_err());
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let outside = std::thread::spawn(move || Endpoint::from_listener(listener, &Config::default()));
+    told.say("a listener outside of a runtime", outside.join().unwrap().unwrap_err());
+}
+
+async fn without_rdma(told: &mut Told) {
+    for (cause, address, config) in [
+        ("rdma:// on a host without a device", "rdma://0.0.0.0:0", without_device()),
+        ("rdma:// at an address of no device", "rdma://127.0.0.1:0", with_device(&[ELSEWHERE])),
+        ("rdma:// with a device that is not there", "rdma://0.0.0.0:0", {
+            let rdma = RdmaConfig::default().with_devices(vec!["mlx5_0".to_owned()]);
+            with_device(&[ELSEWHERE]).with_rdma(rdma)
+        }),
+    ] {
+        told.say(cause, under(&config).serve(address).await.unwrap_err());
+    }
+    // What this host has is its own affair.
+    let error = Server::builder().bind("rdma://127.0.0.1:0").await.unwrap_err().to_string();
+    let (before, rest) = error.split_once("possible: ").expect("the reason is named");
+    let (_, after) = rest.rsplit_once("; to").expect("what to do is named");
+    let message = format!("{before}possible: <reason>; to{after}");
+    told.say("rdma:// at loopback, where no device of hardware is", message);
+    let optional = under(&without_device()).rdma_required(false);
+    optional.bind("rdma://127.0.0.1:0").await.expect("it serves TCP");
+    let optional = without_device().with_rdma_required(false);
+    under(&optional).bind("rdma://127.0.0.1:0").await.expect("it serves TCP");
+    under(&without_device()).bind("auto://127.0.0.1:0").await.expect("it serves TCP");
+}
+
+fn panics(told: &mut Told) {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut say = |cause: &str, panics: fn()| {
+        let words = catch_unwind(panics).expect_err("it panics");
+        let words = words.downcast_ref::<String>().expect("it has words").clone();
+        told.say(cause, words);
+    };
+    say("Server::builder().max_calls(0)", || drop(Server::builder().max_calls(0)));
+    say("Server::builder().unary_timeout(Duration::ZERO)", || {
+        drop(Server::builder().unary_timeout(Duration::ZERO));
+    });
+    say("Config::default().with_limits(..max_message_len: 0)", || {
+        drop(Config::default().with_limits(Limits::default().with_max_message_len(0)));
+    });
+    say("Config::default().with_keepalive(..interval: 1 ms)", || {
+        let keepalive = Keepalive::default().with_interval(Duration::from_millis(1));
+        drop(Config::default().with_keepalive(keepalive));
+    });
+    say("Config::default().with_rdma(..lanes: 0)", || {
+        drop(Config::default().with_rdma(RdmaConfig::default().with_lanes(0)));
+    });
+    std::panic::set_hook(hook);
+}

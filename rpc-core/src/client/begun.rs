@@ -1,0 +1,137 @@
+//! A call that a channel has begun, from its caller's request to its end.
+
+use tokio::time::Instant;
+use tonic::{Request, Status};
+
+use super::call_deadline::SetBy;
+use super::{CallDeadline, Channel};
+use crate::call_log::FailedCall;
+use crate::deadline::take_grpc_timeout;
+use crate::message_limits::{MessageLimit, MessageLimits};
+use crate::{CallKind, Deadline, MethodDescriptor, refusal};
+
+/// What is known of a call from its beginning on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Begun {
+    method: &'static MethodDescriptor,
+    /// When it began; absent where no line will be written about its end.
+    at: Option<Instant>,
+    deadline: Option<CallDeadline>,
+    /// What its stub allows its messages.
+    limits: MessageLimits,
+}
+
+/// The same with its channel, which a stream of responses keeps.
+#[derive(Debug)]
+pub(super) struct BegunWithin {
+    call: Begun,
+    channel: Channel,
+}
+
+impl Begun {
+    /// Begins a call of `request`, whose timeout it takes out of the metadata.
+    pub(super) fn new<T>(
+        channel: &Channel,
+        method: &'static MethodDescriptor,
+        request: &mut Request<T>,
+    ) -> Self {
+        Self::under_layers(channel, method, request, None)
+    }
+
+    /// As [`Begun::new`], under layers that have a limit of their own.
+    ///
+    /// The earliest counts of what the request says, or the channel where it says nothing, of what
+    /// is inherited, and of the layers' limit. The clock is looked at only where there is one, or
+    /// where the call's end may be logged.
+    pub(super) fn under_layers<T>(
+        channel: &Channel,
+        method: &'static MethodDescriptor,
+        request: &mut Request<T>,
+        of_layers: Option<CallDeadline>,
+    ) -> Self {
+        let (at, limits) = (channel.log.begin(), MessageLimits::of(request));
+        let explicit = request.extensions().get::<Deadline>().copied();
+        let own = take_grpc_timeout(request.metadata_mut()).map(|own| (own, SetBy::Request));
+        let of_channel = || channel.timeout_of(method.kind).filter(|_| explicit.is_none());
+        let (timeout, inherited) = (own.or_else(of_channel), Deadline::current());
+        if timeout.is_none() && explicit.is_none() && inherited.is_none() {
+            return Self { method, at, deadline: of_layers, limits };
+        }
+        let now = at.unwrap_or_else(Instant::now);
+        let timeout = timeout.map(|(timeout, by)| CallDeadline::after(now, timeout, by));
+        let explicit = explicit.map(|deadline| CallDeadline::at(deadline, now, SetBy::Request));
+        let inherited = inherited.map(|it| CallDeadline::at(it, now, SetBy::Inherited));
+        let deadlines = [of_layers, timeout, explicit, inherited].into_iter().flatten();
+        Self { method, at, deadline: CallDeadline::earliest(deadlines), limits }
+    }
+
+    /// When the call ends at the latest.
+    pub(super) fn deadline(&self) -> Option<CallDeadline> {
+        self.deadline
+    }
+
+    /// What its stub allows its messages.
+    pub(super) fn limits(&self) -> MessageLimits {
+        self.limits
+    }
+
+    /// This call with its channel.
+    pub(super) fn within(self, channel: &Channel) -> BegunWithin {
+        BegunWithin { call: self, channel: channel.clone() }
+    }
+
+    /// Takes what became of the call's first answer: a failure is logged.
+    pub(super) fn finish<T>(
+        &self,
+        channel: &Channel,
+        result: Result<T, Status>,
+    ) -> Result<T, Status> {
+        if let Err(status) = &result {
+            self.log_failure(channel, status);
+        }
+        result
+    }
+
+    fn log_failure(&self, channel: &Channel, status: &Status) {
+        let Some(at) = self.at else { return };
+        let failed = FailedCall {
+            method: self.method.path,
+            peer: &channel.present.address(),
+            code: status.code(),
+            message: status.message(),
+            took: at.elapsed(),
+        };
+        failed.log(channel.present.log());
+    }
+}
+
+impl BegunWithin {
+    /// When the call ends at the latest.
+    pub(super) fn deadline(&self) -> Option<Deadline> {
+        self.call.deadline.map(|limit| limit.deadline())
+    }
+
+    /// What each message of its response is held to.
+    pub(super) fn response_limit(&self) -> MessageLimit {
+        self.call.limits.of_responses()
+    }
+
+    /// The status of the call when it is over its time.
+    pub(super) fn over_time(&self) -> Status {
+        self.call.deadline.map_or_else(refusal::deadline_exceeded, |limit| limit.exceeded())
+    }
+
+    /// Records that the stream of responses ends with this status.
+    pub(super) fn log_failure(&self, status: &Status) {
+        self.call.log_failure(&self.channel, status);
+    }
+}
+
+impl Channel {
+    /// What the channel gives calls that say nothing themselves.
+    fn timeout_of(&self, kind: CallKind) -> Option<(std::time::Duration, SetBy)> {
+        let of_unary = self.unary_timeout.filter(|_| kind == CallKind::Unary);
+        let of_unary = of_unary.map(|timeout| (timeout, SetBy::UnaryTimeout));
+        of_unary.or_else(|| self.timeout.map(|timeout| (timeout, SetBy::Timeout)))
+    }
+}

@@ -1,0 +1,99 @@
+//! When a client's call ends at the latest, and what set that limit.
+//!
+//! A call can have up to three limits: its request's or its channel's, and that of the call whose
+//! handler makes it. The earliest counts, and the status of a call that is over it names it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::{Deadline, refusal};
+
+/// What set the limit on a call's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SetBy {
+    /// The request: `Request::set_timeout`, or a [`Deadline`] among its extensions.
+    Request,
+    /// The channel's timeout for calls of every kind.
+    Timeout,
+    /// The channel's timeout for unary calls.
+    UnaryTimeout,
+    /// The call that is being handled where this one is made.
+    Inherited,
+    /// A layer of the client.
+    Layer,
+}
+
+impl SetBy {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Request => "the request's timeout",
+            Self::Timeout => "the channel's timeout",
+            Self::UnaryTimeout => "the channel's unary_timeout",
+            Self::Inherited => "what was left to the call whose handler makes this one",
+            Self::Layer => "the deadline that a layer set",
+        }
+    }
+}
+
+/// When a call ends at the latest, and what set that limit.
+#[derive(Debug, Clone, Copy)]
+pub struct CallDeadline {
+    deadline: Deadline,
+    /// How long the call had when it began.
+    timeout: Duration,
+    set_by: SetBy,
+}
+
+impl CallDeadline {
+    /// A limit of `timeout` from `now` on.
+    pub(super) fn after(now: Instant, timeout: Duration, set_by: SetBy) -> Self {
+        Self { deadline: Deadline::after(now, timeout), timeout, set_by }
+    }
+
+    /// An instant that was set, for a call that begins `now`.
+    pub(super) fn at(deadline: Deadline, now: Instant, set_by: SetBy) -> Self {
+        Self { deadline, timeout: deadline.0.saturating_duration_since(now), set_by }
+    }
+
+    /// The instant.
+    pub(super) fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+
+    /// The status of a call that is over this limit.
+    pub(super) fn exceeded(&self) -> Status {
+        refusal::over_time(self.timeout, self.set_by.words())
+    }
+
+    /// The status of a call that has found no connection until then; `error` says why.
+    pub(super) fn exceeded_unconnected(&self, error: &dyn std::fmt::Display) -> Status {
+        refusal::not_connected_in_time(self.timeout, self.set_by.words(), error)
+    }
+
+    /// The earliest of several.
+    pub(super) fn earliest(limits: impl IntoIterator<Item = Self>) -> Option<Self> {
+        limits.into_iter().min_by_key(|limit| limit.deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earliest_limit_counts_and_is_named_with_its_length() {
+        let now = Instant::now();
+        let channels = CallDeadline::after(now, 3 * SECOND, SetBy::Timeout);
+        let inherited = Deadline::after(now, 2 * SECOND);
+        let inherited = CallDeadline::at(inherited, now, SetBy::Inherited);
+        let earliest = CallDeadline::earliest([channels, inherited]).unwrap();
+        assert_eq!(earliest.deadline(), inherited.deadline());
+        let words = "the call did not end within 2s (what was left to the call whose handler \
+                     makes this one)";
+        assert_eq!(earliest.exceeded().message(), words);
+    }
+}

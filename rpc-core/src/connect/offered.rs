@@ -1,0 +1,49 @@
+//! What a server can offer beside its bootstrap, asked when it begins to listen.
+//!
+//! A client learns why it has no better path from the handshake. The operator of a server learns it
+//! here, before any client comes.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tracing::Level;
+
+use super::upgrade::blocking;
+use super::{Declined, Upgrade};
+
+/// Asks what this host can offer to clients that connect to `local`, or to any of its addresses,
+/// on a thread that may block.
+///
+/// # Errors
+///
+/// With the reason when it can offer nothing.
+///
+/// # Cancel safety
+///
+/// Cancelled, the thread goes on to the end of what it asks.
+pub async fn offered(upgrade: Arc<dyn Upgrade>, local: Option<IpAddr>) -> Result<String, Declined> {
+    blocking(move || upgrade.check(local)).await
+}
+
+/// Writes one line about what a server that listens at `address` can offer.
+pub fn announce(
+    address: &dyn fmt::Display,
+    upgrade: &'static str,
+    offered: &Result<String, Declined>,
+) {
+    match offered {
+        Ok(ports) => tracing::info!(
+            target: "farcall::server", %address, %ports, "listening: clients can have {upgrade}"
+        ),
+        Err(reason) => tracing::info!(
+            target: "farcall::server", %address, %reason, "listening without {upgrade}"
+        ),
+    }
+}
+
+/// Whether the line of [`announce`] would be written: asking costs system calls.
+#[must_use]
+pub fn is_announced() -> bool {
+    tracing::enabled!(target: "farcall::server", Level::INFO)
+}

@@ -1,0 +1,144 @@
+//! What a server keeps of a call for the log, from the arrival of its request to its end.
+//!
+//! It goes with the obligation to answer: the session takes it when it has sent the answer, and an
+//! obligation that is dropped with it stands for a call that nobody waits for any more.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::Code;
+
+use super::call::CallStreams;
+use super::reply::Answer;
+use crate::MethodDescriptor;
+use crate::call_log::{CallLog, FailedCall, NameOf};
+use crate::deadline::rounded;
+use crate::log_limit::LogLimit;
+use crate::transport::Addresses;
+use crate::wire::FrameHeader;
+use crate::wire::outcome::Outcome;
+
+/// A call whose end may have a line in the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallRecord {
+    method: Option<&'static MethodDescriptor>,
+    began: Instant,
+    /// What the client allowed the call, in microseconds; 0 stands for no limit.
+    timeout_us: u64,
+    /// The length of the request, where it is one message.
+    request_len: Option<u64>,
+}
+
+/// Where lines about the calls of a connection go, and what they say of it.
+#[derive(Clone, Copy)]
+pub(super) struct CallLines<'a> {
+    pub(super) log: CallLog,
+    pub(super) limit: &'a LogLimit,
+    pub(super) addresses: &'a Addresses,
+}
+
+/// How a call ended.
+struct End<'a> {
+    code: Code,
+    message: &'a str,
+    /// The client makes the call elsewhere: for its caller it has not failed.
+    is_redirected: bool,
+    messages: Messages,
+}
+
+/// The messages of a call, as far as they are known when it ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Messages {
+    requests: Option<u32>,
+    responses: Option<u32>,
+    /// The length of the response, where it is one message.
+    response_len: Option<usize>,
+}
+
+/// The client's end of a connection.
+struct Peer<'a>(&'a Addresses);
+
+impl fmt::Display for Peer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Addresses { peer: Some(peer), unix: None, stream: None, .. } => write!(f, "{peer}"),
+            addresses => write!(f, "{addresses}"),
+        }
+    }
+}
+
+impl Messages {
+    /// Those of a call that is answered so; `streams` are its streams.
+    pub(super) fn of(answer: &Answer<'_>, streams: Option<&CallStreams>) -> Self {
+        let inbound = streams.and_then(|streams| streams.inbound.as_ref());
+        let outbound = streams.and_then(|streams| streams.outbound.as_ref());
+        let response_len = answer.message.map(crate::encode::Encode::len);
+        Self {
+            requests: inbound.map(|inbound| inbound.received_count()).or(Some(1)),
+            responses: match outbound {
+                Some(outbound) => Some(outbound.sent_count()),
+                None => Some(u32::from(answer.message.is_some())),
+            },
+            response_len,
+        }
+    }
+}
+
+impl CallRecord {
+    /// The record of a call whose request has arrived; absent where its end will have no line.
+    pub(super) fn begin(
+        log: CallLog,
+        header: &FrameHeader,
+        method: impl FnOnce() -> Option<&'static MethodDescriptor>,
+    ) -> Option<Self> {
+        let began = log.begin()?;
+        let timeout_us = header.argument;
+        let request_len = (!header.is_streaming).then_some(header.message_len);
+        Some(Self { method: method(), began, timeout_us, request_len })
+    }
+
+    /// Writes what is to be said of a call whose answer was sent.
+    pub(super) fn log_answer(self, lines: CallLines<'_>, answer: &Answer<'_>, messages: Messages) {
+        if answer.code == 0 {
+            let end = End { code: Code::Ok, message: "", is_redirected: false, messages };
+            return self.log(lines, &end);
+        }
+        // A call that failed: what is decoded is what the client is told.
+        let outcome = Outcome::decode(answer.code, answer.block.clone().into());
+        let status = outcome.ok().and_then(|outcome| outcome.result.err());
+        let (code, message) = match &status {
+            Some(status) => (status.code(), status.message()),
+            None => (Code::from(i32::from(answer.code)), ""),
+        };
+        let is_redirected = answer.is_not_executed && code == Code::Unavailable;
+        self.log(lines, &End { code, message, is_redirected, messages });
+    }
+
+    /// Writes what is to be said of a call that was not answered.
+    pub(super) fn log_unanswered(self, lines: CallLines<'_>, code: Code, message: &str) {
+        let messages = Messages::default();
+        self.log(lines, &End { code, message, is_redirected: false, messages });
+    }
+
+    fn log(self, lines: CallLines<'_>, end: &End<'_>) {
+        let (method, took) = (self.method.map_or("unknown", |it| it.path), self.began.elapsed());
+        let (peer, code) = (Peer(lines.addresses), end.code);
+        if lines.log.failures && code != Code::Ok {
+            let failed = FailedCall { method, peer: &peer, code, message: end.message, took };
+            if end.is_redirected { failed.log_redirected() } else { failed.log(lines.limit) }
+        }
+        if lines.log.access {
+            let timeout = Some(self.timeout_us).filter(|timeout_us| *timeout_us > 0);
+            let timeout = timeout.map(Duration::from_micros).map(rounded);
+            let (took, code) = (rounded(took), NameOf(code));
+            let Messages { requests, responses, response_len } = end.messages;
+            let request_len = self.request_len;
+            tracing::info!(
+                target: "farcall::access",
+                method, %peer, %code, ?took, timeout = timeout.map(tracing::field::debug),
+                requests, request_len, responses, response_len, "call"
+            );
+        }
+    }
+}
