@@ -22,5 +22,5 @@ pub use found_port::FoundPort;
 pub(crate) use found_port::ports_of;
 pub use port_name::PortName;
 pub(crate) use search::find_port_by;
-pub use search::{PortChoice, PortQuery, Search, find_port};
+pub use search::{PortQuery, Search, find_port};
 pub use topology::Topology;
