@@ -9,8 +9,8 @@ use rpc_core::server::{Listen, ListenerSettings};
 use rpc_transport_tcp::{TcpListener, UnixListener};
 use thiserror::Error;
 
-use crate::server::IntoIncoming;
-use crate::{Address, AddressError, Config};
+use crate::server::SocketListener;
+use crate::{Address, AddressError, Config, Rdma};
 
 /// An address that cannot be listened on.
 #[derive(Debug, Error)]
@@ -37,35 +37,37 @@ pub enum BindError {
 
 /// A listening address. A [`Server`](crate::Server) that serves it offers the paths that the
 /// address names, under the [`Config`] that the endpoint was bound with. A setting of its builder
-/// takes precedence over the `Config`'s.
+/// takes precedence over the `Config`'s. Its RDMA devices are the server's, unless
+/// [`with_rdma`](Self::with_rdma) gives it others.
 #[derive(Debug)]
 pub struct Endpoint {
     address: Address,
     config: Config,
-    listener: Listener,
+    rdma: Option<Rdma>,
+    socket: Socket,
 }
 
 #[derive(Debug)]
-enum Listener {
+enum Socket {
     Tcp(TcpListener),
     Unix(UnixListener),
     Inproc(InprocListener),
 }
 
-async fn listen(address: &Address) -> io::Result<(Address, Listener)> {
+async fn listen(address: &Address) -> io::Result<(Address, Socket)> {
     match address {
         Address::Inproc(name) => {
             let listener = InprocListener::bind(name.clone())?;
-            Ok((address.clone(), Listener::Inproc(listener)))
+            Ok((address.clone(), Socket::Inproc(listener)))
         }
         Address::Unix(name) => {
             let listener = UnixListener::bind(name.clone())?;
-            Ok((address.clone(), Listener::Unix(listener)))
+            Ok((address.clone(), Socket::Unix(listener)))
         }
         Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
             let listener = TcpListener::bind(authority.as_str()).await?;
             let local = listener.local_addr()?.to_string();
-            Ok((address.with_authority(local), Listener::Tcp(listener)))
+            Ok((address.with_authority(local), Socket::Tcp(listener)))
         }
     }
 }
@@ -117,7 +119,9 @@ impl Endpoint {
         let address: Address = address.try_into().map_err(AddressError::from)?;
         let listened = listen(&address).await;
         match listened {
-            Ok((address, listener)) => Ok(Endpoint { address, config: config.clone(), listener }),
+            Ok((address, socket)) => {
+                Ok(Endpoint { address, config: config.clone(), rdma: None, socket })
+            }
             Err(reason) => Err(BindError::Refused { address, reason }),
         }
     }
@@ -144,21 +148,28 @@ impl Endpoint {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn from_listener<K>(
-        listener: impl IntoIncoming<K, Incoming = Self>,
+    pub fn from_listener(
+        listener: impl SocketListener,
         config: &Config,
     ) -> Result<Self, BindError> {
-        listener.into_incoming(config)
+        listener.into_endpoint(config)
     }
 
     pub(crate) fn of_tcp(listener: TcpListener, config: &Config) -> io::Result<Self> {
         let address = Address::Auto(listener.local_addr()?.to_string());
-        Ok(Self { address, config: config.clone(), listener: Listener::Tcp(listener) })
+        Ok(Self { address, config: config.clone(), rdma: None, socket: Socket::Tcp(listener) })
     }
 
     pub(crate) fn of_unix(listener: UnixListener, config: &Config) -> Self {
         let address = Address::Unix(listener.name().to_owned());
-        Self { address, config: config.clone(), listener: Listener::Unix(listener) }
+        Self { address, config: config.clone(), rdma: None, socket: Socket::Unix(listener) }
+    }
+
+    /// Uses the RDMA devices of this handle, and not the server's.
+    #[must_use]
+    pub fn with_rdma(mut self, rdma: &Rdma) -> Self {
+        self.rdma = Some(rdma.clone());
+        self
     }
 
     /// The address listened on, with the port that was taken.
@@ -166,24 +177,35 @@ impl Endpoint {
     pub fn address(&self) -> &Address {
         &self.address
     }
+
+    /// Prepares it to be served by a server with these RDMA devices.
+    pub(crate) fn into_listener(self, rdma_of_server: &Rdma) -> EndpointListener {
+        let Self { address, config, rdma, socket } = self;
+        let mut settings = config.server();
+        if let Address::Auto(_) | Address::Rdma(_) = address {
+            settings.upgrades.push(rdma.as_ref().unwrap_or(rdma_of_server).upgrade());
+        }
+        EndpointListener { socket, settings }
+    }
 }
 
-impl Listen for Endpoint {
+/// An endpoint that is being served.
+#[derive(Debug)]
+pub struct EndpointListener {
+    socket: Socket,
+    settings: ListenerSettings,
+}
+
+impl Listen for EndpointListener {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
-        match &mut self.listener {
-            Listener::Tcp(listener) => listener.accept(),
-            Listener::Unix(listener) => listener.accept(),
-            Listener::Inproc(listener) => listener.accept(),
+        match &mut self.socket {
+            Socket::Tcp(listener) => listener.accept(),
+            Socket::Unix(listener) => listener.accept(),
+            Socket::Inproc(listener) => listener.accept(),
         }
     }
 
     fn settings(&self) -> ListenerSettings {
-        let rdma = match self.address {
-            Address::Auto(_) | Address::Rdma(_) => Some(self.config.rdma_upgrade()),
-            Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => None,
-        };
-        let mut settings = self.config.server();
-        settings.upgrades = rdma.into_iter().collect();
-        settings
+        self.settings.clone()
     }
 }

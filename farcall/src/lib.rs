@@ -25,6 +25,7 @@ mod config;
 #[cfg(feature = "tonic-connect-info")]
 mod connect_info;
 mod endpoint;
+mod rdma;
 pub mod server;
 #[cfg(feature = "settings")]
 mod settings;
@@ -35,6 +36,7 @@ pub use config::Config;
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
 pub use endpoint::{BindError, Endpoint};
+pub use rdma::Rdma;
 pub use server::{Listener, ServeError, Server, ServerBuilder};
 #[cfg(feature = "settings")]
 pub use settings::{ConfiguredServer, Misplaced, Settings, SettingsError};
@@ -53,10 +55,7 @@ pub use {prost, tonic};
 
 #[cfg(feature = "sim")]
 pub use rpc_transport_rdma::sim;
-#[cfg(any(feature = "rdma", feature = "sim"))]
-pub use rpc_transport_rdma::verbs::{AsyncEventKind, ConnectOptions};
-#[cfg(any(feature = "rdma", feature = "sim"))]
 pub use rpc_transport_rdma::{
-    DeviceStatus, LaneActivity, LaneInfo, LeaseStats, PortChoice, RdmaConfig, RkeyScope,
-    UnknownRkeyScope,
+    AsyncEventKind, CancellationStats, ConnectOptions, DeviceStatus, LaneActivity, LaneInfo,
+    LeaseStats, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,
 };

@@ -8,8 +8,8 @@ use rpc_core::server::{PeerExtensions, ServerRequest, ServerResponse, ServerStac
 use rpc_core::{Keepalive, Limits};
 use tower::{BoxError, Layer};
 
-use super::{IntoIncoming, Listener, ServeError, Server};
-use crate::{Address, AddressError, BindError, Config, Endpoint};
+use super::{IntoIncoming, Listener, ServeError, Server, SocketListener};
+use crate::{Address, AddressError, BindError, Config, Endpoint, Rdma};
 
 /// Builds a [`Server`].
 ///
@@ -32,6 +32,7 @@ use crate::{Address, AddressError, BindError, Config, Endpoint};
 pub struct ServerBuilder {
     core: rpc_core::server::ServerBuilder,
     config: Config,
+    rdma: Option<Rdma>,
 }
 
 impl ServerBuilder {
@@ -126,12 +127,21 @@ impl ServerBuilder {
         self
     }
 
-    /// The rules for the addresses that [`serve`](Self::serve) and [`bind`](Self::bind) are given:
-    /// RDMA, above all. A setting of this builder takes precedence over the same one in `config`,
-    /// whichever is said first.
+    /// The rules for the addresses that [`serve`](Self::serve) and [`bind`](Self::bind) are given.
+    /// A setting of this builder takes precedence over the same one in `config`, whichever is said
+    /// first.
     #[must_use]
     pub fn config(mut self, config: &Config) -> Self {
         self.config = config.clone();
+        self
+    }
+
+    /// Uses the RDMA devices of this handle, which other servers and channels may share. Without
+    /// one the server makes its own, with pinned memory of its own: see [`Rdma`]. Devices are opened
+    /// only where the server listens at an `auto://` or `rdma://` address.
+    #[must_use]
+    pub fn rdma(mut self, rdma: &Rdma) -> Self {
+        self.rdma = Some(rdma.clone());
         self
     }
 
@@ -154,7 +164,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a better path that clients may ask for, beside those that the address names.
+    /// Adds a better path that clients may ask for, beside those that the address names; for tests
+    /// of transports.
+    #[doc(hidden)]
     #[must_use]
     pub fn upgrade(self, upgrade: Arc<dyn Upgrade>) -> Self {
         self.with(|core| core.upgrade(upgrade))
@@ -355,7 +367,8 @@ impl ServerBuilder {
     /// The finished server, for programs that serve several listeners with one.
     #[must_use]
     pub fn build(self) -> Server {
-        Server(self.core.build())
+        let Self { core, config, rdma } = self;
+        Server { core: core.build(), config, rdma: rdma.unwrap_or_default() }
     }
 
     /// Listens on `address`, and serves when the [`Listener`] is told to. A server at an `rdma://`
@@ -423,11 +436,8 @@ impl ServerBuilder {
     /// # Errors
     ///
     /// As [`Endpoint::from_listener`](crate::Endpoint::from_listener).
-    pub fn bind_listener<K>(
-        self,
-        listener: impl IntoIncoming<K, Incoming = Endpoint>,
-    ) -> Result<Listener, BindError> {
-        let endpoint = listener.into_incoming(&self.config)?;
+    pub fn bind_listener(self, listener: impl SocketListener) -> Result<Listener, BindError> {
+        let endpoint = listener.into_endpoint(&self.config)?;
         Ok(Listener::new(self.build(), endpoint))
     }
 
@@ -486,8 +496,6 @@ impl ServerBuilder {
         incoming: impl IntoIncoming<K>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
-        let incoming = incoming.into_incoming(&self.config)?;
-        let served = self.build().serve_until(incoming, shutdown).await;
-        served.map_err(|reason| ServeError::Incoming { reason })
+        self.build().serve_until(incoming, shutdown).await
     }
 }
