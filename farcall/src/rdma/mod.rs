@@ -29,8 +29,9 @@ use self::open::devices_of_host;
 /// with lanes (a task and a completion queue each) and pinned memory of its own, 5.4 MiB at least.
 /// Under a memlock limit of 8 MiB, Debian's default, there is memory for one.
 ///
-/// Nothing is opened before a connection asks for RDMA. A device is closed with its last connection,
-/// and its counters ([`devices`](Self::devices)) stay.
+/// Nothing is opened before a connection asks for RDMA. A device stays open for the connections to
+/// come, until the handle and all that was made with it are gone, or the device is. Its counters
+/// ([`devices`](Self::devices)) stay as long as the handle.
 ///
 /// Without the feature `rdma` the handle has no device: `auto://` stays on TCP and `rdma://` fails,
 /// both with the reason "farcall is built without its feature `rdma`".

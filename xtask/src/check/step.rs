@@ -29,7 +29,8 @@ pub(crate) enum Step {
     Package,
     /// The short rows of the attacks: hostile peers beside honest ones, on loopback.
     Attack,
-    /// The RDMA crate without libibverbs, on its simulated device: lints and tests.
+    /// The RDMA crate without libibverbs, on its simulated device, and farcall without RDMA: lints
+    /// and tests.
     Sim,
     /// The verbs on the simulated device in Miri, where that is installed.
     Miri,
