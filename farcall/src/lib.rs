@@ -29,6 +29,8 @@ mod rdma;
 pub mod server;
 #[cfg(feature = "settings")]
 mod settings;
+#[cfg(feature = "sim")]
+pub mod sim;
 
 pub use address::{Address, AddressError};
 pub use channel::{Channel, ChannelBuilder};
@@ -42,9 +44,11 @@ pub use server::{Listener, ServeError, Server, ServerBuilder};
 pub use settings::{ConfiguredServer, Misplaced, Settings, SettingsError};
 
 pub use rpc_core::client::{DynCaller, Path, PathCounts, mock};
+pub use rpc_core::codegen::{Detached, Detacher};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
-pub use rpc_core::transport::TransportStats;
+pub use rpc_core::transport::{Addresses, TransportStats};
+pub use rpc_core::wire::ProtocolError;
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Code, ConnectBackoff, Deadline, Detach, Extensions,
     Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted,
@@ -53,8 +57,6 @@ pub use rpc_core::{
 };
 pub use {prost, tonic};
 
-#[cfg(feature = "sim")]
-pub use rpc_transport_rdma::sim;
 pub use rpc_transport_rdma::{
     AsyncEventKind, CancellationStats, ConnectOptions, DeviceStatus, LaneActivity, LaneInfo,
     LeaseStats, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,

@@ -11,6 +11,7 @@
 //!
 //! Deliberately not here: the call protocol and the TCP bootstrap, which belong to other crates.
 
+#![doc(html_root_url = "https://docs.rs/rpc-transport-rdma/latest")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_op_in_unsafe_fn)]
 

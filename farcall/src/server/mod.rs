@@ -11,8 +11,8 @@ pub use incoming::{IntoIncoming, SocketListener};
 pub use listener::{Listener, ServeError};
 pub use rpc_core::server::{
     CallContext, HandlerFuture, InterceptedService, LayeredService, PeerExtensions, PeerInfo,
-    ServerCall, ServerConnection, ServerRequest, ServerResponse, ServerSetup, ServerStack, Service,
-    intercepted, layered, layered_methods,
+    ServerCall, ServerRequest, ServerResponse, ServerStack, Service, intercepted, layered,
+    layered_methods,
 };
 
 use crate::{Config, ConnectionInfo, Rdma};

@@ -16,7 +16,8 @@ pub(crate) enum Step {
     Deny,
     /// Lints, with warnings as errors.
     Clippy,
-    /// Documentation, with warnings as errors.
+    /// Documentation, with warnings as errors, and that farcall's names nothing that it does not
+    /// export.
     Doc,
     /// The RDMA crate linked with libibverbs through rdma-sys: lints, and our declarations of the
     /// ABI against its bindings.

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use super::cost::Meter;
 use super::step::Step;
 use super::summary::{Outcome, Summary};
-use super::unit;
+use super::{unit, user_docs};
 use crate::attack;
 use crate::batch::Job;
 use crate::bench;
@@ -87,7 +87,9 @@ impl Runner {
             }
             Step::Doc => {
                 let arguments = [&["doc", "--no-deps"], WORKSPACE].concat();
-                self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
+                user_docs::clear()?;
+                self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])?;
+                user_docs::check().map(|()| Outcome::Passed(None))
             }
             Step::Linked => self.linked(step),
             Step::Targets => self.targets(step),
