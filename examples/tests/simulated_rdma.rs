@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farcall::sim::{SimDevice, SimFaults, SimNetwork};
-use farcall::{Channel, Code, Config, Server};
+use farcall::{Channel, Code, Rdma, RdmaConfig, Server};
 use farcall_examples::Kv;
 use farcall_examples::proto::etcdserverpb::kv_rpc::{KvService, KvStub};
 use farcall_examples::proto::etcdserverpb::{PutRequest, RangeRequest};
@@ -26,13 +26,14 @@ fn network() -> (SimNetwork, SimDevice) {
 
 /// Serves the service on the device and connects to it. `rdma://` never falls back to TCP.
 async fn serve(network: &SimNetwork) -> anyhow::Result<KvStub> {
-    let config: Config = farcall_examples::config().with_simulated_rdma(network);
-    let endpoint = farcall::Endpoint::bind_with("rdma://127.0.0.1:0", &config).await?;
-    let address = endpoint.address().to_string();
-    let builder = Server::builder().add_service(KvService::new(Kv::default()));
-    let server = builder.build();
-    tokio::spawn(async move { server.serve(endpoint).await });
-    Ok(KvStub::new(Channel::builder(&address)?.config(&config).connect().await?))
+    let rdma = Rdma::simulated(network, RdmaConfig::default());
+    let builder = Server::builder().config(&farcall_examples::config()).rdma(&rdma);
+    let builder = builder.add_service(KvService::new(Kv::default()));
+    let listener = builder.bind("rdma://127.0.0.1:0").await?;
+    let address = listener.local_address().clone();
+    tokio::spawn(listener.serve());
+    let builder = Channel::builder(address)?.config(&farcall_examples::config()).rdma(&rdma);
+    Ok(KvStub::new(builder.connect().await?))
 }
 
 fn put(key: &str, value: Bytes) -> PutRequest {

@@ -1,27 +1,20 @@
 //! How to connect and to serve, apart from the address.
 
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rpc_core::connect::{ClientConfig, Upgrade, UpgradePolicy};
+use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::server::ListenerSettings;
 use rpc_core::settings::{check_timeout, expect_valid};
 use rpc_core::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
-#[cfg(feature = "sim")]
-use rpc_transport_rdma::sim::SimNetwork;
-#[cfg(any(feature = "rdma", feature = "sim"))]
-use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RdmaUpgrade, RkeyScope};
 
-use self::not_built_in::NotBuiltIn;
-#[cfg(not(any(feature = "rdma", feature = "sim")))]
-use self::not_built_in::NotBuiltIn as RdmaUpgrade;
-
-/// The rules for connections, on either side. Clones share the RDMA devices that are in use.
+/// The rules for connections, on either side: a plain value, which channels and servers take from
+/// their builder's `config`. How RDMA is used is the business of the handle to its devices:
+/// [`Rdma`](crate::Rdma).
 ///
 /// A value that a setting cannot have makes its setter panic, since a program's code is at fault.
 /// The values that come from outside of the program can be checked before: see
 /// [`Limits::check`] and its likes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     limits: Limits,
     handshake_timeout: Duration,
@@ -32,12 +25,6 @@ pub struct Config {
     replays: ReplayLimits,
     log_failed_calls: bool,
     rdma_required: bool,
-    #[cfg(any(feature = "rdma", feature = "sim"))]
-    rdma: RdmaConfig,
-    #[cfg(feature = "sim")]
-    network: Option<SimNetwork>,
-    /// `None` inside where RDMA is not built in.
-    upgrade: Arc<OnceLock<Option<Arc<RdmaUpgrade>>>>,
 }
 
 impl Default for Config {
@@ -53,11 +40,6 @@ impl Default for Config {
             replays: client.replays,
             log_failed_calls: true,
             rdma_required: true,
-            #[cfg(any(feature = "rdma", feature = "sim"))]
-            rdma: RdmaConfig::default(),
-            #[cfg(feature = "sim")]
-            network: None,
-            upgrade: Arc::default(),
         }
     }
 }
@@ -236,74 +218,6 @@ impl Config {
         self.rdma_required
     }
 
-    /// Sets how RDMA is used. Devices are not shared with the original.
-    ///
-    /// # Panics
-    ///
-    /// When a value is out of its range: see [`RdmaConfig::check`].
-    #[cfg(any(feature = "rdma", feature = "sim"))]
-    #[must_use]
-    #[track_caller]
-    pub fn with_rdma(mut self, rdma: RdmaConfig) -> Self {
-        expect_valid(rdma.check());
-        self.rdma = rdma;
-        self.upgrade = Arc::default();
-        self
-    }
-
-    /// How RDMA is used.
-    #[cfg(any(feature = "rdma", feature = "sim"))]
-    #[must_use]
-    pub fn rdma(&self) -> &RdmaConfig {
-        &self.rdma
-    }
-
-    /// Sets the reach of the keys that RDMA peers are given to read large messages with: windows
-    /// where they work, unless said otherwise. Devices are not shared with the original.
-    #[cfg(any(feature = "rdma", feature = "sim"))]
-    #[must_use]
-    pub fn with_rkey_scope(self, rkey_scope: RkeyScope) -> Self {
-        let rdma = self.rdma.clone().with_rkey_scope(rkey_scope);
-        self.with_rdma(rdma)
-    }
-
-    /// Also uses RDMA devices whose READs may complete short without an error, as Soft-RoCE does on
-    /// Linux 6.12 (see [`RdmaConfig::allow_untrusted_reads`]); they are declined otherwise. For
-    /// tests, never for data that matters. Devices are not shared with the original.
-    #[cfg(any(feature = "rdma", feature = "sim"))]
-    #[must_use]
-    pub fn with_untrusted_reads(self) -> Self {
-        let rdma = self.rdma.clone().with_allow_untrusted_reads(true);
-        self.with_rdma(rdma)
-    }
-
-    /// Uses the devices of a simulated network in place of this machine's. Devices are not shared
-    /// with the original.
-    #[cfg(feature = "sim")]
-    #[must_use]
-    pub fn with_simulated_rdma(mut self, network: &SimNetwork) -> Self {
-        self.network = Some(network.clone());
-        self.upgrade = Arc::default();
-        self
-    }
-
-    /// What each RDMA device in use under these rules has of connections and memory.
-    #[cfg(any(feature = "rdma", feature = "sim"))]
-    #[must_use]
-    pub fn rdma_lanes(&self) -> Vec<LaneInfo> {
-        let upgrade = self.upgrade.get().and_then(Option::as_ref);
-        upgrade.map(|upgrade| upgrade.lanes()).unwrap_or_default()
-    }
-
-    /// What is known of each RDMA device that is or was in use under these rules, with a count of
-    /// what has happened to it.
-    #[cfg(any(feature = "rdma", feature = "sim"))]
-    #[must_use]
-    pub fn rdma_devices(&self) -> Vec<DeviceStatus> {
-        let upgrade = self.upgrade.get().and_then(Option::as_ref);
-        upgrade.map(|upgrade| upgrade.devices()).unwrap_or_default()
-    }
-
     /// What an endpoint brings to its server, its path apart.
     pub(crate) fn server(&self) -> ListenerSettings {
         let mut settings = ListenerSettings::default();
@@ -314,33 +228,7 @@ impl Config {
         settings
     }
 
-    /// The way to RDMA; made once for all clones.
-    pub(crate) fn rdma_upgrade(&self) -> Arc<dyn Upgrade> {
-        match self.upgrade.get_or_init(|| self.make_upgrade().map(Arc::new)) {
-            Some(upgrade) => Arc::<RdmaUpgrade>::clone(upgrade),
-            None => Arc::new(NotBuiltIn),
-        }
-    }
-
-    fn make_upgrade(&self) -> Option<RdmaUpgrade> {
-        #[cfg(feature = "sim")]
-        if let Some(network) = &self.network {
-            let provider = Box::new(network.provider());
-            return Some(RdmaUpgrade::with_provider(provider, self.rdma.clone()));
-        }
-        self.make_hardware_upgrade()
-    }
-
-    #[cfg(feature = "rdma")]
-    fn make_hardware_upgrade(&self) -> Option<RdmaUpgrade> {
-        Some(RdmaUpgrade::new(self.rdma.clone()))
-    }
-
-    #[cfg(not(feature = "rdma"))]
-    fn make_hardware_upgrade(&self) -> Option<RdmaUpgrade> {
-        None
-    }
-
+    /// What a channel's connector has.
     pub(crate) fn client(&self, policy: UpgradePolicy) -> ClientConfig {
         ClientConfig {
             limits: self.limits,
@@ -351,44 +239,6 @@ impl Config {
             backoff: self.backoff,
             connect_backoff: self.connect_backoff,
             replays: self.replays,
-        }
-    }
-}
-
-mod not_built_in {
-    //! RDMA where it is not built in: asked for, it says so.
-
-    use std::net::IpAddr;
-
-    use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade};
-    use rpc_core::transport::Addresses;
-
-    #[derive(Debug)]
-    pub(super) struct NotBuiltIn;
-
-    fn declined() -> Declined {
-        Declined::new("farcall is built without its feature `rdma`")
-    }
-
-    impl Upgrade for NotBuiltIn {
-        fn name(&self) -> &'static str {
-            "rdma"
-        }
-
-        fn check(&self, _: Option<IpAddr>) -> Result<String, Declined> {
-            Err(declined())
-        }
-
-        fn offer(&self, _: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
-            Err(declined())
-        }
-
-        fn accept(
-            &self,
-            _: &Addresses,
-            _: &[u8],
-        ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
-            Err(declined())
         }
     }
 }
@@ -416,13 +266,6 @@ mod tests {
     #[should_panic(expected = "handshake_timeout is 0ns: from 1 ms to 365 days")]
     fn a_timeout_of_zero_panics_where_it_is_set() {
         let _ = Config::default().with_handshake_timeout(Duration::ZERO);
-    }
-
-    #[cfg(any(feature = "rdma", feature = "sim"))]
-    #[test]
-    #[should_panic(expected = "rdma.lanes is 0: at least 1, since connections are on lanes")]
-    fn rdma_without_lanes_panics_where_it_is_set() {
-        let _ = Config::default().with_rdma(RdmaConfig::default().with_lanes(0));
     }
 
     #[test]

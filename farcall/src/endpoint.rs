@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use rpc_core::connect::{self, Bootstrap, Declined};
+use rpc_core::connect::{self, Bootstrap, Declined, Upgrade};
 use rpc_core::inproc::InprocListener;
 use rpc_core::server::{Listen, ListenerSettings};
 use rpc_transport_tcp::{TcpListener, UnixListener};
 use thiserror::Error;
 use tokio::runtime::Handle;
 
-use crate::server::IntoIncoming;
-use crate::{Address, AddressError, Config};
+use crate::server::SocketListener;
+use crate::{Address, AddressError, Config, Rdma};
 
 /// An address that cannot be listened on.
 #[derive(Debug, Error)]
@@ -51,51 +51,78 @@ pub enum BindError {
 
 /// A listening address. A [`Server`](crate::Server) that serves it offers the paths that the
 /// address names, under the [`Config`] that the endpoint was bound with. A setting of its builder
-/// takes precedence over the `Config`'s.
+/// takes precedence over the `Config`'s. Its RDMA devices are the server's, unless
+/// [`with_rdma`](Self::with_rdma) gives it others.
 #[derive(Debug)]
 pub struct Endpoint {
     address: Address,
     config: Config,
-    listener: Listener,
+    rdma: Option<Rdma>,
+    rdma_check: RdmaCheck,
+    socket: Socket,
+}
+
+/// Whether it has been asked, and logged, which RDMA ports clients can have here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RdmaCheck {
+    Due,
+    Done,
 }
 
 #[derive(Debug)]
-enum Listener {
+enum Socket {
     Tcp(TcpListener),
     Unix(UnixListener),
     Inproc(InprocListener),
 }
 
-async fn listen(address: &Address) -> io::Result<(Address, Listener)> {
+impl Socket {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
+        match self {
+            Self::Tcp(listener) => listener.accept(),
+            Self::Unix(listener) => listener.accept(),
+            Self::Inproc(listener) => listener.accept(),
+        }
+    }
+
+    /// The address that clients connect to, unless it is every address of this host.
+    fn local_ip(&self) -> Option<IpAddr> {
+        let Self::Tcp(listener) = self else { return None };
+        let local = listener.local_addr().ok()?.ip();
+        Some(local).filter(|local| !local.is_unspecified())
+    }
+}
+
+async fn listen(address: &Address) -> io::Result<(Address, Socket)> {
     match address {
         Address::Inproc(name) => {
             let listener = InprocListener::bind(name.clone())?;
-            Ok((address.clone(), Listener::Inproc(listener)))
+            Ok((address.clone(), Socket::Inproc(listener)))
         }
         Address::Unix(name) => {
             let listener = UnixListener::bind(name.clone())?;
-            Ok((address.clone(), Listener::Unix(listener)))
+            Ok((address.clone(), Socket::Unix(listener)))
         }
         Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
             let listener = TcpListener::bind(authority.as_str()).await?;
             let local = listener.local_addr()?.to_string();
-            Ok((address.with_authority(local), Listener::Tcp(listener)))
+            Ok((address.with_authority(local), Socket::Tcp(listener)))
         }
     }
 }
 
 impl Endpoint {
-    /// Listens on `address` under the default rules. At an `auto://` or `rdma://` address it writes
-    /// one line of INFO with the target `farcall::server`: which RDMA ports clients can have, or
-    /// why none.
+    /// Listens on `address` under the default rules. A server at an `rdma://` address takes clients
+    /// that stay on TCP, too: which path is required is the client's decision.
     ///
-    /// A server at an `rdma://` address takes clients that stay on TCP, too: which path is required
-    /// is the client's decision.
+    /// A server that begins to serve an `auto://` or `rdma://` endpoint writes one line of INFO with
+    /// the target `farcall::server`: which RDMA ports clients can have, or why none. At `rdma://` it
+    /// ends with an error where RDMA is impossible, unless [`Config::with_rdma_required`] says
+    /// otherwise.
     ///
     /// # Errors
     ///
-    /// When the address means nothing or the operating system refuses it, and for an `rdma://`
-    /// address when RDMA is impossible, unless [`Config::with_rdma_required`] says otherwise.
+    /// When the address means nothing or the operating system refuses it.
     ///
     /// # Cancel safety
     ///
@@ -135,51 +162,13 @@ impl Endpoint {
     {
         let address: Address = address.try_into().map_err(AddressError::from)?;
         let listened = listen(&address).await;
-        let (local, listener) = match listened {
-            Ok(listened) => listened,
-            Err(reason) => return Err(BindError::Refused { address, reason }),
-        };
-        let endpoint = Endpoint { address: local, config: config.clone(), listener };
-        match endpoint.check_rdma().await {
-            Ok(()) => Ok(endpoint),
-            Err(Declined { reason, .. }) => Err(BindError::NoRdma { address, reason }),
+        match listened {
+            Ok((address, socket)) => {
+                let (config, rdma_check) = (config.clone(), RdmaCheck::Due);
+                Ok(Endpoint { address, config, rdma: None, rdma_check, socket })
+            }
+            Err(reason) => Err(BindError::Refused { address, reason }),
         }
-    }
-
-    /// Asks which RDMA ports clients can have here, and logs it. Only where the answer decides
-    /// whether to listen is it waited for: a device may take long to open.
-    async fn check_rdma(&self) -> Result<(), Declined> {
-        let is_required = matches!(self.address, Address::Rdma(_)) && self.config.rdma_required();
-        if !is_required {
-            self.announce_rdma();
-            return Ok(());
-        }
-        let upgrade = self.config.rdma_upgrade();
-        let offered = connect::offered(Arc::clone(&upgrade), self.local_ip()).await;
-        if offered.is_ok() {
-            connect::announce(&self.address, upgrade.name(), &offered);
-        }
-        offered.map(drop)
-    }
-
-    /// Has a task say which RDMA ports clients can have here, where a subscriber listens.
-    fn announce_rdma(&self) {
-        let offers = matches!(self.address, Address::Auto(_) | Address::Rdma(_));
-        let runtime = Handle::try_current().ok().filter(|_| offers && connect::is_announced());
-        let Some(runtime) = runtime else { return };
-        let (upgrade, address) = (self.config.rdma_upgrade(), self.address.clone());
-        let local = self.local_ip();
-        runtime.spawn(async move {
-            let offered = connect::offered(Arc::clone(&upgrade), local).await;
-            connect::announce(&address, upgrade.name(), &offered);
-        });
-    }
-
-    /// The address that clients connect to, unless it is every address of this host.
-    fn local_ip(&self) -> Option<IpAddr> {
-        let Listener::Tcp(listener) = &self.listener else { return None };
-        let local = listener.local_addr().ok()?.ip();
-        Some(local).filter(|local| !local.is_unspecified())
     }
 
     /// Serves a TCP or Unix listener that the program has made, under the rules of `config`. Where
@@ -204,23 +193,33 @@ impl Endpoint {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn from_listener<K>(
-        listener: impl IntoIncoming<K, Incoming = Self>,
+    pub fn from_listener(
+        listener: impl SocketListener,
         config: &Config,
     ) -> Result<Self, BindError> {
-        listener.into_incoming(config)
+        listener.into_endpoint(config)
     }
 
     pub(crate) fn of_tcp(listener: TcpListener, config: &Config) -> io::Result<Self> {
         let address = Address::Auto(listener.local_addr()?.to_string());
-        let endpoint = Self { address, config: config.clone(), listener: Listener::Tcp(listener) };
-        endpoint.announce_rdma();
-        Ok(endpoint)
+        Ok(Self::of_socket(address, config, Socket::Tcp(listener)))
     }
 
     pub(crate) fn of_unix(listener: UnixListener, config: &Config) -> Self {
         let address = Address::Unix(listener.name().to_owned());
-        Self { address, config: config.clone(), listener: Listener::Unix(listener) }
+        Self::of_socket(address, config, Socket::Unix(listener))
+    }
+
+    fn of_socket(address: Address, config: &Config, socket: Socket) -> Self {
+        let (config, rdma_check) = (config.clone(), RdmaCheck::Due);
+        Self { address, config, rdma: None, rdma_check, socket }
+    }
+
+    /// Uses the RDMA devices of this handle, and not the server's.
+    #[must_use]
+    pub fn with_rdma(mut self, rdma: &Rdma) -> Self {
+        self.rdma = Some(rdma.clone());
+        self
     }
 
     /// The address listened on, with the port that was taken.
@@ -228,24 +227,110 @@ impl Endpoint {
     pub fn address(&self) -> &Address {
         &self.address
     }
+
+    /// Asks at once whether RDMA is possible, where the address requires it.
+    pub(crate) async fn with_rdma_checked(mut self, of_server: &Rdma) -> Result<Self, BindError> {
+        if let Some(offer) = self.offer(of_server).filter(|offer| offer.is_required) {
+            offer.check().await?;
+            self.rdma_check = RdmaCheck::Done;
+        }
+        Ok(self)
+    }
+
+    /// What the endpoint offers beside TCP, if its address has clients ask for it.
+    fn offer(&self, of_server: &Rdma) -> Option<Offer> {
+        if !matches!(self.address, Address::Auto(_) | Address::Rdma(_)) {
+            return None;
+        }
+        let is_rdma = matches!(self.address, Address::Rdma(_));
+        Some(Offer {
+            address: self.address.clone(),
+            local: self.socket.local_ip(),
+            upgrade: self.rdma.as_ref().unwrap_or(of_server).upgrade(),
+            is_required: is_rdma && self.config.rdma_required(),
+        })
+    }
+
+    /// Prepares it to be served by a server with these RDMA devices.
+    pub(crate) fn into_listener(self, of_server: &Rdma) -> EndpointListener {
+        let (offer, mut settings) = (self.offer(of_server), self.config.server());
+        settings.upgrades.extend(offer.as_ref().map(|offer| Arc::clone(&offer.upgrade)));
+        let unchecked = offer.filter(|_| self.rdma_check == RdmaCheck::Due);
+        EndpointListener { socket: self.socket, settings, unchecked }
+    }
 }
 
-impl Listen for Endpoint {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
-        match &mut self.listener {
-            Listener::Tcp(listener) => listener.accept(),
-            Listener::Unix(listener) => listener.accept(),
-            Listener::Inproc(listener) => listener.accept(),
+/// RDMA, as an endpoint offers it to its clients.
+#[derive(Debug)]
+struct Offer {
+    address: Address,
+    /// The address that clients connect to, unless it is every address of this host.
+    local: Option<IpAddr>,
+    upgrade: Arc<dyn Upgrade>,
+    /// Whether the server does not start without it.
+    is_required: bool,
+}
+
+impl Offer {
+    /// Asks which ports clients can have, and logs it.
+    async fn check(&self) -> Result<(), BindError> {
+        let offered = connect::offered(Arc::clone(&self.upgrade), self.local).await;
+        if offered.is_ok() {
+            connect::announce(&self.address, self.upgrade.name(), &offered);
         }
+        let address = self.address.clone();
+        let refused = |Declined { reason, .. }| BindError::NoRdma { address, reason };
+        offered.map(drop).map_err(refused)
+    }
+
+    /// Has a task say which ports clients can have, where a subscriber listens. The server does not
+    /// wait for it: a device may take long to open.
+    fn announce(self) {
+        let runtime = Handle::try_current().ok().filter(|_| connect::is_announced());
+        let Some(runtime) = runtime else { return };
+        runtime.spawn(async move {
+            let offered = connect::offered(Arc::clone(&self.upgrade), self.local).await;
+            connect::announce(&self.address, self.upgrade.name(), &offered);
+        });
+    }
+}
+
+/// An endpoint that is being served.
+#[derive(Debug)]
+pub struct EndpointListener {
+    socket: Socket,
+    settings: ListenerSettings,
+    /// Present until it was asked and logged which RDMA ports clients can have.
+    unchecked: Option<Offer>,
+}
+
+impl EndpointListener {
+    /// Fails for ever where RDMA is required and impossible. Cancelled, it asks again.
+    async fn check(&mut self) -> io::Result<()> {
+        if let Some(offer) = self.unchecked.take_if(|offer| !offer.is_required) {
+            offer.announce();
+        }
+        if let Some(offer) = &self.unchecked {
+            let checked = offer.check().await;
+            checked.map_err(|error| io::Error::new(io::ErrorKind::BrokenPipe, error))?;
+            self.unchecked = None;
+        }
+        Ok(())
+    }
+}
+
+impl Listen for EndpointListener {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
+        if self.unchecked.is_none() {
+            return self.socket.accept();
+        }
+        Box::pin(async {
+            self.check().await?;
+            self.socket.accept().await
+        })
     }
 
     fn settings(&self) -> ListenerSettings {
-        let rdma = match self.address {
-            Address::Auto(_) | Address::Rdma(_) => Some(self.config.rdma_upgrade()),
-            Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => None,
-        };
-        let mut settings = self.config.server();
-        settings.upgrades = rdma.into_iter().collect();
-        settings
+        self.settings.clone()
     }
 }

@@ -25,9 +25,12 @@ mod config;
 #[cfg(feature = "tonic-connect-info")]
 mod connect_info;
 mod endpoint;
+mod rdma;
 pub mod server;
 #[cfg(feature = "settings")]
 mod settings;
+#[cfg(feature = "sim")]
+pub mod sim;
 
 pub use address::{Address, AddressError};
 pub use channel::{Channel, ChannelBuilder};
@@ -35,14 +38,17 @@ pub use config::Config;
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
 pub use endpoint::{BindError, Endpoint};
+pub use rdma::Rdma;
 pub use server::{Listener, ServeError, Server, ServerBuilder};
 #[cfg(feature = "settings")]
 pub use settings::{ConfiguredServer, Misplaced, Settings, SettingsError};
 
 pub use rpc_core::client::{DynCaller, Path, PathCounts, mock};
+pub use rpc_core::codegen::{Detached, Detacher};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
-pub use rpc_core::transport::TransportStats;
+pub use rpc_core::transport::{Addresses, TransportStats};
+pub use rpc_core::wire::ProtocolError;
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Code, ConnectBackoff, Deadline, Detach, Extensions,
     Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted,
@@ -52,12 +58,7 @@ pub use rpc_core::{
 pub use tonic::{include_file_descriptor_set, include_proto};
 pub use {prost, tonic};
 
-#[cfg(feature = "sim")]
-pub use rpc_transport_rdma::sim;
-#[cfg(any(feature = "rdma", feature = "sim"))]
-pub use rpc_transport_rdma::verbs::{AsyncEventKind, ConnectOptions};
-#[cfg(any(feature = "rdma", feature = "sim"))]
 pub use rpc_transport_rdma::{
-    DeviceStatus, LaneActivity, LaneInfo, LeaseStats, PortChoice, RdmaConfig, RkeyScope,
-    UnknownRkeyScope,
+    AsyncEventKind, CancellationStats, ConnectOptions, DeviceStatus, LaneActivity, LaneInfo,
+    LeaseStats, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyScope,
 };

@@ -40,7 +40,7 @@ async fn errors_of_connecting_say_nothing_twice() {
     ] {
         assert_says_nothing_twice(&error);
     }
-    let channel = Channel::builder("rdma://127.0.0.1:1").unwrap().config(&without_device());
+    let channel = Channel::builder("rdma://127.0.0.1:1").unwrap().rdma(&without_device());
     let status = failure(&channel.connect_lazy(), "Echo", "").await;
     assert!(ConnectError::of(&status).is_some(), "{status:?}");
     assert!(farcall::NotExecuted::is_said_by(&status));
@@ -75,7 +75,8 @@ async fn errors_of_serving_say_nothing_twice() {
     assert_says_nothing_twice(&farcall::ServeError::Incoming { reason: io_error() });
     assert_says_nothing_twice(&farcall::ServeError::Accept { address, reason: io_error() });
     assert_says_nothing_twice(&Endpoint::bind("http://a:1").await.unwrap_err());
-    let no_rdma = Endpoint::bind_with("rdma://127.0.0.1:0", &without_device()).await.unwrap_err();
+    let server = Server::builder().rdma(&without_device());
+    let no_rdma = server.bind("rdma://127.0.0.1:0").await.unwrap_err();
     assert!(matches!(no_rdma, BindError::NoRdma { .. }), "{no_rdma}");
     assert_says_nothing_twice(&no_rdma);
 }

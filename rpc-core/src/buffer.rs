@@ -66,7 +66,7 @@ pub fn offer_source(source: &Arc<dyn BufferSource>) {
 /// In a handler the memory belongs to the device of the connection that its call came in on, so
 /// that it is right for the answer; elsewhere to the one with the most connections. What goes out
 /// by another device, or under other rules on the same one, is copied.
-/// [`Channel::buffer`](crate::Channel::buffer) is right for requests.
+/// `Channel::buffer` is right for requests.
 ///
 /// The memory is in use until the last `Bytes` made from it are gone and the peer has read them.
 ///
@@ -79,7 +79,7 @@ pub fn offer_source(source: &Arc<dyn BufferSource>) {
 ///
 /// ```
 /// # async fn example() {
-/// let mut buffer = rpc_core::buffer(1 << 20).await;
+/// let mut buffer = farcall::buffer(1 << 20).await;
 /// buffer.fill(7);
 /// let payload: bytes::Bytes = buffer.freeze();
 /// // A message with `payload` in a `bytes` field goes out without a copy.

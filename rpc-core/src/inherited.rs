@@ -39,7 +39,6 @@ impl Deadline {
     /// # Examples
     ///
     /// ```
-    /// # extern crate rpc_core as farcall;
     /// # async fn example() {
     /// use farcall::Deadline;
     ///
@@ -69,7 +68,6 @@ impl Deadline {
     /// # Examples
     ///
     /// ```
-    /// # extern crate rpc_core as farcall;
     /// # async fn write_audit_log() {}
     /// # async fn example() {
     /// use farcall::Deadline;

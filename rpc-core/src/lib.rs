@@ -4,6 +4,7 @@
 //! task. [`transport`] is the seam: it moves opaque frames of any size with memory from the
 //! transport's own pool. [`client`], [`server`] and [`connect`] are the async drivers that join
 //! the two. No transport is named here, save the in-process one, which is nothing but a queue.
+#![doc(html_root_url = "https://docs.rs/farcall-core/latest")]
 #![forbid(unsafe_code)]
 
 mod buffer;

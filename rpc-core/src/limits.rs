@@ -54,7 +54,8 @@ const MAX_STREAM_BYTES: u32 = 1 << 30;
 /// # Examples
 ///
 /// ```
-/// # use rpc_core::Limits;
+/// use farcall::Limits;
+///
 /// const LIMITS: Limits = Limits::new().with_max_message_len(64 << 20).with_max_calls(100);
 /// assert_eq!(LIMITS.check(), Ok(()));
 /// let error = LIMITS.with_max_calls(0).check().unwrap_err();
@@ -97,8 +98,7 @@ pub struct Limits {
     ///
     /// 256 KiB by default: twice what a 10 GbE link carries in 100 us. A server's stream begins
     /// with 16 KiB, and has 4 times as much each time that its handler has read half, while less
-    /// than half of [`max_memory`](crate::server::ServerBuilder::max_memory) is in use. From 1 to
-    /// 1 GiB.
+    /// than half of `ServerBuilder::max_memory` is in use. From 1 to 1 GiB.
     pub max_stream_bytes: u32,
 }
 
@@ -235,12 +235,13 @@ impl Limits {
     /// one longer message) and its bookkeeping, and 16 KiB for the connection. A client has as many
     /// calls as its callers make, within the server's `max_calls`. What call and transport leave
     /// out is told there; a server's connections share
-    /// [`max_memory`](crate::server::ServerBuilder::max_memory) besides, which is less.
+    /// `ServerBuilder::max_memory` besides, which is less.
     ///
     /// With the defaults 5.9 GiB: 1,024 calls with a message of 4 MiB each.
     ///
     /// ```
-    /// # use rpc_core::Limits;
+    /// use farcall::Limits;
+    ///
     /// let limits = Limits::new().with_max_calls(100).with_max_message_len(64 << 10);
     /// assert!(limits.max_connection_bytes() < 512 << 20);
     /// ```

@@ -16,7 +16,6 @@ use tonic::Status;
 /// # Examples
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
 /// use farcall::{MayHaveExecuted, NotExecuted, Status};
 ///
 /// fn advice(status: &Status) -> &'static str {

@@ -2,6 +2,7 @@
 
 use rpc_core::transport::Counter;
 
+use crate::CancellationStats;
 use crate::message::Released;
 
 /// The live counters behind [`CancellationStats`].
@@ -38,27 +39,4 @@ impl Cancellations {
             pulls_stopped: self.pulls_stopped.value(),
         }
     }
-}
-
-/// What became of large frames whose calls were given up, since the lane began.
-///
-/// What was withdrawn and is not among the answers is in quarantine, or its connection has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct CancellationStats {
-    /// Frames that this side had offered and asked the peer to let go of.
-    pub withdrawn: u64,
-    /// Of those, the ones of which the peer had read nothing.
-    pub not_started: u64,
-    /// Of those, the ones that the peer stopped reading half-way.
-    pub stopped: u64,
-    /// Of those, the ones that the peer had read whole by then.
-    pub completed: u64,
-    /// Of those, the ones that the peer did not release in time and whose keys were revoked
-    /// instead.
-    pub revoked: u64,
-    /// Of those, the ones that the peer did not release in time, at the cost of the connection.
-    pub overdue: u64,
-    /// Frames that this side was reading or about to read and stopped.
-    pub pulls_stopped: u64,
 }

@@ -5,27 +5,23 @@ use std::time::Duration;
 use rpc_core::InvalidSetting;
 use rpc_core::settings::{check_period, check_timeout, ensure};
 
-use crate::RkeyScope;
-use crate::device::PortChoice;
-use crate::message::OFFER_LEN_MAX;
-use crate::read_queues::READ_QUEUE_PAIRS_MAX;
-use crate::shares::BASE;
-use crate::verbs::ConnectOptions;
+use crate::{ConnectOptions, PortChoice, RkeyScope};
 
 /// The shortest slot: messages that are no frames have to fit.
-const MIN_SLOT_LEN: u32 = 448;
+pub(crate) const MIN_SLOT_LEN: u32 = 448;
+
+/// The fewest receive slots: what one connection takes.
+pub(crate) const MIN_RECEIVE_SLOTS: u16 = 3;
+
+/// The most queue pairs that carry READs alone.
+pub(crate) const MAX_READ_QUEUE_PAIRS: u8 = 8;
 
 /// The most credits that a connection can have: as many as a lane can have slots.
 const MAX_CREDITS: u32 = u16::MAX as u32;
 
-// What the rules say in words.
-const _: () = assert!(BASE == 3);
-const _: () = assert!(OFFER_LEN_MAX == MIN_SLOT_LEN as usize);
-const _: () = assert!(READ_QUEUE_PAIRS_MAX == 8);
-
 /// The configuration of the RDMA transport. One lane has one of each queue below.
 ///
-/// [`check`](Self::check) says whether connections can work with it; `farcall::Config::with_rdma`
+/// [`check`](Self::check) says whether connections can work with it; `farcall::Rdma::new`
 /// checks it, and panics.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -158,7 +154,7 @@ impl RdmaConfig {
             "at least 1, since connections are on lanes",
         )?;
         ensure(
-            u32::from(self.receive_slots) >= BASE,
+            self.receive_slots >= MIN_RECEIVE_SLOTS,
             "rdma.receive_slots",
             self.receive_slots,
             "at least 3, since a connection takes as many",
@@ -211,7 +207,7 @@ impl RdmaConfig {
         ensure(self.max_reads >= 1, "rdma.max_reads", self.max_reads, rule)?;
         ensure(self.max_read_bytes >= 1, "rdma.max_read_bytes", self.max_read_bytes, rule)?;
         ensure(
-            usize::from(self.read_queue_pairs) <= READ_QUEUE_PAIRS_MAX,
+            self.read_queue_pairs <= MAX_READ_QUEUE_PAIRS,
             "rdma.read_queue_pairs",
             self.read_queue_pairs,
             "at most 8, which is what peers accept",
@@ -237,18 +233,6 @@ impl RdmaConfig {
         ensure(rnr_retry <= 7, name, rnr_retry, "from 0 to 7, which is what verbs have")?;
         let (name, rule) = ("rdma.connect.rnr_timer", "from 1 to 31, since 0 is the longest");
         ensure((1..=31).contains(&rnr_timer), name, rnr_timer, rule)
-    }
-
-    /// READs outstanding on one of the queue pairs that carry them alone.
-    pub(crate) fn reads_of_queue_pair(&self) -> u8 {
-        self.max_reads.div_ceil(self.read_queue_pairs.max(1))
-    }
-
-    /// Completions that a connection can have waiting.
-    pub(crate) fn completions_of_connection(&self) -> u32 {
-        // Each queue pair has one more, for the marker of its end.
-        let reads = u32::from(self.read_queue_pairs) * (u32::from(self.reads_of_queue_pair()) + 1);
-        self.send_depth.saturating_add(1).saturating_add(reads)
     }
 }
 

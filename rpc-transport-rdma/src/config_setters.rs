@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use crate::device::PortChoice;
-use crate::verbs::ConnectOptions;
-use crate::{RdmaConfig, RkeyScope};
+use crate::{ConnectOptions, PortChoice, RdmaConfig, RkeyScope};
 
 impl RdmaConfig {
     /// Sets [`devices`](Self::devices).

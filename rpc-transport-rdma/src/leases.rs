@@ -19,6 +19,7 @@ use slab::Slab;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use crate::LeaseStats;
 use crate::memory::LargeBuffer;
 
 /// The leases of a lane.
@@ -40,16 +41,6 @@ struct Entry {
     since: Instant,
     len: usize,
     is_told: bool,
-}
-
-/// What a lane says of its leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct LeaseStats {
-    /// Received frames that applications hold at this moment.
-    pub held: usize,
-    /// Leases that were held for longer than `rdma.lease_warn_after`, so far.
-    pub overdue_count: u64,
 }
 
 impl Leases {

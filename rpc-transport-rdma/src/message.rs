@@ -22,6 +22,7 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::config::MIN_SLOT_LEN;
 use crate::verbs::{RemoteKey, RemoteMemory};
 
 /// The length of a message's header in bytes.
@@ -41,6 +42,8 @@ pub(crate) const OFFER_LEN_MAX: usize = MESSAGE_HEADER_LEN
 /// What an offer of one segment takes of a slot beside the message's header and the frame's head.
 pub(crate) const OFFER_EXTRA_LEN: usize = size_of::<RawOffer>() + size_of::<RawSegment>();
 
+// What the rule for `rdma.slot_len` says in words.
+const _: () = assert!(OFFER_LEN_MAX == MIN_SLOT_LEN as usize);
 const _: () = assert!(size_of::<RawHeader>() == MESSAGE_HEADER_LEN);
 const _: () = assert!(size_of::<RawOffer>() == 16);
 const _: () = assert!(size_of::<RawSegment>() == 24);

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use rpc_core::connect::Declined;
 use rpc_core::transport::Addresses;
 
-use crate::device::PortChoice;
+use crate::PortChoice;
 use crate::verbs::{Endpoint, Gid, LinkLayer};
 
 /// Which GIDs the peer of one connection may have.

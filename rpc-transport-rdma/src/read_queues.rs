@@ -10,13 +10,28 @@
 use std::collections::VecDeque;
 
 use crate::RdmaConfig;
+use crate::config::MAX_READ_QUEUE_PAIRS;
 use crate::verbs::{
     Attachment, Completion, ConnectError, ConnectOptions, Done, Endpoint, Port, PostError,
     QueuePair, QueuePairConfig, UnknownCompletion, VerbsError, Work,
 };
 
 /// The most of them that an end may have, so that a handshake is short.
-pub(crate) const READ_QUEUE_PAIRS_MAX: usize = 8;
+pub(crate) const READ_QUEUE_PAIRS_MAX: usize = MAX_READ_QUEUE_PAIRS as usize;
+
+impl RdmaConfig {
+    /// READs outstanding on one of the queue pairs that carry them alone.
+    pub(crate) fn reads_of_queue_pair(&self) -> u8 {
+        self.max_reads.div_ceil(self.read_queue_pairs.max(1))
+    }
+
+    /// Completions that a connection can have waiting.
+    pub(crate) fn completions_of_connection(&self) -> u32 {
+        // Each queue pair has one more, for the marker of its end.
+        let reads = u32::from(self.read_queue_pairs) * (u32::from(self.reads_of_queue_pair()) + 1);
+        self.send_depth.saturating_add(1).saturating_add(reads)
+    }
+}
 
 /// The queue pairs for READs, by the position that they have at both ends.
 #[derive(Debug, Default)]

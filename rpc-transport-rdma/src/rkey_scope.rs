@@ -1,12 +1,9 @@
 //! How far a key reaches that a peer is given (design decision D15).
 //!
-//! Decided once for a device: by the configuration, and by what the device can really do.
+//! What a device really has of it is decided once, by `window_check`.
 
 use std::fmt;
 use std::str::FromStr;
-
-use crate::verbs::Port;
-use crate::window_check::{WindowFault, check_windows};
 
 /// What a peer can read by a key that an offer gave it, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -50,59 +47,9 @@ impl FromStr for RkeyScope {
     }
 }
 
-impl RkeyScope {
-    /// What is used on a port under this policy: a window's scope or a region's.
-    ///
-    /// # Errors
-    ///
-    /// [`WindowFault`] when windows are required and not possible.
-    pub(crate) fn on(self, port: &Port) -> Result<Self, WindowFault> {
-        let device = port.device.name();
-        let defect = port.device.window_defect();
-        match (self, defect) {
-            (Self::Region, _) => Ok(Self::Region),
-            (Self::Window, defect) => {
-                if !port.device.has_known_windows() {
-                    check_windows(port)?;
-                }
-                if let Some(defect) = defect {
-                    rpc_core::limited_log!(
-                        of_process,
-                        WARN,
-                        "rkey scope is window, as configured",
-                        device,
-                        defect
-                    );
-                }
-                Ok(Self::Window)
-            }
-            (Self::Auto, Some(defect)) => {
-                rpc_core::limited_log!(
-                    of_process,
-                    INFO,
-                    "rkey scope is region",
-                    device,
-                    reason = defect
-                );
-                Ok(Self::Region)
-            }
-            (Self::Auto, None) => Ok(match check_windows(port) {
-                Ok(()) => Self::Window,
-                Err(reason) => {
-                    rpc_core::limited_log!(
-                        of_process, INFO, "rkey scope is region", device, %reason
-                    );
-                    Self::Region
-                }
-            }),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::mock::MockDevice;
 
     #[test]
     fn every_scope_is_read_as_it_is_written() {
@@ -110,15 +57,5 @@ mod tests {
             assert_eq!(scope.to_string().parse(), Ok(scope));
         }
         assert!("slab".parse::<RkeyScope>().unwrap_err().to_string().contains("`slab`"));
-    }
-
-    #[test]
-    fn without_windows_they_are_not_used_and_if_required_that_is_an_error() {
-        let mock = MockDevice::new();
-        let port = mock.port(&mock.device());
-        assert_eq!(RkeyScope::Auto.on(&port).unwrap(), RkeyScope::Region);
-        assert_eq!(RkeyScope::Region.on(&port).unwrap(), RkeyScope::Region);
-        let error = RkeyScope::Window.on(&port).unwrap_err();
-        assert!(error.to_string().contains("no memory windows"), "{error}");
     }
 }

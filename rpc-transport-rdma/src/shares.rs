@@ -13,10 +13,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::config::MIN_RECEIVE_SLOTS;
 use crate::credits::{RESERVE, WINDOW_MIN};
 
 /// What a connection holds as long as it lives.
 pub(crate) const BASE: u32 = WINDOW_MIN + RESERVE;
+
+// What the rule for `rdma.receive_slots` says in words.
+const _: () = assert!(BASE == MIN_RECEIVE_SLOTS as u32);
 
 /// A window is at most this part of what is free. A larger part would serve fewer connections
 /// well, a smaller one leaves more idle: with N busy ones 4 / (4 + N) of the slots.

@@ -4,6 +4,8 @@
 
 use rpc_core::transport::Counter;
 
+use crate::LaneActivity;
+
 /// The counters of a lane.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -23,48 +25,6 @@ pub(crate) struct Tally {
     pub(crate) spins: Counter,
     pub(crate) events: Counter,
     pub(crate) wakeups: Counter,
-}
-
-/// What a lane has done since it began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LaneActivity {
-    /// Times that a connection had something to send and the peer no slot for it.
-    pub credit_waits: u64,
-    /// Waits for credit that lasted for seconds. Each is in the log.
-    pub credit_stalls: u64,
-    /// Credits that idle peers gave back.
-    pub credits_returned: u64,
-    /// Messages sent for nothing but the grant in them.
-    pub grants_sent: u64,
-    /// Times that an idle peer was asked for its credits.
-    pub recalls_sent: u64,
-    /// Times that the device saw fewer receives posted than an eighth of the queue. Soon after
-    /// that peers have to wait and try again (RNR), which nobody reports to the receiver.
-    pub receive_limit_events: u64,
-    /// Times that the device did not take all receive slots that it was given back, after it had
-    /// taken all before. They are tried again.
-    pub refills_refused: u64,
-    /// Large frames whose memory is leaked, because a queue pair of their connection could not be
-    /// destroyed and may serve it to the peer for ever. Each such connection is in the log.
-    pub offers_leaked: u64,
-    /// Receive slots that were lost with queue pairs that died, by peers that went in the middle of
-    /// a message or by what a driver does.
-    pub slots_lost: u64,
-    /// Those of them that are used again, because the device cannot have them.
-    pub slots_reclaimed: u64,
-    /// Batches of requests posted; each is one call into the device.
-    pub posts: u64,
-    /// Polls that found completions.
-    pub polls: u64,
-    /// Completions that they found.
-    pub completions: u64,
-    /// Polls that found nothing.
-    pub spins: u64,
-    /// Completion events waited for.
-    pub events: u64,
-    /// Times that the lane's task woke up, by an event or because it was asked.
-    pub wakeups: u64,
 }
 
 impl Tally {

@@ -16,10 +16,9 @@ use crate::account::{Account, Holding};
 use crate::blob::Blob;
 use crate::connection::{Connection, ConnectionLimits};
 use crate::credits::{RESERVE, WINDOW_MIN};
-use crate::devices::{DeviceStatus, Devices, OnLost};
+use crate::devices::{Devices, OnLost};
 use crate::lane::{Lane, Place};
 use crate::lanes::Lanes;
-use crate::leases::LeaseStats;
 use crate::memory::SlotPool;
 use crate::message::MESSAGE_HEADER_LEN;
 use crate::path::{CONTROL_SLOT_LEN, Path, Reading, Rules};
@@ -27,12 +26,11 @@ use crate::peer_gid::PeerGid;
 use crate::puller::{Puller, ReadLimits};
 use crate::read_queues::ReadQueues;
 use crate::read_turns::ReadTurns;
-use crate::tally::LaneActivity;
 use crate::transport::RdmaTransport;
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
 use crate::verbs::{Attachment, Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
-use crate::{CancellationStats, RdmaConfig, RkeyScope, read_trust};
+use crate::{DeviceStatus, LaneInfo, RdmaConfig, RkeyScope, read_trust};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
 /// gives up after about half a second, twice that on a device that stretches its timeouts.
@@ -218,57 +216,6 @@ fn let_go_of(lanes: &Arc<Lanes>) -> OnLost {
             lanes.let_go_of(device);
         }
     })
-}
-
-/// What a lane says of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LaneInfo {
-    /// The device.
-    pub device: String,
-    /// Its number among the lanes of the device, from 0.
-    pub number: usize,
-    /// How far the keys reach that peers are given: [`RkeyScope::Window`] or
-    /// [`RkeyScope::Region`], as decided for the device.
-    pub rkey_scope: RkeyScope,
-    /// How many connections it has.
-    pub connection_count: usize,
-    /// How many of them clients have begun and not proven yet.
-    pub unproven_count: usize,
-    /// Bytes of memory that messages are received into, for all connections together.
-    pub receive_bytes: usize,
-    /// Receive slots, for all connections together.
-    pub receive_slots: u32,
-    /// Receive slots that are promised to connections.
-    pub promised_slots: u32,
-    /// Receive slots that are not promised, because queue pairs died that may have taken them: as
-    /// many as are missing, or more until the lane has received something since. At a tenth of all
-    /// slots new connections get another lane, while this one serves those that it has.
-    pub missing_slots: u32,
-    /// Entries of the completion queue that are claimed: one for each receive slot, and for each
-    /// queue pair as many as it can have requests in flight, and one more. Those of a queue pair
-    /// that is gone are free after the next poll.
-    pub claimed_entries: u32,
-    /// Send slots that hold a message, or that a caller is filling.
-    pub send_slots_in_use: usize,
-    /// Bytes of buffers that large frames are sent from, until the peer has read them; of all
-    /// lanes of the device, which share them.
-    pub source_bytes_in_use: u64,
-    /// Bytes of buffers that large frames are read into, until the application lets go of them; of
-    /// all lanes of the device.
-    pub sink_bytes_in_use: u64,
-    /// Bytes of READs that devices of peers have not answered; of all lanes of the device.
-    pub read_bytes_in_use: u64,
-    /// Bytes registered for large frames, in use or not, of all lanes of the device.
-    pub registered_bytes: u64,
-    /// What of those lies in explicit huge pages.
-    pub huge_page_bytes: u64,
-    /// Received large frames that applications hold.
-    pub leases: LeaseStats,
-    /// What it has done since it began.
-    pub activity: LaneActivity,
-    /// What became of large frames whose calls were given up.
-    pub cancellations: CancellationStats,
 }
 
 /// One end of a path that knows nothing of the other yet.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::tests::Rig;
 use super::*;
-use crate::device::PortChoice;
+use crate::PortChoice;
 use crate::shares::BASE;
 use crate::verbs::mock::MOCK_ADDRESS;
 use crate::verbs::{Gid, LinkLayer};

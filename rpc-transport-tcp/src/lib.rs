@@ -7,6 +7,7 @@
 //! never holds up a small one for long. What goes out is ordered in `outgoing`, what comes in is
 //! put together in `incoming`; both are free of I/O. `transport` is the driver, the same for every
 //! kind of byte stream; `socket` is what it asks of one.
+#![doc(html_root_url = "https://docs.rs/rpc-transport-tcp/latest")]
 #![forbid(unsafe_code)]
 
 mod bootstrap;

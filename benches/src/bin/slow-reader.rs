@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::Parser;
-use farcall::{Channel, Config, Limits, Server};
+use farcall::{Channel, Endpoint, Limits, Rdma, RdmaConfig, Server};
 use farcall_benches::proto::bench_rpc::{BenchService, BenchStub};
 use farcall_benches::proto::{Payload, Wanted};
 use farcall_benches::service::Service;
@@ -54,16 +54,17 @@ struct Sample {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let config = config();
+    let rdma = Rdma::new(RdmaConfig::default().with_allow_untrusted_reads(true));
     let server = runtime()?;
-    let endpoint = server.block_on(farcall::Endpoint::bind_with(&options.address, &config))?;
+    let endpoint = server.block_on(Endpoint::bind(&options.address))?;
     let address = endpoint.address().to_string();
-    let builder = Server::builder().add_service(BenchService::new(Service::default()));
-    let serving = builder.build();
+    let builder = Server::builder().limits(limits()).rdma(&rdma);
+    let serving = builder.add_service(BenchService::new(Service::default())).build();
     server.spawn(async move { serving.serve(endpoint).await });
     let client = runtime()?;
     let measured = client.block_on(async {
-        let channel = Channel::builder(&address)?.config(&config).connect().await?;
+        let builder = Channel::builder(&address)?.limits(limits()).rdma(&rdma);
+        let channel = builder.connect().await?;
         let info = channel.info().context("the connection is gone")?;
         println!("{} at {address}", info.transport);
         let stub = BenchStub::new(channel);
@@ -80,9 +81,8 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
 
-fn config() -> Config {
-    let limits = Limits::new().with_max_message_len(65 << 20).with_max_receiving_bytes(1 << 30);
-    Config::default().with_limits(limits).with_untrusted_reads()
+fn limits() -> Limits {
+    Limits::new().with_max_message_len(65 << 20).with_max_receiving_bytes(1 << 30)
 }
 
 async fn compare(stub: &BenchStub<Channel>, neighbour: Neighbour, options: &Options) -> Result<()> {

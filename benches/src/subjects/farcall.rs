@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use clap::Args;
-use farcall::{Channel, Config, Limits, Server};
+use farcall::{Channel, Endpoint, Limits, Rdma, RdmaConfig, Server};
 use tokio::task::JoinHandle;
 
 use crate::proto::bench_rpc::{BenchService, BenchStub};
@@ -34,25 +34,29 @@ pub struct FarcallOptions {
 }
 
 impl FarcallOptions {
-    /// The configuration: farcall's own, with room for the largest messages, and what was chosen.
+    /// RDMA as farcall has it by default, and what was chosen.
     #[must_use]
-    pub fn config(&self) -> Config {
-        let limits = Limits::new().with_max_message_len(65 << 20).with_max_receiving_bytes(1 << 30);
-        let mut rdma = farcall::RdmaConfig::default();
+    pub fn rdma(&self) -> Rdma {
+        let mut rdma = RdmaConfig::default();
         // The peers measured beside it take whatever the device gives, too.
         rdma.allow_untrusted_reads = true;
         rdma.rkey_scope = self.rkey_scope.unwrap_or(rdma.rkey_scope);
         rdma.read_queue_pairs = self.read_queue_pairs.unwrap_or(rdma.read_queue_pairs);
         rdma.max_read_bytes = self.read_bytes_max.unwrap_or(rdma.max_read_bytes);
         rdma.spin = self.spin_us.map_or(rdma.spin, std::time::Duration::from_micros);
-        Config::default().with_limits(limits).with_rdma(rdma)
+        Rdma::new(rdma)
     }
+}
+
+/// Room for the largest messages.
+fn limits() -> Limits {
+    Limits::new().with_max_message_len(65 << 20).with_max_receiving_bytes(1 << 30)
 }
 
 /// farcall as a subject.
 #[derive(Debug)]
 pub struct Farcall {
-    config: Config,
+    rdma: Rdma,
     lent: bool,
     server: OnceLock<Server>,
 }
@@ -61,16 +65,16 @@ impl Farcall {
     /// farcall as these options say.
     #[must_use]
     pub fn new(options: &FarcallOptions) -> Self {
-        Self { config: options.config(), lent: options.lent, server: OnceLock::new() }
+        Self { rdma: options.rdma(), lent: options.lent, server: OnceLock::new() }
     }
 
     /// What its lanes have and have done.
     fn lane_counts(&self) -> Counts {
         // Receive slots that a connection can be promised, control messages among them.
-        let rules = farcall::RdmaConfig::default();
+        let rules = RdmaConfig::default();
         let window = u64::from(rules.max_credits + 2) * u64::from(rules.slot_len);
         let mut counts = Counts::from([("window_bytes".to_owned(), window)]);
-        for lane in self.config.rdma_lanes() {
+        for lane in self.rdma.lanes() {
             let mut add = |name: &str, count| *counts.entry(name.to_owned()).or_default() += count;
             add("receive_bytes", lane.receive_bytes as u64);
             add("wakeups", lane.activity.wakeups);
@@ -86,11 +90,11 @@ impl Subject for Farcall {
     type Connection = FarcallClient;
 
     async fn serve(&self, address: &str) -> Result<String> {
-        let endpoint = farcall::Endpoint::bind_with(address, &self.config).await?;
+        let endpoint = Endpoint::bind(address).await?;
         let address = endpoint.address().to_string();
         let service = Service::default().with_lent_memory(self.lent);
-        let builder = Server::builder().add_service(BenchService::new(service));
-        let server = builder.build();
+        let builder = Server::builder().limits(limits()).rdma(&self.rdma);
+        let server = builder.add_service(BenchService::new(service)).build();
         // The first one tells what it has counted; a worker serves once.
         let _ = self.server.set(server.clone());
         tokio::spawn(async move {
@@ -103,7 +107,8 @@ impl Subject for Farcall {
 
     async fn connect(&self, address: &str) -> Result<FarcallClient> {
         let channel = Channel::builder(address)?
-            .config(&self.config)
+            .limits(limits())
+            .rdma(&self.rdma)
             .connect()
             .await
             .with_context(|| format!("connecting to {address}"))?;

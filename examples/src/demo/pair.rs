@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use farcall::{Channel, ConnectionInfo, Server, TransportStats};
+use farcall::{Channel, ConnectionInfo, ServeError, Server, TransportStats};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -22,7 +22,7 @@ pub struct Pair {
     server: Server,
     channel: Channel,
     shutdown: oneshot::Sender<()>,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Pair {

@@ -3,14 +3,14 @@
 use std::io;
 use std::time::Duration;
 
-use rpc_core::connect::UpgradePolicy;
+use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
 use rpc_transport_tcp::{StreamConnector, TcpConnector, UnixConnector};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Channel;
 use crate::{
-    Address, Backoff, Config, ConnectBackoff, ConnectError, Keepalive, Limits, Readiness,
+    Address, Backoff, Config, ConnectBackoff, ConnectError, Keepalive, Limits, Rdma, Readiness,
     ReplayLimits,
 };
 
@@ -34,6 +34,7 @@ use crate::{
 pub struct ChannelBuilder {
     address: Address,
     config: Config,
+    rdma: Option<Rdma>,
     calls: CallRules,
 }
 
@@ -47,35 +48,43 @@ struct CallRules {
 
 /// The connector for an address, given to an expression that is generic over connectors.
 macro_rules! with_connector {
-    ($address:expr, $config:expr, |$connector:ident| $made:expr) => {
+    ($address:expr, $rules:expr, |$connector:ident| $made:expr) => {
         match &$address {
             Address::Inproc(name) => {
-                let $connector = inproc(name.clone(), $config);
+                let $connector = InprocConnector::new(name.clone(), $rules);
                 $made
             }
             Address::Unix(name) => {
-                let $connector = unix(name.clone(), $config);
+                let $connector = UnixConnector::new(name.clone(), $rules);
                 $made
             }
             Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
-                let $connector = tcp(&$address, authority.clone(), $config);
+                let connector = TcpConnector::new(authority.clone(), $rules);
+                let $connector = connector.with_name($address.to_string());
                 $made
             }
         }
     };
 }
+
 impl ChannelBuilder {
     /// The default settings of a channel to `address`; [`Channel::builder`] takes text, too.
     pub fn new(address: Address) -> Self {
         let config = Config::default();
-        Self { address, config, calls: CallRules::default() }
+        Self { address, config, rdma: None, calls: CallRules::default() }
     }
 
-    /// Sets the rules that `config` has, RDMA and its devices included, in the place of all that
-    /// were set before. Channels and servers that are made with clones of one `Config` share its
-    /// devices.
+    /// Sets the rules that `config` has, in the place of all that were set before.
     pub fn config(mut self, config: &Config) -> Self {
         self.config = config.clone();
+        self
+    }
+
+    /// Uses the RDMA devices of this handle, which other channels and servers may share. Without
+    /// one the channel makes its own, with pinned memory of its own: see [`Rdma`]. An address that
+    /// asks for no RDMA leaves the handle alone.
+    pub fn rdma(mut self, rdma: &Rdma) -> Self {
+        self.rdma = Some(rdma.clone());
         self
     }
 
@@ -229,10 +238,10 @@ impl ChannelBuilder {
     /// Makes a channel that connects at its first call.
     #[must_use]
     pub fn connect_lazy(self) -> Channel {
-        let Self { address, config, calls } = self;
+        let (rules, made) = self.prepare();
         let channel =
-            with_connector!(address, &config, |connector| rpc_core::Channel::new(connector));
-        finish(channel, &config, calls)
+            with_connector!(made.address, rules, |connector| rpc_core::Channel::new(connector));
+        made.finish(channel)
     }
 
     /// Connects now.
@@ -246,11 +255,11 @@ impl ChannelBuilder {
     ///
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
-        let Self { address, config, calls } = self;
-        let channel = with_connector!(address, &config, |connector| {
+        let (rules, made) = self.prepare();
+        let channel = with_connector!(made.address, rules, |connector| {
             rpc_core::Channel::connect(connector).await
         });
-        Ok(finish(channel?, &config, calls))
+        Ok(made.finish(channel?))
     }
 
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
@@ -280,43 +289,50 @@ impl ChannelBuilder {
         Fut: Future<Output = io::Result<IO>> + Send + 'static,
         IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Self { address, config, calls } = self;
-        let rules = config.client(policy(&address, &config));
-        let connector = StreamConnector::new(address.to_string(), rules, open);
-        finish(rpc_core::Channel::new(connector), &config, calls)
+        let (rules, made) = self.prepare();
+        let connector = StreamConnector::new(made.address.to_string(), rules, open);
+        made.finish(rpc_core::Channel::new(connector))
+    }
+
+    /// What the connector needs, and what is left for the channel.
+    fn prepare(self) -> (ClientConfig, Prepared) {
+        let Self { address, config, rdma, calls } = self;
+        let (policy, rdma) = match address {
+            Address::Auto(_) => {
+                let rdma = rdma.unwrap_or_default();
+                (UpgradePolicy::Prefer(vec![rdma.upgrade()]), Some(rdma))
+            }
+            Address::Rdma(_) => {
+                let rdma = rdma.unwrap_or_default();
+                (UpgradePolicy::Require(rdma.upgrade()), Some(rdma))
+            }
+            Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => (UpgradePolicy::Never, None),
+        };
+        let is_logged = config.log_failed_calls();
+        (config.client(policy), Prepared { address, rdma, calls, is_logged })
     }
 }
 
-fn finish(mut channel: rpc_core::Channel, config: &Config, calls: CallRules) -> Channel {
-    channel = channel.with_readiness(calls.readiness);
-    channel = channel.with_log_failed_calls(config.log_failed_calls());
-    if let Some(timeout) = calls.timeout {
-        channel = channel.with_timeout(timeout);
-    }
-    if let Some(timeout) = calls.unary_timeout {
-        channel = channel.with_unary_timeout(timeout);
-    }
-    Channel(channel)
+/// A builder without what its connector has.
+struct Prepared {
+    address: Address,
+    rdma: Option<Rdma>,
+    calls: CallRules,
+    /// Whether each call that fails has a line in the log.
+    is_logged: bool,
 }
 
-fn inproc(name: String, config: &Config) -> InprocConnector {
-    InprocConnector::new(name, config.client(UpgradePolicy::Never))
-}
-
-fn unix(name: String, config: &Config) -> UnixConnector {
-    UnixConnector::new(name, config.client(UpgradePolicy::Never))
-}
-
-fn tcp(address: &Address, authority: String, config: &Config) -> TcpConnector {
-    let rules = config.client(policy(address, config));
-    TcpConnector::new(authority, rules).with_name(address.to_string())
-}
-
-fn policy(address: &Address, config: &Config) -> UpgradePolicy {
-    match address {
-        Address::Auto(_) => UpgradePolicy::Prefer(vec![config.rdma_upgrade()]),
-        Address::Rdma(_) => UpgradePolicy::Require(config.rdma_upgrade()),
-        Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => UpgradePolicy::Never,
+impl Prepared {
+    fn finish(self, mut core: rpc_core::Channel) -> Channel {
+        let Self { rdma, calls, is_logged, .. } = self;
+        core = core.with_readiness(calls.readiness).with_log_failed_calls(is_logged);
+        if let Some(timeout) = calls.timeout {
+            core = core.with_timeout(timeout);
+        }
+        if let Some(timeout) = calls.unary_timeout {
+            core = core.with_unary_timeout(timeout);
+        }
+        Channel { core, rdma }
     }
 }
 
@@ -378,5 +394,19 @@ mod tests {
     async fn a_lazy_channel_is_not_connected_and_says_so() {
         let channel = Channel::builder("tcp://127.0.0.1:1").unwrap().connect_lazy();
         assert_eq!(channel.path().to_string(), "not connected");
+    }
+
+    #[test]
+    fn a_channel_gives_its_handle_back_where_its_address_asks_for_rdma() {
+        let rdma = Rdma::new(crate::RdmaConfig::default().with_lanes(7));
+        let made = |address: &str, rdma: Option<&Rdma>| {
+            let builder = Channel::builder(address).unwrap();
+            let builder = rdma.into_iter().fold(builder, ChannelBuilder::rdma);
+            builder.connect_lazy().rdma().map(|rdma| rdma.config().lanes)
+        };
+        assert_eq!(made("auto://127.0.0.1:1", Some(&rdma)), Some(7));
+        assert_eq!(made("rdma://127.0.0.1:1", Some(&rdma)), Some(7));
+        assert_eq!(made("rdma://127.0.0.1:1", None), Some(1));
+        assert_eq!(made("tcp://127.0.0.1:1", Some(&rdma)), None);
     }
 }

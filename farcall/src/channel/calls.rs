@@ -21,7 +21,7 @@ impl Caller for Channel {
         Req: Message + 'static,
         Resp: Message + Default + 'static,
     {
-        self.0.unary(method, request)
+        self.core.unary(method, request)
     }
 
     fn server_streaming<Req, Resp>(
@@ -33,7 +33,7 @@ impl Caller for Channel {
         Req: Message + 'static,
         Resp: Message + Default + 'static,
     {
-        self.0.server_streaming(method, request)
+        self.core.server_streaming(method, request)
     }
 
     fn client_streaming<S, Resp>(
@@ -45,7 +45,7 @@ impl Caller for Channel {
         S: Stream<Item: Message> + Send + 'static,
         Resp: Message + Default + 'static,
     {
-        self.0.client_streaming(method, request)
+        self.core.client_streaming(method, request)
     }
 
     fn streaming<S, Resp>(
@@ -57,7 +57,7 @@ impl Caller for Channel {
         S: Stream<Item: Message> + Send + 'static,
         Resp: Message + Default + 'static,
     {
-        self.0.streaming(method, request)
+        self.core.streaming(method, request)
     }
 }
 
@@ -76,10 +76,10 @@ impl Service<ClientCall> for Channel {
     ///
     /// When the channel cannot connect any more, in this process and with this configuration.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        Service::poll_ready(&mut self.0, cx)
+        Service::poll_ready(&mut self.core, cx)
     }
 
     fn call(&mut self, call: ClientCall) -> Self::Future {
-        Service::call(&mut self.0, call)
+        Service::call(&mut self.core, call)
     }
 }

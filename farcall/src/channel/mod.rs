@@ -11,7 +11,7 @@ use tonic::service::Interceptor;
 use tower::Layer;
 
 use crate::{
-    Address, AddressError, Buffer, ConnectError, ConnectionInfo, Path, PathCounts, Readiness,
+    Address, AddressError, Buffer, ConnectError, ConnectionInfo, Path, PathCounts, Rdma, Readiness,
 };
 
 /// A cheap handle that makes calls to one server; clones share its connection. A generated stub
@@ -50,7 +50,11 @@ use crate::{
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Channel(rpc_core::Channel);
+pub struct Channel {
+    core: rpc_core::Channel,
+    /// `None` where the address asks for no RDMA.
+    rdma: Option<Rdma>,
+}
 
 impl Channel {
     /// Connects to `address` under the default rules.
@@ -91,7 +95,7 @@ impl Channel {
     /// [`crate::Deadline::detached`].
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
-        Self(self.0.with_timeout(timeout))
+        Self { core: self.core.with_timeout(timeout), ..self }
     }
 
     /// The same channel with a timeout for unary calls that set none themselves, and none for calls
@@ -100,14 +104,14 @@ impl Channel {
     /// ends every such call at once.
     #[must_use]
     pub fn with_unary_timeout(self, timeout: Duration) -> Self {
-        Self(self.0.with_unary_timeout(timeout))
+        Self { core: self.core.with_unary_timeout(timeout), ..self }
     }
 
     /// The same channel with another rule for calls that are made while there is no connection and
     /// the channel backs off; [`Readiness::FailFast`] by default.
     #[must_use]
     pub fn with_readiness(self, readiness: Readiness) -> Self {
-        Self(self.0.with_readiness(readiness))
+        Self { core: self.core.with_readiness(readiness), ..self }
     }
 
     /// Puts a tower layer around calls of every kind; [`LayeredChannel`] tells how it is used. The
@@ -145,7 +149,7 @@ impl Channel {
     /// ```
     #[must_use]
     pub fn layer<L: Layer<Self>>(self, layer: L) -> LayeredChannel<L::Service> {
-        LayeredChannel::new(layer.layer(Self(self.0.always_ready())))
+        LayeredChannel::new(layer.layer(Self { core: self.core.always_ready(), ..self }))
     }
 
     /// Shows every request to one of tonic's interceptors before the call is made.
@@ -190,13 +194,13 @@ impl Channel {
     /// }
     /// ```
     pub async fn buffer(&self, len: usize) -> Buffer {
-        self.0.buffer(len).await
+        self.core.buffer(len).await
     }
 
     /// The present connection: its transport, addresses and counters. `None` when there is none.
     #[must_use]
     pub fn info(&self) -> Option<ConnectionInfo> {
-        self.0.info()
+        self.core.info()
     }
 
     /// Which path calls take at this moment, and why not RDMA.
@@ -218,13 +222,20 @@ impl Channel {
     /// ```
     #[must_use]
     pub fn path(&self) -> Path {
-        self.0.path()
+        self.core.path()
+    }
+
+    /// The handle to the RDMA devices that the channel uses: the one that its builder was given, or
+    /// its own. `None` where the address asks for no RDMA.
+    #[must_use]
+    pub fn rdma(&self) -> Option<&Rdma> {
+        self.rdma.as_ref()
     }
 
     /// How often RDMA has failed under this channel and come back.
     #[must_use]
     pub fn path_counts(&self) -> PathCounts {
-        self.0.path_counts()
+        self.core.path_counts()
     }
 }
 
@@ -232,7 +243,7 @@ impl Channel {
 #[doc(hidden)]
 impl From<rpc_core::Channel> for Channel {
     fn from(channel: rpc_core::Channel) -> Self {
-        Self(channel)
+        Self { core: channel, rdma: None }
     }
 }
 

@@ -8,8 +8,8 @@ use rpc_core::server::{PeerExtensions, ServerRequest, ServerResponse, ServerStac
 use rpc_core::{Keepalive, Limits};
 use tower::{BoxError, Layer};
 
-use super::{IntoIncoming, Listener, ServeError, Server};
-use crate::{Address, AddressError, BindError, Config, Endpoint};
+use super::{IntoIncoming, Listener, ServeError, Server, SocketListener};
+use crate::{Address, AddressError, BindError, Config, Endpoint, Rdma};
 
 /// Builds a [`Server`].
 ///
@@ -32,6 +32,7 @@ use crate::{Address, AddressError, BindError, Config, Endpoint};
 pub struct ServerBuilder {
     core: rpc_core::server::ServerBuilder,
     config: Config,
+    rdma: Option<Rdma>,
     /// In the place of what `config` says.
     log_failed_calls: Option<bool>,
     rdma_required: Option<bool>,
@@ -129,12 +130,21 @@ impl ServerBuilder {
         self
     }
 
-    /// The rules for the addresses that [`serve`](Self::serve) and [`bind`](Self::bind) are given:
-    /// RDMA, above all. A setting of this builder takes precedence over the same one in `config`,
-    /// whichever is said first.
+    /// The rules for the addresses that [`serve`](Self::serve) and [`bind`](Self::bind) are given.
+    /// A setting of this builder takes precedence over the same one in `config`, whichever is said
+    /// first.
     #[must_use]
     pub fn config(mut self, config: &Config) -> Self {
         self.config = config.clone();
+        self
+    }
+
+    /// Uses the RDMA devices of this handle, which other servers and channels may share. Without
+    /// one the server makes its own, with pinned memory of its own: see [`Rdma`]. Devices are
+    /// opened only where the server listens at an `auto://` or `rdma://` address.
+    #[must_use]
+    pub fn rdma(mut self, rdma: &Rdma) -> Self {
+        self.rdma = Some(rdma.clone());
         self
     }
 
@@ -186,7 +196,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a better path that clients may ask for, beside those that the address names.
+    /// Adds a better path that clients may ask for, beside those that the address names; for tests
+    /// of transports.
+    #[doc(hidden)]
     #[must_use]
     pub fn upgrade(self, upgrade: Arc<dyn Upgrade>) -> Self {
         self.with(|core| core.upgrade(upgrade))
@@ -387,8 +399,15 @@ impl ServerBuilder {
     /// The finished server, for programs that serve several listeners with one.
     #[must_use]
     pub fn build(self) -> Server {
-        let is_logged = self.log_failed_calls.unwrap_or(self.config.log_failed_calls());
-        Server(self.core.log_failed_calls(is_logged).build())
+        let Self { core, mut config, rdma, log_failed_calls, rdma_required } = self;
+        if let Some(is_logged) = log_failed_calls {
+            config = config.with_log_failed_calls(is_logged);
+        }
+        if let Some(is_required) = rdma_required {
+            config = config.with_rdma_required(is_required);
+        }
+        let core = core.log_failed_calls(config.log_failed_calls()).build();
+        Server { core, config, rdma: rdma.unwrap_or_default() }
     }
 
     /// Listens on `address`, and serves when the [`Listener`] is told to. A server at an `rdma://`
@@ -408,10 +427,10 @@ impl ServerBuilder {
         A: TryInto<Address>,
         AddressError: From<A::Error>,
     {
-        let is_required = self.rdma_required.unwrap_or(self.config.rdma_required());
-        let config = self.config.clone().with_rdma_required(is_required);
-        let endpoint = Endpoint::bind_with(address, &config).await?;
-        Ok(Listener::new(self.build(), endpoint))
+        let server = self.build();
+        let endpoint = Endpoint::bind_with(address, server.config()).await?;
+        let endpoint = endpoint.with_rdma_checked(server.rdma()).await?;
+        Ok(Listener::new(server, endpoint))
     }
 
     /// Serves at `address` for ever.
@@ -459,12 +478,10 @@ impl ServerBuilder {
     /// # Errors
     ///
     /// As [`Endpoint::from_listener`](crate::Endpoint::from_listener).
-    pub fn bind_listener<K>(
-        self,
-        listener: impl IntoIncoming<K, Incoming = Endpoint>,
-    ) -> Result<Listener, BindError> {
-        let endpoint = listener.into_incoming(&self.config)?;
-        Ok(Listener::new(self.build(), endpoint))
+    pub fn bind_listener(self, listener: impl SocketListener) -> Result<Listener, BindError> {
+        let server = self.build();
+        let endpoint = listener.into_endpoint(server.config())?;
+        Ok(Listener::new(server, endpoint))
     }
 
     /// Serves the connections of a listener that the program has made, for ever; or those of a
@@ -522,8 +539,6 @@ impl ServerBuilder {
         incoming: impl IntoIncoming<K>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
-        let incoming = incoming.into_incoming(&self.config)?;
-        let served = self.build().serve_until(incoming, shutdown).await;
-        served.map_err(|reason| ServeError::Incoming { reason })
+        self.build().serve_until(incoming, shutdown).await
     }
 }

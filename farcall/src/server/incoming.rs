@@ -8,35 +8,51 @@ use rpc_core::server::Listen;
 use rpc_transport_tcp::StreamListener;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{BindError, Config, Endpoint};
+use crate::endpoint::EndpointListener;
+use crate::{BindError, Config, Endpoint, Rdma};
 
-/// A source of connections that the program made, for
-/// [`ServerBuilder::serve_with_incoming`](super::ServerBuilder::serve_with_incoming).
+/// A source of connections, for
+/// [`ServerBuilder::serve_with_incoming`](super::ServerBuilder::serve_with_incoming) and
+/// [`Server::serve`](super::Server::serve).
 ///
-/// - A `TcpListener` of tokio or the standard library: TCP, and RDMA for clients that ask for it,
-///   as at an `auto://` address.
-/// - A `UnixListener` of tokio or the standard library: Unix sockets. The listener's file stays.
+/// - A [`SocketListener`]: TCP, and RDMA for clients that ask for it, as at an `auto://` address;
+///   or Unix sockets.
 /// - A `Stream` of `Result<IO, E>`, where tokio can read and write `IO`: any byte stream. tokio's
-///   own sockets among them are served as TCP and Unix sockets, without RDMA; [`StreamListener`]
-///   tells what holds for others.
-/// - An [`Endpoint`], or any other [`Listen`]: what it accepts, under the settings that it brings.
+///   own sockets among them are served as TCP and Unix sockets, without RDMA. Others carry farcall
+///   as they are: TLS streams, virtual sockets, pipes in memory. An error of the stream is logged,
+///   and the stream is asked for the next one.
+/// - An [`Endpoint`]: what it accepts, under the settings that it brings.
 ///
-/// A listener of the standard library is made non-blocking. That includes the listeners that a
-/// service manager hands over (systemd's socket activation).
-///
-/// `Kind` is found by the compiler. A source of the program's own implements [`Listen`].
+/// `Kind` is found by the compiler.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no source of connections",
+    note = "a listener of tokio or the standard library is one, a `farcall::Endpoint`, and a \
+            `Stream` of `Result`s of byte streams"
+)]
 pub trait IntoIncoming<Kind> {
     /// What accepts the connections.
+    #[doc(hidden)]
     type Incoming: Listen;
 
-    /// Makes it ready to be served under the rules of `config`. An [`Endpoint`], or another
-    /// [`Listen`], keeps its own.
-    ///
-    /// # Errors
-    ///
-    /// When the operating system refuses to prepare the listener, or when one of the standard
-    /// library's is not prepared in a tokio runtime.
-    fn into_incoming(self, config: &Config) -> Result<Self::Incoming, BindError>;
+    /// Makes it ready to be served by a server with these settings and devices. An [`Endpoint`]
+    /// keeps its own.
+    #[doc(hidden)]
+    fn into_incoming(self, config: &Config, rdma: &Rdma) -> Result<Self::Incoming, BindError>;
+}
+
+/// A listening socket that the program made: a `TcpListener` or `UnixListener` of tokio or the
+/// standard library.
+///
+/// A listener of the standard library is made non-blocking. That includes the listeners that a
+/// service manager hands over (systemd's socket activation). The file of a Unix socket stays.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no listening socket",
+    note = "a `TcpListener` or `UnixListener` of tokio or the standard library is one"
+)]
+pub trait SocketListener {
+    /// Makes it ready to be served under the rules of `config`.
+    #[doc(hidden)]
+    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError>;
 }
 
 /// The kinds of sources: they keep the implementations of [`IntoIncoming`] apart.
@@ -52,7 +68,11 @@ pub mod kind {
     #[derive(Debug)]
     pub struct Streams<IO, E>(PhantomData<(IO, E)>);
 
-    /// It accepts connections itself.
+    /// An address that is listened on.
+    #[derive(Debug)]
+    pub struct Bound;
+
+    /// It accepts connections itself, as transports' tests have it.
     #[derive(Debug)]
     pub struct Own;
 }
@@ -61,36 +81,44 @@ fn refused(reason: io::Error) -> BindError {
     BindError::Listener { reason }
 }
 
-impl IntoIncoming<kind::Socket> for tokio::net::TcpListener {
-    type Incoming = Endpoint;
-
-    fn into_incoming(self, config: &Config) -> Result<Endpoint, BindError> {
+impl SocketListener for tokio::net::TcpListener {
+    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
         Endpoint::of_tcp(self.into(), config).map_err(refused)
     }
 }
 
-impl IntoIncoming<kind::Socket> for std::net::TcpListener {
-    type Incoming = Endpoint;
-
-    fn into_incoming(self, config: &Config) -> Result<Endpoint, BindError> {
+impl SocketListener for std::net::TcpListener {
+    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
         let listener = self.try_into().map_err(refused)?;
         Endpoint::of_tcp(listener, config).map_err(refused)
     }
 }
 
-impl IntoIncoming<kind::Socket> for tokio::net::UnixListener {
-    type Incoming = Endpoint;
-
-    fn into_incoming(self, config: &Config) -> Result<Endpoint, BindError> {
+impl SocketListener for tokio::net::UnixListener {
+    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
         Ok(Endpoint::of_unix(self.try_into().map_err(refused)?, config))
     }
 }
 
-impl IntoIncoming<kind::Socket> for std::os::unix::net::UnixListener {
-    type Incoming = Endpoint;
-
-    fn into_incoming(self, config: &Config) -> Result<Endpoint, BindError> {
+impl SocketListener for std::os::unix::net::UnixListener {
+    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
         Ok(Endpoint::of_unix(self.try_into().map_err(refused)?, config))
+    }
+}
+
+impl<L: SocketListener> IntoIncoming<kind::Socket> for L {
+    type Incoming = EndpointListener;
+
+    fn into_incoming(self, config: &Config, rdma: &Rdma) -> Result<EndpointListener, BindError> {
+        Ok(self.into_endpoint(config)?.into_listener(rdma))
+    }
+}
+
+impl IntoIncoming<kind::Bound> for Endpoint {
+    type Incoming = EndpointListener;
+
+    fn into_incoming(self, _: &Config, rdma: &Rdma) -> Result<EndpointListener, BindError> {
+        Ok(self.into_listener(rdma))
     }
 }
 
@@ -102,15 +130,16 @@ where
 {
     type Incoming = StreamListener;
 
-    fn into_incoming(self, config: &Config) -> Result<StreamListener, BindError> {
+    fn into_incoming(self, config: &Config, _: &Rdma) -> Result<StreamListener, BindError> {
         Ok(StreamListener::new(self).with_settings(config.server()))
     }
 }
 
+#[doc(hidden)]
 impl<L: Listen> IntoIncoming<kind::Own> for L {
     type Incoming = L;
 
-    fn into_incoming(self, _: &Config) -> Result<L, BindError> {
+    fn into_incoming(self, _: &Config, _: &Rdma) -> Result<L, BindError> {
         Ok(self)
     }
 }
@@ -128,7 +157,7 @@ mod tests {
     use crate::{Channel, ServeError, Server};
 
     /// Serves a listener until a client has connected to its address; the client's transport.
-    async fn serve_one<K>(listener: impl IntoIncoming<K, Incoming = Endpoint>) -> String {
+    async fn serve_one(listener: impl SocketListener) -> String {
         let listener = Server::builder().bind_listener(listener).unwrap();
         let address = listener.local_address().clone();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -169,7 +198,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = Endpoint::from_listener(listener, &Config::default()).unwrap();
         assert!(endpoint.address().to_string().starts_with("auto://127.0.0.1:"));
-        let settings = endpoint.settings();
+        let settings = endpoint.into_listener(&Rdma::default()).settings();
         let upgrades: Vec<_> = settings.upgrades.iter().map(|upgrade| upgrade.name()).collect();
         assert_eq!(upgrades, ["rdma"]);
         assert!(settings.limits.is_some());

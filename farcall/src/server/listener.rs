@@ -98,7 +98,8 @@ impl Listener {
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
         let address = self.endpoint.address().clone();
-        let served = self.server.serve_until(self.endpoint, shutdown).await;
+        let Server { core, rdma, .. } = &self.server;
+        let served = core.serve_until(self.endpoint.into_listener(rdma), shutdown).await;
         served.map_err(|reason| ServeError::Accept { address, reason })
     }
 }

@@ -5,20 +5,17 @@ mod incoming;
 mod listener;
 
 pub use builder::ServerBuilder;
-pub use incoming::IntoIncoming;
 #[doc(hidden)]
 pub use incoming::kind;
+pub use incoming::{IntoIncoming, SocketListener};
 pub use listener::{Listener, ServeError};
 pub use rpc_core::server::{
-    CallContext, HandlerFuture, InterceptedService, LayeredService, Listen, ListenerSettings,
-    PeerExtensions, PeerInfo, ServerCall, ServerConnection, ServerRequest, ServerResponse,
-    ServerSetup, ServerStack, Service, intercepted, layered, layered_methods,
+    CallContext, HandlerFuture, InterceptedService, LayeredService, PeerExtensions, PeerInfo,
+    ServerCall, ServerRequest, ServerResponse, ServerStack, Service, intercepted, layered,
+    layered_methods,
 };
-pub use rpc_transport_tcp::StreamListener;
 
-use std::io;
-
-use rpc_core::connect::ConnectionInfo;
+use crate::{Config, ConnectionInfo, Rdma};
 
 /// A set of services and the rules under which they are served. Clones are the same server.
 ///
@@ -26,7 +23,11 @@ use rpc_core::connect::ConnectionInfo;
 /// [`ServerBuilder::serve`]. With one value a program serves several listeners under common limits,
 /// and asks what the server is doing.
 #[derive(Debug, Clone)]
-pub struct Server(rpc_core::Server);
+pub struct Server {
+    core: rpc_core::Server,
+    config: Config,
+    rdma: Rdma,
+}
 
 impl Server {
     /// A builder with default rules and no services.
@@ -43,21 +44,21 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Serves the connections of `listener` for ever, or until it has ended and those that are
-    /// open have ended too.
+    /// Serves the connections of `incoming` for ever, or until it has ended and those that are
+    /// open have ended too. [`IntoIncoming`] lists what may be given.
     ///
     /// # Errors
     ///
-    /// When the listener can never accept again.
+    /// When a listener cannot be prepared, or can never accept again.
     ///
     /// # Cancel safety
     ///
     /// Cancelled, no connection is accepted any more; those that are open are closed at once.
-    pub async fn serve(&self, listener: impl Listen) -> io::Result<()> {
-        self.0.serve(listener).await
+    pub async fn serve<K>(&self, incoming: impl IntoIncoming<K>) -> Result<(), ServeError> {
+        self.serve_until(incoming, std::future::pending()).await
     }
 
-    /// Serves the connections of `listener` until `shutdown` is ready, or as
+    /// Serves the connections of `incoming` until `shutdown` is ready, or as
     /// [`serve`](Self::serve) until they have ended; then refuses new calls,
     /// gives those in flight the builder's drain timeout, and closes. Clients make their calls
     /// elsewhere; a call that they had sent already comes back marked as not executed, and they
@@ -65,35 +66,49 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the listener can never accept again.
+    /// As [`Server::serve`].
     ///
     /// # Cancel safety
     ///
     /// As [`Server::serve`].
-    pub async fn serve_until(
+    pub async fn serve_until<K>(
         &self,
-        listener: impl Listen,
+        incoming: impl IntoIncoming<K>,
         shutdown: impl Future<Output = ()> + Send,
-    ) -> io::Result<()> {
-        self.0.serve_until(listener, shutdown).await
+    ) -> Result<(), ServeError> {
+        let listener = incoming.into_incoming(&self.config, &self.rdma)?;
+        let served = self.core.serve_until(listener, shutdown).await;
+        served.map_err(|reason| ServeError::Incoming { reason })
+    }
+
+    /// The rules for endpoints that bring none.
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The handle to the server's RDMA devices: the one that its builder was given, or its own. An
+    /// [`Endpoint`](crate::Endpoint) may have another.
+    #[must_use]
+    pub fn rdma(&self) -> &Rdma {
+        &self.rdma
     }
 
     /// The calls that count towards [`ServerBuilder::max_calls`] now: those of which the handlers
     /// have not ended.
     #[must_use]
     pub fn calls_running(&self) -> u64 {
-        self.0.calls_running()
+        self.core.calls_running()
     }
 
     /// The bytes that count towards [`ServerBuilder::max_memory`] now.
     #[must_use]
     pub fn memory_held(&self) -> u64 {
-        self.0.memory_held()
+        self.core.memory_held()
     }
 
     /// What every open connection says of itself.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
-        self.0.connections()
+        self.core.connections()
     }
 }

@@ -7,8 +7,8 @@ use super::tables::{
     ServerTable, TargetTable,
 };
 use crate::{
-    Backoff, ChannelBuilder, Config, ConnectBackoff, Keepalive, Limits, Readiness, ReplayLimits,
-    ServerBuilder,
+    Backoff, ChannelBuilder, ConnectBackoff, Keepalive, Limits, PortChoice, RdmaConfig, Readiness,
+    ReplayLimits, ServerBuilder,
 };
 
 /// Gives a value to a setter if the table has one.
@@ -133,12 +133,10 @@ impl ServerTable {
     }
 }
 
-#[cfg(any(feature = "rdma", feature = "sim"))]
 impl RdmaTable {
-    /// A configuration with devices of its own.
-    pub(super) fn apply(&self, config: Config) -> Result<Config, InvalidSetting> {
-        use crate::{PortChoice, RdmaConfig};
-
+    /// How RDMA is used. The table is read where RDMA is not built in, too, so that one file serves
+    /// all programs.
+    pub(super) fn config(&self) -> Result<RdmaConfig, InvalidSetting> {
         let choice = self.port_choice.map(|it| match it.0 {
             "nearest" => PortChoice::Nearest,
             _ => PortChoice::Address,
@@ -163,15 +161,6 @@ impl RdmaTable {
             self.release_timeout.map(|it| it.0) => with_release_timeout;
             self.spin.map(|it| it.0) => with_spin;
         }
-        rdma.check()?;
-        Ok(config.with_rdma(rdma))
-    }
-}
-
-#[cfg(not(any(feature = "rdma", feature = "sim")))]
-impl RdmaTable {
-    /// RDMA is not built in: the table is read all the same, so that one file serves all programs.
-    pub(super) fn apply(&self, config: Config) -> Result<Config, InvalidSetting> {
-        Ok(config)
+        rdma.check().map(|()| rdma)
     }
 }

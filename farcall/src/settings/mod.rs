@@ -23,7 +23,7 @@ pub use server::ConfiguredServer;
 use self::places::Places;
 use self::table::{Table, unknown};
 use self::tables::{Root, ServerTable, TargetTable};
-use crate::{Channel, ChannelBuilder, Config, Server};
+use crate::{Channel, ChannelBuilder, Rdma, Server};
 
 /// Servers and targets by name, with their settings, from a file and the environment.
 ///
@@ -49,7 +49,8 @@ use crate::{Channel, ChannelBuilder, Config, Server};
 /// does not exist, a value of another type and one that makes no sense are errors that name the
 /// line, or the variable.
 ///
-/// All channels and servers of one `Settings` share its RDMA devices; clones are the same.
+/// All channels and servers of one `Settings` share its RDMA devices ([`Settings::rdma`]); clones
+/// are the same.
 ///
 /// # Examples
 ///
@@ -65,7 +66,7 @@ use crate::{Channel, ChannelBuilder, Config, Server};
 pub struct Settings {
     places: Arc<Places>,
     root: Root,
-    base: Config,
+    rdma: Rdma,
 }
 
 impl Settings {
@@ -109,9 +110,9 @@ impl Settings {
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {
         let (root, places) = layers::read(origin, text, environment)?;
-        let mut settings = Self { places: Arc::new(places), root, base: Config::default() };
-        let base = settings.root.rdma.apply(Config::default());
-        settings.base = base.map_err(|error| settings.invalid(&[&[]], &error))?;
+        let mut settings = Self { places: Arc::new(places), root, rdma: Rdma::default() };
+        let config = settings.root.rdma.config();
+        settings.rdma = Rdma::new(config.map_err(|error| settings.invalid(&[&[]], &error))?);
         // What values of several keys say together is checked here, and not at the first call.
         for name in settings.root.targets.0.keys() {
             settings.channel_builder(name).map(drop)?;
@@ -122,12 +123,18 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The same settings with RDMA devices of a simulated network, for tests.
-    #[cfg(feature = "sim")]
+    /// The same settings with the RDMA devices of another handle, in the place of those that the
+    /// table `rdma` describes: one that the program shares with others, or a simulated one.
     #[must_use]
-    pub fn with_simulated_rdma(mut self, network: &crate::sim::SimNetwork) -> Self {
-        self.base = self.base.with_simulated_rdma(network);
+    pub fn with_rdma(mut self, rdma: &Rdma) -> Self {
+        self.rdma = rdma.clone();
         self
+    }
+
+    /// The handle to the RDMA devices of all channels and servers of these settings.
+    #[must_use]
+    pub fn rdma(&self) -> &Rdma {
+        &self.rdma
     }
 
     /// A channel to the target of that name, which connects at its first call.
@@ -155,7 +162,7 @@ impl Settings {
         let Some(address) = &target.address else {
             return Err(self.missing(format!("targets.{name} has no `address`")));
         };
-        let builder = ChannelBuilder::new(address.clone()).config(&self.base);
+        let builder = ChannelBuilder::new(address.clone()).rdma(&self.rdma);
         let built = target.apply(builder);
         built.map_err(|error| self.invalid(&[&["targets", name], &["defaults", "target"]], &error))
     }
@@ -175,7 +182,7 @@ impl Settings {
         let Some(address) = &server.address else {
             return Err(self.missing(format!("servers.{name} has no `address`")));
         };
-        let builder = server.apply(Server::builder().config(&self.base));
+        let builder = server.apply(Server::builder().rdma(&self.rdma));
         let tables: [&[&str]; 2] = [&["servers", name], &["defaults", "server"]];
         let builder = builder.map_err(|error| self.invalid(&tables, &error))?;
         Ok(ConfiguredServer::new(address.clone(), builder))

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use farcall::{AddressError, BindError, ConnectError, RkeyScope, Status};
+use farcall::{AddressError, BindError, ConnectError, RkeyScope, ServeError, Status};
 use thiserror::Error;
 
 /// A behaviour was not shown.
@@ -31,8 +31,11 @@ pub enum Cause {
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The server ended with an error.
-    #[error("the server ended with: {0}")]
-    Serve(#[from] std::io::Error),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The operating system refuses something.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
     /// tonic's own client or server failed.
     #[error("tonic: {0}")]
     Tonic(#[from] tonic::transport::Error),

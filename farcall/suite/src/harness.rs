@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farcall::server::ServerBuilder;
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Config, Limits, RdmaConfig, RkeyScope, Server};
+use farcall::{Config, Limits, Rdma, RdmaConfig, RkeyScope, Server};
 
 use crate::failure::{Cause, check_eq};
 use crate::place::Place;
@@ -101,6 +101,14 @@ impl fmt::Display for Path {
     }
 }
 
+/// What one side of a connection goes by.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) config: Config,
+    /// A side's own, so that two sides share nothing that two hosts would not.
+    pub(crate) rdma: Rdma,
+}
+
 /// Starts servers of the suite's service on the path under test.
 #[derive(Debug)]
 pub struct Harness {
@@ -143,22 +151,23 @@ impl Harness {
         self.limit
     }
 
-    /// The rules of both sides, unless a behaviour is about them.
-    pub(crate) fn config(&self) -> Config {
+    /// The rules of one side, unless a behaviour is about them, with RDMA devices of its own.
+    pub(crate) fn rules(&self) -> Rules {
         let config = Config::default().with_limits(Self::limits());
         let config = match self.patience {
-            Some(patience) => config.with_handshake_timeout(patience).with_rdma(patient(patience)),
+            Some(patience) => config.with_handshake_timeout(patience),
             None => config,
         };
         // The suite checks every byte itself, on whatever kernel it runs.
-        let config = config.with_untrusted_reads();
-        match &self.network {
+        let rdma = self.patience.map(patient).unwrap_or_default().with_allow_untrusted_reads(true);
+        let rdma = match &self.network {
             Some(network) => {
-                let config = config.with_simulated_rdma(network);
-                self.path.rkey_scope().into_iter().fold(config, Config::with_rkey_scope)
+                let scope = self.path.rkey_scope().into_iter();
+                Rdma::simulated(network, scope.fold(rdma, RdmaConfig::with_rkey_scope))
             }
-            None => config,
-        }
+            None => Rdma::new(rdma),
+        };
+        Rules { config, rdma }
     }
 
     /// Checks that the simulated device, if there is one, was used as devices may be, and that
@@ -201,8 +210,9 @@ impl Harness {
     ///
     /// As [`Harness::serve`].
     pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
-        let config = self.config().with_limits(limits);
-        Running::start(&self.path.address(), config, self).await
+        let Rules { config, rdma } = self.rules();
+        let rules = Rules { config: config.with_limits(limits), rdma };
+        Running::start(&self.path.address(), rules, self).await
     }
 
     /// Starts a server that `build` makes around the suite's service.
@@ -218,8 +228,7 @@ impl Harness {
         &self,
         build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
     ) -> Result<Running, Failure> {
-        let config = self.config();
-        Running::start_with(&self.path.address(), config, self, build).await
+        Running::start_with(&self.path.address(), self.rules(), self, build).await
     }
 
     /// Starts a server with other rules for its connections.
@@ -234,7 +243,7 @@ impl Harness {
 
     /// A place to listen on, and its address.
     pub(crate) async fn place(&self) -> Result<(Place, String), Failure> {
-        let place = Place::bind(&self.path, &self.path.address(), &self.config()).await?;
+        let place = Place::bind(&self.path, &self.path.address(), &self.rules()).await?;
         let address = place.address().to_string();
         Ok((place, address))
     }

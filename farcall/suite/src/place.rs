@@ -3,14 +3,17 @@
 
 use std::io;
 
-use farcall::server::{Listen, ListenerSettings, StreamListener};
-use farcall::{Address, Channel, Config, Endpoint};
+use farcall::server::IntoIncoming as _;
+use farcall::{Address, Channel, Endpoint};
 use futures::future::BoxFuture;
 use futures::stream::unfold;
 use rpc_core::connect::Bootstrap;
+use rpc_core::server::{Listen, ListenerSettings};
+use rpc_transport_tcp::StreamListener;
 use tokio::net::UnixStream;
 use tower::ServiceExt as _;
 
+use crate::harness::Rules;
 use crate::{Failure, Path};
 
 /// A listening address.
@@ -22,18 +25,20 @@ pub(crate) struct Place {
 
 #[derive(Debug)]
 enum Listener {
-    Endpoint(Box<Endpoint>),
+    Endpoint(Box<dyn Listen>),
     Streams(StreamListener),
 }
 
 impl Place {
     /// Listens on `address` for `path`.
-    pub(crate) async fn bind(path: &Path, address: &str, config: &Config) -> Result<Self, Failure> {
-        let endpoint = farcall::Endpoint::bind_with(address, config).await?;
+    pub(crate) async fn bind(path: &Path, address: &str, rules: &Rules) -> Result<Self, Failure> {
+        let Rules { config, rdma } = rules;
+        let endpoint = Endpoint::bind_with(address, config).await?;
         let address = endpoint.address().clone();
+        let accepting = endpoint.into_incoming(config, rdma)?;
         let listener = match path {
-            Path::Stream => Listener::Streams(streams(endpoint)),
-            _ => Listener::Endpoint(Box::new(endpoint)),
+            Path::Stream => Listener::Streams(streams(accepting)),
+            _ => Listener::Endpoint(Box::new(accepting)),
         };
         Ok(Self { address, listener })
     }
@@ -44,12 +49,8 @@ impl Place {
 }
 
 /// A channel to `address`, connected over `path`.
-pub(crate) async fn connect(
-    path: &Path,
-    address: &str,
-    config: &Config,
-) -> Result<Channel, Failure> {
-    let builder = Channel::builder(address)?.config(config);
+pub(crate) async fn connect(path: &Path, address: &str, rules: &Rules) -> Result<Channel, Failure> {
+    let builder = Channel::builder(address)?.config(&rules.config).rdma(&rules.rdma);
     let Path::Stream = path else { return Ok(builder.connect().await?) };
     let Address::Unix(name) = address.parse()? else { return Ok(builder.connect().await?) };
     // Boxed, the socket is a byte stream.
@@ -61,12 +62,12 @@ pub(crate) async fn connect(
     Ok(channel)
 }
 
-/// What `endpoint` accepts, without its being known for sockets: boxed, they are byte streams.
-fn streams(endpoint: Endpoint) -> StreamListener {
-    let settings = endpoint.settings();
-    let accepted = unfold(endpoint, |mut endpoint| async {
-        let accepted: io::Result<Box<dyn Bootstrap>> = endpoint.accept().await.transpose()?;
-        Some((accepted, endpoint))
+/// What `listener` accepts, without its being known for sockets: boxed, they are byte streams.
+fn streams(listener: impl Listen) -> StreamListener {
+    let settings = listener.settings();
+    let accepted = unfold(listener, |mut listener| async {
+        let accepted: io::Result<Box<dyn Bootstrap>> = listener.accept().await.transpose()?;
+        Some((accepted, listener))
     });
     StreamListener::new(accepted).with_settings(settings)
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use farcall::server::ServerBuilder;
-use farcall::{Channel, Config, ConnectionInfo, Keepalive, Limits, Server};
+use farcall::{Channel, ConnectionInfo, Keepalive, Limits, ServeError, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::failure::Cause;
+use crate::harness::Rules;
 use crate::interop::Interop;
 use crate::interop_proto::test_service_rpc::TestServiceService;
 use crate::place::{Place, connect};
@@ -24,35 +25,34 @@ pub struct Running {
     path: Path,
     limit: Duration,
     address: String,
-    server_config: Config,
-    /// The clients' own, so that they share nothing with the server that two hosts would not.
-    client_config: Config,
+    server_rules: Rules,
+    client_rules: Rules,
     server: Server,
     watch: Watch,
     shutdown: Option<oneshot::Sender<()>>,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Running {
     pub(crate) async fn start(
         address: &str,
-        server_config: Config,
+        rules: Rules,
         harness: &Harness,
     ) -> Result<Self, Failure> {
         let drain_timeout = harness.limit();
         // What is still in flight when a behaviour ends must not hold it up.
         let plain = |probe| Server::builder().drain_timeout(drain_timeout).add_service(probe);
-        Self::start_with(address, server_config, harness, plain).await
+        Self::start_with(address, rules, harness, plain).await
     }
 
     /// Starts a server that `build` makes around the suite's service.
     pub(crate) async fn start_with(
         address: &str,
-        server_config: Config,
+        rules: Rules,
         harness: &Harness,
         build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
     ) -> Result<Self, Failure> {
-        let place = Place::bind(harness.path(), address, &server_config).await?;
+        let place = Place::bind(harness.path(), address, &rules).await?;
         let address = place.address().to_string();
         let (probe, watch) = Probe::new();
         let interop = TestServiceService::new(Interop::beside(&probe));
@@ -68,8 +68,8 @@ impl Running {
             path: harness.path().clone(),
             limit: harness.limit(),
             address,
-            server_config,
-            client_config: harness.config(),
+            server_rules: rules,
+            client_rules: harness.rules(),
             server,
             watch,
             shutdown: Some(shutdown),
@@ -106,16 +106,21 @@ impl Running {
     ///
     /// As [`Running::channel`].
     pub async fn channel_under(&self, limits: Limits) -> Result<Channel, Failure> {
-        let config = self.client_config.clone().with_limits(limits);
-        let channel = connect(&self.path, &self.address, &config).await?;
+        let Rules { config, rdma } = self.client_rules.clone();
+        let rules = Rules { config: config.with_limits(limits), rdma };
+        let channel = connect(&self.path, &self.address, &rules).await?;
         self.check_transport(&channel)?;
         Ok(channel)
     }
 
     /// As [`Running::channel`], for a client that looks after its connection in this way.
-    pub(crate) async fn channel_kept_alive(&self, rules: Keepalive) -> Result<Channel, Failure> {
-        let config = self.client_config.clone().with_keepalive(rules);
-        let channel = connect(&self.path, &self.address, &config).await?;
+    pub(crate) async fn channel_kept_alive(
+        &self,
+        keepalive: Keepalive,
+    ) -> Result<Channel, Failure> {
+        let Rules { config, rdma } = self.client_rules.clone();
+        let rules = Rules { config: config.with_keepalive(keepalive), rdma };
+        let channel = connect(&self.path, &self.address, &rules).await?;
         self.check_transport(&channel)?;
         Ok(channel)
     }
@@ -155,8 +160,8 @@ impl Running {
     #[track_caller]
     fn check_rkey_scope(&self) -> Result<(), Failure> {
         let Some(expected) = self.path.rkey_scope() else { return Ok(()) };
-        for config in [&self.client_config, &self.server_config] {
-            let found: Vec<_> = config.rdma_lanes().iter().map(|lane| lane.rkey_scope).collect();
+        for side in [&self.client_rules, &self.server_rules] {
+            let found: Vec<_> = side.rdma.lanes().iter().map(|lane| lane.rkey_scope).collect();
             if found.is_empty() || found.iter().any(|scope| *scope != expected) {
                 return Err(Failure::new(Cause::RkeyScope { expected, found }));
             }
@@ -245,9 +250,9 @@ impl Running {
 
     /// Starts another server on the address of one that has stopped.
     pub(crate) async fn start_again(&mut self, harness: &Harness) -> Result<(), Failure> {
-        let again = Self::start(&self.address, self.server_config.clone(), harness).await?;
+        let again = Self::start(&self.address, self.server_rules.clone(), harness).await?;
         // The clients are those of before.
-        *self = Self { client_config: self.client_config.clone(), ..again };
+        *self = Self { client_rules: self.client_rules.clone(), ..again };
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use farcall::{Channel, Config, Limits, Server, ServerBuilder, Status};
+use farcall::{Channel, Config, Limits, ServeError, Server, ServerBuilder, Status};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::raw_peer::{RawPeer, frame, hello_with, record};
@@ -33,7 +33,7 @@ const WHOLE: u8 = 1;
 struct Rig {
     config: Config,
     server: Server,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<Result<(), ServeError>>,
     watch: Watch,
     address: String,
 }

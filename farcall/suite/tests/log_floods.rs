@@ -3,11 +3,10 @@
 
 mod log;
 
-use std::io;
 use std::time::Duration;
 
-use farcall::Server;
 use farcall::server::ServerBuilder;
+use farcall::{ServeError, Server};
 use farcall_suite::Failure;
 use farcall_suite::raw_peer::{RawPeer, hello_bytes};
 use log::Log;
@@ -27,7 +26,7 @@ const LATER: Duration = Duration::from_secs(100);
 /// A server, and its address.
 async fn serve(
     rules: impl FnOnce(ServerBuilder) -> ServerBuilder,
-) -> Result<(JoinHandle<io::Result<()>>, String), Failure> {
+) -> Result<(JoinHandle<Result<(), ServeError>>, String), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
     let server = rules(Server::builder()).build();
@@ -35,7 +34,7 @@ async fn serve(
 }
 
 /// Ends a server with all its connections.
-async fn stop(server: JoinHandle<io::Result<()>>) {
+async fn stop(server: JoinHandle<Result<(), ServeError>>) {
     server.abort();
     assert!(server.await.is_err_and(|error| error.is_cancelled()));
 }

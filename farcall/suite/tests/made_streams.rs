@@ -4,8 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farcall::server::StreamListener;
-use farcall::{Code, Server, Status};
+use farcall::{Code, ServeError, Server, Status};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Event, Probe, Watch, payload};
@@ -13,7 +12,7 @@ use futures::stream;
 use rpc_core::Channel;
 use rpc_core::connect::ClientConfig;
 use rpc_core::{Limits, Readiness};
-use rpc_transport_tcp::StreamConnector;
+use rpc_transport_tcp::{StreamConnector, StreamListener};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -39,7 +38,7 @@ struct Rig {
     watch: Watch,
     /// The pipes that lead on to the server. Aborted, a pipe breaks.
     pipes: Arc<Mutex<JoinSet<()>>>,
-    _serving: AbortOnDropHandle<io::Result<()>>,
+    _serving: AbortOnDropHandle<Result<(), ServeError>>,
 }
 
 /// Leads `one` on to `other`, so that both ends break when this stops.

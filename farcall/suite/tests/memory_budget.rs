@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use farcall::{Channel, Code, Config, Limits, NotExecuted, Server, Status, Streaming};
+use farcall::{Channel, Code, Config, Limits, NotExecuted, ServeError, Server, Status, Streaming};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub, SERVICE};
 use farcall_suite::proto::{EchoReply, EchoRequest, ProduceRequest};
@@ -42,7 +42,7 @@ struct Rig {
     config: Config,
     address: String,
     server: Server,
-    _serving: AbortOnDropHandle<std::io::Result<()>>,
+    _serving: AbortOnDropHandle<Result<(), ServeError>>,
 }
 
 impl Rig {

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use farcall::sim::SimNetwork;
-use farcall::{Channel, Config, LaneInfo, Server};
+use farcall::{Channel, Endpoint, LaneInfo, Rdma, RdmaConfig, Server};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};
@@ -20,11 +20,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Connections to servers without RDMA: seven times what used a lane up.
 const FALLBACKS: usize = 2_000;
 
-async fn serve(scheme: &str, config: &Config) -> String {
-    let endpoint =
-        farcall::Endpoint::bind_with(&format!("{scheme}://127.0.0.1:0"), config).await.unwrap();
+async fn serve(scheme: &str, rdma: &Rdma) -> String {
+    let endpoint = Endpoint::bind(&format!("{scheme}://127.0.0.1:0")).await.unwrap();
     let address = endpoint.address().to_string();
-    let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
+    let builder = Server::builder().rdma(rdma).add_service(ProbeService::new(Probe::new().0));
     let server = builder.build();
     tokio::spawn(async move { server.serve(endpoint).await });
     address.replacen(scheme, "auto", 1)
@@ -48,14 +47,14 @@ fn is_initial(lane: &LaneInfo) -> bool {
         && lane.leases.held == 0
 }
 
-async fn until_initial(config: &Config) {
+async fn until_initial(rdma: &Rdma) {
     let initial = async {
-        while !config.rdma_lanes().iter().all(is_initial) {
+        while !rdma.lanes().iter().all(is_initial) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     let ended = tokio::time::timeout(Duration::from_secs(20), initial).await;
-    ended.unwrap_or_else(|_| panic!("something is not given back: {:?}", config.rdma_lanes()));
+    ended.unwrap_or_else(|_| panic!("something is not given back: {:?}", rdma.lanes()));
 }
 
 async fn bounded(test: impl Future<Output = ()>) {
@@ -73,13 +72,12 @@ fn network() -> SimNetwork {
 async fn a_process_that_falls_back_two_thousand_times_is_still_on_rdma() {
     bounded(async {
         let network = network();
-        let (client, server) =
-            [(); 2].map(|()| Config::default().with_simulated_rdma(&network)).into();
-        let without = serve("tcp", &Config::default()).await;
+        let [client, server] = [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
+        let without = serve("tcp", &server).await;
         let with = serve("auto", &server).await;
         for count in 0..FALLBACKS {
             let channel =
-                Channel::builder(&without).unwrap().config(&client).connect().await.unwrap();
+                Channel::builder(&without).unwrap().rdma(&client).connect().await.unwrap();
             let info = channel.info().unwrap();
             assert_eq!(info.transport, "tcp");
             let reason = info.fallback.unwrap();
@@ -88,7 +86,7 @@ async fn a_process_that_falls_back_two_thousand_times_is_still_on_rdma() {
                 "after {count} connections: {reason}"
             );
         }
-        let channel = Channel::builder(&with).unwrap().config(&client).connect().await.unwrap();
+        let channel = Channel::builder(&with).unwrap().rdma(&client).connect().await.unwrap();
         let info = channel.info().unwrap();
         assert_eq!(info.transport, "rdma", "{:?}", info.fallback);
         for len in [1000, 100_000, 3 << 20] {

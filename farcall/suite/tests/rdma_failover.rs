@@ -14,7 +14,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use farcall::{Backoff, Channel, Code, Config, MayHaveExecuted, Path, Response, Server, Status};
+use farcall::{
+    Backoff, Channel, Code, Endpoint, MayHaveExecuted, Path, Rdma, RdmaConfig, Response,
+    ServeError, Server, Status,
+};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Probe, payload};
@@ -138,31 +141,35 @@ async fn call_other(stub: ProbeStub, task: u64, tally: Arc<Tally>) {
     }
 }
 
+/// The devices of one side.
+fn devices() -> Rdma {
+    Rdma::new(RdmaConfig::default().with_allow_untrusted_reads(true))
+}
+
 /// A server, a channel that prefers RDMA, and load on it.
 struct Rig {
     channel: Channel,
     idempotent: Arc<Tally>,
     other: Arc<Tally>,
     calls: JoinSet<()>,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Rig {
     async fn start(host: &str) -> Self {
-        let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
-        let endpoint = farcall::Endpoint::bind_with(&format!("auto://{host}:0"), &config).await;
+        let endpoint = Endpoint::bind(&format!("auto://{host}:0")).await;
         let endpoint = endpoint.expect("an address to listen on");
         let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
         watch.open(OPEN_GATE);
-        let builder = Server::builder().add_service(ProbeService::new(probe));
+        let builder = Server::builder().rdma(&devices()).add_service(ProbeService::new(probe));
         let server = builder.build();
         let serving = tokio::spawn(async move { server.serve(endpoint).await });
         // The client's own devices, as on another host.
-        let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
         let channel = Channel::builder(&address)
             .expect("an address")
-            .config(&config)
+            .path_backoff(BACKOFF)
+            .rdma(&devices())
             .connect()
             .await
             .expect("a connection");
@@ -240,18 +247,16 @@ impl Rig {
 
 /// `rdma://` has no other path: its calls fail, say why, and come back with the path.
 async fn required(host: &str) {
-    let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
-    let endpoint =
-        farcall::Endpoint::bind_with(&format!("rdma://{host}:0"), &config).await.expect("one");
+    let endpoint = Endpoint::bind(&format!("rdma://{host}:0")).await.expect("one");
     let address = endpoint.address().to_string();
     let (probe, _watch) = Probe::new();
-    let builder = Server::builder().add_service(ProbeService::new(probe));
+    let builder = Server::builder().rdma(&devices()).add_service(ProbeService::new(probe));
     let server = builder.build();
     let serving = tokio::spawn(async move { server.serve(endpoint).await });
-    let config = Config::default().with_backoff(BACKOFF).with_untrusted_reads();
     let channel = Channel::builder(&address)
         .expect("an address")
-        .config(&config)
+        .path_backoff(BACKOFF)
+        .rdma(&devices())
         .connect()
         .await
         .expect("a connection");

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Config, RdmaConfig, Server};
+use farcall::{Endpoint, Rdma, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::ProbeService;
 use tokio::sync::oneshot;
@@ -20,17 +20,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 const LANES: u16 = 3;
 
-fn config(network: &SimNetwork) -> Config {
-    let mut rdma = RdmaConfig::default();
-    rdma.lanes = LANES;
-    Config::default().with_rdma(rdma).with_simulated_rdma(network)
+fn rdma(network: &SimNetwork) -> Rdma {
+    Rdma::simulated(network, RdmaConfig::default().with_lanes(LANES))
 }
 
 async fn run(network: &SimNetwork) {
-    let (server, client) = (config(network), config(network));
-    let endpoint = farcall::Endpoint::bind_with("rdma://127.0.0.1:0", &server).await.unwrap();
+    let (server, client) = (rdma(network), rdma(network));
+    let endpoint = Endpoint::bind("rdma://127.0.0.1:0").await.unwrap();
     let address = endpoint.address().to_string();
-    let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
+    let builder = Server::builder().rdma(&server).add_service(ProbeService::new(Probe::new().0));
     let serving = builder.build();
     let (shutdown, shut_down) = oneshot::channel::<()>();
     let serving = tokio::spawn(async move {
@@ -41,7 +39,7 @@ async fn run(network: &SimNetwork) {
         // Both sides' lanes stay, and the next connections go to where the fewest are.
         while [&server, &client]
             .iter()
-            .any(|side| side.rdma_lanes().iter().any(|lane| lane.connection_count > 0))
+            .any(|side| side.lanes().iter().any(|lane| lane.connection_count > 0))
         {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

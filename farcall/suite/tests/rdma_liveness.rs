@@ -12,7 +12,9 @@ mod noticing;
 use std::time::Duration;
 
 use cable::Cable;
-use farcall::{Channel, Code, Config, Keepalive, Server, Status};
+use farcall::{
+    Channel, Code, Config, Endpoint, Keepalive, Rdma, RdmaConfig, ServeError, Server, Status,
+};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, Watch};
@@ -33,25 +35,26 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 struct Rig {
     host: String,
     server: Server,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<Result<(), ServeError>>,
     watch: Watch,
     address: String,
     config: Config,
+    rdma: Rdma,
 }
 
 impl Rig {
     async fn start(host: String) -> Self {
-        let config = Config::default().with_keepalive(KEEPALIVE).with_untrusted_reads();
-        let endpoint = farcall::Endpoint::bind_with(&format!("rdma://{host}:0"), &config).await;
+        let config = Config::default().with_keepalive(KEEPALIVE);
+        let rdma = || Rdma::new(RdmaConfig::default().with_allow_untrusted_reads(true));
+        let endpoint = Endpoint::bind_with(&format!("rdma://{host}:0"), &config).await;
         let endpoint = endpoint.expect("an address to listen on");
         let address = endpoint.address().to_string();
         let (probe, watch) = Probe::new();
-        let builder = Server::builder().add_service(ProbeService::new(probe));
+        let builder = Server::builder().rdma(&rdma()).add_service(ProbeService::new(probe));
         let server = builder.build();
         let serving = server.clone();
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
-        let config = Config::default().with_keepalive(KEEPALIVE).with_untrusted_reads();
-        Self { host, server, serving, watch, address, config }
+        Self { host, server, serving, watch, address, config, rdma: rdma() }
     }
 
     /// A new connection over RDMA that works. A cable that was mended takes a moment.
@@ -61,6 +64,7 @@ impl Rig {
                 match Channel::builder(&self.address)
                     .expect("an address")
                     .config(&self.config)
+                    .rdma(&self.rdma)
                     .connect()
                     .await
                 {

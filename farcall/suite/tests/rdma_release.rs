@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use farcall::sim::{SimCensus, SimDevice, SimLoss, SimNetwork};
-use farcall::{Channel, Config, RdmaConfig, Server};
+use farcall::{Channel, Endpoint, Rdma, RdmaConfig, Server};
 use farcall_suite::Probe;
 use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -23,26 +23,24 @@ const WARN_AFTER: Duration = Duration::from_millis(20);
 struct Rig {
     network: SimNetwork,
     device: SimDevice,
-    client: Config,
     channel: Channel,
-    _server: Config,
+    _server: Rdma,
 }
 
 impl Rig {
     async fn new() -> Self {
         let network = SimNetwork::new(1);
         let device = network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
-        let mut rdma = RdmaConfig::default();
-        rdma.lease_warn_after = WARN_AFTER;
-        let config = || Config::default().with_rdma(rdma.clone()).with_simulated_rdma(&network);
-        let (server, client) = (config(), config());
-        let endpoint = farcall::Endpoint::bind_with("rdma://127.0.0.1:0", &server).await.unwrap();
+        let config = RdmaConfig::default().with_lease_warn_after(WARN_AFTER);
+        let [server, client] = [(); 2].map(|()| Rdma::simulated(&network, config.clone()));
+        let endpoint = Endpoint::bind("rdma://127.0.0.1:0").await.unwrap();
         let address = endpoint.address().to_string();
-        let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
+        let builder =
+            Server::builder().rdma(&server).add_service(ProbeService::new(Probe::new().0));
         let serving = builder.build();
         tokio::spawn(async move { serving.serve(endpoint).await });
-        let channel = Channel::builder(&address).unwrap().config(&client).connect().await.unwrap();
-        Self { network, device, client, channel, _server: server }
+        let channel = Channel::builder(&address).unwrap().rdma(&client).connect().await.unwrap();
+        Self { network, device, channel, _server: server }
     }
 
     async fn until(&self, what: &str, holds: impl Fn() -> bool) {
@@ -73,7 +71,8 @@ async fn a_message_that_is_kept_keeps_the_device_and_is_told_of() {
     let request = ProduceRequest { seed: 1, len: 100_000 };
     let kept = stub.produce(request).await.unwrap().into_inner().payload;
     rig.until("the word on the lease", || {
-        rig.client.rdma_lanes().iter().any(|lane| lane.leases.overdue_count == 1)
+        let rdma = rig.channel.rdma().unwrap();
+        rdma.lanes().iter().any(|lane| lane.leases.overdue_count == 1)
     })
     .await;
     rig.device.lose(SimLoss::Flushed);

@@ -7,7 +7,7 @@
 use std::net::Ipv4Addr;
 
 use farcall::sim::{SimDeviceConfig, SimFaults, SimNetwork};
-use farcall::{Channel, Config, Server};
+use farcall::{Channel, Endpoint, Rdma, RdmaConfig, Server};
 use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, payload};
@@ -26,11 +26,10 @@ fn network() -> SimNetwork {
 }
 
 /// Serves at `scheme://127.0.0.1`, and gives the address.
-async fn serve(scheme: &str, config: &Config) -> String {
-    let endpoint =
-        farcall::Endpoint::bind_with(&format!("{scheme}://127.0.0.1:0"), config).await.unwrap();
+async fn serve(scheme: &str, rdma: &Rdma) -> String {
+    let endpoint = Endpoint::bind(&format!("{scheme}://127.0.0.1:0")).await.unwrap();
     let address = endpoint.address().to_string();
-    let builder = Server::builder().add_service(ProbeService::new(Probe::new().0));
+    let builder = Server::builder().rdma(rdma).add_service(ProbeService::new(Probe::new().0));
     let serving = builder.build();
     tokio::spawn(async move { serving.serve(endpoint).await });
     address
@@ -39,22 +38,17 @@ async fn serve(scheme: &str, config: &Config) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_device_whose_reads_are_not_trusted_is_declined_with_the_reason() {
     let network = network();
-    let config = || Config::default().with_simulated_rdma(&network);
-    let address = serve("auto", &config()).await;
-    let channel = Channel::builder(&address).unwrap().config(&config()).connect().await.unwrap();
+    let rdma = || Rdma::simulated(&network, RdmaConfig::default());
+    let address = serve("auto", &rdma()).await;
+    let channel = Channel::builder(&address).unwrap().rdma(&rdma()).connect().await.unwrap();
     let info = channel.info().unwrap();
     let reason = info.fallback.unwrap_or_default();
     assert_eq!(info.transport, "tcp", "a device with this defect: {DEFECT}");
     assert!(reason.contains(DEFECT) && reason.contains("allow_untrusted_reads"), "{reason}");
 
     let required = address.replace("auto://", "rdma://");
-    let error = Channel::builder(&required)
-        .unwrap()
-        .config(&config())
-        .connect()
-        .await
-        .unwrap_err()
-        .to_string();
+    let error =
+        Channel::builder(&required).unwrap().rdma(&rdma()).connect().await.unwrap_err().to_string();
     assert!(error.contains(DEFECT), "{error}");
     assert_eq!(network.counters().reads, 0);
 }
@@ -78,11 +72,11 @@ async fn foreign_bytes(stub: &ProbeStub<Channel>, seeds: u64) -> usize {
 #[tokio::test(start_paused = true)]
 async fn what_a_short_read_leaves_out_is_never_what_another_connection_received() {
     let network = network();
-    let config = || Config::default().with_simulated_rdma(&network).with_untrusted_reads();
-    let (server, client) = (config(), config());
+    let config = RdmaConfig::default().with_allow_untrusted_reads(true);
+    let [server, client] = [(); 2].map(|()| Rdma::simulated(&network, config.clone()));
     let address = serve("rdma", &server).await;
     let connect = async || {
-        let channel = Channel::builder(&address).unwrap().config(&client).connect().await.unwrap();
+        let channel = Channel::builder(&address).unwrap().rdma(&client).connect().await.unwrap();
         assert_eq!(channel.info().unwrap().transport, "rdma");
         ProbeStub::new(channel)
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use farcall::{Code, NotExecuted, Readiness, Request, Server, Status};
+use farcall::{Code, NotExecuted, Readiness, Request, ServeError, Server, Status};
 use farcall_suite::Probe;
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
@@ -89,13 +89,13 @@ impl Client {
     }
 }
 
-fn serve(name: &str) -> JoinHandle<std::io::Result<()>> {
+fn serve(name: &str) -> JoinHandle<Result<(), ServeError>> {
     let listener = InprocListener::bind(name).expect("the name is free");
     let server = Server::builder().add_service(ProbeService::new(Probe::new().0)).build();
     tokio::spawn(async move { server.serve(listener).await })
 }
 
-async fn kill(serving: JoinHandle<std::io::Result<()>>) {
+async fn kill(serving: JoinHandle<Result<(), ServeError>>) {
     serving.abort();
     assert!(serving.await.is_err_and(|error| error.is_cancelled()), "it was still serving");
 }

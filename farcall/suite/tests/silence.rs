@@ -6,7 +6,7 @@ mod noticing;
 
 use std::time::{Duration, Instant};
 
-use farcall::{Channel, Code, Config, Keepalive, Server, Status};
+use farcall::{Channel, Code, Config, Keepalive, ServeError, Server, Status};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::{Probe, Watch};
@@ -24,7 +24,7 @@ const BOUND: Duration = Duration::from_millis(2 * (2 * 300 + 600));
 
 struct Rig {
     server: Server,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<Result<(), ServeError>>,
     watch: Watch,
     hop: Hop,
     channel: Channel,

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use farcall::{Channel, Config, ConnectError};
+use farcall::{Channel, Config, ConnectError, Rdma, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::service::{demo, failure, under, with_device, without_device};
+use crate::service::{demo, failure, on, with_device, without_device};
 use crate::told::Told;
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -22,6 +22,11 @@ pub(crate) async fn tell(told: &mut Told) {
 
 async fn refused(address: &str, config: &Config) -> ConnectError {
     let builder = Channel::builder(address).expect("an address").config(config);
+    builder.connect().await.expect_err("there is no connection")
+}
+
+async fn refused_on(host: &Rdma, address: &str) -> ConnectError {
+    let builder = Channel::builder(address).expect("an address").rdma(host);
     builder.connect().await.expect_err("there is no connection")
 }
 
@@ -105,14 +110,14 @@ async fn closing() -> String {
 }
 
 async fn no_rdma(told: &mut Told) {
-    let (address, _) = demo(under(&Config::default())).await;
+    let (address, _) = demo(Server::builder()).await;
     let address = address.replace("tcp://", "rdma://");
-    told.say("rdma:// on a host without a device", refused(&address, &without_device()).await);
+    told.say("rdma:// on a host without a device", refused_on(&without_device(), &address).await);
     let elsewhere = with_device(&[ELSEWHERE]);
-    told.say("rdma:// whose device has another address", refused(&address, &elsewhere).await);
+    told.say("rdma:// whose device has another address", refused_on(&elsewhere, &address).await);
     let here = with_device(&[LOOPBACK]);
-    told.say("rdma:// to a server at tcp://", refused(&address, &here).await);
-    let channel = Channel::builder(&address).unwrap().config(&without_device()).connect_lazy();
+    told.say("rdma:// to a server at tcp://", refused_on(&here, &address).await);
+    let channel = Channel::builder(&address).unwrap().rdma(&without_device()).connect_lazy();
     told.say("a call over rdma:// on a host without a device", {
         failure(&channel, "Echo", "").await.message().to_owned()
     });
@@ -124,9 +129,9 @@ async fn fallbacks(told: &mut Told) {
         ("auto:// where the client has no device", here.clone(), without_device()),
         ("auto:// where the server has no device", without_device(), here.clone()),
     ] {
-        let listener = under(&server).bind("auto://127.0.0.1:0").await.unwrap();
+        let listener = on(&server).bind("auto://127.0.0.1:0").await.unwrap();
         let address = crate::service::serve(listener);
-        let channel = Channel::builder(&address).unwrap().config(&client);
+        let channel = Channel::builder(&address).unwrap().rdma(&client);
         told.say(cause, channel.connect().await.unwrap().path());
     }
 }

@@ -7,7 +7,7 @@ use farcall::{Caller, Channel, Request, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::service::{demo, failure, named, serve, under, with_device, without_device};
+use crate::service::{demo, failure, named, on, serve, with_device, without_device};
 use crate::told::{Log, Told};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -23,20 +23,22 @@ pub(crate) async fn tell(told: &mut Told, log: &Log) {
 }
 
 async fn starting(told: &mut Told, log: &Log) {
-    for (cause, address, config) in [
+    for (cause, address, host) in [
         ("auto:// with a device", "auto://127.0.0.1:0", with_device(&[LOOPBACK])),
         ("auto:// at every address", "auto://0.0.0.0:0", with_device(&[LOOPBACK])),
         ("rdma:// with a device", "rdma://127.0.0.1:0", with_device(&[LOOPBACK])),
         ("auto:// without a device", "auto://127.0.0.1:0", without_device()),
-        ("rdma:// without a device, which is not required", "rdma://127.0.0.1:0", {
-            without_device().with_rdma_required(false)
-        }),
+        ("rdma:// without a device, which is not required", "rdma://127.0.0.1:0", without_device()),
     ] {
         log.clear();
-        let listener = under(&config).bind(address).await.unwrap();
+        let is_required = !cause.contains("not required");
+        let server = on(&host).rdma_required(is_required);
+        let listener = server.bind(address).await.unwrap();
         let bound = listener.local_address().to_string();
+        let serving = tokio::spawn(listener.serve());
         let line = log.line(&["farcall::server", &bound]).await;
         told.say(&format!("a server at {cause}"), line.replace(&bound, address));
+        serving.abort();
     }
 }
 
@@ -44,7 +46,7 @@ async fn failing(told: &mut Told, log: &Log) {
     let (address, _) = demo(Server::builder()).await;
     let port = address.rsplit(':').next().expect("it has a port").to_owned();
     let channel = Channel::builder(format!("auto://localhost:{port}")).unwrap();
-    let channel = channel.config(&without_device()).connect().await.unwrap();
+    let channel = channel.rdma(&without_device()).connect().await.unwrap();
     let say = |told: &mut Told, cause: &str, line: String| {
         told.say(cause, line.replace(&format!("localhost:{port}"), "localhost:<port>"));
     };
@@ -144,10 +146,10 @@ async fn strangers(told: &mut Told, log: &Log) {
 }
 
 async fn without_rdma(told: &mut Told, log: &Log) {
-    let listener = under(&with_device(&[LOOPBACK])).bind("auto://127.0.0.1:0").await.unwrap();
+    let listener = on(&with_device(&[LOOPBACK])).bind("auto://127.0.0.1:0").await.unwrap();
     let address = serve(listener);
     log.clear();
-    let channel = Channel::builder(&address).unwrap().config(&without_device());
+    let channel = Channel::builder(&address).unwrap().rdma(&without_device());
     let _channel = channel.connect().await.unwrap();
     let line = log.line(&["connected without"]).await;
     told.say("auto:// where the client has no device: the client's line", line);

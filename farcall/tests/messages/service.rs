@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use farcall::server::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Caller, Channel, Config, Detach, Idempotency, Listener, MethodDescriptor, Request,
-    Response, Server, ServerBuilder, Service, ServiceDescriptor, Status, Streaming,
+    CallKind, Caller, Channel, Detach, Idempotency, Listener, MethodDescriptor, Rdma, RdmaConfig,
+    Request, Response, Server, ServerBuilder, Service, ServiceDescriptor, Status, Streaming,
 };
 use futures::StreamExt;
 use futures::stream;
@@ -119,19 +119,24 @@ pub(crate) async fn failure_of(
     answer.expect_err("the call fails")
 }
 
-/// The rules of a host whose only RDMA device has `addresses`.
-pub(crate) fn with_device(addresses: &[std::net::IpAddr]) -> Config {
+/// A host whose only RDMA device has `addresses`.
+pub(crate) fn with_device(addresses: &[std::net::IpAddr]) -> Rdma {
+    with_device_under(RdmaConfig::default(), addresses)
+}
+
+/// A host whose only RDMA device has `addresses`, and how it is used.
+pub(crate) fn with_device_under(config: RdmaConfig, addresses: &[std::net::IpAddr]) -> Rdma {
     let network = farcall::sim::SimNetwork::new(1);
     network.add_device("sim0", addresses);
-    Config::default().with_simulated_rdma(&network)
+    Rdma::simulated(&network, config)
 }
 
-/// The rules of a host that has no RDMA device.
-pub(crate) fn without_device() -> Config {
-    Config::default().with_simulated_rdma(&farcall::sim::SimNetwork::new(1))
+/// A host that has no RDMA device.
+pub(crate) fn without_device() -> Rdma {
+    Rdma::simulated(&farcall::sim::SimNetwork::new(1), RdmaConfig::default())
 }
 
-/// A server without settings of its own, under these rules.
-pub(crate) fn under(config: &Config) -> ServerBuilder {
-    Server::builder().config(config)
+/// A server without settings of its own, on that host.
+pub(crate) fn on(host: &Rdma) -> ServerBuilder {
+    Server::builder().rdma(host)
 }

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::panic::catch_unwind;
 use std::time::Duration;
 
-use farcall::{Config, Endpoint, Keepalive, Limits, RdmaConfig, Server};
+use farcall::{Config, Endpoint, Keepalive, Limits, Rdma, RdmaConfig, Server};
 
-use crate::service::{under, with_device, without_device};
+use crate::service::{on, with_device, with_device_under, without_device};
 use crate::told::Told;
 
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9));
@@ -37,15 +37,15 @@ async fn binding(told: &mut Told) {
 }
 
 async fn without_rdma(told: &mut Told) {
-    for (cause, address, config) in [
+    for (cause, address, host) in [
         ("rdma:// on a host without a device", "rdma://0.0.0.0:0", without_device()),
         ("rdma:// at an address of no device", "rdma://127.0.0.1:0", with_device(&[ELSEWHERE])),
         ("rdma:// with a device that is not there", "rdma://0.0.0.0:0", {
             let rdma = RdmaConfig::default().with_devices(vec!["mlx5_0".to_owned()]);
-            with_device(&[ELSEWHERE]).with_rdma(rdma)
+            with_device_under(rdma, &[ELSEWHERE])
         }),
     ] {
-        told.say(cause, under(&config).serve(address).await.unwrap_err());
+        told.say(cause, on(&host).serve(address).await.unwrap_err());
     }
     // What this host has is its own affair.
     let error = Server::builder().bind("rdma://127.0.0.1:0").await.unwrap_err().to_string();
@@ -53,11 +53,12 @@ async fn without_rdma(told: &mut Told) {
     let (_, after) = rest.rsplit_once("; to").expect("what to do is named");
     let message = format!("{before}possible: <reason>; to{after}");
     told.say("rdma:// at loopback, where no device of hardware is", message);
-    let optional = under(&without_device()).rdma_required(false);
+    let optional = on(&without_device()).rdma_required(false);
     optional.bind("rdma://127.0.0.1:0").await.expect("it serves TCP");
-    let optional = without_device().with_rdma_required(false);
-    under(&optional).bind("rdma://127.0.0.1:0").await.expect("it serves TCP");
-    under(&without_device()).bind("auto://127.0.0.1:0").await.expect("it serves TCP");
+    let optional = Config::default().with_rdma_required(false);
+    let server = on(&without_device()).config(&optional);
+    server.bind("rdma://127.0.0.1:0").await.expect("it serves TCP");
+    on(&without_device()).bind("auto://127.0.0.1:0").await.expect("it serves TCP");
 }
 
 fn panics(told: &mut Told) {
@@ -79,8 +80,8 @@ fn panics(told: &mut Told) {
         let keepalive = Keepalive::default().with_interval(Duration::from_millis(1));
         drop(Config::default().with_keepalive(keepalive));
     });
-    say("Config::default().with_rdma(..lanes: 0)", || {
-        drop(Config::default().with_rdma(RdmaConfig::default().with_lanes(0)));
+    say("Rdma::new(..lanes: 0)", || {
+        drop(Rdma::new(RdmaConfig::default().with_lanes(0)));
     });
     std::panic::set_hook(hook);
 }

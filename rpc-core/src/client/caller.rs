@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::MethodDescriptor;
 
-/// Something that can make calls: a [`crate::Channel`], or a layer around one.
+/// Something that can make calls: a `Channel`, or a layer around one.
 ///
 /// Dropping the future of a call cancels the call on the server. There is no `dyn Caller`, since
 /// its methods are generic; a [`DynCaller`](super::DynCaller) takes its place.

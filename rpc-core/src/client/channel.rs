@@ -110,7 +110,6 @@ impl Channel {
     /// # Examples
     ///
     /// ```
-    /// # extern crate rpc_core as farcall;
     /// use std::time::Duration;
     ///
     /// use farcall::Channel;

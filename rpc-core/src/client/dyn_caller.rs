@@ -14,7 +14,7 @@ use crate::MethodDescriptor;
 use crate::dyn_message::{DynMessage, DynMessages, RawMessage};
 use crate::stream::{Scripted, scripted_response};
 
-/// Any caller: a [`crate::Channel`], one with layers or an interceptor, a mock. It is what a struct
+/// Any caller: a `Channel`, one with layers or an interceptor, a mock. It is what a struct
 /// holds that is not to be generic over its channel. Clones share the caller.
 ///
 /// A call costs a few allocations more than on the caller itself, and each message of a stream of
@@ -23,7 +23,6 @@ use crate::stream::{Scripted, scripted_response};
 /// # Examples
 ///
 /// ```
-/// # mod farcall { pub use rpc_core::*; pub use rpc_core::client::{DynCaller, mock}; }
 /// use farcall::mock::MockChannel;
 /// # use farcall::{Caller, CallKind, Detach, Idempotency, MethodDescriptor};
 /// use farcall::{Channel, DynCaller, Request, Response, Status};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Which path the calls of a channel take at this moment; made by [`crate::Channel::path`].
+/// Which path the calls of a channel take at this moment; made by `Channel::path`.
 ///
 /// ```text
 ///                    connected                 the upgraded path failed

@@ -2,7 +2,7 @@
 
 /// What a call does while its channel has no connection and backs off: gRPC's wait-for-ready.
 ///
-/// The channel has one for all its calls ([`crate::Channel::with_readiness`]); one in
+/// The channel has one for all its calls (`Channel::with_readiness`); one in
 /// `request.extensions_mut()` takes its place for that call.
 ///
 /// A call that finds an attempt to connect under way waits for it in either case. tower's balancers
@@ -12,7 +12,6 @@
 /// # Examples
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
 /// use farcall::{Readiness, Request};
 ///
 /// let mut request = Request::new(());

@@ -57,7 +57,6 @@ pub(crate) fn method_indices(
 /// # Examples
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
 /// use std::time::Duration;
 ///
 /// use farcall::layer::{UnknownMethod, for_methods};

@@ -1,7 +1,8 @@
 //! What the layers of clients and of servers have in common.
 //!
-//! tower's own layers work on both sides; their errors become statuses here. What a client's call
-//! and a server's request are stands in [`crate::client`] and [`crate::server`].
+//! tower's own layers work on both sides; their errors become statuses here. A client's call is a
+//! [`ClientCall`](crate::client::ClientCall), and a server's request a
+//! [`ServerRequest`](crate::server::ServerRequest).
 
 mod error;
 mod methods;

@@ -19,7 +19,6 @@ use super::{Described, into_status};
 /// # Examples
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
 /// use farcall::Server;
 /// use farcall::layer::TraceLayer;
 ///

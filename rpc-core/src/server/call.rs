@@ -24,7 +24,7 @@ use crate::{Deadline, ServiceDescriptor, Trailers, refusal};
 /// The future of a call's handler, answer included.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A service that a [`crate::Server`] can serve; generated for each service of a `.proto`.
+/// A service that a `Server` can serve; generated for each service of a `.proto`.
 #[diagnostic::on_unimplemented(
     message = "farcall cannot serve `{Self}` as it is",
     label = "this is no service that rpc-codegen has generated",

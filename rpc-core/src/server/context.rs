@@ -27,7 +27,6 @@ tokio::task_local! {
 /// # Examples
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
 /// use farcall::server::CallContext;
 /// use farcall::{Code, Status};
 ///

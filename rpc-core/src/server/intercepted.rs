@@ -21,12 +21,11 @@ pub struct InterceptedService<S, F> {
 /// change metadata and extensions, or refuse the call with a status.
 ///
 /// It runs where requests arrive, for one call at a time, and must not block; what has to wait is
-/// a layer, see [`crate::server::ServerBuilder::layer`].
+/// a layer, see `ServerBuilder::layer`.
 ///
 /// # Examples
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
 /// use farcall::server::intercepted;
 /// use farcall::{Request, Server, Service, Status};
 ///

@@ -26,7 +26,7 @@ enum Covered {
 }
 
 /// Puts a tower layer around the calls of one service, of every kind. It is
-/// [`ServerBuilder::layer`](super::ServerBuilder::layer) for `service` alone: the calls of other
+/// `ServerBuilder::layer` for `service` alone: the calls of other
 /// services neither pass it nor pay for it.
 ///
 /// The layers of the server are outside of it, and so is a service that this one is put into:
@@ -35,7 +35,6 @@ enum Covered {
 /// # Examples
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
 /// use std::time::Duration;
 ///
 /// use farcall::server::{Service, layered};
@@ -77,7 +76,6 @@ where
 /// # Examples
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
 /// use std::time::Duration;
 ///
 /// use farcall::Server;

@@ -21,6 +21,6 @@ pub use error::DeviceError;
 pub use found_port::FoundPort;
 pub(crate) use found_port::ports_of;
 pub use port_name::PortName;
-pub use search::{PortChoice, PortQuery, Search, find_port};
+pub use search::{PortQuery, Search, find_port};
 pub(crate) use search::{find_port_by, usable_ports};
 pub use topology::Topology;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::interface::infiniband_gid_of;
 use super::{DeviceError, FoundPort, PortName, Topology, ports_of};
+use crate::PortChoice;
 use crate::verbs::{Device, Gid, GidEntry, Port, PortState, Provider, VerbsError};
 
 /// What to look for by an address.
@@ -14,22 +15,6 @@ pub struct PortQuery<'a> {
     pub address: IpAddr,
     /// Only this device or port (`mlx5_0:1`), if given.
     pub device: Option<&'a str>,
-}
-
-/// Which of the ports that may be used serves a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum PortChoice {
-    /// The one that has the connection's local address; of several, the nearest. A peer is taken
-    /// only if its port has the address that the connection comes from, so that nobody can have
-    /// packets sent to another host: both ends need this choice, and no address translation
-    /// between them.
-    #[default]
-    Address,
-    /// The nearest that is active, with an address of its own if it does not have the
-    /// connection's. The peer's port must be reachable from any port that may be used; if it is
-    /// not, that is found out by the proof of the path, which takes its time.
-    Nearest,
 }
 
 /// All that a port is chosen by.

@@ -8,16 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::DeviceStatus;
 use super::counts::EventCounts;
 use super::misses::Misses;
 use super::watch::Watch;
-use crate::RdmaConfig;
-use crate::device::{
-    DeviceError, FoundPort, PortChoice, PortName, Search, find_port_by, usable_ports,
-};
+use crate::device::{DeviceError, FoundPort, PortName, Search, find_port_by, usable_ports};
 use crate::lane::LaneShared;
-use crate::verbs::{AsyncEventKind, Device, Gid, Port, PortAttributes, Provider, VerbsError};
+use crate::verbs::{Device, Gid, Port, PortAttributes, Provider, VerbsError};
+use crate::{AsyncEventKind, DeviceStatus, PortChoice, RdmaConfig};
 
 /// Told of a device that is lost, to let go of what keeps it open.
 pub(crate) type OnLost = Box<dyn Fn(&Device) + Send + Sync>;

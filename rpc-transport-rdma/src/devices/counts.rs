@@ -1,28 +1,6 @@
 //! What has happened to devices, counted.
 
-use crate::verbs::AsyncEventKind;
-
-/// What is known of a device that is or was in use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DeviceStatus {
-    /// Its name.
-    pub device: String,
-    /// Whether it is in use now.
-    pub is_open: bool,
-    /// How many lanes it has.
-    pub lane_count: usize,
-    /// How often each kind of event has come, those of earlier openings included.
-    pub events: Vec<(AsyncEventKind, u64)>,
-}
-
-impl DeviceStatus {
-    /// How often events of this kind have come.
-    #[must_use]
-    pub fn event_count(&self, kind: AsyncEventKind) -> u64 {
-        self.events.iter().find(|(other, _)| *other == kind).map_or(0, |(_, count)| *count)
-    }
-}
+use crate::AsyncEventKind;
 
 /// Counts by kind, in the order in which the kinds first came. There are few.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +18,7 @@ impl EventCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DeviceStatus;
 
     #[test]
     fn events_are_counted_by_kind() {

@@ -14,5 +14,4 @@ mod response;
 mod watch;
 
 pub(crate) use cache::{Devices, OnLost};
-pub use counts::DeviceStatus;
 pub(crate) use reach::Reach;

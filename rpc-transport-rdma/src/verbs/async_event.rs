@@ -2,36 +2,17 @@
 //!
 //! Not here: what to do about them.
 
-/// What happened.
+use crate::AsyncEventKind;
+
+/// An asynchronous event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AsyncEventKind {
-    /// A completion queue overran or broke; its queue pairs are lost.
-    CompletionQueueError,
-    /// A queue pair broke.
-    QueuePairFatal,
-    /// A queue pair got an invalid request.
-    QueuePairRequestError,
-    /// A queue pair's peer violated access rights.
-    QueuePairAccessError,
-    /// The device is lost.
-    DeviceFatal,
-    /// A port came up.
-    PortActive,
-    /// A port went down.
-    PortError,
-    /// A port's GID table changed.
-    GidChange,
-    /// A port's LID changed.
-    LidChange,
-    /// A shared receive queue broke.
-    SharedReceiveQueueError,
-    /// A shared receive queue has fewer receives than its limit, which is disarmed now.
-    ReceiveLimit,
-    /// The last receive of a queue pair in the error state was consumed. It may never come.
-    LastReceiveReached,
-    /// Another event, as verbs numbers it.
-    Other(i32),
+pub struct AsyncEvent {
+    /// What happened.
+    pub kind: AsyncEventKind,
+    /// The port it happened to, if it was one.
+    pub port: Option<u8>,
+    /// The number of the queue pair it happened to, if it was one.
+    pub queue_pair_number: Option<u32>,
 }
 
 impl AsyncEventKind {
@@ -54,17 +35,6 @@ impl AsyncEventKind {
             other => Self::Other(other),
         }
     }
-}
-
-/// An asynchronous event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AsyncEvent {
-    /// What happened.
-    pub kind: AsyncEventKind,
-    /// The port it happened to, if it was one.
-    pub port: Option<u8>,
-    /// The number of the queue pair it happened to, if it was one.
-    pub queue_pair_number: Option<u32>,
 }
 
 #[cfg(test)]

@@ -108,13 +108,13 @@ mod work;
 #[forbid(unsafe_code)]
 mod work_id;
 
-pub use async_event::{AsyncEvent, AsyncEventKind};
+pub use async_event::AsyncEvent;
 pub use attachment::Attachment;
 pub use attributes::{DeviceAttributes, DeviceInfo, LinkLayer, Mtu, PortAttributes, PortState};
 pub use completion::{Completion, CompletionError, RawCompletion, WorkStatus};
 pub use completion_queue::CompletionQueue;
 pub use device::Device;
-pub use endpoint::{Agreement, ConnectError, ConnectOptions, Endpoint, PathAttributes};
+pub use endpoint::{Agreement, ConnectError, Endpoint, PathAttributes};
 pub use error::VerbsError;
 pub use gid::{Gid, GidEntry, GidKind};
 #[cfg(feature = "ibverbs")]
@@ -136,3 +136,5 @@ pub use shared_receive_queue::{
 pub use window::{Binding, Window};
 pub use work::{Done, Work};
 pub use work_id::{WorkId, WorkKind};
+
+pub use crate::{AsyncEventKind, ConnectOptions};

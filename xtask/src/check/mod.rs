@@ -8,6 +8,7 @@ mod step;
 mod steps;
 mod summary;
 mod unit;
+mod user_docs;
 
 pub(crate) use cost::{Cost, Meter};
 pub(crate) use step::Step;

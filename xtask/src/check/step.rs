@@ -16,7 +16,8 @@ pub(crate) enum Step {
     Deny,
     /// Lints, with warnings as errors.
     Clippy,
-    /// Documentation, with warnings as errors.
+    /// Documentation, with warnings as errors, and that farcall's names nothing that it does not
+    /// export.
     Doc,
     /// The RDMA crate linked with libibverbs through rdma-sys: lints, and our declarations of the
     /// ABI against its bindings.
@@ -29,7 +30,8 @@ pub(crate) enum Step {
     Package,
     /// The short rows of the attacks: hostile peers beside honest ones, on loopback.
     Attack,
-    /// The RDMA crate without libibverbs, on its simulated device: lints and tests.
+    /// The RDMA crate without libibverbs, on its simulated device, and farcall without RDMA: lints
+    /// and tests.
     Sim,
     /// The verbs on the simulated device in Miri, where that is installed.
     Miri,

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use super::cost::Meter;
 use super::step::Step;
 use super::summary::{Outcome, Summary};
-use super::unit;
+use super::{unit, user_docs};
 use crate::attack;
 use crate::batch::Job;
 use crate::bench;
@@ -87,7 +87,9 @@ impl Runner {
             }
             Step::Doc => {
                 let arguments = [&["doc", "--no-deps"], WORKSPACE].concat();
-                self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])
+                user_docs::clear()?;
+                self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])?;
+                user_docs::check().map(|()| Outcome::Passed(None))
             }
             Step::Linked => self.linked(step),
             Step::Targets => self.targets(step),
@@ -95,12 +97,7 @@ impl Runner {
             Step::Package => package(),
             Step::Attack => attack::quick().map(|()| Outcome::Passed(None)),
             Step::Budgets => budgets::run_on_host().map(|()| Outcome::Passed(None)),
-            Step::Sim => {
-                let lints = ["--", "-D", "warnings"];
-                let arguments = [&["clippy", "--all-targets"], SIMULATED, &lints].concat();
-                self.cargo(step, &arguments, &[])?;
-                self.cargo(step, &[TEST, SIMULATED].concat(), &[])
-            }
+            Step::Sim => self.without_libibverbs(step),
             Step::Miri => miri(step),
             Step::Peers => {
                 self.cargo(step, &[&["fmt", "--check"], PEERS].concat(), &[])?;
@@ -131,6 +128,18 @@ impl Runner {
         println!("{}", command_line(&command));
         bounded::run(&mut command, step.limit())?;
         Ok(Outcome::Passed(None))
+    }
+
+    /// Lints and tests what is built without libibverbs: the RDMA crate on its simulated device,
+    /// and farcall without RDMA, where all of its names have to be there.
+    fn without_libibverbs(&self, step: Step) -> Result<Outcome> {
+        let lints = ["--", "-D", "warnings"];
+        self.cargo(step, &[&["clippy", "--all-targets"], SIMULATED, &lints].concat(), &[])?;
+        self.cargo(step, &[TEST, SIMULATED].concat(), &[])?;
+        self.cargo(step, &[&["clippy", "--all-targets"], WITHOUT_RDMA, &lints].concat(), &[])?;
+        self.cargo(step, &[TEST, WITHOUT_RDMA, &["--lib", "--tests"]].concat(), &[])?;
+        let simulated_alone = ["--features", "sim"];
+        self.cargo(step, &[&["check"], WITHOUT_RDMA, &simulated_alone].concat(), &[])
     }
 
     /// Lints the provider over rdma-sys, and compares our declarations of the ABI with it.
@@ -262,6 +271,9 @@ const LINKED: &[&str] = &["--package", "rpc-transport-rdma", "--features", "rdma
 /// The RDMA crate without what needs libibverbs.
 const SIMULATED: &[&str] =
     &["--package", "rpc-transport-rdma", "--no-default-features", "--features", "sim"];
+
+/// What users build without its default features.
+const WITHOUT_RDMA: &[&str] = &["--package", "farcall", "--no-default-features"];
 
 /// The tests that Miri runs: those of objects that own what a device uses.
 const IN_MIRI: &[&str] =

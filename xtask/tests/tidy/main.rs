@@ -5,6 +5,7 @@
 //! workspace.
 
 mod fault;
+mod feature_names;
 mod layering;
 mod log_lines;
 mod machine_paths;
@@ -63,6 +64,11 @@ fn the_list_of_pure_modules_names_what_exists() {
 #[test]
 fn what_peers_can_write_into_the_log_is_limited() {
     check_sources(log_lines::check);
+}
+
+#[test]
+fn no_public_name_depends_on_whether_rdma_is_built_in() {
+    check_sources(feature_names::check);
 }
 
 #[test]

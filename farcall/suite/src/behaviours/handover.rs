@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use farcall::{Code, NotExecuted, Response, Server, Status};
+use farcall::{Code, NotExecuted, Response, ServeError, Server, Status};
 use futures::future::BoxFuture;
 use rpc_core::connect::Bootstrap;
 use rpc_core::server::{Listen, ListenerSettings};
@@ -60,7 +60,7 @@ impl Listen for Shared {
 /// A server on the shared endpoint, and the way to shut it down.
 pub(super) struct Serving {
     shutdown: oneshot::Sender<()>,
-    served: JoinHandle<io::Result<()>>,
+    served: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Serving {
@@ -122,7 +122,7 @@ pub(super) async fn shutting_down_under_load_loses_no_call(
     let first = server();
     let shared = Shared::new(place);
     let mut serving = Serving::start(first, &shared);
-    let channel = connect(harness.path(), &address, &harness.config()).await?;
+    let channel = connect(harness.path(), &address, &harness.rules()).await?;
     let found = channel.info().map(|info| info.transport);
     check_eq("the transport", &found, &Some(harness.path().name()))?;
     let stub = ProbeStub::new(channel);

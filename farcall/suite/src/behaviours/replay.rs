@@ -50,7 +50,7 @@ pub(super) async fn idempotent_calls_are_replayed_when_their_connection_dies(
     let (first, second) = (serve(first), serve(second));
     let shared = Shared::new(place);
     let first = Serving::start(first, &shared);
-    let stub = ProbeStub::new(connect(harness.path(), &address, &harness.config()).await?);
+    let stub = ProbeStub::new(connect(harness.path(), &address, &harness.rules()).await?);
     let (unary, stream, other) = (stub.clone(), stub.clone(), stub.clone());
     let unary = tokio::spawn(async move { unary.wait(request(UNARY)).await });
     let stream = tokio::spawn(async move { stream.follow(request(STREAM)).await });

@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use farcall::sim::SimNetwork;
-use farcall::{Channel, Config, Server, Status};
+use farcall::{Channel, Endpoint, Rdma, RdmaConfig, Server, Status};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::small_calls::{chat, shared_payload, unary};
@@ -179,14 +179,14 @@ fn run_in_callgrind(budget: &Budget, count: u64) -> Result<u64, Failure> {
     }
 }
 
-/// Where to listen, and how both sides are configured.
-fn place(over: Over) -> (&'static str, Config) {
+/// Where to listen, and the devices of both sides.
+fn place(over: Over) -> (&'static str, Rdma) {
     match over {
-        Over::Tcp => ("tcp://127.0.0.1:0", Config::default()),
+        Over::Tcp => ("tcp://127.0.0.1:0", Rdma::default()),
         Over::SimulatedRdma => {
             let network = SimNetwork::new(1);
             network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
-            ("rdma://127.0.0.1:0", Config::default().with_simulated_rdma(&network))
+            ("rdma://127.0.0.1:0", Rdma::simulated(&network, RdmaConfig::default()))
         }
     }
 }
@@ -195,15 +195,15 @@ fn place(over: Over) -> (&'static str, Config) {
 fn make_calls(budget: &Budget, count: u64) -> Result<f64, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let (address, config) = place(budget.over);
-        let endpoint = farcall::Endpoint::bind_with(address, &config).await?;
+        let (address, rdma) = place(budget.over);
+        let endpoint = Endpoint::bind(address).await?;
         let address = endpoint.address().to_string();
         let (probe, _watch) = Probe::new();
-        let builder = Server::builder().add_service(ProbeService::new(probe));
+        let builder = Server::builder().rdma(&rdma).add_service(ProbeService::new(probe));
         let server = Arc::new(builder.build());
         let serving = Arc::clone(&server);
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
-        let channel = Channel::builder(&address)?.config(&config).connect().await?;
+        let channel = Channel::builder(&address)?.rdma(&rdma).connect().await?;
         let stub = ProbeStub::new(channel.clone());
         let kernel_calls = || -> u64 {
             let both = channel.info().into_iter().chain(server.connections());

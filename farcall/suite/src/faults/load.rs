@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farcall::{
-    Address, Channel, ChannelBuilder, Config, ConnectBackoff, ConnectionInfo, Keepalive, RdmaConfig,
+    Address, Channel, ChannelBuilder, Config, ConnectBackoff, ConnectionInfo, Keepalive, Rdma,
+    RdmaConfig,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -55,20 +56,22 @@ const PATIENT_TIMEOUT: u8 = 17;
 /// after its fault was lifted, to which the default of two minutes would add half of the fault.
 const CONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// The rules of clients of the server at an address, and its own.
-pub(super) fn config(authority: &str) -> Config {
+/// The rules of both sides.
+pub(super) fn config() -> Config {
     let config = Config::default();
     let config = config.with_keepalive(KEEPALIVE).with_handshake_timeout(HANDSHAKE_TIMEOUT);
     let backoff = ConnectBackoff::new().with_max_delay(CONNECT_DELAY_MAX);
-    let config = config.with_connect_backoff(backoff);
-    if !is_far(authority) {
-        return config.with_untrusted_reads();
-    }
-    let mut rdma = RdmaConfig::default();
-    rdma.connect.timeout = PATIENT_TIMEOUT;
+    config.with_connect_backoff(backoff)
+}
+
+/// Devices for a client of the server at an address, or for the server.
+pub(super) fn rdma(authority: &str) -> Rdma {
     // Calls check every byte themselves, on whatever kernel this runs.
-    rdma.allow_untrusted_reads = true;
-    config.with_rdma(rdma)
+    let mut rdma = RdmaConfig::default().with_allow_untrusted_reads(true);
+    if is_far(authority) {
+        rdma.connect.timeout = PATIENT_TIMEOUT;
+    }
+    Rdma::new(rdma)
 }
 
 /// The calls of all columns.
@@ -183,7 +186,8 @@ pub(super) fn channel(column: Column, authority: &str) -> Result<Channel, FaultE
     let address: Address = address
         .parse()
         .map_err(|_| FaultError::Words { role: "server", words: authority.to_owned() })?;
-    Ok(ChannelBuilder::new(address).config(&config(authority)).connect_lazy())
+    let builder = ChannelBuilder::new(address).config(&config()).rdma(&rdma(authority));
+    Ok(builder.connect_lazy())
 }
 
 async fn work(mut caller: Caller, column: Column, kind: Kind, seen: Arc<Seen>) {

@@ -3,14 +3,14 @@
 use std::io::BufRead as _;
 use std::time::Duration;
 
-use farcall::{Config, Server};
+use farcall::Server;
 use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::FaultError;
 use super::cancellations::Cancellations;
-use super::load::config;
+use super::load::{config, rdma};
 use crate::process::SHUTDOWN;
 use crate::proto::probe_rpc::ProbeService;
 use crate::{Failure, Probe};
@@ -30,9 +30,9 @@ pub(super) struct Report {
 }
 
 impl Report {
-    fn of(server: &Server, config: &Config) -> Self {
+    fn of(server: &Server) -> Self {
         let connections = server.connections();
-        let lanes = config.rdma_lanes();
+        let lanes = server.rdma().lanes();
         Self {
             connections: connections.len() as u64,
             calls_in_flight: connections.iter().map(|it| it.calls_in_flight as u64).sum(),
@@ -80,26 +80,25 @@ impl Report {
 ///
 /// When it cannot listen there.
 pub fn serve(runtime: &Handle, authority: &str) -> Result<(), FaultError> {
-    let config = config(authority);
     let address = format!("auto://{authority}");
-    let endpoint =
-        runtime.block_on(farcall::Endpoint::bind_with(&address, &config)).map_err(Failure::from)?;
+    let endpoint = runtime
+        .block_on(farcall::Endpoint::bind_with(&address, &config()))
+        .map_err(Failure::from)?;
     println!("{}", endpoint.address().to_string().replacen("auto://", "", 1));
     let (probe, _watch) = Probe::new();
-    let builder =
-        Server::builder().drain_timeout(DRAIN_TIMEOUT).add_service(ProbeService::new(probe));
-    let server = builder.build();
+    let builder = Server::builder().rdma(&rdma(authority)).drain_timeout(DRAIN_TIMEOUT);
+    let server = builder.add_service(ProbeService::new(probe)).build();
     let (shutdown, told) = oneshot::channel::<()>();
     let serving = server.clone();
     let serving = runtime
         .spawn(async move { serving.serve_until(endpoint, async { drop(told.await) }).await });
     for line in std::io::stdin().lock().lines() {
         match line?.as_str() {
-            "report" => println!("{}", Report::of(&server, &config).to_line()),
+            "report" => println!("{}", Report::of(&server).to_line()),
             SHUTDOWN => {
                 drop(shutdown);
                 let served = runtime.block_on(serving);
-                return Ok(served.map_err(Failure::from)??);
+                return Ok(served.map_err(Failure::from)?.map_err(Failure::from)?);
             }
             other => {
                 return Err(FaultError::Words { role: "conductor", words: other.to_owned() });

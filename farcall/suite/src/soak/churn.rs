@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use farcall::{Channel, Config, Status};
+use farcall::{Channel, Status};
 use fastrand::Rng;
 use futures::future::try_join_all;
 use tokio::task::JoinSet;
@@ -19,6 +19,7 @@ use super::call::{Caller, LEN_MAX};
 use super::flatness::{complaints, growth_kib};
 use super::holdings::Holdings;
 use super::tally::Tally;
+use crate::harness::Rules;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::{Failure, Harness, Running, payload};
 
@@ -106,7 +107,7 @@ pub async fn churn(
     mut tell: impl FnMut(&Churn),
 ) -> Result<Churn, Failure> {
     let server = Arc::new(harness.serve().await?);
-    let shared = harness.config();
+    let shared = harness.rules();
     let source = payload(plan.seed, LEN_MAX);
     let mut all = Churn::default();
     let started = Instant::now();
@@ -121,7 +122,7 @@ pub async fn churn(
             let worker = Worker {
                 address: server.address().to_owned(),
                 shared: shared.clone(),
-                own: harness.config(),
+                own: harness.rules(),
                 source: source.clone(),
                 random: Rng::with_seed(seed),
                 limit: harness.limit(),
@@ -171,8 +172,8 @@ async fn look(
 struct Worker {
     address: String,
     /// The rules of most connections, which share their devices.
-    shared: Config,
-    own: Config,
+    shared: Rules,
+    own: Rules,
     source: Bytes,
     random: Rng,
     limit: Duration,
@@ -183,9 +184,9 @@ impl Worker {
         let mut seen = Churn::default();
         while Instant::now() < until {
             let is_own = self.random.u64(..OWN_DEVICES_SHARE) == 0;
-            let config = if is_own { &self.own } else { &self.shared };
+            let Rules { config, rdma } = if is_own { &self.own } else { &self.shared };
             let builder = Channel::builder(&self.address).expect("the server has said it");
-            match builder.config(config).connect().await {
+            match builder.config(config).rdma(rdma).connect().await {
                 Ok(channel) => {
                     seen.connections += 1;
                     self.use_up(ProbeStub::new(channel), &mut seen).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farcall::{Backoff, Channel, ReplayLimits, Response, Server, Status};
+use farcall::{Backoff, Channel, ReplayLimits, Response, ServeError, Server, Status};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest, ParkRequest};
 use farcall_suite::{Event, Probe, Watch};
@@ -37,7 +37,7 @@ pub(crate) struct Rig {
 pub(crate) struct Served {
     pub(crate) server: Server,
     pub(crate) watch: Watch,
-    task: JoinHandle<std::io::Result<()>>,
+    task: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Served {

@@ -1,7 +1,7 @@
 //! What several lanes of a device must show, whatever the device: connections are spread over
 //! them, each lane works for its own, and calls of all sizes go on over all of them at once.
 
-use farcall::{Channel, Config, LaneInfo};
+use farcall::{Channel, LaneInfo, Rdma};
 use farcall_suite::proto::EchoRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::{Failure, payload};
@@ -16,25 +16,25 @@ const LENS: [usize; 3] = [1000, 100_000, 3 << 20];
 /// How often each client makes each call.
 const ROUNDS: u64 = 4;
 
-/// Connects to a server whose rules, like the clients', ask for `lane_count` lanes.
+/// Connects to a server whose devices, like the clients', have `lane_count` lanes.
 pub(crate) async fn spread(
     address: &str,
-    server: &Config,
-    client: &Config,
+    server: &Rdma,
+    client: &Rdma,
     lane_count: usize,
 ) -> Result<(), Failure> {
     let mut stubs = Vec::new();
     for count in 1..=lane_count * CONNECTIONS_PER_LANE {
         stubs.push(connect(address, client).await?);
-        let lanes = client.rdma_lanes();
+        let lanes = client.lanes();
         let used_count = lanes.iter().filter(|lane| lane.connection_count > 0).count();
         assert_eq!(used_count, count.min(lane_count), "a lane for each connection, up to so many");
     }
     for side in [server, client] {
-        let counts: Vec<_> = side.rdma_lanes().iter().map(|lane| lane.connection_count).collect();
+        let counts: Vec<_> = side.lanes().iter().map(|lane| lane.connection_count).collect();
         assert_eq!(counts, vec![CONNECTIONS_PER_LANE; lane_count]);
     }
-    let before = [server.rdma_lanes(), client.rdma_lanes()];
+    let before = [server.lanes(), client.lanes()];
     let mut tasks = JoinSet::new();
     for (seed, stub) in (0u64..).zip(stubs.iter().cloned()) {
         tasks.spawn(async move { call(&stub, seed).await });
@@ -42,7 +42,7 @@ pub(crate) async fn spread(
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
-    let after = [server.rdma_lanes(), client.rdma_lanes()];
+    let after = [server.lanes(), client.lanes()];
     for (before, after) in before.iter().flatten().zip(after.iter().flatten()) {
         check_worked(before, after);
     }
@@ -50,8 +50,8 @@ pub(crate) async fn spread(
 }
 
 /// A new connection that is sure to run over RDMA.
-async fn connect(address: &str, config: &Config) -> Result<ProbeStub, Failure> {
-    let channel = Channel::builder(address)?.config(config).connect().await?;
+async fn connect(address: &str, rdma: &Rdma) -> Result<ProbeStub, Failure> {
+    let channel = Channel::builder(address)?.rdma(rdma).connect().await?;
     assert_eq!(channel.info().map(|info| info.transport), Some("rdma"));
     Ok(ProbeStub::new(channel))
 }

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use farcall::{Config, RdmaConfig};
+use farcall::{Rdma, RdmaConfig};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::soak::resident_kib;
 
 use crate::resources::resources;
-use crate::rig::{Rig, config, connect, echo, is_idle, lane, until, within};
+use crate::rig::{Rig, connect, devices, echo, is_idle, lane, until, within};
 
 /// Connections before the first look, so that every pool and cache has its size.
 const WARM_UP: usize = 100;
@@ -39,7 +39,7 @@ pub(crate) fn thousand_connections(rig: &Rig) -> Result<(), Failure> {
 
 async fn churn(rig: &Rig) -> Result<(), Failure> {
     let server = rig.serve(RdmaConfig::default()).await?;
-    let client = config(RdmaConfig::default());
+    let client = devices(RdmaConfig::default());
     let started = Instant::now();
     let (mut first, mut failed) = (None, 0);
     for number in (AT_A_TIME..=COUNT).step_by(AT_A_TIME) {
@@ -62,7 +62,7 @@ async fn churn(rig: &Rig) -> Result<(), Failure> {
 }
 
 /// Connects and makes a call; gives how many attempts failed before.
-async fn visit(authority: &str, client: &Config) -> Result<usize, Failure> {
+async fn visit(authority: &str, client: &Rdma) -> Result<usize, Failure> {
     for failed in 0..=FAILED_MAX {
         match connect(authority, client).await {
             Ok(channel) => {

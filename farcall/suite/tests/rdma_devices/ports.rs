@@ -3,18 +3,18 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use farcall::{Address, AsyncEventKind, Channel, ChannelBuilder, Code, Config, Status};
+use farcall::{Address, AsyncEventKind, Channel, ChannelBuilder, Code, Rdma, Status};
 use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use farcall_suite::{Cause, Failure};
 use tokio::task::JoinHandle;
 
 use crate::cable::Cable;
-use crate::rig::{Rig, config, connect, echo, slow, until, within};
+use crate::rig::{Rig, connect, devices, echo, slow, until, within};
 
-/// How often an event has come to the only device under these rules.
-pub(crate) fn event_count(config: &Config, kind: AsyncEventKind) -> u64 {
-    config.rdma_devices().iter().map(|device| device.event_count(kind)).sum()
+/// How often an event has come to the only one of these devices.
+pub(crate) fn event_count(rdma: &Rdma, kind: AsyncEventKind) -> u64 {
+    rdma.devices().iter().map(|device| device.event_count(kind)).sum()
 }
 
 /// Longer than any test lets it take.
@@ -49,11 +49,11 @@ pub(crate) fn cable(channel: &Channel) -> Option<Cable> {
 }
 
 /// Connects as soon as that is possible, and makes a call.
-pub(crate) async fn connects(authority: &str, config: &Config) -> Result<Channel, Failure> {
+pub(crate) async fn connects(authority: &str, rdma: &Rdma) -> Result<Channel, Failure> {
     let connecting = async {
         loop {
             let builder = ChannelBuilder::new(Address::Rdma(authority.to_owned()));
-            match builder.config(config).connect().await {
+            match builder.rdma(rdma).connect().await {
                 Ok(channel) => return channel,
                 Err(error) => println!("not connected yet: {error}"),
             }
@@ -71,7 +71,7 @@ pub(crate) fn goes_down(rig: &Rig) -> Result<(), Failure> {
 
 async fn goes_down_and_up(rig: &Rig) -> Result<(), Failure> {
     let server = rig.serve(slow()).await?;
-    let client = config(slow());
+    let client = devices(slow());
     let channel = connect(&server.authority, &client).await?;
     let Some(cable) = cable(&channel) else { return Ok(()) };
     within("a call", echo(&ProbeStub::new(channel.clone()), 1, 1000)).await?;
@@ -95,6 +95,6 @@ async fn goes_down_and_up(rig: &Rig) -> Result<(), Failure> {
     cable.mend();
     connects(&server.authority, &client).await?;
     until("the port's return", || event_count(&client, AsyncEventKind::PortActive) > 0).await;
-    println!("events: {:?}", client.rdma_devices());
+    println!("events: {:?}", client.devices());
     Ok(())
 }

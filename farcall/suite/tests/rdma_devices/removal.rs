@@ -4,14 +4,14 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use farcall::{AsyncEventKind, Channel, Config};
+use farcall::{AsyncEventKind, Channel, Rdma};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::cable::Cable;
 use crate::device::Device;
 use crate::ports::{cable, call, connects, event_count};
-use crate::rig::{Rig, config, connect, echo, slow, until, within};
+use crate::rig::{Rig, connect, devices, echo, slow, until, within};
 
 /// The bound on a removal. Soft-RoCE itself waits up to 50 s for a queue pair of which a packet is
 /// still on its way, and there may be one of an attempt before.
@@ -33,16 +33,16 @@ enum Side {
 
 async fn removed(rig: &Rig, side: Side) -> Result<(), Failure> {
     let server = rig.serve(slow()).await?;
-    let client = config(slow());
+    let client = devices(slow());
     let channel = connect(&server.authority, &client).await?;
     // Nobody makes a call on it ever again, and it must not keep the device.
     let idle = connect(&server.authority, &client).await?;
     let Some(client_cable) = cable(&channel) else { return Ok(()) };
-    let (device, interface, loser): (&Device, String, &Config) = match side {
+    let (device, interface, loser): (&Device, String, &Rdma) = match side {
         Side::Client => (&rig.client_device, client_cable.interface.clone(), &client),
         Side::Server => {
             let cable = Cable::of(rig.host.parse().expect("an address")).expect("a cable");
-            (&rig.server_device, cable.interface.clone(), &server.config)
+            (&rig.server_device, cable.interface.clone(), &server.server.rdma())
         }
     };
     within("a call", echo(&ProbeStub::new(channel.clone()), 1, 1000)).await?;
@@ -60,18 +60,18 @@ async fn removed(rig: &Rig, side: Side) -> Result<(), Failure> {
     deleted.expect("`rdma link delete` ends")?;
     println!("the device is gone after {:?}", started.elapsed());
     assert_eq!(event_count(loser, AsyncEventKind::DeviceFatal), 1);
-    until("the end of the lanes", || loser.rdma_lanes().is_empty()).await;
+    until("the end of the lanes", || loser.lanes().is_empty()).await;
     assert!(idle.info().is_none(), "{idle:?}");
 
     let address = format!("auto://{}", server.authority);
-    let channel = Channel::builder(&address)?.config(&client).connect().await?;
+    let channel = Channel::builder(&address)?.rdma(&client).connect().await?;
     println!("without it: {:?}", channel.info().and_then(|info| info.fallback));
     assert_eq!(channel.info().map(|info| info.transport), Some("tcp"));
     within("a call", echo(&ProbeStub::new(channel), 3, 1 << 20)).await?;
 
     rdma(&["link", "add", &device.name, "type", "rxe", "netdev", &interface]);
     connects(&server.authority, &client).await?;
-    println!("back again: {:?}", loser.rdma_devices());
+    println!("back again: {:?}", loser.devices());
     Ok(())
 }
 

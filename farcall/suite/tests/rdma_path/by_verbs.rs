@@ -5,7 +5,7 @@ use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::device::Counts;
 use crate::proxy::Proxy;
-use crate::rig::{Rig, Serving, config, connect, download, echo, upload};
+use crate::rig::{Rig, Serving, connect, devices, download, echo, upload};
 
 const SMALL_CALLS: u64 = 200;
 const LARGE_CALLS: u64 = 4;
@@ -32,7 +32,7 @@ impl Watched {
     async fn new(rig: &Rig) -> Result<Self, Failure> {
         let server = rig.serve(Default::default()).await?;
         let proxy = Proxy::start(&rig.host, &server.authority, None).await?;
-        let stub = ProbeStub::new(connect(&proxy.authority, &config(Default::default())).await?);
+        let stub = ProbeStub::new(connect(&proxy.authority, &devices(Default::default())).await?);
         // What the handshake leaves to be said, grants included, is said with this call.
         echo(&stub, 0, 64).await?;
         Ok(Self { _server: server, proxy, stub })

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
-use crate::rig::{Serving, config, connect, download, runtime, slow, upload};
+use crate::rig::{Serving, connect, devices, download, runtime, slow, upload};
 
 /// The variable that says what the process is to do.
 const ROLE: &str = "FARCALL_RDMA_PATH_CHILD";
@@ -73,17 +73,17 @@ async fn play(role: Role) -> Result<(), Failure> {
             std::future::pending().await
         }
         Role::Upload(authority, len) => {
-            let stub = ProbeStub::new(connect(&authority, &config(slow())).await?);
+            let stub = ProbeStub::new(connect(&authority, &devices(slow())).await?);
             println!("connected");
             upload(&stub, len).await
         }
         Role::Download(authority, len) => {
-            let stub = ProbeStub::new(connect(&authority, &config(slow())).await?);
+            let stub = ProbeStub::new(connect(&authority, &devices(slow())).await?);
             println!("connected");
             download(&stub, 1, len).await.map(drop)
         }
         Role::Leave(authority, len) => {
-            let stub = ProbeStub::new(connect(&authority, &config(slow())).await?);
+            let stub = ProbeStub::new(connect(&authority, &devices(slow())).await?);
             println!("connected");
             upload(&stub, len).await?;
             std::process::exit(0)

@@ -8,7 +8,7 @@ use farcall_suite::proto::probe_rpc::ProbeStub;
 use tokio::task::JoinSet;
 
 use crate::hostile_peer::HostilePeer;
-use crate::rig::{Rig, config, connect, echo, repeats, until, within};
+use crate::rig::{Rig, connect, devices, echo, repeats, until, within};
 
 /// Clients that go, unless `FARCALL_DEATHS` says otherwise.
 const DEATHS: u64 = 400;
@@ -33,7 +33,7 @@ pub(crate) fn clients_in_mid_message(rig: &Rig) -> Result<(), Failure> {
         // A queue pair that never receives keeps what died before in doubt for as long as it lives.
         rdma.read_queue_pairs = 0;
         let server = rig.serve(rdma.clone()).await?;
-        let good = ProbeStub::new(connect(&server.authority, &config(rdma)).await?);
+        let good = ProbeStub::new(connect(&server.authority, &devices(rdma)).await?);
         within("the neighbour's call", echo(&good, 0, 1000)).await?;
         let (queue_pairs, mut leaving) = (rig.queue_pair_counts(), JoinSet::new());
         for count in 1..=deaths {

@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use farcall::Config;
+use farcall::Rdma;
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::rig::{
-    Rig, Serving, config, connect, download, echo, is_idle, lane, slow, until, upload, within,
+    Rig, Serving, connect, devices, download, echo, is_idle, lane, slow, until, upload, within,
 };
 
 const ROUNDS: usize = 200;
@@ -33,7 +33,7 @@ const HIT_MIN: usize = ROUNDS / 4;
 pub(crate) fn two_hundred_calls(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
         let server = rig.serve(slow()).await?;
-        let client = config(slow());
+        let client = devices(slow());
         let channel = connect(&server.authority, &client).await?;
         let stub = ProbeStub::new(channel.clone());
         let addresses = channel.info().expect("it is connected").addresses;
@@ -90,7 +90,7 @@ async fn neighbour(stub: ProbeStub, number: u64, stop: Arc<AtomicBool>) -> Resul
 async fn drop_one(
     stub: &ProbeStub,
     server: &Serving,
-    client: &Config,
+    client: &Rdma,
     round: usize,
     dice: &mut fastrand::Rng,
 ) -> Result<bool, Failure> {

@@ -1,11 +1,13 @@
 //! Connections that stay on TCP although both sides have devices, and say why.
 
-use farcall::{Channel, Config, ConnectError, RdmaConfig};
+use farcall::{ConnectError, Rdma, RdmaConfig};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
 use crate::proxy::{Alter, Proxy};
-use crate::rig::{Rig, Serving, config, connect, echo, is_idle, lane, repeats, until, within};
+use crate::rig::{
+    Rig, Serving, client, connect, devices, echo, is_idle, lane, repeats, until, within,
+};
 
 /// An address of nobody, of a block that is set aside for documentation.
 const NOBODY: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
@@ -16,14 +18,14 @@ const FALLBACKS: u64 = 400;
 
 /// Connects to a server that cannot be had over RDMA: `auto` falls back and `rdma` fails, each
 /// with a reason that has `words`. Gives the connection.
-async fn falls_back(authority: &str, client: &Config, words: &str) -> Result<ProbeStub, Failure> {
-    let channel = Channel::builder(format!("auto://{authority}"))?.config(client).connect().await?;
+async fn falls_back(authority: &str, rdma: &Rdma, words: &str) -> Result<ProbeStub, Failure> {
+    let channel = client("auto", authority, rdma)?.connect().await?;
     let info = channel.info().expect("it is connected");
     let fallback = info.fallback.expect("a reason");
     println!("fell back: {fallback}");
     assert_eq!(info.transport, "tcp");
     assert!(fallback.starts_with("rdma: ") && fallback.contains(words), "{fallback}");
-    let refused = Channel::builder(format!("rdma://{authority}"))?.config(client).connect().await;
+    let refused = client("rdma", authority, rdma)?.connect().await;
     match refused {
         Err(ConnectError::UpgradeRequired { upgrade: "rdma", reason, .. }) => {
             assert!(reason.contains(words), "{reason}");
@@ -39,9 +41,9 @@ async fn falls_back(authority: &str, client: &Config, words: &str) -> Result<Pro
 pub(crate) fn address_without_device(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
         let server = Serving::start("auto://127.0.0.1:0", RdmaConfig::default()).await?;
-        let client = config(RdmaConfig::default());
+        let rdma = devices(RdmaConfig::default());
         let words = "this host: no active RDMA port has the address 127.0.0.1; found: ";
-        falls_back(&server.authority, &client, words).await.map(drop)
+        falls_back(&server.authority, &rdma, words).await.map(drop)
     })
 }
 
@@ -50,19 +52,19 @@ pub(crate) fn full_lane(rig: &Rig) -> Result<(), Failure> {
         let mut small = RdmaConfig::default();
         small.receive_slots = 5;
         let server = rig.serve(small).await?;
-        let client = config(RdmaConfig::default());
-        let first = ProbeStub::new(connect(&server.authority, &client).await?);
+        let rdma = devices(RdmaConfig::default());
+        let first = ProbeStub::new(connect(&server.authority, &rdma).await?);
         let words = "the lane is full: 1 connections of at most 256 (rdma.max_connections), and 2 \
                      of 5 receive slots left to promise (rdma.receive_slots), of which a \
                      connection takes 3";
-        let second = falls_back(&server.authority, &client, words).await?;
+        let second = falls_back(&server.authority, &rdma, words).await?;
         let mut told = server.server.connections().into_iter().filter_map(|info| info.fallback);
         assert!(told.any(|reason| reason.contains(words)), "the server knows too");
         // Both are served, and the place is free again for another.
         echo(&first, 1, 1 << 20).await?;
         drop((first, second));
         server.forgets_its_clients().await;
-        echo(&ProbeStub::new(connect(&server.authority, &client).await?), 3, 1000).await
+        echo(&ProbeStub::new(connect(&server.authority, &rdma).await?), 3, 1000).await
     })
 }
 
@@ -74,19 +76,18 @@ pub(crate) fn again_and_again(rig: &Rig) -> Result<(), Failure> {
         let without = format!("tcp://{}:0", rig.host);
         let without = Serving::start(&without, RdmaConfig::default()).await?;
         let with = rig.serve(RdmaConfig::default()).await?;
-        let client = config(RdmaConfig::default());
-        let address = format!("auto://{}", without.authority);
+        let rdma = devices(RdmaConfig::default());
         for count in 1..=fallbacks {
-            let connected = Channel::builder(&address)?.config(&client).connect();
+            let connected = client("auto", &without.authority, &rdma)?.connect();
             let channel = within("a connection", connected).await?;
             let info = channel.info().expect("it is connected");
             let reason = info.fallback.expect("a reason");
             assert!(reason.contains("the server has it not"), "connection {count}: {reason}");
         }
-        until("an end of the paths", || is_idle(&lane(&client), 0)).await;
+        until("an end of the paths", || is_idle(&lane(&rdma), 0)).await;
         until("the end of the queue pairs", || rig.queue_pair_counts() == before).await;
-        let channel = connect(&with.authority, &client).await?;
-        let claimed = lane(&client).claimed_entries;
+        let channel = connect(&with.authority, &rdma).await?;
+        let claimed = lane(&rdma).claimed_entries;
         println!(
             "{fallbacks} connections fell back; the next is on RDMA, {claimed} entries claimed"
         );
@@ -102,18 +103,18 @@ async fn unproven(rig: &Rig, alter: Alter, words: &str) -> Result<(), Failure> {
     let before = rig.queue_pair_counts();
     let server = rig.serve(RdmaConfig::default()).await?;
     let proxy = Proxy::start(&rig.host, &server.authority, Some(alter)).await?;
-    let client = config(RdmaConfig::default());
-    let stub = falls_back(&proxy.authority, &client, words).await?;
+    let rdma = devices(RdmaConfig::default());
+    let stub = falls_back(&proxy.authority, &rdma, words).await?;
     until("one connection", || server.server.connections().len() == 1).await;
     let connection = server.connection();
     assert_eq!(connection.transport, "tcp");
     let told = connection.fallback.unwrap_or_default();
     assert!(told.contains("the client says") && told.contains(words), "{told}");
     // What was prepared for the path is gone on both sides.
-    until("an end of the paths", || is_idle(&server.lane(), 0) && is_idle(&lane(&client), 0)).await;
+    until("an end of the paths", || is_idle(&server.lane(), 0) && is_idle(&lane(&rdma), 0)).await;
     until("the end of the queue pairs", || rig.queue_pair_counts() == before).await;
     // The lanes are as good as new.
-    let direct = ProbeStub::new(connect(&server.authority, &client).await?);
+    let direct = ProbeStub::new(connect(&server.authority, &rdma).await?);
     echo(&direct, 4, 1 << 20).await?;
     echo(&stub, 5, 1000).await
 }

@@ -9,7 +9,7 @@ use farcall_suite::proto::probe_rpc::ProbeStub;
 use futures::future::try_join_all;
 use rpc_transport_rdma::crowd::jain;
 
-use crate::rig::{Rig, Serving, config, connect, echo, within, within_limit};
+use crate::rig::{Rig, Serving, connect, devices, echo, within, within_limit};
 
 /// Calls that each client keeps in flight: twice the largest window.
 const IN_FLIGHT: u64 = 64;
@@ -45,12 +45,12 @@ pub(crate) fn eight_greedy_clients(rig: &Rig) -> Result<(), Failure> {
     let calls = number("FARCALL_GREED_CALLS", CALLS);
     rig.run(async {
         let server = rig.serve(Default::default()).await?;
-        let (mut stubs, mut configs) = (Vec::new(), Vec::new());
+        let (mut stubs, mut devices_of_clients) = (Vec::new(), Vec::new());
         for _ in 0..STAGES[STAGES.len() - 1] {
             // Each has a lane of its own, as if it were another process.
-            let config = config(Default::default());
-            stubs.push(ProbeStub::new(connect(&server.authority, &config).await?));
-            configs.push(config);
+            let rdma = devices(Default::default());
+            stubs.push(ProbeStub::new(connect(&server.authority, &rdma).await?));
+            devices_of_clients.push(rdma);
         }
         // Windows grow, and memory is touched for the first time.
         within("the first calls", measure(&stubs, calls)).await?;
@@ -146,7 +146,7 @@ async fn measure(stubs: &[ProbeStub], calls: u64) -> Result<(f64, Vec<u64>), Fai
 
 /// Connects and calls while the others are at it.
 async fn newcomer(server: &Serving, stubs: &[ProbeStub], calls: u64) -> Result<(), Failure> {
-    let client = config(Default::default());
+    let client = devices(Default::default());
     let arrival = async {
         let stub = ProbeStub::new(connect(&server.authority, &client).await?);
         for seed in 0..20 {

@@ -8,7 +8,7 @@ use farcall_suite::proto::probe_rpc::ProbeStub;
 use rpc_transport_rdma::verbs::{RemoteKey, RemoteMemory};
 
 use crate::hostile_peer::{CANCEL, FRAME, GRANT, HostilePeer, OFFER, RELEASE, produce_frame};
-use crate::rig::{Rig, Serving, config, connect, echo, is_idle, slow, until, within};
+use crate::rig::{Rig, Serving, connect, devices, echo, is_idle, slow, until, within};
 
 const MIB: u64 = 1 << 20;
 
@@ -29,7 +29,7 @@ struct Scene {
 impl Scene {
     async fn set(rig: &Rig, rdma: RdmaConfig) -> Result<Self, Failure> {
         let server = rig.serve(rdma).await?;
-        let channel = connect(&server.authority, &config(RdmaConfig::default())).await?;
+        let channel = connect(&server.authority, &devices(RdmaConfig::default())).await?;
         let good = ProbeStub::new(channel);
         serve_neighbour(&good).await?;
         let before = server.connection();

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use farcall::LaneInfo;
+use farcall::{LaneInfo, Server};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
-use crate::rig::{Rig, Serving, config, connect, echo, lane, until};
+use crate::rig::{Rig, Serving, client, devices, echo, lane, until};
 
 /// How long nothing must happen. What is counted is wake-ups, and none is right for any time, since
 /// nobody keeps the connections alive.
@@ -20,18 +20,19 @@ const CONNECTIONS: u64 = 8;
 
 pub(crate) fn no_wakeups(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
-        // Each of them has its own: clones would share their lanes.
-        let quiet = || config(Default::default()).with_keepalive(None);
-        let server = Serving::start_with(&format!("auto://{}:0", rig.host), quiet()).await?;
-        let client = quiet();
+        let builder = Server::builder().rdma(&devices(Default::default())).keepalive(None);
+        let server = Serving::start_with(&format!("auto://{}:0", rig.host), builder).await?;
+        // The clients' own, which share no lane with the server.
+        let rdma = devices(Default::default());
         let mut stubs = Vec::new();
         for seed in 0..CONNECTIONS {
-            let stub = ProbeStub::new(connect(&server.authority, &client).await?);
+            let builder = client("rdma", &server.authority, &rdma)?.keepalive(None);
+            let stub = ProbeStub::new(builder.connect().await?);
             echo(&stub, seed, 1000).await?;
             echo(&stub, seed, 1 << 20).await?;
             stubs.push(stub);
         }
-        let wakeups = || [server.lane(), lane(&client)].map(|lane| lane.activity.wakeups);
+        let wakeups = || [server.lane(), lane(&rdma)].map(|lane| lane.activity.wakeups);
         let (mut before, mut looks) = (wakeups(), 0);
         until("quiet", || {
             let now = wakeups();
@@ -46,7 +47,7 @@ pub(crate) fn no_wakeups(rig: &Rig) -> Result<(), Failure> {
             "{CONNECTIONS} idle pairs for {IDLE:?}: wake-ups before and after {before:?} {after:?}"
         );
         let describe = |lane: LaneInfo| format!("{:?}", lane.activity);
-        println!("server {}\nclient {}", describe(server.lane()), describe(lane(&client)));
+        println!("server {}\nclient {}", describe(server.lane()), describe(lane(&rdma)));
         assert_eq!(before, after, "wake-ups of idle lanes");
         // And they are not asleep for good.
         for (seed, stub) in (0..).zip(&stubs) {

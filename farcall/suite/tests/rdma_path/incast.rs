@@ -4,7 +4,7 @@ use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use futures::future::try_join_all;
 
-use crate::rig::{Rig, config, connect, upload, within};
+use crate::rig::{Rig, connect, devices, upload, within};
 
 /// Connections. Sixteen were enough to make Soft-RoCE give answers up for lost when each read as
 /// much as it liked.
@@ -18,10 +18,10 @@ const LEN: usize = 4 << 20;
 pub(crate) fn many_uploads(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
         let server = rig.serve(Default::default()).await?;
-        let config = config(Default::default());
+        let rdma = devices(Default::default());
         let mut stubs = Vec::new();
         for _ in 0..CLIENTS {
-            stubs.push(ProbeStub::new(connect(&server.authority, &config).await?));
+            stubs.push(ProbeStub::new(connect(&server.authority, &rdma).await?));
         }
         let uploads = stubs.iter().map(|stub| async {
             for _ in 0..MESSAGES {

@@ -9,7 +9,7 @@ use farcall_suite::{Cause, Failure};
 use crate::child::{Process, Role};
 use crate::device::Device;
 use crate::rig::{
-    Rig, config, connect, download, echo, is_idle, lane, slow, until, upload, within,
+    Rig, connect, devices, download, echo, is_idle, lane, slow, until, upload, within,
 };
 
 const LEN: usize = 64 << 20;
@@ -71,7 +71,7 @@ async fn client_killed(
     let killed = Instant::now();
     arriving.check_cut("client");
     // Another client is served at once, whatever becomes of the first one's connection.
-    let client = config(slow());
+    let client = devices(slow());
     let stub = ProbeStub::new(within("a connection", connect(&server.authority, &client)).await?);
     within("a call", echo(&stub, 1, 1 << 20)).await?;
     let served = killed.elapsed();
@@ -104,7 +104,7 @@ async fn server_killed(
 ) -> Result<(), Failure> {
     let before = rig.queue_pair_counts();
     let victim = Process::start(&Role::Serve(rig.host.clone())).await?;
-    let client = config(slow());
+    let client = devices(slow());
     let stub = ProbeStub::new(connect(&victim.line, &client).await?);
     let arriving = Arriving::at(reading);
     let call = call(&stub);

@@ -3,7 +3,7 @@
 use farcall::RdmaConfig;
 use farcall_suite::Failure;
 
-use crate::rig::{Rig, config};
+use crate::rig::{Rig, devices};
 
 const LANES: u16 = 2;
 
@@ -13,8 +13,8 @@ pub(crate) fn two_lanes(rig: &Rig) -> Result<(), Failure> {
     let before = rig.server_device.shared_receive_queue_count();
     rig.run(async {
         let server = rig.serve(rdma.clone()).await?;
-        let (address, client) = (format!("rdma://{}", server.authority), config(rdma));
-        crate::spreading::spread(&address, &server.config, &client, LANES.into()).await?;
+        let (address, client) = (format!("rdma://{}", server.authority), devices(rdma));
+        crate::spreading::spread(&address, &server.server.rdma(), &client, LANES.into()).await?;
         // A device that is both ends' has both sides' lanes.
         let sides = if rig.server_device == rig.client_device { 2 } else { 1 };
         let queues = rig.server_device.shared_receive_queue_count();

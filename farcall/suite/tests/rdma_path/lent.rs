@@ -7,7 +7,7 @@ use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Failure, payload};
 use futures::stream;
 
-use crate::rig::{LIMIT, Rig, Serving, config, connect, echo, is_idle, until};
+use crate::rig::{LIMIT, Rig, Serving, connect, devices, echo, is_idle, until};
 
 const LEN: usize = 2 << 20;
 const CALLS: u64 = 3;
@@ -32,7 +32,7 @@ struct Lent {
 impl Lent {
     async fn new(rig: &Rig) -> Result<Self, Failure> {
         let server = rig.serve(Default::default()).await?;
-        let channel = connect(&server.authority, &config(Default::default())).await?;
+        let channel = connect(&server.authority, &devices(Default::default())).await?;
         let stub = ProbeStub::new(channel.clone());
         // The server knows of its connection when it has answered a call.
         echo(&stub, 0, 64).await?;

@@ -3,12 +3,12 @@
 
 use std::process::{Command, ExitCode, Stdio};
 
-use farcall::{Channel, Code, Config, RdmaConfig};
+use farcall::{ChannelBuilder, Code, RdmaConfig};
 use farcall_suite::Failure;
 use farcall_suite::proto::ParkRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
-use crate::rig::{LIMIT, Rig, config, connect, download, echo, lane, runtime, upload};
+use crate::rig::{LIMIT, Rig, client, devices, download, echo, lane, runtime, upload};
 
 /// Debian's default: 8192 KiB, as `ulimit -l` has it.
 const DEFAULT_LIMIT: usize = 8 << 20;
@@ -72,9 +72,10 @@ fn said(rig: &Rig, limit: usize, role: &'static str) -> Result<String, Failure> 
     })
 }
 
-/// The default configuration.
-fn rules() -> Config {
-    config(RdmaConfig::default()).with_handshake_timeout(LIMIT)
+/// What connects by devices under the default configuration.
+fn patient(scheme: &str, authority: &str) -> Result<ChannelBuilder, Failure> {
+    let rdma = devices(RdmaConfig::default());
+    Ok(client(scheme, authority, &rdma)?.handshake_timeout(LIMIT))
 }
 
 pub(crate) fn eight_mib(rig: &Rig) -> Result<(), Failure> {
@@ -96,8 +97,8 @@ pub(crate) fn too_little(rig: &Rig) -> Result<(), Failure> {
 
 /// Small and large calls both ways, more of them at a time than there is memory for.
 async fn call_under_limit(authority: &str) -> Result<(), Failure> {
-    let config = rules();
-    let stub = ProbeStub::new(connect(authority, &config).await?);
+    let channel = patient("rdma", authority)?.connect().await?;
+    let stub = ProbeStub::new(channel.clone());
     for seed in 0..20 {
         echo(&stub, seed, 1000).await?;
     }
@@ -121,7 +122,7 @@ async fn call_under_limit(authority: &str) -> Result<(), Failure> {
     for call in calls.collect::<Vec<_>>() {
         call.await.expect("it does not panic")?;
     }
-    println!("{:?}", lane(&config));
+    println!("{:?}", channel.rdma().map(lane));
     let payload = vec![0; 16 << 20].into();
     let too_large = ParkRequest { payload, ..Default::default() };
     let refused = stub.park(too_large).await.expect_err("16 MiB do not fit 8");
@@ -135,10 +136,9 @@ async fn call_under_limit(authority: &str) -> Result<(), Failure> {
 
 /// A connection that cannot be had, and its reason.
 async fn fail_to_connect(authority: &str) -> Result<(), Failure> {
-    let refused = Channel::builder(format!("rdma://{authority}"))?.config(&rules()).connect().await;
+    let refused = patient("rdma", authority)?.connect().await;
     println!("{}", refused.expect_err("there is no memory for a lane"));
-    let fallen =
-        Channel::builder(format!("auto://{authority}"))?.config(&rules()).connect().await?;
+    let fallen = patient("auto", authority)?.connect().await?;
     let info = fallen.info().expect("it is connected");
     assert_eq!(info.transport, "tcp");
     println!("{}", info.fallback.expect("it says why"));

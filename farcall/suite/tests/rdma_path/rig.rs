@@ -4,7 +4,10 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use farcall::{Channel, Config, ConnectionInfo, LaneInfo, Limits, RdmaConfig, Server};
+use farcall::{
+    Channel, ChannelBuilder, ConnectionInfo, Endpoint, LaneInfo, Limits, Rdma, RdmaConfig,
+    ServeError, Server, ServerBuilder,
+};
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoRequest, ParkRequest, ProduceRequest};
 use farcall_suite::{Failure, Probe, Watch, payload};
@@ -90,34 +93,32 @@ pub(crate) struct Serving {
     /// Its host and port.
     pub(crate) authority: String,
     pub(crate) server: Server,
-    /// The rules that it serves by.
-    pub(crate) config: Config,
     _watch: Watch,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<Result<(), ServeError>>,
 }
 
 impl Serving {
     pub(crate) async fn start(address: &str, rdma: RdmaConfig) -> Result<Self, Failure> {
-        Self::start_with(address, config(rdma)).await
+        Self::start_with(address, Server::builder().rdma(&devices(rdma))).await
     }
 
-    pub(crate) async fn start_with(address: &str, config: Config) -> Result<Self, Failure> {
-        let endpoint = farcall::Endpoint::bind_with(address, &config).await?;
+    pub(crate) async fn start_with(address: &str, builder: ServerBuilder) -> Result<Self, Failure> {
+        let endpoint = Endpoint::bind(address).await?;
         let address = endpoint.address().to_string();
         let (_, authority) = address.split_once("://").expect("an address has a scheme");
         let authority = authority.to_owned();
         let (probe, watch) = Probe::new();
         watch.open(OPEN_GATE);
-        let builder = Server::builder().add_service(ProbeService::new(probe));
+        let builder = builder.limits(limits()).add_service(ProbeService::new(probe));
         let server = builder.build();
         let serving = server.clone();
         let serving = tokio::spawn(async move { serving.serve(endpoint).await });
-        Ok(Self { authority, server, config, _watch: watch, serving })
+        Ok(Self { authority, server, _watch: watch, serving })
     }
 
     /// What its lane says, of which there is one.
     pub(crate) fn lane(&self) -> LaneInfo {
-        lane(&self.config)
+        lane(self.server.rdma())
     }
 
     /// What the server knows of its only connection.
@@ -142,11 +143,15 @@ impl Drop for Serving {
     }
 }
 
-/// The rules of servers and clients, with room for the largest payload.
-pub(crate) fn config(rdma: RdmaConfig) -> Config {
-    let limits = Limits::new().with_max_message_len(80 << 20);
+/// The limits of servers and clients, with room for the largest payload.
+fn limits() -> Limits {
+    Limits::new().with_max_message_len(80 << 20)
+}
+
+/// Devices of one side's own.
+pub(crate) fn devices(rdma: RdmaConfig) -> Rdma {
     // Tests check every byte themselves, on whatever kernel they run.
-    Config::default().with_limits(limits).with_rdma(rdma).with_untrusted_reads()
+    Rdma::new(rdma.with_allow_untrusted_reads(true))
 }
 
 /// RDMA that reads in small steps, one at a time, so that a payload takes its time.
@@ -157,16 +162,25 @@ pub(crate) fn slow() -> RdmaConfig {
     rdma
 }
 
+/// What makes a connection by these devices.
+pub(crate) fn client(
+    scheme: &str,
+    authority: &str,
+    rdma: &Rdma,
+) -> Result<ChannelBuilder, Failure> {
+    Ok(Channel::builder(format!("{scheme}://{authority}"))?.limits(limits()).rdma(rdma))
+}
+
 /// A connection that is sure to run over RDMA.
-pub(crate) async fn connect(authority: &str, config: &Config) -> Result<Channel, Failure> {
-    let channel = Channel::builder(format!("rdma://{authority}"))?.config(config).connect().await?;
+pub(crate) async fn connect(authority: &str, rdma: &Rdma) -> Result<Channel, Failure> {
+    let channel = client("rdma", authority, rdma)?.connect().await?;
     assert_eq!(channel.info().map(|info| info.transport), Some("rdma"));
     Ok(channel)
 }
 
-/// What the only lane under these rules says.
-pub(crate) fn lane(config: &Config) -> LaneInfo {
-    let mut lanes = config.rdma_lanes();
+/// What the only lane of these devices says.
+pub(crate) fn lane(rdma: &Rdma) -> LaneInfo {
+    let mut lanes = rdma.lanes();
     assert_eq!(lanes.len(), 1, "{lanes:?}");
     lanes.remove(0)
 }

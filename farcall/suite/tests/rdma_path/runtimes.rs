@@ -4,7 +4,7 @@ use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 use tokio::runtime::Runtime;
 
-use crate::rig::{Rig, Serving, config, connect, echo, runtime, within};
+use crate::rig::{Rig, Serving, connect, devices, echo, runtime, within};
 
 /// A connection between two runtimes that share nothing.
 fn connected(
@@ -13,7 +13,7 @@ fn connected(
     clients: &Runtime,
 ) -> Result<(Serving, ProbeStub), Failure> {
     let server = servers.block_on(rig.serve(Default::default()))?;
-    let client = config(Default::default());
+    let client = devices(Default::default());
     let stub = clients.block_on(async {
         let stub = ProbeStub::new(connect(&server.authority, &client).await?);
         echo(&stub, 1, 1 << 20).await?;

@@ -4,7 +4,7 @@ use farcall::RdmaConfig;
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
-use crate::rig::{Rig, config, connect, echo, lane};
+use crate::rig::{Rig, connect, devices, echo, lane};
 
 /// How many connections there are when the memory is looked at.
 const STAGES: [usize; 3] = [1, 64, 256];
@@ -22,7 +22,7 @@ pub(crate) fn connections_share_one_queue(rig: &Rig) -> Result<(), Failure> {
     let before = queues();
     rig.run(async {
         let server = rig.serve(Default::default()).await?;
-        let client = config(Default::default());
+        let client = devices(Default::default());
         let mut stubs = Vec::new();
         let mut receive_bytes = Vec::new();
         for (stage, count) in STAGES.into_iter().enumerate() {

@@ -7,7 +7,7 @@ use farcall_suite::Failure;
 use farcall_suite::proto::ProduceRequest;
 use farcall_suite::proto::probe_rpc::ProbeStub;
 
-use crate::rig::{LIMIT, Rig, config, connect, echo, is_idle, lane, until, within};
+use crate::rig::{LIMIT, Rig, connect, devices, echo, is_idle, lane, until, within};
 
 const LEN: usize = 1 << 20;
 const SMALL_CALLS: u64 = 20;
@@ -29,8 +29,8 @@ fn request(seed: u64) -> ProduceRequest {
 pub(crate) fn exhausted(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
         let server = rig.serve(Default::default()).await?;
-        let config = config(tiny(LIMIT));
-        let stub = ProbeStub::new(connect(&server.authority, &config).await?);
+        let rdma = devices(tiny(LIMIT));
+        let stub = ProbeStub::new(connect(&server.authority, &rdma).await?);
         let kept = stub.produce(request(0)).await?.into_inner();
         let waiting = tokio::spawn({
             let stub = stub.clone();
@@ -43,7 +43,7 @@ pub(crate) fn exhausted(rig: &Rig) -> Result<(), Failure> {
         drop(kept);
         let reply = within("the waiting call", waiting).await.expect("it does not panic")?;
         assert!(reply.into_inner().payload == farcall_suite::payload(1, LEN));
-        until("the memory's return", || is_idle(&lane(&config), 1)).await;
+        until("the memory's return", || is_idle(&lane(&rdma), 1)).await;
         Ok(())
     })
 }
@@ -51,8 +51,8 @@ pub(crate) fn exhausted(rig: &Rig) -> Result<(), Failure> {
 pub(crate) fn refused(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
         let server = rig.serve(Default::default()).await?;
-        let config = config(tiny(Duration::from_secs(2)));
-        let stub = ProbeStub::new(connect(&server.authority, &config).await?);
+        let rdma = devices(tiny(Duration::from_secs(2)));
+        let stub = ProbeStub::new(connect(&server.authority, &rdma).await?);
         let kept = stub.produce(request(0)).await?.into_inner();
         let refused = within("the end of the wait", stub.produce(request(1))).await;
         let refused = refused.expect_err("nothing came free in time");
@@ -60,10 +60,10 @@ pub(crate) fn refused(rig: &Rig) -> Result<(), Failure> {
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
         assert!(refused.message().contains("rdma.max_sink_bytes"), "{refused}");
         within("a small call", echo(&stub, 1, 64)).await?;
-        until("a word on the lease", || lane(&config).leases.overdue_count == 1).await;
+        until("a word on the lease", || lane(&rdma).leases.overdue_count == 1).await;
         drop(kept);
-        until("the memory's return", || is_idle(&lane(&config), 1)).await;
-        let leases = lane(&config).leases;
+        until("the memory's return", || is_idle(&lane(&rdma), 1)).await;
+        let leases = lane(&rdma).leases;
         println!("{leases:?}");
         assert_eq!(leases.held, 0, "{leases:?}");
         within("a large call", stub.produce(request(2))).await?;

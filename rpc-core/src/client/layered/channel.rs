@@ -10,8 +10,8 @@ use crate::client::channel_calls::within;
 use crate::layer::into_status;
 use crate::{Caller, MethodDescriptor};
 
-/// Makes calls through a `tower::Service`: a [`crate::Channel`] with layers around it, or whatever
-/// else takes a [`ClientCall`]. Made by [`crate::Channel::layer`].
+/// Makes calls through a `tower::Service`: a `Channel` with layers around it, or whatever
+/// else takes a [`ClientCall`]. Made by `Channel::layer`.
 ///
 /// The service is cloned for every call, as everywhere in tower; tower's layers share between
 /// clones what has to be shared. The call's deadline counts while a layer waits, too.
@@ -23,7 +23,6 @@ use crate::{Caller, MethodDescriptor};
 /// any connection calls wait, whatever their [`crate::Readiness`] says: give them deadlines.
 ///
 /// ```
-/// # extern crate rpc_core as farcall;
 /// use farcall::client::LayeredChannel;
 /// use farcall::{Caller, Channel};
 /// use tower::ServiceBuilder;

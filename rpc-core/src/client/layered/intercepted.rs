@@ -10,7 +10,7 @@ use tonic::{GrpcMethod, Request, Response, Status, Streaming};
 use crate::{Caller, MethodDescriptor};
 
 /// Shows every request of a caller to one of tonic's interceptors before the call is made. Made by
-/// [`crate::Channel::intercept`].
+/// `Channel::intercept`.
 ///
 /// Clones share the interceptor, so that what it counts, it counts over all of them; it runs for
 /// one call at a time and must not block.

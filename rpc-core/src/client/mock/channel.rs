@@ -26,7 +26,6 @@ use crate::{CallKind, Caller, Deadline, MethodDescriptor};
 /// # Examples
 ///
 /// ```
-/// # mod farcall { pub use rpc_core::*; pub use rpc_core::client::mock; }
 /// use farcall::mock::MockChannel;
 /// use farcall::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor};
 /// use farcall::{Request, Response, Status};

@@ -9,7 +9,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct SimFaults {
     /// A request or an answer is lost; the queue pair tries again after its timeout, and fails
-    /// with [`RetryExceeded`](crate::verbs::WorkStatus::RetryExceeded) after its retries.
+    /// with `RetryExceeded` after its retries.
     pub packet_loss: f64,
     /// A part of a request is lost, and sent again as soon as the gap is noticed: it, and all
     /// behind it, arrive later by up to
@@ -19,7 +19,7 @@ pub struct SimFaults {
     pub retransmission_delay_max: Duration,
     /// A message or a READ is cut in the middle: the first of its bytes are written, the rest
     /// never comes, and both queue pairs are lost to it, the requester's with
-    /// [`RetryExceeded`](crate::verbs::WorkStatus::RetryExceeded).
+    /// `RetryExceeded`.
     pub cut_transfer: f64,
     /// A READ completes with success although a part of its end was never written, as
     /// Soft-RoCE does it on Linux 6.12.

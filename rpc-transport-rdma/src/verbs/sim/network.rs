@@ -122,7 +122,9 @@ impl SimNetwork {
         SimDevice::new(Arc::clone(&self.fabric), index)
     }
 
-    /// What opens the network's devices.
+    /// What opens the network's devices. A service's tests say `Rdma::simulated`, whose
+    /// documentation is not to lead to verbs.
+    #[doc(hidden)]
     #[must_use]
     pub fn provider(&self) -> SimProvider {
         SimProvider::new(Arc::clone(&self.fabric))

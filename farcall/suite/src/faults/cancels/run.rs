@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use farcall::{Channel, Config, LaneInfo, Status};
+use farcall::{Channel, LaneInfo, Rdma, Status};
 use fastrand::Rng;
 use futures::future::try_join_all;
 use tokio::task::JoinHandle;
@@ -18,7 +18,7 @@ use crate::faults::cancellations::Cancellations;
 use crate::faults::command::until;
 use crate::faults::device::{Resources, queue_pairs};
 use crate::faults::lab::Lab;
-use crate::faults::load::config;
+use crate::faults::load::{config, rdma};
 use crate::payload;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::soak::memory::{resident_kib, resident_kib_of};
@@ -67,12 +67,12 @@ pub struct CancelPlan {
 #[derive(Debug, Clone)]
 struct Line {
     channel: Channel,
-    config: Config,
+    rdma: Rdma,
 }
 
 impl Line {
     fn lanes(&self) -> Vec<LaneInfo> {
-        self.config.rdma_lanes()
+        self.rdma.lanes()
     }
 
     fn is_idle(&self) -> bool {
@@ -169,9 +169,9 @@ fn ends(channel: &Channel) -> Option<String> {
 fn connect(plan: &CancelPlan, lab: &Lab) -> Result<Vec<Line>, FaultError> {
     let address = format!("rdma://{}", lab.authority);
     let connecting = (0..plan.connections).map(|_| async {
-        let config = config(&lab.authority).with_handshake_timeout(CONNECT_LIMIT);
-        let channel = Channel::builder(&address)?.config(&config).connect().await?;
-        Ok::<_, Failure>(Line { channel, config })
+        let (config, rdma) = (config().with_handshake_timeout(CONNECT_LIMIT), rdma(&lab.authority));
+        let builder = Channel::builder(&address)?.config(&config).rdma(&rdma);
+        Ok::<_, Failure>(Line { channel: builder.connect().await?, rdma })
     });
     Ok(lab.runtime.block_on(try_join_all(connecting))?)
 }
@@ -201,15 +201,15 @@ fn calls(
     let mut seeds = (1..).map(|number| plan.seed.wrapping_mul(1000).wrapping_add(number));
     let mut dice = || Rng::with_seed(seeds.next().unwrap_or_default());
     let (mut neighbours, mut victims) = (Vec::new(), Vec::new());
-    for Line { channel, config } in lines {
+    for Line { channel, rdma } in lines {
         let stub = ProbeStub::new(channel.clone());
         for _ in 0..NEIGHBOURS {
             let (stub, source) = (stub.clone(), source.clone());
             let (dice, stop) = (dice(), Arc::clone(&stop));
             neighbours.push(handle.spawn(Neighbour { stub, source, dice, stop }.run()));
         }
-        let (config, source) = (config.clone(), source.clone());
-        victims.push(Victim { stub, config, source, dice: dice() });
+        let (rdma, source) = (rdma.clone(), source.clone());
+        victims.push(Victim { stub, rdma, source, dice: dice() });
     }
     let mut tally = Tally::default();
     let mut memory = Vec::new();

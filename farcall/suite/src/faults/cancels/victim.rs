@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use farcall::{Config, LaneInfo, Status};
+use farcall::{LaneInfo, Rdma, Status};
 use fastrand::Rng;
 use futures::future::{Either, select};
 use futures::{FutureExt, poll};
@@ -42,7 +42,7 @@ enum Direction {
 #[derive(Debug)]
 pub(super) struct Victim {
     pub(super) stub: ProbeStub,
-    pub(super) config: Config,
+    pub(super) rdma: Rdma,
     pub(super) source: Bytes,
     pub(super) dice: Rng,
 }
@@ -116,8 +116,8 @@ impl Victim {
     }
 
     fn lane(&self) -> LaneInfo {
-        let mut lanes = self.config.rdma_lanes();
-        lanes.pop().expect("the connection has a lane, and its configuration no other")
+        let mut lanes = self.rdma.lanes();
+        lanes.pop().expect("the connection has a lane, and its devices no other")
     }
 
     /// One call of a random length, with every byte checked if it comes to its end.

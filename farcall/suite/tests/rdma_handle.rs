@@ -1,0 +1,84 @@
+//! One handle to RDMA devices, for all channels and servers of a process: what they share, and
+//! which one a server uses.
+
+// Clippy's exemption for tests does not reach their helpers.
+#![allow(clippy::unwrap_used)]
+
+use std::net::Ipv4Addr;
+
+use farcall::sim::SimNetwork;
+use farcall::{Channel, Endpoint, Rdma, RdmaConfig, Server};
+use farcall_suite::Probe;
+use farcall_suite::proto::EchoRequest;
+use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
+
+fn network() -> SimNetwork {
+    let network = SimNetwork::new(1);
+    network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
+    network
+}
+
+fn server(rdma: &Rdma) -> Server {
+    Server::builder().rdma(rdma).add_service(ProbeService::new(Probe::new().0)).build()
+}
+
+/// Connections on each open device of a handle.
+fn connections(rdma: &Rdma) -> Vec<usize> {
+    rdma.lanes().iter().map(|lane| lane.connection_count).collect()
+}
+
+async fn connect(address: &str, rdma: &Rdma) -> Channel {
+    let channel = Channel::builder(address).unwrap().rdma(rdma).connect().await.unwrap();
+    let stub = ProbeStub::new(channel.clone());
+    stub.echo(EchoRequest::default()).await.unwrap();
+    assert_eq!(channel.info().unwrap().transport, "rdma");
+    channel
+}
+
+#[tokio::test]
+async fn both_sides_of_a_process_share_one_opening_of_the_device() {
+    let network = network();
+    let rdma = Rdma::simulated(&network, RdmaConfig::default());
+    let server = server(&rdma);
+    let endpoint = Endpoint::bind("rdma://127.0.0.1:0").await.unwrap();
+    let address = endpoint.address().to_string();
+    let serving = server.clone();
+    tokio::spawn(async move { serving.serve(endpoint).await });
+    let (_one, other) = (connect(&address, &rdma).await, connect(&address, &rdma).await);
+    // Two connections with two ends each, on one lane of one device.
+    assert_eq!(connections(&rdma), [4]);
+    assert_eq!(network.census().contexts, 1);
+    // Each of them gives the same handle back.
+    assert_eq!(connections(server.rdma()), [4]);
+    assert_eq!(connections(other.rdma().unwrap()), [4]);
+    // A handle of its own opens the device once more.
+    let own = Rdma::simulated(&network, RdmaConfig::default());
+    let _third = connect(&address, &own).await;
+    assert_eq!((connections(&rdma), connections(&own)), (vec![5], vec![1]));
+    assert_eq!(network.census().contexts, 2);
+}
+
+#[tokio::test]
+async fn the_handle_of_an_endpoint_takes_precedence_over_its_servers() {
+    let network = network();
+    let [of_server, of_endpoint, of_client] =
+        [(); 3].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
+    let endpoint = Endpoint::bind("rdma://127.0.0.1:0").await.unwrap().with_rdma(&of_endpoint);
+    let address = endpoint.address().to_string();
+    let server = server(&of_server);
+    tokio::spawn(async move { server.serve(endpoint).await });
+    let _channel = connect(&address, &of_client).await;
+    assert_eq!((connections(&of_server), connections(&of_endpoint)), (vec![], vec![1]));
+}
+
+#[tokio::test]
+async fn a_listener_of_the_program_is_served_by_the_devices_of_its_server() {
+    let network = network();
+    let [of_server, of_client] = [(); 2].map(|()| Rdma::simulated(&network, RdmaConfig::default()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("rdma://{}", listener.local_addr().unwrap());
+    let server = server(&of_server);
+    tokio::spawn(async move { server.serve(listener).await });
+    let _channel = connect(&address, &of_client).await;
+    assert_eq!(connections(&of_server), [1]);
+}

@@ -1,0 +1,43 @@
+//! Fields of the configuration that are types of their own.
+
+/// Which of the ports that may be used serves a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum PortChoice {
+    /// The one that has the connection's local address; of several, the nearest. A peer is taken
+    /// only if its port has the address that the connection comes from, so that nobody can have
+    /// packets sent to another host: both ends need this choice, and no address translation
+    /// between them.
+    #[default]
+    Address,
+    /// The nearest that is active, with an address of its own if it does not have the
+    /// connection's. The peer's port must be reachable from any port that may be used; if it is
+    /// not, that is found out by the proof of the path, which takes its time.
+    Nearest,
+}
+
+/// How a connection waits and retries.
+///
+/// The defaults let a dead peer be noticed within about half a second: the acknowledgement timeout
+/// is 4.096 us x 2^14 = 67 ms, tried seven times (devices may stretch it up to fourfold).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// Acknowledgement timeout: 4.096 us x 2^this. 1 to 31; 14 by default.
+    pub timeout: u8,
+    /// Retries after a missing acknowledgement. 1 to 6; 6 by default, so that loss of a few per
+    /// cent does not end a connection. 7 is refused: on Soft-RoCE it means for ever, and a dead
+    /// peer would never be noticed.
+    pub retry_count: u8,
+    /// Retries when the peer has no receive posted. 0 to 7; 7, the default, means for ever,
+    /// because one greedy client must not end the others' connections on a shared queue.
+    pub rnr_retry: u8,
+    /// How long a sender waits when we have no receive posted, as verbs numbers it. 1 to 31; 12,
+    /// the default, is 0.64 ms. 0 is refused: it means 655 ms.
+    pub rnr_timer: u8,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self { timeout: 14, retry_count: 6, rnr_retry: 7, rnr_timer: 12 }
+    }
+}

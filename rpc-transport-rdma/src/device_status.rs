@@ -1,0 +1,55 @@
+//! What is known of a device, and the kinds of events that happen to it.
+
+/// What is known of a device that is or was in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceStatus {
+    /// Its name.
+    pub device: String,
+    /// Whether it is in use now.
+    pub is_open: bool,
+    /// How many lanes it has.
+    pub lane_count: usize,
+    /// How often each kind of event has come, those of earlier openings included.
+    pub events: Vec<(AsyncEventKind, u64)>,
+}
+
+impl DeviceStatus {
+    /// How often events of this kind have come.
+    #[must_use]
+    pub fn event_count(&self, kind: AsyncEventKind) -> u64 {
+        self.events.iter().find(|(other, _)| *other == kind).map_or(0, |(_, count)| *count)
+    }
+}
+
+/// What happened to a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AsyncEventKind {
+    /// A completion queue overran or broke; its queue pairs are lost.
+    CompletionQueueError,
+    /// A queue pair broke.
+    QueuePairFatal,
+    /// A queue pair got an invalid request.
+    QueuePairRequestError,
+    /// A queue pair's peer violated access rights.
+    QueuePairAccessError,
+    /// The device is lost.
+    DeviceFatal,
+    /// A port came up.
+    PortActive,
+    /// A port went down.
+    PortError,
+    /// A port's GID table changed.
+    GidChange,
+    /// A port's LID changed.
+    LidChange,
+    /// A shared receive queue broke.
+    SharedReceiveQueueError,
+    /// A shared receive queue has fewer receives than its limit, which is disarmed now.
+    ReceiveLimit,
+    /// The last receive of a queue pair in the error state was consumed. It may never come.
+    LastReceiveReached,
+    /// Another event, as verbs numbers it.
+    Other(i32),
+}
