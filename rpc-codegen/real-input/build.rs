@@ -110,7 +110,7 @@ fn compile(
     protos: &[&str],
 ) -> Result<(), CodegenError> {
     fs::create_dir_all(out_dir)
-        .map_err(|source| CodegenError::Write { path: out_dir.to_owned(), source })?;
+        .map_err(|reason| CodegenError::Write { path: out_dir.to_owned(), reason })?;
     let protos: Vec<PathBuf> = protos.iter().map(|proto| root.join(proto)).collect();
     let builder = builder.out_dir(out_dir).include_file("mod.rs");
     builder.compile_protos(&protos, &[root.to_owned()])
