@@ -1,5 +1,6 @@
 //! A report with causes (`anyhow`'s `{:#}`) says nothing twice: no error's text has that of its
 //! source in it.
+#![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 #[path = "messages/service.rs"]
 #[allow(dead_code, reason = "the test of the messages uses all of it")]

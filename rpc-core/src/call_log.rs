@@ -4,10 +4,10 @@
 //! A line about a failed call has the target `farcall::call`. Its level is what the status says of
 //! the system, and is the same on both sides:
 //!
-//! | level | statuses | meaning |
-//! |---|---|---|
-//! | WARN | `UNKNOWN`, `DEADLINE_EXCEEDED`, `RESOURCE_EXHAUSTED`, `UNIMPLEMENTED`, `INTERNAL`, `UNAVAILABLE`, `DATA_LOSS` | something does not work, and an operator may have to act |
-//! | DEBUG | all others | an answer of the application, such as `NOT_FOUND`, or a call that its client gave up |
+//! - WARN for `UNKNOWN`, `DEADLINE_EXCEEDED`, `RESOURCE_EXHAUSTED`, `UNIMPLEMENTED`, `INTERNAL`,
+//!   `UNAVAILABLE` and `DATA_LOSS`: something does not work, and an operator may have to act.
+//! - DEBUG for all others: an answer of the application, such as `NOT_FOUND`, or a call that its
+//!   client gave up.
 //!
 //! So a service whose lookups miss all day writes nothing at INFO, the usual level in production. A
 //! peer can cause these lines: those of WARN are limited, each status by itself, and what of a
@@ -174,7 +174,8 @@ mod tests {
         fail(&limit, Code::Unavailable, "gone\nFORGED");
         fail(&limit, Code::NotFound, "no such key");
         let lines = log.take_lines();
-        let words = r#"farcall::call: a call failed method="/t.T/M" peer=tcp://a:1 code=UNAVAILABLE took=1.5ms error=gone\nFORGED"#;
+        let words = "farcall::call: a call failed method=\"/t.T/M\" peer=tcp://a:1 \
+                     code=UNAVAILABLE took=1.5ms error=gone\\nFORGED";
         assert!(lines[0].contains("WARN") && lines[0].ends_with(words), "{lines:#?}");
         assert!(lines[1].contains("DEBUG") && lines[1].contains("code=NOT_FOUND"), "{lines:#?}");
         assert_eq!(lines.len(), 2);

@@ -2,6 +2,7 @@
 //! golden files beside this one. `FARCALL_WRITE_GOLDEN=1` writes them anew.
 //!
 //! `settings.txt` is held by a unit test of the settings.
+#![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 mod calling;
 mod connecting;

@@ -260,7 +260,7 @@ impl Channel {
     /// Whether tower may make a call now.
     pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         let polled = self.ready_when.poll(&self.present, cx);
-        polled.map_err(|error| error.into_status())
+        polled.map_err(ConnectError::into_status)
     }
 
     /// The starts of a call with one request.

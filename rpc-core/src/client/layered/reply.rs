@@ -24,7 +24,7 @@ pub(super) enum ReplyBody {
     /// One message, in the memory that it was received into.
     Message(Bytes),
     /// A stream of messages.
-    Stream(MessageBody<Kept>),
+    Stream(Box<MessageBody<Kept>>),
 }
 
 impl ClientReply {
@@ -72,7 +72,7 @@ impl ClientReply {
         M: Message + Default + 'static,
     {
         let ReplyBody::Stream(body) = self.body else { return Err(mismatch()) };
-        let stream = response_streaming(body);
+        let stream = response_streaming(*body);
         Ok(Response::from_parts(self.metadata, stream, self.extensions))
     }
 }

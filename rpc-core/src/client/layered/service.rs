@@ -96,7 +96,7 @@ impl Channel {
             return Ok(ClientReply { metadata, extensions, body: ReplyBody::Message(message) });
         }
         let (metadata, stream) = begin(started, upload, begun.within(self)).await?;
-        let body = ReplyBody::Stream(stream);
+        let body = ReplyBody::Stream(Box::new(stream));
         Ok(ClientReply { metadata, extensions: Extensions::new(), body })
     }
 }
