@@ -25,6 +25,7 @@ mod config;
 #[cfg(feature = "tonic-connect-info")]
 mod connect_info;
 mod endpoint;
+pub mod protocol;
 mod rdma;
 pub mod server;
 #[cfg(feature = "settings")]
@@ -48,7 +49,6 @@ pub use rpc_core::codegen::{Detached, Detacher};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
 pub use rpc_core::transport::{Addresses, TransportStats};
-pub use rpc_core::wire::ProtocolError;
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Code, ConnectBackoff, Deadline, Detach, Extensions,
     Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted,

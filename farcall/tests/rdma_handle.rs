@@ -21,7 +21,7 @@ fn the_handle_and_its_types_can_be_named() {
     let of_lane = |lane: &LaneInfo| -> (LaneActivity, LeaseStats, CancellationStats) {
         (lane.activity, lane.leases, lane.cancellations)
     };
-    assert_eq!(lanes.iter().map(of_lane).count(), 0);
+    assert_eq!(lanes.iter().map(of_lane).collect::<Vec<_>>(), []);
     let devices: Vec<DeviceStatus> = rdma.devices();
     let downs = devices.iter().map(|device| device.event_count(AsyncEventKind::PortError));
     assert_eq!(downs.sum::<u64>(), 0);

@@ -51,6 +51,8 @@ impl Channel {
     }
 }
 
+// Not listed at the trait, which farcall's users read: their channel is farcall's.
+#[doc(hidden)]
 impl Caller for Channel {
     async fn unary<Req, Resp>(
         &self,

@@ -42,7 +42,7 @@ async fn removed(rig: &Rig, side: Side) -> Result<(), Failure> {
         Side::Client => (&rig.client_device, client_cable.interface.clone(), &client),
         Side::Server => {
             let cable = Cable::of(rig.host.parse().expect("an address")).expect("a cable");
-            (&rig.server_device, cable.interface.clone(), &server.server.rdma())
+            (&rig.server_device, cable.interface.clone(), server.server.rdma())
         }
     };
     within("a call", echo(&ProbeStub::new(channel.clone()), 1, 1000)).await?;

@@ -14,7 +14,7 @@ pub(crate) fn two_lanes(rig: &Rig) -> Result<(), Failure> {
     rig.run(async {
         let server = rig.serve(rdma.clone()).await?;
         let (address, client) = (format!("rdma://{}", server.authority), devices(rdma));
-        crate::spreading::spread(&address, &server.server.rdma(), &client, LANES.into()).await?;
+        crate::spreading::spread(&address, server.server.rdma(), &client, LANES.into()).await?;
         // A device that is both ends' has both sides' lanes.
         let sides = if rig.server_device == rig.client_device { 2 } else { 1 };
         let queues = rig.server_device.shared_receive_queue_count();
