@@ -1,5 +1,8 @@
 //! The statuses with which the runtime itself ends calls. Each names the limit and its knob.
 
+use std::io;
+use std::sync::Arc;
+
 use tonic::Status;
 
 use crate::Limits;
@@ -108,6 +111,17 @@ pub(crate) fn over_budget(what: &str, len: u64, whose: &str, over: OverBudget) -
 /// A call on a connection that has ended.
 pub(crate) fn closed(reason: &CloseReason) -> Status {
     Status::unavailable(format!("the connection is closed: {reason}"))
+}
+
+/// The requests of a call whose connection ended before they did. The source is the `io::Error` by
+/// which tonic's handlers know a client that is gone, unless this side closed the connection.
+pub(crate) fn requests_cut_short(reason: &CloseReason) -> Status {
+    let mut status = closed(reason);
+    if !matches!(reason, CloseReason::Local) {
+        let gone = io::Error::new(io::ErrorKind::BrokenPipe, reason.to_string());
+        status.set_source(Arc::new(gone));
+    }
+    status
 }
 
 /// A call that arrived after the server had sent its client away.
