@@ -50,6 +50,12 @@ impl ServerBuilder {
         self.with(|core| core.add_service(service))
     }
 
+    /// Adds a service if there is one: what a program is told at its start to serve or to leave out.
+    #[must_use]
+    pub fn add_optional_service(self, service: Option<impl Service>) -> Self {
+        self.with(|core| core.add_optional_service(service))
+    }
+
     /// Puts a tower layer around the calls of all services, of every kind. The layer that is added
     /// first is the outermost one. [`layered`](crate::server::layered) is the same for one service,
     /// and [`layered_methods`](crate::server::layered_methods) for some of its methods.
