@@ -4,10 +4,12 @@
 //! and a server's request are stands in [`crate::client`] and [`crate::server`].
 
 mod error;
+mod interceptor;
 mod methods;
 mod trace;
 
 pub use error::into_status;
+pub use interceptor::{Intercept, InterceptorLayer, RequestHead};
 pub(crate) use methods::method_indices;
 pub use methods::{ForMethods, ForMethodsLayer, UnknownMethod, for_methods};
 pub use trace::{Trace, TraceLayer};
