@@ -50,7 +50,7 @@ impl ServerBuilder {
         self.with(|core| core.add_service(service))
     }
 
-    /// Adds a service if there is one: what a program is told at its start to serve or to leave out.
+    /// Adds a service if there is one, so that a program can choose its services when it starts.
     #[must_use]
     pub fn add_optional_service(self, service: Option<impl Service>) -> Self {
         self.with(|core| core.add_optional_service(service))

@@ -27,8 +27,8 @@ pub trait RequestHead {
 ///
 /// The same layer serves clients and servers, and stands among other layers of a
 /// `tower::ServiceBuilder`. What it wraps shares the interceptor, which runs for one call at a time
-/// and must not block. For one service of a server [`intercepted`](crate::server::intercepted) costs
-/// less, and for one channel [`Channel::intercept`](crate::Channel::intercept).
+/// and must not block. [`intercepted`](crate::server::intercepted) costs less for one service of a
+/// server, and [`Channel::intercept`](crate::Channel::intercept) for one channel.
 ///
 /// # Examples
 ///
