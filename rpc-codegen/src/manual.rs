@@ -101,6 +101,36 @@ impl Builder {
         self
     }
 
+    /// Takes the services of a package from a crate that has them already, as
+    /// [`crate::Builder::tonic_path`]: of them only farcall's module is generated. It is for crates
+    /// that carry no `.proto` file. The paths of messages are those that the methods name.
+    ///
+    /// ```no_run
+    /// use rpc_codegen::manual::{Builder, Method, Service};
+    ///
+    /// // build.rs
+    /// let get = Method::builder()
+    ///     .name("do_get")
+    ///     .route_name("DoGet")
+    ///     .input_type("::arrow_flight::Ticket")
+    ///     .output_type("::arrow_flight::FlightData")
+    ///     .codec_path("tonic_prost::ProstCodec")
+    ///     .server_streaming()
+    ///     .build();
+    /// let package = "arrow.flight.protocol";
+    /// let flight = Service::builder().name("FlightService").package(package).method(get).build();
+    /// Builder::new().tonic_path(".arrow.flight.protocol", "::arrow_flight").compile(&[flight])?;
+    /// # Ok::<(), rpc_codegen::CodegenError>(())
+    /// ```
+    #[must_use]
+    pub fn tonic_path(mut self, package: impl AsRef<str>, module: impl AsRef<str>) -> Self {
+        match settings::outside_path("tonic_path", module.as_ref()) {
+            Ok(()) => self.rpc.tonic_paths.push(package.as_ref(), module.as_ref()),
+            Err(error) => self.rejected = Some(error),
+        }
+        self
+    }
+
     /// Where to write; `OUT_DIR` by default.
     #[must_use]
     pub fn out_dir(mut self, out_dir: impl AsRef<Path>) -> Self {
@@ -143,6 +173,9 @@ impl Builder {
             reason,
         };
         let module = module.map_err(invalid)?;
+        if self.rpc.tonic_paths.module(service.package()).is_some() {
+            return fs::write(&path, module).map_err(failed);
+        }
         // tonic's generator panics when it cannot write.
         fs::write(&path, "").map_err(failed)?;
         tonic_prost_build::manual::Builder::new()

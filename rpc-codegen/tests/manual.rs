@@ -55,6 +55,20 @@ fn only_what_is_wanted_is_generated() {
 }
 
 #[test]
+fn of_a_service_that_a_crate_has_only_our_module_is_generated() {
+    let dir = tempfile::tempdir().unwrap();
+    let builder = Builder::new().out_dir(dir.path()).tonic_path(".sample", "::other::api");
+    builder.compile(&[service()]).unwrap();
+    let text = fs::read_to_string(dir.path().join("sample.v1.Echo.rs")).unwrap();
+    assert!(text.contains("T: ::other::api::v1::echo_server::Echo"), "{text}");
+    assert!(text.contains("pub mod echo_rpc {"), "{text}");
+    assert!(!text.contains("mod echo_server {") && !text.contains("mod echo_client"), "{text}");
+    let builder = Builder::new().out_dir(dir.path()).tonic_path(".sample", "other");
+    let error = builder.compile(&[service()]).unwrap_err();
+    assert!(error.to_string().starts_with("tonic_path(\"other\")"), "{error}");
+}
+
+#[test]
 fn what_is_wrong_is_named_and_no_panic() {
     let dir = tempfile::tempdir().unwrap();
     let absent = dir.path().join("absent");

@@ -1,7 +1,8 @@
 //! The statuses with which the runtime itself ends calls. Each names the limit and its knob.
 
-use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use tonic::Status;
 
@@ -116,6 +117,17 @@ pub(crate) fn closed(reason: &CloseReason) -> Status {
 /// A call of a method that the server did not name in its Hello.
 pub(crate) fn no_such_method(server: &str, path: &str) -> Status {
     Status::unimplemented(format!("the server at {server} has no method {path}"))
+}
+
+/// The requests of a call whose connection ended before they did. The source is the `io::Error` by
+/// which tonic's handlers know a client that is gone, unless this side closed the connection.
+pub(crate) fn requests_cut_short(reason: &CloseReason) -> Status {
+    let mut status = closed(reason);
+    if !matches!(reason, CloseReason::Local) {
+        let gone = io::Error::new(io::ErrorKind::BrokenPipe, reason.to_string());
+        status.set_source(Arc::new(gone));
+    }
+    status
 }
 
 /// A call that arrived after the server had sent its client away.

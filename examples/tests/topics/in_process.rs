@@ -1,7 +1,7 @@
 //! A service and its client in one process, over queues and without a socket: the quickest way to
 //! test what is behind a stub.
 
-use farcall::{Channel, Server};
+use farcall::{Channel, Code, Server};
 use farcall_examples::hello::greeter_rpc::{GreeterService, GreeterStub};
 
 use super::{MyGreeter, hello};
@@ -16,5 +16,23 @@ async fn a_call_without_a_socket() -> anyhow::Result<()> {
     let channel = Channel::connect("inproc://topics-in-process").await?;
     let reply = GreeterStub::new(channel).say_hello(hello("world")).await?;
     assert_eq!(reply.into_inner().message, "Hello, world!");
+    Ok(())
+}
+
+/// As a program does that is told at its start which services to offer.
+#[tokio::test]
+async fn a_service_that_is_left_out_is_unimplemented() -> anyhow::Result<()> {
+    for is_offered in [true, false] {
+        let greeter = is_offered.then(|| GreeterService::new(MyGreeter));
+        let address = format!("inproc://topics-optional-{is_offered}");
+        let listener = Server::builder().add_optional_service(greeter).bind(&address).await?;
+        tokio::spawn(listener.serve());
+
+        let stub = GreeterStub::new(Channel::connect(&address).await?);
+        match stub.say_hello(hello("you")).await {
+            Ok(reply) => assert!(is_offered, "{reply:?}"),
+            Err(status) => assert_eq!((is_offered, status.code()), (false, Code::Unimplemented)),
+        }
+    }
     Ok(())
 }

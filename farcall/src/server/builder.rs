@@ -54,6 +54,12 @@ impl ServerBuilder {
         self.with(|core| core.add_service(service))
     }
 
+    /// Adds a service if there is one, so that a program can choose its services when it starts.
+    #[must_use]
+    pub fn add_optional_service(self, service: Option<impl Service>) -> Self {
+        self.with(|core| core.add_optional_service(service))
+    }
+
     /// Puts a tower layer around the calls of all services, of every kind. The layer that is added
     /// first is the outermost one. [`layered`](crate::server::layered) is the same for one service,
     /// and [`layered_methods`](crate::server::layered_methods) for some of its methods.

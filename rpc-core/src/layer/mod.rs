@@ -5,10 +5,12 @@
 //! [`ServerRequest`](crate::server::ServerRequest).
 
 mod error;
+mod interceptor;
 mod methods;
 mod trace;
 
 pub use error::{LayerError, into_status};
+pub use interceptor::{Intercept, InterceptorLayer, RequestHead};
 pub(crate) use methods::method_indices;
 pub use methods::{ForMethods, ForMethodsLayer, UnknownMethod, for_methods};
 pub use trace::{Trace, TraceLayer};

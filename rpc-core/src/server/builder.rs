@@ -142,6 +142,15 @@ impl ServerBuilder {
         self
     }
 
+    /// Adds a service if there is one.
+    #[must_use]
+    pub fn add_optional_service(self, service: Option<impl Service>) -> Self {
+        match service {
+            Some(service) => self.add_service(service),
+            None => self,
+        }
+    }
+
     /// Puts a tower layer around the calls of all services, of every kind. The layer that is added
     /// first is the outermost one. [`layered`](crate::server::layered) is the same for one service,
     /// and [`layered_methods`](crate::server::layered_methods) for some of its methods.

@@ -160,7 +160,7 @@ impl<T: Transport> Handler for ServerSession<T> {
             abort.abort();
         }
         for streams in streams.into_values() {
-            end_requests(Some(streams), || refusal::closed(&reason));
+            end_requests(Some(streams), || refusal::requests_cut_short(&reason));
         }
         let addresses = &self.addresses;
         match &reason {

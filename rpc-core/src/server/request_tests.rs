@@ -1,6 +1,8 @@
 //! What becomes of the requests of a call that ends, and of calls of another kind than their
 //! method's.
 
+use std::error::Error as _;
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -143,7 +145,20 @@ async fn whoever_reads_requests_is_told_when_the_call_is_answered() {
 async fn whoever_reads_requests_is_told_when_the_connection_ends() {
     let mut rig = Rig::with_call_of(0).await;
     rig.session.handle_closed(CloseReason::Peer);
-    assert_eq!(rig.end().await.unwrap_err().code(), Code::Unavailable);
+    let status = rig.end().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    // As tonic's example of streaming looks for it.
+    let source = status.source().and_then(|source| source.downcast_ref::<io::Error>());
+    assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::BrokenPipe));
+}
+
+#[tokio::test]
+async fn a_connection_that_this_side_closes_is_no_broken_pipe() {
+    let mut rig = Rig::with_call_of(0).await;
+    rig.session.handle_closed(CloseReason::Local);
+    let status = rig.end().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.source().is_none(), "{status:?}");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::packed::{self, Packed};
 use super::readme::Shown;
-use super::user::UserCrate;
+use super::user::{PROGRAM, UserCrate};
 
 /// How the README serves its implementation.
 const RIGHT: &str = "GreeterService::new(MyGreeter)";
@@ -29,7 +29,7 @@ pub(super) fn are_explained(entrance: &Packed, packages: &[Packed]) -> Result<()
         let mistake = |files: &mut [Shown]| make(files, wrong);
         let user = UserCrate::changed(&readme, packages, &workspace.workspace_root, mistake)?;
         let said = user.refusal(target).with_context(|| format!("serving {wrong}"))?;
-        user.clean(target)?;
+        user.clean(target, PROGRAM)?;
         if !said.contains(ADVICE) {
             bail!("serving {wrong}, rustc does not say {ADVICE}:\n{said}");
         }

@@ -3,12 +3,13 @@
 //!
 //! `packed` makes and unpacks the packages, `contents` says what belongs into one, `readme` finds
 //! the reader's files in the README, `user` builds and starts the reader's crate, `mistakes` reads
-//! what the reader is told of a wrong one, and `weight` compares what it costs to build with
-//! tonic's. Nothing here publishes.
+//! what the reader is told of a wrong one, `published` has services of other people's crates
+//! served, and `weight` compares what it costs to build with tonic's. Nothing here publishes.
 
 mod contents;
 mod mistakes;
 mod packed;
+mod published;
 mod readme;
 mod user;
 mod weight;
@@ -28,6 +29,9 @@ pub(crate) struct PackageOptions {
     /// Name every file of every package.
     #[arg(long)]
     list: bool,
+    /// Serve services that other crates publish, too: OpenTelemetry's, gRPC's health, Arrow Flight.
+    #[arg(long)]
+    published: bool,
     /// Build the reader's crate and tonic's from nothing as often as this, and compare them.
     #[arg(long, value_name = "RUNS", value_parser = clap::value_parser!(u8).range(1..=20))]
     weight: Option<u8>,
@@ -56,6 +60,9 @@ pub(crate) fn run(options: &PackageOptions) -> Result<()> {
         }
     }
     println!("{}", table(&packages));
+    if options.published {
+        published::are_served(&packages)?;
+    }
     if let Some(runs) = options.weight {
         println!("{}", weight::compare(entrance(&packages)?, &packages, runs)?);
     }

@@ -17,8 +17,8 @@ const CARGO_MIN: (u32, u32) = (1, 90);
 /// Reading the workspace, packing five crates, unpacking one: seconds each on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Downloading what the workspace locks, on a new machine.
-const FETCH_LIMIT: Duration = Duration::from_secs(600);
+/// Downloading what a workspace locks, on a new machine.
+pub(super) const FETCH_LIMIT: Duration = Duration::from_secs(600);
 
 /// A crate as it would be published.
 #[derive(Debug)]

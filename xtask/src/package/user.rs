@@ -18,14 +18,14 @@ use crate::cargo;
 /// What the README's program prints first.
 const GREETING: &str = "Hello, world!";
 
-/// The program's name in every document.
+/// The program's name in every document that shows a hello world.
 pub(super) const PROGRAM: &str = "hello";
 
 /// Several times what a build from nothing takes on two busy cores.
 pub(super) const BUILD_LIMIT: Duration = Duration::from_secs(600);
 
-/// A program that makes one call.
-const CALL_LIMIT: Duration = Duration::from_secs(60);
+/// A program that makes a few calls.
+pub(super) const CALL_LIMIT: Duration = Duration::from_secs(60);
 
 /// A crate in a folder of its own, which goes with the value.
 #[derive(Debug)]
@@ -81,17 +81,17 @@ impl UserCrate {
 
     /// A build in it, of dependencies as the workspace builds its own: what both have alike is
     /// built once.
-    fn build(&self, target: &Path) -> Command {
+    pub(super) fn build(&self, target: &Path) -> Command {
         let mut command = self.cargo(&["build", "--offline"], target);
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
         println!("{}", command_line(&command));
         command
     }
 
-    /// Removes what was built of it: its folder has another name each time, and cargo would keep
-    /// what it built of each.
-    pub(super) fn clean(&self, target: &Path) -> Result<()> {
-        let mut command = self.cargo(&["clean", "--quiet", "--package", PROGRAM], target);
+    /// Removes what was built of its `program`: its folder has another name each time, and cargo
+    /// would keep what it built of each.
+    pub(super) fn clean(&self, target: &Path, program: &str) -> Result<()> {
+        let mut command = self.cargo(&["clean", "--quiet", "--package", program], target);
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
         bounded::run(&mut command, CALL_LIMIT)
     }
@@ -168,7 +168,7 @@ fn add_dependency(manifest: &mut String, section: &str, line: &str) -> Result<()
 fn build_and_call(user: &UserCrate, target: &Path) -> Result<()> {
     bounded::run(&mut user.build(target), BUILD_LIMIT)?;
     let called = call(&target.join("debug").join(PROGRAM));
-    user.clean(target)?;
+    user.clean(target, PROGRAM)?;
     called
 }
 

@@ -1,22 +1,22 @@
 //! A call as a client's layers see it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, mem};
 
 use futures::Stream;
 use prost::Message;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
-use tonic::{Extensions, Request};
+use tonic::{Extensions, GrpcMethod, Request};
 
 use crate::client::call_deadline::SetBy;
 use crate::client::upload::upload;
 use crate::client::{CallDeadline, Outgoing, Started};
 use crate::deadline::take_grpc_timeout;
 use crate::encode::{Encode, Split};
-use crate::layer::Described;
+use crate::layer::{Described, RequestHead};
 use crate::{Deadline, MethodDescriptor};
 
 /// A call on its way to the server, its messages' types forgotten.
@@ -161,6 +161,19 @@ fn earliest(
 impl Described for ClientCall {
     fn method(&self) -> &'static MethodDescriptor {
         self.method
+    }
+}
+
+impl RequestHead for ClientCall {
+    fn take_head(&mut self) -> (MetadataMap, Extensions) {
+        let mut extensions = mem::take(&mut self.extensions);
+        // As tonic's clients tell interceptors which method is called.
+        extensions.insert(GrpcMethod::new(self.method.service(), self.method.name()));
+        (mem::take(&mut self.metadata), extensions)
+    }
+
+    fn set_head(&mut self, metadata: MetadataMap, extensions: Extensions) {
+        (self.metadata, self.extensions) = (metadata, extensions);
     }
 }
 

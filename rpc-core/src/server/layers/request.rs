@@ -1,13 +1,13 @@
 //! A call as a server's layers see it.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, mem};
 
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
 use super::{Capture, ServerResponse};
-use crate::layer::Described;
+use crate::layer::{Described, RequestHead};
 use crate::server::head::Head;
 use crate::server::{PeerInfo, ServerCall, Service};
 use crate::{Deadline, MethodDescriptor};
@@ -121,6 +121,16 @@ impl ServerRequest {
 impl Described for ServerRequest {
     fn method(&self) -> &'static MethodDescriptor {
         Self::method(self)
+    }
+}
+
+impl RequestHead for ServerRequest {
+    fn take_head(&mut self) -> (MetadataMap, Extensions) {
+        (mem::take(&mut self.metadata), mem::take(&mut self.extensions))
+    }
+
+    fn set_head(&mut self, metadata: MetadataMap, extensions: Extensions) {
+        (self.metadata, self.extensions) = (metadata, extensions);
     }
 }
 
