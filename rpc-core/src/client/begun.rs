@@ -63,8 +63,8 @@ impl Begun {
     }
 
     /// When the call ends at the latest.
-    pub(super) fn deadline(&self) -> Option<CallDeadline> {
-        self.deadline
+    pub(super) fn deadline(&self) -> Option<&CallDeadline> {
+        self.deadline.as_ref()
     }
 
     /// This call with its channel.
