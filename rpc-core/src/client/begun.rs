@@ -66,8 +66,8 @@ impl Begun {
     }
 
     /// When the call ends at the latest.
-    pub(super) fn deadline(&self) -> Option<CallDeadline> {
-        self.deadline
+    pub(super) fn deadline(&self) -> Option<&CallDeadline> {
+        self.deadline.as_ref()
     }
 
     /// What its stub allows its messages.

@@ -139,7 +139,7 @@ impl Caller for Channel {
 
 /// Runs a call until its deadline; dropping it there cancels it on the peer.
 pub(super) async fn within<T>(
-    limit: Option<CallDeadline>,
+    limit: Option<&CallDeadline>,
     call: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
     match limit {

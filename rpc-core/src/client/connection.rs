@@ -46,7 +46,7 @@ pub struct Outgoing<'a> {
     /// The request's metadata.
     pub metadata: &'a MetadataMap,
     /// When the call ends at the latest.
-    pub deadline: Option<CallDeadline>,
+    pub deadline: Option<&'a CallDeadline>,
     /// What it does while the channel has no connection.
     pub readiness: Readiness,
     /// What its stub allows its messages.

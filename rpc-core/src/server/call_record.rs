@@ -26,8 +26,8 @@ pub(crate) struct CallRecord {
     began: Instant,
     /// What the client allowed the call, in microseconds; 0 stands for no limit.
     timeout_us: u64,
-    /// The length of the request, where it is one message.
-    request_len: Option<u64>,
+    /// The length of the request; 0 where it is a stream.
+    request_len: u64,
 }
 
 /// Where lines about the calls of a connection go, and what they say of it.
@@ -93,8 +93,7 @@ impl CallRecord {
         method: impl FnOnce() -> Option<&'static MethodDescriptor>,
     ) -> Option<Self> {
         let began = log.begin()?;
-        let timeout_us = header.argument;
-        let request_len = (!header.is_streaming).then_some(header.message_len);
+        let (timeout_us, request_len) = (header.argument, header.message_len);
         Some(Self { method: method(), began, timeout_us, request_len })
     }
 
@@ -133,7 +132,8 @@ impl CallRecord {
             let timeout = timeout.map(Duration::from_micros).map(rounded);
             let (took, code) = (rounded(took), NameOf(code));
             let Messages { requests, responses, response_len } = end.messages;
-            let request_len = self.request_len;
+            let is_stream = self.method.is_some_and(|method| method.kind.has_request_stream());
+            let request_len = (!is_stream).then_some(self.request_len);
             tracing::info!(
                 target: "farcall::access",
                 method, %peer, %code, ?took, timeout = timeout.map(tracing::field::debug),

@@ -56,7 +56,8 @@ where
     S::Future: Send,
 {
     async fn make(&self, call: ClientCall) -> Result<ClientReply, Status> {
-        within(call.time_limit(), async {
+        let limit = call.time_limit();
+        within(limit.as_ref(), async {
             let mut service = self.service.clone();
             let ready = service.ready().await.map_err(into_status)?;
             ready.call(call).await.map_err(into_status)
