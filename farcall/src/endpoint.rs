@@ -56,6 +56,8 @@ pub enum BindError {
 #[derive(Debug)]
 pub struct Endpoint {
     address: Address,
+    /// The same as the program wrote it: errors name that.
+    asked: Address,
     config: Config,
     rdma: Option<Rdma>,
     rdma_check: RdmaCheck,
@@ -115,10 +117,10 @@ impl Endpoint {
     /// Listens on `address` under the default rules. A server at an `rdma://` address takes clients
     /// that stay on TCP, too: which path is required is the client's decision.
     ///
-    /// A server that begins to serve an `auto://` or `rdma://` endpoint writes one line of INFO with
-    /// the target `farcall::server`: which RDMA ports clients can have, or why none. At `rdma://` it
-    /// ends with an error where RDMA is impossible, unless [`Config::with_rdma_required`] says
-    /// otherwise.
+    /// A server that begins to serve an `auto://` or `rdma://` endpoint writes one line of INFO
+    /// with the target `farcall::server`: which RDMA ports clients can have, or why none. At
+    /// `rdma://` it ends with an error where RDMA is impossible, unless
+    /// [`Config::with_rdma_required`] says otherwise.
     ///
     /// # Errors
     ///
@@ -163,9 +165,8 @@ impl Endpoint {
         let address: Address = address.try_into().map_err(AddressError::from)?;
         let listened = listen(&address).await;
         match listened {
-            Ok((address, socket)) => {
-                let (config, rdma_check) = (config.clone(), RdmaCheck::Due);
-                Ok(Endpoint { address, config, rdma: None, rdma_check, socket })
+            Ok((local, socket)) => {
+                Ok(Self { asked: address, ..Self::of_socket(local, config, socket) })
             }
             Err(reason) => Err(BindError::Refused { address, reason }),
         }
@@ -211,8 +212,8 @@ impl Endpoint {
     }
 
     fn of_socket(address: Address, config: &Config, socket: Socket) -> Self {
-        let (config, rdma_check) = (config.clone(), RdmaCheck::Due);
-        Self { address, config, rdma: None, rdma_check, socket }
+        let (asked, config, rdma_check) = (address.clone(), config.clone(), RdmaCheck::Due);
+        Self { address, asked, config, rdma: None, rdma_check, socket }
     }
 
     /// Uses the RDMA devices of this handle, and not the server's.
@@ -245,6 +246,7 @@ impl Endpoint {
         let is_rdma = matches!(self.address, Address::Rdma(_));
         Some(Offer {
             address: self.address.clone(),
+            asked: self.asked.clone(),
             local: self.socket.local_ip(),
             upgrade: self.rdma.as_ref().unwrap_or(of_server).upgrade(),
             is_required: is_rdma && self.config.rdma_required(),
@@ -264,6 +266,7 @@ impl Endpoint {
 #[derive(Debug)]
 struct Offer {
     address: Address,
+    asked: Address,
     /// The address that clients connect to, unless it is every address of this host.
     local: Option<IpAddr>,
     upgrade: Arc<dyn Upgrade>,
@@ -278,7 +281,7 @@ impl Offer {
         if offered.is_ok() {
             connect::announce(&self.address, self.upgrade.name(), &offered);
         }
-        let address = self.address.clone();
+        let address = self.asked.clone();
         let refused = |Declined { reason, .. }| BindError::NoRdma { address, reason };
         offered.map(drop).map_err(refused)
     }

@@ -112,10 +112,9 @@ impl MessageLimit {
             End::ServiceReceives => ("request", "service", "max_decoding_message_len"),
             End::ServiceSends => ("response", "service", "max_encoding_message_len"),
         };
-        let max = self.max;
-        Err(Status::resource_exhausted(format!(
-            "the {message}'s message of {len} bytes is over the {owner}'s limit of {max} ({setting})"
-        )))
+        let limit = format!("the {owner}'s limit of {} ({setting})", self.max);
+        let words = format!("the {message}'s message of {len} bytes is over {limit}");
+        Err(Status::resource_exhausted(words))
     }
 }
 

@@ -16,15 +16,14 @@ struct Arguments {
 async fn main() -> anyhow::Result<()> {
     farcall_examples::log_to_stderr();
     let Arguments { address } = Arguments::parse();
-    let endpoint = farcall::Endpoint::bind_with(&address, &farcall_examples::config()).await?;
-    println!("serving {}", endpoint.address());
-    let builder = farcall::Server::builder().add_service(KvService::new(Kv::default()));
-    let server = builder.build();
+    let builder = farcall::Server::builder().config(&farcall_examples::config());
+    let listener = builder.add_service(KvService::new(Kv::default())).bind(&address).await?;
+    println!("serving {}", listener.local_address());
     let interrupted = async {
         // Without a way to be interrupted in order, it serves until it is killed.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    Ok(server.serve_until(endpoint, interrupted).await?)
+    Ok(listener.serve_with_shutdown(interrupted).await?)
 }

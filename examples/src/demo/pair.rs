@@ -36,14 +36,12 @@ impl Pair {
     ///
     /// Cancelled, the server ends with the runtime.
     pub async fn start(address: &str) -> Result<Self> {
-        let endpoint = farcall::Endpoint::bind_with(address, &crate::config()).await?;
-        let address = endpoint.address().to_string();
-        let builder = Server::builder().add_service(KvService::new(Kv::default()));
-        let server = builder.build();
+        let builder = Server::builder().config(&crate::config());
+        let listener = builder.add_service(KvService::new(Kv::default())).bind(address).await?;
+        let (address, server) = (listener.local_address().to_string(), listener.server().clone());
         let (shutdown, shut_down) = oneshot::channel::<()>();
-        let serving = server.clone();
         let serving = tokio::spawn(async move {
-            serving.serve_until(endpoint, async { drop(shut_down.await) }).await
+            listener.serve_with_shutdown(async { drop(shut_down.await) }).await
         });
         // A configuration of its own: two processes would share nothing either.
         let channel = Channel::builder(&address)?.config(&crate::config()).connect().await?;

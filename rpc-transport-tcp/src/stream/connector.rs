@@ -116,6 +116,9 @@ mod tests {
             std::mem::forget(theirs);
             Ok(ours)
         });
-        assert_eq!(silent.await, "the handshake with backend did not end within 1 ms");
+        assert_eq!(
+            silent.await,
+            "the handshake with backend did not end within 1 ms (handshake_timeout)"
+        );
     }
 }

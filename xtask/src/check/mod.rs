@@ -3,6 +3,7 @@
 //! `step` names the steps, `steps` runs them, `unit` the one with the most programs, `cost` is what
 //! they took, `summary` shows how they went.
 
+mod api_page;
 mod cost;
 mod step;
 mod steps;

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use super::cost::Meter;
 use super::step::Step;
 use super::summary::{Outcome, Summary};
-use super::{unit, user_docs};
+use super::{api_page, unit, user_docs};
 use crate::attack;
 use crate::batch::Job;
 use crate::bench;
@@ -89,7 +89,8 @@ impl Runner {
                 let arguments = [&["doc", "--no-deps"], WORKSPACE].concat();
                 user_docs::clear()?;
                 self.cargo(step, &arguments, &[("RUSTDOCFLAGS", "-D warnings")])?;
-                user_docs::check().map(|()| Outcome::Passed(None))
+                user_docs::check()?;
+                api_page::check().map(|()| Outcome::Passed(None))
             }
             Step::Linked => self.linked(step),
             Step::Targets => self.targets(step),

@@ -51,7 +51,12 @@ pub(super) fn check() -> Result<()> {
     Ok(())
 }
 
-fn html_below(folder: &Path) -> Result<Vec<PathBuf>> {
+/// Every page below a folder.
+///
+/// # Errors
+///
+/// When the folder cannot be read.
+pub(super) fn html_below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
@@ -87,7 +92,8 @@ fn faults_of(page: &str) -> Vec<String> {
     links.chain(paths).collect()
 }
 
-fn without_tags(html: &str) -> String {
+/// The text of a piece of HTML.
+pub(super) fn without_tags(html: &str) -> String {
     let mut text = String::new();
     for (index, piece) in html.split('<').enumerate() {
         text.push_str(match index {

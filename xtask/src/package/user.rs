@@ -245,11 +245,12 @@ mod tests {
 
     #[test]
     fn variants_of_the_manifest_differ_in_tonic_only() {
-        let shown = "[dependencies]\ntonic = { version = \"0.14\" }\ntonic-prost = \"0.14\"\n\n\
+        let shown = "[dependencies]\nfarcall = \"0.1\"\n\n\
                      [build-dependencies]\nrpc-codegen = \"0.1\"\n";
         let mut manifest = shown.to_owned();
         with_default_tonic(&mut manifest).unwrap();
-        assert_eq!(manifest, shown.replace("{ version = \"0.14\" }", "\"0.14\""));
+        let section = "[dependencies]\ntonic = \"0.14\"\nfarcall = \"0.1\"\n";
+        assert!(manifest.starts_with(section), "{manifest}");
         let mut manifest = shown.to_owned();
         with_tonics_build(&mut manifest).unwrap();
         assert!(manifest.ends_with("tonic-prost-build = \"0.14\"\nrpc-codegen = \"0.1\"\n"));

@@ -11,10 +11,13 @@ mod log_lines;
 mod machine_paths;
 mod manifests;
 mod pure_modules;
+mod readme_excerpts;
 mod shape;
 mod source;
 mod unsafe_places;
 mod workspace;
+
+use std::collections::HashMap;
 
 use fault::{Fault, assert_none};
 use source::Source;
@@ -81,4 +84,11 @@ fn no_file_knows_the_machine_it_was_written_on() {
     let workspace = Workspace::load();
     let files = workspace.text_files();
     assert_none(files.iter().flat_map(|(path, text)| machine_paths::check(path, text)));
+}
+
+#[test]
+fn code_in_the_readme_is_run_by_tests() {
+    let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
+    let readme = files.get("README.md").expect("there is one");
+    assert_none(readme_excerpts::check("README.md", readme, &files));
 }

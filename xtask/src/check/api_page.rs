@@ -1,0 +1,145 @@
+//! The public interface of farcall as one page of text, `docs/api.md`, made of rustdoc's pages.
+//!
+//! The page is held by the step `doc`, so that a change of the interface is seen in a review.
+//! Another version of rustdoc may write other pages: then nothing is compared.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::user_docs;
+use crate::bounded;
+
+/// Where the page stands in the repository.
+const PAGE: &str = "docs/api.md";
+
+/// The environment variable that has the page written.
+const WRITE: &str = "FARCALL_WRITE_GOLDEN";
+
+/// The folders whose source text is ours; of other crates' items the page has the names.
+const OURS: &[&str] = &["src/farcall/", "src/rpc_core/", "src/rpc_transport_rdma/"];
+
+/// Compares the page with what rustdoc has just written, or writes it if the environment says so.
+///
+/// # Errors
+///
+/// When they differ, or something cannot be read.
+pub(super) fn check() -> Result<()> {
+    let version = bounded::output(Command::new("rustdoc").arg("--version"), LIMIT)?;
+    let version = version.split_whitespace().nth(1).unwrap_or_default();
+    let folder = user_docs::pages();
+    let page = page(&folder, version)?;
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(PAGE, &page).with_context(|| format!("writing {PAGE}"))?;
+    }
+    let held = std::fs::read_to_string(PAGE).with_context(|| format!("reading {PAGE}"))?;
+    if !held.contains(&made_by(version)) {
+        println!("{PAGE} was made by another rustdoc than {version} and is not compared");
+        return Ok(());
+    }
+    let differs = || format!("{PAGE} is not farcall's interface: {WRITE}=1 writes it anew");
+    ensure!(held == page, differs());
+    println!("{PAGE} is farcall's interface");
+    Ok(())
+}
+
+/// A program that prints one line.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn made_by(version: &str) -> String {
+    format!("rustdoc {version}")
+}
+
+/// The whole page.
+fn page(folder: &Path, version: &str) -> Result<String> {
+    let mut text = "# The public interface of farcall\n\n".to_owned();
+    let written = "`FARCALL_WRITE_GOLDEN=1 cargo xtask test --only doc` writes this page from";
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{written} {}'s pages.\n", made_by(version));
+    text.push_str("With every feature. `cargo doc --open -p farcall` has the words to it.\n");
+    let mut pages = user_docs::html_below(folder)?;
+    pages.sort();
+    for path in pages {
+        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+        let Some(item) = item_of(&name) else { continue };
+        let html = std::fs::read_to_string(&path)?;
+        let _ = write!(text, "\n## `{item}`\n");
+        let declared = declarations(&html);
+        if declared.is_empty() {
+            text.push_str("\nAnother crate's.\n");
+        } else {
+            let _ = write!(text, "\n```rust,ignore\n{}\n```\n", declared.join("\n"));
+        }
+    }
+    Ok(text)
+}
+
+/// The path of the item that a page is about; `None` for pages about something else.
+fn item_of(page: &str) -> Option<String> {
+    let (modules, file) = page.rsplit_once('/').unwrap_or(("", page));
+    let (kind, name) = file.strip_suffix(".html")?.split_once('.')?;
+    let is_item = ["struct", "enum", "trait", "fn", "constant", "macro", "type"].contains(&kind);
+    let path = modules.split('/').filter(|it| !it.is_empty()).chain([name]);
+    // Generated code's, which users do not read.
+    let is_shown = is_item && !modules.starts_with("codegen");
+    is_shown.then(|| path.collect::<Vec<_>>().join("::"))
+}
+
+/// The item's declaration and its own public functions, if its source text is ours.
+fn declarations(html: &str) -> Vec<String> {
+    let own = html.split("id=\"trait-implementations\"").next().unwrap_or(html);
+    let own = own.split("id=\"synthetic-implementations\"").next().unwrap_or(own);
+    if !OURS.iter().any(|folder| own.contains(folder)) {
+        return Vec::new();
+    }
+    let between = |from: &str, to: &str| -> Vec<String> {
+        let pieces = own.split(from).skip(1);
+        pieces.filter_map(|piece| piece.split(to).next().map(text_of)).collect()
+    };
+    let mut declared = between("<pre class=\"rust item-decl\"><code>", "</code></pre>");
+    let functions = between("<h4 class=\"code-header\">", "</h4>");
+    declared.extend(functions.into_iter().filter(|text| text.starts_with("pub ")));
+    declared
+}
+
+/// The text of a piece of HTML, without what folds it.
+fn text_of(html: &str) -> String {
+    let mut shown = String::new();
+    for (index, piece) in html.split("<summary").enumerate() {
+        let after = piece.split_once("</summary>").map_or("", |(_, after)| after);
+        shown.push_str(if index == 0 { piece } else { after });
+    }
+    let text = user_docs::without_tags(&shown);
+    let entities = [("&lt;", "<"), ("&gt;", ">"), ("&#39;", "'"), ("&quot;", "\""), ("&amp;", "&")];
+    let text = entities.iter().fold(text, |text, (from, to)| text.replace(from, to));
+    let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_an_item_is_told_from_others() {
+        assert_eq!(item_of("struct.Channel.html").as_deref(), Some("Channel"));
+        assert_eq!(item_of("layer/fn.for_methods.html").as_deref(), Some("layer::for_methods"));
+        for other in ["index.html", "all.html", "codegen/struct.Detach.html", "layer/index.html"] {
+            assert_eq!(item_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn an_item_of_ours_has_its_declaration_and_public_functions() {
+        let html = "<a href=\"../src/farcall/a.rs.html\">x</a>\
+            <pre class=\"rust item-decl\"><code>pub struct A&lt;T&gt; <summary>Show</summary>{ }\
+            </code></pre><h4 class=\"code-header\">pub fn <a>new</a>() -&gt; Self</h4>\
+            <h4 class=\"code-header\">fn own()</h4><h2 id=\"trait-implementations\">\
+            <h4 class=\"code-header\">pub fn other()</h4>";
+        assert_eq!(declarations(html), ["pub struct A<T> { }", "pub fn new() -> Self"]);
+        assert!(declarations(&html.replace("src/farcall", "src/tonic")).is_empty());
+    }
+}
