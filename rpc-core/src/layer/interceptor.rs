@@ -28,7 +28,7 @@ pub trait RequestHead {
 /// The same layer serves clients and servers, and stands among other layers of a
 /// `tower::ServiceBuilder`. What it wraps shares the interceptor, which runs for one call at a time
 /// and must not block. [`intercepted`](crate::server::intercepted) costs less for one service of a
-/// server, and [`Channel::intercept`](crate::Channel::intercept) for one channel.
+/// server, and `Channel::intercept` for one channel.
 ///
 /// # Examples
 ///

@@ -61,7 +61,8 @@ pub(super) struct CallStreams {
 }
 
 impl ServerCall {
-    /// The same call under limits on its messages, beside those of the server.
+    /// The same call under limits on its messages, beside those of the server. For generated code.
+    #[doc(hidden)]
     #[must_use]
     pub fn limited(mut self, limits: MessageLimits) -> Self {
         self.limits = limits;

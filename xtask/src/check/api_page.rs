@@ -60,20 +60,25 @@ fn page(folder: &Path, version: &str) -> Result<String> {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{written} {}'s pages.\n", made_by(version));
     text.push_str("With every feature. `cargo doc --open -p farcall` has the words to it.\n");
-    let mut pages = user_docs::html_below(folder)?;
+    let (mut pages, mut others) = (user_docs::html_below(folder)?, Vec::new());
     pages.sort();
     for path in pages {
         let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
         let Some(item) = item_of(&name) else { continue };
         let html = std::fs::read_to_string(&path)?;
-        let _ = write!(text, "\n## `{item}`\n");
+        // The way to an item from the private module that it is written in.
+        if html.contains("http-equiv=\"refresh\"") {
+            continue;
+        }
         let declared = declarations(&html);
         if declared.is_empty() {
-            text.push_str("\nAnother crate's.\n");
+            others.push(format!("`{item}`"));
         } else {
-            let _ = write!(text, "\n```rust,ignore\n{}\n```\n", declared.join("\n"));
+            let declared = declared.join("\n");
+            let _ = write!(text, "\n## `{item}`\n\n```rust,ignore\n{declared}\n```\n");
         }
     }
+    let _ = write!(text, "\n## Of other crates\n\n{}\n", others.join(", "));
     Ok(text)
 }
 
@@ -101,8 +106,15 @@ fn declarations(html: &str) -> Vec<String> {
     };
     let mut declared = between("<pre class=\"rust item-decl\"><code>", "</code></pre>");
     let functions = between("<h4 class=\"code-header\">", "</h4>");
-    declared.extend(functions.into_iter().filter(|text| text.starts_with("pub ")));
+    let functions = functions.into_iter().filter(|text| text.starts_with("pub "));
+    declared.extend(functions.map(|text| on_one_line(&text)));
     declared
+}
+
+/// A function's head without the breaks of its lines.
+fn on_one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").replace(")where ", ") where ").replace("( ", "(").replace(", )", ")")
 }
 
 /// The text of a piece of HTML, without what folds it.
@@ -115,6 +127,7 @@ fn text_of(html: &str) -> String {
     let text = user_docs::without_tags(&shown);
     let entities = [("&lt;", "<"), ("&gt;", ">"), ("&#39;", "'"), ("&quot;", "\""), ("&amp;", "&")];
     let text = entities.iter().fold(text, |text, (from, to)| text.replace(from, to));
+    let text = text.replace("]pub ", "]\npub ");
     let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -137,9 +150,11 @@ mod tests {
         let html = "<a href=\"../src/farcall/a.rs.html\">x</a>\
             <pre class=\"rust item-decl\"><code>pub struct A&lt;T&gt; <summary>Show</summary>{ }\
             </code></pre><h4 class=\"code-header\">pub fn <a>new</a>() -&gt; Self</h4>\
+            <h4 class=\"code-header\">pub fn map&lt;F&gt;(\n    f: F,\n)where\n    F: Fn(),</h4>\
             <h4 class=\"code-header\">fn own()</h4><h2 id=\"trait-implementations\">\
             <h4 class=\"code-header\">pub fn other()</h4>";
-        assert_eq!(declarations(html), ["pub struct A<T> { }", "pub fn new() -> Self"]);
+        let functions = ["pub fn new() -> Self", "pub fn map<F>(f: F) where F: Fn(),"];
+        assert_eq!(declarations(html), [&["pub struct A<T> { }"][..], &functions].concat());
         assert!(declarations(&html.replace("src/farcall", "src/tonic")).is_empty());
     }
 }
