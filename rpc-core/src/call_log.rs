@@ -94,7 +94,7 @@ impl FailedCall<'_> {
         self.log_as_answer("a call was sent elsewhere");
     }
 
-    /// Writes a line that nobody has to act upon.
+    /// Writes a line that asks for no action of an operator.
     fn log_as_answer(&self, words: &'static str) {
         if !tracing::enabled!(target: "farcall::call", Level::DEBUG) {
             return;
