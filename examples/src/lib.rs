@@ -1,12 +1,10 @@
 //! An in-memory server of etcd's key-value service, written once against tonic's trait.
 //!
 //! [`Kv`] implements `etcdserverpb.KV` over a [`Store`]; `kv-server` serves it over any address
-//! that farcall knows, `kv-client` calls it, and `kv-demo` does both over every transport and
-//! prints what it cost ([`demo`]). It is no etcd: nothing is kept on disk, replicated, watched or
-//! leased.
+//! that farcall knows, and `kv-client` calls it. It is no etcd: nothing is kept on disk,
+//! replicated, watched or leased. The crate in `demo` runs both over every transport.
 #![forbid(unsafe_code)]
 
-pub mod demo;
 mod key_range;
 mod kv;
 mod range_options;

@@ -18,7 +18,7 @@ const HOST_LIMIT: Duration = Duration::from_secs(120);
 /// The demo with all its rows in one table, where the devices are. Optimised, because it shows
 /// times, and because on emulated processors it takes six times as long otherwise.
 pub(crate) const PROGRAM: RdmaProgram = RdmaProgram {
-    package: "farcall-examples",
+    package: "farcall-demo",
     target: Target::Optimised("kv-demo"),
     arguments: &[
         "inproc://kv",

@@ -18,11 +18,15 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Crates on which nobody depends, and which may therefore depend on any library.
 const APPLICATIONS: &[&str] = &[
     "farcall-benches",
+    "farcall-demo",
     "farcall-examples",
     "farcall-fuzz",
     "farcall-suite",
     "rpc-codegen-real-input",
 ];
+
+/// An application that shows another one, and the one that it shows.
+const SHOWN: (&str, &str) = ("farcall-demo", "farcall-examples");
 
 /// The faults of `packages`.
 pub(crate) fn check(packages: &[Package]) -> Vec<Fault> {
@@ -41,7 +45,7 @@ fn check_package(package: &Package) -> Vec<Fault> {
         |name: &str| LAYERS.iter().any(|(layer, _)| *layer == name) || APPLICATIONS.contains(&name);
     let may_use = |name: &str| match layer {
         Some((_, allowed)) => allowed.contains(&name),
-        None => !APPLICATIONS.contains(&name),
+        None => !APPLICATIONS.contains(&name) || SHOWN == (package.name.as_str(), name),
     };
     package
         .dependencies
@@ -94,6 +98,8 @@ mod tests {
     fn applications_use_libraries_but_not_each_other() {
         assert!(faults("farcall-examples", "farcall", None).is_empty());
         assert_eq!(faults("farcall-benches", "farcall-examples", None).len(), 1);
+        assert_eq!(faults("farcall-examples", "farcall-demo", None).len(), 1);
+        assert!(faults("farcall-demo", "farcall-examples", None).is_empty());
     }
 
     #[test]

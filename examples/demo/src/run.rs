@@ -2,15 +2,17 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::{NetworkCounters, Pair, workload};
+use crate::network_counters::NetworkCounters;
+use crate::pair::Pair;
+use crate::workload::workload;
 
 /// How much of it.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The lengths of values, in bytes.
-    pub value_lens: Vec<usize>,
+    pub(crate) value_lens: Vec<usize>,
     /// The most rounds of a put and a range with one length.
-    pub rounds_max: u64,
+    pub(crate) rounds_max: u64,
 }
 
 /// What the values of one length may add up to, so that a large one takes no longer than many
@@ -34,7 +36,7 @@ impl Plan {
 /// # Cancel safety
 ///
 /// Cancelled, the server ends with the runtime.
-pub async fn run(address: &str, plan: &Plan) -> Result<()> {
+pub(crate) async fn run(address: &str, plan: &Plan) -> Result<()> {
     let pair = Pair::start(address).await.with_context(|| address.to_owned())?;
     let transport = pair.info()?.transport;
     let must_be_rdma = address.starts_with("rdma://");

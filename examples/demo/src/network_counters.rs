@@ -14,7 +14,7 @@ const DEVICE_COUNTERS: [&str; 4] = ["rdma_sends", "rdma_recvs", "sent_pkts", "rc
 
 /// The counts at a moment, or between two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NetworkCounters {
+pub(crate) struct NetworkCounters {
     /// In the order of their names.
     device: [u64; DEVICE_COUNTERS.len()],
     tcp_segments: u64,
@@ -25,7 +25,7 @@ pub struct NetworkCounters {
 impl NetworkCounters {
     /// Reads them; what the kernel does not show counts as 0.
     #[must_use]
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let snmp = fs::read_to_string("/proc/net/snmp").unwrap_or_default();
         let netstat = fs::read_to_string("/proc/net/netstat").unwrap_or_default();
         Self {

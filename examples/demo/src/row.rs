@@ -7,29 +7,29 @@ use hdrhistogram::Histogram;
 
 /// What one size of values has cost over one transport.
 #[derive(Debug)]
-pub struct Row {
+pub(crate) struct Row {
     /// What carried the calls.
-    pub transport: &'static str,
+    pub(crate) transport: &'static str,
     /// The length of a value in bytes.
-    pub value_len: usize,
+    pub(crate) value_len: usize,
     /// By which path the values travelled.
-    pub path: &'static str,
+    pub(crate) path: &'static str,
     /// All calls: puts, ranges, and the deletion with its check.
-    pub call_count: u64,
+    pub(crate) call_count: u64,
     /// The latency of puts and ranges, in nanoseconds.
-    pub latency: Histogram<u64>,
+    pub(crate) latency: Histogram<u64>,
     /// What puts and ranges took together, one after the other.
-    pub elapsed: Duration,
+    pub(crate) elapsed: Duration,
     /// The bytes that farcall copied, on both sides.
-    pub copied_bytes: u64,
+    pub(crate) copied_bytes: u64,
     /// Why the connection is not on a better path, when its address asked for one.
-    pub fallback: Option<String>,
+    pub(crate) fallback: Option<String>,
 }
 
 impl Row {
     /// The table's head.
     #[must_use]
-    pub fn head() -> String {
+    pub(crate) fn head() -> String {
         format!(
             "{:<9} {:>8} {:>6} {:>5} {:>9} {:>9} {:>8} {:>11}  {}",
             "transport",

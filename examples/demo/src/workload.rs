@@ -7,10 +7,13 @@ use bytes::Bytes;
 use farcall::Request;
 use hdrhistogram::Histogram;
 
-use super::{Pair, Row, path};
-use crate::prefix_end;
-use crate::proto::etcdserverpb::kv_rpc::KvStub;
-use crate::proto::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest};
+use farcall_examples::prefix_end;
+use farcall_examples::proto::etcdserverpb::kv_rpc::KvStub;
+use farcall_examples::proto::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest};
+
+use crate::pair::Pair;
+use crate::path::path;
+use crate::row::Row;
 
 /// A call that takes longer has hung: 64 MiB at 1 MB/s take 64 s.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -28,7 +31,7 @@ const PREFIX: &str = "demo/";
 /// # Cancel safety
 ///
 /// Cancelled, some keys may be left.
-pub async fn workload(pair: &Pair, value_len: usize, round_count: u64) -> Result<Row> {
+pub(crate) async fn workload(pair: &Pair, value_len: usize, round_count: u64) -> Result<Row> {
     let stub = KvStub::new(pair.channel().with_timeout(TIMEOUT));
     let before = pair.stats()?;
     let mut latency = Histogram::new(3)?;

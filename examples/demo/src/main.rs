@@ -1,8 +1,22 @@
-//! Puts, reads and deletes values of all sizes over every transport, and prints a table.
+//! Puts, reads and deletes values of all sizes over every transport, checks every byte, and prints
+//! a table.
+//!
+//! [`run`] serves and calls one address, [`workload`] is what the client does there, [`Row`] is a
+//! line of the table, and `network_counters` tells where the bytes went. The service and its
+//! stub are the example's: here is what shows them.
 #![forbid(unsafe_code)]
 
+mod network_counters;
+mod pair;
+mod path;
+mod row;
+mod run;
+mod workload;
+
 use clap::Parser;
-use farcall_examples::demo::{Plan, Row, run};
+
+use row::Row;
+use run::{Plan, run};
 
 /// Serves etcd's key-value service and calls it, over one address after the other; every byte is
 /// checked. p50 and p99 are those of puts and ranges, one at a time; what farcall copied is

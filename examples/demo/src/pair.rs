@@ -7,8 +7,8 @@ use farcall::{Channel, ConnectionInfo, ServeError, Server, TransportStats};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::Kv;
-use crate::proto::etcdserverpb::kv_rpc::KvService;
+use farcall_examples::Kv;
+use farcall_examples::proto::etcdserverpb::kv_rpc::KvService;
 
 /// A connection that is not in the server's list by then never will be.
 const LISTED_LIMIT: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A running server and a channel to it.
 #[derive(Debug)]
-pub struct Pair {
+pub(crate) struct Pair {
     server: Server,
     channel: Channel,
     shutdown: oneshot::Sender<()>,
@@ -35,8 +35,8 @@ impl Pair {
     /// # Cancel safety
     ///
     /// Cancelled, the server ends with the runtime.
-    pub async fn start(address: &str) -> Result<Self> {
-        let builder = Server::builder().config(&crate::config());
+    pub(crate) async fn start(address: &str) -> Result<Self> {
+        let builder = Server::builder().config(&farcall_examples::config());
         let listener = builder.add_service(KvService::new(Kv::default())).bind(address).await?;
         let (address, server) = (listener.local_address().to_string(), listener.server().clone());
         let (shutdown, shut_down) = oneshot::channel::<()>();
@@ -44,7 +44,8 @@ impl Pair {
             listener.serve_with_shutdown(async { drop(shut_down.await) }).await
         });
         // A configuration of its own: two processes would share nothing either.
-        let channel = Channel::builder(&address)?.config(&crate::config()).connect().await?;
+        let channel =
+            Channel::builder(&address)?.config(&farcall_examples::config()).connect().await?;
         let pair = Self { server, channel, shutdown, serving };
         let listed = tokio::time::timeout(LISTED_LIMIT, pair.listed()).await;
         listed.context("the server does not know of its connection")?;
@@ -60,7 +61,7 @@ impl Pair {
 
     /// The client's channel.
     #[must_use]
-    pub fn channel(&self) -> Channel {
+    pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
@@ -69,7 +70,7 @@ impl Pair {
     /// # Errors
     ///
     /// When it has ended.
-    pub fn info(&self) -> Result<ConnectionInfo> {
+    pub(crate) fn info(&self) -> Result<ConnectionInfo> {
         self.channel.info().context("the connection has ended")
     }
 
@@ -78,7 +79,7 @@ impl Pair {
     /// # Errors
     ///
     /// When there is not one connection.
-    pub fn stats(&self) -> Result<TransportStats> {
+    pub(crate) fn stats(&self) -> Result<TransportStats> {
         let mut stats = self.info()?.stats;
         match &self.server.connections()[..] {
             [connection] => stats.copied_bytes += connection.stats.copied_bytes,
@@ -96,7 +97,7 @@ impl Pair {
     /// # Cancel safety
     ///
     /// Cancelled, the server ends with the runtime.
-    pub async fn stop(self) -> Result<()> {
+    pub(crate) async fn stop(self) -> Result<()> {
         drop(self.channel);
         drop(self.shutdown);
         Ok(self.serving.await??)

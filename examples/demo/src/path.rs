@@ -5,7 +5,7 @@ use farcall::TransportStats;
 /// Names the path of `value_count` values each way: how the transport calls it when all of them
 /// travelled as small frames, or all as large ones.
 #[must_use]
-pub fn path(transport: &str, counted: &TransportStats, value_count: u64) -> &'static str {
+pub(crate) fn path(transport: &str, counted: &TransportStats, value_count: u64) -> &'static str {
     let (small, large) = match transport {
         "rdma" => ("eager", "READ"),
         "tcp" => ("whole", "pieces"),
