@@ -34,12 +34,11 @@ impl MessageLimits {
 
     /// Puts the limits of a stub into a request's extensions, where the channel finds them. A stub
     /// without limits leaves the extensions alone, since the first entry allocates.
-    #[must_use]
-    pub fn apply<T>(self, mut request: Request<T>) -> Request<T> {
+    #[inline]
+    pub fn apply<T>(self, request: &mut Request<T>) {
         if self != Self::NONE {
             request.extensions_mut().insert(self);
         }
-        request
     }
 
     /// The limits that the stub has put into the request.
@@ -91,21 +90,26 @@ enum End {
 
 impl MessageLimit {
     /// Whether a message of `len` bytes is within the limit.
+    #[inline]
     pub(crate) fn allows(self, len: usize) -> bool {
         len as u64 <= self.max
     }
 
     /// Checks the length of a message whose length has to be computed for it: nothing is computed
     /// where there is no limit.
+    #[inline]
     pub(crate) fn check_len_of(self, len: impl FnOnce() -> usize) -> Result<(), Status> {
         if self.max == u64::MAX { Ok(()) } else { self.check(len()) }
     }
 
     /// Checks the length of a message.
+    #[inline]
     pub(crate) fn check(self, len: usize) -> Result<(), Status> {
-        if self.allows(len) {
-            return Ok(());
-        }
+        if self.allows(len) { Ok(()) } else { Err(self.exceeded(len)) }
+    }
+
+    #[cold]
+    fn exceeded(self, len: usize) -> Status {
         let (message, owner, setting) = match self.end {
             End::StubSends => ("request", "stub", "max_encoding_message_len"),
             End::StubReceives => ("response", "stub", "max_decoding_message_len"),
@@ -114,7 +118,7 @@ impl MessageLimit {
         };
         let limit = format!("the {owner}'s limit of {} ({setting})", self.max);
         let words = format!("the {message}'s message of {len} bytes is over {limit}");
-        Err(Status::resource_exhausted(words))
+        Status::resource_exhausted(words)
     }
 }
 
@@ -143,10 +147,12 @@ mod tests {
 
     #[test]
     fn a_stub_without_limits_puts_nothing_into_its_requests() {
-        let request = MessageLimits::NONE.apply(Request::new(()));
+        let mut request = Request::new(());
+        MessageLimits::NONE.apply(&mut request);
         assert!(request.extensions().is_empty());
         let limits = MessageLimits::NONE.with_max_decoding(7);
-        assert_eq!(MessageLimits::of(&limits.apply(request)), limits);
+        limits.apply(&mut request);
+        assert_eq!(MessageLimits::of(&request), limits);
     }
 
     #[test]

@@ -73,7 +73,8 @@ fn stub_method(index: usize, method: &MethodModel, settings: &RpcSettings) -> To
             &self,
             request: #argument,
         ) -> ::core::result::Result<#runtime::Response<#reply>, #runtime::Status> {
-            let request = self.limits.apply(#conversion(request));
+            let mut request = #conversion(request);
+            self.limits.apply(&mut request);
             #runtime::Caller::#kind(&self.caller, &SERVICE.methods[#index], request).await
         }
     }

@@ -91,9 +91,13 @@ fn dispatch(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
                 &SERVICE
             }
 
-            fn call(&self, method: usize, call: #runtime::ServerCall) -> #runtime::HandlerFuture {
+            fn call(
+                &self,
+                method: usize,
+                mut call: #runtime::ServerCall,
+            ) -> #runtime::HandlerFuture {
                 let inner = #runtime::Arc::clone(&self.inner);
-                let call = call.limited(self.limits);
+                call.limit(self.limits);
                 match method {
                     #(#arms)*
                     _ => call.unimplemented(),

@@ -61,12 +61,11 @@ pub(super) struct CallStreams {
 }
 
 impl ServerCall {
-    /// The same call under limits on its messages, beside those of the server. For generated code.
+    /// Puts limits on the call's messages, beside those of the server. For generated code.
     #[doc(hidden)]
-    #[must_use]
-    pub fn limited(mut self, limits: MessageLimits) -> Self {
+    #[inline]
+    pub fn limit(&mut self, limits: MessageLimits) {
         self.limits = limits;
-        self
     }
 
     /// Runs the handler of a method with one request and one response.

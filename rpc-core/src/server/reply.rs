@@ -147,10 +147,12 @@ impl Responder {
         detacher: Option<Detacher>,
         limits: MessageLimits,
     ) -> Answering {
-        let result = result.and_then(|response| {
+        if let Ok(response) = &result {
             let len = || response.get_ref().encoded_len();
-            limits.of_service_responses().check_len_of(len).map(|()| response)
-        });
+            if let Err(status) = limits.of_service_responses().check_len_of(len) {
+                return self.fail(status);
+            }
+        }
         match (result, &self.capture) {
             (Err(status), _) => self.fail(status),
             (Ok(response), Some(capture)) => {
