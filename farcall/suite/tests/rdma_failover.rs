@@ -277,7 +277,7 @@ async fn required(host: &str) {
     for left in (0..10).rev() {
         let refused = echo().await.expect_err("the path is dead");
         println!("required: and the one after: {}", refused.message());
-        if refused.message().contains("tried again in") {
+        if refused.message().contains("tries again in") {
             break;
         }
         assert!(left > 0, "{refused}");

@@ -58,7 +58,8 @@ pub struct Outgoing<'a> {
 impl Outgoing<'_> {
     /// Checks the request's message against the limit of the stub.
     pub(super) fn check_message(&self) -> Result<(), Status> {
-        self.message.map_or(Ok(()), |message| self.limits.of_requests().check(message.len()))
+        let Some(message) = self.message else { return Ok(()) };
+        self.limits.of_requests().check_len_of(|| message.len())
     }
 }
 

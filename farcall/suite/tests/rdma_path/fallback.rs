@@ -82,7 +82,7 @@ pub(crate) fn again_and_again(rig: &Rig) -> Result<(), Failure> {
             let channel = within("a connection", connected).await?;
             let info = channel.info().expect("it is connected");
             let reason = info.fallback.expect("a reason");
-            assert!(reason.contains("the server has it not"), "connection {count}: {reason}");
+            assert!(reason.contains("not offered at the address"), "connection {count}: {reason}");
         }
         until("an end of the paths", || is_idle(&lane(&rdma), 0)).await;
         until("the end of the queue pairs", || rig.queue_pair_counts() == before).await;
