@@ -7,30 +7,28 @@ use tonic::{Request, Status};
 
 /// The longest messages of the calls of one stub, or of one service, in bytes of their encoding.
 ///
-/// Two of 32 bits, since every call carries them: 4 GiB and more are no limit.
-///
 /// Generated code keeps one; its default limits nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageLimits {
-    max_decoding: u32,
-    max_encoding: u32,
+    max_decoding: u64,
+    max_encoding: u64,
 }
 
 impl MessageLimits {
     /// No limits beside those of the connection.
-    pub const NONE: Self = Self { max_decoding: NO_LIMIT, max_encoding: NO_LIMIT };
+    pub const NONE: Self = Self { max_decoding: u64::MAX, max_encoding: u64::MAX };
 
     /// The same with a limit on messages that are received.
     #[must_use]
-    pub fn with_max_decoding(mut self, bytes: usize) -> Self {
-        self.max_decoding = u32::try_from(bytes).unwrap_or(NO_LIMIT);
+    pub const fn with_max_decoding(mut self, bytes: usize) -> Self {
+        self.max_decoding = bytes as u64;
         self
     }
 
     /// The same with a limit on messages that are sent.
     #[must_use]
-    pub fn with_max_encoding(mut self, bytes: usize) -> Self {
-        self.max_encoding = u32::try_from(bytes).unwrap_or(NO_LIMIT);
+    pub const fn with_max_encoding(mut self, bytes: usize) -> Self {
+        self.max_encoding = bytes as u64;
         self
     }
 
@@ -69,9 +67,6 @@ impl MessageLimits {
     }
 }
 
-/// No message is held to it.
-const NO_LIMIT: u32 = u32::MAX;
-
 impl Default for MessageLimits {
     fn default() -> Self {
         Self::NONE
@@ -82,7 +77,7 @@ impl Default for MessageLimits {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MessageLimit {
     end: End,
-    max: u32,
+    max: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -97,14 +92,14 @@ impl MessageLimit {
     /// Whether a message of `len` bytes is within the limit.
     #[inline]
     pub(crate) fn allows(self, len: usize) -> bool {
-        self.max == NO_LIMIT || len as u64 <= u64::from(self.max)
+        len as u64 <= self.max
     }
 
     /// Checks the length of a message whose length has to be computed for it: nothing is computed
     /// where there is no limit.
     #[inline]
     pub(crate) fn check_len_of(self, len: impl FnOnce() -> usize) -> Result<(), Status> {
-        if self.max == NO_LIMIT { Ok(()) } else { self.check(len()) }
+        if self.max == u64::MAX { Ok(()) } else { self.check(len()) }
     }
 
     /// Checks the length of a message.

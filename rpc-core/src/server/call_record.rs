@@ -24,11 +24,10 @@ use crate::wire::outcome::Outcome;
 pub(crate) struct CallRecord {
     method: Option<&'static MethodDescriptor>,
     began: Instant,
-    /// What the client allowed the call, in microseconds; 0 stands for no limit. It is short, since
-    /// every call carries it, and exact up to 16 s.
-    timeout_us: f32,
-    /// The length of the request; 0 where it is a stream, [`u32::MAX`] where it is longer.
-    request_len: u32,
+    /// What the client allowed the call, in microseconds; 0 stands for no limit.
+    timeout_us: u64,
+    /// The length of the request; 0 where it is a stream.
+    request_len: u64,
 }
 
 /// Where lines about the calls of a connection go, and what they say of it.
@@ -94,8 +93,7 @@ impl CallRecord {
         method: impl FnOnce() -> Option<&'static MethodDescriptor>,
     ) -> Option<Self> {
         let began = log.begin()?;
-        let timeout_us = header.argument as f32;
-        let request_len = u32::try_from(header.message_len).unwrap_or(u32::MAX);
+        let (timeout_us, request_len) = (header.argument, header.message_len);
         Some(Self { method: method(), began, timeout_us, request_len })
     }
 
@@ -130,12 +128,12 @@ impl CallRecord {
             if end.is_redirected { failed.log_redirected() } else { failed.log(lines.limit) }
         }
         if lines.log.access {
-            let timeout = Some(self.timeout_us / 1e6).filter(|timeout| *timeout > 0.0);
-            let timeout = timeout.map(Duration::from_secs_f32).map(rounded);
+            let timeout = Some(self.timeout_us).filter(|timeout_us| *timeout_us > 0);
+            let timeout = timeout.map(Duration::from_micros).map(rounded);
             let (took, code) = (rounded(took), NameOf(code));
             let Messages { requests, responses, response_len } = end.messages;
             let is_stream = self.method.is_some_and(|method| method.kind.has_request_stream());
-            let request_len = Some(self.request_len).filter(|len| !is_stream && *len < u32::MAX);
+            let request_len = (!is_stream).then_some(self.request_len);
             tracing::info!(
                 target: "farcall::access",
                 method, %peer, %code, ?took, timeout = timeout.map(tracing::field::debug),

@@ -55,14 +55,16 @@ const BUDGETS: &[Budget] = &[
         over: Over::Tcp,
         work: Work::Unary { in_flight: 1 },
         kernel_calls_max: 4.05,
-        instructions: 16_350.0,
+        // 16,350 before each call had limits of its stub and a record for the log.
+        instructions: 16_600.0,
     },
     Budget {
         name: "unary-16",
         over: Over::Tcp,
         work: Work::Unary { in_flight: 16 },
         kernel_calls_max: 0.3,
-        instructions: 9_850.0,
+        // 9,850 before that.
+        instructions: 10_150.0,
     },
     Budget {
         name: "chat",
