@@ -1,7 +1,7 @@
 //! Puts, reads and deletes values of all sizes over every transport, checks every byte, and prints
 //! a table.
 //!
-//! [`run`] serves and calls one address, [`workload`] is what the client does there, [`Row`] is a
+//! `run` serves and calls one address, `workload` is what the client does there, `row` makes a
 //! line of the table, and `network_counters` tells where the bytes went. The service and its
 //! stub are the example's: here is what shows them.
 #![forbid(unsafe_code)]
