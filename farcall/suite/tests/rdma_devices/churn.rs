@@ -14,7 +14,7 @@ use crate::rig::{Rig, connect, devices, echo, is_idle, lane, until, within};
 const WARM_UP: usize = 100;
 
 /// Connections in all.
-const COUNT: usize = 1000;
+const COUNT: usize = 1500;
 
 /// Connections at a time, because most of a connection's time is spent waiting for its end.
 const AT_A_TIME: usize = 4;
@@ -23,9 +23,9 @@ const AT_A_TIME: usize = 4;
 /// They leave nothing either.
 const FAILED_MAX: usize = COUNT / 10;
 
-/// What the process may grow by meanwhile. A leak of 5 KiB a connection exceeds it: each has a
-/// page of control slots, registered, and that alone would.
-const GROWTH_KIB_MAX: u64 = 4096;
+/// What the process may grow by meanwhile. A leak of 5 KiB a connection exceeds it. The heap alone
+/// grew by 0.3 to 5 MiB in four runs of the same program.
+const GROWTH_KIB_MAX: u64 = 6144;
 
 /// The bound on all of it: half a second each, on emulated processors that others use too.
 const LIMIT: Duration = Duration::from_secs(500);
