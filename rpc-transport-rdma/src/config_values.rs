@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum PortChoice {
     /// The one that has the connection's local address; of several, the nearest. A peer is taken
-    /// only if its port has the address that the connection comes from, so that nobody can have
+    /// only if its port has the address that the connection comes from, so that no peer can have
     /// packets sent to another host: both ends need this choice, and no address translation
     /// between them.
     #[default]

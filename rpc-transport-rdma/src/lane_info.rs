@@ -68,7 +68,7 @@ pub struct LaneActivity {
     /// Times that an idle peer was asked for its credits.
     pub recalls_sent: u64,
     /// Times that the device saw fewer receives posted than an eighth of the queue. Soon after
-    /// that peers have to wait and try again (RNR), which nobody reports to the receiver.
+    /// that peers have to wait and try again (RNR), which no device reports to the receiver.
     pub receive_limit_events: u64,
     /// Times that the device did not take all receive slots that it was given back, after it had
     /// taken all before. They are tried again.
