@@ -36,7 +36,7 @@ use super::slab_table::{Block, SlabTable};
 use super::{
     Access, Handout, LargeBuffer, Lent, LentBuffer, LockGroup, PageKind, PoolShare, Region,
 };
-use crate::fair_semaphore::{FairPermit, FairSemaphore, PeerShare, TooMuch};
+use crate::fair::semaphore::{FairPermit, FairSemaphore, PeerShare, TooMuch};
 use crate::verbs::{Device, VerbsError};
 
 /// How long to wait for a buffer, unless a pool is told otherwise.

@@ -19,9 +19,9 @@ use std::io;
 use std::mem;
 
 use super::in_flight::InFlight;
+use super::memory_window::Windows;
 use super::receivers::Farewell;
 use super::request::Parts;
-use super::window::Windows;
 use super::work_id::QueueIdentity;
 use super::{
     Agreement, Attachment, Binding, Completion, CompletionError, ConnectError, ConnectOptions,

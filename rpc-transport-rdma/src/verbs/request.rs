@@ -1,6 +1,6 @@
 //! A piece of work as plain values for a device, and what can be wrong with it.
 
-use super::window::Windows;
+use super::memory_window::Windows;
 use super::{RawOperation, RawSegment, Work, WorkKind};
 
 /// What the device is to do with which memory.

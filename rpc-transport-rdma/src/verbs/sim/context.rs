@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 
 use super::completion_queue::SimCompletionQueue;
 use super::fabric::Fabric;
+use super::memory_window::SimWindow;
 use super::network::SimDeviceConfig;
 use super::queue_pair::SimQueuePair;
 use super::receive_queue::SimReceiveQueue;
 use super::region::SimRegion;
 use super::state::State;
 use super::waiter::Waiter;
-use super::window::SimWindow;
 use crate::memory::{Access, Mapping, Region};
 use crate::verbs::loss::is_gone;
 use crate::verbs::{

@@ -61,6 +61,7 @@ mod faults;
 #[forbid(unsafe_code)]
 mod hold;
 mod memory;
+mod memory_window;
 #[forbid(unsafe_code)]
 mod network;
 #[forbid(unsafe_code)]
@@ -85,7 +86,6 @@ mod tests;
 mod violation;
 #[forbid(unsafe_code)]
 mod waiter;
-mod window;
 
 pub use counters::{SimCensus, SimCounters};
 pub use device::{SimDevice, SimLoss};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::context::{SimContext, failed};
 use super::memory::Memory;
+use super::memory_window::handle;
 use super::state::State;
 use super::violation::SimViolation;
-use super::window::handle;
 use crate::memory::{Access, Mapping};
 use crate::verbs::{LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, VerbsError};
 

@@ -14,6 +14,7 @@ use super::completion_queue::CompletionQueueState;
 use super::counters::{SimCensus, SimCounters};
 use super::faults::SimFaults;
 use super::hold::Gate;
+use super::memory_window::WindowState;
 use super::network::SimDeviceConfig;
 use super::numbers::nanos;
 use super::receive_queue::ReceiveQueueState;
@@ -21,7 +22,6 @@ use super::region::RegionState;
 use super::send_queue::QueuePairState;
 use super::span_ledger::SpanLedger;
 use super::violation::SimViolation;
-use super::window::WindowState;
 use crate::verbs::{AsyncEvent, AsyncEventKind};
 
 /// What a switched network within a rack takes one way.

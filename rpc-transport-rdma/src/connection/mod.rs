@@ -1,0 +1,536 @@
+//! One RDMA connection: its path under a lock, and what happens when the lock is released.
+//!
+//! Senders push and post in their own task. Everything that arrives is handled by the lane's task
+//! alone, so that calls of the [`Handler`] never overlap, but for user code that blocks.
+
+pub(crate) mod batching;
+mod cancel;
+pub(crate) mod credit_watchdog;
+pub(crate) mod memory_windows;
+pub(crate) mod read_queues;
+pub(crate) mod read_throttle;
+mod rndv_get;
+pub(crate) mod rndv_payload;
+pub(crate) mod state;
+
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rpc_core::handoff::Handoff;
+use rpc_core::peer_key::PeerKey;
+use rpc_core::transport::{CloseReason, Counters, Delivery, Handler, TransportError};
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::state::{Arrival, Outgoing, Path, Phase};
+use crate::device::open::Reach;
+use crate::memory::PoolShare;
+use crate::verbs::{Completion, RemoteKey, WorkKind};
+use crate::worker::{Kick, LaneShared};
+pub(crate) use batching::Uncorked;
+
+/// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
+/// at most a quarter of a lane's default 256.
+pub(crate) const SLOTS_MAX: usize = 64;
+
+/// How long an end waits at most for the device to say that a queue pair takes no more receives:
+/// far longer than a device takes, and short enough for one that never says it.
+const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// After how long a post is tried again that the device took only a part of: a few round trips,
+/// in which what it took has left its queue.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// One connection of a lane.
+pub(crate) struct Connection {
+    pub(crate) tag: u32,
+    /// The number of the queue pair that carries its messages.
+    number: u32,
+    /// The numbers of those that carry READs alone.
+    read_numbers: Vec<u32>,
+    /// How the peer reaches it.
+    pub(crate) reach: Reach,
+    pub(crate) lane: Arc<LaneShared>,
+    /// Memory that large frames are sent from, and are read into, as this peer may have it.
+    pub(crate) sources: PoolShare,
+    sinks: PoolShare,
+    pub(crate) counters: Counters,
+    pub(crate) frames: Arc<Semaphore>,
+    /// The longest frame that travels whole.
+    pub(crate) frame_len_max: usize,
+    /// Set when the peer answered our probe.
+    pub(crate) proven: CancellationToken,
+    /// Set when the connection has begun to end, so that nobody waits for memory any more.
+    pub(crate) ending: CancellationToken,
+    /// Set when the queue pair is gone.
+    pub(crate) ended: CancellationToken,
+    /// Wakes who waits for memory for a transfer, when one is stopped.
+    stopped: Notify,
+    /// Wakes who watches what the peer was offered, when some of it is taken back.
+    withdrawn: Notify,
+    /// Whether somebody watches.
+    is_watching: AtomicBool,
+    /// Taken when the connection ends, because the handler owns the transport that owns this.
+    handler: Mutex<Option<Arc<dyn Handler>>>,
+    path: Mutex<State>,
+    close_timeout: Duration,
+}
+
+enum State {
+    Alive(Box<Path>),
+    Ended(CloseReason),
+}
+
+impl Connection {
+    pub(crate) fn new(
+        tag: u32,
+        lane: Arc<LaneShared>,
+        path: Path,
+        limits: ConnectionLimits,
+    ) -> Self {
+        Self {
+            tag,
+            number: path.queue_pair.number(),
+            read_numbers: path.read_queues.numbers(),
+            reach: Reach::of(path.queue_pair.port()),
+            close_timeout: lane.config.close_timeout,
+            sources: lane.sources.share(limits.peer),
+            sinks: lane.sinks.share(limits.peer),
+            lane,
+            counters: Counters::default(),
+            frames: Arc::new(Semaphore::new(SLOTS_MAX)),
+            frame_len_max: limits.frame_len_max,
+            proven: CancellationToken::new(),
+            ending: CancellationToken::new(),
+            ended: CancellationToken::new(),
+            stopped: Notify::new(),
+            withdrawn: Notify::new(),
+            is_watching: AtomicBool::new(false),
+            handler: Mutex::new(None),
+            path: Mutex::new(State::Alive(Box::new(path))),
+        }
+    }
+
+    /// The numbers of all its queue pairs.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.number).chain(self.read_numbers.iter().copied())
+    }
+
+    pub(crate) fn has_number(&self, number: u32) -> bool {
+        self.number == number || self.read_numbers.contains(&number)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change to a path is complete before anything that could panic.
+        self.path.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the path and posts what became possible. A path that fails is halted.
+    pub(crate) fn with_path<R>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Path) -> Result<R, CloseReason>,
+    ) -> Result<R, TransportError> {
+        let mut state = self.state();
+        let path = match &mut *state {
+            State::Alive(path) => path,
+            State::Ended(reason) => {
+                return Err(TransportError::Closed { reason: reason.clone() });
+            }
+        };
+        if let Phase::Halting(reason) = &path.phase {
+            return Err(TransportError::Closed { reason: reason.clone() });
+        }
+        let result = change(path).and_then(|value| {
+            path.flush(&self.counters)?;
+            Ok(value)
+        });
+        if path.credits.is_waiting() || path.reads_since().is_some() || path.has_queued() {
+            self.lane.watch();
+        }
+        let is_done = matches!(path.phase, Phase::Closing) && path.is_idle() && !path.is_corked;
+        let reason = match &result {
+            Err(reason) => Some(reason.clone()),
+            Ok(_) if is_done => Some(CloseReason::Local),
+            Ok(_) => None,
+        };
+        if let Some(reason) = reason {
+            self.halt(path, reason);
+        }
+        let (withheld, is_exposed) = (path.take_withheld(), path.is_exposed());
+        let (retired, must_retry) = (path.take_retired(), path.take_retry());
+        let (read_wait, takes_memory) = (path.take_read_wait(), path.starts_taking());
+        drop(state);
+        if !retired.is_empty() || !withheld.is_empty() || must_retry || read_wait.is_some() {
+            self.lane.note_woken();
+        }
+        drop(retired);
+        if must_retry {
+            self.retry_later();
+        }
+        if let Some((share, len)) = read_wait {
+            self.read_later(share, len);
+        }
+        if takes_memory {
+            self.take_memory();
+        }
+        if is_exposed {
+            self.watch();
+        }
+        self.report_withheld(withheld);
+        result.map_err(|reason| TransportError::Closed { reason })
+    }
+
+    /// Posts again after a while what the device did not take.
+    fn retry_later(self: &Arc<Self>) {
+        let this = Arc::downgrade(self);
+        self.lane.runtime.spawn(async move {
+            tokio::time::sleep(RETRY_AFTER).await;
+            if let Some(this) = this.upgrade() {
+                // A path that has ended has nothing to post.
+                let _ = this.with_path(|_| Ok(()));
+            }
+        });
+    }
+
+    /// Looks at the path, unless it has ended.
+    pub(crate) fn look<R>(&self, at: impl FnOnce(&Path) -> R) -> Option<R> {
+        match &*self.state() {
+            State::Alive(path) => Some(at(path)),
+            State::Ended(_) => None,
+        }
+    }
+
+    /// Stops the path, and sees to it that it ends within bounds.
+    fn halt(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
+        path.halt(reason);
+        self.lane.note_woken();
+        self.ending.cancel();
+        self.frames.close();
+        // A queue pair that had nothing in flight is drained at once, or cannot be halted.
+        let this = Arc::clone(self);
+        self.lane.runtime.spawn(async move {
+            let first = LAST_RECEIVE_TIMEOUT.min(this.close_timeout);
+            if tokio::time::timeout(first, this.ended.cancelled()).await.is_ok() {
+                return;
+            }
+            this.give_up_last_receives();
+            let rest = this.close_timeout.saturating_sub(first);
+            if tokio::time::timeout(rest, this.ended.cancelled()).await.is_err() {
+                rpc_core::limited_log!(
+                    of_process, WARN,
+                    "a queue pair does not drain: destroying it",
+                    connection = ?this
+                );
+                this.lane.kick(Kick::End(Arc::clone(&this)));
+            }
+        });
+        self.lane.kick(Kick::Check(Arc::clone(self)));
+    }
+
+    /// Records that the device took the last receive for one of the queue pairs. By number: an
+    /// event that is read before its queue pair is gone may be told to the next of that number,
+    /// whose end then waits for less than it should.
+    pub(crate) fn handle_last_receive(self: &Arc<Self>, number: u32) {
+        if let State::Alive(path) = &mut *self.state() {
+            path.handle_last_receive(number);
+        }
+        self.lane.kick(Kick::Check(Arc::clone(self)));
+    }
+
+    fn give_up_last_receives(self: &Arc<Self>) {
+        if let State::Alive(path) = &mut *self.state() {
+            path.give_up_last_receives();
+        }
+        self.lane.kick(Kick::Check(Arc::clone(self)));
+    }
+
+    /// Sends a frame or offers one.
+    pub(crate) fn send(self: &Arc<Self>, outgoing: Outgoing) -> Result<(), TransportError> {
+        // What is not taken is dropped after the lock is released.
+        let mut outgoing = Some(outgoing);
+        self.with_path(|path| {
+            let taken = outgoing.take_if(|_| path.is_open());
+            let may = taken.is_some();
+            taken.into_iter().for_each(|outgoing| path.push(outgoing));
+            Ok(may)
+        })
+        .and_then(closed_unless)
+    }
+
+    pub(crate) fn send_control(
+        self: &Arc<Self>,
+        header: [u8; HEADER_LEN],
+    ) -> Result<(), TransportError> {
+        self.with_path(|path| {
+            let may = path.is_open();
+            if may {
+                path.push(Outgoing::Control(header));
+            }
+            Ok(may)
+        })
+        .and_then(closed_unless)
+    }
+
+    /// Asks the peer to answer, to prove the path.
+    pub(crate) fn probe(self: &Arc<Self>) -> Result<(), TransportError> {
+        self.with_path(|path| {
+            path.push_probe();
+            Ok(())
+        })
+    }
+
+    /// Begins to deliver to `handler`; what came before is delivered by the lane's task.
+    pub(crate) fn start(self: &Arc<Self>, handler: Arc<dyn Handler>) {
+        *self.handler_slot() = Some(handler);
+        let ended = match &*self.state() {
+            State::Ended(reason) => Some(reason.clone()),
+            State::Alive(_) => None,
+        };
+        match ended {
+            // The peer may have gone between the proof and now, when nobody was there to hear it.
+            Some(reason) => self.tell_end(reason),
+            None => self.lane.kick(Kick::Open(Arc::clone(self))),
+        }
+    }
+
+    /// Tells the handler, if there is one, that it is over. The handler is told once: whoever
+    /// takes it out of its slot tells it.
+    fn tell_end(&self, reason: CloseReason) {
+        let handler = self.handler_slot().take();
+        if let Some(handler) = handler {
+            handler.handle_closed(reason);
+        }
+    }
+
+    fn handler_slot(&self) -> MutexGuard<'_, Option<Arc<dyn Handler>>> {
+        // An `Option` is whole at any time.
+        self.handler.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handler(&self) -> Option<Arc<dyn Handler>> {
+        self.handler_slot().clone()
+    }
+
+    /// Ends in order: everything that was sent goes out first, within bounds.
+    pub(crate) fn close(self: &Arc<Self>) {
+        let closing = self.with_path(|path| {
+            if path.is_open() {
+                path.phase = Phase::Closing;
+            }
+            Ok(())
+        });
+        if closing.is_ok() {
+            let this = Arc::clone(self);
+            self.lane.runtime.spawn(async move {
+                let flushed = this.ending.cancelled();
+                if tokio::time::timeout(this.close_timeout, flushed).await.is_err() {
+                    this.fail(CloseReason::Local);
+                }
+            });
+        }
+    }
+
+    /// Ends at once.
+    pub(crate) fn fail(self: &Arc<Self>, reason: CloseReason) {
+        // A path that has ended needs no end.
+        let _ = self.with_path(|_| Err::<(), _>(reason));
+    }
+
+    /// Why nothing can be sent any more.
+    pub(crate) fn closed(&self) -> TransportError {
+        let reason = match &*self.state() {
+            State::Ended(reason) => reason.clone(),
+            State::Alive(path) => match &path.phase {
+                Phase::Halting(reason) => reason.clone(),
+                _ => CloseReason::Local,
+            },
+        };
+        TransportError::Closed { reason }
+    }
+
+    /// Whether a probe of the peer has come over the path, and the path has not ended since.
+    pub(crate) fn is_probed(&self) -> bool {
+        matches!(&*self.state(), State::Alive(path) if path.is_probed)
+    }
+
+    /// Opens the path, and gives what came before, to be delivered. For the lane's task.
+    pub(crate) fn open(self: &Arc<Self>) -> Vec<Arrival> {
+        let early = self.with_path(|path| Ok(path.open()?));
+        early.unwrap_or_default()
+    }
+
+    /// Takes a message of the peer that came on the queue pair of that number, and the key that it
+    /// took away. Gives what is to be delivered once the message's slot is free. For the lane's
+    /// task.
+    pub(crate) fn handle_message(
+        self: &Arc<Self>,
+        number: u32,
+        message: &[u8],
+        taken_key: Option<RemoteKey>,
+    ) -> Option<Arrival> {
+        if number != self.number {
+            let what = "a message on a queue pair for READs";
+            self.fail(ProtocolError::Invalid { what, value: number.into() }.into());
+            return None;
+        }
+        let mut state = self.state();
+        let State::Alive(path) = &mut *state else { return None };
+        let was_proven = path.is_proven;
+        let result = path.handle_message(message, taken_key, &self.counters);
+        if path.is_proven && !was_proven {
+            self.proven.cancel();
+            self.lane.note_woken();
+        }
+        match result {
+            Ok(arrival) => arrival,
+            Err(error) => {
+                self.halt_unless_halting(path, error.into());
+                None
+            }
+        }
+    }
+
+    /// Takes a receive that failed or makes no sense. For the lane's task.
+    pub(crate) fn handle_bad_receive(self: &Arc<Self>, words: String) {
+        self.fail(CloseReason::Failed(words));
+    }
+
+    /// Takes a completion of the queue pair, and gives the frames that are whole with it, to be
+    /// delivered. For the lane's task.
+    pub(crate) fn handle_completion(self: &Arc<Self>, completion: Completion) -> Vec<Arrival> {
+        let mut arrivals = Vec::new();
+        if self.may_wake(completion.kind()) {
+            self.lane.note_woken();
+        }
+        let mut state = self.state();
+        let State::Alive(path) = &mut *state else { return arrivals };
+        if let Err(reason) = path.handle_completion(completion, &self.counters, &mut arrivals) {
+            self.halt_unless_halting(path, reason);
+        }
+        arrivals
+    }
+
+    /// Whether a completion may end the wait of a task: for a slot, for room, for a READ.
+    fn may_wake(&self, kind: WorkKind) -> bool {
+        kind != WorkKind::Send
+            || self.frames.available_permits() == 0
+            || self.lane.send_slots.available() == 0
+    }
+
+    fn halt_unless_halting(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
+        if !matches!(path.phase, Phase::Halting(_)) {
+            self.halt(path, reason);
+        }
+    }
+
+    /// Hands out what has arrived. User code that it starts may block, for which the handler
+    /// releases `handoff`. For the lane's task.
+    pub(crate) fn deliver(self: &Arc<Self>, arrival: Arrival, handoff: &mut Handoff) {
+        let Some(handler) = self.handler() else { return };
+        let result = match arrival {
+            Arrival::Small(frame) => handler.handle_frame(frame, Delivery::Whole, handoff),
+            Arrival::Large(frame) => {
+                self.counters.large_received.add(1);
+                let frame = self.lane.leases.lease(frame);
+                handler.handle_frame(frame, Delivery::Announced, handoff)
+            }
+            Arrival::Offered { transfer, offer } => {
+                handoff.woke();
+                self.handle_offer(&*handler, transfer, offer)
+            }
+            Arrival::Cancelled { transfer } => {
+                handoff.woke();
+                self.handle_cancelled(transfer);
+                Ok(())
+            }
+        };
+        if let Err(error) = result {
+            self.fail(error.into());
+        }
+    }
+
+    /// Asks the peer for credits that it does not use. For the lane's task.
+    pub(crate) fn recall(self: &Arc<Self>) {
+        // A path that has ended gives everything back.
+        let _ = self.with_path(|path| {
+            path.recall();
+            Ok(())
+        });
+    }
+
+    /// How long something has waited for credit.
+    pub(crate) fn waited(&self, now: Instant) -> Option<Duration> {
+        self.look(|path| path.credits.waited(now)).flatten()
+    }
+
+    /// How long the peer has taken to answer the READ that is next on its queue pair.
+    pub(crate) fn waited_for_read(&self, now: Instant) -> Option<Duration> {
+        let since = self.look(Path::reads_since).flatten()?;
+        Some(now.saturating_duration_since(since))
+    }
+
+    /// Whether something waits for credit; if so, what to say about a wait of at least `limit`.
+    pub(crate) fn stall(&self, now: Instant, limit: Duration) -> Option<Option<String>> {
+        match &mut *self.state() {
+            State::Alive(path) if path.credits.is_waiting() => Some(path.credits.stall(now, limit)),
+            _ => None,
+        }
+    }
+
+    /// Destroys the queue pairs and tells the handler; false when that was done before. For the
+    /// lane's task.
+    pub(crate) fn end(self: &Arc<Self>) -> bool {
+        let (path, reason) = {
+            let mut state = self.state();
+            let reason = match &*state {
+                State::Ended(_) => return false,
+                State::Alive(path) => match &path.phase {
+                    Phase::Halting(reason) => reason.clone(),
+                    _ => CloseReason::Failed("the RDMA lane has ended".into()),
+                },
+            };
+            match std::mem::replace(&mut *state, State::Ended(reason.clone())) {
+                State::Alive(path) => (path, reason),
+                State::Ended(_) => return false,
+            }
+        };
+        self.ending.cancel();
+        self.frames.close();
+        self.lane.note_woken();
+        // Destroying is a system call that may wait for the device.
+        let ended = self.ended.clone().drop_guard();
+        self.lane.runtime.spawn_blocking(move || {
+            drop(path);
+            drop(ended);
+        });
+        self.tell_end(reason);
+        true
+    }
+}
+
+/// What a connection is made with, besides its path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConnectionLimits {
+    /// Whose share of the lane's memory it takes.
+    pub(crate) peer: PeerKey,
+    pub(crate) frame_len_max: usize,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Connection");
+        match &*self.state() {
+            State::Alive(path) => debug.field("path", path),
+            State::Ended(reason) => debug.field("ended", reason),
+        };
+        debug.field("tag", &self.tag).finish_non_exhaustive()
+    }
+}
+
+fn closed_unless(may: bool) -> Result<(), TransportError> {
+    if may { Ok(()) } else { Err(TransportError::Closed { reason: CloseReason::Local }) }
+}

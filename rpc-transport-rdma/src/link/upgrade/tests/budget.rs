@@ -1,0 +1,91 @@
+//! What paths that never come to be cost: nothing that is not given back.
+
+use super::*;
+
+/// Several times what the completion queue of the mock device has room for.
+const MANY: usize = 2_000;
+
+impl Rig {
+    pub(super) fn addresses() -> Addresses {
+        Addresses { local: Some((MOCK_ADDRESS, 7000).into()), ..Addresses::default() }
+    }
+
+    pub(super) fn connect_from(&self, addresses: &Addresses) -> End {
+        let mut prepared = self.upgrade.prepare(addresses, None).unwrap();
+        // The peer says several things in a row, and never what it has seen of ours.
+        prepared.holding.widen(7);
+        let peer = Blob { grant: GRANT, ..prepared.blob() };
+        let (epoch, window) = (prepared.epoch, prepared.holding.window());
+        let number = prepared.queue_pair.number();
+        let joined = prepared.join(&peer).unwrap();
+        End { mock: self.mock.clone(), joined, epoch, number, window }
+    }
+
+    pub(super) fn open_from(&self, addresses: &Addresses) -> (End, Arc<Recorder>) {
+        let (end, recorder) = (self.connect_from(addresses), Arc::new(Recorder::default()));
+        end.connection().start(recorder.clone());
+        (end, recorder)
+    }
+
+    fn claimed_entries(&self) -> u32 {
+        self.upgrade.lanes()[0].claimed_entries
+    }
+}
+
+/// The receive slots of the rig's lane, which claim an entry each.
+const SLOTS: u32 = 256;
+
+#[tokio::test]
+async fn offers_that_nobody_answers_use_up_nothing_of_an_idle_lane() {
+    let rig = Rig::new();
+    // This thread runs the lane's task as well, which gets no turn meanwhile: what a process does
+    // that connects to servers without RDMA, while its lane sleeps.
+    for count in 0..MANY {
+        let offer = rig.upgrade.offer(&Rig::addresses());
+        drop(offer.unwrap_or_else(|declined| panic!("after {count}: {}", declined.reason)));
+    }
+    assert_eq!((rig.claimed_entries(), rig.upgrade.lanes()[0].connection_count), (SLOTS, 0));
+}
+
+#[tokio::test]
+async fn paths_that_are_joined_and_fail_give_their_entries_back_while_the_lane_sleeps() {
+    let rig = Rig::new();
+    for _ in 0..20 {
+        let end = rig.connect();
+        let connection = Arc::clone(end.connection());
+        drop(end.joined);
+        until("the halt", || connection.ending.is_cancelled()).await;
+        let number = end.number;
+        let marker = *rig.mock.sends_on(number).last().unwrap();
+        let (work_id, status, queue_pair_number) = (marker.work_id, 5, number);
+        let flushed = RawCompletion { work_id, status, queue_pair_number, ..Default::default() };
+        rig.mock.complete(flushed);
+        connection.ended.cancelled().await;
+    }
+    // No completion comes any more, and nothing else wakes the lane.
+    until("the entries", || rig.claimed_entries() == SLOTS).await;
+}
+
+#[tokio::test]
+async fn an_offer_that_cannot_be_joined_makes_no_queue_pair_and_connects_none() {
+    let rig = Rig::new();
+    let good = rig.prepare().blob();
+    let spoils: [fn(&mut Blob); 5] = [
+        |blob| blob.grant = 0,
+        |blob| blob.slot_len = 1,
+        |blob| blob.endpoint.queue_pair_number = 0,
+        |blob| blob.endpoint.link_layer = crate::verbs::LinkLayer::InfiniBand,
+        |blob| blob.endpoint.gid = crate::verbs::Gid::from_ip("2001:db8::1".parse().unwrap()),
+    ];
+    for spoil in spoils {
+        let mut blob = good.clone();
+        spoil(&mut blob);
+        let (made, connected) = rig.mock.queue_pairs();
+        assert!(rig.upgrade.accept(&Rig::addresses(), &blob.encode()).is_err(), "{blob:?}");
+        assert_eq!(rig.mock.queue_pairs(), (made, connected), "{blob:?}");
+        // The side that offered has a queue pair by then, and does not connect it.
+        assert!(rig.prepare().join(&blob).is_err(), "{blob:?}");
+        assert_eq!(rig.mock.queue_pairs(), (made + 1, connected), "{blob:?}");
+    }
+    assert_eq!(rig.claimed_entries(), SLOTS);
+}

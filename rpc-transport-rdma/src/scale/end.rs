@@ -1,0 +1,81 @@
+//! One end of a connection: its account, and what waits to be sent with it.
+//!
+//! An end sends in the order of a connection's path: frames, then returns, recalls and pure grants.
+
+use crate::proto::flow::window::Account;
+use crate::proto::wire::{Grant, MessageKind};
+
+/// As many frames as this never become fewer: their sender is greedy.
+pub(super) const ENDLESS: u32 = u32::MAX;
+
+/// What travels.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Message {
+    kind: MessageKind,
+    grant: Grant,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(super) struct End {
+    account: Account,
+    /// Frames that wait.
+    frames: u32,
+}
+
+/// Why a rule that is checked of peers holds here.
+const HONEST: &str = "both ends are ours and keep the rules of credit";
+
+impl End {
+    pub(super) fn new(account: Account) -> Self {
+        Self { account, frames: 0 }
+    }
+
+    pub(super) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Has `count` more frames to send.
+    pub(super) fn add_frames(&mut self, count: u32) {
+        self.frames = self.frames.saturating_add(count);
+    }
+
+    /// Has nothing more to send.
+    pub(super) fn stop(&mut self) {
+        self.frames = 0;
+    }
+
+    /// Asks the other end for what it does not use.
+    pub(super) fn recall(&mut self) {
+        self.account.recall();
+    }
+
+    /// Takes a message; true when it is a frame.
+    pub(super) fn handle(&mut self, message: Message) -> bool {
+        self.account.handle_grant(message.grant).expect(HONEST);
+        match message.kind {
+            MessageKind::Frame => {
+                self.account.handle_message().expect(HONEST);
+                return true;
+            }
+            MessageKind::Recall { keep } => self.account.handle_recall(keep),
+            _ => {}
+        }
+        self.account.handle_control(message.kind).expect(HONEST);
+        false
+    }
+
+    /// The next message that may be sent now.
+    pub(super) fn next(&mut self) -> Option<Message> {
+        if self.frames > 0 && self.account.try_take() {
+            self.frames -= u32::from(self.frames != ENDLESS);
+            return Some(self.message(MessageKind::Frame));
+        }
+        let due = self.account.is_due().then(|| self.account.take_due()).flatten();
+        due.map(|kind| self.message(kind))
+    }
+
+    fn message(&mut self, kind: MessageKind) -> Message {
+        Message { kind, grant: self.account.announce(self.frames as usize) }
+    }
+}

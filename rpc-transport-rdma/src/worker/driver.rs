@@ -1,0 +1,441 @@
+//! The task of a lane: reaps completions, hands them to their connections, and sleeps when there is
+//! nothing left to do.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Instant;
+
+use tokio::runtime::RuntimeFlavor;
+
+use super::delivery::Ended;
+use super::{Kick, LaneShared};
+use crate::connection::state::Arrival;
+use crate::connection::{Connection, Uncorked};
+use crate::proto::flow::quota::Ledger;
+use crate::verbs::{
+    Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
+};
+use crate::worker::srq_replenish::{REFILL_AFTER, Refill, Stuck};
+use crate::worker::srq_watermark::Pressure;
+
+/// How often the queue is found empty in a row before the lane looks at the clock, and other tasks
+/// of the thread, and the runtime's look for I/O, get their turn.
+const POLLS_PER_TURN: u64 = 64;
+
+/// How often the queue is polled in a row while it gives as much as it can, before what was handled
+/// is posted. Under load completions of many connections lie mixed in the queue, and each
+/// connection has a post of its own: more polls make fewer posts, and delay the first of them.
+const POLLS_PER_POST: usize = 8;
+
+/// Why a lane ends by itself.
+#[derive(Debug, thiserror::Error)]
+enum LaneError {
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    #[error(transparent)]
+    Stuck(#[from] Stuck),
+}
+
+/// What polling gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reaped {
+    /// There was nothing.
+    Nothing,
+    /// Everything that there was.
+    All,
+    /// As much as is handled at once.
+    Some,
+}
+
+/// What the lane's task owns, and another goes on with when a handler blocks this one.
+pub(super) struct Driver {
+    pub(super) shared: Arc<LaneShared>,
+    pub(super) completions: CompletionQueue,
+    pub(super) receives: SharedReceiveQueue,
+    pub(super) refill: Refill,
+    pub(super) pressure: Pressure,
+    pub(super) batch: Vec<Completion>,
+    /// Those whose completions are being handled.
+    pub(super) corked: Vec<Arc<Connection>>,
+    /// Those that stay corked until whom they have woken has run.
+    pub(super) held: Vec<Arc<Connection>>,
+    /// What came in and is not handed out yet, in the order in which it came.
+    pub(super) arrivals: VecDeque<(Arc<Connection>, Arrival)>,
+    /// Those whose queue pairs can be destroyed when the completion queue has been empty once more.
+    pub(super) drained: Vec<Arc<Connection>>,
+    pub(super) is_stopped: bool,
+}
+
+impl Driver {
+    /// Serves the lane until it ends, or until another task goes on with it.
+    pub(super) async fn run(self: Box<Self>) {
+        match self.drive().await {
+            Err(ended) => tracing::debug!(?ended, "a task no longer serves an RDMA lane"),
+            Ok(never) => match never {},
+        }
+    }
+
+    async fn drive(self: Box<Self>) -> Result<Infallible, Ended> {
+        // A delivery that was taken over has left arrivals, and answers that are held back.
+        let mut this = self.deliver()?;
+        loop {
+            this = this.work().await?;
+            // Here and not once a turn: nothing would wake a task that has heard it and sleeps.
+            if this.is_stopped {
+                return Err(Ended::Stopped);
+            }
+            this.check(this.completions.arm())?;
+            // What completed between the last poll and arming makes no event.
+            let has_worked;
+            (this, has_worked) = this.turn()?;
+            if has_worked {
+                give_way().await;
+                continue;
+            }
+            this.shared.last_look.handle_sleep();
+            tokio::select! {
+                biased;
+                result = this.completions.wait() => {
+                    this.check(result)?;
+                    this.shared.tally.events.add(1);
+                }
+                () = this.shared.kicked.notified() => {}
+                // With nothing posted no completion would come.
+                () = refill_after(), if this.receives.idle_count() > 0 => {}
+            }
+            this.shared.tally.wakeups.add(1);
+            // An event that is always there, and no time to spin, must not starve other tasks.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Works while there is work, and as much longer as the configuration says.
+    async fn work(self: Box<Self>) -> Result<Box<Self>, Ended> {
+        let mut this = self;
+        let spin = this.shared.config.spin;
+        // The first since the last work starts the clock.
+        let (mut spins, mut empty_polls, mut idle_since) = (0_u64, 0_u64, None);
+        while !this.is_stopped {
+            let has_worked;
+            (this, has_worked) = this.turn()?;
+            if has_worked {
+                spins += std::mem::take(&mut empty_polls);
+                idle_since = None;
+                // Those whom the work has woken run now. What they send has often completed by the
+                // time they are done, and then needs no event of its own.
+                give_way().await;
+                continue;
+            }
+            if spin.is_zero() {
+                break;
+            }
+            // What ends a wait is most often a message: the clock is for when none comes.
+            if empty_polls.is_multiple_of(POLLS_PER_TURN) {
+                let now = Instant::now();
+                this.shared.last_look.handle_look(now);
+                if now.duration_since(*idle_since.get_or_insert(now)) >= spin {
+                    break;
+                }
+            }
+            empty_polls += 1;
+            if empty_polls.is_multiple_of(POLLS_PER_TURN) {
+                match this.shared.runtime.runtime_flavor() {
+                    // Where a handler of another lane may block this thread, the lane waits where
+                    // other threads find it. They look for I/O.
+                    RuntimeFlavor::MultiThread => give_way().await,
+                    _ => tokio::task::yield_now().await,
+                }
+            }
+            std::hint::spin_loop();
+        }
+        this.shared.tally.spins.add(spins + empty_polls);
+        Ok(this)
+    }
+
+    /// Ends the lane and its connections where its queues fail.
+    fn check<T>(&self, result: Result<T, impl Into<LaneError>>) -> Result<T, Ended> {
+        result.map_err(|error| {
+            let (error, device) = (error.into(), self.shared.attachment.device().name());
+            tracing::error!(%error, device, "an RDMA lane has failed");
+            self.shared.lose(&format!("an RDMA lane of {device} has failed: {error}"));
+            Ended::Failed
+        })
+    }
+
+    /// Handles what there is; false when there was nothing.
+    fn turn(mut self: Box<Self>) -> Result<(Box<Self>, bool), Ended> {
+        // The tasks that the turn before has woken have had theirs since.
+        self.shared.forget_woken();
+        // The lists keep their memory from turn to turn.
+        let mut held = std::mem::take(&mut self.held);
+        for connection in held.drain(..) {
+            if connection.uncork() {
+                self.drained.push(connection);
+            }
+        }
+        self.held = held;
+        let is_kicked = self.serve_kicks();
+        let drained_count = self.drained.len();
+        let reaped = self.reap();
+        let reaped = self.check(reaped)?;
+        let has_reaped = reaped != Reaped::Nothing || is_kicked;
+        if has_reaped {
+            // From here on other tasks run, and user code in this one.
+            self.shared.last_look.handle_look(Instant::now());
+        }
+        let mut this = self.deliver()?;
+        if reaped != Reaped::Some {
+            this.end_drained(drained_count);
+        }
+        let has_worked = has_reaped || !this.drained.is_empty();
+        Ok((this, has_worked))
+    }
+
+    /// Ends the first `count` of those that are drained. They were so before the completion queue
+    /// was found empty, so nothing of theirs lies in it that a driver would throw out when it
+    /// destroys their queue pairs.
+    fn end_drained(&mut self, count: usize) {
+        if count > 0 {
+            let drained: Vec<_> = self.drained.drain(..count).collect();
+            drained.iter().for_each(|connection| self.end(connection));
+        }
+    }
+
+    /// Finds receive slots that were lost with queue pairs that died.
+    fn settle(&mut self) {
+        let Some(settled) = self.receives.settle() else { return };
+        let (shared, missing) = (&self.shared, self.shared.missing_slots());
+        shared.tally.slots_lost.add(settled.lost as u64);
+        shared.tally.slots_reclaimed.add(settled.reclaimed as u64);
+        shared.shares.change(|ledger| ledger.set_missing(missing));
+        if shared.is_worn() {
+            let device = shared.attachment.device().name();
+            rpc_core::limited_log!(
+                of_process,
+                WARN,
+                "a lane misses a tenth of its receive slots or more",
+                device,
+                missing
+            );
+        }
+    }
+
+    /// Posts what was held back while completions and what came with them were handled.
+    pub(super) fn uncork(&mut self) {
+        let (mut held, mut corked) =
+            (std::mem::take(&mut self.held), std::mem::take(&mut self.corked));
+        for connection in corked.drain(..) {
+            match connection.hold_or_uncork() {
+                // Work was found, so another turn follows as soon as other tasks have run.
+                Uncorked::Held => held.push(connection),
+                Uncorked::Posted => {}
+                Uncorked::Drained => self.drained.push(connection),
+            }
+        }
+        (self.held, self.corked) = (held, corked);
+    }
+
+    /// Handles what has completed.
+    fn reap(&mut self) -> Result<Reaped, LaneError> {
+        for polls in 0..POLLS_PER_POST {
+            let count = self.completions.poll(&mut self.batch)?;
+            if count > 0 {
+                self.shared.tally.polls.add(1);
+                self.shared.tally.completions.add(count as u64);
+                let mut batch = std::mem::take(&mut self.batch);
+                for completion in batch.drain(..) {
+                    self.dispatch(completion);
+                }
+                self.batch = batch;
+            }
+            self.settle();
+            // Slots go back before grants for them go out.
+            self.refill()?;
+            self.relieve(count);
+            if count < CompletionQueue::BATCH {
+                let is_nothing = polls == 0 && count == 0;
+                return Ok(if is_nothing { Reaped::Nothing } else { Reaped::All });
+            }
+        }
+        Ok(Reaped::Some)
+    }
+
+    /// Posts the slots that are free again.
+    fn refill(&mut self) -> Result<(), LaneError> {
+        let posted = self.receives.repost()?;
+        let idle_count = self.receives.idle_count();
+        if self.refill.handle_attempt(posted, idle_count, tokio::time::Instant::now)? {
+            self.shared.tally.refills_refused.add(1);
+            let device = self.shared.attachment.device().name();
+            tracing::debug!(device, idle_count, "the device takes no more receives for now");
+        }
+        Ok(())
+    }
+
+    fn serve_kicks(&mut self) -> bool {
+        // Most often there is none, and to look costs less than to swap.
+        let is_kicked = self.shared.is_kicked.load(Ordering::Relaxed)
+            && self.shared.is_kicked.swap(false, Ordering::Acquire);
+        if is_kicked {
+            self.shared.take_kicks().into_iter().for_each(|kick| self.serve(kick));
+        }
+        is_kicked
+    }
+
+    fn serve(&mut self, kick: Kick) {
+        let connection = match kick {
+            Kick::Open(connection) => {
+                let early = connection.open().into_iter();
+                self.arrivals.extend(early.map(|arrival| (Arc::clone(&connection), arrival)));
+                connection
+            }
+            Kick::Check(connection) => connection,
+            Kick::End(connection) => return self.end(&connection),
+            Kick::Withheld(connection, prefix, reason) => {
+                connection.handle_withheld(&prefix, reason);
+                connection
+            }
+            Kick::Recall => return self.recall(),
+            Kick::ReceiveLimit => return self.handle_receive_limit(),
+            Kick::Stop => return self.is_stopped = true,
+        };
+        if connection.is_drained() {
+            self.drained.push(connection);
+        }
+    }
+
+    /// Sees to it that windows suit the queue, after `count` completions.
+    fn relieve(&mut self, count: usize) {
+        if self.pressure.handle_completions(count) {
+            self.shared.shares.change(Ledger::relax);
+            if self.shared.shares.take_pressed() {
+                self.recall();
+            }
+        }
+        let Some(limit) = self.pressure.limit_to_arm(count) else { return };
+        if let Err(error) = self.receives.arm_limit(limit) {
+            let device = self.shared.attachment.device().name();
+            tracing::debug!(%error, device, "the device gives no word of a queue that runs low");
+        }
+    }
+
+    /// Asks connections that are idle for the slots that they hold.
+    fn recall(&self) {
+        for connection in self.shared.connections() {
+            connection.recall();
+        }
+    }
+
+    fn handle_receive_limit(&mut self) {
+        if self.pressure.handle_limit() {
+            let device = self.shared.attachment.device().name();
+            rpc_core::limited_log!(
+                of_process,
+                WARN,
+                "a shared receive queue ran low: the lane is late, windows are halved",
+                device
+            );
+        }
+        self.shared.shares.change(Ledger::squeeze);
+    }
+
+    fn dispatch(&mut self, completion: Completion) {
+        let number = completion.queue_pair_number();
+        if completion.kind() != WorkKind::Receive {
+            let tag = completion.tag();
+            let place = self.cork(|other| other.tag == tag, |lane| lane.by_tag(tag));
+            if let Some(place) = place {
+                let connection = &self.corked[place];
+                let whole = connection.handle_completion(completion).into_iter();
+                self.arrivals.extend(whole.map(|arrival| (Arc::clone(connection), arrival)));
+            }
+            return;
+        }
+        // Messages of a queue pair that is gone still arrive; their slots go back like any.
+        let place = self.cork(|other| other.has_number(number), |lane| lane.by_number(number));
+        let connection = place.map(|place| &self.corked[place]);
+        let taken_key = completion.invalidated_key();
+        let received = self.receives.receive(completion, |message| {
+            if let Some(connection) = connection
+                && let Some(arrival) = connection.handle_message(number, message, taken_key)
+            {
+                self.arrivals.push_back((Arc::clone(connection), arrival));
+            }
+        });
+        match (received, connection) {
+            (Err(ReceiveError::Failed(error)), _) if error.is_flush() => {}
+            (Err(error), Some(connection)) => connection.handle_bad_receive(error.to_string()),
+            (Err(error), None) => tracing::debug!(%error, number, "ignored a receive"),
+            (Ok(()), _) => {}
+        }
+    }
+
+    /// The place among the corked of a connection that has a completion: the one that `is_it`, or
+    /// else what the lane finds, which is corked from now on. No connection leaves the lane's table
+    /// while completions are handled, so that nothing corked is another's namesake.
+    fn cork(
+        &mut self,
+        is_it: impl Fn(&Connection) -> bool,
+        find: impl FnOnce(&LaneShared) -> Option<Arc<Connection>>,
+    ) -> Option<usize> {
+        let place = self.corked.iter().position(|other| is_it(other));
+        place.or_else(|| {
+            let connection = find(&self.shared)?;
+            connection.cork();
+            self.corked.push(connection);
+            Some(self.corked.len() - 1)
+        })
+    }
+
+    fn end(&self, connection: &Arc<Connection>) {
+        // Only the first time: the place may be another's by now.
+        if connection.end() {
+            self.shared.remove(connection.tag);
+        }
+    }
+}
+
+/// Also when the runtime goes away: nobody will handle the connections' completions any more.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let connections = {
+            let mut table = self.shared.table();
+            table.is_dead = true;
+            table.connections()
+        };
+        // Whoever waits for the device's events has to know that it has a lane less.
+        self.shared.stop.cancel();
+        for connection in connections {
+            self.end(&connection);
+        }
+        // Kicks hold connections, which hold the lane that holds the kicks.
+        let kicks = self.shared.kicks().take();
+        drop(kicks);
+    }
+}
+
+/// Until receives are posted again that the device did not take.
+async fn refill_after() {
+    // Made where it is polled, which is rare, and not with every sleep of the lane.
+    tokio::time::sleep(REFILL_AFTER).await;
+}
+
+/// Lets the tasks that are ready run first. Unlike [`tokio::task::yield_now`] it does not make the
+/// runtime look for I/O before it goes on, which is a system call for each message; the runtime
+/// does that by itself after so many tasks. And it waits in the run queue, from where other threads
+/// steal, and not in a list of this thread's, where nothing runs it while a handler blocks.
+async fn give_way() {
+    let mut has_given_way = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_given_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
