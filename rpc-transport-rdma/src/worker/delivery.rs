@@ -21,18 +21,7 @@ use futures::future::BoxFuture;
 use rpc_core::handoff::{Handoff, Resume};
 use tokio::runtime::Handle;
 
-use super::driver::Driver;
-
-/// Why a task no longer serves its lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// The lane was told to end.
-    Stopped,
-    /// The lane's queues have failed.
-    Failed,
-    /// A handler blocked this task, and another goes on with the lane.
-    TakenOver,
-}
+use super::driver::{Driver, Ended};
 
 impl Driver {
     /// Hands out what has arrived, then posts what the connections have to send.

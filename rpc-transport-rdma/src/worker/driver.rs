@@ -11,8 +11,7 @@ use std::time::Instant;
 
 use tokio::runtime::RuntimeFlavor;
 
-use super::delivery::Ended;
-use super::{Kick, LaneShared};
+use super::shared::{Kick, LaneShared};
 use crate::connection::state::Arrival;
 use crate::connection::{Connection, Uncorked};
 use crate::proto::flow::quota::Ledger;
@@ -49,6 +48,17 @@ enum Reaped {
     All,
     /// As much as is handled at once.
     Some,
+}
+
+/// Why a task no longer serves its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The lane was told to end.
+    Stopped,
+    /// The lane's queues have failed.
+    Failed,
+    /// A handler blocked this task, and another goes on with the lane.
+    TakenOver,
 }
 
 /// What the lane's task owns, and another goes on with when a handler blocks this one.

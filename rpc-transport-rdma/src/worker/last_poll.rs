@@ -8,8 +8,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::LaneShared;
-
 /// A lane that is awake and has not read for so long is late, and what peers said may lie unread.
 ///
 /// Longer than the 20 to 40 ms after which another task goes on with a lane that a handler blocks,
@@ -47,27 +45,11 @@ impl LastLook {
     }
 
     /// Whether the lane should have read by now; `None` while it sleeps.
-    fn is_late(&self, now: Instant) -> Option<bool> {
+    pub(super) fn is_late(&self, now: Instant) -> Option<bool> {
         let micros = self.at.load(Ordering::Relaxed);
         let at = self.start.checked_add(Duration::from_micros(micros));
         let age = at.map(|at| now.saturating_duration_since(at)).unwrap_or_default();
         (micros != ASLEEP).then_some(age >= LATE_AFTER)
-    }
-}
-
-impl LaneShared {
-    /// Whether something may have come in for the lane's connections that the lane has not read: an
-    /// event waits for it while it sleeps, or it is late. One system call at most.
-    pub(crate) fn has_unread(&self) -> bool {
-        let is_late = self.last_look.is_late(Instant::now());
-        is_late.unwrap_or_else(|| self.attachment.has_event())
-    }
-
-    /// Whether it sleeps and has done all that it was asked for. For tests on one thread.
-    #[cfg(test)]
-    pub(crate) fn is_asleep(&self) -> bool {
-        let is_kicked = self.is_kicked.load(Ordering::Relaxed);
-        !is_kicked && self.last_look.is_late(Instant::now()).is_none()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use rpc_core::{BufferMemory, BufferSource, offer_source};
 
-use crate::worker::LaneShared;
+use super::shared::LaneShared;
 
 /// Offers a lane's memory for as long as the lane exists.
 pub(crate) fn offer_buffers(lane: &Arc<LaneShared>) {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
+use super::shared::DEAD;
 use super::*;
+use crate::proto::flow::quota::BASE;
 use crate::verbs::mock::MockDevice;
 
 fn runtime() -> Runtime {

@@ -1,7 +1,6 @@
-//! Which devices are open, what is known of their ports, and who is told when one is lost.
+//! What is known of the devices in use and of their ports, shared with the devices' tasks.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -10,50 +9,37 @@ use tokio_util::sync::CancellationToken;
 
 use super::counts::EventCounts;
 use super::misses::Misses;
-use super::watch::Watch;
-use crate::device::{DeviceError, FoundPort, PortName, Search, find_port_by, usable_ports};
-use crate::verbs::{Device, Gid, Port, PortAttributes, Provider, VerbsError};
+use crate::AsyncEventKind;
+use crate::device::DeviceError;
+use crate::verbs::{Device, Gid, Port, PortAttributes};
 use crate::worker::LaneShared;
-use crate::{AsyncEventKind, DeviceStatus, PortChoice, RdmaConfig};
 
 /// Told of a device that is lost, to let go of what keeps it open.
 pub(crate) type OnLost = Box<dyn Fn(&Device) + Send + Sync>;
 
-/// The devices of one provider, as far as they are in use.
-pub(crate) struct Devices {
-    provider: Box<dyn Provider>,
-    /// The devices and ports that may be used; all if there are none.
-    names: Vec<String>,
-    choice: PortChoice,
-    /// Held while devices are opened to look for a port, so that handshakes that come together look
-    /// once. Whoever holds it is on a thread that may wait.
-    searching: Mutex<()>,
-    pub(super) shared: Arc<Shared>,
-}
-
 /// What the devices' tasks share with whoever looks for a port.
-pub(super) struct Shared {
-    cache: Mutex<Cache>,
-    on_lost: OnLost,
+pub(super) struct SharedCache {
+    pub(super) cache: Mutex<Cache>,
+    pub(super) on_lost: OnLost,
 }
 
 #[derive(Default)]
-struct Cache {
-    opened: HashMap<String, Opened>,
+pub(super) struct Cache {
+    pub(super) opened: HashMap<String, Opened>,
     /// Ports of opened devices by the local address that they were found for.
     found: HashMap<IpAddr, FoundFor>,
     /// Addresses that were looked for in vain, a short time ago.
-    missed: Misses,
+    pub(super) missed: Misses,
     /// Grows whenever `found` is emptied, so that what was looked up before is not kept after.
-    generation: u64,
+    pub(super) generation: u64,
     /// By name, because a device that comes back is the same to people.
-    counts: BTreeMap<String, EventCounts>,
+    pub(super) counts: BTreeMap<String, EventCounts>,
 }
 
 /// A device in use, which its task has an eye on.
-struct Opened {
-    device: Device,
-    lanes: Vec<Weak<LaneShared>>,
+pub(super) struct Opened {
+    pub(super) device: Device,
+    pub(super) lanes: Vec<Weak<LaneShared>>,
 }
 
 /// A port without its device, which it must not keep open.
@@ -65,119 +51,13 @@ struct FoundFor {
     attributes: PortAttributes,
 }
 
-impl Devices {
-    /// The devices of `provider`, of which none is opened yet.
-    pub(crate) fn new(provider: Box<dyn Provider>, config: &RdmaConfig, on_lost: OnLost) -> Self {
-        let shared = Arc::new(Shared { cache: Mutex::default(), on_lost });
-        let (names, choice) = (config.devices.clone(), config.port_choice);
-        Self { provider, names, choice, searching: Mutex::default(), shared }
-    }
-
-    /// Finds the port for a connection's local address. Devices in use are not opened once more,
-    /// and those that are opened only to look are closed again.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError`] says what was looked for and what was found. It stands for searches of the
-    /// next second, unless a device in use says that something changed.
-    pub(crate) fn find(&self, address: IpAddr) -> Result<Port, Arc<DeviceError>> {
-        if let Some(known) = self.shared.cache().known(address) {
-            return known;
-        }
-        // A search that panicked has left nothing behind.
-        let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
-        let generation = {
-            let cache = self.shared.cache();
-            // Another search may have ended while this one waited for it.
-            if let Some(known) = cache.known(address) {
-                return known;
-            }
-            cache.generation
-        };
-        let found = self.search(address).map_err(Arc::new);
-        let mut cache = self.shared.cache();
-        if cache.generation == generation {
-            match &found {
-                Ok(port) if cache.is_watched(&port.device) => cache.keep(address, port),
-                Ok(_) => {}
-                Err(error) => cache.missed.keep(address, Arc::clone(error), Instant::now()),
-            }
-        }
-        found
-    }
-
-    /// The ports that can serve some address, with their devices. Those that are opened only to
-    /// look are closed when they are dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError`] says what was found.
-    pub(crate) fn usable(&self) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
-        // Beside searches for a port, two would open each device twice.
-        let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
-        usable_ports(&*self.provider, &self.port_names()?, |name| self.open(name))
-    }
-
-    fn port_names(&self) -> Result<Vec<PortName>, DeviceError> {
-        self.names.iter().map(|name| name.parse()).collect()
-    }
-
-    fn search(&self, address: IpAddr) -> Result<Port, DeviceError> {
-        let names = self.port_names()?;
-        let search = Search { address, names, choice: self.choice };
-        find_port_by(&*self.provider, &search, |name| self.open(name))
-    }
-
-    fn open(&self, name: &str) -> Result<Device, VerbsError> {
-        let opened = self.shared.cache().opened.get(name).map(|opened| opened.device.clone());
-        opened.map_or_else(|| Device::open(&*self.provider, name), Ok)
-    }
-
-    /// Takes note of a new lane, which the port's device is kept open for. With the first one comes
-    /// the device's task, which is to run in the lane's runtime. The caller spawns it, and holds no
-    /// lock then: a runtime that is going away drops it at once, and dropped it lets go of all that
-    /// this takes note of.
-    pub(crate) fn attach(&self, port: &Port, lane: &Arc<LaneShared>) -> Option<Watch> {
-        let device = &port.device;
-        let mut cache = self.shared.cache();
-        let lane = Arc::downgrade(lane);
-        if cache.is_watched(device)
-            && let Some(opened) = cache.opened.get_mut(device.name())
-        {
-            opened.lanes.push(lane);
-            return None;
-        }
-        // What was found before was found of another opening, of whose events nobody is sure.
-        cache.forget();
-        let opened = Opened { device: device.clone(), lanes: vec![lane] };
-        cache.opened.insert(device.name().to_owned(), opened);
-        drop(cache);
-        Some(Watch::new(device.clone(), Arc::clone(&self.shared)))
-    }
-
-    /// What is known of every device that is or was in use.
-    pub(crate) fn status(&self) -> Vec<DeviceStatus> {
-        let cache = self.shared.cache();
-        let mut names: Vec<_> = cache.counts.keys().chain(cache.opened.keys()).collect();
-        names.sort();
-        names.dedup();
-        let status = names.into_iter().map(|name| DeviceStatus {
-            device: name.clone(),
-            is_open: cache.opened.contains_key(name),
-            lane_count: cache.opened.get(name).map_or(0, |opened| opened.live().count()),
-            events: cache.counts.get(name).cloned().unwrap_or_default().0,
-        });
-        status.collect()
-    }
-}
-
 impl Cache {
-    fn is_watched(&self, device: &Device) -> bool {
+    pub(super) fn is_watched(&self, device: &Device) -> bool {
         self.opened.get(device.name()).is_some_and(|opened| opened.device.is_same(device))
     }
 
     /// What is known of an address: its port, or why there is none.
-    fn known(&self, address: IpAddr) -> Option<Result<Port, Arc<DeviceError>>> {
+    pub(super) fn known(&self, address: IpAddr) -> Option<Result<Port, Arc<DeviceError>>> {
         if let Some(error) = self.missed.get(address, Instant::now()) {
             return Some(Err(error));
         }
@@ -187,7 +67,7 @@ impl Cache {
         Some(Ok(Port { device, number, gid_index, gid, attributes }))
     }
 
-    fn keep(&mut self, address: IpAddr, port: &Port) {
+    pub(super) fn keep(&mut self, address: IpAddr, port: &Port) {
         let found = FoundFor {
             device: port.device.name().to_owned(),
             number: port.number,
@@ -198,7 +78,7 @@ impl Cache {
         self.found.insert(address, found);
     }
 
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.found.clear();
         self.missed.clear();
         self.generation += 1;
@@ -209,14 +89,14 @@ impl Opened {
     /// The lanes that have not ended. One that was told to stop counts as ended although its task
     /// may not have run since: whoever waited for its end would find it still there, and no time
     /// for it to go.
-    fn live(&self) -> impl Iterator<Item = Arc<LaneShared>> {
+    pub(super) fn live(&self) -> impl Iterator<Item = Arc<LaneShared>> {
         let lanes = self.lanes.iter().filter_map(Weak::upgrade);
         lanes.filter(|lane| !lane.is_dead() && !lane.stop.is_cancelled())
     }
 }
 
-impl Shared {
-    fn cache(&self) -> MutexGuard<'_, Cache> {
+impl SharedCache {
+    pub(super) fn cache(&self) -> MutexGuard<'_, Cache> {
         // The cache is whole between any two statements.
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -270,14 +150,5 @@ impl Shared {
         drop(removed);
         (self.on_lost)(device);
         lanes
-    }
-}
-
-impl fmt::Debug for Devices {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Devices")
-            .field("provider", &self.provider)
-            .field("status", &self.status())
-            .finish_non_exhaustive()
     }
 }

@@ -8,10 +8,12 @@
 
 mod cache;
 mod counts;
+mod devices;
 mod misses;
 mod reach;
 mod response;
 mod watch;
 
-pub(crate) use cache::{Devices, OnLost};
+pub(crate) use cache::OnLost;
+pub(crate) use devices::Devices;
 pub(crate) use reach::Reach;

@@ -6,7 +6,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use super::cache::Shared;
+use super::cache::SharedCache;
 use super::response::{Response, response};
 use crate::connection::Connection;
 use crate::device::{FoundPort, ports_of};
@@ -15,12 +15,12 @@ use crate::verbs::{AsyncEvent, Device, VerbsError};
 /// The task of one opening of a device.
 pub(crate) struct Watch {
     device: Device,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
     is_over: bool,
 }
 
 impl Watch {
-    pub(super) fn new(device: Device, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(device: Device, shared: Arc<SharedCache>) -> Self {
         Self { device, shared, is_over: false }
     }
 
