@@ -1,4 +1,4 @@
-//! The lane's task holds back what a connection posts while it handles its completions.
+//! The worker's task holds back what a connection posts while it handles its completions.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) enum Uncorked {
 }
 
 impl Connection {
-    /// Holds back posting until [`Connection::uncork`], for the lane's task.
+    /// Holds back posting until [`Connection::uncork`], for the worker's task.
     pub(crate) fn cork(&self) {
         if let State::Alive(path) = &mut *self.state() {
             path.cork();
@@ -25,7 +25,7 @@ impl Connection {
 
     /// Stays corked if several frames came and it has none to send: those who waited for them are
     /// about to run, and what they send next can go out in one post. Posts what was held back
-    /// otherwise. For the lane's task.
+    /// otherwise. For the worker's task.
     pub(crate) fn hold_or_uncork(self: &Arc<Self>) -> Uncorked {
         let held = self.with_path(|path| {
             let is_held = path.hold();
@@ -42,7 +42,7 @@ impl Connection {
     }
 
     /// Posts everything that was held back; whether the queue pairs are halted and nothing is in
-    /// flight. For the lane's task.
+    /// flight. For the worker's task.
     pub(crate) fn uncork(self: &Arc<Self>) -> bool {
         let uncorked = self.with_path(|path| {
             path.is_corked = false;
@@ -51,7 +51,7 @@ impl Connection {
         uncorked.is_err() && self.is_drained()
     }
 
-    /// Whether the queue pairs are halted and nothing is in flight. For the lane's task.
+    /// Whether the queue pairs are halted and nothing is in flight. For the worker's task.
     pub(crate) fn is_drained(&self) -> bool {
         match &*self.state() {
             State::Alive(path) => path.is_drained(),

@@ -14,8 +14,8 @@ use crate::proto::rndv::send::Patience;
 /// The shortest time between two looks at what the peer was offered.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// Between two looks while the lane has not read what came: half of what makes it late, so that it
-/// is found to have caught up soon, and rarely enough to cost nothing.
+/// Between two looks while the worker has not read what came: half of what makes it late, so that
+/// it is found to have caught up soon, and rarely enough to cost nothing.
 const UNREAD_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Connection {
@@ -29,7 +29,7 @@ impl Connection {
         self.withdrawn.notify_one();
     }
 
-    /// Stops what the peer takes back. For the lane's task.
+    /// Stops what the peer takes back. For the worker's task.
     pub(super) fn handle_cancelled(self: &Arc<Self>, transfer: u32) {
         // A path that has ended pulls nothing.
         let _ = self.with_path(|path| {
@@ -41,7 +41,7 @@ impl Connection {
     /// Sees to it that somebody watches what the peer was offered.
     pub(super) fn watch(self: &Arc<Self>) {
         if !self.is_watching.swap(true, Ordering::AcqRel) {
-            self.lane.runtime.spawn(Arc::clone(self).watch_releases());
+            self.worker.runtime.spawn(Arc::clone(self).watch_releases());
         }
     }
 
@@ -49,13 +49,13 @@ impl Connection {
     /// connection: memory that it was offered is free once its key is dead or the queue pair is
     /// gone, and never by time alone.
     async fn watch_releases(self: Arc<Self>) {
-        let config = &self.lane.config;
+        let config = &self.worker.config;
         let patience = Patience { release: config.release_timeout, cancel: config.cancel_timeout };
         loop {
             let Some((at, is_withdrawn)) = self.next_overdue(patience) else { return };
             if at <= Instant::now() {
-                if self.lane.has_unread() {
-                    // What it says may have come, and user code keep the lane from reading it.
+                if self.worker.has_unread() {
+                    // What it says may have come, and user code keep the worker from reading it.
                     tokio::time::sleep(UNREAD_LOOK_INTERVAL).await;
                     continue;
                 }
@@ -99,7 +99,7 @@ impl Connection {
     fn lose_patience(self: &Arc<Self>, patience: Patience, is_withdrawn: bool) {
         let words = if is_withdrawn {
             let timeout = patience.cancel;
-            self.lane.cancellations.overdue.add(1);
+            self.worker.cancellations.overdue.add(1);
             format!(
                 "the peer did not release within {timeout:?} what was taken back from it \
                  (rdma.cancel_timeout)"

@@ -3,7 +3,7 @@
 //!
 //! A peer grants as messages arrive, whatever its application does, so that a long wait means that
 //! the peer is stuck or one of both has a fault. Each wait is logged once, with the account. The
-//! task that looks exists only while somebody waits, and is not the lane's own: that may be what
+//! task that looks exists only while somebody waits, and is not the worker's own: that may be what
 //! is stuck.
 //!
 //! Keepalive and the bootstrap find a peer that is gone. One that is there and never grants keeps
@@ -24,13 +24,13 @@ use rpc_core::transport::CloseReason;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
-use crate::worker::LaneShared;
+use crate::worker::WorkerShared;
 
 /// Far longer than a healthy peer takes, retries of lost packets included, and shorter than
 /// keepalive's default bound of 40 s.
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(5);
 
-impl LaneShared {
+impl WorkerShared {
     /// Sees to it that a task looks after connections that wait for credit or for READs.
     pub(crate) fn watch(self: &Arc<Self>) {
         if !self.is_watched.load(Ordering::Relaxed) && !self.is_watched.swap(true, Ordering::SeqCst)
@@ -40,22 +40,22 @@ impl LaneShared {
     }
 }
 
-async fn watch(lane: Weak<LaneShared>) {
+async fn watch(worker: Weak<WorkerShared>) {
     loop {
         let before = Instant::now();
         tokio::time::sleep(STALL_AFTER).await;
-        // What was granted while this process stood still, or while user code blocked the lane,
+        // What was granted while this process stood still, or while user code blocked the worker,
         // may not have been looked at yet.
         let has_stood_still = before.elapsed() >= 2 * STALL_AFTER;
-        let Some(lane) = lane.upgrade() else { return };
+        let Some(worker) = worker.upgrade() else { return };
         // Before looking: who begins to wait after this starts a watch of its own.
-        lane.is_watched.store(false, Ordering::SeqCst);
-        let may_end = !has_stood_still && !lane.has_unread();
+        worker.is_watched.store(false, Ordering::SeqCst);
+        let may_end = !has_stood_still && !worker.has_unread();
         let now = Instant::now();
-        let connections = lane.connections();
+        let connections = worker.connections();
         let waiting =
             connections.iter().filter(|connection| report(connection, now, may_end)).count();
-        if waiting == 0 || lane.is_watched.swap(true, Ordering::SeqCst) {
+        if waiting == 0 || worker.is_watched.swap(true, Ordering::SeqCst) {
             return;
         }
     }
@@ -63,14 +63,14 @@ async fn watch(lane: Weak<LaneShared>) {
 
 /// Logs a wait that has become too long, and ends one that lasts; whether the connection waits.
 fn report(connection: &Arc<Connection>, now: Instant, may_end: bool) -> bool {
-    let read_timeout = connection.lane.config.read_timeout;
+    let read_timeout = connection.worker.config.read_timeout;
     let reading = connection.waited_for_read(now);
     if may_end && reading.is_some_and(|waited| waited >= read_timeout) {
         let words = format!("the peer has not answered a READ within {read_timeout:?}");
         connection.fail(CloseReason::Failed(format!("{words} (rdma.read_timeout)")));
         return false;
     }
-    let timeout = connection.lane.config.release_timeout.max(STALL_AFTER);
+    let timeout = connection.worker.config.release_timeout.max(STALL_AFTER);
     if may_end && connection.waited(now).is_some_and(|waited| waited >= timeout) {
         let words = format!("the peer granted no credit within {timeout:?} (rdma.release_timeout)");
         connection.fail(CloseReason::Failed(words));
@@ -79,7 +79,7 @@ fn report(connection: &Arc<Connection>, now: Instant, may_end: bool) -> bool {
     let is_pulling = connection.refuse_late(now) || reading.is_some();
     let Some(stall) = connection.stall(now, STALL_AFTER) else { return is_pulling };
     if let Some(words) = stall {
-        let (tag, device) = (connection.tag, connection.lane.attachment.device().name());
+        let (tag, device) = (connection.tag, connection.worker.attachment.device().name());
         rpc_core::limited_log!(of_process, WARN, "an RDMA connection stalls", tag, device, %words);
     }
     true

@@ -1,6 +1,6 @@
 //! One RDMA connection: its path under a lock, and what happens when the lock is released.
 //!
-//! Senders push and post in their own task. Everything that arrives is handled by the lane's task
+//! Senders push and post in their own task. Everything that arrives is handled by the worker's task
 //! alone, so that calls of the [`Handler`] never overlap, but for user code that blocks.
 
 pub(crate) mod batching;
@@ -30,11 +30,11 @@ use crate::connection::state::{Arrival, Outgoing, Path, Phase};
 use crate::device::open::Reach;
 use crate::memory::PoolShare;
 use crate::verbs::{Completion, RemoteKey, WorkKind};
-use crate::worker::{Kick, LaneShared};
+use crate::worker::{Kick, WorkerShared};
 pub(crate) use batching::Uncorked;
 
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
-/// at most a quarter of a lane's default 256.
+/// at most a quarter of a worker's default 256.
 pub(crate) const SLOTS_MAX: usize = 64;
 
 /// How long an end waits at most for the device to say that a queue pair takes no more receives:
@@ -45,7 +45,7 @@ const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// in which what it took has left its queue.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// One connection of a lane.
+/// One connection of a worker.
 pub(crate) struct Connection {
     pub(crate) tag: u32,
     /// The number of the queue pair that carries its messages.
@@ -54,7 +54,7 @@ pub(crate) struct Connection {
     read_numbers: Vec<u32>,
     /// How the peer reaches it.
     pub(crate) reach: Reach,
-    pub(crate) lane: Arc<LaneShared>,
+    pub(crate) worker: Arc<WorkerShared>,
     /// Memory that large frames are sent from, and are read into, as this peer may have it.
     pub(crate) sources: PoolShare,
     sinks: PoolShare,
@@ -88,7 +88,7 @@ enum State {
 impl Connection {
     pub(crate) fn new(
         tag: u32,
-        lane: Arc<LaneShared>,
+        worker: Arc<WorkerShared>,
         path: Path,
         limits: ConnectionLimits,
     ) -> Self {
@@ -97,10 +97,10 @@ impl Connection {
             number: path.queue_pair.number(),
             read_numbers: path.read_queues.numbers(),
             reach: Reach::of(path.queue_pair.port()),
-            close_timeout: lane.config.close_timeout,
-            sources: lane.sources.share(limits.peer),
-            sinks: lane.sinks.share(limits.peer),
-            lane,
+            close_timeout: worker.config.close_timeout,
+            sources: worker.sources.share(limits.peer),
+            sinks: worker.sinks.share(limits.peer),
+            worker,
             counters: Counters::default(),
             frames: Arc::new(Semaphore::new(SLOTS_MAX)),
             frame_len_max: limits.frame_len_max,
@@ -149,7 +149,7 @@ impl Connection {
             Ok(value)
         });
         if path.credits.is_waiting() || path.reads_since().is_some() || path.has_queued() {
-            self.lane.watch();
+            self.worker.watch();
         }
         let is_done = matches!(path.phase, Phase::Closing) && path.is_idle() && !path.is_corked;
         let reason = match &result {
@@ -165,7 +165,7 @@ impl Connection {
         let (read_wait, takes_memory) = (path.take_read_wait(), path.starts_taking());
         drop(state);
         if !retired.is_empty() || !withheld.is_empty() || must_retry || read_wait.is_some() {
-            self.lane.note_woken();
+            self.worker.note_woken();
         }
         drop(retired);
         if must_retry {
@@ -187,7 +187,7 @@ impl Connection {
     /// Posts again after a while what the device did not take.
     fn retry_later(self: &Arc<Self>) {
         let this = Arc::downgrade(self);
-        self.lane.runtime.spawn(async move {
+        self.worker.runtime.spawn(async move {
             tokio::time::sleep(RETRY_AFTER).await;
             if let Some(this) = this.upgrade() {
                 // A path that has ended has nothing to post.
@@ -207,12 +207,12 @@ impl Connection {
     /// Stops the path, and sees to it that it ends within bounds.
     fn halt(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
         path.halt(reason);
-        self.lane.note_woken();
+        self.worker.note_woken();
         self.ending.cancel();
         self.frames.close();
         // A queue pair that had nothing in flight is drained at once, or cannot be halted.
         let this = Arc::clone(self);
-        self.lane.runtime.spawn(async move {
+        self.worker.runtime.spawn(async move {
             let first = LAST_RECEIVE_TIMEOUT.min(this.close_timeout);
             if tokio::time::timeout(first, this.ended.cancelled()).await.is_ok() {
                 return;
@@ -225,10 +225,10 @@ impl Connection {
                     "a queue pair does not drain: destroying it",
                     connection = ?this
                 );
-                this.lane.kick(Kick::End(Arc::clone(&this)));
+                this.worker.kick(Kick::End(Arc::clone(&this)));
             }
         });
-        self.lane.kick(Kick::Check(Arc::clone(self)));
+        self.worker.kick(Kick::Check(Arc::clone(self)));
     }
 
     /// Records that the device took the last receive for one of the queue pairs. By number: an
@@ -238,14 +238,14 @@ impl Connection {
         if let State::Alive(path) = &mut *self.state() {
             path.handle_last_receive(number);
         }
-        self.lane.kick(Kick::Check(Arc::clone(self)));
+        self.worker.kick(Kick::Check(Arc::clone(self)));
     }
 
     fn give_up_last_receives(self: &Arc<Self>) {
         if let State::Alive(path) = &mut *self.state() {
             path.give_up_last_receives();
         }
-        self.lane.kick(Kick::Check(Arc::clone(self)));
+        self.worker.kick(Kick::Check(Arc::clone(self)));
     }
 
     /// Sends a frame or offers one.
@@ -283,7 +283,7 @@ impl Connection {
         })
     }
 
-    /// Begins to deliver to `handler`; what came before is delivered by the lane's task.
+    /// Begins to deliver to `handler`; what came before is delivered by the worker's task.
     pub(crate) fn start(self: &Arc<Self>, handler: Arc<dyn Handler>) {
         *self.handler_slot() = Some(handler);
         let ended = match &*self.state() {
@@ -293,7 +293,7 @@ impl Connection {
         match ended {
             // The peer may have gone between the proof and now, when nobody was there to hear it.
             Some(reason) => self.tell_end(reason),
-            None => self.lane.kick(Kick::Open(Arc::clone(self))),
+            None => self.worker.kick(Kick::Open(Arc::clone(self))),
         }
     }
 
@@ -325,7 +325,7 @@ impl Connection {
         });
         if closing.is_ok() {
             let this = Arc::clone(self);
-            self.lane.runtime.spawn(async move {
+            self.worker.runtime.spawn(async move {
                 let flushed = this.ending.cancelled();
                 if tokio::time::timeout(this.close_timeout, flushed).await.is_err() {
                     this.fail(CloseReason::Local);
@@ -357,14 +357,14 @@ impl Connection {
         matches!(&*self.state(), State::Alive(path) if path.is_probed)
     }
 
-    /// Opens the path, and gives what came before, to be delivered. For the lane's task.
+    /// Opens the path, and gives what came before, to be delivered. For the worker's task.
     pub(crate) fn open(self: &Arc<Self>) -> Vec<Arrival> {
         let early = self.with_path(|path| Ok(path.open()?));
         early.unwrap_or_default()
     }
 
     /// Takes a message of the peer that came on the queue pair of that number, and the key that it
-    /// took away. Gives what is to be delivered once the message's slot is free. For the lane's
+    /// took away. Gives what is to be delivered once the message's slot is free. For the worker's
     /// task.
     pub(crate) fn handle_message(
         self: &Arc<Self>,
@@ -383,7 +383,7 @@ impl Connection {
         let result = path.handle_message(message, taken_key, &self.counters);
         if path.is_proven && !was_proven {
             self.proven.cancel();
-            self.lane.note_woken();
+            self.worker.note_woken();
         }
         match result {
             Ok(arrival) => arrival,
@@ -394,17 +394,17 @@ impl Connection {
         }
     }
 
-    /// Takes a receive that failed or makes no sense. For the lane's task.
+    /// Takes a receive that failed or makes no sense. For the worker's task.
     pub(crate) fn handle_bad_receive(self: &Arc<Self>, words: String) {
         self.fail(CloseReason::Failed(words));
     }
 
     /// Takes a completion of the queue pair, and gives the frames that are whole with it, to be
-    /// delivered. For the lane's task.
+    /// delivered. For the worker's task.
     pub(crate) fn handle_completion(self: &Arc<Self>, completion: Completion) -> Vec<Arrival> {
         let mut arrivals = Vec::new();
         if self.may_wake(completion.kind()) {
-            self.lane.note_woken();
+            self.worker.note_woken();
         }
         let mut state = self.state();
         let State::Alive(path) = &mut *state else { return arrivals };
@@ -418,7 +418,7 @@ impl Connection {
     fn may_wake(&self, kind: WorkKind) -> bool {
         kind != WorkKind::Send
             || self.frames.available_permits() == 0
-            || self.lane.send_slots.available() == 0
+            || self.worker.send_slots.available() == 0
     }
 
     fn halt_unless_halting(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
@@ -428,14 +428,14 @@ impl Connection {
     }
 
     /// Hands out what has arrived. User code that it starts may block, for which the handler
-    /// releases `handoff`. For the lane's task.
+    /// releases `handoff`. For the worker's task.
     pub(crate) fn deliver(self: &Arc<Self>, arrival: Arrival, handoff: &mut Handoff) {
         let Some(handler) = self.handler() else { return };
         let result = match arrival {
             Arrival::Small(frame) => handler.handle_frame(frame, Delivery::Whole, handoff),
             Arrival::Large(frame) => {
                 self.counters.large_received.add(1);
-                let frame = self.lane.leases.lease(frame);
+                let frame = self.worker.leases.lease(frame);
                 handler.handle_frame(frame, Delivery::Announced, handoff)
             }
             Arrival::Offered { transfer, offer } => {
@@ -453,7 +453,7 @@ impl Connection {
         }
     }
 
-    /// Asks the peer for credits that it does not use. For the lane's task.
+    /// Asks the peer for credits that it does not use. For the worker's task.
     pub(crate) fn recall(self: &Arc<Self>) {
         // A path that has ended gives everything back.
         let _ = self.with_path(|path| {
@@ -482,7 +482,7 @@ impl Connection {
     }
 
     /// Destroys the queue pairs and tells the handler; false when that was done before. For the
-    /// lane's task.
+    /// worker's task.
     pub(crate) fn end(self: &Arc<Self>) -> bool {
         let (path, reason) = {
             let mut state = self.state();
@@ -500,10 +500,10 @@ impl Connection {
         };
         self.ending.cancel();
         self.frames.close();
-        self.lane.note_woken();
+        self.worker.note_woken();
         // Destroying is a system call that may wait for the device.
         let ended = self.ended.clone().drop_guard();
-        self.lane.runtime.spawn_blocking(move || {
+        self.worker.runtime.spawn_blocking(move || {
             drop(path);
             drop(ended);
         });
@@ -515,7 +515,7 @@ impl Connection {
 /// What a connection is made with, besides its path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
-    /// Whose share of the lane's memory it takes.
+    /// Whose share of the worker's memory it takes.
     pub(crate) peer: PeerKey,
     pub(crate) frame_len_max: usize,
 }

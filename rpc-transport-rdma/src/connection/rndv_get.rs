@@ -42,7 +42,7 @@ impl Connection {
 
     /// How long a transfer waits for memory: the peer waits twice as long for its release.
     fn memory_patience(&self) -> Duration {
-        self.lane.config.release_timeout / 2
+        self.worker.config.release_timeout / 2
     }
 
     /// Takes memory for the transfers whose READs are about to be due.
@@ -51,7 +51,7 @@ impl Connection {
         while let Ok(Some(due)) = self.with_path(|path| Ok(path.next_due())) {
             match self.sinks.try_take_at_once(len_of(&due)) {
                 Err(PoolError::Exhausted { .. }) => {
-                    self.lane.runtime.spawn(Arc::clone(self).pull_later(due));
+                    self.worker.runtime.spawn(Arc::clone(self).pull_later(due));
                 }
                 taken => self.pull(due.transfer, taken),
             }
@@ -118,7 +118,7 @@ impl Connection {
     /// Waits until it is this connection's turn to read `len` bytes more.
     pub(super) fn read_later(self: &Arc<Self>, share: PeerShare, len: u32) {
         let this = Arc::clone(self);
-        self.lane.runtime.spawn(async move {
+        self.worker.runtime.spawn(async move {
             tokio::select! {
                 () = this.ending.cancelled() => {}
                 turn = share.take(len.into()) => {
@@ -140,18 +140,18 @@ impl Connection {
         });
     }
 
-    /// Has the lane's task tell the handler of frames that will not come.
+    /// Has the worker's task tell the handler of frames that will not come.
     pub(super) fn report_withheld(self: &Arc<Self>, withheld: Vec<([u8; HEADER_LEN], Withheld)>) {
         if withheld.is_empty() {
             return;
         }
         self.stopped.notify_waiters();
         for (prefix, reason) in withheld {
-            self.lane.kick(Kick::Withheld(Arc::clone(self), prefix, reason));
+            self.worker.kick(Kick::Withheld(Arc::clone(self), prefix, reason));
         }
     }
 
-    /// Tells the handler of a frame that will not come. For the lane's task.
+    /// Tells the handler of a frame that will not come. For the worker's task.
     pub(crate) fn handle_withheld(self: &Arc<Self>, prefix: &[u8; HEADER_LEN], reason: Withheld) {
         let Some(handler) = self.handler() else { return };
         if let Err(error) = handler.handle_withheld(prefix, reason) {

@@ -17,28 +17,28 @@ use crate::connection::state::{Outgoing, Path};
 use crate::link::oob::watch;
 use crate::memory::{LargeBuffer, PoolError, Slot};
 use crate::proto::wire::{MESSAGE_HEADER_LEN, OFFER_EXTRA_LEN};
-use crate::worker::{Lane, LaneShared};
+use crate::worker::{Worker, WorkerShared};
 
-/// An RDMA path as a transport. It keeps its lane alive.
+/// An RDMA path as a transport. It keeps its worker alive.
 pub(crate) struct RdmaTransport {
     connection: Arc<Connection>,
     bootstrap: Mutex<Option<Box<dyn Bootstrap>>>,
     /// What the peer receives at a time. A frame has its share until the peer has released it.
     large_budget: ByteBudget,
-    _lane: Arc<Lane>,
+    _worker: Arc<Worker>,
 }
 
 impl RdmaTransport {
     pub(crate) fn new(
         connection: Arc<Connection>,
         bootstrap: Box<dyn Bootstrap>,
-        lane: Arc<Lane>,
+        worker: Arc<Worker>,
     ) -> Self {
         Self {
             connection,
             bootstrap: Mutex::new(Some(bootstrap)),
             large_budget: ByteBudget::new(u64::MAX),
-            _lane: lane,
+            _worker: worker,
         }
     }
 
@@ -116,7 +116,7 @@ impl Transport for RdmaTransport {
             Err(TryAcquireError::NoPermits) => return Ok(None),
             Err(TryAcquireError::Closed) => return Err(self.connection.closed()),
         };
-        let Some(slot) = self.connection.lane.send_slots.try_take() else { return Ok(None) };
+        let Some(slot) = self.connection.worker.send_slots.try_take() else { return Ok(None) };
         let memory = if self.is_small(len) {
             Memory::Slot { len }
         } else {
@@ -145,7 +145,7 @@ impl Transport for RdmaTransport {
             };
             let permit = Arc::clone(&connection.frames).acquire_owned().await;
             let permit = permit.map_err(|_| connection.closed())?;
-            let slot = connection.lane.send_slots.take().await;
+            let slot = connection.worker.send_slots.take().await;
             Ok(RdmaBuffer { memory, slot, permit })
         };
         tokio::select! {
@@ -214,11 +214,11 @@ impl Transport for RdmaTransport {
     }
 
     fn has_unread(&self) -> bool {
-        self.connection.lane.has_unread()
+        self.connection.worker.has_unread()
     }
 
     fn buffers(&self) -> Option<Arc<dyn BufferSource>> {
-        Some(Arc::<LaneShared>::clone(&self.connection.lane))
+        Some(Arc::<WorkerShared>::clone(&self.connection.worker))
     }
 
     fn stats(&self) -> TransportStats {

@@ -29,15 +29,15 @@ use crate::proto::wire::MESSAGE_HEADER_LEN;
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
 use crate::verbs::{Attachment, Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
-use crate::worker::set::Lanes;
-use crate::worker::{Lane, Place};
+use crate::worker::set::WorkerSet;
+use crate::worker::{Place, Worker};
 use crate::{DeviceStatus, LaneInfo, RdmaConfig, RkeyScope};
 
 /// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
 /// gives up after about half a second, twice that on a device that stretches its timeouts.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a handshake waits for entries of the completion queue that a poll of the lane's task
+/// How long a handshake waits for entries of the completion queue that a poll of the worker's task
 /// frees: that task is woken for it, and is late by a scheduler's slice or a few, not by this.
 const ENTRIES_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -49,11 +49,11 @@ const CONTROL_SLOTS: u32 = 32;
 /// not released them. They are allocated when they are needed.
 const WINDOWS_MAX: usize = 256;
 
-/// The way to RDMA. One of these holds the lanes of every device that is in use.
+/// The way to RDMA. One of these holds the workers of every device that is in use.
 pub struct RdmaUpgrade {
     devices: Devices,
     config: RdmaConfig,
-    lanes: Arc<Lanes>,
+    workers: Arc<WorkerSet>,
 }
 
 impl RdmaUpgrade {
@@ -67,35 +67,35 @@ impl RdmaUpgrade {
     /// The way to the devices of another provider of verbs.
     #[must_use]
     pub fn with_provider(provider: Box<dyn Provider>, config: RdmaConfig) -> Self {
-        let lanes = Arc::default();
-        let devices = Devices::new(provider, &config, let_go_of(&lanes));
-        Self { devices, config, lanes }
+        let workers = Arc::default();
+        let devices = Devices::new(provider, &config, drop_workers_of(&workers));
+        Self { devices, config, workers }
     }
 
-    /// What each lane in use has: its device, its connections, and the memory that all of them
+    /// What each worker in use has: its device, its connections, and the memory that all of them
     /// receive into.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneInfo> {
-        self.lanes.map(|device, number, lane| LaneInfo {
+        self.workers.map(|device, number, worker| LaneInfo {
             device: device.to_owned(),
             number,
-            rkey_scope: lane.config.rkey_scope,
-            connection_count: lane.connection_count(),
-            unproven_count: lane.unproven.count(),
-            receive_bytes: lane.receive_bytes,
-            receive_slots: lane.config.receive_slots.into(),
-            promised_slots: lane.shares.ledger().promised(),
-            missing_slots: lane.missing_slots(),
-            claimed_entries: lane.attachment.claimed_entries(),
-            send_slots_in_use: lane.send_slots_in_use(),
-            source_bytes_in_use: lane.sources.bytes_in_use(),
-            sink_bytes_in_use: lane.sinks.bytes_in_use(),
-            read_bytes_in_use: lane.reads.total(),
-            registered_bytes: lane.registered_bytes(),
-            huge_page_bytes: lane.huge_page_bytes(),
-            leases: lane.leases.stats(),
-            activity: lane.tally.activity(),
-            cancellations: lane.cancellations.snapshot(),
+            rkey_scope: worker.config.rkey_scope,
+            connection_count: worker.connection_count(),
+            unproven_count: worker.unproven.count(),
+            receive_bytes: worker.receive_bytes,
+            receive_slots: worker.config.receive_slots.into(),
+            promised_slots: worker.shares.ledger().promised(),
+            missing_slots: worker.missing_slots(),
+            claimed_entries: worker.attachment.claimed_entries(),
+            send_slots_in_use: worker.send_slots_in_use(),
+            source_bytes_in_use: worker.sources.bytes_in_use(),
+            sink_bytes_in_use: worker.sinks.bytes_in_use(),
+            read_bytes_in_use: worker.reads.total(),
+            registered_bytes: worker.registered_bytes(),
+            huge_page_bytes: worker.huge_page_bytes(),
+            leases: worker.leases.stats(),
+            activity: worker.tally.activity(),
+            cancellations: worker.cancellations.snapshot(),
         })
     }
 
@@ -110,28 +110,28 @@ impl RdmaUpgrade {
         self.devices.find(address).map_err(|error| declined(&*error))
     }
 
-    /// The lane for a connection through `port`.
-    fn lane(&self, port: &Port) -> Result<Arc<Lane>, Declined> {
-        let make = |sibling: Option<&Lane>| match sibling {
+    /// The worker for a connection through `port`.
+    fn worker(&self, port: &Port) -> Result<Arc<Worker>, Declined> {
+        let make = |sibling: Option<&Worker>| match sibling {
             Some(sibling) => sibling.start_sibling().map_err(|error| declined(&error)),
-            None => self.first_lane(port),
+            None => self.first_worker(port),
         };
-        let attach = |lane: &_| self.devices.attach(port, lane);
-        let lanes_max = self.config.lanes.into();
-        let (lane, watch) = self.lanes.find(port.device.name(), lanes_max, make, attach)?;
+        let attach = |worker: &_| self.devices.attach(port, worker);
+        let workers_max = self.config.lanes.into();
+        let (worker, watch) = self.workers.find(port.device.name(), workers_max, make, attach)?;
         if let Some(watch) = watch {
             tokio::spawn(watch.run());
         }
-        Ok(lane)
+        Ok(worker)
     }
 
-    fn first_lane(&self, port: &Port) -> Result<Lane, Declined> {
+    fn first_worker(&self, port: &Port) -> Result<Worker, Declined> {
         let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
             let (name, words) = (port.device.name(), declined(&error).reason);
             Declined::new(format!("rdma.rkey_scope is window, and for {name} {words}"))
         })?;
         let config = RdmaConfig { rkey_scope, ..self.config.clone() };
-        Lane::start(&port.device, &config).map_err(|error| declined(&error))
+        Worker::start(&port.device, &config).map_err(|error| declined(&error))
     }
 
     /// Prepares an end for the peer of `offer`, or for one that is not known yet.
@@ -140,27 +140,27 @@ impl RdmaUpgrade {
         let port = self.port(addresses.local.map(|address| address.ip()))?;
         read_trust::check(&port.device, &self.config)?;
         if let Some(peer) = offer {
-            // Before there is a lane, a place or a queue pair, all of which a peer would otherwise
-            // take with an offer that cannot be accepted.
+            // Before there is a worker, a place or a queue pair, all of which a peer would
+            // otherwise take with an offer that cannot be accepted.
             let local = self.queue_pair_config(0).local_endpoint(0, &port);
             peer.check(&local, self.config.slot_len)?;
         }
-        let lane = self.lane(&port)?;
+        let worker = self.worker(&port)?;
         // Keys and queues of one opening of a device mean nothing to another.
-        let port = Port { device: lane.shared.attachment.device().clone(), ..port };
+        let port = Port { device: worker.shared.attachment.device().clone(), ..port };
         let peer = PeerKey::of(addresses);
         // This side proves what it offers itself, and waits for no client.
-        let unproven = offer.map(|_| lane.shared.take_unproven(peer)).transpose();
+        let unproven = offer.map(|_| worker.shared.take_unproven(peer)).transpose();
         let unproven = unproven.map_err(Declined::new)?;
-        let (place, holding) = lane.shared.take_place().map_err(Declined::new)?;
-        let attachment = &lane.shared.attachment;
+        let (place, holding) = worker.shared.take_place().map_err(Declined::new)?;
+        let attachment = &worker.shared.attachment;
         let config = self.queue_pair_config(place.tag);
         let queue_pair = with_entries(attachment, || QueuePair::new(attachment, &port, &config))?;
-        let read_queues = self.read_queues(&lane, &port, place.tag)?;
+        let read_queues = self.read_queues(&worker, &port, place.tag)?;
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
-        Ok(Prepared { lane, place, queue_pair, read_queues, holding, epoch, peer, unproven })
+        Ok(Prepared { worker, place, queue_pair, read_queues, holding, epoch, peer, unproven })
     }
 
     /// The queue pair that carries the messages of a connection.
@@ -173,18 +173,18 @@ impl RdmaUpgrade {
         }
     }
 
-    fn read_queues(&self, lane: &Lane, port: &Port, tag: u32) -> Result<ReadQueues, Declined> {
+    fn read_queues(&self, worker: &Worker, port: &Port, tag: u32) -> Result<ReadQueues, Declined> {
         // A window opens memory to one queue pair: that of the messages.
-        if lane.shared.config.rkey_scope == RkeyScope::Window {
+        if worker.shared.config.rkey_scope == RkeyScope::Window {
             return Ok(ReadQueues::default());
         }
-        let attachment = &lane.shared.attachment;
+        let attachment = &worker.shared.attachment;
         with_entries(attachment, || ReadQueues::make(attachment, port, &self.config, tag))
     }
 }
 
 /// Makes queue pairs. If the completion queue has no room for theirs, tries once more when the
-/// lane's task has freed what queue pairs that are gone have left there: until it is scheduled,
+/// worker's task has freed what queue pairs that are gone have left there: until it is scheduled,
 /// connections that have just ended would keep a new one out.
 fn with_entries<T>(
     attachment: &Attachment,
@@ -209,19 +209,19 @@ impl fmt::Debug for RdmaUpgrade {
     }
 }
 
-/// Takes the lanes of a lost device out of the list, which would keep the device open.
-fn let_go_of(lanes: &Arc<Lanes>) -> OnLost {
-    let lanes: Weak<Lanes> = Arc::downgrade(lanes);
+/// Takes the workers of a lost device out of the list, which would keep the device open.
+fn drop_workers_of(workers: &Arc<WorkerSet>) -> OnLost {
+    let workers: Weak<WorkerSet> = Arc::downgrade(workers);
     Box::new(move |device: &Device| {
-        if let Some(lanes) = lanes.upgrade() {
-            lanes.let_go_of(device);
+        if let Some(workers) = workers.upgrade() {
+            workers.drop_workers_of(device);
         }
     })
 }
 
 /// One end of a path that knows nothing of the other yet.
 struct Prepared {
-    lane: Arc<Lane>,
+    worker: Arc<Worker>,
     place: Place,
     queue_pair: QueuePair,
     read_queues: ReadQueues,
@@ -240,41 +240,41 @@ impl Prepared {
             endpoint: self.queue_pair.endpoint(),
             epoch: self.epoch,
             grant: self.holding.window(),
-            slot_len: self.lane.shared.config.slot_len,
+            slot_len: self.worker.shared.config.slot_len,
             has_windows: self.has_windows(),
             read_ends: self.read_queues.endpoints(),
         }
     }
 
     fn has_windows(&self) -> bool {
-        self.lane.shared.config.rkey_scope == RkeyScope::Window
+        self.worker.shared.config.rkey_scope == RkeyScope::Window
     }
 
     /// How many windows the connection may have: as many as would fit if every connection had
     /// that many.
     fn windows_max(&self) -> usize {
-        let device_max = self.lane.shared.attachment.device().attributes().windows_max;
-        let share = device_max / self.lane.shared.config.max_connections.max(1);
+        let device_max = self.worker.shared.attachment.device().attributes().windows_max;
+        let share = device_max / self.worker.shared.config.max_connections.max(1);
         if self.has_windows() { (share as usize).clamp(1, WINDOWS_MAX) } else { 0 }
     }
 
-    /// Joins the end with its peer's, and registers it with its lane.
+    /// Joins the end with its peer's, and registers it with its worker.
     ///
     /// First everything that can fail without the peer, then the connection, then the place in the
-    /// lane's table: from ready-to-receive on the peer's device can fill receive slots, and those
+    /// worker's table: from ready-to-receive on the peer's device can fill receive slots, and those
     /// of a queue pair that is destroyed at once may be lost. Registering comes last because the
-    /// lane's task takes the lock of every registered connection, and connecting may block while
+    /// worker's task takes the lock of every registered connection, and connecting may block while
     /// the system looks up an address. No message falls between the two: the client speaks first,
     /// with a probe that it sends when it has registered, and learns the server's queue pairs from
     /// an answer that is sent when the server has. A message that comes all the same is dropped,
     /// which costs its sender the credit.
     fn join(mut self, peer: &Blob) -> Result<Joined, Declined> {
         let unproven = self.unproven.take();
-        let shared = Arc::clone(&self.lane.shared);
+        let shared = Arc::clone(&self.worker.shared);
         let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
         let frame_len_max = slot_len as usize - MESSAGE_HEADER_LEN;
         let limits = ConnectionLimits { peer: self.peer, frame_len_max };
-        let (place, lane, mut path) = self.into_path(peer)?;
+        let (place, worker, mut path) = self.into_path(peer)?;
         path.allocate_first_window().map_err(|error| declined(&error))?;
         let connected = path.connect(peer, &shared.config.connect);
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
@@ -284,16 +284,16 @@ impl Prepared {
             return Err(Declined::new(words));
         }
         if let Err(error) = connected {
-            // Some of its queue pairs may be connected: the lane drains them as it does others.
+            // Some of its queue pairs may be connected: the worker drains them as it does others.
             connection.fail(CloseReason::Local);
             return Err(declined(&error));
         }
-        Ok(Joined { connection: Some(connection), lane, _unproven: unproven })
+        Ok(Joined { connection: Some(connection), worker, _unproven: unproven })
     }
 
     /// The path to `peer`, whose queue pairs are not connected yet.
-    fn into_path(mut self, peer: &Blob) -> Result<(Place, Arc<Lane>, Path), Declined> {
-        let shared = Arc::clone(&self.lane.shared);
+    fn into_path(mut self, peer: &Blob) -> Result<(Place, Arc<Worker>, Path), Declined> {
+        let shared = Arc::clone(&self.worker.shared);
         let config = &shared.config;
         let agreement = self.queue_pair.endpoint().agree(&peer.endpoint);
         let agreement = agreement.map_err(|error| declined(&error))?;
@@ -325,14 +325,14 @@ impl Prepared {
         let credits = Account::new(self.holding, peer.grant, Arc::clone(&shared.tally));
         let cancellations = Arc::clone(&shared.cancellations);
         let path = Path::new(self.queue_pair, rules, credits, control, reading, cancellations);
-        Ok((self.place, self.lane, path))
+        Ok((self.place, self.worker, path))
     }
 }
 
 /// A path whose ends are joined. Dropped before it is a link, it is torn down.
 struct Joined {
     connection: Option<Arc<Connection>>,
-    lane: Arc<Lane>,
+    worker: Arc<Worker>,
     /// Given back with the verdict, when this becomes a link or is dropped.
     _unproven: Option<Charge<PeerKey>>,
 }
@@ -391,7 +391,7 @@ impl Candidate for Joined {
     fn into_link(mut self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Link> {
         match self.connection.take() {
             Some(connection) => {
-                Box::new(RdmaTransport::new(connection, bootstrap, Arc::clone(&self.lane)))
+                Box::new(RdmaTransport::new(connection, bootstrap, Arc::clone(&self.worker)))
             }
             None => bootstrap.into_link(),
         }

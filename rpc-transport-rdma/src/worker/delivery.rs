@@ -1,4 +1,4 @@
-//! Handing out what a lane has received, and which task goes on when a receiver blocks.
+//! Handing out what a worker has received, and which task goes on when a receiver blocks.
 //!
 //! ```text
 //!   turn:  kicks, completions ──> arrivals ──> slots posted again ──> delivery ──> posts
@@ -6,15 +6,16 @@
 //!                                a handler blocks for 20 to 40 ms ──────┤
 //!   the blocked task finds no driver and ends <──── another task goes on with the delivery
 //! ```
-//! A lane's completions are handled first, and what came with them waits in the order in which it
-//! came. It is handed out at this one place, where nothing of the lane is half done: each arrival
+//! A worker's completions are handled first, and what came with them waits in the order in which it
+//! came. It is handed out at this one place, where nothing of the worker is half done: each arrival
 //! goes out with the whole [`Driver`] in a [`Handoff`]. If user code that the arrival starts
 //! blocks, another task takes the driver over and goes on with the next arrival, so that neither
-//! the other connections of the lane nor the other calls of the same connection wait.
+//! the other connections of the worker nor the other calls of the same connection wait.
 //!
-//! The driver is one `Box` that moves, so that never two tasks serve a lane. A handler that blocks
-//! keeps a thread of the runtime, so that as many tasks can be blocked at a time as the runtime has
-//! threads. When all of them are, or on a runtime of one thread, the lane waits until one returns.
+//! The driver is one `Box` that moves, so that never two tasks serve a worker. A handler that
+//! blocks keeps a thread of the runtime, so that as many tasks can be blocked at a time as the
+//! runtime has threads. When all of them are, or on a runtime of one thread, the worker waits until
+//! one returns.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;

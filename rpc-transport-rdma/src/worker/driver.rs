@@ -1,5 +1,5 @@
-//! The task of a lane: reaps completions, hands them to their connections, and sleeps when there is
-//! nothing left to do.
+//! The task of a worker: reaps completions, hands them to their connections, and sleeps when there
+//! is nothing left to do.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tokio::runtime::RuntimeFlavor;
 
-use super::shared::{Kick, LaneShared};
+use super::shared::{Kick, WorkerShared};
 use crate::connection::state::Arrival;
 use crate::connection::{Connection, Uncorked};
 use crate::proto::flow::quota::Ledger;
@@ -21,8 +21,8 @@ use crate::verbs::{
 use crate::worker::srq_replenish::{REFILL_AFTER, Refill, Stuck};
 use crate::worker::srq_watermark::Pressure;
 
-/// How often the queue is found empty in a row before the lane looks at the clock, and other tasks
-/// of the thread, and the runtime's look for I/O, get their turn.
+/// How often the queue is found empty in a row before the worker looks at the clock, and other
+/// tasks of the thread, and the runtime's look for I/O, get their turn.
 const POLLS_PER_TURN: u64 = 64;
 
 /// How often the queue is polled in a row while it gives as much as it can, before what was handled
@@ -30,9 +30,9 @@ const POLLS_PER_TURN: u64 = 64;
 /// connection has a post of its own: more polls make fewer posts, and delay the first of them.
 const POLLS_PER_POST: usize = 8;
 
-/// Why a lane ends by itself.
+/// Why a worker ends by itself.
 #[derive(Debug, thiserror::Error)]
-enum LaneError {
+enum WorkerError {
     #[error(transparent)]
     Verbs(#[from] VerbsError),
     #[error(transparent)]
@@ -50,20 +50,20 @@ enum Reaped {
     Some,
 }
 
-/// Why a task no longer serves its lane.
+/// Why a task no longer serves its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The lane was told to end.
+    /// The worker was told to end.
     Stopped,
-    /// The lane's queues have failed.
+    /// The worker's queues have failed.
     Failed,
-    /// A handler blocked this task, and another goes on with the lane.
+    /// A handler blocked this task, and another goes on with the worker.
     TakenOver,
 }
 
-/// What the lane's task owns, and another goes on with when a handler blocks this one.
+/// What the worker's task owns, and another goes on with when a handler blocks this one.
 pub(super) struct Driver {
-    pub(super) shared: Arc<LaneShared>,
+    pub(super) shared: Arc<WorkerShared>,
     pub(super) completions: CompletionQueue,
     pub(super) receives: SharedReceiveQueue,
     pub(super) refill: Refill,
@@ -81,7 +81,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Serves the lane until it ends, or until another task goes on with it.
+    /// Serves the worker until it ends, or until another task goes on with it.
     pub(super) async fn run(self: Box<Self>) {
         match self.drive().await {
             Err(ended) => tracing::debug!(?ended, "a task no longer serves an RDMA lane"),
@@ -154,8 +154,8 @@ impl Driver {
             empty_polls += 1;
             if empty_polls.is_multiple_of(POLLS_PER_TURN) {
                 match this.shared.runtime.runtime_flavor() {
-                    // Where a handler of another lane may block this thread, the lane waits where
-                    // other threads find it. They look for I/O.
+                    // Where a handler of another worker may block this thread, the worker waits
+                    // where other threads find it. They look for I/O.
                     RuntimeFlavor::MultiThread => give_way().await,
                     _ => tokio::task::yield_now().await,
                 }
@@ -166,8 +166,8 @@ impl Driver {
         Ok(this)
     }
 
-    /// Ends the lane and its connections where its queues fail.
-    fn check<T>(&self, result: Result<T, impl Into<LaneError>>) -> Result<T, Ended> {
+    /// Ends the worker and its connections where its queues fail.
+    fn check<T>(&self, result: Result<T, impl Into<WorkerError>>) -> Result<T, Ended> {
         result.map_err(|error| {
             let (error, device) = (error.into(), self.shared.attachment.device().name());
             tracing::error!(%error, device, "an RDMA lane has failed");
@@ -250,7 +250,7 @@ impl Driver {
     }
 
     /// Handles what has completed.
-    fn reap(&mut self) -> Result<Reaped, LaneError> {
+    fn reap(&mut self) -> Result<Reaped, WorkerError> {
         for polls in 0..POLLS_PER_POST {
             let count = self.completions.poll(&mut self.batch)?;
             if count > 0 {
@@ -275,7 +275,7 @@ impl Driver {
     }
 
     /// Posts the slots that are free again.
-    fn refill(&mut self) -> Result<(), LaneError> {
+    fn refill(&mut self) -> Result<(), WorkerError> {
         let posted = self.receives.repost()?;
         let idle_count = self.receives.idle_count();
         if self.refill.handle_attempt(posted, idle_count, tokio::time::Instant::now)? {
@@ -357,7 +357,7 @@ impl Driver {
         let number = completion.queue_pair_number();
         if completion.kind() != WorkKind::Receive {
             let tag = completion.tag();
-            let place = self.cork(|other| other.tag == tag, |lane| lane.by_tag(tag));
+            let place = self.cork(|other| other.tag == tag, |worker| worker.by_tag(tag));
             if let Some(place) = place {
                 let connection = &self.corked[place];
                 let whole = connection.handle_completion(completion).into_iter();
@@ -366,7 +366,7 @@ impl Driver {
             return;
         }
         // Messages of a queue pair that is gone still arrive; their slots go back like any.
-        let place = self.cork(|other| other.has_number(number), |lane| lane.by_number(number));
+        let place = self.cork(|other| other.has_number(number), |worker| worker.by_number(number));
         let connection = place.map(|place| &self.corked[place]);
         let taken_key = completion.invalidated_key();
         let received = self.receives.receive(completion, |message| {
@@ -385,12 +385,12 @@ impl Driver {
     }
 
     /// The place among the corked of a connection that has a completion: the one that `is_it`, or
-    /// else what the lane finds, which is corked from now on. No connection leaves the lane's table
-    /// while completions are handled, so that nothing corked is another's namesake.
+    /// else what the worker finds, which is corked from now on. No connection leaves the worker's
+    /// table while completions are handled, so that nothing corked is another's namesake.
     fn cork(
         &mut self,
         is_it: impl Fn(&Connection) -> bool,
-        find: impl FnOnce(&LaneShared) -> Option<Arc<Connection>>,
+        find: impl FnOnce(&WorkerShared) -> Option<Arc<Connection>>,
     ) -> Option<usize> {
         let place = self.corked.iter().position(|other| is_it(other));
         place.or_else(|| {
@@ -417,12 +417,12 @@ impl Drop for Driver {
             table.is_dead = true;
             table.connections()
         };
-        // Whoever waits for the device's events has to know that it has a lane less.
+        // Whoever waits for the device's events has to know that it has a worker less.
         self.shared.stop.cancel();
         for connection in connections {
             self.end(&connection);
         }
-        // Kicks hold connections, which hold the lane that holds the kicks.
+        // Kicks hold connections, which hold the worker that holds the kicks.
         let kicks = self.shared.kicks().take();
         drop(kicks);
     }
@@ -430,7 +430,7 @@ impl Drop for Driver {
 
 /// Until receives are posted again that the device did not take.
 async fn refill_after() {
-    // Made where it is polled, which is rare, and not with every sleep of the lane.
+    // Made where it is polled, which is rare, and not with every sleep of the worker.
     tokio::time::sleep(REFILL_AFTER).await;
 }
 

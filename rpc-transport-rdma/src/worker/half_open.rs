@@ -1,4 +1,4 @@
-//! Places of a lane that clients hold and have not proven.
+//! Places of a worker that clients hold and have not proven.
 //!
 //! A client that offers an upgrade is given a place, receive slots and queue pairs before it has
 //! shown that it can use them, and keeps them until its verdict or until the handshake's patience
@@ -14,7 +14,7 @@ use rpc_core::quota::{Bound, Charge, Quota};
 /// Any address may have one although nothing is left beyond it, so that the last place is used.
 const BOUND: Bound = Bound::Dynamic { floor: 1 };
 
-/// The unproven places of a lane.
+/// The unproven places of a worker.
 #[derive(Debug)]
 pub(crate) struct Unproven(Arc<Quota<PeerKey>>);
 
@@ -31,7 +31,7 @@ impl Unproven {
         Self(Quota::new(u64::MAX))
     }
 
-    /// Takes a place for a client at `peer`, of which the lane has `taken`, proven or not, and
+    /// Takes a place for a client at `peer`, of which the worker has `taken`, proven or not, and
     /// `free`. Dropped, the charge counts no longer.
     ///
     /// # Errors

@@ -1,24 +1,25 @@
-//! When a lane last read its completion queue, for tasks that hear nothing and wonder why.
+//! When a worker last read its completion queue, for tasks that hear nothing and wonder why.
 //!
 //! A peer of which nothing comes in may be silent, or this side may not have read what it said:
-//! user code can block all threads of a runtime. The lane says when it has read everything and when
-//! it goes to sleep, at the cost of a look at the clock a turn. Another task tells by that, without
-//! the queue, whether something may lie unread. It speaks of the lane and not of one connection.
+//! user code can block all threads of a runtime. The worker says when it has read everything and
+//! when it goes to sleep, at the cost of a look at the clock a turn. Another task tells by that,
+//! without the queue, whether something may lie unread. It speaks of the worker and not of one
+//! connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A lane that is awake and has not read for so long is late, and what peers said may lie unread.
+/// A worker that is awake and has not read for so long is late, and what peers said may lie unread.
 ///
-/// Longer than the 20 to 40 ms after which another task goes on with a lane that a handler blocks,
-/// so that a lane which is handed over all the time still finds peers that are silent; and far
-/// shorter than the default `keepalive.timeout`.
+/// Longer than the 20 to 40 ms after which another task goes on with a worker that a handler
+/// blocks, so that a worker which is handed over all the time still finds peers that are silent;
+/// and far shorter than the default `keepalive.timeout`.
 const LATE_AFTER: Duration = Duration::from_millis(100);
 
-/// What stands for the time of the last look while the lane sleeps.
+/// What stands for the time of the last look while the worker sleeps.
 const ASLEEP: u64 = u64::MAX;
 
-/// When the lane last read everything there was. Written by the lane's task alone.
+/// When the worker last read everything there was. Written by the worker's task alone.
 #[derive(Debug)]
 pub(super) struct LastLook {
     start: Instant,
@@ -27,7 +28,7 @@ pub(super) struct LastLook {
 }
 
 impl LastLook {
-    /// A lane whose task has not begun is awake, and becomes late.
+    /// A worker whose task has not begun is awake, and becomes late.
     pub(super) fn new(now: Instant) -> Self {
         Self { start: now, at: AtomicU64::new(0) }
     }
@@ -39,12 +40,12 @@ impl LastLook {
         self.at.store(u64::try_from(micros).unwrap_or(ASLEEP - 1), Ordering::Relaxed);
     }
 
-    /// Records that the lane has read everything, and that an event wakes it.
+    /// Records that the worker has read everything, and that an event wakes it.
     pub(super) fn handle_sleep(&self) {
         self.at.store(ASLEEP, Ordering::Relaxed);
     }
 
-    /// Whether the lane should have read by now; `None` while it sleeps.
+    /// Whether the worker should have read by now; `None` while it sleeps.
     pub(super) fn is_late(&self, now: Instant) -> Option<bool> {
         let micros = self.at.load(Ordering::Relaxed);
         let at = self.start.checked_add(Duration::from_micros(micros));
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lane_that_is_awake_is_late_when_it_has_not_read_for_long() {
+    fn a_worker_that_is_awake_is_late_when_it_has_not_read_for_long() {
         let start = Instant::now();
         let last_look = LastLook::new(start);
         assert_eq!(last_look.is_late(start), Some(false));
@@ -67,12 +68,12 @@ mod tests {
         last_look.handle_look(now);
         assert_eq!(last_look.is_late(now + LATE_AFTER / 2), Some(false));
         assert_eq!(last_look.is_late(now + LATE_AFTER), Some(true));
-        // Another thread may have read the clock before the lane did.
+        // Another thread may have read the clock before the worker did.
         assert_eq!(last_look.is_late(start), Some(false));
     }
 
     #[test]
-    fn a_lane_that_sleeps_is_not_late_however_long() {
+    fn a_worker_that_sleeps_is_not_late_however_long() {
         let start = Instant::now();
         let last_look = LastLook::new(start);
         last_look.handle_sleep();

@@ -1,10 +1,12 @@
-//! A lane: one completion queue, one shared receive queue, one task, many connections.
+//! A worker: one completion queue, one shared receive queue, one task, many connections.
 //!
 //! The task polls while there is work and for a little after, then arms the queue, polls once
 //! more, and sleeps on the completion channel. It copies each message out of its slot and posts
 //! the slot again before the message is handed out, so that a slow handler never holds one. When a
-//! handler blocks, another task goes on with the lane (`delivery`).
+//! handler blocks, another task goes on with the worker (`delivery`).
 //! Requests from other tasks that only this one may serve come as a [`Kick`].
+//!
+//! Settings, counters and the log call a worker with its queues a *lane* (`rdma.lanes`, `LaneInfo`).
 
 mod delivery;
 mod driver;
@@ -40,23 +42,23 @@ use crate::worker::srq_watermark::Pressure;
 use crate::{RdmaConfig, RkeyScope};
 use driver::Driver;
 use last_poll::LastLook;
-pub(crate) use shared::{Kick, LaneShared, Place};
+pub(crate) use shared::{Kick, Place, WorkerShared};
 
-/// A lane, as long as somebody uses it.
+/// A worker, as long as somebody uses it.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    pub(crate) shared: Arc<LaneShared>,
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<WorkerShared>,
 }
 
-/// What large frames need, and the lanes of a device share.
+/// What large frames need, and the workers of a device share.
 struct Large {
     sources: Arc<RegionPool>,
     sinks: Arc<RegionPool>,
     reads: Arc<FairSemaphore>,
 }
 
-impl Lane {
-    /// Makes a lane on a device, and starts its task in the current tokio runtime. The scope of
+impl Worker {
+    /// Makes a worker on a device, and starts its task in the current tokio runtime. The scope of
     /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
         let group = Arc::default();
@@ -73,9 +75,9 @@ impl Lane {
         Self::start_with(device, config, Large { sources, sinks, reads })
     }
 
-    /// Makes another lane on the same device, which shares what large frames need.
+    /// Makes another worker on the same device, which shares what large frames need.
     pub(crate) fn start_sibling(&self) -> Result<Self, VerbsError> {
-        let LaneShared { attachment, config, sources, sinks, reads, .. } = &*self.shared;
+        let WorkerShared { attachment, config, sources, sinks, reads, .. } = &*self.shared;
         let (sources, sinks, reads) = (Arc::clone(sources), Arc::clone(sinks), Arc::clone(reads));
         Self::start_with(attachment.device(), config, Large { sources, sinks, reads })
     }
@@ -99,7 +101,7 @@ impl Lane {
             },
         )?;
         let ledger = Ledger::new(slots, config.max_connections, config.max_credits);
-        let shared = Arc::new(LaneShared {
+        let shared = Arc::new(WorkerShared {
             config: config.clone(),
             runtime: Handle::current(),
             attachment: receives.attachment(),
@@ -141,7 +143,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.halt();
     }

@@ -5,8 +5,8 @@
 //! from the next frame, and finds out when there are none left. So a lease that is held for longer
 //! than `rdma.lease_warn_after` is told of once, with its length and age.
 //!
-//! One task looks after all leases of a lane. It exists while there is something to look after, and
-//! sleeps until the oldest lease is due; a lease that comes and goes wakes nobody.
+//! One task looks after all leases of a worker. It exists while there is something to look after,
+//! and sleeps until the oldest lease is due; a lease that comes and goes wakes nobody.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::LeaseStats;
 use crate::memory::LargeBuffer;
 
-/// The leases of a lane.
+/// The leases of a worker.
 pub(crate) struct Leases {
     device: String,
     warn_after: Duration,

@@ -1,28 +1,29 @@
-//! The lanes in use, by device, and the choice of one for a new connection.
+//! The workers in use, by device, and the choice of one for a new connection.
 //!
-//! A device gets its lanes one after the other: another is made when all there are have
+//! A device gets its workers one after the other: another is made when all there are have
 //! connections, until there are as many as the configuration says. Then a connection goes where
-//! the fewest are. Lanes of a device share the memory for large frames, and nothing else.
+//! the fewest are. WorkerSet of a device share the memory for large frames, and nothing else.
 //!
-//! Making a lane registers memory and checks the device's windows, which takes up to half a second.
-//! The list is not locked meanwhile: tasks of the runtime read it, and handshakes look for lanes of
-//! other devices. Handshakes that need a lane of the same device wait for the one that makes it.
+//! Making a worker registers memory and checks the device's windows, which takes up to half a
+//! second. The list is not locked meanwhile: tasks of the runtime read it, and handshakes look for
+//! workers of other devices. Handshakes that need a worker of the same device wait for the one that
+//! makes it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::verbs::Device;
-use crate::worker::{Lane, LaneShared};
+use crate::worker::{Worker, WorkerShared};
 
-/// The lanes of all devices.
+/// The workers of all devices.
 #[derive(Debug, Default)]
-pub(crate) struct Lanes(Mutex<HashMap<String, OfDevice>>);
+pub(crate) struct WorkerSet(Mutex<HashMap<String, OfDevice>>);
 
-/// The lanes of one device.
+/// The workers of one device.
 #[derive(Debug, Default)]
 struct OfDevice {
-    lanes: Vec<Arc<Lane>>,
-    /// Held by the handshake that makes a lane. Taken before the list's lock, never after it.
+    workers: Vec<Arc<Worker>>,
+    /// Held by the handshake that makes a worker. Taken before the list's lock, never after it.
     making: Arc<Mutex<()>>,
     /// How often an opening of the device was let go of.
     let_go_count: u64,
@@ -31,13 +32,13 @@ struct OfDevice {
 /// Where a connection goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// To a lane that there is, by its position.
+    /// To a worker that there is, by its position.
     Existing(usize),
-    /// To a new lane.
+    /// To a new worker.
     New,
 }
 
-/// What matters of a lane for a new connection.
+/// What matters of a worker for a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wear {
     /// It takes new connections.
@@ -46,29 +47,32 @@ pub(crate) enum Wear {
     Worn,
 }
 
-/// Decides, given how many connections each lane has. A worn lane is replaced, and ends with its
-/// connections: there are at most twice as many lanes meanwhile. Pure.
-pub(crate) fn choose(lanes: impl IntoIterator<Item = (usize, Wear)>, lanes_max: usize) -> Choice {
-    let lanes: Vec<_> = lanes.into_iter().collect();
-    let lanes_max = lanes_max.max(1);
-    let whole = |index: &usize| lanes[*index].1 == Wear::Whole;
-    let whole_count = (0..lanes.len()).filter(whole).count();
-    let count = |index: &usize| lanes[*index].0;
-    let may_make = whole_count < lanes_max && lanes.len() < 2 * lanes_max;
-    match (0..lanes.len()).filter(whole).min_by_key(count) {
-        Some(index) if lanes[index].0 == 0 || !may_make => Choice::Existing(index),
-        None if !may_make => Choice::Existing((0..lanes.len()).min_by_key(count).unwrap_or(0)),
+/// Decides, given how many connections each worker has. A worn worker is replaced, and ends with
+/// its connections: there are at most twice as many workers meanwhile. Pure.
+pub(crate) fn choose(
+    workers: impl IntoIterator<Item = (usize, Wear)>,
+    workers_max: usize,
+) -> Choice {
+    let workers: Vec<_> = workers.into_iter().collect();
+    let workers_max = workers_max.max(1);
+    let whole = |index: &usize| workers[*index].1 == Wear::Whole;
+    let whole_count = (0..workers.len()).filter(whole).count();
+    let count = |index: &usize| workers[*index].0;
+    let may_make = whole_count < workers_max && workers.len() < 2 * workers_max;
+    match (0..workers.len()).filter(whole).min_by_key(count) {
+        Some(index) if workers[index].0 == 0 || !may_make => Choice::Existing(index),
+        None if !may_make => Choice::Existing((0..workers.len()).min_by_key(count).unwrap_or(0)),
         _ => Choice::New,
     }
 }
 
-impl Lanes {
-    /// The lane for a new connection on the device of this name, which has up to `lanes_max`.
+impl WorkerSet {
+    /// The worker for a new connection on the device of this name, which has up to `workers_max`.
     /// Another is made by `make`, beside one that there is already; `attach` is told of it before
-    /// anybody else can find it, and what it says comes back with the lane.
+    /// anybody else can find it, and what it says comes back with the worker.
     ///
     /// May block for as long as `make` does, which is called again if an opening of the device is
-    /// lost meanwhile: the lane may be of that one, and would keep it open.
+    /// lost meanwhile: the worker may be of that one, and would keep it open.
     ///
     /// # Errors
     ///
@@ -76,55 +80,56 @@ impl Lanes {
     pub(crate) fn find<T, E>(
         &self,
         device: &str,
-        lanes_max: usize,
-        make: impl Fn(Option<&Lane>) -> Result<Lane, E>,
-        attach: impl Fn(&Arc<LaneShared>) -> Option<T>,
-    ) -> Result<(Arc<Lane>, Option<T>), E> {
-        let making = match self.look(device, |of| (of.choose(lanes_max), Arc::clone(&of.making))) {
-            (Some(lane), _) => return Ok((lane, None)),
+        workers_max: usize,
+        make: impl Fn(Option<&Worker>) -> Result<Worker, E>,
+        attach: impl Fn(&Arc<WorkerShared>) -> Option<T>,
+    ) -> Result<(Arc<Worker>, Option<T>), E> {
+        let making = match self.look(device, |of| (of.choose(workers_max), Arc::clone(&of.making)))
+        {
+            (Some(worker), _) => return Ok((worker, None)),
             (None, making) => making,
         };
-        // It guards no data: after a panic of the one that made a lane the next one makes it.
+        // It guards no data: after a panic of the one that made a worker the next one makes it.
         let _making = making.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let found = self.look(device, |of| {
-                let first = of.lanes.first().cloned();
-                of.choose(lanes_max).ok_or((first, of.let_go_count))
+                let first = of.workers.first().cloned();
+                of.choose(workers_max).ok_or((first, of.let_go_count))
             });
             let (sibling, let_go_count) = match found {
                 // Another handshake has made it.
-                Ok(lane) => return Ok((lane, None)),
+                Ok(worker) => return Ok((worker, None)),
                 Err(found) => found,
             };
-            let lane = Arc::new(make(sibling.as_deref())?);
+            let worker = Arc::new(make(sibling.as_deref())?);
             let attached = self.look(device, |of| {
                 let is_same = of.let_go_count == let_go_count;
                 is_same.then(|| {
-                    // Under the lock, so that a loss which the lane is told of finds it here.
-                    let attached = attach(&lane.shared);
-                    of.lanes.push(Arc::clone(&lane));
+                    // Under the lock, so that a loss which the worker is told of finds it here.
+                    let attached = attach(&worker.shared);
+                    of.workers.push(Arc::clone(&worker));
                     attached
                 })
             });
             if let Some(attached) = attached {
-                return Ok((lane, attached));
+                return Ok((worker, attached));
             }
         }
     }
 
-    /// Does something with the lanes of a device.
+    /// Does something with the workers of a device.
     fn look<R>(&self, device: &str, at: impl FnOnce(&mut OfDevice) -> R) -> R {
         at(self.lock().entry(device.to_owned()).or_default())
     }
 
-    /// Lets go of the lanes of an opening of a device, which keep it open.
-    pub(crate) fn let_go_of(&self, device: &Device) {
-        let is_lost = |lane: &mut Arc<Lane>| lane.shared.attachment.device().is_same(device);
+    /// Lets go of the workers of an opening of a device, which keep it open.
+    pub(crate) fn drop_workers_of(&self, device: &Device) {
+        let is_lost = |worker: &mut Arc<Worker>| worker.shared.attachment.device().is_same(device);
         let mut lost = Vec::new();
         {
             let mut all = self.lock();
             for of in all.values_mut() {
-                lost.extend(of.lanes.extract_if(.., is_lost));
+                lost.extend(of.workers.extract_if(.., is_lost));
             }
             if let Some(of) = all.get_mut(device.name()) {
                 of.let_go_count += 1;
@@ -134,13 +139,16 @@ impl Lanes {
         drop(lost);
     }
 
-    /// What `describe` says of each lane, given the name of its device and its number there.
-    pub(crate) fn map<T>(&self, mut describe: impl FnMut(&str, usize, &LaneShared) -> T) -> Vec<T> {
+    /// What `describe` says of each worker, given the name of its device and its number there.
+    pub(crate) fn map<T>(
+        &self,
+        mut describe: impl FnMut(&str, usize, &WorkerShared) -> T,
+    ) -> Vec<T> {
         let all = self.lock();
         let mut said = Vec::new();
         for (device, of) in &*all {
-            let lanes = of.lanes.iter().enumerate();
-            said.extend(lanes.map(|(number, lane)| describe(device, number, &lane.shared)));
+            let workers = of.workers.iter().enumerate();
+            said.extend(workers.map(|(number, worker)| describe(device, number, &worker.shared)));
         }
         said
     }
@@ -152,23 +160,23 @@ impl Lanes {
 }
 
 impl OfDevice {
-    /// The lane for another connection, unless a new one is to be made.
-    fn choose(&mut self, lanes_max: usize) -> Option<Arc<Lane>> {
+    /// The worker for another connection, unless a new one is to be made.
+    fn choose(&mut self, workers_max: usize) -> Option<Arc<Worker>> {
         // One that has ended is replaced, and so is one that is worn and has no connections.
-        self.lanes.retain(|lane| {
-            let shared = &lane.shared;
+        self.workers.retain(|worker| {
+            let shared = &worker.shared;
             !(shared.is_dead() || shared.is_worn() && shared.connection_count() == 0)
         });
         // One that stood in for a worn one goes when neither is.
-        let surplus = self.lanes.len().saturating_sub(lanes_max.max(1));
-        let is_idle = |lane: &mut Arc<Lane>| lane.shared.connection_count() == 0;
-        drop(self.lanes.extract_if(.., is_idle).take(surplus).collect::<Vec<_>>());
-        let lanes = self.lanes.iter().map(|lane| {
-            let wear = if lane.shared.is_worn() { Wear::Worn } else { Wear::Whole };
-            (lane.shared.connection_count(), wear)
+        let surplus = self.workers.len().saturating_sub(workers_max.max(1));
+        let is_idle = |worker: &mut Arc<Worker>| worker.shared.connection_count() == 0;
+        drop(self.workers.extract_if(.., is_idle).take(surplus).collect::<Vec<_>>());
+        let workers = self.workers.iter().map(|worker| {
+            let wear = if worker.shared.is_worn() { Wear::Worn } else { Wear::Whole };
+            (worker.shared.connection_count(), wear)
         });
-        match choose(lanes, lanes_max) {
-            Choice::Existing(index) => Some(Arc::clone(&self.lanes[index])),
+        match choose(workers, workers_max) {
+            Choice::Existing(index) => Some(Arc::clone(&self.workers[index])),
             Choice::New => None,
         }
     }
@@ -189,84 +197,84 @@ mod tests {
     /// Far longer than anything here takes.
     const LIMIT: Duration = Duration::from_secs(30);
 
-    fn lane(device: &Device) -> Lane {
+    fn worker(device: &Device) -> Worker {
         let config = RdmaConfig { receive_slots: 64, ..RdmaConfig::default() };
-        Lane::start(device, &config).unwrap()
+        Worker::start(device, &config).unwrap()
     }
 
-    fn find(lanes: &Lanes, name: &str, make: impl Fn() -> Result<Lane, ()>) -> Arc<Lane> {
-        lanes.find(name, 1, |_| make(), |_| None::<()>).unwrap().0
+    fn find(workers: &WorkerSet, name: &str, make: impl Fn() -> Result<Worker, ()>) -> Arc<Worker> {
+        workers.find(name, 1, |_| make(), |_| None::<()>).unwrap().0
     }
 
     #[test]
-    fn a_lane_that_is_being_made_stops_no_reader_and_no_other_device() {
-        let (runtime, lanes) = (Runtime::new().unwrap(), Arc::new(Lanes::default()));
+    fn a_worker_that_is_being_made_stops_no_reader_and_no_other_device() {
+        let (runtime, workers) = (Runtime::new().unwrap(), Arc::new(WorkerSet::default()));
         let (began, begins) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel();
         let may_go_on = Mutex::new(may_go_on);
         let made = thread::scope(|scope| {
             let slow = scope.spawn(|| {
                 let _inside = runtime.enter();
-                find(&lanes, "slow", || {
+                find(&workers, "slow", || {
                     began.send(()).unwrap();
                     may_go_on.lock().unwrap().recv_timeout(LIMIT).unwrap();
-                    Ok(lane(&MockDevice::new().device()))
+                    Ok(worker(&MockDevice::new().device()))
                 })
             });
             begins.recv_timeout(LIMIT).unwrap();
             let (done, is_done) = mpsc::channel();
-            let beside = Arc::clone(&lanes);
+            let beside = Arc::clone(&workers);
             let handle = runtime.handle().clone();
             // It is not of the scope: a test that fails must end all the same.
             thread::spawn(move || {
                 let _inside = handle.enter();
                 let seen = beside.map(|device, _, _| device.to_owned());
-                find(&beside, "other", || Ok(lane(&MockDevice::new().device())));
+                find(&beside, "other", || Ok(worker(&MockDevice::new().device())));
                 done.send(seen).unwrap();
             });
             let seen = is_done.recv_timeout(LIMIT / 10);
             let second = scope.spawn(|| {
                 let _inside = runtime.enter();
-                find(&lanes, "slow", || panic!("there is one"))
+                find(&workers, "slow", || panic!("there is one"))
             });
             go_on.send(()).unwrap();
             assert_eq!(seen.expect("neither had to wait"), [""; 0]);
             [slow.join().unwrap(), second.join().unwrap()]
         });
         assert!(Arc::ptr_eq(&made[0], &made[1]), "a device has one lane");
-        let mut names = lanes.map(|device, number, _| (device.to_owned(), number));
+        let mut names = workers.map(|device, number, _| (device.to_owned(), number));
         names.sort();
         assert_eq!(names, [("other".to_owned(), 0), ("slow".to_owned(), 0)]);
     }
 
     #[tokio::test]
-    async fn a_lane_that_cannot_be_made_is_tried_again() {
-        let lanes = Lanes::default();
-        let refused = lanes.find("mock", 1, |_| Err("no memory"), |_| None::<()>);
+    async fn a_worker_that_cannot_be_made_is_tried_again() {
+        let workers = WorkerSet::default();
+        let refused = workers.find("mock", 1, |_| Err("no memory"), |_| None::<()>);
         assert_eq!(refused.map(drop), Err("no memory"));
-        find(&lanes, "mock", || Ok(lane(&MockDevice::new().device())));
+        find(&workers, "mock", || Ok(worker(&MockDevice::new().device())));
     }
 
     #[tokio::test]
-    async fn a_lane_of_an_opening_that_is_lost_meanwhile_is_not_kept() {
-        let lanes = Lanes::default();
+    async fn a_worker_of_an_opening_that_is_lost_meanwhile_is_not_kept() {
+        let workers = WorkerSet::default();
         let openings = [MockDevice::new().device(), MockDevice::new().device()];
         let made = Mutex::new(0);
-        let found = find(&lanes, openings[0].name(), || {
+        let found = find(&workers, openings[0].name(), || {
             let mut made = made.lock().unwrap();
-            let lane = lane(&openings[*made]);
+            let worker = worker(&openings[*made]);
             *made += 1;
             if *made == 1 {
-                lanes.let_go_of(&openings[0]);
+                workers.drop_workers_of(&openings[0]);
             }
-            Ok(lane)
+            Ok(worker)
         });
         assert!(found.shared.attachment.device().is_same(&openings[1]));
-        assert_eq!(lanes.map(|_, number, _| number), [0]);
+        assert_eq!(workers.map(|_, number, _| number), [0]);
     }
 
     #[test]
-    fn lanes_are_made_as_connections_come_and_then_filled_evenly() {
+    fn workers_are_made_as_connections_come_and_then_filled_evenly() {
         let mut counts: Vec<usize> = Vec::new();
         for _ in 0..10 {
             match choose(whole(&counts), 3) {
@@ -284,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worn_lane_is_replaced_and_only_so_often() {
+    fn a_worn_worker_is_replaced_and_only_so_often() {
         assert_eq!(choose([(0, Wear::Worn)], 1), Choice::New);
         assert_eq!(choose([(5, Wear::Worn), (3, Wear::Whole)], 1), Choice::Existing(1));
         assert_eq!(choose([(5, Wear::Worn), (3, Wear::Worn)], 1), Choice::Existing(1));
@@ -295,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_without_connections_is_used_before_another_is_made() {
+    fn a_worker_without_connections_is_used_before_another_is_made() {
         assert_eq!(choose(whole(&[1, 0]), 8), Choice::Existing(1));
         assert_eq!(choose([], 0), Choice::New, "there has to be one");
         assert_eq!(choose(whole(&[5]), 0), Choice::Existing(0));

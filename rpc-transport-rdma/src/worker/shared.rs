@@ -1,7 +1,7 @@
 //! What a worker's task shares with its connections, and how they reach it.
 //!
-//! Lock order: `table` and `kicks` are leaves. Neither is held while a connection's lock is taken or
-//! a handle to a connection is dropped, since the last handle takes `table` again.
+//! Lock order: `table` and `kicks` are leaves. Neither is held while a connection's lock is taken
+//! or a handle to a connection is dropped, since the last handle takes `table` again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,22 +31,22 @@ use crate::verbs::Attachment;
 use crate::worker::half_open::{OverShare, Unproven};
 use crate::worker::outstanding::Leases;
 
-/// A lane that misses this part of its receive slots gets no new connections.
+/// A worker that misses this part of its receive slots gets no new connections.
 const WORN_PART: u32 = 10;
 
 /// What those who come too late are told.
 pub(super) const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
 
-/// What connections and the lane's task share.
-pub(crate) struct LaneShared {
+/// What connections and the worker's task share.
+pub(crate) struct WorkerShared {
     pub(crate) config: RdmaConfig,
-    /// Where the lane's task runs. Connections are closed from anywhere, a destructor included.
+    /// Where the worker's task runs. Connections are closed from anywhere, a destructor included.
     pub(crate) runtime: Handle,
     pub(crate) attachment: Attachment,
     pub(crate) send_slots: Arc<SlotPool>,
     pub(crate) sources: Arc<RegionPool>,
     pub(crate) sinks: Arc<RegionPool>,
-    /// The bytes that READs of all lanes of the device may have outstanding.
+    /// The bytes that READs of all workers of the device may have outstanding.
     pub(crate) reads: Arc<FairSemaphore>,
     /// Frames that were received into sinks, and are not dropped.
     pub(crate) leases: Arc<Leases>,
@@ -60,19 +60,19 @@ pub(crate) struct LaneShared {
     /// Whether a task looks for connections that have waited too long.
     pub(crate) is_watched: AtomicBool,
     pub(super) table: Mutex<Table>,
-    /// What waits for the lane's task; `None` when that has ended.
+    /// What waits for the worker's task; `None` when that has ended.
     pub(super) kicks: Mutex<Option<Vec<Kick>>>,
     /// Whether there may be some, for a task that looks with every poll.
     pub(super) is_kicked: AtomicBool,
     pub(super) kicked: Notify,
     pub(super) last_look: LastLook,
-    /// Whether the turn has woken or spawned a task that may still wait for the lane's thread.
+    /// Whether the turn has woken or spawned a task that may still wait for the worker's thread.
     pub(super) has_woken: AtomicBool,
-    /// Ends the lane's task, and is set when that has ended by itself.
+    /// Ends the worker's task, and is set when that has ended by itself.
     pub(crate) stop: CancellationToken,
 }
 
-/// The connections of a lane.
+/// The connections of a worker.
 #[derive(Default)]
 pub(super) struct Table {
     by_tag: Slab<Option<Arc<Connection>>>,
@@ -83,7 +83,7 @@ pub(super) struct Table {
     end_reason: Option<String>,
 }
 
-/// Something for the lane's task to do for a connection. By handle and not by tag: the connection
+/// Something for the worker's task to do for a connection. By handle and not by tag: the connection
 /// may have ended when its turn comes, and another may have its tag.
 #[derive(Debug)]
 pub(crate) enum Kick {
@@ -103,14 +103,14 @@ pub(crate) enum Kick {
     Stop,
 }
 
-/// A place among a lane's connections; dropped unused, it is free again.
+/// A place among a worker's connections; dropped unused, it is free again.
 pub(crate) struct Place {
-    lane: Arc<LaneShared>,
+    worker: Arc<WorkerShared>,
     pub(crate) tag: u32,
     is_used: bool,
 }
 
-impl LaneShared {
+impl WorkerShared {
     pub(super) fn table(&self) -> MutexGuard<'_, Table> {
         // Every change to the table is complete before anything that could panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -120,12 +120,12 @@ impl LaneShared {
     ///
     /// # Errors
     ///
-    /// In words, when there are no slots left to promise or the lane has ended.
+    /// In words, when there are no slots left to promise or the worker has ended.
     pub(crate) fn take_place(self: &Arc<Self>) -> Result<(Place, Holding), String> {
         if self.is_dead() {
             return Err(self.table().end_words());
         }
-        // What has died since the lane's task looked must not be promised again.
+        // What has died since the worker's task looked must not be promised again.
         let missing = self.missing_slots();
         self.shares.change(|ledger| ledger.set_missing(missing));
         let holding = Holding::take(&self.shares);
@@ -143,7 +143,7 @@ impl LaneShared {
         let key = self.table().by_tag.insert(None);
         // At most `max_connections` places are taken.
         let tag = u32::try_from(key).unwrap_or(u32::MAX);
-        Ok((Place { lane: Arc::clone(self), tag, is_used: false }, holding))
+        Ok((Place { worker: Arc::clone(self), tag, is_used: false }, holding))
     }
 
     /// Counts the place that the client at `peer` is about to take as one that it has not proven,
@@ -166,7 +166,7 @@ impl LaneShared {
     ///
     /// # Errors
     ///
-    /// In words, when the lane has ended: nobody would handle them.
+    /// In words, when the worker has ended: nobody would handle them.
     pub(crate) fn register(
         &self,
         mut place: Place,
@@ -216,7 +216,7 @@ impl LaneShared {
         connections.len()
     }
 
-    /// Ends the lane and all its connections for `reason`, without waiting for a device that may
+    /// Ends the worker and all its connections for `reason`, without waiting for a device that may
     /// be gone, and gives their number.
     pub(crate) fn lose(&self, reason: &str) -> usize {
         {
@@ -229,7 +229,7 @@ impl LaneShared {
         count
     }
 
-    /// Ends the lane's task.
+    /// Ends the worker's task.
     pub(super) fn halt(&self) {
         self.stop.cancel();
         self.kick(Kick::Stop);
@@ -240,12 +240,12 @@ impl LaneShared {
         self.table().is_dead
     }
 
-    /// How many connections the lane has.
+    /// How many connections the worker has.
     pub(crate) fn connection_count(&self) -> usize {
         self.table().by_tag.len()
     }
 
-    /// Bytes registered for large frames, in use or not, by all lanes of the device.
+    /// Bytes registered for large frames, in use or not, by all workers of the device.
     pub(crate) fn registered_bytes(&self) -> u64 {
         self.sources.bytes().registered + self.sinks.bytes().registered
     }
@@ -273,7 +273,7 @@ impl LaneShared {
         self.attachment.missing_receives()
     }
 
-    /// Whether so many slots are missing that new connections should have another lane.
+    /// Whether so many slots are missing that new connections should have another worker.
     pub(crate) fn is_worn(&self) -> bool {
         let missing = self.missing_slots();
         missing > 0 && missing.saturating_mul(WORN_PART) >= self.config.receive_slots.into()
@@ -284,9 +284,9 @@ impl LaneShared {
         self.table().connections()
     }
 
-    /// Takes note that the device saw fewer receives posted than the limit that the lane set: the
-    /// lane is late, and peers may soon have to wait and try again. The device's task calls it for its
-    /// asynchronous events; those of a shared receive queue do not say of which lane.
+    /// Takes note that the device saw fewer receives posted than the limit that the worker set: the
+    /// worker is late, and peers may soon have to wait and try again. The device's task calls it
+    /// for its asynchronous events; those of a shared receive queue do not say of which worker.
     pub(crate) fn handle_receive_limit(&self) {
         self.tally.receive_limit_events.add(1);
         self.kick(Kick::ReceiveLimit);
@@ -302,7 +302,7 @@ impl LaneShared {
         table.by_tag.get(tag as usize)?.clone()
     }
 
-    /// Asks the lane's task for something. When that has ended, every connection has too, and
+    /// Asks the worker's task for something. When that has ended, every connection has too, and
     /// there is nothing to do.
     pub(crate) fn kick(&self, kick: Kick) {
         // The temporary lock is released before a kick that came too late is dropped, which may
@@ -319,8 +319,8 @@ impl LaneShared {
         self.kicked.notify_one();
     }
 
-    /// Records that the lane's task may have woken or spawned another, outside of a delivery. That
-    /// one would wait where no other thread finds it while a handler of the same turn blocks.
+    /// Records that the worker's task may have woken or spawned another, outside of a delivery.
+    /// That one would wait where no other thread finds it while a handler of the same turn blocks.
     pub(crate) fn note_woken(&self) {
         self.has_woken.store(true, Ordering::Relaxed);
     }
@@ -329,7 +329,7 @@ impl LaneShared {
         self.has_woken.load(Ordering::Relaxed)
     }
 
-    /// The lane's task has let others run.
+    /// The worker's task has let others run.
     pub(super) fn forget_woken(&self) {
         if self.has_woken() {
             self.has_woken.store(false, Ordering::Relaxed);
@@ -358,12 +358,12 @@ impl Table {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_used {
-            self.lane.remove(self.tag);
+            self.worker.remove(self.tag);
         }
     }
 }
 
-impl fmt::Debug for LaneShared {
+impl fmt::Debug for WorkerShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaneShared")
             .field("device", &self.attachment.device().name())
@@ -373,9 +373,9 @@ impl fmt::Debug for LaneShared {
     }
 }
 
-impl LaneShared {
-    /// Whether something may have come in for the lane's connections that the lane has not read: an
-    /// event waits for it while it sleeps, or it is late. One system call at most.
+impl WorkerShared {
+    /// Whether something may have come in for the worker's connections that the worker has not
+    /// read: an event waits for it while it sleeps, or it is late. One system call at most.
     pub(crate) fn has_unread(&self) -> bool {
         let is_late = self.last_look.is_late(Instant::now());
         is_late.unwrap_or_else(|| self.attachment.has_event())

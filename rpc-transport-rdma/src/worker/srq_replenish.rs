@@ -1,6 +1,6 @@
-//! What a lane does when the device does not take the receive slots that it gets back. Pure.
+//! What a worker does when the device does not take the receive slots that it gets back. Pure.
 //!
-//! `ENOMEM` passes: the slots stay with the lane and go out with the next completion, or after a
+//! `ENOMEM` passes: the slots stay with the worker and go out with the next completion, or after a
 //! while when none comes because nothing is posted. Peers wait meanwhile and try again, as for any
 //! receiver that is not ready. A queue that takes nothing at all for long is broken, whatever it
 //! says.

@@ -1,12 +1,12 @@
-//! When a lane looks after its receive slots. Pure: completions in, decisions out.
+//! When a worker looks after its receive slots. Pure: completions in, decisions out.
 //!
 //! A *round* is as many completions as the queue has slots. Once a round, windows that were halved
 //! may double again, and idle connections are asked for slots that others could not get; that
-//! bounds what both cost, and needs no clock that would wake an idle lane.
+//! bounds what both cost, and needs no clock that would wake an idle worker.
 //!
 //! The device tells when the queue runs low. Slots are posted again as soon as their completions
-//! are reaped, so this says that the lane is late and not that slots are missing: it is an alarm.
-//! The event disarms the limit; it is armed again when the lane has caught up, because a limit
+//! are reaped, so this says that the worker is late and not that slots are missing: it is an alarm.
+//! The event disarms the limit; it is armed again when the worker has caught up, because a limit
 //! above the present level fires at once.
 
 use crate::verbs::CompletionQueue;
@@ -14,7 +14,7 @@ use crate::verbs::CompletionQueue;
 /// A limit of an eighth of the queue leaves peers a few windows before they have to wait.
 const LIMIT_PART: u32 = 8;
 
-/// What a lane remembers of its receive queue.
+/// What a worker remembers of its receive queue.
 #[derive(Debug)]
 pub(crate) struct Pressure {
     slots: u32,
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_armed_again_when_the_lane_has_caught_up() {
+    fn the_limit_is_armed_again_when_the_worker_has_caught_up() {
         let mut pressure = Pressure::new(1024);
         assert_eq!(pressure.limit_to_arm(0), Some(128));
         assert_eq!(pressure.limit_to_arm(0), None, "it is armed");

@@ -1,4 +1,4 @@
-//! What a lane promises: never more receive slots than it has.
+//! What a worker promises: never more receive slots than it has.
 
 use std::time::Duration;
 
@@ -13,65 +13,65 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A lane whose task never runs, because nobody drives its runtime.
-fn lane(runtime: &Runtime, receive_slots: u16, max_connections: u32) -> Lane {
+/// A worker whose task never runs, because nobody drives its runtime.
+fn worker(runtime: &Runtime, receive_slots: u16, max_connections: u32) -> Worker {
     let config = RdmaConfig { receive_slots, max_connections, ..RdmaConfig::default() };
     let _inside = runtime.enter();
-    Lane::start(&MockDevice::new().device(), &config).unwrap()
+    Worker::start(&MockDevice::new().device(), &config).unwrap()
 }
 
-fn promised(lane: &Lane) -> u32 {
-    lane.shared.shares.ledger().promised()
+fn promised(worker: &Worker) -> u32 {
+    worker.shared.shares.ledger().promised()
 }
 
 #[test]
 fn idle_connections_take_little_and_many_fit() {
     let runtime = runtime();
-    let lane = lane(&runtime, 1000, 400);
+    let worker = worker(&runtime, 1000, 400);
     let mut places = Vec::new();
     let full = loop {
-        match lane.shared.take_place() {
+        match worker.shared.take_place() {
             Ok(place) => places.push(place),
             Err(words) => break words,
         }
     };
     assert_eq!(places.len(), 333);
-    assert_eq!(promised(&lane), 333 * BASE);
+    assert_eq!(promised(&worker), 333 * BASE);
     assert!(full.contains("rdma.receive_slots") && full.contains("1 of 1000"), "{full}");
 }
 
 #[test]
 fn a_place_that_is_dropped_unused_is_free_again() {
     let runtime = runtime();
-    let lane = lane(&runtime, 3, 128);
-    let place = lane.shared.take_place().unwrap();
-    assert_eq!((place.1.window(), promised(&lane)), (1, 3));
-    assert!(lane.shared.take_place().is_err());
+    let worker = worker(&runtime, 3, 128);
+    let place = worker.shared.take_place().unwrap();
+    assert_eq!((place.1.window(), promised(&worker)), (1, 3));
+    assert!(worker.shared.take_place().is_err());
     drop(place);
-    assert_eq!((promised(&lane), lane.shared.connection_count()), (0, 0));
-    lane.shared.take_place().expect("the place is free again");
+    assert_eq!((promised(&worker), worker.shared.connection_count()), (0, 0));
+    worker.shared.take_place().expect("the place is free again");
 }
 
 #[test]
 fn the_number_of_connections_is_a_limit_too() {
     let runtime = runtime();
-    let lane = lane(&runtime, 1000, 2);
-    let _places = [lane.shared.take_place().unwrap(), lane.shared.take_place().unwrap()];
-    let words = lane.shared.take_place().err().unwrap();
+    let worker = worker(&runtime, 1000, 2);
+    let _places = [worker.shared.take_place().unwrap(), worker.shared.take_place().unwrap()];
+    let words = worker.shared.take_place().err().unwrap();
     assert!(words.contains("2 connections of at most 2 (rdma.max_connections)"), "{words}");
 }
 
 #[test]
-fn a_lane_that_has_ended_gives_no_places() {
+fn a_worker_that_has_ended_gives_no_places() {
     let runtime = runtime();
-    let lane = lane(&runtime, 1000, 2);
+    let worker = worker(&runtime, 1000, 2);
     runtime.shutdown_background();
-    assert!(lane.shared.is_dead());
-    assert_eq!(lane.shared.take_place().err().unwrap(), DEAD);
+    assert!(worker.shared.is_dead());
+    assert_eq!(worker.shared.take_place().err().unwrap(), DEAD);
 }
 
 #[test]
-fn a_lane_that_nobody_uses_ends_its_task() {
+fn a_worker_that_nobody_uses_ends_its_task() {
     // Before its first poll, while it polls, and asleep.
     let spins = [Duration::ZERO, Duration::MAX, Duration::ZERO];
     for (spin, turns) in spins.into_iter().zip([0, 10, 10]) {
@@ -80,12 +80,12 @@ fn a_lane_that_nobody_uses_ends_its_task() {
         let device = MockDevice::new();
         device.silence_events();
         runtime.block_on(async {
-            let lane = Lane::start(&device.device(), &config).unwrap();
-            let shared = Arc::clone(&lane.shared);
+            let worker = Worker::start(&device.device(), &config).unwrap();
+            let shared = Arc::clone(&worker.shared);
             for _ in 0..turns {
                 tokio::task::yield_now().await;
             }
-            drop(lane);
+            drop(worker);
             for _ in 0..turns + 10 {
                 tokio::task::yield_now().await;
             }
@@ -104,6 +104,6 @@ fn limits_that_no_device_has_are_refused_and_do_not_overflow() {
         send_depth: u32::MAX,
         ..RdmaConfig::default()
     };
-    let lane = Lane::start(&MockDevice::new().device(), &config).unwrap();
-    assert!(lane.shared.take_place().is_ok());
+    let worker = Worker::start(&MockDevice::new().device(), &config).unwrap();
+    assert!(worker.shared.take_place().is_ok());
 }

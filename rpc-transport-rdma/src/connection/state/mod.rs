@@ -135,7 +135,7 @@ pub(crate) struct Path {
     pub(crate) is_proven: bool,
     /// Whether a probe of the peer has come.
     pub(crate) is_probed: bool,
-    /// Set while the lane handles a batch, at whose end everything is posted at once.
+    /// Set while the worker handles a batch, at whose end everything is posted at once.
     pub(crate) is_corked: bool,
     /// Frames that came since it was set.
     corked_frames: usize,

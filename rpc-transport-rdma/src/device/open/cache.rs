@@ -12,7 +12,7 @@ use super::misses::Misses;
 use crate::AsyncEventKind;
 use crate::device::DeviceError;
 use crate::verbs::{Device, Gid, Port, PortAttributes};
-use crate::worker::LaneShared;
+use crate::worker::WorkerShared;
 
 /// Told of a device that is lost, to let go of what keeps it open.
 pub(crate) type OnLost = Box<dyn Fn(&Device) + Send + Sync>;
@@ -39,7 +39,7 @@ pub(super) struct Cache {
 /// A device in use, which its task has an eye on.
 pub(super) struct Opened {
     pub(super) device: Device,
-    pub(super) lanes: Vec<Weak<LaneShared>>,
+    pub(super) workers: Vec<Weak<WorkerShared>>,
 }
 
 /// A port without its device, which it must not keep open.
@@ -86,12 +86,12 @@ impl Cache {
 }
 
 impl Opened {
-    /// The lanes that have not ended. One that was told to stop counts as ended although its task
+    /// The workers that have not ended. One that was told to stop counts as ended although its task
     /// may not have run since: whoever waited for its end would find it still there, and no time
     /// for it to go.
-    pub(super) fn live(&self) -> impl Iterator<Item = Arc<LaneShared>> {
-        let lanes = self.lanes.iter().filter_map(Weak::upgrade);
-        lanes.filter(|lane| !lane.is_dead() && !lane.stop.is_cancelled())
+    pub(super) fn live(&self) -> impl Iterator<Item = Arc<WorkerShared>> {
+        let workers = self.workers.iter().filter_map(Weak::upgrade);
+        workers.filter(|worker| !worker.is_dead() && !worker.stop.is_cancelled())
     }
 }
 
@@ -109,15 +109,15 @@ impl SharedCache {
         self.cache().forget();
     }
 
-    /// The lanes of an opening that have not ended.
-    pub(super) fn lanes(&self, device: &Device) -> Vec<Arc<LaneShared>> {
+    /// The workers of an opening that have not ended.
+    pub(super) fn workers(&self, device: &Device) -> Vec<Arc<WorkerShared>> {
         let cache = self.cache();
         let opened = cache.opened.get(device.name());
         let opened = opened.filter(|opened| opened.device.is_same(device));
         opened.map(|opened| opened.live().collect()).unwrap_or_default()
     }
 
-    /// What ends with one of the lanes of an opening. Without any, the opening is not in use any
+    /// What ends with one of the workers of an opening. Without any, the opening is not in use any
     /// more and nobody will find it here again.
     pub(super) fn next_stop(&self, device: &Device) -> Option<CancellationToken> {
         let mut cache = self.cache();
@@ -126,22 +126,22 @@ impl SharedCache {
         }
         let opened = cache.opened.get_mut(device.name())?;
         let live: Vec<_> = opened.live().collect();
-        opened.lanes = live.iter().map(Arc::downgrade).collect();
-        if let Some(lane) = live.first() {
-            return Some(lane.stop.clone());
+        opened.workers = live.iter().map(Arc::downgrade).collect();
+        if let Some(worker) = live.first() {
+            return Some(worker.stop.clone());
         }
         let removed = cache.opened.remove(device.name());
         cache.forget();
         drop(cache);
-        // A lane that has ended by itself keeps the device open as well.
+        // A worker that has ended by itself keeps the device open as well.
         (self.on_lost)(device);
         drop(removed);
         None
     }
 
-    /// Lets go of an opening and gives the lanes that it still had.
-    pub(super) fn remove(&self, device: &Device) -> Vec<Arc<LaneShared>> {
-        let lanes = self.lanes(device);
+    /// Lets go of an opening and gives the workers that it still had.
+    pub(super) fn remove(&self, device: &Device) -> Vec<Arc<WorkerShared>> {
+        let workers = self.workers(device);
         let removed = {
             let mut cache = self.cache();
             cache.forget();
@@ -149,6 +149,6 @@ impl SharedCache {
         };
         drop(removed);
         (self.on_lost)(device);
-        lanes
+        workers
     }
 }

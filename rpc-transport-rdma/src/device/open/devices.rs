@@ -10,7 +10,7 @@ use super::cache::{OnLost, Opened, SharedCache};
 use super::watch::Watch;
 use crate::device::{DeviceError, FoundPort, PortName, Search, find_port_by, usable_ports};
 use crate::verbs::{Device, Port, Provider, VerbsError};
-use crate::worker::LaneShared;
+use crate::worker::WorkerShared;
 use crate::{DeviceStatus, PortChoice, RdmaConfig};
 
 /// The devices of one provider, as far as they are in use.
@@ -93,23 +93,23 @@ impl Devices {
         opened.map_or_else(|| Device::open(&*self.provider, name), Ok)
     }
 
-    /// Takes note of a new lane, which the port's device is kept open for. With the first one comes
-    /// the device's task, which is to run in the lane's runtime. The caller spawns it, and holds no
-    /// lock then: a runtime that is going away drops it at once, and dropped it lets go of all that
-    /// this takes note of.
-    pub(crate) fn attach(&self, port: &Port, lane: &Arc<LaneShared>) -> Option<Watch> {
+    /// Takes note of a new worker, which the port's device is kept open for. With the first one
+    /// comes the device's task, which is to run in the worker's runtime. The caller spawns it, and
+    /// holds no lock then: a runtime that is going away drops it at once, and dropped it lets go of
+    /// all that this takes note of.
+    pub(crate) fn attach(&self, port: &Port, worker: &Arc<WorkerShared>) -> Option<Watch> {
         let device = &port.device;
         let mut cache = self.shared.cache();
-        let lane = Arc::downgrade(lane);
+        let worker = Arc::downgrade(worker);
         if cache.is_watched(device)
             && let Some(opened) = cache.opened.get_mut(device.name())
         {
-            opened.lanes.push(lane);
+            opened.workers.push(worker);
             return None;
         }
         // What was found before was found of another opening, of whose events nobody is sure.
         cache.forget();
-        let opened = Opened { device: device.clone(), lanes: vec![lane] };
+        let opened = Opened { device: device.clone(), workers: vec![worker] };
         cache.opened.insert(device.name().to_owned(), opened);
         drop(cache);
         Some(Watch::new(device.clone(), Arc::clone(&self.shared)))

@@ -15,8 +15,8 @@ pub(super) enum Response {
     CheckAddresses,
     /// The connection of a queue pair ends.
     EndQueuePair(u32),
-    /// A queue that connections share is broken: the lanes of the device end.
-    EndLanes,
+    /// A queue that connections share is broken: the workers of the device end.
+    EndWorkers,
     /// The device is gone.
     EndDevice,
     /// A shared receive queue runs low.
@@ -37,7 +37,7 @@ pub(super) fn response(event: &AsyncEvent) -> Response {
             event.queue_pair_number.map_or(Response::Ignore, Response::EndQueuePair)
         }
         AsyncEventKind::CompletionQueueError | AsyncEventKind::SharedReceiveQueueError => {
-            Response::EndLanes
+            Response::EndWorkers
         }
         AsyncEventKind::DeviceFatal => Response::EndDevice,
         AsyncEventKind::ReceiveLimit => Response::Refill,
@@ -60,8 +60,8 @@ mod tests {
     #[test]
     fn each_kind_of_event_has_its_response() {
         let expected = [
-            (AsyncEventKind::CompletionQueueError, Response::EndLanes),
-            (AsyncEventKind::SharedReceiveQueueError, Response::EndLanes),
+            (AsyncEventKind::CompletionQueueError, Response::EndWorkers),
+            (AsyncEventKind::SharedReceiveQueueError, Response::EndWorkers),
             (AsyncEventKind::QueuePairFatal, Response::EndQueuePair(17)),
             (AsyncEventKind::QueuePairRequestError, Response::EndQueuePair(17)),
             (AsyncEventKind::QueuePairAccessError, Response::EndQueuePair(17)),

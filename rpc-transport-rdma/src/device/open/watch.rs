@@ -1,7 +1,7 @@
 //! The task that waits for what happens to one device, and acts on it.
 //!
-//! It lives as long as the device has a lane. If it goes before, because its runtime does, the
-//! lanes that are left end too: nobody would hear of their ports any more.
+//! It lives as long as the device has a worker. If it goes before, because its runtime does, the
+//! workers that are left end too: nobody would hear of their ports any more.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -54,19 +54,24 @@ impl Watch {
             Response::EndPort(port) => self.end_port(port),
             Response::CheckAddresses => self.check_addresses().await,
             Response::EndQueuePair(number) => self.end_queue_pair(number, event),
-            Response::EndLanes => self.end_lanes(&format!("a queue of {device} broke ({kind:?})")),
+            Response::EndWorkers => {
+                self.end_workers(&format!("a queue of {device} broke ({kind:?})"))
+            }
             Response::EndDevice => {
                 self.lose(&format!("the RDMA device {device} is gone ({kind:?})"));
                 return;
             }
             Response::Refill => {
-                self.shared.lanes(&self.device).iter().for_each(|lane| lane.handle_receive_limit());
+                self.shared
+                    .workers(&self.device)
+                    .iter()
+                    .for_each(|worker| worker.handle_receive_limit());
                 return;
             }
             // With every connection that ends, so that it is not logged.
             Response::EndReceives(number) => {
-                let lanes = self.shared.lanes(&self.device);
-                return lanes.iter().for_each(|lane| lane.handle_last_receive(number));
+                let workers = self.shared.workers(&self.device);
+                return workers.iter().for_each(|worker| worker.handle_last_receive(number));
             }
         };
         let (port, queue_pair) = (event.port, event.queue_pair_number);
@@ -137,23 +142,23 @@ impl Watch {
     }
 
     fn end_where(&self, reason: &str, is_concerned: impl Fn(&Connection) -> bool) -> usize {
-        let lanes = self.shared.lanes(&self.device);
-        lanes.iter().map(|lane| lane.end_connections(reason, &is_concerned)).sum()
+        let workers = self.shared.workers(&self.device);
+        workers.iter().map(|worker| worker.end_connections(reason, &is_concerned)).sum()
     }
 
-    fn end_lanes(&self, reason: &str) -> usize {
-        self.shared.lanes(&self.device).iter().map(|lane| lane.lose(reason)).sum()
+    fn end_workers(&self, reason: &str) -> usize {
+        self.shared.workers(&self.device).iter().map(|worker| worker.lose(reason)).sum()
     }
 
-    /// Gives the device up: its lanes and connections end, and nothing here keeps it open.
+    /// Gives the device up: its workers and connections end, and nothing here keeps it open.
     fn lose(&self, reason: &str) {
         let ended = self.let_go(reason);
         tracing::error!(device = self.device.name(), reason, ended, "an RDMA device is lost");
     }
 
     fn let_go(&self, reason: &str) -> usize {
-        let lanes = self.shared.remove(&self.device);
-        lanes.iter().map(|lane| lane.lose(reason)).sum()
+        let workers = self.shared.remove(&self.device);
+        workers.iter().map(|worker| worker.lose(reason)).sum()
     }
 }
 

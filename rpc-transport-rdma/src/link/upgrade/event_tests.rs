@@ -1,4 +1,4 @@
-//! What the events of a device do to the connections of its lanes, over the mock device.
+//! What the events of a device do to the connections of its workers, over the mock device.
 
 use super::tests::{End, Recorder, Rig, frame_arrives, until};
 use super::*;
@@ -70,7 +70,7 @@ async fn a_device_in_use_is_not_opened_again() {
 }
 
 #[tokio::test]
-async fn a_device_that_no_lane_was_made_on_is_closed() {
+async fn a_device_that_no_worker_was_made_on_is_closed() {
     let rig = Rig::new();
     rig.mock.limit_registered_bytes(0);
     assert!(rig.declined().is_some());
@@ -91,9 +91,9 @@ fn on_a_runtime_that_has_gone_nothing_is_made_and_nobody_hangs() {
         let reason = rig.declined();
         say.send((reason, rig.upgrade.lanes(), rig.mock.openings())).unwrap();
     });
-    let (reason, lanes, openings) = said.recv_timeout(PROOF_TIMEOUT).expect("an answer");
+    let (reason, workers, openings) = said.recv_timeout(PROOF_TIMEOUT).expect("an answer");
     assert!(reason.is_some_and(|reason| reason.contains("the RDMA lane has ended")));
-    assert_eq!((lanes, openings), (Vec::new(), (1, 0)));
+    assert_eq!((workers, openings), (Vec::new(), (1, 0)));
     preparing.join().unwrap();
 }
 
@@ -139,7 +139,7 @@ async fn an_event_of_a_queue_pair_ends_its_connection_alone() {
 }
 
 #[tokio::test]
-async fn a_broken_shared_queue_ends_the_lane_and_the_next_connection_has_another() {
+async fn a_broken_shared_queue_ends_the_worker_and_the_next_connection_has_another() {
     for kind in [AsyncEventKind::SharedReceiveQueueError, AsyncEventKind::CompletionQueueError] {
         let rig = Rig::new();
         let (end, told) = rig.open();
@@ -169,7 +169,7 @@ async fn a_connection_whose_address_is_gone_ends() {
 }
 
 #[tokio::test]
-async fn the_task_of_a_device_ends_with_its_last_lane() {
+async fn the_task_of_a_device_ends_with_its_last_worker() {
     let rig = Rig::new();
     let (end, told) = rig.open();
     let mock = rig.mock.clone();
@@ -185,8 +185,8 @@ async fn the_task_of_a_device_ends_with_its_last_lane() {
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
-fn the_end_of_a_lane_does_not_keep_its_thread_busy() {
-    // One thread, and the lane dropped on it: who waits for the lane's end runs before it ends.
+fn the_end_of_a_worker_does_not_keep_its_thread_busy() {
+    // One thread, and the worker dropped on it: who waits for the worker's end runs before it ends.
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().unwrap();
     let (done, is_done) = std::sync::mpsc::channel();

@@ -181,7 +181,7 @@ impl Pair {
         }
     }
 
-    /// Sends what is due, as a path does when the lane has handled what came in.
+    /// Sends what is due, as a path does when the worker has handled what came in.
     fn settle(&mut self, at: usize) {
         while let Some(kind) = self.ends[at].take_due() {
             self.commit(at, kind);

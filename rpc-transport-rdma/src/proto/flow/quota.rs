@@ -1,4 +1,4 @@
-//! The receive slots of a lane, shared between its connections.
+//! The receive slots of a worker, shared between its connections.
 //!
 //! Each connection holds the smallest window and the reserve from its beginning to its end, and
 //! windows grow out of what is free. A window may be a *quarter of what is free* beyond the margin
@@ -135,7 +135,7 @@ impl Ledger {
     }
 }
 
-/// The slots of a lane as its connections see them.
+/// The slots of a worker as its connections see them.
 #[derive(Debug)]
 pub(crate) struct Shares {
     ledger: Mutex<Ledger>,

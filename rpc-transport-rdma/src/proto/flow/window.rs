@@ -67,7 +67,7 @@ impl Account {
         Self { credits, holding, tally, received_before: 0, wait: None }
     }
 
-    /// What the lane counts.
+    /// What the worker counts.
     pub(crate) fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -135,14 +135,14 @@ impl Account {
         self.credits.handle_recall(keep);
     }
 
-    /// As [`Credits::announce`], of a window that suits what the lane has.
+    /// As [`Credits::announce`], of a window that suits what the worker has.
     #[must_use]
     pub(crate) fn announce(&mut self, waiting_count: usize) -> Grant {
         self.fit();
         self.credits.announce(waiting_count)
     }
 
-    /// As [`Credits::is_due`], of a window that suits what the lane has.
+    /// As [`Credits::is_due`], of a window that suits what the worker has.
     #[must_use]
     pub(crate) fn is_due(&mut self) -> bool {
         self.fit();

@@ -1,4 +1,4 @@
-//! Many connections over one lane's slots.
+//! Many connections over one worker's slots.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::fair::jain::jain;
 use crate::proto::flow::credits::RESERVE;
 use crate::proto::flow::quota::BASE;
 
-/// The window that the peers of a lane promise back.
+/// The window that the peers of a worker promise back.
 const PEER_WINDOW: u32 = 8;
 
 impl Holding {
@@ -19,7 +19,7 @@ impl Holding {
     }
 }
 
-/// A lane with its connections, each with its peer and what is on its way between them.
+/// A worker with its connections, each with its peer and what is on its way between them.
 struct World {
     shares: Arc<Shares>,
     tally: Arc<Tally>,
@@ -57,7 +57,7 @@ impl World {
         true
     }
 
-    /// As the lane does when newcomers find little.
+    /// As the worker does when newcomers find little.
     fn recall(&mut self) {
         for link in &mut self.links {
             link.account.recall();
@@ -263,7 +263,7 @@ fn what_idle_connections_hold_goes_to_the_busy() {
 }
 
 #[test]
-fn a_lane_of_a_thousand_slots_takes_three_hundred_idle_connections() {
+fn a_worker_of_a_thousand_slots_takes_three_hundred_idle_connections() {
     let mut world = World::new(1024, 1000, 32);
     let count = (0..).take_while(|_| world.connect()).count();
     assert_eq!(count, 341);

@@ -79,7 +79,7 @@ impl Fabric {
 /// Moves the task in the LIFO slot of this thread to where other threads find it. The events of a
 /// device come from outside, and so do its wake-ups; those of a simulated device come from the
 /// thread that posts or polls, whose LIFO slot keeps the last of them. When a handler then blocks
-/// that thread, the peer's lane would never run. A task that is spawned takes the slot.
+/// that thread, the peer's worker would never run. A task that is spawned takes the slot.
 fn displace_lifo_slot() {
     let Ok(runtime) = Handle::try_current() else { return };
     if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {

@@ -68,8 +68,8 @@ async fn a_peer_that_never_grants_loses_its_connection() {
 async fn memory_for_what_was_taken_back_is_no_memory_for_what_came_by_the_same_number() {
     let rig = Rig::new();
     let (end, told) = rig.open();
-    let lane = Arc::clone(&end.connection().lane);
-    let all = lane.sinks.try_take(usize::try_from(lane.sinks.bytes_max()).unwrap()).unwrap();
+    let worker = Arc::clone(&end.connection().worker);
+    let all = worker.sinks.try_take(usize::try_from(worker.sinks.bytes_max()).unwrap()).unwrap();
     end.offer(3, &[1 << 20], 1 << 20);
     frame_arrives(&end, &told, b"after the offer").await;
     // In one batch, so that nobody is told of the first in between.

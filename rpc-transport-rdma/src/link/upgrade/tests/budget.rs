@@ -32,14 +32,14 @@ impl Rig {
     }
 }
 
-/// The receive slots of the rig's lane, which claim an entry each.
+/// The receive slots of the rig's worker, which claim an entry each.
 const SLOTS: u32 = 256;
 
 #[tokio::test]
-async fn offers_that_nobody_answers_use_up_nothing_of_an_idle_lane() {
+async fn offers_that_nobody_answers_use_up_nothing_of_an_idle_worker() {
     let rig = Rig::new();
-    // This thread runs the lane's task as well, which gets no turn meanwhile: what a process does
-    // that connects to servers without RDMA, while its lane sleeps.
+    // This thread runs the worker's task as well, which gets no turn meanwhile: what a process does
+    // that connects to servers without RDMA, while its worker sleeps.
     for count in 0..MANY {
         let offer = rig.upgrade.offer(&Rig::addresses());
         drop(offer.unwrap_or_else(|declined| panic!("after {count}: {}", declined.reason)));
@@ -48,7 +48,7 @@ async fn offers_that_nobody_answers_use_up_nothing_of_an_idle_lane() {
 }
 
 #[tokio::test]
-async fn paths_that_are_joined_and_fail_give_their_entries_back_while_the_lane_sleeps() {
+async fn paths_that_are_joined_and_fail_give_their_entries_back_while_the_worker_sleeps() {
     let rig = Rig::new();
     for _ in 0..20 {
         let end = rig.connect();
@@ -62,7 +62,7 @@ async fn paths_that_are_joined_and_fail_give_their_entries_back_while_the_lane_s
         rig.mock.complete(flushed);
         connection.ended.cancelled().await;
     }
-    // No completion comes any more, and nothing else wakes the lane.
+    // No completion comes any more, and nothing else wakes the worker.
     until("the entries", || rig.claimed_entries() == SLOTS).await;
 }
 

@@ -34,10 +34,10 @@ async fn memory_that_was_offered_is_free_when_the_peer_says_so() {
         assert_eq!(short_messages(&end), 1, "the cancel");
         // Everything that can happen meanwhile happens, and the memory is kept.
         frame_arrives(&end, &told, b"another call").await;
-        let lane = &end.connection().lane;
-        assert!(lane.sources.bytes_in_use() > 0);
+        let worker = &end.connection().worker;
+        assert!(worker.sources.bytes_in_use() > 0);
         end.say(MessageKind::Release { transfer: first_transfer(), outcome }, &[]);
-        until("the release", || lane.sources.bytes_in_use() == 0).await;
+        until("the release", || worker.sources.bytes_in_use() == 0).await;
         let counts = rig.upgrade.lanes()[0].cancellations;
         let answers = [counts.not_started, counts.stopped, counts.completed];
         assert_eq!((counts.withdrawn, answers.iter().sum::<u64>()), (1, 1));
@@ -97,16 +97,16 @@ async fn keeps_it(is_withdrawn: bool, knob: &str) {
     }
     let ending = end.connection().ending.cancelled();
     tokio::time::timeout(LIMIT, ending).await.expect("patience has an end");
-    let lane = Arc::clone(&end.connection().lane);
+    let worker = Arc::clone(&end.connection().worker);
     if rig.mock.destroyed() == 0 {
-        assert!(lane.sources.bytes_in_use() > 0, "the queue pair may still be read through");
+        assert!(worker.sources.bytes_in_use() > 0, "the queue pair may still be read through");
     }
     let ended = end.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends");
     until("the end", || told.closed().is_some()).await;
     let Some(CloseReason::Failed(words)) = told.closed() else { panic!("{:?}", told.closed()) };
     assert!(words.contains(knob), "{words}");
-    assert_eq!((rig.mock.destroyed(), lane.sources.bytes_in_use()), (1, 0));
+    assert_eq!((rig.mock.destroyed(), worker.sources.bytes_in_use()), (1, 0));
     assert_eq!(rig.upgrade.lanes()[0].cancellations.overdue, u64::from(is_withdrawn));
 }
 
@@ -114,7 +114,7 @@ async fn keeps_it(is_withdrawn: bool, knob: &str) {
 async fn a_pull_stops_between_two_reads_and_its_memory_waits_for_those_that_are_out() {
     let rig = Rig::new();
     let (end, told) = rig.open();
-    let lane = Arc::clone(&end.connection().lane);
+    let worker = Arc::clone(&end.connection().worker);
     // More than the mock's four READs at a time can fetch at once.
     end.offer(3, &[8 << 20], 8 << 20);
     until("the first READs", || reads(&end).len() == 4).await;
@@ -125,10 +125,10 @@ async fn a_pull_stops_between_two_reads_and_its_memory_waits_for_those_that_are_
     }
     frame_arrives(&end, &told, b"another call").await;
     assert_eq!((reads(&end).len(), short_messages(&end)), (4, 0), "one READ is out");
-    assert!(lane.sinks.bytes_in_use() > 0);
+    assert!(worker.sinks.bytes_in_use() > 0);
     end.complete(&out[3]);
     until("the release", || short_messages(&end) == 1).await;
-    until("the memory", || lane.sinks.bytes_in_use() == 0).await;
+    until("the memory", || worker.sinks.bytes_in_use() == 0).await;
     until("the word", || *told.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
     assert_eq!(told.frames(), [&b"another call"[..]]);
     assert_eq!(rig.upgrade.lanes()[0].cancellations.pulls_stopped, 1);
@@ -138,8 +138,8 @@ async fn a_pull_stops_between_two_reads_and_its_memory_waits_for_those_that_are_
 async fn what_waits_for_memory_is_given_up_without_a_read() {
     let rig = Rig::new();
     let (end, told) = rig.open();
-    let lane = Arc::clone(&end.connection().lane);
-    let all = lane.sinks.try_take(usize::try_from(lane.sinks.bytes_max()).unwrap()).unwrap();
+    let worker = Arc::clone(&end.connection().worker);
+    let all = worker.sinks.try_take(usize::try_from(worker.sinks.bytes_max()).unwrap()).unwrap();
     // The header of the offered frame is made of ones, and so is its call's number.
     end.offer(3, &[1 << 20], 1 << 20);
     frame_arrives(&end, &told, b"after the offer").await;
@@ -147,7 +147,7 @@ async fn what_waits_for_memory_is_given_up_without_a_read() {
     until("the refusal", || short_messages(&end) == 1).await;
     until("the word", || *told.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
     drop(all);
-    until("nobody takes the memory", || lane.sinks.bytes_in_use() == 0).await;
+    until("nobody takes the memory", || worker.sinks.bytes_in_use() == 0).await;
     assert!(reads(&end).is_empty());
 }
 
@@ -155,8 +155,8 @@ async fn what_waits_for_memory_is_given_up_without_a_read() {
 async fn what_has_no_memory_in_time_is_refused_and_the_limit_is_named() {
     let rig = Rig::with_timeout(Duration::from_millis(10));
     let (end, told) = rig.open();
-    let lane = Arc::clone(&end.connection().lane);
-    let _all = lane.sinks.try_take(usize::try_from(lane.sinks.bytes_max()).unwrap()).unwrap();
+    let worker = Arc::clone(&end.connection().worker);
+    let _all = worker.sinks.try_take(usize::try_from(worker.sinks.bytes_max()).unwrap()).unwrap();
     end.offer(3, &[1 << 20], 1 << 20);
     let refused = async {
         while told.withheld.lock().unwrap().is_empty() {
@@ -191,10 +191,10 @@ async fn a_frame_beyond_four_gibibytes_is_refused_to_its_sender_by_name() {
 
     let rig = Rig::new();
     let (end, _told) = rig.open();
-    let lane = Arc::clone(&end.joined.lane);
+    let worker = Arc::clone(&end.joined.worker);
     let (_peer, stream) = tokio::io::duplex(1);
     let bootstrap = Box::new(super::oob::Stream(stream));
-    let transport = RdmaTransport::new(Arc::clone(end.connection()), bootstrap, lane);
+    let transport = RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker);
     let len = 5 << 30;
     for refused in [transport.try_reserve(len).map(drop), transport.reserve(len).await.map(drop)] {
         let words = refused.expect_err("the pool has 512 MiB").to_string();

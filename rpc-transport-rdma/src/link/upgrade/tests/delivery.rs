@@ -1,4 +1,4 @@
-//! Receivers that block the lane's task: what goes on meanwhile, in which order, and how it ends.
+//! Receivers that block the worker's task: what goes on meanwhile, in which order, and how it ends.
 
 use std::sync::{Condvar, MutexGuard};
 
@@ -8,7 +8,7 @@ use rpc_core::transport::Delivery;
 
 use super::*;
 
-/// What the handlers of a lane have done, and what they wait for.
+/// What the handlers of a worker have done, and what they wait for.
 #[derive(Debug, Default)]
 struct Stage {
     state: Mutex<StageState>,
@@ -84,7 +84,7 @@ impl Handler for Actor {
         };
         self.stage.changed.notify_all();
         if text.starts_with("keep") {
-            // The lane stands still, so that what comes meanwhile is read at once.
+            // The worker stands still, so that what comes meanwhile is read at once.
             self.stage.wait(|state| state.is_let_in);
             return Ok(());
         }
@@ -113,7 +113,7 @@ impl Handler for Actor {
     }
 }
 
-/// Connections of one lane, with a handler each.
+/// Connections of one worker, with a handler each.
 struct Play {
     rig: Rig,
     stage: Arc<Stage>,
@@ -122,7 +122,7 @@ struct Play {
 }
 
 impl Play {
-    /// To be made in the runtime that the lane is to run in.
+    /// To be made in the runtime that the worker is to run in.
     fn new(connections: usize) -> Self {
         let (rig, stage) = (Rig::new(), Arc::<Stage>::default());
         let ends: Vec<End> = (0..connections).map(|_| rig.connect()).collect();
@@ -153,8 +153,8 @@ impl Play {
         until("the end of what blocked", || self.stage.state().returned_count == count).await;
     }
 
-    fn lane(&self) -> Arc<LaneShared> {
-        Arc::clone(&self.ends[0].connection().lane)
+    fn worker(&self) -> Arc<WorkerShared> {
+        Arc::clone(&self.ends[0].connection().worker)
     }
 
     fn told(&self) -> Vec<Option<CloseReason>> {
@@ -163,7 +163,7 @@ impl Play {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_handler_that_blocks_holds_up_nothing_of_its_lane() {
+async fn a_handler_that_blocks_holds_up_nothing_of_its_worker() {
     let play = Play::new(2);
     play.says(0, "block");
     play.entered(0, "block").await;
@@ -192,7 +192,7 @@ async fn frames_keep_their_order_however_often_another_task_takes_over() {
     let mut sent = [vec!["keep".to_owned()], Vec::new(), Vec::new()];
     for number in 0..6 {
         for (connection, sent) in sent.iter_mut().enumerate() {
-            // Each of them blocks until the next frame of the lane is handed out.
+            // Each of them blocks until the next frame of the worker is handed out.
             let act = if (number + connection) % 3 == 0 { "next" } else { "plain" };
             let frame = format!("{act} {number}");
             play.says(connection, &frame);
@@ -211,7 +211,7 @@ async fn frames_keep_their_order_however_often_another_task_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lane_all_of_whose_threads_are_blocked_goes_on_when_one_returns() {
+async fn a_worker_all_of_whose_threads_are_blocked_goes_on_when_one_returns() {
     let play = Play::new(2);
     for frame in ["block 1", "block 2"] {
         play.says(0, frame);
@@ -225,15 +225,15 @@ async fn a_lane_all_of_whose_threads_are_blocked_goes_on_when_one_returns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_lane_that_is_lost_while_a_handler_blocks_ends_all_its_connections() {
+async fn a_worker_that_is_lost_while_a_handler_blocks_ends_all_its_connections() {
     let play = Play::new(2);
     play.says(0, "block");
     play.entered(0, "block").await;
-    let lane = play.lane();
-    assert_eq!(lane.lose("the device is gone"), 2);
+    let worker = play.worker();
+    assert_eq!(worker.lose("the device is gone"), 2);
     let is_told = || play.told().iter().all(Option::is_some);
     until("the end of both", is_told).await;
-    assert!(lane.stop.is_cancelled() && lane.is_dead());
+    assert!(worker.stop.is_cancelled() && worker.is_dead());
     assert_eq!(play.stage.state().returned_count, 0);
     for reason in play.told().into_iter().flatten() {
         assert_eq!(reason.to_string(), "the device is gone");
@@ -243,36 +243,36 @@ async fn a_lane_that_is_lost_while_a_handler_blocks_ends_all_its_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lane_that_is_held_up_may_have_something_to_read() {
+async fn a_worker_that_is_held_up_may_have_something_to_read() {
     let play = Play::new(1);
     play.says(0, "keep");
     play.entered(0, "keep").await;
-    let lane = play.lane();
-    until("a late lane", || lane.has_unread()).await;
+    let worker = play.worker();
+    until("a late lane", || worker.has_unread()).await;
     play.stage.change(|state| state.is_let_in = true);
-    until("a lane that reads", || !lane.has_unread()).await;
+    until("a lane that reads", || !worker.has_unread()).await;
 }
 
-/// A lane that sleeps, and is not woken by what comes.
+/// A worker that sleeps, and is not woken by what comes.
 async fn falls_asleep(rig: &Rig, end: &End) {
-    let lane = &end.connection().lane;
+    let worker = &end.connection().worker;
     rig.mock.silence_events();
-    lane.kick(Kick::Recall);
-    until("its sleep", || lane.is_asleep()).await;
+    worker.kick(Kick::Recall);
+    until("its sleep", || worker.is_asleep()).await;
 }
 
 #[tokio::test]
-async fn what_comes_while_the_lane_sleeps_is_unread() {
+async fn what_comes_while_the_worker_sleeps_is_unread() {
     let rig = Rig::new();
     let (end, told) = rig.open();
     falls_asleep(&rig, &end).await;
-    let lane = &end.connection().lane;
-    assert!(!lane.has_unread());
+    let worker = &end.connection().worker;
+    assert!(!worker.has_unread());
     end.say(MessageKind::Frame, b"while it sleeps");
-    assert!(lane.has_unread());
-    lane.kick(Kick::Recall);
+    assert!(worker.has_unread());
+    worker.kick(Kick::Recall);
     until("the frame", || told.frames() == [&b"while it sleeps"[..]]).await;
-    until("a lane that has read", || !lane.has_unread()).await;
+    until("a lane that has read", || !worker.has_unread()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,8 +290,8 @@ async fn a_release_that_lies_unread_is_not_overdue() {
         tokio::time::sleep(3 * LIMIT).await;
         let connection = end.connection();
         assert!(!connection.ending.is_cancelled(), "withdrawn: {is_withdrawn}");
-        connection.lane.kick(Kick::Recall);
-        until("the release", || connection.lane.sources.bytes_in_use() == 0).await;
+        connection.worker.kick(Kick::Recall);
+        until("the release", || connection.worker.sources.bytes_in_use() == 0).await;
         tokio::time::sleep(3 * LIMIT).await;
         assert!(!connection.ending.is_cancelled());
     }
@@ -309,13 +309,13 @@ async fn credit_that_lies_unread_is_not_missed() {
     end.say_with_grant(MessageKind::Grant, GRANT + 8, &[]);
     tokio::time::sleep(3 * LIMIT).await;
     assert!(!end.connection().ending.is_cancelled());
-    end.connection().lane.kick(Kick::Recall);
+    end.connection().worker.kick(Kick::Recall);
     until("what waited", || end.sends().len() > GRANT as usize).await;
 }
 
 /// `Recorder` fails where a handler is told of an end twice.
 #[test]
-fn a_runtime_that_goes_away_while_a_handler_blocks_ends_the_lane() {
+fn a_runtime_that_goes_away_while_a_handler_blocks_ends_the_worker() {
     let runtime = || Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let threads = runtime();
     let play = threads.block_on(async {
@@ -325,10 +325,10 @@ fn a_runtime_that_goes_away_while_a_handler_blocks_ends_the_lane() {
         play
     });
     threads.shutdown_background();
-    // Whether or not another task has gone on with the lane by then.
+    // Whether or not another task has gone on with the worker by then.
     runtime().block_on(async {
         until("the end", || play.told().iter().all(Option::is_some)).await;
-        assert!(play.lane().is_dead());
+        assert!(play.worker().is_dead());
         assert_eq!(play.stage.state().returned_count, 0);
         play.opens();
         play.returned(1).await;
@@ -336,11 +336,11 @@ fn a_runtime_that_goes_away_while_a_handler_blocks_ends_the_lane() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_that_panics_costs_its_lane() {
+async fn a_receiver_that_panics_costs_its_worker() {
     let play = Play::new(2);
     play.says(0, "panic");
     until("the end of both", || play.told().iter().all(Option::is_some)).await;
-    assert!(play.lane().is_dead());
+    assert!(play.worker().is_dead());
 }
 
 /// A send's completion lets a task go on, and a handler of the same turn blocks until it has.
@@ -348,7 +348,7 @@ async fn a_receiver_that_panics_costs_its_lane() {
 async fn a_task_that_a_completion_has_woken_runs_while_a_handler_blocks() {
     let play = Play::new(1);
     let connection = Arc::clone(play.ends[0].connection());
-    let slot = connection.lane.send_slots.try_take().unwrap();
+    let slot = connection.worker.send_slots.try_take().unwrap();
     let permit = || Arc::clone(&connection.frames).try_acquire_owned();
     let frame = Outgoing::Frame { slot, len: HEADER_LEN, permit: permit().unwrap() };
     connection.send(frame).unwrap();

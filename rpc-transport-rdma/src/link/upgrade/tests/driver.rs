@@ -1,4 +1,4 @@
-//! What a lane does between two completions: receives that the device does not take, and
+//! What a worker does between two completions: receives that the device does not take, and
 //! completions that make no event.
 
 use super::*;
@@ -29,12 +29,12 @@ async fn with_nothing_posted_receives_are_posted_again_after_a_while() {
     let (end, recorder) = rig.open();
     frame_arrives(&end, &recorder, b"before").await;
     rig.mock.silence_events();
-    // More than the lane tries while it spins.
+    // More than the worker tries while it spins.
     rig.mock.refuse_receives(5000, 0, libc::ENOMEM);
-    let refused = end.connection().lane.tally.refills_refused.value();
+    let refused = end.connection().worker.tally.refills_refused.value();
     end.deliver(&frame(&end, b"refused"));
-    end.connection().lane.kick(Kick::Recall);
-    until("the refusal", || end.connection().lane.tally.refills_refused.value() > refused).await;
+    end.connection().worker.kick(Kick::Recall);
+    until("the refusal", || end.connection().worker.tally.refills_refused.value() > refused).await;
     for _ in 0..10_000 {
         tokio::time::sleep(Duration::from_millis(1)).await;
         if rig.mock.posted_receives() == 256 {
@@ -52,7 +52,7 @@ async fn refused_for_ever(errno: i32) -> String {
     rig.mock.silence_events();
     rig.mock.refuse_receives(usize::MAX, 0, errno);
     end.deliver(&frame(&end, b"refused"));
-    end.connection().lane.kick(Kick::Recall);
+    end.connection().worker.kick(Kick::Recall);
     for _ in 0..20_000 {
         if let Some(reason) = recorder.closed() {
             return reason.to_string();
@@ -63,13 +63,13 @@ async fn refused_for_ever(errno: i32) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_takes_no_receives_for_long_ends_its_lane() {
+async fn a_queue_that_takes_no_receives_for_long_ends_its_worker() {
     let words = refused_for_ever(libc::ENOMEM).await;
     assert!(words.contains("has taken no receive for 5s: 1 slots wait"), "{words}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_is_broken_ends_its_lane_at_once_and_says_why() {
+async fn a_queue_that_is_broken_ends_its_worker_at_once_and_says_why() {
     let words = refused_for_ever(libc::EIO).await;
     assert!(words.contains("post receives"), "{words}");
 }
@@ -83,6 +83,6 @@ async fn what_completes_just_before_the_queue_is_armed_needs_no_event() {
     rig.mock.silence_events();
     rig.mock.complete_when_armed(completion);
     // It is about to sleep, or is woken by this and then is.
-    end.connection().lane.kick(Kick::Recall);
+    end.connection().worker.kick(Kick::Recall);
     until("the frame", || recorder.frames().last().is_some_and(|it| it == &b"silent"[..])).await;
 }

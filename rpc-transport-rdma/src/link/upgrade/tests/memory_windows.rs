@@ -5,7 +5,7 @@ use crate::connection::rndv_payload::Tail;
 use crate::verbs::RawBind;
 
 impl Rig {
-    /// A lane whose offers go through windows. The mock could not pass the check of them.
+    /// A worker whose offers go through windows. The mock could not pass the check of them.
     pub(super) fn windowed(timeout: Duration) -> Self {
         let rig = Self::with_timeout(timeout);
         rig.mock.claim_windows();
@@ -15,8 +15,8 @@ impl Rig {
             release_timeout: LIMIT,
             ..rig.upgrade.config.clone()
         };
-        let make = |_: Option<&Lane>| Lane::start(&rig.mock.device(), &config);
-        rig.upgrade.lanes.find("mock", 1, make, |_| None::<()>).unwrap();
+        let make = |_: Option<&Worker>| Worker::start(&rig.mock.device(), &config);
+        rig.upgrade.workers.find("mock", 1, make, |_| None::<()>).unwrap();
         rig
     }
 }
@@ -72,7 +72,7 @@ impl End {
     }
 
     fn source_bytes(&self) -> u64 {
-        self.connection().lane.sources.bytes_in_use()
+        self.connection().worker.sources.bytes_in_use()
     }
 }
 
@@ -108,7 +108,7 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
     let rig = Rig::windowed(LIMIT);
     let (end, _told) = rig.open();
     let connection = end.connection();
-    let sources = &connection.lane.sources;
+    let sources = &connection.worker.sources;
     let own = sources.try_take(100_000).unwrap();
     let own_span = (own.remote().address + HEADER_LEN as u64, 100_000 - HEADER_LEN as u64);
     let bytes = Bytes::from_owner(sources.try_lend(100_000).unwrap()).slice(10..90_010);
@@ -119,7 +119,7 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
         OfferedMemory::Own { buffer: own, _share: share() },
         OfferedMemory::Lent { tail, head_len: HEAD_LEN },
     ] {
-        let slot = connection.lane.send_slots.try_take().unwrap();
+        let slot = connection.worker.send_slots.try_take().unwrap();
         let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
         let offer = Outgoing::Offer { memory, slot, permit, call: 7, is_given_up: false };
         connection.send(offer).unwrap();

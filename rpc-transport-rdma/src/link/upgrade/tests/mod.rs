@@ -1,4 +1,4 @@
-//! Connections of a whole lane over the mock device: what a hostile peer may cost, and how
+//! Connections of a whole worker over the mock device: what a hostile peer may cost, and how
 //! connections end.
 
 mod backlog;
@@ -32,7 +32,7 @@ use crate::proto::wire::{
 };
 use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
-use crate::worker::{Kick, LaneShared};
+use crate::worker::{Kick, WorkerShared};
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -84,7 +84,7 @@ impl Handler for Recorder {
     }
 }
 
-/// A lane over the mock device. Peers are played by the test.
+/// A worker over the mock device. Peers are played by the test.
 pub(super) struct Rig {
     pub(super) mock: MockDevice,
     pub(super) upgrade: RdmaUpgrade,
@@ -201,7 +201,7 @@ fn granting(count: u32) -> Grant {
     Grant { count, control_seen: 0, wants_more: false }
 }
 
-/// Lets the lane's task run until something holds. What other threads do for it takes its time,
+/// Lets the worker's task run until something holds. What other threads do for it takes its time,
 /// also where the clock of this one stands still.
 pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + LIMIT;
@@ -340,18 +340,19 @@ async fn a_wait_for_credit_that_lasts_is_counted_once() {
 }
 
 #[tokio::test]
-async fn connections_spread_over_lanes_that_share_large_memory() {
+async fn connections_spread_over_workers_that_share_large_memory() {
     let mock = MockDevice::new();
     let config = RdmaConfig { lanes: 3, receive_slots: 256, ..RdmaConfig::default() };
     let upgrade = RdmaUpgrade::with_provider(Box::new(mock.clone()), config);
     let rig = Rig { mock, upgrade };
     let ends: Vec<_> = (0..7).map(|_| rig.connect()).collect();
-    let lanes = rig.upgrade.lanes();
-    let describe = |lane: &LaneInfo| (lane.number, lane.connection_count);
-    assert_eq!(lanes.iter().map(describe).collect::<Vec<_>>(), [(0, 3), (1, 2), (2, 2)]);
+    let workers = rig.upgrade.lanes();
+    let describe = |worker: &LaneInfo| (worker.number, worker.connection_count);
+    assert_eq!(workers.iter().map(describe).collect::<Vec<_>>(), [(0, 3), (1, 2), (2, 2)]);
     assert_eq!(rig.upgrade.devices()[0].lane_count, 3);
-    let _buffer = ends[0].connection().lane.sources.try_take(100_000).unwrap();
-    let in_use: Vec<_> = rig.upgrade.lanes().iter().map(|lane| lane.source_bytes_in_use).collect();
+    let _buffer = ends[0].connection().worker.sources.try_take(100_000).unwrap();
+    let in_use: Vec<_> =
+        rig.upgrade.lanes().iter().map(|worker| worker.source_bytes_in_use).collect();
     assert!(in_use[0] > 0 && in_use.iter().all(|bytes| *bytes == in_use[0]), "{in_use:?}");
 }
 
@@ -359,10 +360,10 @@ async fn connections_spread_over_lanes_that_share_large_memory() {
 async fn a_queue_that_runs_low_halves_windows() {
     let rig = Rig::new();
     let (end, _recorder) = rig.open();
-    let lane = &end.connection().lane;
-    let limit = lane.shares.limit();
-    lane.handle_receive_limit();
-    until("smaller windows", || lane.shares.limit() == limit / 2).await;
+    let worker = &end.connection().worker;
+    let limit = worker.shares.limit();
+    worker.handle_receive_limit();
+    until("smaller windows", || worker.shares.limit() == limit / 2).await;
     assert_eq!(rig.upgrade.lanes()[0].activity.receive_limit_events, 1);
 }
 
@@ -383,15 +384,15 @@ fn share() -> OwnedSemaphorePermit {
     ByteBudget::new(1).try_take(1).unwrap()
 }
 
-/// A large frame of call 7 in the lane's memory, on its way to the peer.
+/// A large frame of call 7 in the worker's memory, on its way to the peer.
 fn send_large(end: &End) {
     send_large_of(end, 7);
 }
 
 fn send_large_of(end: &End, call: u64) {
     let connection = end.connection();
-    let buffer = connection.lane.sources.try_take(100_000).unwrap();
-    let slot = connection.lane.send_slots.try_take().unwrap();
+    let buffer = connection.worker.sources.try_take(100_000).unwrap();
+    let slot = connection.worker.send_slots.try_take().unwrap();
     let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
     let memory = OfferedMemory::Own { buffer, _share: share() };
     connection.send(Outgoing::Offer { memory, slot, permit, call, is_given_up: false }).unwrap();
@@ -402,10 +403,10 @@ async fn a_second_release_costs_the_connection() {
     let release = MessageKind::Release { transfer: first_transfer(), outcome: Released::Read };
     let offend = async |bad: &End| {
         send_large(bad);
-        let lane = &bad.connection().lane;
-        assert!(lane.sources.bytes_in_use() > 0);
+        let worker = &bad.connection().worker;
+        assert!(worker.sources.bytes_in_use() > 0);
         bad.say(release, &[]);
-        until("the release", || lane.sources.bytes_in_use() == 0).await;
+        until("the release", || worker.sources.bytes_in_use() == 0).await;
         assert!(!bad.connection().ending.is_cancelled());
         bad.say(release, &[]);
     };
@@ -480,7 +481,7 @@ async fn a_control_frame_does_not_overtake_the_frame_before_it() {
     let (end, _recorder) = rig.open();
     let connection = end.connection();
     let frame = |len| {
-        let slot = connection.lane.send_slots.try_take().unwrap();
+        let slot = connection.worker.send_slots.try_take().unwrap();
         let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
         connection.send(Outgoing::Frame { slot, len, permit }).unwrap();
     };
@@ -522,11 +523,11 @@ async fn what_is_asked_for_a_connection_that_is_gone_does_not_hit_its_successor(
     until("the end", || told.closed().is_some()).await;
     let (successor, heard) = rig.open();
     assert_eq!(successor.connection().tag, gone.connection().tag, "the place is taken again");
-    let lane = &gone.connection().lane;
-    lane.kick(Kick::End(Arc::clone(gone.connection())));
-    lane.kick(Kick::Open(Arc::clone(gone.connection())));
+    let worker = &gone.connection().worker;
+    worker.kick(Kick::End(Arc::clone(gone.connection())));
+    worker.kick(Kick::Open(Arc::clone(gone.connection())));
     let reason = Withheld::Expired;
-    lane.kick(Kick::Withheld(Arc::clone(gone.connection()), [0; HEADER_LEN], reason));
+    worker.kick(Kick::Withheld(Arc::clone(gone.connection()), [0; HEADER_LEN], reason));
     frame_arrives(&successor, &heard, b"still there").await;
     assert_eq!(heard.closed(), None);
     assert_eq!(rig.upgrade.lanes()[0].connection_count, 1);
@@ -544,11 +545,11 @@ async fn a_queue_pair_that_does_not_drain_is_destroyed_in_bounded_time() {
 }
 
 #[tokio::test]
-async fn nothing_holds_a_lane_whose_connections_have_ended() {
+async fn nothing_holds_a_worker_whose_connections_have_ended() {
     let rig = Rig::new();
     let (end, told) = rig.open();
     let connection = Arc::downgrade(end.connection());
-    let lane: Weak<LaneShared> = Arc::downgrade(&end.connection().lane);
+    let worker: Weak<WorkerShared> = Arc::downgrade(&end.connection().worker);
     end.connection().fail(CloseReason::Local);
     end.flush();
     until("the end", || told.closed().is_some()).await;
@@ -556,7 +557,7 @@ async fn nothing_holds_a_lane_whose_connections_have_ended() {
     drop(end);
     until("the connection is gone", || connection.strong_count() == 0).await;
     drop(rig);
-    until("the lane is gone", || lane.strong_count() == 0).await;
+    until("the lane is gone", || worker.strong_count() == 0).await;
 }
 
 #[test]
@@ -574,7 +575,7 @@ fn a_runtime_that_goes_away_ends_its_connections() {
     let declined = prepared.join(&peer).err().expect("nobody would drive it");
     assert!(declined.reason.contains("lane has ended"), "{declined}");
     assert_eq!(rig.mock.destroyed(), 2);
-    let lane = Arc::downgrade(&end.connection().lane);
+    let worker = Arc::downgrade(&end.connection().worker);
     drop((end, rig));
-    assert_eq!(lane.strong_count(), 0, "nothing holds the lane");
+    assert_eq!(worker.strong_count(), 0, "nothing holds the lane");
 }

@@ -74,8 +74,8 @@ async fn a_peer_is_told_that_the_path_failed() {
     assert!(reason.is_failure() && reason.to_string().contains("the peer says"), "{reason:?}");
 }
 
-/// A lane may have drained the queue pair before the task runs that tells the peer: many times, for
-/// chance used to decide.
+/// A worker may have drained the queue pair before the task runs that tells the peer: many times,
+/// for chance used to decide.
 #[tokio::test]
 async fn a_peer_is_told_that_the_path_failed_although_its_end_was_faster() {
     for _ in 0..20 {

@@ -125,7 +125,7 @@ async fn what_is_sent_while_callers_run_is_not_held_back_beyond_a_bound() {
     let woken = Arc::new(Semaphore::new(0));
     let end = Arc::new(open(&rig, Some(Arc::clone(&woken))).await);
     let caller = Arc::clone(&end);
-    // A task runs between the turn of the lane that wakes it and the next.
+    // A task runs between the turn of the worker that wakes it and the next.
     let posted = tokio::spawn(async move {
         woken.acquire().await.unwrap().forget();
         let send = |_| {

@@ -138,7 +138,7 @@ async fn a_message_where_only_reads_belong_costs_the_connection() {
 async fn a_read_that_fails_ends_the_path_when_every_queue_pair_is_drained() {
     let rig = Rig::reading(2);
     let (end, told) = rig.open();
-    let lane = Arc::clone(&end.connection().lane);
+    let worker = Arc::clone(&end.connection().worker);
     end.offer(3, &[8 * MIB], 8 * MIB);
     until("the READs", || counts(&end) == [4, 4]).await;
     // Status 10: the peer's device refused the access.
@@ -146,15 +146,15 @@ async fn a_read_that_fails_ends_the_path_when_every_queue_pair_is_drained() {
     until("the halt", || end.connection().ending.is_cancelled()).await;
     for of in [1, 0, 2] {
         assert_eq!((rig.mock.destroyed(), told.closed()), (0, None));
-        assert!(lane.sinks.bytes_in_use() > 0, "the device may still write there");
+        assert!(worker.sinks.bytes_in_use() > 0, "the device may still write there");
         end.drain(of);
         tokio::task::yield_now().await;
     }
     until("the end", || told.closed().is_some()).await;
     let ended = end.connection().ended.cancelled();
     tokio::time::timeout(LIMIT, ended).await.expect("it ends");
-    assert_eq!((rig.mock.destroyed(), lane.sinks.bytes_in_use()), (3, 0));
-    assert_eq!(lane.reads.total(), 0, "what was admitted is given back");
+    assert_eq!((rig.mock.destroyed(), worker.sinks.bytes_in_use()), (3, 0));
+    assert_eq!(worker.reads.total(), 0, "what was admitted is given back");
 }
 
 #[tokio::test]

@@ -128,13 +128,13 @@ async fn a_peer_that_answers_nothing_keeps_its_share_and_no_more() {
         until("the frame", || large() == frame as usize + 1).await;
     }
     assert_eq!(outstanding(), READS_MAX / 2);
-    let lane = Arc::clone(&other.connection().lane);
-    assert_eq!(lane.reads.total(), READS_MAX as u64 / 2 * MIB);
+    let worker = Arc::clone(&other.connection().worker);
+    assert_eq!(worker.reads.total(), READS_MAX as u64 / 2 * MIB);
     for (end, _) in &slow {
         end.connection().fail(CloseReason::Local);
         end.flush();
     }
-    until("what it held", || lane.reads.total() == 0).await;
+    until("what it held", || worker.reads.total() == 0).await;
 }
 
 /// Time passes, and everything that is due runs.
@@ -166,8 +166,8 @@ async fn a_peer_that_answers_no_read_in_time_loses_its_connection_and_what_that_
     until("the end", || told.closed().is_some()).await;
     let Some(CloseReason::Failed(words)) = told.closed() else { panic!("{:?}", told.closed()) };
     assert!(words.contains("10s (rdma.read_timeout)"), "{words}");
-    let lane = Arc::clone(&end.connection().lane);
-    until("what it held", || lane.reads.total() == 0 && lane.sinks.bytes_in_use() == 0).await;
+    let worker = Arc::clone(&end.connection().worker);
+    until("what it held", || worker.reads.total() == 0 && worker.sinks.bytes_in_use() == 0).await;
 }
 
 /// A peer offers twice as many frames as READs may be outstanding.
@@ -175,7 +175,7 @@ async fn a_peer_that_answers_no_read_in_time_loses_its_connection_and_what_that_
 async fn frames_whose_turn_has_not_come_hold_no_memory() {
     let rig = Rig::new();
     let (end, recorder) = rig.open_to(2);
-    let lane = Arc::clone(&end.connection().lane);
+    let worker = Arc::clone(&end.connection().worker);
     for (transfer, _) in (3..).zip(0..2 * OF_ONE) {
         end.offer(transfer, &[4 * MIB], 4 * MIB);
     }
@@ -183,9 +183,9 @@ async fn frames_whose_turn_has_not_come_hold_no_memory() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    let held = lane.sinks.bytes_in_use();
+    let held = worker.sinks.bytes_in_use();
     println!("{} frames of 4 MiB are offered, and hold {held} bytes", 2 * OF_ONE);
-    // The lane may post all READs of the first frame before it sees the second offer. At most, as
+    // The worker may post all READs of the first frame before it sees the second offer. At most, as
     // many frames as READs have some left to post, and one more has posted all of its own.
     let most = OF_ONE as u64 + 1;
     assert!((4 * MIB..=most * 4 * MIB).contains(&held), "{held}");

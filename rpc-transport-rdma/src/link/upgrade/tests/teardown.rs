@@ -20,9 +20,9 @@ async fn what_a_queue_pair_that_stays_serves_is_leaked() {
     end.flush();
     until("the end", || told.closed().is_some()).await;
     end.connection().ended.cancelled().await;
-    let lane = &rig.upgrade.lanes()[0];
-    assert_eq!(lane.source_bytes_in_use, in_use, "the next user's bytes would lie there");
-    assert_eq!(lane.activity.offers_leaked, 1);
+    let worker = &rig.upgrade.lanes()[0];
+    assert_eq!(worker.source_bytes_in_use, in_use, "the next user's bytes would lie there");
+    assert_eq!(worker.activity.offers_leaked, 1);
 }
 
 #[tokio::test]
@@ -34,11 +34,11 @@ async fn what_a_queue_pair_serves_is_free_when_that_is_gone() {
     end.flush();
     until("the end", || told.closed().is_some()).await;
     end.connection().ended.cancelled().await;
-    let lane = &rig.upgrade.lanes()[0];
-    assert_eq!((lane.source_bytes_in_use, lane.activity.offers_leaked), (0, 0));
+    let worker = &rig.upgrade.lanes()[0];
+    assert_eq!((worker.source_bytes_in_use, worker.activity.offers_leaked), (0, 0));
 }
 
-/// The lane's task is dropped with its runtime, which takes no blocking work by then: the path is
+/// The worker's task is dropped with its runtime, which takes no blocking work by then: the path is
 /// dropped in place.
 #[test]
 fn a_path_that_is_dropped_with_its_runtime_keeps_the_order() {
@@ -48,7 +48,7 @@ fn a_path_that_is_dropped_with_its_runtime_keeps_the_order() {
         let rig = Rig::new();
         let (end, told) = rig.open();
         send_large(&end);
-        let sources = Arc::clone(&end.connection().lane.sources);
+        let sources = Arc::clone(&end.connection().worker.sources);
         if does_fail {
             rig.mock.fail_destroying();
         }
