@@ -30,7 +30,7 @@ use crate::connection::state::{Arrival, Outgoing, Path, Phase};
 use crate::device::open::Reach;
 use crate::memory::PoolShare;
 use crate::verbs::{Completion, RemoteKey, WorkKind};
-use crate::worker::{Kick, WorkerShared};
+use crate::worker::{Command, WorkerShared};
 pub(crate) use batching::Uncorked;
 
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
@@ -225,10 +225,10 @@ impl Connection {
                     "a queue pair does not drain: destroying it",
                     connection = ?this
                 );
-                this.worker.kick(Kick::End(Arc::clone(&this)));
+                this.worker.send(Command::End(Arc::clone(&this)));
             }
         });
-        self.worker.kick(Kick::Check(Arc::clone(self)));
+        self.worker.send(Command::Check(Arc::clone(self)));
     }
 
     /// Records that the device took the last receive for one of the queue pairs. By number: an
@@ -238,14 +238,14 @@ impl Connection {
         if let State::Alive(path) = &mut *self.state() {
             path.handle_last_receive(number);
         }
-        self.worker.kick(Kick::Check(Arc::clone(self)));
+        self.worker.send(Command::Check(Arc::clone(self)));
     }
 
     fn give_up_last_receives(self: &Arc<Self>) {
         if let State::Alive(path) = &mut *self.state() {
             path.give_up_last_receives();
         }
-        self.worker.kick(Kick::Check(Arc::clone(self)));
+        self.worker.send(Command::Check(Arc::clone(self)));
     }
 
     /// Sends a frame or offers one.
@@ -293,7 +293,7 @@ impl Connection {
         match ended {
             // The peer may have gone between the proof and now, when nobody was there to hear it.
             Some(reason) => self.tell_end(reason),
-            None => self.worker.kick(Kick::Open(Arc::clone(self))),
+            None => self.worker.send(Command::Open(Arc::clone(self))),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::fair::semaphore::PeerShare;
 use crate::memory::{LargeBuffer, PoolError};
 use crate::proto::rndv::get::{Due, Wanted};
 use crate::proto::wire::Offer;
-use crate::worker::Kick;
+use crate::worker::Command;
 
 impl Connection {
     pub(super) fn handle_offer(
@@ -147,7 +147,7 @@ impl Connection {
         }
         self.stopped.notify_waiters();
         for (prefix, reason) in withheld {
-            self.worker.kick(Kick::Withheld(Arc::clone(self), prefix, reason));
+            self.worker.send(Command::Withheld(Arc::clone(self), prefix, reason));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Handing out what a worker has received, and which task goes on when a receiver blocks.
 //!
 //! ```text
-//!   turn:  kicks, completions ──> arrivals ──> slots posted again ──> delivery ──> posts
+//!   turn:  commands, completions ──> arrivals ──> slots posted again ──> delivery ──> posts
 //!                                                                       │
 //!                                a handler blocks for 20 to 40 ms ──────┤
 //!   the blocked task finds no driver and ends <──── another task goes on with the delivery

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tokio::runtime::RuntimeFlavor;
 
-use super::shared::{Kick, WorkerShared};
+use super::shared::{Command, WorkerShared};
 use crate::connection::state::Arrival;
 use crate::connection::{Connection, Uncorked};
 use crate::proto::flow::quota::Ledger;
@@ -113,7 +113,7 @@ impl Driver {
                     this.check(result)?;
                     this.shared.tally.events.add(1);
                 }
-                () = this.shared.kicked.notified() => {}
+                () = this.shared.command_sent.notified() => {}
                 // With nothing posted no completion would come.
                 () = refill_after(), if this.receives.idle_count() > 0 => {}
             }
@@ -188,11 +188,11 @@ impl Driver {
             }
         }
         self.held = held;
-        let is_kicked = self.serve_kicks();
+        let has_commands = self.serve_kicks();
         let drained_count = self.drained.len();
         let reaped = self.reap();
         let reaped = self.check(reaped)?;
-        let has_reaped = reaped != Reaped::Nothing || is_kicked;
+        let has_reaped = reaped != Reaped::Nothing || has_commands;
         if has_reaped {
             // From here on other tasks run, and user code in this one.
             self.shared.last_look.handle_look(Instant::now());
@@ -288,30 +288,30 @@ impl Driver {
 
     fn serve_kicks(&mut self) -> bool {
         // Most often there is none, and to look costs less than to swap.
-        let is_kicked = self.shared.is_kicked.load(Ordering::Relaxed)
-            && self.shared.is_kicked.swap(false, Ordering::Acquire);
-        if is_kicked {
-            self.shared.take_kicks().into_iter().for_each(|kick| self.serve(kick));
+        let has_commands = self.shared.has_commands.load(Ordering::Relaxed)
+            && self.shared.has_commands.swap(false, Ordering::Acquire);
+        if has_commands {
+            self.shared.take_commands().into_iter().for_each(|command| self.serve(command));
         }
-        is_kicked
+        has_commands
     }
 
-    fn serve(&mut self, kick: Kick) {
-        let connection = match kick {
-            Kick::Open(connection) => {
+    fn serve(&mut self, command: Command) {
+        let connection = match command {
+            Command::Open(connection) => {
                 let early = connection.open().into_iter();
                 self.arrivals.extend(early.map(|arrival| (Arc::clone(&connection), arrival)));
                 connection
             }
-            Kick::Check(connection) => connection,
-            Kick::End(connection) => return self.end(&connection),
-            Kick::Withheld(connection, prefix, reason) => {
+            Command::Check(connection) => connection,
+            Command::End(connection) => return self.end(&connection),
+            Command::Withheld(connection, prefix, reason) => {
                 connection.handle_withheld(&prefix, reason);
                 connection
             }
-            Kick::Recall => return self.recall(),
-            Kick::ReceiveLimit => return self.handle_receive_limit(),
-            Kick::Stop => return self.is_stopped = true,
+            Command::Recall => return self.recall(),
+            Command::ReceiveLimit => return self.handle_receive_limit(),
+            Command::Stop => return self.is_stopped = true,
         };
         if connection.is_drained() {
             self.drained.push(connection);
@@ -422,9 +422,9 @@ impl Drop for Driver {
         for connection in connections {
             self.end(&connection);
         }
-        // Kicks hold connections, which hold the worker that holds the kicks.
-        let kicks = self.shared.kicks().take();
-        drop(kicks);
+        // Kicks hold connections, which hold the worker that holds the commands.
+        let commands = self.shared.commands().take();
+        drop(commands);
     }
 }
 

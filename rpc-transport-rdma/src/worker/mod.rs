@@ -4,9 +4,10 @@
 //! more, and sleeps on the completion channel. It copies each message out of its slot and posts
 //! the slot again before the message is handed out, so that a slow handler never holds one. When a
 //! handler blocks, another task goes on with the worker (`delivery`).
-//! Requests from other tasks that only this one may serve come as a [`Kick`].
+//! Requests from other tasks that only this one may serve come as a [`Command`].
 //!
-//! Settings, counters and the log call a worker with its queues a *lane* (`rdma.lanes`, `LaneInfo`).
+//! Settings, counters and the log call a worker with its queues a *lane* (`rdma.lanes`,
+//! `LaneInfo`).
 
 mod delivery;
 mod driver;
@@ -42,7 +43,7 @@ use crate::worker::srq_watermark::Pressure;
 use crate::{RdmaConfig, RkeyScope};
 use driver::Driver;
 use last_poll::LastLook;
-pub(crate) use shared::{Kick, Place, WorkerShared};
+pub(crate) use shared::{Command, Place, WorkerShared};
 
 /// A worker, as long as somebody uses it.
 #[derive(Debug)]
@@ -117,9 +118,9 @@ impl Worker {
             tally: Arc::default(),
             is_watched: AtomicBool::new(false),
             table: Mutex::default(),
-            kicks: Mutex::new(Some(Vec::new())),
-            is_kicked: AtomicBool::new(false),
-            kicked: Notify::new(),
+            commands: Mutex::new(Some(Vec::new())),
+            has_commands: AtomicBool::new(false),
+            command_sent: Notify::new(),
             last_look: LastLook::new(Instant::now()),
             has_woken: AtomicBool::new(false),
             stop: CancellationToken::new(),

@@ -1,7 +1,7 @@
 //! What a worker's task shares with its connections, and how they reach it.
 //!
-//! Lock order: `table` and `kicks` are leaves. Neither is held while a connection's lock is taken
-//! or a handle to a connection is dropped, since the last handle takes `table` again.
+//! Lock order: `table` and `commands` are leaves. Neither is held while a connection's lock is
+//! taken or a handle to a connection is dropped, since the last handle takes `table` again.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,10 +61,10 @@ pub(crate) struct WorkerShared {
     pub(crate) is_watched: AtomicBool,
     pub(super) table: Mutex<Table>,
     /// What waits for the worker's task; `None` when that has ended.
-    pub(super) kicks: Mutex<Option<Vec<Kick>>>,
+    pub(super) commands: Mutex<Option<Vec<Command>>>,
     /// Whether there may be some, for a task that looks with every poll.
-    pub(super) is_kicked: AtomicBool,
-    pub(super) kicked: Notify,
+    pub(super) has_commands: AtomicBool,
+    pub(super) command_sent: Notify,
     pub(super) last_look: LastLook,
     /// Whether the turn has woken or spawned a task that may still wait for the worker's thread.
     pub(super) has_woken: AtomicBool,
@@ -86,7 +86,7 @@ pub(super) struct Table {
 /// Something for the worker's task to do for a connection. By handle and not by tag: the connection
 /// may have ended when its turn comes, and another may have its tag.
 #[derive(Debug)]
-pub(crate) enum Kick {
+pub(crate) enum Command {
     /// Deliver what came before the handler was there.
     Open(Arc<Connection>),
     /// See whether the connection has ended.
@@ -130,7 +130,7 @@ impl WorkerShared {
         self.shares.change(|ledger| ledger.set_missing(missing));
         let holding = Holding::take(&self.shares);
         if self.shares.ledger().is_short() {
-            self.kick(Kick::Recall);
+            self.send(Command::Recall);
         }
         let holding = holding.map_err(|Full { count, free }| {
             let (slots, count_max) = (self.config.receive_slots, self.config.max_connections);
@@ -232,7 +232,7 @@ impl WorkerShared {
     /// Ends the worker's task.
     pub(super) fn halt(&self) {
         self.stop.cancel();
-        self.kick(Kick::Stop);
+        self.send(Command::Stop);
     }
 
     /// Whether its task has ended.
@@ -289,7 +289,7 @@ impl WorkerShared {
     /// for its asynchronous events; those of a shared receive queue do not say of which worker.
     pub(crate) fn handle_receive_limit(&self) {
         self.tally.receive_limit_events.add(1);
-        self.kick(Kick::ReceiveLimit);
+        self.send(Command::ReceiveLimit);
     }
 
     pub(super) fn by_tag(&self, tag: u32) -> Option<Arc<Connection>> {
@@ -304,19 +304,19 @@ impl WorkerShared {
 
     /// Asks the worker's task for something. When that has ended, every connection has too, and
     /// there is nothing to do.
-    pub(crate) fn kick(&self, kick: Kick) {
-        // The temporary lock is released before a kick that came too late is dropped, which may
+    pub(crate) fn send(&self, command: Command) {
+        // The temporary lock is released before a command that came too late is dropped, which may
         // be a connection's end.
-        let late = match &mut *self.kicks() {
-            Some(kicks) => {
-                kicks.push(kick);
-                self.is_kicked.store(true, Ordering::Release);
+        let late = match &mut *self.commands() {
+            Some(commands) => {
+                commands.push(command);
+                self.has_commands.store(true, Ordering::Release);
                 None
             }
-            None => Some(kick),
+            None => Some(command),
         };
         drop(late);
-        self.kicked.notify_one();
+        self.command_sent.notify_one();
     }
 
     /// Records that the worker's task may have woken or spawned another, outside of a delivery.
@@ -336,13 +336,13 @@ impl WorkerShared {
         }
     }
 
-    pub(super) fn kicks(&self) -> MutexGuard<'_, Option<Vec<Kick>>> {
+    pub(super) fn commands(&self) -> MutexGuard<'_, Option<Vec<Command>>> {
         // A list is whole between any two statements.
-        self.kicks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn take_kicks(&self) -> Vec<Kick> {
-        self.kicks().as_mut().map(std::mem::take).unwrap_or_default()
+    pub(super) fn take_commands(&self) -> Vec<Command> {
+        self.commands().as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
@@ -384,7 +384,7 @@ impl WorkerShared {
     /// Whether it sleeps and has done all that it was asked for. For tests on one thread.
     #[cfg(test)]
     pub(crate) fn is_asleep(&self) -> bool {
-        let is_kicked = self.is_kicked.load(Ordering::Relaxed);
-        !is_kicked && self.last_look.is_late(Instant::now()).is_none()
+        let has_commands = self.has_commands.load(Ordering::Relaxed);
+        !has_commands && self.last_look.is_late(Instant::now()).is_none()
     }
 }

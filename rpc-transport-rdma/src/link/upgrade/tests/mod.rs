@@ -32,7 +32,7 @@ use crate::proto::wire::{
 };
 use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
-use crate::worker::{Kick, WorkerShared};
+use crate::worker::{Command, WorkerShared};
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -524,10 +524,10 @@ async fn what_is_asked_for_a_connection_that_is_gone_does_not_hit_its_successor(
     let (successor, heard) = rig.open();
     assert_eq!(successor.connection().tag, gone.connection().tag, "the place is taken again");
     let worker = &gone.connection().worker;
-    worker.kick(Kick::End(Arc::clone(gone.connection())));
-    worker.kick(Kick::Open(Arc::clone(gone.connection())));
+    worker.send(Command::End(Arc::clone(gone.connection())));
+    worker.send(Command::Open(Arc::clone(gone.connection())));
     let reason = Withheld::Expired;
-    worker.kick(Kick::Withheld(Arc::clone(gone.connection()), [0; HEADER_LEN], reason));
+    worker.send(Command::Withheld(Arc::clone(gone.connection()), [0; HEADER_LEN], reason));
     frame_arrives(&successor, &heard, b"still there").await;
     assert_eq!(heard.closed(), None);
     assert_eq!(rig.upgrade.lanes()[0].connection_count, 1);
