@@ -21,7 +21,7 @@ use crate::device::read_trust;
 use crate::link::peer_gid::PeerGid;
 use crate::link::transport::RdmaTransport;
 use crate::memory::SlotPool;
-use crate::proto::conn_params::Blob;
+use crate::proto::conn_params::ConnParams;
 use crate::proto::flow::credits::{RESERVE, WINDOW_MIN};
 use crate::proto::flow::window::{Account, Holding};
 use crate::proto::rndv::get::{Puller, ReadLimits};
@@ -135,7 +135,11 @@ impl RdmaUpgrade {
     }
 
     /// Prepares an end for the peer of `offer`, or for one that is not known yet.
-    fn prepare(&self, addresses: &Addresses, offer: Option<&Blob>) -> Result<Prepared, Declined> {
+    fn prepare(
+        &self,
+        addresses: &Addresses,
+        offer: Option<&ConnParams>,
+    ) -> Result<Prepared, Declined> {
         self.config.check().map_err(|error| Declined::new(error.to_string()))?;
         let port = self.port(addresses.local.map(|address| address.ip()))?;
         read_trust::check(&port.device, &self.config)?;
@@ -235,8 +239,8 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn blob(&self) -> Blob {
-        Blob {
+    fn conn_params(&self) -> ConnParams {
+        ConnParams {
             endpoint: self.queue_pair.endpoint(),
             epoch: self.epoch,
             grant: self.holding.window(),
@@ -268,7 +272,7 @@ impl Prepared {
     /// with a probe that it sends when it has registered, and learns the server's queue pairs from
     /// an answer that is sent when the server has. A message that comes all the same is dropped,
     /// which costs its sender the credit.
-    fn join(mut self, peer: &Blob) -> Result<Joined, Declined> {
+    fn join(mut self, peer: &ConnParams) -> Result<Joined, Declined> {
         let unproven = self.unproven.take();
         let shared = Arc::clone(&self.worker.shared);
         let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
@@ -292,7 +296,7 @@ impl Prepared {
     }
 
     /// The path to `peer`, whose queue pairs are not connected yet.
-    fn into_path(mut self, peer: &Blob) -> Result<(Place, Arc<Worker>, Path), Declined> {
+    fn into_path(mut self, peer: &ConnParams) -> Result<(Place, Arc<Worker>, Path), Declined> {
         let shared = Arc::clone(&self.worker.shared);
         let config = &shared.config;
         let agreement = self.queue_pair.endpoint().agree(&peer.endpoint);
@@ -353,11 +357,11 @@ struct Offering {
 
 impl PendingOffer for Offering {
     fn blob(&self) -> Vec<u8> {
-        self.prepared.blob().encode()
+        self.prepared.conn_params().encode()
     }
 
     fn connect(self: Box<Self>, answer: &[u8]) -> Result<Box<dyn Candidate>, Declined> {
-        let peer = Blob::decode(answer)?;
+        let peer = ConnParams::decode(answer)?;
         self.peer_gid.check(&peer.endpoint)?;
         Ok(Box::new(self.prepared.join(&peer)?))
     }
@@ -435,11 +439,11 @@ impl Upgrade for RdmaUpgrade {
         addresses: &Addresses,
         offer: &[u8],
     ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
-        let peer = Blob::decode(offer)?;
+        let peer = ConnParams::decode(offer)?;
         // Before anything is made for it: no device is opened for a forged address.
         PeerGid::of(addresses, self.config.port_choice).check(&peer.endpoint)?;
         let prepared = self.prepare(addresses, Some(&peer))?;
-        let answer = prepared.blob().encode();
+        let answer = prepared.conn_params().encode();
         Ok((answer, Box::new(prepared.join(&peer)?)))
     }
 }

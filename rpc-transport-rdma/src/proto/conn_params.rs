@@ -14,7 +14,7 @@ const VERSION: u32 = 2;
 
 /// One end of a path: its queue pair, and what may be sent to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Blob {
+pub(crate) struct ConnParams {
     pub(crate) endpoint: Endpoint,
     /// What every message to this end has to carry.
     pub(crate) epoch: u32,
@@ -70,7 +70,7 @@ struct RawReadEnd {
     reads_max: u32,
 }
 
-impl Blob {
+impl ConnParams {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let endpoint = &self.endpoint;
         let raw = RawBlob {
@@ -91,8 +91,8 @@ impl Blob {
         raw.encode_to_vec()
     }
 
-    /// Reads the peer's blob. Whether a path joins it with an end of ours, [`check`](Self::check)
-    /// says.
+    /// Reads the peer's conn_params. Whether a path joins it with an end of ours,
+    /// [`check`](Self::check) says.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Declined> {
         let raw = RawBlob::decode(bytes)
             .map_err(|error| Declined::new(format!("the peer's blob does not decode: {error}")))?;
@@ -130,8 +130,8 @@ impl Blob {
     }
 
     /// Checks everything about the peer's end that can be checked without a queue pair, so that a
-    /// blob that cannot be used costs none: `local` is an end of ours, of which the queue pair
-    /// number does not matter. Gives the length of slots that both ends have.
+    /// conn_params that cannot be used costs none: `local` is an end of ours, of which the queue
+    /// pair number does not matter. Gives the length of slots that both ends have.
     ///
     /// # Errors
     ///
@@ -196,9 +196,15 @@ mod tests {
             link_layer: LinkLayer::InfiniBand,
         };
         let read_ends = vec![Endpoint { queue_pair_number: 18, ..endpoint }];
-        let blob =
-            Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows: true, read_ends };
-        assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
+        let conn_params = ConnParams {
+            endpoint,
+            epoch: 1,
+            grant: 32,
+            slot_len: 4352,
+            has_windows: true,
+            read_ends,
+        };
+        assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
     }
 
     fn end(queue_pair_number: u32) -> Endpoint {
@@ -215,7 +221,7 @@ mod tests {
 
     #[test]
     fn an_end_that_cannot_be_joined_is_declined_with_the_reason() {
-        let good = || Blob {
+        let good = || ConnParams {
             endpoint: end(17),
             epoch: 1,
             grant: 1,
@@ -225,12 +231,12 @@ mod tests {
         };
         assert_eq!(good().check(&end(20), 1000), Ok(1000));
         assert_eq!(good().check(&end(20), 8000), Ok(4352));
-        let of_end = |endpoint| Blob { endpoint, ..good() };
-        let of_reads = |end| Blob { read_ends: vec![end], ..good() };
+        let of_end = |endpoint| ConnParams { endpoint, ..good() };
+        let of_reads = |end| ConnParams { read_ends: vec![end], ..good() };
         let ipv6 = Gid::from_ip("2001:db8::1".parse().unwrap());
         let bad = [
-            ("grants no message", Blob { grant: 0, ..good() }),
-            ("slots of 1 bytes are too short", Blob { slot_len: 1, ..good() }),
+            ("grants no message", ConnParams { grant: 0, ..good() }),
+            ("slots of 1 bytes are too short", ConnParams { slot_len: 1, ..good() }),
             ("queue pair number", of_end(end(0))),
             ("queue pair number", of_reads(end(1 << 24))),
             ("number of READs", of_reads(Endpoint { reads_max: 0, ..end(18) })),
@@ -238,8 +244,8 @@ mod tests {
             ("link layers", of_end(Endpoint { link_layer: LinkLayer::InfiniBand, ..end(17) })),
             ("address families", of_end(Endpoint { gid: ipv6, ..end(17) })),
         ];
-        for (words, blob) in bad {
-            let reason = blob.check(&end(20), 1000).unwrap_err().reason;
+        for (words, conn_params) in bad {
+            let reason = conn_params.check(&end(20), 1000).unwrap_err().reason;
             assert!(reason.contains(words), "{reason}");
         }
     }
@@ -250,7 +256,9 @@ mod tests {
             let read_ends = vec![RawReadEnd { reads_max, ..RawReadEnd::default() }; count];
             let raw =
                 RawBlob { version: VERSION, gid: vec![0; 16], mtu: 1024, ..RawBlob::default() };
-            Blob::decode(&RawBlob { read_ends, ..raw }.encode_to_vec()).err().map(|why| why.reason)
+            ConnParams::decode(&RawBlob { read_ends, ..raw }.encode_to_vec())
+                .err()
+                .map(|why| why.reason)
         };
         assert_eq!(declined(READ_QUEUE_PAIRS_MAX, 255), None);
         let reason = declined(READ_QUEUE_PAIRS_MAX + 1, 4).unwrap();
@@ -277,17 +285,23 @@ mod tests {
             ..endpoint
         });
         let read_ends = vec![first, second];
-        let blob =
-            Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows: true, read_ends };
-        assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
+        let conn_params = ConnParams {
+            endpoint,
+            epoch: 1,
+            grant: 32,
+            slot_len: 4352,
+            has_windows: true,
+            read_ends,
+        };
+        assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
         let other = RawBlob { version: 1, ..RawBlob::default() }.encode_to_vec();
-        assert!(Blob::decode(&other).unwrap_err().reason.contains("version 1"));
+        assert!(ConnParams::decode(&other).unwrap_err().reason.contains("version 1"));
     }
 
     proptest! {
         #[test]
         fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let _ = Blob::decode(&bytes);
+            let _ = ConnParams::decode(&bytes);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use rpc_core::wire::HEADER_LEN;
 
-use crate::proto::conn_params::Blob;
+use crate::proto::conn_params::ConnParams;
 use crate::proto::wire::{
     Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, OFFER_LEN_MAX, Offer, OfferedSegment,
     Released,
@@ -32,9 +32,9 @@ pub fn message(bytes: &[u8]) {
 /// # Panics
 ///
 /// When what was read says something else once it is written again.
-pub fn blob(bytes: &[u8]) {
-    if let Ok(blob) = Blob::decode(bytes) {
-        assert_eq!(Blob::decode(&blob.encode()), Ok(blob));
+pub fn conn_params(bytes: &[u8]) {
+    if let Ok(conn_params) = ConnParams::decode(bytes) {
+        assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
     }
 }
 
@@ -79,7 +79,7 @@ fn offer(lens: &[u64]) -> Vec<u8> {
 
 /// Parts of handshakes as ends write them, on Ethernet and on InfiniBand, and one of nothing.
 #[must_use]
-pub fn blob_seeds() -> Vec<Vec<u8>> {
+pub fn conn_params_seeds() -> Vec<Vec<u8>> {
     let ethernet = Endpoint {
         queue_pair_number: 17,
         packet_sequence_number: 5,
@@ -90,9 +90,10 @@ pub fn blob_seeds() -> Vec<Vec<u8>> {
         link_layer: LinkLayer::Ethernet,
     };
     let infiniband = Endpoint { lid: 9, link_layer: LinkLayer::InfiniBand, ..ethernet };
-    let blob = |endpoint, has_windows| {
+    let conn_params = |endpoint, has_windows| {
         let read_ends = vec![endpoint; if has_windows { 0 } else { 2 }];
-        Blob { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows, read_ends }.encode()
+        ConnParams { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows, read_ends }
+            .encode()
     };
-    vec![blob(ethernet, false), blob(infiniband, true), Vec::new()]
+    vec![conn_params(ethernet, false), conn_params(infiniband, true), Vec::new()]
 }

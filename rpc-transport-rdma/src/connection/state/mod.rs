@@ -29,7 +29,7 @@ use crate::connection::read_queues::ReadQueues;
 use crate::connection::read_throttle::ReadTurns;
 use crate::connection::rndv_payload::OfferedMemory;
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
-use crate::proto::conn_params::Blob;
+use crate::proto::conn_params::ConnParams;
 use crate::proto::flow::window::Account;
 use crate::proto::rndv::get::{Due, Outcome, Puller, Wanted};
 use crate::proto::rndv::send::Offered;
@@ -219,7 +219,7 @@ impl Path {
     /// address.
     pub(crate) fn connect(
         &mut self,
-        peer: &Blob,
+        peer: &ConnParams,
         options: &ConnectOptions,
     ) -> Result<(), ConnectError> {
         // READs first: once messages come, the peer's answer to a probe or a READ, all are ready.

@@ -23,9 +23,9 @@ fn ip(text: &str) -> IpAddr {
 
 /// What a peer of the same host would offer, but for its address.
 fn offer(rig: &Rig, gid: IpAddr) -> Vec<u8> {
-    let mut blob = rig.prepare().blob();
-    blob.endpoint.gid = Gid::from_ip(gid);
-    blob.encode()
+    let mut conn_params = rig.prepare().conn_params();
+    conn_params.endpoint.gid = Gid::from_ip(gid);
+    conn_params.encode()
 }
 
 #[tokio::test]
@@ -71,10 +71,10 @@ fn what_claims_to_be_infiniband_is_left_to_the_link_layer() {
     let offers = Rig::new();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let _inside = runtime.enter();
-    let mut blob = offers.prepare().blob();
-    blob.endpoint.link_layer = LinkLayer::InfiniBand;
+    let mut conn_params = offers.prepare().conn_params();
+    conn_params.endpoint.link_layer = LinkLayer::InfiniBand;
     let addresses = addresses(MOCK_ADDRESS, ip("10.0.0.9"));
-    assert!(offers.upgrade.accept(&addresses, &blob.encode()).is_err());
+    assert!(offers.upgrade.accept(&addresses, &conn_params.encode()).is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ impl Rig {
         let mut prepared = self.upgrade.prepare(addresses, None).unwrap();
         // The peer says several things in a row, and never what it has seen of ours.
         prepared.holding.widen(7);
-        let peer = Blob { grant: GRANT, ..prepared.blob() };
+        let peer = ConnParams { grant: GRANT, ..prepared.conn_params() };
         let (epoch, window) = (prepared.epoch, prepared.holding.window());
         let number = prepared.queue_pair.number();
         let joined = prepared.join(&peer).unwrap();
@@ -69,23 +69,28 @@ async fn paths_that_are_joined_and_fail_give_their_entries_back_while_the_worker
 #[tokio::test]
 async fn an_offer_that_cannot_be_joined_makes_no_queue_pair_and_connects_none() {
     let rig = Rig::new();
-    let good = rig.prepare().blob();
-    let spoils: [fn(&mut Blob); 5] = [
-        |blob| blob.grant = 0,
-        |blob| blob.slot_len = 1,
-        |blob| blob.endpoint.queue_pair_number = 0,
-        |blob| blob.endpoint.link_layer = crate::verbs::LinkLayer::InfiniBand,
-        |blob| blob.endpoint.gid = crate::verbs::Gid::from_ip("2001:db8::1".parse().unwrap()),
+    let good = rig.prepare().conn_params();
+    let spoils: [fn(&mut ConnParams); 5] = [
+        |conn_params| conn_params.grant = 0,
+        |conn_params| conn_params.slot_len = 1,
+        |conn_params| conn_params.endpoint.queue_pair_number = 0,
+        |conn_params| conn_params.endpoint.link_layer = crate::verbs::LinkLayer::InfiniBand,
+        |conn_params| {
+            conn_params.endpoint.gid = crate::verbs::Gid::from_ip("2001:db8::1".parse().unwrap())
+        },
     ];
     for spoil in spoils {
-        let mut blob = good.clone();
-        spoil(&mut blob);
+        let mut conn_params = good.clone();
+        spoil(&mut conn_params);
         let (made, connected) = rig.mock.queue_pairs();
-        assert!(rig.upgrade.accept(&Rig::addresses(), &blob.encode()).is_err(), "{blob:?}");
-        assert_eq!(rig.mock.queue_pairs(), (made, connected), "{blob:?}");
+        assert!(
+            rig.upgrade.accept(&Rig::addresses(), &conn_params.encode()).is_err(),
+            "{conn_params:?}"
+        );
+        assert_eq!(rig.mock.queue_pairs(), (made, connected), "{conn_params:?}");
         // The side that offered has a queue pair by then, and does not connect it.
-        assert!(rig.prepare().join(&blob).is_err(), "{blob:?}");
-        assert_eq!(rig.mock.queue_pairs(), (made + 1, connected), "{blob:?}");
+        assert!(rig.prepare().join(&conn_params).is_err(), "{conn_params:?}");
+        assert_eq!(rig.mock.queue_pairs(), (made + 1, connected), "{conn_params:?}");
     }
     assert_eq!(rig.claimed_entries(), SLOTS);
 }

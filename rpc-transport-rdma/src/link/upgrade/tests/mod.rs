@@ -571,7 +571,7 @@ fn a_runtime_that_goes_away_ends_its_connections() {
     runtime.shutdown_background();
     assert!(told.closed().is_some(), "the handler hears of it");
     assert_eq!(rig.mock.destroyed(), 1);
-    let peer = prepared.blob();
+    let peer = prepared.conn_params();
     let declined = prepared.join(&peer).err().expect("nobody would drive it");
     assert!(declined.reason.contains("lane has ended"), "{declined}");
     assert_eq!(rig.mock.destroyed(), 2);

@@ -46,7 +46,7 @@ impl End {
     fn beside(rig: &Rig, peer_count: usize) -> (Self, Arc<Recorder>) {
         let mut prepared = rig.prepare();
         prepared.holding.widen(7);
-        let mut peer = Blob { grant: GRANT, ..prepared.blob() };
+        let mut peer = ConnParams { grant: GRANT, ..prepared.conn_params() };
         peer.read_ends.truncate(peer_count);
         let (epoch, window) = (prepared.epoch, prepared.holding.window());
         let number = prepared.queue_pair.number();
@@ -99,7 +99,7 @@ async fn an_end_uses_as_many_as_its_peer_has() {
 async fn windows_leave_reads_with_the_messages_that_they_open_memory_to() {
     let mut rig = Rig::windowed(LIMIT);
     rig.upgrade.config.read_queue_pairs = 2;
-    assert_eq!(rig.prepare().blob().read_ends, []);
+    assert_eq!(rig.prepare().conn_params().read_ends, []);
 }
 
 #[tokio::test]
