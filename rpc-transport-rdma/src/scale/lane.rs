@@ -7,7 +7,7 @@ use super::end::Message;
 use super::plan::{BATCH, Shape};
 use crate::proto::flow::quota::{Ledger, Shares};
 use crate::stats::activity::Tally;
-use crate::worker::srq_watermark::Pressure;
+use crate::worker::srq_watermark::Watermark;
 
 /// A lane.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Lane {
     slots: usize,
     /// What fills slots, each with its connection.
     waiting: VecDeque<(u32, Message)>,
-    pressure: Pressure,
+    watermark: Watermark,
     /// Fewer posted slots than this make an event.
     limit: Option<u32>,
     /// The most slots that were ever filled.
@@ -38,7 +38,7 @@ impl Lane {
             members: Vec::new(),
             slots: shape.slots as usize,
             waiting: VecDeque::new(),
-            pressure: Pressure::new(shape.slots),
+            watermark: Watermark::new(shape.slots),
             limit: None,
             filled_max: 0,
             reaped: 0,
@@ -59,7 +59,7 @@ impl Lane {
         let posted = self.slots - self.waiting.len();
         if self.limit.take_if(|limit| posted < *limit as usize).is_some() {
             self.limit_events += 1;
-            self.pressure.handle_limit();
+            self.watermark.handle_limit();
             self.shares.change(Ledger::squeeze);
         }
     }
@@ -74,11 +74,11 @@ impl Lane {
     /// Sees to its slots after `count` completions; true when idle peers are to be asked for
     /// theirs.
     pub(super) fn relieve(&mut self, count: usize) -> bool {
-        let is_over = self.pressure.handle_completions(count);
+        let is_over = self.watermark.handle_completions(count);
         if is_over {
             self.shares.change(Ledger::relax);
         }
-        self.limit = self.pressure.limit_to_arm(count).or(self.limit);
+        self.limit = self.watermark.limit_to_arm(count).or(self.limit);
         is_over && self.shares.take_pressed()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! So many whole connections do not fit into one process: a queue pair alone, on a simulated device
 //! too, takes more than the machines that decide who may send. So these are driven alone, and they
-//! are the ones that connections have: `Account` at both ends, `Shares` and `Pressure` of each
+//! are the ones that connections have: `Account` at both ends, `Shares` and `Watermark` of each
 //! lane, and the choice of a lane. What is modelled around them is what a device and a cable do: a
 //! message takes a while, waits in a slot of the lane's queue, and is reaped in its turn.
 //!

@@ -18,8 +18,8 @@ use crate::proto::flow::quota::Ledger;
 use crate::verbs::{
     Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
 };
-use crate::worker::srq_replenish::{REFILL_AFTER, Refill, Stuck};
-use crate::worker::srq_watermark::Pressure;
+use crate::worker::srq_replenish::{REPLENISH_AFTER, Replenish, ReplenishStalled};
+use crate::worker::srq_watermark::Watermark;
 
 /// How often the queue is found empty in a row before the worker looks at the clock, and other
 /// tasks of the thread, and the runtime's look for I/O, get their turn.
@@ -36,7 +36,7 @@ enum WorkerError {
     #[error(transparent)]
     Verbs(#[from] VerbsError),
     #[error(transparent)]
-    Stuck(#[from] Stuck),
+    ReplenishStalled(#[from] ReplenishStalled),
 }
 
 /// What polling gave.
@@ -66,8 +66,8 @@ pub(super) struct Driver {
     pub(super) shared: Arc<WorkerShared>,
     pub(super) completions: CompletionQueue,
     pub(super) receives: SharedReceiveQueue,
-    pub(super) refill: Refill,
-    pub(super) pressure: Pressure,
+    pub(super) replenish: Replenish,
+    pub(super) watermark: Watermark,
     pub(super) batch: Vec<Completion>,
     /// Those whose completions are being handled.
     pub(super) corked: Vec<Arc<Connection>>,
@@ -115,7 +115,7 @@ impl Driver {
                 }
                 () = this.shared.command_sent.notified() => {}
                 // With nothing posted no completion would come.
-                () = refill_after(), if this.receives.idle_count() > 0 => {}
+                () = replenish_after(), if this.receives.idle_count() > 0 => {}
             }
             this.shared.tally.wakeups.add(1);
             // An event that is always there, and no time to spin, must not starve other tasks.
@@ -264,7 +264,7 @@ impl Driver {
             }
             self.settle();
             // Slots go back before grants for them go out.
-            self.refill()?;
+            self.replenish()?;
             self.relieve(count);
             if count < CompletionQueue::BATCH {
                 let is_nothing = polls == 0 && count == 0;
@@ -275,10 +275,10 @@ impl Driver {
     }
 
     /// Posts the slots that are free again.
-    fn refill(&mut self) -> Result<(), WorkerError> {
+    fn replenish(&mut self) -> Result<(), WorkerError> {
         let posted = self.receives.repost()?;
         let idle_count = self.receives.idle_count();
-        if self.refill.handle_attempt(posted, idle_count, tokio::time::Instant::now)? {
+        if self.replenish.handle_attempt(posted, idle_count, tokio::time::Instant::now)? {
             self.shared.tally.refills_refused.add(1);
             let device = self.shared.attachment.device().name();
             tracing::debug!(device, idle_count, "the device takes no more receives for now");
@@ -320,13 +320,13 @@ impl Driver {
 
     /// Sees to it that windows suit the queue, after `count` completions.
     fn relieve(&mut self, count: usize) {
-        if self.pressure.handle_completions(count) {
+        if self.watermark.handle_completions(count) {
             self.shared.shares.change(Ledger::relax);
             if self.shared.shares.take_pressed() {
                 self.recall();
             }
         }
-        let Some(limit) = self.pressure.limit_to_arm(count) else { return };
+        let Some(limit) = self.watermark.limit_to_arm(count) else { return };
         if let Err(error) = self.receives.arm_limit(limit) {
             let device = self.shared.attachment.device().name();
             tracing::debug!(%error, device, "the device gives no word of a queue that runs low");
@@ -341,7 +341,7 @@ impl Driver {
     }
 
     fn handle_receive_limit(&mut self) {
-        if self.pressure.handle_limit() {
+        if self.watermark.handle_limit() {
             let device = self.shared.attachment.device().name();
             rpc_core::limited_log!(
                 of_process,
@@ -429,9 +429,9 @@ impl Drop for Driver {
 }
 
 /// Until receives are posted again that the device did not take.
-async fn refill_after() {
+async fn replenish_after() {
     // Made where it is polled, which is rare, and not with every sleep of the worker.
-    tokio::time::sleep(REFILL_AFTER).await;
+    tokio::time::sleep(REPLENISH_AFTER).await;
 }
 
 /// Lets the tasks that are ready run first. Unlike [`tokio::task::yield_now`] it does not make the

@@ -38,8 +38,8 @@ use crate::verbs::{
 use crate::worker::half_open::Unproven;
 use crate::worker::outstanding::Leases;
 use crate::worker::registered_buffers::offer_buffers;
-use crate::worker::srq_replenish::Refill;
-use crate::worker::srq_watermark::Pressure;
+use crate::worker::srq_replenish::Replenish;
+use crate::worker::srq_watermark::Watermark;
 use crate::{RdmaConfig, RkeyScope};
 use driver::Driver;
 use last_poll::LastLook;
@@ -129,8 +129,8 @@ impl Worker {
             shared: Arc::clone(&shared),
             completions,
             receives,
-            refill: Refill::default(),
-            pressure: Pressure::new(slots),
+            replenish: Replenish::default(),
+            watermark: Watermark::new(slots),
             batch: Vec::new(),
             corked: Vec::new(),
             held: Vec::new(),

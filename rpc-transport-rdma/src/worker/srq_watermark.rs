@@ -16,7 +16,7 @@ const LIMIT_PART: u32 = 8;
 
 /// What a worker remembers of its receive queue.
 #[derive(Debug)]
-pub(crate) struct Pressure {
+pub(crate) struct Watermark {
     slots: u32,
     completions_in_round: usize,
     is_armed: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Pressure {
     is_reported: bool,
 }
 
-impl Pressure {
+impl Watermark {
     pub(crate) fn new(slots: u32) -> Self {
         // The first round is over at once.
         let completions_in_round = slots as usize;
@@ -63,32 +63,32 @@ mod tests {
 
     #[test]
     fn a_round_is_as_many_completions_as_there_are_slots() {
-        let mut pressure = Pressure::new(64);
-        assert!(!pressure.handle_completions(0), "nothing has happened");
-        assert!(pressure.handle_completions(1), "the first is over at once");
-        assert!(!pressure.handle_completions(32));
-        assert!(!pressure.handle_completions(31));
-        assert!(pressure.handle_completions(1));
+        let mut watermark = Watermark::new(64);
+        assert!(!watermark.handle_completions(0), "nothing has happened");
+        assert!(watermark.handle_completions(1), "the first is over at once");
+        assert!(!watermark.handle_completions(32));
+        assert!(!watermark.handle_completions(31));
+        assert!(watermark.handle_completions(1));
     }
 
     #[test]
     fn a_round_in_which_the_queue_ran_low_relieves_nothing() {
-        let mut pressure = Pressure::new(8);
-        assert!(pressure.handle_completions(8));
-        assert!(pressure.handle_limit(), "is logged");
-        assert!(!pressure.handle_limit(), "once");
-        assert!(!pressure.handle_completions(8));
-        assert!(pressure.handle_completions(8));
+        let mut watermark = Watermark::new(8);
+        assert!(watermark.handle_completions(8));
+        assert!(watermark.handle_limit(), "is logged");
+        assert!(!watermark.handle_limit(), "once");
+        assert!(!watermark.handle_completions(8));
+        assert!(watermark.handle_completions(8));
     }
 
     #[test]
     fn the_limit_is_armed_again_when_the_worker_has_caught_up() {
-        let mut pressure = Pressure::new(1024);
-        assert_eq!(pressure.limit_to_arm(0), Some(128));
-        assert_eq!(pressure.limit_to_arm(0), None, "it is armed");
-        pressure.handle_limit();
-        assert_eq!(pressure.limit_to_arm(CompletionQueue::BATCH), None, "there may be more");
-        assert_eq!(pressure.limit_to_arm(CompletionQueue::BATCH - 1), Some(128));
-        assert_eq!(Pressure::new(3).limit_to_arm(0), Some(1));
+        let mut watermark = Watermark::new(1024);
+        assert_eq!(watermark.limit_to_arm(0), Some(128));
+        assert_eq!(watermark.limit_to_arm(0), None, "it is armed");
+        watermark.handle_limit();
+        assert_eq!(watermark.limit_to_arm(CompletionQueue::BATCH), None, "there may be more");
+        assert_eq!(watermark.limit_to_arm(CompletionQueue::BATCH - 1), Some(128));
+        assert_eq!(Watermark::new(3).limit_to_arm(0), Some(1));
     }
 }

@@ -20,7 +20,7 @@ pub(super) enum Response {
     /// The device is gone.
     EndDevice,
     /// A shared receive queue runs low.
-    Refill,
+    Replenish,
     /// A queue pair in the error state takes no more receives.
     EndReceives(u32),
 }
@@ -40,7 +40,7 @@ pub(super) fn response(event: &AsyncEvent) -> Response {
             Response::EndWorkers
         }
         AsyncEventKind::DeviceFatal => Response::EndDevice,
-        AsyncEventKind::ReceiveLimit => Response::Refill,
+        AsyncEventKind::ReceiveLimit => Response::Replenish,
         // It may never come: what waits for it has a bound.
         AsyncEventKind::LastReceiveReached => {
             event.queue_pair_number.map_or(Response::Ignore, Response::EndReceives)
@@ -70,7 +70,7 @@ mod tests {
             (AsyncEventKind::PortError, Response::EndPort(Some(2))),
             (AsyncEventKind::GidChange, Response::CheckAddresses),
             (AsyncEventKind::LidChange, Response::CheckAddresses),
-            (AsyncEventKind::ReceiveLimit, Response::Refill),
+            (AsyncEventKind::ReceiveLimit, Response::Replenish),
             (AsyncEventKind::LastReceiveReached, Response::EndReceives(17)),
             (AsyncEventKind::Other(99), Response::Ignore),
         ];

@@ -61,7 +61,7 @@ impl Watch {
                 self.lose(&format!("the RDMA device {device} is gone ({kind:?})"));
                 return;
             }
-            Response::Refill => {
+            Response::Replenish => {
                 self.shared
                     .workers(&self.device)
                     .iter()
