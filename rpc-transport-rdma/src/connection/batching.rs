@@ -6,8 +6,8 @@ use super::{Connection, State};
 
 /// What became of a connection whose completions are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Uncorked {
-    /// It stays corked until those run whom it has woken.
+pub(crate) enum BatchEnd {
+    /// It stays batching until those run whom it has woken.
     Held,
     /// What it had to send is posted, as far as it may be.
     Posted,
@@ -16,39 +16,39 @@ pub(crate) enum Uncorked {
 }
 
 impl Connection {
-    /// Holds back posting until [`Connection::uncork`], for the worker's task.
-    pub(crate) fn cork(&self) {
+    /// Holds back posting until [`Connection::end_batch`], for the worker's task.
+    pub(crate) fn begin_batch(&self) {
         if let State::Alive(path) = &mut *self.state() {
-            path.cork();
+            path.begin_batch();
         }
     }
 
-    /// Stays corked if several frames came and it has none to send: those who waited for them are
+    /// Stays batching if several frames came and it has none to send: those who waited for them are
     /// about to run, and what they send next can go out in one post. Posts what was held back
     /// otherwise. For the worker's task.
-    pub(crate) fn hold_or_uncork(self: &Arc<Self>) -> Uncorked {
+    pub(crate) fn hold_or_post(self: &Arc<Self>) -> BatchEnd {
         let held = self.with_path(|path| {
             let is_held = path.hold();
-            path.is_corked = is_held;
+            path.is_batching = is_held;
             Ok(is_held)
         });
         match held {
-            Ok(true) => Uncorked::Held,
-            Ok(false) => Uncorked::Posted,
+            Ok(true) => BatchEnd::Held,
+            Ok(false) => BatchEnd::Posted,
             // A path that has failed posts nothing, and has said why already.
-            Err(_) if self.is_drained() => Uncorked::Drained,
-            Err(_) => Uncorked::Posted,
+            Err(_) if self.is_drained() => BatchEnd::Drained,
+            Err(_) => BatchEnd::Posted,
         }
     }
 
     /// Posts everything that was held back; whether the queue pairs are halted and nothing is in
     /// flight. For the worker's task.
-    pub(crate) fn uncork(self: &Arc<Self>) -> bool {
-        let uncorked = self.with_path(|path| {
-            path.is_corked = false;
+    pub(crate) fn end_batch(self: &Arc<Self>) -> bool {
+        let ended = self.with_path(|path| {
+            path.is_batching = false;
             Ok(())
         });
-        uncorked.is_err() && self.is_drained()
+        ended.is_err() && self.is_drained()
     }
 
     /// Whether the queue pairs are halted and nothing is in flight. For the worker's task.

@@ -31,7 +31,7 @@ use crate::device::open::Reach;
 use crate::memory::PoolShare;
 use crate::verbs::{Completion, RemoteKey, WorkKind};
 use crate::worker::{Command, WorkerShared};
-pub(crate) use batching::Uncorked;
+pub(crate) use batching::BatchEnd;
 
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a worker's default 256.
@@ -151,7 +151,7 @@ impl Connection {
         if path.credits.is_waiting() || path.reads_since().is_some() || path.has_queued() {
             self.worker.watch();
         }
-        let is_done = matches!(path.phase, Phase::Closing) && path.is_idle() && !path.is_corked;
+        let is_done = matches!(path.phase, Phase::Closing) && path.is_idle() && !path.is_batching;
         let reason = match &result {
             Err(reason) => Some(reason.clone()),
             Ok(_) if is_done => Some(CloseReason::Local),

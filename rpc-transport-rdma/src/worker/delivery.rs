@@ -34,7 +34,7 @@ impl Driver {
             has_woken = handoff.has_woken();
             self = handoff.into_driver().ok_or(Ended::TakenOver)?;
         }
-        self.uncork();
+        self.end_batch();
         Ok(self)
     }
 }

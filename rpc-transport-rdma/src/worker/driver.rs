@@ -13,7 +13,7 @@ use tokio::runtime::RuntimeFlavor;
 
 use super::shared::{Command, WorkerShared};
 use crate::connection::state::Arrival;
-use crate::connection::{Connection, Uncorked};
+use crate::connection::{BatchEnd, Connection};
 use crate::proto::flow::quota::Ledger;
 use crate::verbs::{
     Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
@@ -70,8 +70,8 @@ pub(super) struct Driver {
     pub(super) watermark: Watermark,
     pub(super) batch: Vec<Completion>,
     /// Those whose completions are being handled.
-    pub(super) corked: Vec<Arc<Connection>>,
-    /// Those that stay corked until whom they have woken has run.
+    pub(super) batching: Vec<Arc<Connection>>,
+    /// Those that stay batching until whom they have woken has run.
     pub(super) held: Vec<Arc<Connection>>,
     /// What came in and is not handed out yet, in the order in which it came.
     pub(super) arrivals: VecDeque<(Arc<Connection>, Arrival)>,
@@ -183,7 +183,7 @@ impl Driver {
         // The lists keep their memory from turn to turn.
         let mut held = std::mem::take(&mut self.held);
         for connection in held.drain(..) {
-            if connection.uncork() {
+            if connection.end_batch() {
                 self.drained.push(connection);
             }
         }
@@ -235,18 +235,18 @@ impl Driver {
     }
 
     /// Posts what was held back while completions and what came with them were handled.
-    pub(super) fn uncork(&mut self) {
-        let (mut held, mut corked) =
-            (std::mem::take(&mut self.held), std::mem::take(&mut self.corked));
-        for connection in corked.drain(..) {
-            match connection.hold_or_uncork() {
+    pub(super) fn end_batch(&mut self) {
+        let (mut held, mut batching) =
+            (std::mem::take(&mut self.held), std::mem::take(&mut self.batching));
+        for connection in batching.drain(..) {
+            match connection.hold_or_post() {
                 // Work was found, so another turn follows as soon as other tasks have run.
-                Uncorked::Held => held.push(connection),
-                Uncorked::Posted => {}
-                Uncorked::Drained => self.drained.push(connection),
+                BatchEnd::Held => held.push(connection),
+                BatchEnd::Posted => {}
+                BatchEnd::Drained => self.drained.push(connection),
             }
         }
-        (self.held, self.corked) = (held, corked);
+        (self.held, self.batching) = (held, batching);
     }
 
     /// Handles what has completed.
@@ -357,17 +357,18 @@ impl Driver {
         let number = completion.queue_pair_number();
         if completion.kind() != WorkKind::Receive {
             let tag = completion.tag();
-            let place = self.cork(|other| other.tag == tag, |worker| worker.by_tag(tag));
+            let place = self.begin_batch(|other| other.tag == tag, |worker| worker.by_tag(tag));
             if let Some(place) = place {
-                let connection = &self.corked[place];
+                let connection = &self.batching[place];
                 let whole = connection.handle_completion(completion).into_iter();
                 self.arrivals.extend(whole.map(|arrival| (Arc::clone(connection), arrival)));
             }
             return;
         }
         // Messages of a queue pair that is gone still arrive; their slots go back like any.
-        let place = self.cork(|other| other.has_number(number), |worker| worker.by_number(number));
-        let connection = place.map(|place| &self.corked[place]);
+        let place =
+            self.begin_batch(|other| other.has_number(number), |worker| worker.by_number(number));
+        let connection = place.map(|place| &self.batching[place]);
         let taken_key = completion.invalidated_key();
         let received = self.receives.receive(completion, |message| {
             if let Some(connection) = connection
@@ -384,20 +385,20 @@ impl Driver {
         }
     }
 
-    /// The place among the corked of a connection that has a completion: the one that `is_it`, or
-    /// else what the worker finds, which is corked from now on. No connection leaves the worker's
-    /// table while completions are handled, so that nothing corked is another's namesake.
-    fn cork(
+    /// The place among the batching of a connection that has a completion: the one that `is_it`, or
+    /// else what the worker finds, which is batching from now on. No connection leaves the worker's
+    /// table while completions are handled, so that nothing batching is another's namesake.
+    fn begin_batch(
         &mut self,
         is_it: impl Fn(&Connection) -> bool,
         find: impl FnOnce(&WorkerShared) -> Option<Arc<Connection>>,
     ) -> Option<usize> {
-        let place = self.corked.iter().position(|other| is_it(other));
+        let place = self.batching.iter().position(|other| is_it(other));
         place.or_else(|| {
             let connection = find(&self.shared)?;
-            connection.cork();
-            self.corked.push(connection);
-            Some(self.corked.len() - 1)
+            connection.begin_batch();
+            self.batching.push(connection);
+            Some(self.batching.len() - 1)
         })
     }
 

@@ -132,7 +132,7 @@ impl Worker {
             replenish: Replenish::default(),
             watermark: Watermark::new(slots),
             batch: Vec::new(),
-            corked: Vec::new(),
+            batching: Vec::new(),
             held: Vec::new(),
             arrivals: VecDeque::new(),
             drained: Vec::new(),

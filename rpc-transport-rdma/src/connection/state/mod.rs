@@ -136,10 +136,10 @@ pub(crate) struct Path {
     /// Whether a probe of the peer has come.
     pub(crate) is_probed: bool,
     /// Set while the worker handles a batch, at whose end everything is posted at once.
-    pub(crate) is_corked: bool,
+    pub(crate) is_batching: bool,
     /// Frames that came since it was set.
-    corked_frames: usize,
-    /// Whether it is corked for the sake of callers, all slots of the batch being posted again.
+    batched_frames: usize,
+    /// Whether it is batching for the sake of callers, all slots of the batch being posted again.
     is_held: bool,
     rules: Rules,
     pub(crate) credits: Account,
@@ -189,8 +189,8 @@ impl Path {
             last_receives: LastReceives::Awaited,
             is_proven: false,
             is_probed: false,
-            is_corked: false,
-            corked_frames: 0,
+            is_batching: false,
+            batched_frames: 0,
             is_held: false,
             rules,
             credits,
@@ -394,7 +394,7 @@ impl Path {
                 None
             }
         };
-        self.corked_frames += usize::from(matches!(arrival, Some(Arrival::Small(_))));
+        self.batched_frames += usize::from(matches!(arrival, Some(Arrival::Small(_))));
         let Some(arrival) = arrival else {
             self.credits.handle_control(header.kind)?;
             return Ok(None);

@@ -17,14 +17,14 @@ const CORKED_MAX: usize = 16;
 impl Path {
     /// Holds back everything: slots of messages that are being handled are not posted again yet,
     /// and what goes out grants them anew.
-    pub(crate) fn cork(&mut self) {
-        (self.is_corked, self.is_held, self.corked_frames) = (true, false, 0);
+    pub(crate) fn begin_batch(&mut self) {
+        (self.is_batching, self.is_held, self.batched_frames) = (true, false, 0);
     }
 
-    /// Stays corked if several frames came and none waits to be sent, now for those whom they have
-    /// woken and no longer for slots; false when there is no reason.
+    /// Stays batching if several frames came and none waits to be sent, now for those whom they
+    /// have woken and no longer for slots; false when there is no reason.
     pub(crate) fn hold(&mut self) -> bool {
-        self.is_held = self.is_corked && self.corked_frames > 1 && self.outgoing.is_empty();
+        self.is_held = self.is_batching && self.batched_frames > 1 && self.outgoing.is_empty();
         self.is_held
     }
 
@@ -35,7 +35,7 @@ impl Path {
 
     /// Posts as much of what waits as credits and the queue pair allow.
     pub(crate) fn flush(&mut self, counters: &Counters) -> Result<(), CloseReason> {
-        let is_held_back = self.is_corked && !(self.is_held && self.is_full());
+        let is_held_back = self.is_batching && !(self.is_held && self.is_full());
         if is_held_back || matches!(self.phase, Phase::Halting(_)) {
             return Ok(());
         }

@@ -112,9 +112,9 @@ async fn what_a_single_caller_sends_is_posted_by_itself() {
     let end = calling(&rig, 1).await;
     frames_come(&end, 1);
     let connection = Arc::clone(end.connection());
-    let is_corked = || connection.look(|path| path.is_corked).unwrap();
-    until("what is sent", || end.sends().len() == 1 || is_corked()).await;
-    assert!(!is_corked());
+    let is_batching = || connection.look(|path| path.is_batching).unwrap();
+    until("what is sent", || end.sends().len() == 1 || is_batching()).await;
+    assert!(!is_batching());
     sent(&end, 1).await;
 }
 
@@ -143,11 +143,11 @@ async fn what_is_sent_while_callers_run_is_not_held_back_beyond_a_bound() {
 async fn nothing_leaves_while_slots_of_the_batch_are_not_posted_again() {
     let rig = Rig::new();
     let end = answering(&rig).await;
-    end.connection().cork();
+    end.connection().begin_batch();
     for _ in 0..GRANT {
         end.connection().send_control([0; HEADER_LEN]).unwrap();
     }
     assert!(end.sends().is_empty(), "it would grant slots that are not there");
-    end.connection().uncork();
+    end.connection().end_batch();
     assert_eq!(end.sends().len(), GRANT as usize);
 }
