@@ -36,7 +36,7 @@ use crate::verbs::{
     CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
 };
 use crate::worker::half_open::Unproven;
-use crate::worker::outstanding::Leases;
+use crate::worker::outstanding::OutstandingBuffers;
 use crate::worker::registered_buffers::offer_buffers;
 use crate::worker::srq_replenish::Replenish;
 use crate::worker::srq_watermark::Watermark;
@@ -110,7 +110,11 @@ impl Worker {
             sources,
             sinks,
             reads,
-            leases: Leases::new(device.name(), config.lease_warn_after, Handle::current()),
+            leases: OutstandingBuffers::new(
+                device.name(),
+                config.lease_warn_after,
+                Handle::current(),
+            ),
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             shares: Arc::new(Shares::new(ledger)),

@@ -23,7 +23,7 @@ use crate::LeaseStats;
 use crate::memory::LargeBuffer;
 
 /// The leases of a worker.
-pub(crate) struct Leases {
+pub(crate) struct OutstandingBuffers {
     device: String,
     warn_after: Duration,
     runtime: Handle,
@@ -43,7 +43,7 @@ struct Entry {
     is_told: bool,
 }
 
-impl Leases {
+impl OutstandingBuffers {
     /// No leases of the device of this name; those that are held for longer than `warn_after` will
     /// be told of by a task of `runtime`.
     pub(crate) fn new(device: &str, warn_after: Duration, runtime: Handle) -> Arc<Self> {
@@ -61,7 +61,7 @@ impl Leases {
         if !is_watched {
             self.runtime.spawn(watch(Arc::downgrade(self)));
         }
-        Bytes::from_owner(Lease { frame, key, leases: Arc::clone(self) })
+        Bytes::from_owner(Outstanding { frame, key, leases: Arc::clone(self) })
     }
 
     pub(crate) fn stats(&self) -> LeaseStats {
@@ -102,7 +102,7 @@ impl Leases {
                 ?age
             );
         }
-        // Leases that came one after the other are told of together.
+        // OutstandingBuffers that came one after the other are told of together.
         next.map(|at| at.max(Deadline::after(now, self.warn_after / 8).0))
     }
 
@@ -112,14 +112,14 @@ impl Leases {
     }
 }
 
-impl fmt::Debug for Leases {
+impl fmt::Debug for OutstandingBuffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leases").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
 
 /// Looks after leases until there is none that is not told of.
-async fn watch(leases: Weak<Leases>) {
+async fn watch(leases: Weak<OutstandingBuffers>) {
     loop {
         let next = leases.upgrade().and_then(|leases| leases.look(Instant::now()));
         let Some(at) = next else { return };
@@ -128,19 +128,19 @@ async fn watch(leases: Weak<Leases>) {
 }
 
 /// A frame that an application holds.
-struct Lease {
+struct Outstanding {
     frame: LargeBuffer,
     key: usize,
-    leases: Arc<Leases>,
+    leases: Arc<OutstandingBuffers>,
 }
 
-impl AsRef<[u8]> for Lease {
+impl AsRef<[u8]> for Outstanding {
     fn as_ref(&self) -> &[u8] {
         &self.frame
     }
 }
 
-impl Drop for Lease {
+impl Drop for Outstanding {
     fn drop(&mut self) {
         self.leases.held().entries.remove(self.key);
     }
@@ -154,13 +154,13 @@ mod tests {
 
     const WARN_AFTER: Duration = Duration::from_secs(8);
 
-    fn leases() -> (Arc<RegionPool>, Arc<Leases>) {
+    fn leases() -> (Arc<RegionPool>, Arc<OutstandingBuffers>) {
         leases_told_after(WARN_AFTER)
     }
 
-    fn leases_told_after(warn_after: Duration) -> (Arc<RegionPool>, Arc<Leases>) {
+    fn leases_told_after(warn_after: Duration) -> (Arc<RegionPool>, Arc<OutstandingBuffers>) {
         let pool = RegionPool::new(&MockDevice::new().device(), Access::Sink, 1 << 20);
-        (pool, Leases::new("mock", warn_after, Handle::current()))
+        (pool, OutstandingBuffers::new("mock", warn_after, Handle::current()))
     }
 
     fn task_count() -> usize {

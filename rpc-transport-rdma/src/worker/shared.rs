@@ -29,7 +29,7 @@ use crate::stats::activity::Tally;
 use crate::stats::cancellations::Cancellations;
 use crate::verbs::Attachment;
 use crate::worker::half_open::{OverShare, Unproven};
-use crate::worker::outstanding::Leases;
+use crate::worker::outstanding::OutstandingBuffers;
 
 /// A worker that misses this part of its receive slots gets no new connections.
 const WORN_PART: u32 = 10;
@@ -49,7 +49,7 @@ pub(crate) struct WorkerShared {
     /// The bytes that READs of all workers of the device may have outstanding.
     pub(crate) reads: Arc<FairSemaphore>,
     /// Frames that were received into sinks, and are not dropped.
-    pub(crate) leases: Arc<Leases>,
+    pub(crate) leases: Arc<OutstandingBuffers>,
     pub(crate) cancellations: Arc<Cancellations>,
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
