@@ -2,11 +2,11 @@
 //!
 //! Here because a limit on what may be pinned has two answers, which everybody who takes a buffer
 //! needs: first one registers beside others, and who is told that nothing more can be pinned tries
-//! again alone, when what is there can be known exactly (see `lock_group`).
+//! again alone, when what is there can be known exactly (see `memlock_arbiter`).
 
 use std::sync::Arc;
 
-use super::lock_group::Manner;
+use super::memlock_arbiter::LockMode;
 use super::registration::{Refusal, Registration};
 use super::size_class::SizeClass;
 use super::slab_table::Block;
@@ -33,25 +33,25 @@ impl RegionPool {
     pub(super) async fn grow(
         self: &Arc<Self>,
         class: SizeClass,
-        mut manner: Manner,
+        mut mode: LockMode,
     ) -> Result<Block<Region>, Refusal> {
         loop {
             if let Some(block) = self.table().pop(class) {
                 return Ok(block);
             }
-            let turn = self.group().turn(manner).await;
+            let permit = self.arbiter().permit(mode).await;
             let registered = match self.next(class) {
                 Next::Block(block) => return Ok(block),
                 Next::Full => return Err(Refusal::Full),
-                Next::Register(registration) => registration.run_where_it_may(turn).await,
+                Next::Register(registration) => registration.run_where_it_may(permit).await,
             };
             match registered {
-                // Taken while the turn lasts.
+                // Taken while the permit lasts.
                 Ok(_turn) => match self.table().pop(class) {
                     Some(block) => return Ok(block),
                     None => continue,
                 },
-                Err(refusal) => manner = self.give_up(manner, refusal)?,
+                Err(refusal) => mode = self.give_up(mode, refusal)?,
             }
         }
     }
@@ -62,32 +62,32 @@ impl RegionPool {
         class: SizeClass,
         len_max: usize,
     ) -> Result<Block<Region>, Refusal> {
-        let mut manner = Manner::Beside;
+        let mut mode = LockMode::Shared;
         loop {
             let registration = match self.next(class) {
                 Next::Block(block) => return Ok(block),
                 Next::Register(registration) if registration.len() <= len_max => registration,
                 Next::Register(_) | Next::Full => return Err(Refusal::Full),
             };
-            let turn = self.group().try_turn(manner).ok_or(Refusal::Full)?;
-            match registration.run(turn) {
+            let permit = self.arbiter().try_permit(mode).ok_or(Refusal::Full)?;
+            match registration.run(permit) {
                 Ok(_turn) => match self.table().pop(class) {
                     Some(block) => return Ok(block),
                     None => continue,
                 },
-                Err(refusal) => manner = self.give_up(manner, refusal)?,
+                Err(refusal) => mode = self.give_up(mode, refusal)?,
             }
         }
     }
 
     /// What to try after a refusal, if there is anything.
-    fn give_up(&self, manner: Manner, refusal: Refusal) -> Result<Manner, Refusal> {
-        if manner == Manner::Alone || !refusal.is_over_lock_limit() {
+    fn give_up(&self, mode: LockMode, refusal: Refusal) -> Result<LockMode, Refusal> {
+        if mode == LockMode::Exclusive || !refusal.is_over_lock_limit() {
             return Err(refusal);
         }
         // Its room may be what somebody waits for. Once for each who asks, so it ends.
-        self.group().freed.notify_waiters();
-        Ok(Manner::Alone)
+        self.arbiter().freed.notify_waiters();
+        Ok(LockMode::Exclusive)
     }
 
     /// A block of the class, or the way to one.

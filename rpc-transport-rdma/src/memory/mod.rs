@@ -37,11 +37,11 @@ mod handout;
 mod large_buffer;
 #[forbid(unsafe_code)]
 mod lent;
-#[forbid(unsafe_code)]
-mod lock_group;
 #[cfg(feature = "ibverbs")]
 mod lock_limit;
 mod mapping;
+#[forbid(unsafe_code)]
+mod memlock_arbiter;
 mod pages;
 #[forbid(unsafe_code)]
 mod pool_share;
@@ -60,8 +60,8 @@ mod slot_pool;
 pub use handout::Handout;
 pub use large_buffer::LargeBuffer;
 pub use lent::{Lent, LentBuffer};
-pub use lock_group::LockGroup;
 pub use mapping::Mapping;
+pub use memlock_arbiter::MemlockArbiter;
 pub use pages::PageKind;
 pub use region::{Access, Region};
 pub use region_pool::{PoolBytes, PoolError, PoolRules, RegionPool};

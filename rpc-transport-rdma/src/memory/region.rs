@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::lock_group::Pinned;
+use super::memlock_arbiter::Pinned;
 use super::{Mapping, PageKind};
 use crate::verbs::{
     Device, LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory,

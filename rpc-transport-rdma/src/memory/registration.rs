@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::lock_group::Turn;
+use super::memlock_arbiter::RegistrationPermit;
 use super::slab_table::Plan;
 use super::{Region, RegionPool};
 use crate::verbs::VerbsError;
@@ -69,25 +69,25 @@ impl Registration {
         self.plan.bytes()
     }
 
-    /// Registers the slab and puts its blocks into the pool. Where the memory cannot be pinned,
-    /// one block is tried, and then once more without what the pools of the group keep unused, if
-    /// nobody else registers meanwhile. The turn that comes back keeps the blocks from being taken
-    /// for unused before they are used.
+    /// Registers the slab and puts its blocks into the pool. Where the memory cannot be pinned, one
+    /// block is tried, and then once more without what the pools of the arbiter keep unused, if
+    /// nobody else registers meanwhile. The permit that comes back keeps the blocks from being
+    /// taken for unused before they are used.
     ///
     /// # Errors
     ///
     /// [`Refusal::Register`].
-    pub(super) fn run(mut self, turn: Turn) -> Result<Turn, Refusal> {
-        let group = Arc::clone(self.pool.group());
+    pub(super) fn run(mut self, permit: RegistrationPermit) -> Result<RegistrationPermit, Refusal> {
+        let arbiter = Arc::clone(self.pool.arbiter());
         // Looked at before each attempt: what is let go of meanwhile is told to whoever waits.
-        let mut may_come_free = group.has_pinned();
+        let mut may_come_free = arbiter.has_pinned();
         let mut region = self.register();
         if self.plan.block_count > 1 && is_over_lock_limit(&region) {
             self.keep_one_block();
             region = self.register();
         }
-        if turn.is_alone() && is_over_lock_limit(&region) && group.reclaim() {
-            may_come_free = group.has_pinned();
+        if permit.is_exclusive() && is_over_lock_limit(&region) && arbiter.reclaim() {
+            may_come_free = arbiter.has_pinned();
             region = self.register();
         }
         // Either the blocks take over the plan's bytes, or nobody does. Whoever waits for room is
@@ -97,9 +97,9 @@ impl Registration {
         self.plan.block_count = 0;
         match region {
             Ok(region) => {
-                self.pool.table().add(plan, region.counted(group.pin()));
-                group.freed.notify_waiters();
-                Ok(turn)
+                self.pool.table().add(plan, region.counted(arbiter.pin()));
+                arbiter.freed.notify_waiters();
+                Ok(permit)
             }
             Err(error) => {
                 self.pool.table().cancel(plan);
@@ -113,11 +113,14 @@ impl Registration {
     /// # Cancel safety
     ///
     /// Cancelled, the slab is registered for whoever asks next, or not begun with.
-    pub(super) async fn run_where_it_may(self, turn: Turn) -> Result<Turn, Refusal> {
+    pub(super) async fn run_where_it_may(
+        self,
+        permit: RegistrationPermit,
+    ) -> Result<RegistrationPermit, Refusal> {
         if self.len() <= REGISTER_IN_PLACE_LEN_MAX {
-            return self.run(turn);
+            return self.run(permit);
         }
-        let ran = tokio::task::spawn_blocking(move || self.run(turn)).await;
+        let ran = tokio::task::spawn_blocking(move || self.run(permit)).await;
         ran.unwrap_or_else(|error| {
             let error = VerbsError::system("register memory", error.into());
             Err(Refusal::Register { error, may_come_free: false })
@@ -140,7 +143,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         if self.plan.block_count > 0 {
             self.pool.table().cancel(self.plan);
-            self.pool.group().freed.notify_waiters();
+            self.pool.arbiter().freed.notify_waiters();
         }
     }
 }

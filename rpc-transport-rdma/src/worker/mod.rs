@@ -62,10 +62,10 @@ impl Worker {
     /// Makes a worker on a device, and starts its task in the current tokio runtime. The scope of
     /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
     pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
-        let group = Arc::default();
+        let arbiter = Arc::default();
         let pool = |access, handout, bytes_max| {
             let rules = PoolRules { access, handout, bytes_max, wait_max: config.memory_timeout };
-            RegionPool::with_rules(device, rules, &group)
+            RegionPool::with_rules(device, rules, &arbiter)
         };
         let sources = pool(source_access(config), Handout::AsLeft, config.max_source_bytes);
         // What a READ leaves out that completes short must not be another connection's.

@@ -19,39 +19,39 @@ use super::RegionPool;
 
 /// Pools that make way for each other.
 #[derive(Debug, Default)]
-pub struct LockGroup {
+pub struct MemlockArbiter {
     pools: Mutex<Vec<Weak<RegionPool>>>,
     /// Told when a buffer of any of them comes back, and when anything is deregistered.
     pub(super) freed: Notify,
-    turns: Arc<RwLock<()>>,
+    permits: Arc<RwLock<()>>,
     pinned_count: AtomicUsize,
 }
 
 /// How memory is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum LockMode {
     /// While others may register too, as long as nobody has met the limit.
-    Beside,
+    Shared,
     /// While nobody else registers, after the limit was met.
-    Alone,
+    Exclusive,
 }
 
-/// The right to register in some manner, until it is dropped.
+/// The right to register in some mode, until it is dropped.
 #[derive(Debug)]
-pub(super) enum Turn {
-    Beside { _guard: OwnedRwLockReadGuard<()> },
-    Alone { _guard: OwnedRwLockWriteGuard<()> },
+pub(super) enum RegistrationPermit {
+    Shared { _guard: OwnedRwLockReadGuard<()> },
+    Exclusive { _guard: OwnedRwLockWriteGuard<()> },
 }
 
-impl Turn {
-    pub(super) fn is_alone(&self) -> bool {
-        matches!(self, Self::Alone { .. })
+impl RegistrationPermit {
+    pub(super) fn is_exclusive(&self) -> bool {
+        matches!(self, Self::Exclusive { .. })
     }
 }
 
 /// Counts as pinned for as long as it exists; to be dropped after what it counts.
 #[derive(Debug)]
-pub(super) struct Pinned(Arc<LockGroup>);
+pub(super) struct Pinned(Arc<MemlockArbiter>);
 
 impl Drop for Pinned {
     fn drop(&mut self) {
@@ -60,30 +60,36 @@ impl Drop for Pinned {
     }
 }
 
-impl LockGroup {
+impl MemlockArbiter {
     pub(super) fn join(&self, pool: &Arc<RegionPool>) {
         self.pools().push(Arc::downgrade(pool));
     }
 
-    /// Waits for a turn, in the order of asking.
-    pub(super) async fn turn(&self, manner: Manner) -> Turn {
-        let turns = Arc::clone(&self.turns);
-        match manner {
-            Manner::Beside => Turn::Beside { _guard: turns.read_owned().await },
-            Manner::Alone => Turn::Alone { _guard: turns.write_owned().await },
+    /// Waits for a permit, in the order of asking.
+    pub(super) async fn permit(&self, mode: LockMode) -> RegistrationPermit {
+        let permits = Arc::clone(&self.permits);
+        match mode {
+            LockMode::Shared => RegistrationPermit::Shared { _guard: permits.read_owned().await },
+            LockMode::Exclusive => {
+                RegistrationPermit::Exclusive { _guard: permits.write_owned().await }
+            }
         }
     }
 
-    /// A turn, if it is there at once.
-    pub(super) fn try_turn(&self, manner: Manner) -> Option<Turn> {
-        let turns = Arc::clone(&self.turns);
-        Some(match manner {
-            Manner::Beside => Turn::Beside { _guard: turns.try_read_owned().ok()? },
-            Manner::Alone => Turn::Alone { _guard: turns.try_write_owned().ok()? },
+    /// A permit, if it is there at once.
+    pub(super) fn try_permit(&self, mode: LockMode) -> Option<RegistrationPermit> {
+        let permits = Arc::clone(&self.permits);
+        Some(match mode {
+            LockMode::Shared => {
+                RegistrationPermit::Shared { _guard: permits.try_read_owned().ok()? }
+            }
+            LockMode::Exclusive => {
+                RegistrationPermit::Exclusive { _guard: permits.try_write_owned().ok()? }
+            }
         })
     }
 
-    /// Counts something that has just been pinned. For whoever has a turn.
+    /// Counts something that has just been pinned. For whoever has a permit.
     pub(super) fn pin(self: &Arc<Self>) -> Pinned {
         self.pinned_count.fetch_add(1, Ordering::SeqCst);
         Pinned(Arc::clone(self))
@@ -111,5 +117,5 @@ impl LockGroup {
 }
 
 #[cfg(all(test, feature = "sim"))]
-#[path = "lock_group_tests.rs"]
+#[path = "memlock_arbiter_tests.rs"]
 mod tests;

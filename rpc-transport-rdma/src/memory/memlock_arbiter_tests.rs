@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::memory::{Access, Handout, LockGroup, PoolRules, RegionPool};
+use crate::memory::{Access, Handout, MemlockArbiter, PoolRules, RegionPool};
 use crate::verbs::Device;
 use crate::verbs::sim::{SimDevice, SimFaults, SimNetwork};
 
@@ -12,19 +12,19 @@ const MIB: usize = 1 << 20;
 /// Long enough to be registered on a thread of its own.
 const LEN: usize = 600 << 10;
 
-/// A device that pins so many bytes, and two pools of a group on it.
+/// A device that pins so many bytes, and two pools of a arbiter on it.
 fn limited(bytes_max: usize) -> (SimNetwork, SimDevice, [Arc<RegionPool>; 2]) {
     let network = SimNetwork::new(1);
     let memory_lock_bytes = Some(bytes_max as u64);
     network.set_faults(SimFaults { memory_lock_bytes, ..SimFaults::default() });
     let sim = network.add_device("sim0", &[[10, 0, 0, 1].into()]);
     let device = Device::open(&network.provider(), "sim0").expect("it was added");
-    let group = Arc::new(LockGroup::default());
+    let arbiter = Arc::new(MemlockArbiter::default());
     let pools = [Access::Source, Access::Sink].map(|access| {
         let wait_max = Duration::from_secs(60);
         let rules =
             PoolRules { access, handout: Handout::AsLeft, bytes_max: 64 * MIB as u64, wait_max };
-        RegionPool::with_rules(&device, rules, &group)
+        RegionPool::with_rules(&device, rules, &arbiter)
     });
     (network, sim, pools)
 }
