@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::state::{Arrival, Outgoing, Path, Phase};
-use crate::device::open::Reach;
+use crate::device::open::LocalAddress;
 use crate::memory::PoolShare;
 use crate::verbs::{Completion, RemoteKey, WorkKind};
 use crate::worker::{Command, WorkerShared};
@@ -53,7 +53,7 @@ pub(crate) struct Connection {
     /// The numbers of those that carry READs alone.
     read_numbers: Vec<u32>,
     /// How the peer reaches it.
-    pub(crate) reach: Reach,
+    pub(crate) reach: LocalAddress,
     pub(crate) worker: Arc<WorkerShared>,
     /// Memory that large frames are sent from, and are read into, as this peer may have it.
     pub(crate) sources: PoolShare,
@@ -96,7 +96,7 @@ impl Connection {
             tag,
             number: path.queue_pair.number(),
             read_numbers: path.read_queues.numbers(),
-            reach: Reach::of(path.queue_pair.port()),
+            reach: LocalAddress::of(path.queue_pair.port()),
             close_timeout: worker.config.close_timeout,
             sources: worker.sources.share(limits.peer),
             sinks: worker.sinks.share(limits.peer),

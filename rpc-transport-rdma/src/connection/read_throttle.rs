@@ -18,7 +18,7 @@ use crate::fair::semaphore::{FairPermit, PeerShare};
 
 /// What a connection holds of the bytes, and whether it waits for more.
 #[derive(Debug)]
-pub(crate) struct ReadTurns {
+pub(crate) struct ReadThrottle {
     /// In bytes.
     share: PeerShare,
     /// What a turn is worth: the longest READ.
@@ -44,7 +44,7 @@ enum Wait {
     Waiting,
 }
 
-impl ReadTurns {
+impl ReadThrottle {
     /// Takes part in the share of a peer with READs of at most `turn_len` bytes, which complete in
     /// order on each of so many queues.
     pub(crate) fn new(share: PeerShare, turn_len: u32, queues: usize) -> Self {
@@ -141,12 +141,12 @@ mod tests {
         (budget, share)
     }
 
-    fn peer(budget: &Arc<FairSemaphore>, host: u8) -> ReadTurns {
-        ReadTurns::new(budget.share(PeerKey::V4([10, 0, 0, host])), 10, 1)
+    fn peer(budget: &Arc<FairSemaphore>, host: u8) -> ReadThrottle {
+        ReadThrottle::new(budget.share(PeerKey::V4([10, 0, 0, host])), 10, 1)
     }
 
     /// What a task does that waits for a turn of `turns`.
-    async fn wait(turns: &mut ReadTurns) {
+    async fn wait(turns: &mut ReadThrottle) {
         let (share, len) = turns.take_wait().expect("it has to wait");
         let turn = share.take(len.into()).await.unwrap();
         turns.grant(turn);
@@ -156,7 +156,7 @@ mod tests {
     async fn a_connection_that_finds_no_room_waits_once_and_then_has_one_turn() {
         let (now, (budget, share)) = (Instant::now(), budget(20));
         let (mut one, mut other) =
-            (ReadTurns::new(share.clone(), 10, 1), ReadTurns::new(share, 10, 1));
+            (ReadThrottle::new(share.clone(), 10, 1), ReadThrottle::new(share, 10, 1));
         assert!(one.try_admit(0, 10, now) && one.try_admit(0, 10, now));
         assert!(!other.try_admit(0, 3, now) && !other.try_admit(0, 3, now));
         one.handle_read(0, now);
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn queues_complete_in_no_order_with_each_other() {
         let (now, (budget, share)) = (Instant::now(), budget(30));
-        let mut turns = ReadTurns::new(share, 10, 2);
+        let mut turns = ReadThrottle::new(share, 10, 2);
         let admitted = [(0, 10), (1, 3), (0, 4)];
         assert!(admitted.into_iter().all(|(queue, len)| turns.try_admit(queue, len, now)));
         turns.handle_read(1, now);
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn what_is_not_posted_and_an_unused_turn_go_back() {
         let (now, (budget, share)) = (Instant::now(), budget(30));
-        let mut turns = ReadTurns::new(share.clone(), 10, 1);
+        let mut turns = ReadThrottle::new(share.clone(), 10, 1);
         assert!(turns.try_admit(0, 10, now) && turns.try_admit(0, 5, now));
         turns.grant(share.try_take(10).unwrap());
         turns.pass();
@@ -235,7 +235,7 @@ mod tests {
     fn a_peer_owes_one_answer_at_a_time_on_each_queue() {
         let (start, (_, share)) = (Instant::now(), budget(100));
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut turns = ReadTurns::new(share, 10, 2);
+        let mut turns = ReadThrottle::new(share, 10, 2);
         assert_eq!(turns.waits_since(), None);
         assert!(turns.try_admit(0, 10, at(0)) && turns.try_admit(0, 10, at(1)));
         assert!(turns.try_admit(1, 10, at(2)));

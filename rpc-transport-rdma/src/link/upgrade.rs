@@ -13,7 +13,7 @@ use rpc_core::quota::Charge;
 use rpc_core::transport::{Addresses, CloseReason};
 
 use crate::connection::read_queues::ReadQueues;
-use crate::connection::read_throttle::ReadTurns;
+use crate::connection::read_throttle::ReadThrottle;
 use crate::connection::state::{CONTROL_SLOT_LEN, Path, Reading, Rules};
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
@@ -323,7 +323,7 @@ impl Prepared {
         };
         let reading = Reading {
             puller: Puller::new(limits, chunk_len),
-            turns: ReadTurns::new(shared.reads.share(self.peer), chunk_len, limits.queues),
+            turns: ReadThrottle::new(shared.reads.share(self.peer), chunk_len, limits.queues),
             queues: self.read_queues,
         };
         let credits = Account::new(self.holding, peer.grant, Arc::clone(&shared.tally));

@@ -16,7 +16,7 @@ const BOUND: Bound = Bound::Dynamic { floor: 1 };
 
 /// The unproven places of a worker.
 #[derive(Debug)]
-pub(crate) struct Unproven(Arc<Quota<PeerKey>>);
+pub(crate) struct HalfOpen(Arc<Quota<PeerKey>>);
 
 /// An address has its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) struct OverShare {
     pub(crate) held: u64,
 }
 
-impl Unproven {
+impl HalfOpen {
     /// None at all.
     pub(crate) fn new() -> Self {
         Self(Quota::new(u64::MAX))
@@ -74,7 +74,7 @@ mod tests {
     }
 
     /// Takes places until one is refused; those before are proven.
-    fn fill(unproven: &Unproven, peer: PeerKey, proven: u64) -> Vec<Charge<PeerKey>> {
+    fn fill(unproven: &HalfOpen, peer: PeerKey, proven: u64) -> Vec<Charge<PeerKey>> {
         let try_take = || {
             let taken = proven + unproven.count() as u64;
             let free = u64::from(PLACES).checked_sub(taken).filter(|free| *free > 0)?;
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn one_address_has_half_of_what_is_free_and_another_half_of_the_rest() {
         for (proven, expected) in [(0, [8, 4]), (8, [4, 2]), (15, [1, 0]), (16, [0, 0])] {
-            let unproven = Unproven::new();
+            let unproven = HalfOpen::new();
             let silent = fill(&unproven, peer(2), proven);
             let other = fill(&unproven, peer(3), proven);
             assert_eq!([silent.len(), other.len()], expected, "beside {proven} that are proven");
@@ -97,6 +97,6 @@ mod tests {
 
     #[test]
     fn a_peer_without_an_address_has_what_there_is() {
-        assert_eq!(fill(&Unproven::new(), PeerKey::Local, 0).len(), usize::from(PLACES));
+        assert_eq!(fill(&HalfOpen::new(), PeerKey::Local, 0).len(), usize::from(PLACES));
     }
 }

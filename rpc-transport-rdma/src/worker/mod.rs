@@ -35,7 +35,7 @@ use crate::proto::flow::quota::{Ledger, Shares};
 use crate::verbs::{
     CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
 };
-use crate::worker::half_open::Unproven;
+use crate::worker::half_open::HalfOpen;
 use crate::worker::outstanding::OutstandingBuffers;
 use crate::worker::registered_buffers::offer_buffers;
 use crate::worker::srq_replenish::Replenish;
@@ -118,7 +118,7 @@ impl Worker {
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
             shares: Arc::new(Shares::new(ledger)),
-            unproven: Unproven::new(),
+            unproven: HalfOpen::new(),
             tally: Arc::default(),
             is_watched: AtomicBool::new(false),
             table: Mutex::default(),

@@ -28,7 +28,7 @@ use crate::proto::flow::window::Holding;
 use crate::stats::activity::Tally;
 use crate::stats::cancellations::Cancellations;
 use crate::verbs::Attachment;
-use crate::worker::half_open::{OverShare, Unproven};
+use crate::worker::half_open::{HalfOpen, OverShare};
 use crate::worker::outstanding::OutstandingBuffers;
 
 /// A worker that misses this part of its receive slots gets no new connections.
@@ -55,7 +55,7 @@ pub(crate) struct WorkerShared {
     pub(crate) receive_bytes: usize,
     pub(crate) shares: Arc<Shares>,
     /// Places of clients that have proven nothing yet.
-    pub(crate) unproven: Unproven,
+    pub(crate) unproven: HalfOpen,
     pub(crate) tally: Arc<Tally>,
     /// Whether a task looks for connections that have waited too long.
     pub(crate) is_watched: AtomicBool,

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::connection::memory_windows::{Exposed, Windows};
 use crate::connection::read_queues::ReadQueues;
-use crate::connection::read_throttle::ReadTurns;
+use crate::connection::read_throttle::ReadThrottle;
 use crate::connection::rndv_payload::OfferedMemory;
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::proto::conn_params::ConnParams;
@@ -121,7 +121,7 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) puller: Puller<Arc<Sink>>,
-    pub(crate) turns: ReadTurns,
+    pub(crate) turns: ReadThrottle,
     pub(crate) queues: ReadQueues,
 }
 
@@ -159,7 +159,7 @@ pub(crate) struct Path {
     puller: Puller<Arc<Sink>>,
     /// Whether a caller takes memory for transfers that are due.
     is_taking: bool,
-    read_turns: ReadTurns,
+    read_throttle: ReadThrottle,
     /// Frames that were announced and will not come, of which the handler has to be told.
     withheld: Vec<([u8; HEADER_LEN], Withheld)>,
     cancellations: Arc<Cancellations>,
@@ -181,7 +181,7 @@ impl Path {
         reading: Reading,
         cancellations: Arc<Cancellations>,
     ) -> Self {
-        let Reading { puller, turns: read_turns, queues: read_queues } = reading;
+        let Reading { puller, turns: read_throttle, queues: read_queues } = reading;
         Self {
             queue_pair,
             read_queues,
@@ -204,7 +204,7 @@ impl Path {
             peer_keys: HashMap::new(),
             puller,
             is_taking: false,
-            read_turns,
+            read_throttle,
             withheld: Vec::new(),
             cancellations,
             batch: VecDeque::new(),
@@ -493,7 +493,7 @@ impl Path {
                 }
             }
             if matches!(work, Work::Read { .. }) {
-                self.read_turns.handle_read(queue, Instant::now());
+                self.read_throttle.handle_read(queue, Instant::now());
             }
             match work {
                 Work::Send { .. } => drop(self.permits.pop_front()),
@@ -552,9 +552,9 @@ impl Path {
             reads += usize::from(matches!(work, Work::Read { .. }));
         }
         self.permits.truncate(self.permits.len() - sends);
-        self.read_turns.retract(0, reads);
+        self.read_throttle.retract(0, reads);
         for (queue, count) in self.read_queues.halt().into_iter().enumerate() {
-            self.read_turns.retract(queue, count);
+            self.read_throttle.retract(queue, count);
         }
         if let Err(error) = self.queue_pair.halt() {
             // Destroying it, which follows in bounded time, does what halting could not.

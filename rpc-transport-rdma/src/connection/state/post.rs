@@ -86,7 +86,7 @@ impl Path {
         while self.batch.len() < room && self.fill_control() {}
         while self.batch.len() < room && self.fill_outgoing(counters) {}
         match self.puller.transfer_count() {
-            0 => self.read_turns.pass(),
+            0 => self.read_throttle.pass(),
             _ => self.fill_reads(room),
         }
         while self.batch.len() < room && self.credits.is_due() && self.fill_due() {}
@@ -97,9 +97,9 @@ impl Path {
         let now = Instant::now();
         // Queue pairs for READs have room for as many as may be outstanding.
         while !self.read_queues.is_empty() || self.batch.len() < room {
-            let admit = |queue, len| self.read_turns.try_admit(queue, len, now);
+            let admit = |queue, len| self.read_throttle.try_admit(queue, len, now);
             let Some(chunk) = self.puller.next_chunk(now, admit) else {
-                self.read_turns.pass();
+                self.read_throttle.pass();
                 break;
             };
             let (sink, offset) = (chunk.sink, chunk.offset);
@@ -112,23 +112,23 @@ impl Path {
 
     /// The bytes that a task has to wait for until this path may read on; told once.
     pub(crate) fn take_read_wait(&mut self) -> Option<(PeerShare, u32)> {
-        self.read_turns.take_wait()
+        self.read_throttle.take_wait()
     }
 
     /// Since when the READ that is next to be answered has been that, if any is outstanding.
     pub(crate) fn reads_since(&self) -> Option<Instant> {
-        self.read_turns.waits_since()
+        self.read_throttle.waits_since()
     }
 
     /// Whether somebody waits for that.
     #[cfg(test)]
     pub(crate) fn waits_to_read(&self) -> bool {
-        self.read_turns.is_waiting()
+        self.read_throttle.is_waiting()
     }
 
     /// Lets the path read on.
     pub(crate) fn grant_read(&mut self, turn: FairPermit) {
-        self.read_turns.grant(turn);
+        self.read_throttle.grant(turn);
     }
 
     fn fill_control(&mut self) -> bool {

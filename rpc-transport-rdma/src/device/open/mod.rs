@@ -16,4 +16,4 @@ mod watch;
 
 pub(crate) use cache::OnLost;
 pub(crate) use devices::Devices;
-pub(crate) use reach::Reach;
+pub(crate) use reach::LocalAddress;

@@ -5,7 +5,7 @@ use crate::verbs::{Gid, LinkLayer, Port};
 
 /// The address of a port as a connected queue pair uses it, which never changes with the port's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct LocalAddress {
     /// Number of the port.
     pub(crate) port: u8,
     gid_index: u8,
@@ -14,7 +14,7 @@ pub(crate) struct Reach {
     link_layer: LinkLayer,
 }
 
-impl Reach {
+impl LocalAddress {
     /// The address that connections made through `port` have.
     pub(crate) fn of(port: &Port) -> Self {
         Self {
@@ -44,8 +44,8 @@ mod tests {
     use super::*;
     use crate::verbs::{GidEntry, GidKind, Mtu, PortAttributes, PortState};
 
-    fn reach(link_layer: LinkLayer) -> Reach {
-        Reach { port: 1, gid_index: 3, gid: Gid([7; 16]), lid: 5, link_layer }
+    fn reach(link_layer: LinkLayer) -> LocalAddress {
+        LocalAddress { port: 1, gid_index: 3, gid: Gid([7; 16]), lid: 5, link_layer }
     }
 
     fn found(port: u8, lid: u16, index: u8, gid: u8) -> FoundPort {
