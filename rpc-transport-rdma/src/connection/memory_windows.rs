@@ -27,7 +27,7 @@ pub(crate) struct Exposed<B> {
 
 /// The windows of one connection; `B` is memory that they open.
 #[derive(Debug)]
-pub(crate) struct Windows<B> {
+pub(crate) struct MemoryWindowPool<B> {
     max: usize,
     allocated: usize,
     free: VecDeque<Window>,
@@ -41,7 +41,7 @@ pub(crate) struct Windows<B> {
     failure: Option<VerbsError>,
 }
 
-impl<B> Windows<B> {
+impl<B> MemoryWindowPool<B> {
     /// At most `max` windows; none at all means that offers go without.
     pub(crate) fn new(max: usize) -> Self {
         Self {

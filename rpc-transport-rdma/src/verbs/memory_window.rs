@@ -98,13 +98,13 @@ impl Binding {
 }
 
 /// The windows of one queue pair.
-pub(super) struct Windows {
+pub(super) struct MemoryWindows {
     device: Device,
     owner: QueueIdentity,
     raw: Slab<Box<dyn RawMemoryWindow>>,
 }
 
-impl Windows {
+impl MemoryWindows {
     pub(super) fn new(device: &Device, owner: QueueIdentity) -> Self {
         Self { device: device.clone(), owner, raw: Slab::new() }
     }

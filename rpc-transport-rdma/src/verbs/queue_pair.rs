@@ -19,7 +19,7 @@ use std::io;
 use std::mem;
 
 use super::in_flight::InFlight;
-use super::memory_window::Windows;
+use super::memory_window::MemoryWindows;
 use super::receivers::Farewell;
 use super::request::Parts;
 use super::work_id::QueueIdentity;
@@ -37,7 +37,7 @@ pub struct QueuePair {
     /// The marker is the entry without work.
     in_flight: InFlight<Option<Work>>,
     /// Allocated after the queue pair and gone before it, whatever they are bound to.
-    windows: Windows,
+    windows: MemoryWindows,
     requests: Vec<RawSend>,
     state: State,
     identity: QueueIdentity,
@@ -99,7 +99,7 @@ impl QueuePair {
             local: config.local_endpoint(raw.number(), port),
             raw: Some(raw),
             in_flight: InFlight::with_capacity(completions as usize),
-            windows: Windows::new(attachment.device(), identity),
+            windows: MemoryWindows::new(attachment.device(), identity),
             requests: Vec::new(),
             state: State::Initial,
             identity,

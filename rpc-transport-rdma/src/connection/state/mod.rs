@@ -24,7 +24,7 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::connection::memory_windows::{Exposed, Windows};
+use crate::connection::memory_windows::{Exposed, MemoryWindowPool};
 use crate::connection::read_queues::ReadQueues;
 use crate::connection::read_throttle::ReadThrottle;
 use crate::connection::rndv_payload::OfferedMemory;
@@ -148,7 +148,7 @@ pub(crate) struct Path {
     control_slots: Arc<SlotPool>,
     outgoing: VecDeque<Outgoing>,
     offered: Offered<Exposed<OfferedMemory>>,
-    windows: Windows<OfferedMemory>,
+    windows: MemoryWindowPool<OfferedMemory>,
     /// Memory that the peer is done with. Dropping the last of what an application was lent may run
     /// code of the application, which must not happen under the lock.
     retired: Vec<OfferedMemory>,
@@ -198,7 +198,7 @@ impl Path {
             control_slots,
             outgoing: VecDeque::new(),
             offered: Offered::default(),
-            windows: Windows::new(rules.windows_max),
+            windows: MemoryWindowPool::new(rules.windows_max),
             retired: Vec::new(),
             revoked: HashSet::new(),
             peer_keys: HashMap::new(),
@@ -565,7 +565,7 @@ impl Path {
     /// Gives up what the peer may go on to read for as long as the process lives: it would read the
     /// bytes of the memory's next user too.
     fn leak_offered(&mut self, error: &VerbsError) {
-        let windows = mem::replace(&mut self.windows, Windows::new(0));
+        let windows = mem::replace(&mut self.windows, MemoryWindowPool::new(0));
         let offered = mem::take(&mut self.offered);
         let count = offered.len() + windows.exposed_count();
         self.credits.tally().offers_leaked.add(count as u64);
