@@ -2,7 +2,7 @@
 //! one whose READs are not answered.
 //!
 //! A peer grants as messages arrive, whatever its application does, so that a long wait means that
-//! the peer is stuck or one of both has a fault. Each wait is logged once, with the account. The
+//! the peer is stuck or one of both has a fault. Each wait is logged once, with the window. The
 //! task that looks exists only while somebody waits, and is not the worker's own: that may be what
 //! is stuck.
 //!

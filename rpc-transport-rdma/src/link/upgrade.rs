@@ -23,7 +23,7 @@ use crate::link::transport::RdmaTransport;
 use crate::memory::SlotPool;
 use crate::proto::conn_params::ConnParams;
 use crate::proto::flow::credits::{RESERVE, WINDOW_MIN};
-use crate::proto::flow::window::{Account, Holding};
+use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::rndv::get::{Puller, ReadLimits};
 use crate::proto::wire::MESSAGE_HEADER_LEN;
 #[cfg(feature = "ibverbs")]
@@ -84,7 +84,7 @@ impl RdmaUpgrade {
             unproven_count: worker.unproven.count(),
             receive_bytes: worker.receive_bytes,
             receive_slots: worker.config.receive_slots.into(),
-            promised_slots: worker.shares.ledger().promised(),
+            promised_slots: worker.shares.quota().promised(),
             missing_slots: worker.missing_slots(),
             claimed_entries: worker.attachment.claimed_entries(),
             send_slots_in_use: worker.send_slots_in_use(),
@@ -230,7 +230,7 @@ struct Prepared {
     queue_pair: QueuePair,
     read_queues: ReadQueues,
     /// Behind the queue pairs, so that its slots are promised to nobody else before it is gone.
-    holding: Holding,
+    holding: HeldQuota,
     epoch: u32,
     /// Whose share of the device's memory it takes.
     peer: PeerKey,
@@ -326,7 +326,7 @@ impl Prepared {
             turns: ReadThrottle::new(shared.reads.share(self.peer), chunk_len, limits.queues),
             queues: self.read_queues,
         };
-        let credits = Account::new(self.holding, peer.grant, Arc::clone(&shared.tally));
+        let credits = FlowWindow::new(self.holding, peer.grant, Arc::clone(&shared.tally));
         let cancellations = Arc::clone(&shared.cancellations);
         let path = Path::new(self.queue_pair, rules, credits, control, reading, cancellations);
         Ok((self.place, self.worker, path))

@@ -1,8 +1,8 @@
-//! One end of a connection: its account, and what waits to be sent with it.
+//! One end of a connection: its window, and what waits to be sent with it.
 //!
 //! An end sends in the order of a connection's path: frames, then returns, recalls and pure grants.
 
-use crate::proto::flow::window::Account;
+use crate::proto::flow::window::FlowWindow;
 use crate::proto::wire::{Grant, MessageKind};
 
 /// As many frames as this never become fewer: their sender is greedy.
@@ -18,7 +18,7 @@ pub(super) struct Message {
 /// One end of a connection.
 #[derive(Debug)]
 pub(super) struct End {
-    account: Account,
+    window: FlowWindow,
     /// Frames that wait.
     frames: u32,
 }
@@ -27,12 +27,12 @@ pub(super) struct End {
 const HONEST: &str = "both ends are ours and keep the rules of credit";
 
 impl End {
-    pub(super) fn new(account: Account) -> Self {
-        Self { account, frames: 0 }
+    pub(super) fn new(window: FlowWindow) -> Self {
+        Self { window, frames: 0 }
     }
 
-    pub(super) fn account(&self) -> &Account {
-        &self.account
+    pub(super) fn window(&self) -> &FlowWindow {
+        &self.window
     }
 
     /// Has `count` more frames to send.
@@ -47,35 +47,35 @@ impl End {
 
     /// Asks the other end for what it does not use.
     pub(super) fn recall(&mut self) {
-        self.account.recall();
+        self.window.recall();
     }
 
     /// Takes a message; true when it is a frame.
     pub(super) fn handle(&mut self, message: Message) -> bool {
-        self.account.handle_grant(message.grant).expect(HONEST);
+        self.window.handle_grant(message.grant).expect(HONEST);
         match message.kind {
             MessageKind::Frame => {
-                self.account.handle_message().expect(HONEST);
+                self.window.handle_message().expect(HONEST);
                 return true;
             }
-            MessageKind::Recall { keep } => self.account.handle_recall(keep),
+            MessageKind::Recall { keep } => self.window.handle_recall(keep),
             _ => {}
         }
-        self.account.handle_control(message.kind).expect(HONEST);
+        self.window.handle_control(message.kind).expect(HONEST);
         false
     }
 
     /// The next message that may be sent now.
     pub(super) fn next(&mut self) -> Option<Message> {
-        if self.frames > 0 && self.account.try_take() {
+        if self.frames > 0 && self.window.try_take() {
             self.frames -= u32::from(self.frames != ENDLESS);
             return Some(self.message(MessageKind::Frame));
         }
-        let due = self.account.is_due().then(|| self.account.take_due()).flatten();
+        let due = self.window.is_due().then(|| self.window.take_due()).flatten();
         due.map(|kind| self.message(kind))
     }
 
     fn message(&mut self, kind: MessageKind) -> Message {
-        Message { kind, grant: self.account.announce(self.frames as usize) }
+        Message { kind, grant: self.window.announce(self.frames as usize) }
     }
 }

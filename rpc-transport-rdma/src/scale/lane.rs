@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::end::Message;
 use super::plan::{BATCH, Shape};
-use crate::proto::flow::quota::{Ledger, Shares};
+use crate::proto::flow::quota::{SharedQuota, SlotQuota};
 use crate::stats::activity::Tally;
 use crate::worker::srq_watermark::Watermark;
 
 /// A lane.
 #[derive(Debug)]
 pub(super) struct Lane {
-    pub(super) shares: Arc<Shares>,
+    pub(super) shares: Arc<SharedQuota>,
     pub(super) tally: Arc<Tally>,
     pub(super) members: Vec<u32>,
     slots: usize,
@@ -31,9 +31,9 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn new(shape: &Shape) -> Self {
-        let ledger = Ledger::new(shape.slots, shape.connections_max, shape.credits_max);
+        let quota = SlotQuota::new(shape.slots, shape.connections_max, shape.credits_max);
         Self {
-            shares: Arc::new(Shares::new(ledger)),
+            shares: Arc::new(SharedQuota::new(quota)),
             tally: Arc::default(),
             members: Vec::new(),
             slots: shape.slots as usize,
@@ -60,7 +60,7 @@ impl Lane {
         if self.limit.take_if(|limit| posted < *limit as usize).is_some() {
             self.limit_events += 1;
             self.watermark.handle_limit();
-            self.shares.change(Ledger::squeeze);
+            self.shares.change(SlotQuota::squeeze);
         }
     }
 
@@ -76,7 +76,7 @@ impl Lane {
     pub(super) fn relieve(&mut self, count: usize) -> bool {
         let is_over = self.watermark.handle_completions(count);
         if is_over {
-            self.shares.change(Ledger::relax);
+            self.shares.change(SlotQuota::relax);
         }
         self.limit = self.watermark.limit_to_arm(count).or(self.limit);
         is_over && self.shares.take_pressed()

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::end::{ENDLESS, End, Message};
 use super::plan::Shape;
 use crate::proto::flow::credits::RESERVE;
-use crate::proto::flow::quota::{Full, Ledger, Shares};
-use crate::proto::flow::window::{Account, Holding};
+use crate::proto::flow::quota::{Full, SharedQuota, SlotQuota};
+use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::stats::activity::Tally;
 
 /// One connection.
@@ -32,19 +32,19 @@ impl Link {
     /// the usual shape for itself.
     pub(super) fn connect(
         lane: u32,
-        shares: &Arc<Shares>,
+        shares: &Arc<SharedQuota>,
         tallies: [&Arc<Tally>; 2],
     ) -> Result<Self, Full> {
         let usual = Shape::usual();
-        let ledger = Ledger::new(usual.slots, usual.connections_max, usual.credits_max);
-        let own = Arc::new(Shares::new(ledger));
-        let [server, peer] = [Holding::take(shares)?, Holding::take(&own)?];
+        let quota = SlotQuota::new(usual.slots, usual.connections_max, usual.credits_max);
+        let own = Arc::new(SharedQuota::new(quota));
+        let [server, peer] = [HeldQuota::take(shares)?, HeldQuota::take(&own)?];
         let (server_window, peer_window) = (server.window(), peer.window());
         let [server_tally, peer_tally] = tallies.map(Arc::clone);
         Ok(Self {
             lane,
-            server: End::new(Account::new(server, peer_window, server_tally)),
-            peer: End::new(Account::new(peer, server_window, peer_tally)),
+            server: End::new(FlowWindow::new(server, peer_window, server_tally)),
+            peer: End::new(FlowWindow::new(peer, server_window, peer_tally)),
             is_greedy: false,
             toward_server: 0,
             asked: VecDeque::new(),
@@ -77,12 +77,12 @@ impl Link {
 
     /// The window that the server promises, in messages.
     pub(super) fn window(&self) -> u32 {
-        self.server.account().window()
+        self.server.window().window()
     }
 
     /// The slots that the server holds for it.
     pub(super) fn held(&self) -> u32 {
-        self.server.account().held() + RESERVE
+        self.server.window().held() + RESERVE
     }
 
     /// Asks the peer for what it does not use.

@@ -2,9 +2,9 @@
 //!
 //! So many whole connections do not fit into one process: a queue pair alone, on a simulated device
 //! too, takes more than the machines that decide who may send. So these are driven alone, and they
-//! are the ones that connections have: `Account` at both ends, `Shares` and `Watermark` of each
-//! lane, and the choice of a lane. What is modelled around them is what a device and a cable do: a
-//! message takes a while, waits in a slot of the lane's queue, and is reaped in its turn.
+//! are the ones that connections have: `FlowWindow` at both ends, `SharedQuota` and `Watermark` of
+//! each lane, and the choice of a lane. What is modelled around them is what a device and a cable
+//! do: a message takes a while, waits in a slot of the lane's queue, and is reaped in its turn.
 //!
 //! Time is counted in ticks, and chance comes from a seed: the same [`Plan`] gives the same
 //! [`Measured`]. What must never happen is asserted with every message: that one finds no slot,

@@ -110,7 +110,7 @@ impl Simulation {
         let link = Link::connect(lane_number, &lane.shares, tallies);
         self.links.push(link.expect("a plan has lanes for all its connections"));
         lane.members.push(number);
-        let is_short = lane.shares.ledger().is_short();
+        let is_short = lane.shares.quota().is_short();
         if is_short {
             self.recall(lane_number);
         }
@@ -225,7 +225,7 @@ impl Simulation {
             held[link.lane as usize] += u64::from(link.held());
         }
         for (lane, held) in self.lanes.iter().zip(held) {
-            let promised = u64::from(lane.shares.ledger().promised());
+            let promised = u64::from(lane.shares.quota().promised());
             assert_eq!(promised, held, "every slot is accounted for");
             assert!(promised <= u64::from(self.plan.shape.slots), "more promised than there is");
             assert!(lane.filled() as u64 <= promised, "more filled than promised");
@@ -236,7 +236,7 @@ impl Simulation {
         let shape = self.plan.shape;
         let (lanes, slot_len) = (self.lanes.len() as f64, f64::from(shape.slot_len));
         let (connections, slots) = (self.links.len() as f64, f64::from(shape.slots));
-        let all_promised = self.lanes.iter().map(|lane| lane.shares.ledger().promised());
+        let all_promised = self.lanes.iter().map(|lane| lane.shares.quota().promised());
         let promised: f64 = all_promised.map(f64::from).sum();
         let filled_max = self.lanes.iter().map(|lane| lane.filled_max).max().unwrap_or(0);
         let a_connection = lanes * slots / connections;

@@ -14,7 +14,7 @@ use tokio::runtime::RuntimeFlavor;
 use super::shared::{Command, WorkerShared};
 use crate::connection::state::Arrival;
 use crate::connection::{BatchEnd, Connection};
-use crate::proto::flow::quota::Ledger;
+use crate::proto::flow::quota::SlotQuota;
 use crate::verbs::{
     Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
 };
@@ -221,7 +221,7 @@ impl Driver {
         let (shared, missing) = (&self.shared, self.shared.missing_slots());
         shared.tally.slots_lost.add(settled.lost as u64);
         shared.tally.slots_reclaimed.add(settled.reclaimed as u64);
-        shared.shares.change(|ledger| ledger.set_missing(missing));
+        shared.shares.change(|quota| quota.set_missing(missing));
         if shared.is_worn() {
             let device = shared.attachment.device().name();
             rpc_core::limited_log!(
@@ -321,7 +321,7 @@ impl Driver {
     /// Sees to it that windows suit the queue, after `count` completions.
     fn relieve(&mut self, count: usize) {
         if self.watermark.handle_completions(count) {
-            self.shared.shares.change(Ledger::relax);
+            self.shared.shares.change(SlotQuota::relax);
             if self.shared.shares.take_pressed() {
                 self.recall();
             }
@@ -350,7 +350,7 @@ impl Driver {
                 device
             );
         }
-        self.shared.shares.change(Ledger::squeeze);
+        self.shared.shares.change(SlotQuota::squeeze);
     }
 
     fn dispatch(&mut self, completion: Completion) {

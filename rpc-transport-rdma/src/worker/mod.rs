@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fair::semaphore::FairSemaphore;
 use crate::memory::{Access, Handout, PoolRules, RegionPool, SlotPool};
-use crate::proto::flow::quota::{Ledger, Shares};
+use crate::proto::flow::quota::{SharedQuota, SlotQuota};
 use crate::verbs::{
     CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
 };
@@ -101,7 +101,7 @@ impl Worker {
                 tag: 0,
             },
         )?;
-        let ledger = Ledger::new(slots, config.max_connections, config.max_credits);
+        let quota = SlotQuota::new(slots, config.max_connections, config.max_credits);
         let shared = Arc::new(WorkerShared {
             config: config.clone(),
             runtime: Handle::current(),
@@ -117,7 +117,7 @@ impl Worker {
             ),
             cancellations: Arc::default(),
             receive_bytes: receives.memory_bytes(),
-            shares: Arc::new(Shares::new(ledger)),
+            shares: Arc::new(SharedQuota::new(quota)),
             unproven: HalfOpen::new(),
             tally: Arc::default(),
             is_watched: AtomicBool::new(false),

@@ -23,8 +23,8 @@ use crate::RdmaConfig;
 use crate::connection::Connection;
 use crate::fair::semaphore::FairSemaphore;
 use crate::memory::{RegionPool, SlotPool};
-use crate::proto::flow::quota::{BASE, Full, Shares};
-use crate::proto::flow::window::Holding;
+use crate::proto::flow::quota::{BASE, Full, SharedQuota};
+use crate::proto::flow::window::HeldQuota;
 use crate::stats::activity::Tally;
 use crate::stats::cancellations::Cancellations;
 use crate::verbs::Attachment;
@@ -53,7 +53,7 @@ pub(crate) struct WorkerShared {
     pub(crate) cancellations: Arc<Cancellations>,
     /// Bytes of memory that messages are received into, whatever the number of connections.
     pub(crate) receive_bytes: usize,
-    pub(crate) shares: Arc<Shares>,
+    pub(crate) shares: Arc<SharedQuota>,
     /// Places of clients that have proven nothing yet.
     pub(crate) unproven: HalfOpen,
     pub(crate) tally: Arc<Tally>,
@@ -121,15 +121,15 @@ impl WorkerShared {
     /// # Errors
     ///
     /// In words, when there are no slots left to promise or the worker has ended.
-    pub(crate) fn take_place(self: &Arc<Self>) -> Result<(Place, Holding), String> {
+    pub(crate) fn take_place(self: &Arc<Self>) -> Result<(Place, HeldQuota), String> {
         if self.is_dead() {
             return Err(self.table().end_words());
         }
         // What has died since the worker's task looked must not be promised again.
         let missing = self.missing_slots();
-        self.shares.change(|ledger| ledger.set_missing(missing));
-        let holding = Holding::take(&self.shares);
-        if self.shares.ledger().is_short() {
+        self.shares.change(|quota| quota.set_missing(missing));
+        let holding = HeldQuota::take(&self.shares);
+        if self.shares.quota().is_short() {
             self.send(Command::Recall);
         }
         let holding = holding.map_err(|Full { count, free }| {
@@ -153,7 +153,7 @@ impl WorkerShared {
     ///
     /// In words, when the client's address has its share of them.
     pub(crate) fn take_unproven(&self, peer: PeerKey) -> Result<Charge<PeerKey>, String> {
-        let (taken, free) = self.shares.ledger().places();
+        let (taken, free) = self.shares.quota().places();
         self.unproven.try_take(peer, taken.into(), free.into()).map_err(|OverShare { held }| {
             format!(
                 "{held} connections of this address have not shown yet that their path works, \

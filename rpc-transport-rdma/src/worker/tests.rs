@@ -21,7 +21,7 @@ fn worker(runtime: &Runtime, receive_slots: u16, max_connections: u32) -> Worker
 }
 
 fn promised(worker: &Worker) -> u32 {
-    worker.shared.shares.ledger().promised()
+    worker.shared.shares.quota().promised()
 }
 
 #[test]

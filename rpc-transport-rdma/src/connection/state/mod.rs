@@ -30,7 +30,7 @@ use crate::connection::read_throttle::ReadThrottle;
 use crate::connection::rndv_payload::OfferedMemory;
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::proto::conn_params::ConnParams;
-use crate::proto::flow::window::Account;
+use crate::proto::flow::window::FlowWindow;
 use crate::proto::rndv::get::{Due, Outcome, Puller, Wanted};
 use crate::proto::rndv::send::Offered;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Released};
@@ -142,7 +142,7 @@ pub(crate) struct Path {
     /// Whether it is batching for the sake of callers, all slots of the batch being posted again.
     is_held: bool,
     rules: Rules,
-    pub(crate) credits: Account,
+    pub(crate) credits: FlowWindow,
     /// Messages without a body, which take their turn before frames.
     control: VecDeque<MessageKind>,
     control_slots: Arc<SlotPool>,
@@ -176,7 +176,7 @@ impl Path {
     pub(crate) fn new(
         queue_pair: QueuePair,
         rules: Rules,
-        credits: Account,
+        credits: FlowWindow,
         control_slots: Arc<SlotPool>,
         reading: Reading,
         cancellations: Arc<Cancellations>,

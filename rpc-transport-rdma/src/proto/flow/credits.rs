@@ -40,7 +40,7 @@ pub(crate) const WINDOW_MIN: u32 = 1;
 /// it is more than one message, and the next message of ours takes the grant along.
 const TURNS_WINDOW: u32 = 3;
 
-/// The credit account of one connection, both directions.
+/// The credit window of one connection, both directions.
 #[derive(Debug)]
 pub(crate) struct Credits {
     sending: Sending,
@@ -92,7 +92,7 @@ enum Recall {
 }
 
 impl Credits {
-    /// An account in which we promise the peer `window` slots and it promised us `granted`.
+    /// An window in which we promise the peer `window` slots and it promised us `granted`.
     pub(crate) fn new(window: u32, granted: u32) -> Self {
         let sending = Sending { granted, ..Sending::default() };
         let receiving = Receiving { promised: window, window, ..Receiving::default() };

@@ -7,8 +7,8 @@
 //! quarter of one more window for each is still free. This is how switches share their buffers
 //! (Choudhury and Hahne, dynamic thresholds, 1998); it needs to know nothing of who is active.
 //!
-//! [`Ledger`] is pure; [`Shares`] puts it under a lock that is taken when a window changes, and
-//! beside it the limit that connections look at with every grant.
+//! [`SlotQuota`] is pure; [`SharedQuota`] puts it under a lock that is taken when a window changes,
+//! and beside it the limit that connections look at with every grant.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ pub(crate) const MARGIN_PART: u32 = 4;
 
 /// Who has how many slots. Pure.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct SlotQuota {
     slots: u32,
     free: u32,
     /// Of those that are free, as many as the device may not have.
@@ -50,7 +50,7 @@ pub(crate) struct Full {
     pub(crate) free: u32,
 }
 
-impl Ledger {
+impl SlotQuota {
     pub(crate) fn new(slots: u32, count_max: u32, window_max: u32) -> Self {
         let window_max = window_max.max(WINDOW_MIN);
         let (free, missing, count) = (slots, 0, 0);
@@ -137,32 +137,32 @@ impl Ledger {
 
 /// The slots of a worker as its connections see them.
 #[derive(Debug)]
-pub(crate) struct Shares {
-    ledger: Mutex<Ledger>,
+pub(crate) struct SharedQuota {
+    quota: Mutex<SlotQuota>,
     limit: AtomicU32,
     window_max: u32,
     is_pressed: AtomicBool,
 }
 
-impl Shares {
-    pub(crate) fn new(ledger: Ledger) -> Self {
-        let (limit, window_max) = (AtomicU32::new(ledger.limit()), ledger.window_max);
+impl SharedQuota {
+    pub(crate) fn new(quota: SlotQuota) -> Self {
+        let (limit, window_max) = (AtomicU32::new(quota.limit()), quota.window_max);
         let is_pressed = AtomicBool::new(false);
-        Self { ledger: Mutex::new(ledger), limit, window_max, is_pressed }
+        Self { quota: Mutex::new(quota), limit, window_max, is_pressed }
     }
 
-    /// Looks at the ledger.
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // A ledger is whole between any two statements that could panic.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Looks at the quota.
+    pub(crate) fn quota(&self) -> MutexGuard<'_, SlotQuota> {
+        // A quota is whole between any two statements that could panic.
+        self.quota.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the ledger.
-    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut Ledger) -> R) -> R {
-        let mut ledger = self.ledger();
-        let result = change(&mut ledger);
+    /// Changes the quota.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut SlotQuota) -> R) -> R {
+        let mut quota = self.quota();
+        let result = change(&mut quota);
         // Under the lock, so that the last change is the last to be stored.
-        self.limit.store(ledger.limit(), Ordering::Relaxed);
+        self.limit.store(quota.limit(), Ordering::Relaxed);
         result
     }
 

@@ -1,9 +1,9 @@
 //! A connection's credits together with the receive slots that it holds for them.
 //!
-//! [`Credits`] says what may be sent and what is promised, [`Shares`] what can be promised; here
-//! the window of the one follows what the other has. Slots go back when nobody can fill them any
-//! more: as messages come in that are not granted anew, and the rest when the account is dropped,
-//! which has to be after the queue pair is gone.
+//! [`Credits`] says what may be sent and what is promised, [`SharedQuota`] what can be promised;
+//! here the window of the one follows what the other has. Slots go back when nobody can fill them
+//! any more: as messages come in that are not granted anew, and the rest when the window is
+//! dropped, which has to be after the queue pair is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use rpc_core::wire::ProtocolError;
 use tokio::time::Instant;
 
 use crate::proto::flow::credits::{Credits, WINDOW_MIN};
-use crate::proto::flow::quota::{Full, Ledger, Shares};
+use crate::proto::flow::quota::{Full, SharedQuota, SlotQuota};
 use crate::proto::wire::{Grant, MessageKind};
 use crate::stats::activity::Tally;
 
 /// Receive slots that a connection holds: the base, and what its window has grown by.
 #[derive(Debug)]
-pub(crate) struct Holding {
-    shares: Arc<Shares>,
+pub(crate) struct HeldQuota {
+    shares: Arc<SharedQuota>,
     extra: u32,
 }
 
-impl Holding {
+impl HeldQuota {
     /// Takes the base of a new connection.
-    pub(crate) fn take(shares: &Arc<Shares>) -> Result<Self, Full> {
-        shares.change(Ledger::admit)?;
+    pub(crate) fn take(shares: &Arc<SharedQuota>) -> Result<Self, Full> {
+        shares.change(SlotQuota::admit)?;
         Ok(Self { shares: Arc::clone(shares), extra: 0 })
     }
 
@@ -36,17 +36,17 @@ impl Holding {
     }
 }
 
-impl Drop for Holding {
+impl Drop for HeldQuota {
     fn drop(&mut self) {
-        self.shares.change(|ledger| ledger.leave(self.extra));
+        self.shares.change(|quota| quota.leave(self.extra));
     }
 }
 
 /// The credits of one connection, and the slots behind them.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub(crate) struct FlowWindow {
     credits: Credits,
-    holding: Holding,
+    holding: HeldQuota,
     tally: Arc<Tally>,
     /// Messages that had come in when idle connections were last looked for.
     received_before: u32,
@@ -60,9 +60,9 @@ struct Wait {
     is_reported: bool,
 }
 
-impl Account {
-    /// An account for a peer that promised us `granted`; we promise it what `holding` has.
-    pub(crate) fn new(holding: Holding, granted: u32, tally: Arc<Tally>) -> Self {
+impl FlowWindow {
+    /// An window for a peer that promised us `granted`; we promise it what `holding` has.
+    pub(crate) fn new(holding: HeldQuota, granted: u32, tally: Arc<Tally>) -> Self {
         let credits = Credits::new(holding.window(), granted);
         Self { credits, holding, tally, received_before: 0, wait: None }
     }
@@ -205,7 +205,7 @@ impl Account {
         let excess = self.holding.window().saturating_sub(self.credits.claim());
         if excess > 0 {
             self.holding.extra -= excess;
-            self.holding.shares.change(|ledger| ledger.give_back(excess));
+            self.holding.shares.change(|quota| quota.give_back(excess));
         }
     }
 
@@ -217,7 +217,7 @@ impl Account {
         let held = self.holding.window().min(wanted).max(window);
         let more = match wanted - held.min(wanted) {
             0 => 0,
-            missing => shares.change(|ledger| ledger.grow(held, missing)),
+            missing => shares.change(|quota| quota.grow(held, missing)),
         };
         if held + more < wanted {
             shares.press();

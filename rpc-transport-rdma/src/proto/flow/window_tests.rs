@@ -12,23 +12,23 @@ use crate::proto::flow::quota::BASE;
 /// The window that the peers of a worker promise back.
 const PEER_WINDOW: u32 = 8;
 
-impl Holding {
+impl HeldQuota {
     /// Takes more slots than a connection begins with.
     pub(crate) fn widen(&mut self, count: u32) {
-        self.extra += self.shares.change(|ledger| ledger.grow(self.window(), count));
+        self.extra += self.shares.change(|quota| quota.grow(self.window(), count));
     }
 }
 
 /// A worker with its connections, each with its peer and what is on its way between them.
 struct World {
-    shares: Arc<Shares>,
+    shares: Arc<SharedQuota>,
     tally: Arc<Tally>,
     slots: u32,
     links: Vec<Link>,
 }
 
 struct Link {
-    account: Account,
+    window: FlowWindow,
     peer: Credits,
     to_us: VecDeque<(MessageKind, Grant)>,
     to_peer: VecDeque<(MessageKind, Grant)>,
@@ -39,15 +39,15 @@ struct Link {
 
 impl World {
     fn new(slots: u32, count_max: u32, window_max: u32) -> Self {
-        let shares = Arc::new(Shares::new(Ledger::new(slots, count_max, window_max)));
+        let shares = Arc::new(SharedQuota::new(SlotQuota::new(slots, count_max, window_max)));
         Self { shares, tally: Arc::default(), slots, links: Vec::new() }
     }
 
     fn connect(&mut self) -> bool {
-        let Ok(holding) = Holding::take(&self.shares) else { return false };
+        let Ok(holding) = HeldQuota::take(&self.shares) else { return false };
         let peer = Credits::new(PEER_WINDOW, holding.window());
         self.links.push(Link {
-            account: Account::new(holding, PEER_WINDOW, Arc::clone(&self.tally)),
+            window: FlowWindow::new(holding, PEER_WINDOW, Arc::clone(&self.tally)),
             peer,
             to_us: VecDeque::new(),
             to_peer: VecDeque::new(),
@@ -60,7 +60,7 @@ impl World {
     /// As the worker does when newcomers find little.
     fn recall(&mut self) {
         for link in &mut self.links {
-            link.account.recall();
+            link.window.recall();
             link.settle();
         }
     }
@@ -78,15 +78,15 @@ impl World {
     }
 
     fn check(&self) {
-        let ledger_promised = self.shares.ledger().promised();
-        let held: u32 = self.links.iter().map(|link| link.account.holding.window() + RESERVE).sum();
+        let ledger_promised = self.shares.quota().promised();
+        let held: u32 = self.links.iter().map(|link| link.window.holding.window() + RESERVE).sum();
         assert_eq!(ledger_promised, held, "every slot is accounted for");
         assert!(held <= self.slots, "{held} promised of {}", self.slots);
         let on_the_way: usize = self.links.iter().map(|link| link.to_us.len()).sum();
         assert!(on_the_way <= self.slots as usize, "{on_the_way} messages on their way");
         for link in &self.links {
-            let outstanding = link.account.credits.outstanding();
-            assert!(outstanding <= link.account.holding.window(), "promised more than is held");
+            let outstanding = link.window.credits.outstanding();
+            assert!(outstanding <= link.window.holding.window(), "promised more than is held");
             let ordinary = link.to_us.iter().filter(|(kind, _)| !kind.is_reserved()).count();
             assert!(link.peer.available() as usize + ordinary <= outstanding as usize);
             assert!(link.to_us.len() - ordinary <= RESERVE as usize);
@@ -100,7 +100,7 @@ impl World {
     }
 
     fn windows(&self) -> Vec<u32> {
-        self.links.iter().map(|link| link.account.credits.window()).collect()
+        self.links.iter().map(|link| link.window.credits.window()).collect()
     }
 }
 
@@ -121,10 +121,10 @@ impl Link {
     }
 
     fn send(&mut self, kind: MessageKind) -> bool {
-        let account = &mut self.account;
-        let may = if kind.is_reserved() { account.try_take_reserved() } else { account.try_take() };
+        let window = &mut self.window;
+        let may = if kind.is_reserved() { window.try_take_reserved() } else { window.try_take() };
         if may {
-            self.to_peer.push_back((kind, account.announce(0)));
+            self.to_peer.push_back((kind, window.announce(0)));
         }
         may
     }
@@ -132,10 +132,10 @@ impl Link {
     fn receive(&mut self, count: usize) {
         for _ in 0..count {
             let Some((kind, grant)) = self.to_us.pop_front() else { break };
-            self.account.handle_grant(grant).unwrap();
+            self.window.handle_grant(grant).unwrap();
             match kind {
-                MessageKind::Frame => self.account.handle_message().unwrap(),
-                kind => self.account.handle_control(kind).unwrap(),
+                MessageKind::Frame => self.window.handle_message().unwrap(),
+                kind => self.window.handle_control(kind).unwrap(),
             }
             self.received += u32::from(kind == MessageKind::Frame);
         }
@@ -144,10 +144,10 @@ impl Link {
     }
 
     fn settle(&mut self) {
-        while self.account.is_due()
-            && let Some(kind) = self.account.take_due()
+        while self.window.is_due()
+            && let Some(kind) = self.window.take_due()
         {
-            self.to_peer.push_back((kind, self.account.announce(0)));
+            self.to_peer.push_back((kind, self.window.announce(0)));
         }
     }
 
@@ -181,20 +181,20 @@ fn greedy(world: &mut World, count: usize) {
 fn two_sides_that_take_turns_come_to_need_no_grants_of_their_own() {
     let mut world = World::new(1024, 256, 32);
     assert!(world.connect());
-    let Link { account, peer, .. } = &mut world.links[0];
+    let Link { window, peer, .. } = &mut world.links[0];
     let mut lone_rounds = Vec::new();
     for round in 0..20 {
         assert!(peer.try_take(), "the peer answers");
-        account.handle_grant(peer.announce(0)).unwrap();
-        account.handle_message().unwrap();
-        if account.is_due() {
-            assert_eq!(account.take_due(), Some(MessageKind::Grant));
-            peer.handle_grant(account.announce(0)).unwrap();
+        window.handle_grant(peer.announce(0)).unwrap();
+        window.handle_message().unwrap();
+        if window.is_due() {
+            assert_eq!(window.take_due(), Some(MessageKind::Grant));
+            peer.handle_grant(window.announce(0)).unwrap();
             peer.handle_reserved().unwrap();
             lone_rounds.push(round);
         }
-        assert!(account.try_take(), "we ask");
-        peer.handle_grant(account.announce(0)).unwrap();
+        assert!(window.try_take(), "we ask");
+        peer.handle_grant(window.announce(0)).unwrap();
         peer.handle_message().unwrap();
     }
     assert_eq!(lone_rounds, [0, 1], "the window is wide enough after that");
@@ -247,7 +247,7 @@ fn what_idle_connections_hold_goes_to_the_busy() {
         link.backlog = 0;
     }
     world.run(50);
-    let held_idle = world.shares.ledger().promised();
+    let held_idle = world.shares.quota().promised();
     greedy(&mut world, 4);
     world.run(50);
     let before = world.windows()[43];
@@ -258,7 +258,7 @@ fn what_idle_connections_hold_goes_to_the_busy() {
     println!("idle ones held {held_idle}; a busy one had {before}, has {}", windows[43]);
     assert_eq!(windows[..40], [WINDOW_MIN; 40]);
     assert_eq!(windows[40..], [32; 4]);
-    assert_eq!(world.shares.ledger().promised(), 40 * BASE + 4 * (32 + RESERVE));
+    assert_eq!(world.shares.quota().promised(), 40 * BASE + 4 * (32 + RESERVE));
     assert!(world.tally.credits_returned.value() > 0);
 }
 
@@ -275,10 +275,10 @@ fn a_queue_that_ran_low_halves_windows_until_it_has_recovered() {
     let mut world = World::new(1024, 256, 32);
     greedy(&mut world, 2);
     world.run(50);
-    world.shares.change(Ledger::squeeze);
+    world.shares.change(SlotQuota::squeeze);
     world.run(50);
     assert_eq!(world.windows(), [16; 2]);
-    world.shares.change(Ledger::relax);
+    world.shares.change(SlotQuota::relax);
     world.run(50);
     assert_eq!(world.windows(), [32; 2]);
 }
@@ -287,17 +287,17 @@ fn a_queue_that_ran_low_halves_windows_until_it_has_recovered() {
 fn a_long_wait_is_told_once() {
     let mut world = World::new(64, 4, 8);
     assert!(world.connect());
-    let account = &mut world.links[0].account;
-    while account.try_take() {}
+    let window = &mut world.links[0].window;
+    while window.try_take() {}
     let (now, limit) = (Instant::now(), Duration::from_secs(5));
-    assert!(account.is_waiting());
-    assert_eq!(account.stall(now, limit), None, "not yet");
-    let words = account.stall(now + limit, limit).unwrap();
+    assert!(window.is_waiting());
+    assert_eq!(window.stall(now, limit), None, "not yet");
+    let words = window.stall(now + limit, limit).unwrap();
     assert!(words.contains("no credit for") && words.contains("granted: 8"), "{words}");
-    assert_eq!(account.stall(now + 2 * limit, limit), None, "told");
+    assert_eq!(window.stall(now + 2 * limit, limit), None, "told");
     let grant = Grant { count: PEER_WINDOW + 1, control_seen: 0, wants_more: false };
-    account.handle_grant(grant).unwrap();
-    assert!(account.try_take() && !account.is_waiting());
+    window.handle_grant(grant).unwrap();
+    assert!(window.try_take() && !window.is_waiting());
     let tally = world.tally.activity();
     assert_eq!((tally.credit_waits, tally.credit_stalls), (1, 1));
 }
@@ -359,8 +359,8 @@ fn apply(world: &mut World, step: Step) {
             links[at].send_backlog();
         }
         Step::Recall => world.recall(),
-        Step::Squeeze => world.shares.change(Ledger::squeeze),
-        Step::Relax => world.shares.change(Ledger::relax),
+        Step::Squeeze => world.shares.change(SlotQuota::squeeze),
+        Step::Relax => world.shares.change(SlotQuota::relax),
     }
 }
 
@@ -386,6 +386,6 @@ proptest! {
         prop_assert!(world.is_quiet());
         prop_assert!(world.links.iter().all(|link| link.peer.available() > 0));
         world.links.clear();
-        prop_assert_eq!(world.shares.ledger().promised(), 0);
+        prop_assert_eq!(world.shares.quota().promised(), 0);
     }
 }

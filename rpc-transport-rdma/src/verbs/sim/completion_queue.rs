@@ -285,7 +285,7 @@ impl Drop for SimCompletionQueue {
             // Receives that nobody will poll for any more end here.
             for entry in queue.into_iter().flat_map(|queue| queue.completions) {
                 if let Origin::Receive { span, .. } = entry.origin {
-                    state.ledger.remove(span);
+                    state.quota.remove(span);
                 }
             }
             state.stop_waiting(self.id);
