@@ -12,7 +12,7 @@ use super::Connection;
 use crate::connection::state::Path;
 use crate::fair::semaphore::PeerShare;
 use crate::memory::{LargeBuffer, PoolError};
-use crate::proto::rndv::get::{Due, Wanted};
+use crate::proto::rndv::get::{Due, GetRequest};
 use crate::proto::wire::Offer;
 use crate::worker::Command;
 
@@ -34,7 +34,8 @@ impl Connection {
         };
         let call = FrameHeader::parse(&prefix)?.call;
         let memory_by = Deadline::after(Instant::now(), self.memory_patience());
-        let wanted = Wanted { call, prefix, head, deadline, memory_by, segments: segments.into() };
+        let wanted =
+            GetRequest { call, prefix, head, deadline, memory_by, segments: segments.into() };
         // A path that has ended takes nothing, and says so to the handler by itself.
         let _ = self.with_path(|path| Ok(path.accept(transfer, wanted)?));
         Ok(())
@@ -51,7 +52,7 @@ impl Connection {
         while let Ok(Some(due)) = self.with_path(|path| Ok(path.next_due())) {
             match self.sinks.try_take_at_once(len_of(&due)) {
                 Err(PoolError::Exhausted { .. }) => {
-                    self.worker.runtime.spawn(Arc::clone(self).pull_later(due));
+                    self.worker.runtime.spawn(Arc::clone(self).get_later(due));
                 }
                 taken => self.pull(due.transfer, taken),
             }
@@ -79,7 +80,7 @@ impl Connection {
     }
 
     /// Waits for memory and then pulls, unless the transfer is stopped meanwhile.
-    async fn pull_later(self: Arc<Self>, due: Due) {
+    async fn get_later(self: Arc<Self>, due: Due) {
         let (until, why) = self.limit_of(&due);
         let (transfer, len) = (due.transfer, len_of(&due));
         tokio::select! {

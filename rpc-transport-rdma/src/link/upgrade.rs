@@ -24,7 +24,7 @@ use crate::memory::SlotPool;
 use crate::proto::conn_params::ConnParams;
 use crate::proto::flow::credits::{RESERVE, WINDOW_MIN};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
-use crate::proto::rndv::get::{Puller, ReadLimits};
+use crate::proto::rndv::get::{ReadLimits, RndvGet};
 use crate::proto::wire::MESSAGE_HEADER_LEN;
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
@@ -322,7 +322,7 @@ impl Prepared {
             },
         };
         let reading = Reading {
-            puller: Puller::new(limits, chunk_len),
+            rndv_get: RndvGet::new(limits, chunk_len),
             turns: ReadThrottle::new(shared.reads.share(self.peer), chunk_len, limits.queues),
             queues: self.read_queues,
         };

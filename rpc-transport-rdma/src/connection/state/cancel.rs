@@ -22,13 +22,13 @@ impl Path {
             }
         }
         self.withdraw(call);
-        self.puller.stop_call(call, &Withheld::GivenUp);
+        self.rndv_get.stop_call(call, &Withheld::GivenUp);
         self.settle_stopped();
     }
 
     /// Stops pulling what the peer takes back.
     pub(crate) fn handle_cancelled(&mut self, transfer: u32) {
-        self.puller.stop(transfer, Withheld::GivenUp);
+        self.rndv_get.stop(transfer, Withheld::GivenUp);
         self.settle_stopped();
     }
 
@@ -42,20 +42,20 @@ impl Path {
 
     /// Stops waiting for the memory of a transfer, for want of it or of time.
     pub(crate) fn withhold(&mut self, transfer: u32, why: Withheld) {
-        if self.puller.is_waiting(transfer) {
-            self.puller.stop(transfer, why);
+        if self.rndv_get.is_waiting(transfer) {
+            self.rndv_get.stop(transfer, why);
             self.settle_stopped();
         }
     }
 
     /// Whether an accepted transfer still waits for memory.
     pub(crate) fn is_waiting(&self, transfer: u32) -> bool {
-        self.puller.is_waiting(transfer)
+        self.rndv_get.is_waiting(transfer)
     }
 
     /// Answers for the transfers that were stopped and have no READ outstanding.
     pub(super) fn settle_stopped(&mut self) {
-        for ended in self.puller.take_ended() {
+        for ended in self.rndv_get.take_ended() {
             self.settle(ended);
         }
     }

@@ -31,7 +31,7 @@ use crate::connection::rndv_payload::OfferedMemory;
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::proto::conn_params::ConnParams;
 use crate::proto::flow::window::FlowWindow;
-use crate::proto::rndv::get::{Due, Outcome, Puller, Wanted};
+use crate::proto::rndv::get::{Due, GetRequest, Outcome, RndvGet};
 use crate::proto::rndv::send::Offered;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Released};
 use crate::stats::cancellations::Cancellations;
@@ -120,7 +120,7 @@ pub(crate) struct Rules {
 /// What a path reads with.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    pub(crate) puller: Puller<Arc<Sink>>,
+    pub(crate) rndv_get: RndvGet<Arc<Sink>>,
     pub(crate) turns: ReadThrottle,
     pub(crate) queues: ReadQueues,
 }
@@ -156,7 +156,7 @@ pub(crate) struct Path {
     revoked: HashSet<u32>,
     /// The keys of what the peer offers, which our releases take away.
     peer_keys: HashMap<u32, RemoteKey>,
-    puller: Puller<Arc<Sink>>,
+    rndv_get: RndvGet<Arc<Sink>>,
     /// Whether a caller takes memory for transfers that are due.
     is_taking: bool,
     read_throttle: ReadThrottle,
@@ -181,7 +181,7 @@ impl Path {
         reading: Reading,
         cancellations: Arc<Cancellations>,
     ) -> Self {
-        let Reading { puller, turns: read_throttle, queues: read_queues } = reading;
+        let Reading { rndv_get, turns: read_throttle, queues: read_queues } = reading;
         Self {
             queue_pair,
             read_queues,
@@ -202,7 +202,7 @@ impl Path {
             retired: Vec::new(),
             revoked: HashSet::new(),
             peer_keys: HashMap::new(),
-            puller,
+            rndv_get,
             is_taking: false,
             read_throttle,
             withheld: Vec::new(),
@@ -248,7 +248,7 @@ impl Path {
         self.is_flushed()
             && self.control.is_empty()
             && self.windows.is_idle()
-            && self.puller.transfer_count() == 0
+            && self.rndv_get.transfer_count() == 0
             && self.queue_pair.in_flight_len() == 0
             && self.read_queues.is_idle()
     }
@@ -303,43 +303,47 @@ impl Path {
     }
 
     /// Queues what the peer offered under `transfer`, which is wanted.
-    pub(crate) fn accept(&mut self, transfer: u32, wanted: Wanted) -> Result<(), ProtocolError> {
-        self.puller.accept(transfer, wanted)
+    pub(crate) fn accept(
+        &mut self,
+        transfer: u32,
+        wanted: GetRequest,
+    ) -> Result<(), ProtocolError> {
+        self.rndv_get.accept(transfer, wanted)
     }
 
     /// Whether memory is to be taken for transfers that are due. The caller who is told so takes it
     /// until [`Path::next_due`] gives nothing; meanwhile no other caller is told.
     pub(crate) fn starts_taking(&mut self) -> bool {
-        let starts = !self.is_taking && self.puller.has_due();
+        let starts = !self.is_taking && self.rndv_get.has_due();
         self.is_taking |= starts;
         starts
     }
 
     /// The next transfer to take memory for.
     pub(crate) fn next_due(&mut self) -> Option<Due> {
-        let due = self.puller.next_due();
+        let due = self.rndv_get.next_due();
         self.is_taking = due.is_some();
         due
     }
 
     /// The transfers whose turn to have memory has not come in time.
     pub(crate) fn late(&self, now: Instant) -> Vec<Due> {
-        self.puller.late(now)
+        self.rndv_get.late(now)
     }
 
     /// Whether a transfer waits for its turn to have memory.
     pub(crate) fn has_queued(&self) -> bool {
-        self.puller.has_queued()
+        self.rndv_get.has_queued()
     }
 
     /// Begins to pull an accepted transfer. One that was stopped meanwhile needs no memory, and one
     /// of another length needs other memory, for which it waits itself.
     pub(crate) fn pull(&mut self, transfer: u32, mut sink: LargeBuffer, counters: &Counters) {
-        let Some(head) = self.puller.head(transfer, sink.len()) else { return };
+        let Some(head) = self.rndv_get.head(transfer, sink.len()) else { return };
         // Before it is a sink, which gives no access to its bytes.
         sink[..head.len()].copy_from_slice(head);
         counters.copied_bytes.add(head.len() as u64);
-        self.puller.begin(transfer, Arc::new(Sink::new(sink)));
+        self.rndv_get.begin(transfer, Arc::new(Sink::new(sink)));
     }
 
     /// Gives what arrived before the path was open, and opens it.
@@ -516,11 +520,11 @@ impl Path {
     }
 
     fn handle_read(&mut self, queue: usize, sink: Arc<Sink>, arrivals: &mut Vec<Arrival>) {
-        let Some(ended) = self.puller.handle_read(queue) else { return };
+        let Some(ended) = self.rndv_get.handle_read(queue) else { return };
         if ended.outcome != Outcome::Whole {
             return self.settle(ended);
         }
-        // The puller has let go of the sink with the transfer, so this READ held the last handle.
+        // The rndv_get has let go of the sink with the transfer, so this READ held the last handle.
         if let Some(sink) = Arc::into_inner(sink) {
             self.push_release(ended.transfer, Released::Read);
             arrivals.push(Arrival::Large(sink.into_buffer()));
@@ -545,7 +549,7 @@ impl Path {
                 self.retired.push(memory);
             }
         }
-        self.puller.clear();
+        self.rndv_get.clear();
         let (mut sends, mut reads) = (0, 0);
         for work in self.batch.drain(..) {
             sends += usize::from(matches!(work, Work::Send { .. }));

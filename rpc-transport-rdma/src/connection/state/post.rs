@@ -85,7 +85,7 @@ impl Path {
         while self.batch.len() < room && self.fill_invalidation() {}
         while self.batch.len() < room && self.fill_control() {}
         while self.batch.len() < room && self.fill_outgoing(counters) {}
-        match self.puller.transfer_count() {
+        match self.rndv_get.transfer_count() {
             0 => self.read_throttle.pass(),
             _ => self.fill_reads(room),
         }
@@ -98,7 +98,7 @@ impl Path {
         // Queue pairs for READs have room for as many as may be outstanding.
         while !self.read_queues.is_empty() || self.batch.len() < room {
             let admit = |queue, len| self.read_throttle.try_admit(queue, len, now);
-            let Some(chunk) = self.puller.next_chunk(now, admit) else {
+            let Some(chunk) = self.rndv_get.next_chunk(now, admit) else {
                 self.read_throttle.pass();
                 break;
             };

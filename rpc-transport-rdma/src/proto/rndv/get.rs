@@ -56,7 +56,7 @@ pub(crate) struct ReadLimits {
 
 /// A frame that is to be pulled.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct GetRequest {
     /// The call that it is of.
     pub(crate) call: u64,
     /// Its header.
@@ -110,7 +110,7 @@ impl ReadLimits {
 
 /// The transfers that are wanted; `S` is a handle to what they are read into.
 #[derive(Debug)]
-pub(crate) struct Puller<S> {
+pub(crate) struct RndvGet<S> {
     transfers: HashMap<u32, Transfer<S>>,
     /// Transfers whose turn to have memory has not come, in the order of their offers.
     queued: VecDeque<u32>,
@@ -128,7 +128,7 @@ pub(crate) struct Puller<S> {
 
 #[derive(Debug)]
 struct Transfer<S> {
-    wanted: Wanted,
+    wanted: GetRequest,
     memory: Memory<S>,
     /// Where the next READ goes.
     offset: usize,
@@ -149,7 +149,7 @@ enum Memory<S> {
     Sink(S),
 }
 
-impl<S: Clone> Puller<S> {
+impl<S: Clone> RndvGet<S> {
     /// Pulls with READs of at most `chunk_len` bytes, as many of them outstanding as `limits` say.
     pub(crate) fn new(limits: ReadLimits, chunk_len: u32) -> Self {
         Self {
@@ -169,7 +169,11 @@ impl<S: Clone> Puller<S> {
     /// # Errors
     ///
     /// When the transfer is under way already.
-    pub(crate) fn accept(&mut self, transfer: u32, wanted: Wanted) -> Result<(), ProtocolError> {
+    pub(crate) fn accept(
+        &mut self,
+        transfer: u32,
+        wanted: GetRequest,
+    ) -> Result<(), ProtocolError> {
         if self.transfers.contains_key(&transfer) {
             let value = transfer.into();
             return Err(ProtocolError::Invalid { what: "transfer of an offer", value });
@@ -303,8 +307,8 @@ impl<S: Clone> Puller<S> {
     }
 
     /// Posts no further READ for a transfer. Once none is outstanding it has ended, which
-    /// [`Puller::handle_read`] or [`Puller::take_ended`] tells. One that does not exist, is stopped
-    /// already or needs no further READ is left alone.
+    /// [`RndvGet::handle_read`] or [`RndvGet::take_ended`] tells. One that does not exist, is
+    /// stopped already or needs no further READ is left alone.
     pub(crate) fn stop(&mut self, number: u32, why: Withheld) {
         let Some(transfer) = self.transfers.get_mut(&number) else { return };
         if transfer.wanted.segments.is_empty() || transfer.stopped.is_some() {
@@ -362,7 +366,7 @@ impl<S> Transfer<S> {
 
     /// What it needs, before its first READ.
     fn due(&self, transfer: u32) -> Due {
-        let Wanted { head, deadline, memory_by, .. } = &self.wanted;
+        let GetRequest { head, deadline, memory_by, .. } = &self.wanted;
         let len = (head.len() as u64).saturating_add(self.missing);
         Due { transfer, len, deadline: *deadline, memory_by: *memory_by }
     }
