@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Connection;
 use crate::connection::state::Path;
-use crate::proto::rndv::send::Patience;
+use crate::proto::rndv::send::AckTimeouts;
 
 /// The shortest time between two looks at what the peer was offered.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -50,22 +50,23 @@ impl Connection {
     /// gone, and never by time alone.
     async fn watch_releases(self: Arc<Self>) {
         let config = &self.worker.config;
-        let patience = Patience { release: config.release_timeout, cancel: config.cancel_timeout };
+        let timeouts =
+            AckTimeouts { release: config.release_timeout, cancel: config.cancel_timeout };
         loop {
-            let Some((at, is_withdrawn)) = self.next_overdue(patience) else { return };
+            let Some((at, is_withdrawn)) = self.next_overdue(timeouts) else { return };
             if at <= Instant::now() {
                 if self.worker.has_unread() {
                     // What it says may have come, and user code keep the worker from reading it.
                     tokio::time::sleep(UNREAD_LOOK_INTERVAL).await;
                     continue;
                 }
-                if is_withdrawn && self.revoke_overdue(patience) {
+                if is_withdrawn && self.revoke_overdue(timeouts) {
                     continue;
                 }
-                return self.lose_patience(patience, is_withdrawn);
+                return self.on_timeout(timeouts, is_withdrawn);
             }
             // What is taken back as it goes out nobody tells here, and has less time.
-            let soon = Instant::now().checked_add(patience.cancel.max(LOOK_INTERVAL_MIN));
+            let soon = Instant::now().checked_add(timeouts.cancel.max(LOOK_INTERVAL_MIN));
             let look_at = soon.map_or(at, |soon| at.min(soon));
             tokio::select! {
                 () = self.ending.cancelled() => return,
@@ -76,9 +77,9 @@ impl Connection {
     }
 
     /// When the next release is overdue; `None` when there is nothing left to watch.
-    fn next_overdue(&self, patience: Patience) -> Option<(Instant, bool)> {
+    fn next_overdue(&self, timeouts: AckTimeouts) -> Option<(Instant, bool)> {
         loop {
-            let overdue = self.look(|path| path.overdue_at(patience)).flatten();
+            let overdue = self.look(|path| path.overdue_at(timeouts)).flatten();
             if overdue.is_some() {
                 return overdue;
             }
@@ -91,21 +92,21 @@ impl Connection {
         }
     }
 
-    fn revoke_overdue(self: &Arc<Self>, patience: Patience) -> bool {
+    fn revoke_overdue(self: &Arc<Self>, timeouts: AckTimeouts) -> bool {
         let now = Instant::now();
-        self.with_path(|path| Ok(path.revoke_overdue(patience, now))).unwrap_or(false)
+        self.with_path(|path| Ok(path.revoke_overdue(timeouts, now))).unwrap_or(false)
     }
 
-    fn lose_patience(self: &Arc<Self>, patience: Patience, is_withdrawn: bool) {
+    fn on_timeout(self: &Arc<Self>, timeouts: AckTimeouts, is_withdrawn: bool) {
         let words = if is_withdrawn {
-            let timeout = patience.cancel;
+            let timeout = timeouts.cancel;
             self.worker.cancellations.overdue.add(1);
             format!(
                 "the peer did not release within {timeout:?} what was taken back from it \
                  (rdma.cancel_timeout)"
             )
         } else {
-            let timeout = patience.release;
+            let timeout = timeouts.release;
             format!(
                 "the peer did not release within {timeout:?} what it was offered \
                  (rdma.release_timeout)"

@@ -438,7 +438,7 @@ impl Connection {
                 let frame = self.worker.leases.lease(frame);
                 handler.handle_frame(frame, Delivery::Announced, handoff)
             }
-            Arrival::Offered { transfer, offer } => {
+            Arrival::Rts { transfer, offer } => {
                 handoff.woke();
                 self.handle_offer(&*handler, transfer, offer)
             }

@@ -13,7 +13,7 @@ use crate::connection::state::Path;
 use crate::fair::semaphore::PeerShare;
 use crate::memory::{LargeBuffer, PoolError};
 use crate::proto::rndv::get::{Due, GetRequest};
-use crate::proto::wire::Offer;
+use crate::proto::wire::Rts;
 use crate::worker::Command;
 
 impl Connection {
@@ -21,10 +21,10 @@ impl Connection {
         self: &Arc<Self>,
         handler: &dyn Handler,
         transfer: u32,
-        offer: Offer,
+        offer: Rts,
     ) -> Result<(), ProtocolError> {
         let (frame_len, prefix) = (offer.frame_len(), offer.prefix());
-        let Offer { head, segments } = offer;
+        let Rts { head, segments } = offer;
         let Admission::Accept { deadline } = handler.handle_announced(&prefix, frame_len)? else {
             let _ = self.with_path(|path| {
                 path.push_refusal(transfer);
@@ -33,7 +33,7 @@ impl Connection {
             return Ok(());
         };
         let call = FrameHeader::parse(&prefix)?.call;
-        let memory_by = Deadline::after(Instant::now(), self.memory_patience());
+        let memory_by = Deadline::after(Instant::now(), self.memory_timeout());
         let wanted =
             GetRequest { call, prefix, head, deadline, memory_by, segments: segments.into() };
         // A path that has ended takes nothing, and says so to the handler by itself.
@@ -42,7 +42,7 @@ impl Connection {
     }
 
     /// How long a transfer waits for memory: the peer waits twice as long for its release.
-    fn memory_patience(&self) -> Duration {
+    fn memory_timeout(&self) -> Duration {
         self.worker.config.release_timeout / 2
     }
 
@@ -73,7 +73,7 @@ impl Connection {
         match due.deadline.filter(|deadline| *deadline <= due.memory_by) {
             Some(deadline) => (deadline, Withheld::Expired),
             None => {
-                let words = no_memory_within(due.len, self.memory_patience());
+                let words = no_memory_within(due.len, self.memory_timeout());
                 (due.memory_by, Withheld::NoMemory(words))
             }
         }
@@ -166,8 +166,8 @@ fn len_of(due: &Due) -> usize {
     usize::try_from(due.len).unwrap_or(usize::MAX)
 }
 
-fn no_memory_within(len: u64, patience: Duration) -> String {
-    format!("no memory for {len} bytes within {patience:?} (rdma.max_sink_bytes)")
+fn no_memory_within(len: u64, timeout: Duration) -> String {
+    format!("no memory for {len} bytes within {timeout:?} (rdma.max_sink_bytes)")
 }
 
 fn no_memory(error: &PoolError) -> Withheld {

@@ -11,12 +11,12 @@ use rpc_core::wire::HEADER_LEN;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::memory::{LargeBuffer, Lent};
-use crate::proto::wire::{MESSAGE_HEADER_LEN, Offer, OfferedSegment};
+use crate::proto::wire::{MESSAGE_HEADER_LEN, Rts, RtsSegment};
 use crate::verbs::{Binding, RemoteMemory, Window};
 
 /// The end of a frame that lies in lent memory.
 #[derive(Debug)]
-pub(crate) struct Tail {
+pub(crate) struct LentTail {
     lent: Lent,
     /// They keep the loan, and so the memory.
     _bytes: Bytes,
@@ -26,7 +26,7 @@ pub(crate) struct Tail {
     _charge: Charge<PeerKey>,
 }
 
-impl Tail {
+impl LentTail {
     /// The end of a frame, which was found to lie there.
     pub(crate) fn new(
         bytes: Bytes,
@@ -40,14 +40,14 @@ impl Tail {
 
 /// What the peer may read until it releases it.
 #[derive(Debug)]
-pub(crate) enum OfferedMemory {
+pub(crate) enum RndvPayload {
     /// Holds the whole frame, which has a share of what the peer receives at a time.
     Own { buffer: LargeBuffer, _share: OwnedSemaphorePermit },
     /// Holds all of it but the head, whose `head_len` bytes lie in the slot of the offer.
-    Lent { tail: Tail, head_len: usize },
+    Lent { tail: LentTail, head_len: usize },
 }
 
-impl OfferedMemory {
+impl RndvPayload {
     /// What follows the head, as the peer names it when it lies open as long as it is registered.
     pub(crate) fn remote(&self) -> RemoteMemory {
         match self {
@@ -69,15 +69,15 @@ impl OfferedMemory {
 
     /// The offer of the frame, of which the peer names what follows the head `memory`; `slot` is
     /// where the offer will be written.
-    pub(crate) fn describe(&self, slot: &[u8], memory: RemoteMemory) -> Offer {
+    pub(crate) fn describe(&self, slot: &[u8], memory: RemoteMemory) -> Rts {
         let (head, len) = match self {
             Self::Own { buffer, .. } => (&buffer[..HEADER_LEN], buffer.len() - HEADER_LEN),
             Self::Lent { tail, head_len } => {
                 (&slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + head_len], tail.lent.len())
             }
         };
-        let segments = vec![OfferedSegment { memory, len: len as u64 }];
-        Offer { head: head.to_vec(), segments }
+        let segments = vec![RtsSegment { memory, len: len as u64 }];
+        Rts { head: head.to_vec(), segments }
     }
 
     /// Bytes of the frame that were written here.

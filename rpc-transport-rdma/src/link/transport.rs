@@ -12,11 +12,11 @@ use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::connection::Connection;
-use crate::connection::rndv_payload::{OfferedMemory, Tail};
+use crate::connection::rndv_payload::{LentTail, RndvPayload};
 use crate::connection::state::{Outgoing, Path};
 use crate::link::oob::watch;
 use crate::memory::{LargeBuffer, PoolError, Slot};
-use crate::proto::wire::{MESSAGE_HEADER_LEN, OFFER_EXTRA_LEN};
+use crate::proto::wire::{MESSAGE_HEADER_LEN, RTS_EXTRA_LEN};
 use crate::worker::{Worker, WorkerShared};
 
 /// An RDMA path as a transport. It keeps its worker alive.
@@ -96,7 +96,7 @@ impl AsMut<[u8]> for RdmaBuffer {
 
 impl Transport for RdmaTransport {
     type Buffer = RdmaBuffer;
-    type Tail = Tail;
+    type Tail = LentTail;
 
     fn name(&self) -> &'static str {
         "rdma"
@@ -160,23 +160,23 @@ impl Transport for RdmaTransport {
             Memory::Slot { len } => Outgoing::Frame { slot, len, permit },
             Memory::Large(buffer, share) => {
                 let call = FrameHeader::parse(&buffer).map_or(0, |header| header.call);
-                let memory = OfferedMemory::Own { buffer, _share: share };
-                Outgoing::Offer { memory, slot, permit, call, is_given_up: false }
+                let memory = RndvPayload::Own { buffer, _share: share };
+                Outgoing::Rts { memory, slot, permit, call, is_given_up: false }
             }
         })
     }
 
-    fn claim_tail(&self, head_len: usize, tail: &Bytes) -> Option<Tail> {
+    fn claim_tail(&self, head_len: usize, tail: &Bytes) -> Option<LentTail> {
         // The head travels in the offer, or everything is copied behind each other.
-        if head_len.saturating_add(OFFER_EXTRA_LEN) > self.connection.frame_len_max {
+        if head_len.saturating_add(RTS_EXTRA_LEN) > self.connection.frame_len_max {
             return None;
         }
         let (lent, charge) = self.connection.sources.claim_lent(tail)?;
         let share = self.large_budget.try_take(head_len + tail.len()).ok()?;
-        Some(Tail::new(tail.clone(), lent, share, charge))
+        Some(LentTail::new(tail.clone(), lent, share, charge))
     }
 
-    fn send_with_tail(&self, head: RdmaBuffer, tail: Tail) -> Result<(), TransportError> {
+    fn send_with_tail(&self, head: RdmaBuffer, tail: LentTail) -> Result<(), TransportError> {
         let RdmaBuffer { memory, slot, permit } = head;
         let Memory::Slot { len: head_len } = memory else {
             let detail = "the head of a frame does not fit a slot".to_owned();
@@ -184,8 +184,8 @@ impl Transport for RdmaTransport {
         };
         let header = FrameHeader::parse(&slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + head_len]);
         let call = header.map_or(0, |header| header.call);
-        let memory = OfferedMemory::Lent { tail, head_len };
-        self.connection.send(Outgoing::Offer { memory, slot, permit, call, is_given_up: false })
+        let memory = RndvPayload::Lent { tail, head_len };
+        self.connection.send(Outgoing::Rts { memory, slot, permit, call, is_given_up: false })
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {

@@ -74,8 +74,8 @@ async fn of_many_at_once_each_has_its_turn() {
 async fn who_alone_meets_the_limit_is_told_at_once() {
     let (_network, _sim, [sources, sinks]) = limited(MIB);
     drop(sinks.take(LEN).await.unwrap());
-    let patience = Duration::from_secs(30);
-    let taken = tokio::time::timeout(patience, sources.take(2 * MIB)).await;
+    let timeouts = Duration::from_secs(30);
+    let taken = tokio::time::timeout(timeouts, sources.take(2 * MIB)).await;
     let refused = taken.expect("it does not wait").unwrap_err();
     assert!(refused.to_string().contains("RLIMIT_MEMLOCK"), "{refused}");
     sources.take(LEN).await.expect("and others go on");

@@ -6,7 +6,7 @@ use prost::Message;
 use rpc_core::connect::Declined;
 
 use crate::connection::read_queues::READ_QUEUE_PAIRS_MAX;
-use crate::proto::wire::OFFER_LEN_MAX;
+use crate::proto::wire::RTS_LEN_MAX;
 use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
 
 /// The version of the messages on the path. Different versions do not understand each other.
@@ -150,9 +150,9 @@ impl ConnParams {
             return Err(Declined::new("the peer grants no message at all"));
         }
         let slot_len = slot_len.min(self.slot_len);
-        if (slot_len as usize) < OFFER_LEN_MAX {
+        if (slot_len as usize) < RTS_LEN_MAX {
             return Err(Declined::new(format!(
-                "slots of {slot_len} bytes are too short: an offer takes {OFFER_LEN_MAX}"
+                "slots of {slot_len} bytes are too short: an offer takes {RTS_LEN_MAX}"
             )));
         }
         Ok(slot_len)

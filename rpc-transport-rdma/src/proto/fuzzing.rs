@@ -4,8 +4,7 @@ use rpc_core::wire::HEADER_LEN;
 
 use crate::proto::conn_params::ConnParams;
 use crate::proto::wire::{
-    Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, OFFER_LEN_MAX, Offer, OfferedSegment,
-    Released,
+    AtsStatus, Grant, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
 use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu, RemoteKey, RemoteMemory};
 
@@ -19,8 +18,8 @@ pub fn message(bytes: &[u8]) {
     let Ok((header, body)) = MessageHeader::parse(bytes) else { return };
     let again = header.to_bytes();
     assert_eq!(MessageHeader::parse(&again), Ok((header, &[][..])));
-    if matches!(header.kind, MessageKind::Offer { .. })
-        && let Ok(offer) = Offer::parse(body)
+    if matches!(header.kind, MessageKind::Rts { .. })
+        && let Ok(offer) = Rts::parse(body)
     {
         assert!(offer.segments.iter().all(|segment| segment.len > 0));
         assert!(!offer.segments.is_empty());
@@ -42,12 +41,12 @@ pub fn conn_params(bytes: &[u8]) {
 #[must_use]
 pub fn message_seeds() -> Vec<Vec<u8>> {
     let transfer = 1 << 20;
-    let release = |outcome| MessageKind::Release { transfer, outcome };
+    let release = |outcome| MessageKind::Ats { transfer, outcome };
     let kinds = [
         MessageKind::Frame,
-        release(Released::Read),
-        release(Released::Refused),
-        release(Released::Stopped),
+        release(AtsStatus::Read),
+        release(AtsStatus::Refused),
+        release(AtsStatus::Stopped),
         MessageKind::Grant,
         MessageKind::Probe,
         MessageKind::ProbeAnswer,
@@ -68,10 +67,10 @@ fn header(kind: MessageKind) -> Vec<u8> {
 
 fn offer(lens: &[u64]) -> Vec<u8> {
     let memory = RemoteMemory { address: 0x7f00_0000_0000, key: RemoteKey(0x2a) };
-    let segments = lens.iter().map(|len| OfferedSegment { memory, len: *len }).collect();
-    let offer = Offer { head: vec![1; HEADER_LEN], segments };
-    let mut message = header(MessageKind::Offer { transfer: 1 << 20 });
-    message.resize(OFFER_LEN_MAX, 0);
+    let segments = lens.iter().map(|len| RtsSegment { memory, len: *len }).collect();
+    let offer = Rts { head: vec![1; HEADER_LEN], segments };
+    let mut message = header(MessageKind::Rts { transfer: 1 << 20 });
+    message.resize(RTS_LEN_MAX, 0);
     let len = offer.write(&mut message[MESSAGE_HEADER_LEN..]);
     message.truncate(MESSAGE_HEADER_LEN + len);
     message

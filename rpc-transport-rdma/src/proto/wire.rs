@@ -34,18 +34,16 @@ pub(crate) const SEGMENTS_MAX: usize = 16;
 
 /// The longest message that is not a frame, where only the frame's header is its head: an offer
 /// with all its segments.
-pub(crate) const OFFER_LEN_MAX: usize = MESSAGE_HEADER_LEN
-    + size_of::<RawOffer>()
-    + SEGMENTS_MAX * size_of::<RawSegment>()
-    + HEADER_LEN;
+pub(crate) const RTS_LEN_MAX: usize =
+    MESSAGE_HEADER_LEN + size_of::<RawRts>() + SEGMENTS_MAX * size_of::<RawSegment>() + HEADER_LEN;
 
 /// What an offer of one segment takes of a slot beside the message's header and the frame's head.
-pub(crate) const OFFER_EXTRA_LEN: usize = size_of::<RawOffer>() + size_of::<RawSegment>();
+pub(crate) const RTS_EXTRA_LEN: usize = size_of::<RawRts>() + size_of::<RawSegment>();
 
 // What the rule for `rdma.slot_len` says in words.
-const _: () = assert!(OFFER_LEN_MAX == MIN_SLOT_LEN as usize);
+const _: () = assert!(RTS_LEN_MAX == MIN_SLOT_LEN as usize);
 const _: () = assert!(size_of::<RawHeader>() == MESSAGE_HEADER_LEN);
-const _: () = assert!(size_of::<RawOffer>() == 16);
+const _: () = assert!(size_of::<RawRts>() == 16);
 const _: () = assert!(size_of::<RawSegment>() == 24);
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -61,7 +59,7 @@ struct RawHeader {
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
-struct RawOffer {
+struct RawRts {
     frame_len: U64,
     segment_count: U32,
     head_len: U32,
@@ -103,10 +101,10 @@ const WANTS_MORE: u8 = 0x80;
 pub(crate) enum MessageKind {
     /// A whole frame follows.
     Frame,
-    /// An offer follows: the frame lies in the sender's memory.
-    Offer { transfer: u32 },
-    /// The receiver is done with an offer.
-    Release { transfer: u32, outcome: Released },
+    /// Ready to send: an offer follows, and the frame lies in the sender's memory.
+    Rts { transfer: u32 },
+    /// Acknowledges an RTS: the receiver is done with the frame's memory, and its sender may free it.
+    Ats { transfer: u32, outcome: AtsStatus },
     /// Nothing but the grant.
     Grant,
     /// Asks for an answer, to prove the path.
@@ -131,7 +129,7 @@ impl MessageKind {
 
 /// How an offer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Released {
+pub(crate) enum AtsStatus {
     /// Everything was read.
     Read,
     /// Nothing was read.
@@ -144,10 +142,10 @@ impl MessageHeader {
     pub(crate) fn to_bytes(self) -> [u8; MESSAGE_HEADER_LEN] {
         let (kind, outcome, transfer) = match self.kind {
             MessageKind::Frame => (1, 0, 0),
-            MessageKind::Offer { transfer } => (2, 0, transfer),
-            MessageKind::Release { transfer, outcome: Released::Read } => (3, 0, transfer),
-            MessageKind::Release { transfer, outcome: Released::Refused } => (3, 1, transfer),
-            MessageKind::Release { transfer, outcome: Released::Stopped } => (3, 2, transfer),
+            MessageKind::Rts { transfer } => (2, 0, transfer),
+            MessageKind::Ats { transfer, outcome: AtsStatus::Read } => (3, 0, transfer),
+            MessageKind::Ats { transfer, outcome: AtsStatus::Refused } => (3, 1, transfer),
+            MessageKind::Ats { transfer, outcome: AtsStatus::Stopped } => (3, 2, transfer),
             MessageKind::Grant => (4, 0, 0),
             MessageKind::Probe => (5, 0, 0),
             MessageKind::ProbeAnswer => (6, 0, 0),
@@ -168,10 +166,10 @@ impl MessageHeader {
         let transfer = raw.transfer.get();
         let kind = match (raw.kind & !WANTS_MORE, raw.outcome) {
             (1, 0) => MessageKind::Frame,
-            (2, 0) => MessageKind::Offer { transfer },
-            (3, 0) => MessageKind::Release { transfer, outcome: Released::Read },
-            (3, 1) => MessageKind::Release { transfer, outcome: Released::Refused },
-            (3, 2) => MessageKind::Release { transfer, outcome: Released::Stopped },
+            (2, 0) => MessageKind::Rts { transfer },
+            (3, 0) => MessageKind::Ats { transfer, outcome: AtsStatus::Read },
+            (3, 1) => MessageKind::Ats { transfer, outcome: AtsStatus::Refused },
+            (3, 2) => MessageKind::Ats { transfer, outcome: AtsStatus::Stopped },
             (4, 0) => MessageKind::Grant,
             (5, 0) => MessageKind::Probe,
             (6, 0) => MessageKind::ProbeAnswer,
@@ -191,21 +189,21 @@ impl MessageHeader {
 
 /// A frame that lies in the sender's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Offer {
+pub(crate) struct Rts {
     /// The frame's first bytes, its header at least.
     pub(crate) head: Vec<u8>,
     /// The rest of it.
-    pub(crate) segments: Vec<OfferedSegment>,
+    pub(crate) segments: Vec<RtsSegment>,
 }
 
 /// A part of an offered frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OfferedSegment {
+pub(crate) struct RtsSegment {
     pub(crate) memory: RemoteMemory,
     pub(crate) len: u64,
 }
 
-impl Offer {
+impl Rts {
     /// The length of the frame. It does not overflow in an offer that was parsed.
     pub(crate) fn frame_len(&self) -> u64 {
         let segments = self.segments.iter().map(|segment| segment.len);
@@ -223,14 +221,14 @@ impl Offer {
     ///
     /// # Panics
     ///
-    /// When `out` is too short; [`OFFER_LEN_MAX`] less the header always fits where the head is the
+    /// When `out` is too short; [`RTS_LEN_MAX`] less the header always fits where the head is the
     /// frame's header alone.
     pub(crate) fn write(&self, out: &mut [u8]) -> usize {
         // Both are bounded by the length of a slot.
         let segment_count = u32::try_from(self.segments.len()).unwrap_or(u32::MAX).into();
         let head_len = u32::try_from(self.head.len()).unwrap_or(u32::MAX).into();
-        let raw = RawOffer { frame_len: self.frame_len().into(), segment_count, head_len };
-        let (entry, mut rest) = out.split_at_mut(size_of::<RawOffer>());
+        let raw = RawRts { frame_len: self.frame_len().into(), segment_count, head_len };
+        let (entry, mut rest) = out.split_at_mut(size_of::<RawRts>());
         entry.copy_from_slice(raw.as_bytes());
         for segment in &self.segments {
             let raw = RawSegment {
@@ -245,27 +243,26 @@ impl Offer {
         }
         rest[..self.head.len()].copy_from_slice(&self.head);
         let segments_len = self.segments.len() * size_of::<RawSegment>();
-        size_of::<RawOffer>() + segments_len + self.head.len()
+        size_of::<RawRts>() + segments_len + self.head.len()
     }
 
     /// Reads what follows the header of an offer, and checks that head and segments are the frame.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ProtocolError> {
         let cut = |needed| truncated("offer", body.len(), needed);
-        let (raw, rest) =
-            RawOffer::read_from_prefix(body).map_err(|_| cut(size_of::<RawOffer>()))?;
+        let (raw, rest) = RawRts::read_from_prefix(body).map_err(|_| cut(size_of::<RawRts>()))?;
         let count = raw.segment_count.get() as usize;
         if count == 0 || count > SEGMENTS_MAX {
             let value = count as u64;
             return Err(ProtocolError::Invalid { what: "segment count of an offer", value });
         }
         let (raw_segments, head) = <[RawSegment]>::ref_from_prefix_with_elems(rest, count)
-            .map_err(|_| cut(size_of::<RawOffer>() + count * size_of::<RawSegment>()))?;
+            .map_err(|_| cut(size_of::<RawRts>() + count * size_of::<RawSegment>()))?;
         let head_len = raw.head_len.get() as usize;
         if head_len < HEADER_LEN || head_len != head.len() {
             let value = head_len as u64;
             return Err(ProtocolError::Invalid { what: "length of an offer's head", value });
         }
-        let segments: Vec<_> = raw_segments.iter().map(OfferedSegment::from_raw).collect();
+        let segments: Vec<_> = raw_segments.iter().map(RtsSegment::from_raw).collect();
         let mut lens = segments.iter().map(|segment| segment.len);
         let sum = lens.try_fold(head_len as u64, u64::checked_add);
         if sum != Some(raw.frame_len.get()) || segments.iter().any(|segment| segment.len == 0) {
@@ -276,7 +273,7 @@ impl Offer {
     }
 }
 
-impl OfferedSegment {
+impl RtsSegment {
     fn from_raw(raw: &RawSegment) -> Self {
         let memory = RemoteMemory { address: raw.address.get(), key: RemoteKey(raw.rkey.get()) };
         Self { memory, len: raw.len.get() }
@@ -293,18 +290,18 @@ mod tests {
 
     use super::*;
 
-    fn segment(address: u64, len: u64) -> OfferedSegment {
-        OfferedSegment { memory: RemoteMemory { address, key: RemoteKey(7) }, len }
+    fn segment(address: u64, len: u64) -> RtsSegment {
+        RtsSegment { memory: RemoteMemory { address, key: RemoteKey(7) }, len }
     }
 
     #[test]
     fn every_kind_survives() {
         for kind in [
             MessageKind::Frame,
-            MessageKind::Offer { transfer: 3 },
-            MessageKind::Release { transfer: 4, outcome: Released::Read },
-            MessageKind::Release { transfer: 5, outcome: Released::Refused },
-            MessageKind::Release { transfer: 6, outcome: Released::Stopped },
+            MessageKind::Rts { transfer: 3 },
+            MessageKind::Ats { transfer: 4, outcome: AtsStatus::Read },
+            MessageKind::Ats { transfer: 5, outcome: AtsStatus::Refused },
+            MessageKind::Ats { transfer: 6, outcome: AtsStatus::Stopped },
             MessageKind::Cancel { transfer: u32::MAX },
             MessageKind::Grant,
             MessageKind::Probe,
@@ -325,25 +322,25 @@ mod tests {
     #[test]
     fn an_offer_survives() {
         let segments = vec![segment(1, 10), segment(1 << 40, 1 << 33)];
-        let offer = Offer { head: vec![5; HEADER_LEN + 3], segments };
+        let offer = Rts { head: vec![5; HEADER_LEN + 3], segments };
         assert_eq!(offer.frame_len(), 35 + 10 + (1 << 33));
-        let mut bytes = [0; OFFER_LEN_MAX];
+        let mut bytes = [0; RTS_LEN_MAX];
         let len = offer.write(&mut bytes);
-        assert_eq!(Offer::parse(&bytes[..len]), Ok(offer));
-        assert!(Offer::parse(&bytes[..len - 1]).is_err());
-        assert!(Offer::parse(&bytes[..=len]).is_err());
+        assert_eq!(Rts::parse(&bytes[..len]), Ok(offer));
+        assert!(Rts::parse(&bytes[..len - 1]).is_err());
+        assert!(Rts::parse(&bytes[..=len]).is_err());
     }
 
     #[test]
     fn head_and_segments_that_are_not_the_frame_are_refused() {
         let written = |head_len, segments| {
-            let mut bytes = vec![0; OFFER_LEN_MAX + 24];
-            let len = Offer { head: vec![0; head_len], segments }.write(&mut bytes);
+            let mut bytes = vec![0; RTS_LEN_MAX + 24];
+            let len = Rts { head: vec![0; head_len], segments }.write(&mut bytes);
             bytes.truncate(len);
             bytes
         };
         let good = written(HEADER_LEN, vec![segment(1, 10)]);
-        assert!(Offer::parse(&good).is_ok());
+        assert!(Rts::parse(&good).is_ok());
         let mut longer = good.clone();
         longer[0] += 1;
         for bytes in [
@@ -354,15 +351,15 @@ mod tests {
             written(HEADER_LEN, vec![]),
             written(HEADER_LEN, vec![segment(1, 1); SEGMENTS_MAX + 1]),
         ] {
-            assert!(Offer::parse(&bytes).is_err(), "{bytes:?}");
+            assert!(Rts::parse(&bytes).is_err(), "{bytes:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn parsing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..OFFER_LEN_MAX)) {
+        fn parsing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..RTS_LEN_MAX)) {
             let _ = MessageHeader::parse(&bytes);
-            let _ = Offer::parse(&bytes);
+            let _ = Rts::parse(&bytes);
         }
     }
 }

@@ -3,7 +3,7 @@
 use rpc_core::transport::Counter;
 
 use crate::CancellationStats;
-use crate::proto::wire::Released;
+use crate::proto::wire::AtsStatus;
 
 /// The live counters behind [`CancellationStats`].
 #[derive(Debug, Default)]
@@ -19,11 +19,11 @@ pub(crate) struct Cancellations {
 
 impl Cancellations {
     /// Counts the release of a frame that was withdrawn.
-    pub(crate) fn count_answer(&self, outcome: Released) {
+    pub(crate) fn count_answer(&self, outcome: AtsStatus) {
         let counter = match outcome {
-            Released::Read => &self.completed,
-            Released::Refused => &self.not_started,
-            Released::Stopped => &self.stopped,
+            AtsStatus::Read => &self.completed,
+            AtsStatus::Refused => &self.not_started,
+            AtsStatus::Stopped => &self.stopped,
         };
         counter.add(1);
     }

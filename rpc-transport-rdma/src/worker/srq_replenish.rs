@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub(crate) const REPLENISH_AFTER: Duration = Duration::from_millis(1);
 
 /// How long a device may take no receive at all: several times what a peer's seven retries of an
-/// ordinary receiver-not-ready take, so that the patience of peers ends first.
+/// ordinary receiver-not-ready take, so that the timeouts of peers ends first.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// Since when a device takes nothing.

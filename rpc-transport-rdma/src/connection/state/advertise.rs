@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use super::Path;
 use crate::connection::memory_windows::Exposed;
-use crate::connection::rndv_payload::OfferedMemory;
-use crate::proto::rndv::send::Patience;
-use crate::proto::wire::{MessageKind, Offer, Released};
+use crate::connection::rndv_payload::RndvPayload;
+use crate::proto::rndv::send::AckTimeouts;
+use crate::proto::wire::{AtsStatus, MessageKind, Rts};
 use crate::verbs::{RemoteKey, RemoteMemory, VerbsError, Work};
 
 /// Transfers that were revoked and whose releases may still come. More of them means that the peer
@@ -27,10 +27,7 @@ impl Path {
     }
 
     /// Opens memory to the peer with everything that goes out after this.
-    pub(super) fn expose(
-        &mut self,
-        buffer: OfferedMemory,
-    ) -> (Exposed<OfferedMemory>, RemoteMemory) {
+    pub(super) fn expose(&mut self, buffer: RndvPayload) -> (Exposed<RndvPayload>, RemoteMemory) {
         let Some(window) = self.windows.take() else {
             let memory = buffer.remote();
             return (Exposed { buffer, key: None }, memory);
@@ -58,7 +55,7 @@ impl Path {
     ) -> Result<(), ProtocolError> {
         let Some(key) = taken_key.filter(|key| self.windows.is_live(*key)) else { return Ok(()) };
         let (of, value) = match kind {
-            MessageKind::Release { transfer, .. } => (self.offered.get(transfer), transfer),
+            MessageKind::Ats { transfer, .. } => (self.offered.get(transfer), transfer),
             _ => (None, 0),
         };
         if of.is_some_and(|exposed| exposed.key == Some(key)) {
@@ -71,7 +68,7 @@ impl Path {
     pub(super) fn handle_release(
         &mut self,
         transfer: u32,
-        outcome: Released,
+        outcome: AtsStatus,
         taken_key: Option<RemoteKey>,
     ) -> Result<(), ProtocolError> {
         if self.revoked.remove(&transfer) {
@@ -89,8 +86,8 @@ impl Path {
 
     /// Takes the peer's access to everything away that it did not release in time after it was
     /// taken back; false when that cannot be, and the connection has to end instead.
-    pub(crate) fn revoke_overdue(&mut self, patience: Patience, now: Instant) -> bool {
-        for transfer in self.offered.overdue(patience, now) {
+    pub(crate) fn revoke_overdue(&mut self, timeouts: AckTimeouts, now: Instant) -> bool {
+        for transfer in self.offered.overdue(timeouts, now) {
             let key = self.offered.get(transfer).and_then(|exposed| exposed.key);
             let is_revoked = self.revoked.len() < REVOKED_MAX
                 && key.is_some_and(|key| self.windows.revoke(&mut self.queue_pair, key));
@@ -106,7 +103,7 @@ impl Path {
     }
 
     /// Remembers the key of an offer, if its release is to take it away.
-    pub(super) fn note_peer_key(&mut self, transfer: u32, offer: &Offer) {
+    pub(super) fn note_peer_key(&mut self, transfer: u32, offer: &Rts) {
         // A message takes one key away.
         if let ([segment], true) = (&offer.segments[..], self.rules.takes_keys_away) {
             self.peer_keys.insert(transfer, segment.memory.key);
@@ -116,7 +113,7 @@ impl Path {
     /// The key that a message takes away.
     pub(super) fn key_to_take(&mut self, kind: MessageKind) -> Option<RemoteKey> {
         match kind {
-            MessageKind::Release { transfer, .. } => self.peer_keys.remove(&transfer),
+            MessageKind::Ats { transfer, .. } => self.peer_keys.remove(&transfer),
             _ => None,
         }
     }

@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use super::{Outgoing, Path};
 use crate::proto::rndv::get::{Ended, Outcome};
-use crate::proto::rndv::send::Patience;
-use crate::proto::wire::{MessageKind, Released};
+use crate::proto::rndv::send::AckTimeouts;
+use crate::proto::wire::{AtsStatus, MessageKind};
 
 impl Path {
     /// Gives up what travels for a call, either way.
     pub(crate) fn abandon(&mut self, call: u64) {
         for outgoing in &mut self.outgoing {
-            if let Outgoing::Offer { call: of, is_given_up, .. } = outgoing {
+            if let Outgoing::Rts { call: of, is_given_up, .. } = outgoing {
                 *is_given_up |= *of == call;
             }
         }
@@ -64,8 +64,8 @@ impl Path {
     pub(super) fn settle(&mut self, ended: Ended) {
         let (outcome, why) = match ended.outcome {
             Outcome::Whole => return,
-            Outcome::NotStarted(why) => (Released::Refused, why),
-            Outcome::Stopped(why) => (Released::Stopped, why),
+            Outcome::NotStarted(why) => (AtsStatus::Refused, why),
+            Outcome::Stopped(why) => (AtsStatus::Stopped, why),
         };
         self.cancellations.pulls_stopped.add(1);
         self.push_release(ended.transfer, outcome);
@@ -78,8 +78,8 @@ impl Path {
     }
 
     /// When the peer is late with the first of its releases, and whether that one was taken back.
-    pub(crate) fn overdue_at(&self, patience: Patience) -> Option<(Instant, bool)> {
-        self.offered.overdue_at(patience)
+    pub(crate) fn overdue_at(&self, timeouts: AckTimeouts) -> Option<(Instant, bool)> {
+        self.offered.overdue_at(timeouts)
     }
 
     /// Whether the peer may read anything.

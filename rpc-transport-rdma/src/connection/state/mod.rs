@@ -27,13 +27,13 @@ use tokio::time::Instant;
 use crate::connection::memory_windows::{Exposed, MemoryWindowPool};
 use crate::connection::read_queues::ReadQueues;
 use crate::connection::read_throttle::ReadThrottle;
-use crate::connection::rndv_payload::OfferedMemory;
+use crate::connection::rndv_payload::RndvPayload;
 use crate::memory::{LargeBuffer, Sink, Slot, SlotPool};
 use crate::proto::conn_params::ConnParams;
 use crate::proto::flow::window::FlowWindow;
 use crate::proto::rndv::get::{Due, GetRequest, Outcome, RndvGet};
-use crate::proto::rndv::send::Offered;
-use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Offer, Released};
+use crate::proto::rndv::send::RndvSends;
+use crate::proto::wire::{AtsStatus, MESSAGE_HEADER_LEN, MessageHeader, MessageKind, Rts};
 use crate::stats::cancellations::Cancellations;
 use crate::verbs::{
     Completion, ConnectError, ConnectOptions, Done, QueuePair, RemoteKey, VerbsError, Work,
@@ -57,8 +57,8 @@ pub(crate) enum Outgoing {
     /// A frame that lies in its slot, behind room for the header.
     Frame { slot: Slot, len: usize, permit: OwnedSemaphorePermit },
     /// A frame to be offered, and the slot for the offer.
-    Offer {
-        memory: OfferedMemory,
+    Rts {
+        memory: RndvPayload,
         slot: Slot,
         permit: OwnedSemaphorePermit,
         /// The call that the frame is of.
@@ -80,7 +80,7 @@ pub(crate) enum Arrival {
     /// A frame that was pulled.
     Large(LargeBuffer),
     /// A frame that the peer offers.
-    Offered { transfer: u32, offer: Offer },
+    Rts { transfer: u32, offer: Rts },
     /// The peer takes an offer back, which may have come just before and wait to be handed out.
     Cancelled { transfer: u32 },
 }
@@ -147,11 +147,11 @@ pub(crate) struct Path {
     control: VecDeque<MessageKind>,
     control_slots: Arc<SlotPool>,
     outgoing: VecDeque<Outgoing>,
-    offered: Offered<Exposed<OfferedMemory>>,
-    windows: MemoryWindowPool<OfferedMemory>,
+    offered: RndvSends<Exposed<RndvPayload>>,
+    windows: MemoryWindowPool<RndvPayload>,
     /// Memory that the peer is done with. Dropping the last of what an application was lent may run
     /// code of the application, which must not happen under the lock.
-    retired: Vec<OfferedMemory>,
+    retired: Vec<RndvPayload>,
     /// Transfers whose keys were revoked, and whose releases may come late.
     revoked: HashSet<u32>,
     /// The keys of what the peer offers, which our releases take away.
@@ -197,7 +197,7 @@ impl Path {
             control: VecDeque::new(),
             control_slots,
             outgoing: VecDeque::new(),
-            offered: Offered::default(),
+            offered: RndvSends::default(),
             windows: MemoryWindowPool::new(rules.windows_max),
             retired: Vec::new(),
             revoked: HashSet::new(),
@@ -288,11 +288,11 @@ impl Path {
 
     /// Refuses what the peer offered under `transfer`.
     pub(crate) fn push_refusal(&mut self, transfer: u32) {
-        self.push_release(transfer, Released::Refused);
+        self.push_release(transfer, AtsStatus::Refused);
     }
 
-    fn push_release(&mut self, transfer: u32, outcome: Released) {
-        self.control.push_back(MessageKind::Release { transfer, outcome });
+    fn push_release(&mut self, transfer: u32, outcome: AtsStatus) {
+        self.control.push_back(MessageKind::Ats { transfer, outcome });
     }
 
     /// Asks an idle peer for the credits that it does not use.
@@ -382,10 +382,10 @@ impl Path {
                 counters.copied_bytes.add(body.len() as u64);
                 Some(Arrival::Small(Bytes::copy_from_slice(body)))
             }
-            MessageKind::Offer { transfer } => {
-                let offer = Offer::parse(body)?;
+            MessageKind::Rts { transfer } => {
+                let offer = Rts::parse(body)?;
                 self.note_peer_key(transfer, &offer);
-                Some(Arrival::Offered { transfer, offer })
+                Some(Arrival::Rts { transfer, offer })
             }
             MessageKind::Cancel { transfer } => {
                 // Its release may come so late that the peer has revoked the key itself.
@@ -435,7 +435,7 @@ impl Path {
         taken_key: Option<RemoteKey>,
     ) -> Result<(), ProtocolError> {
         match kind {
-            MessageKind::Release { transfer, outcome } => {
+            MessageKind::Ats { transfer, outcome } => {
                 self.handle_release(transfer, outcome, taken_key)?;
             }
             MessageKind::Probe => {
@@ -448,7 +448,7 @@ impl Path {
             | MessageKind::Grant
             | MessageKind::Cancel { .. }
             | MessageKind::Frame
-            | MessageKind::Offer { .. } => {}
+            | MessageKind::Rts { .. } => {}
         }
         Ok(())
     }
@@ -526,13 +526,13 @@ impl Path {
         }
         // The rndv_get has let go of the sink with the transfer, so this READ held the last handle.
         if let Some(sink) = Arc::into_inner(sink) {
-            self.push_release(ended.transfer, Released::Read);
+            self.push_release(ended.transfer, AtsStatus::Read);
             arrivals.push(Arrival::Large(sink.into_buffer()));
         }
     }
 
     /// Memory that the peer is done with, to be dropped when the lock is released.
-    pub(crate) fn take_retired(&mut self) -> Vec<OfferedMemory> {
+    pub(crate) fn take_retired(&mut self) -> Vec<RndvPayload> {
         std::mem::take(&mut self.retired)
     }
 
@@ -545,7 +545,7 @@ impl Path {
         self.phase = Phase::Halting(reason);
         self.control.clear();
         for outgoing in self.outgoing.drain(..) {
-            if let Outgoing::Offer { memory, .. } = outgoing {
+            if let Outgoing::Rts { memory, .. } = outgoing {
                 self.retired.push(memory);
             }
         }

@@ -146,7 +146,7 @@ impl Path {
     }
 
     fn fill_outgoing(&mut self, counters: &Counters) -> bool {
-        let is_offer = matches!(self.outgoing.front(), Some(Outgoing::Offer { .. }));
+        let is_offer = matches!(self.outgoing.front(), Some(Outgoing::Rts { .. }));
         if is_offer && !self.has_window() {
             // A release gives one back, and whoever handles it flushes again.
             return false;
@@ -174,14 +174,14 @@ impl Path {
                 counters.written_bytes.add(len as u64);
                 self.commit(MessageKind::Frame, slot, MESSAGE_HEADER_LEN + len, Some(permit));
             }
-            Some(Outgoing::Offer { memory, mut slot, permit, call, is_given_up }) => {
+            Some(Outgoing::Rts { memory, mut slot, permit, call, is_given_up }) => {
                 counters.large_sent.add(1);
                 counters.written_bytes.add(memory.written_len() as u64);
                 let (exposed, remote) = self.expose(memory);
                 let offer = exposed.buffer.describe(&slot, remote);
                 let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
                 let transfer = self.offered.insert(call, exposed, Instant::now());
-                self.commit(MessageKind::Offer { transfer }, slot, len, Some(permit));
+                self.commit(MessageKind::Rts { transfer }, slot, len, Some(permit));
                 if is_given_up {
                     self.withdraw(call);
                 }

@@ -25,7 +25,7 @@ use rpc_core::transport::Withheld;
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::time::Instant;
 
-use crate::proto::wire::OfferedSegment;
+use crate::proto::wire::RtsSegment;
 use crate::verbs::RemoteMemory;
 
 /// A READ that should be posted now.
@@ -68,7 +68,7 @@ pub(crate) struct GetRequest {
     /// When it is to be refused if it has no memory.
     pub(crate) memory_by: Deadline,
     /// Where the rest lies.
-    pub(crate) segments: VecDeque<OfferedSegment>,
+    pub(crate) segments: VecDeque<RtsSegment>,
 }
 
 /// A transfer that needs memory.

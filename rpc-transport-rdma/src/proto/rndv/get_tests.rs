@@ -8,7 +8,7 @@ use super::*;
 use crate::verbs::RemoteKey;
 
 fn wanted(call: u64, segments: &[(u64, u64)]) -> GetRequest {
-    let segment = |(address, len): &(u64, u64)| OfferedSegment {
+    let segment = |(address, len): &(u64, u64)| RtsSegment {
         memory: RemoteMemory { address: *address, key: RemoteKey(1) },
         len: *len,
     };

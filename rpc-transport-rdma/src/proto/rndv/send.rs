@@ -23,7 +23,7 @@ const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
 /// The frames that are offered to one peer; `B` is their memory.
 #[derive(Debug)]
-pub(crate) struct Offered<B> {
+pub(crate) struct RndvSends<B> {
     entries: Slab<Entry<B>>,
     generation: u32,
 }
@@ -40,7 +40,7 @@ struct Entry<B> {
 
 /// How long a peer may keep a frame.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct AckTimeouts {
     /// One that it may want.
     pub(crate) release: Duration,
     /// One that was taken back.
@@ -49,28 +49,28 @@ pub(crate) struct Patience {
 
 impl<B> Entry<B> {
     /// Any timeout of the configuration may be added: one of more than a year is a year.
-    fn overdue_at(&self, patience: Patience) -> Instant {
+    fn overdue_at(&self, timeouts: AckTimeouts) -> Instant {
         match self.quarantined_at {
-            Some(at) => Deadline::after(at, patience.cancel).0,
-            None => Deadline::after(self.offered_at, patience.release).0,
+            Some(at) => Deadline::after(at, timeouts.cancel).0,
+            None => Deadline::after(self.offered_at, timeouts.release).0,
         }
     }
 }
 
 /// A frame that the peer has released.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ReleasedFrame<B> {
+pub(crate) struct AckedFrame<B> {
     pub(crate) buffer: B,
     pub(crate) was_quarantined: bool,
 }
 
-impl<B> Default for Offered<B> {
+impl<B> Default for RndvSends<B> {
     fn default() -> Self {
         Self { entries: Slab::new(), generation: 0 }
     }
 }
 
-impl<B> Offered<B> {
+impl<B> RndvSends<B> {
     /// Keeps the memory of a frame of a call from `now` on, and names the transfer.
     pub(crate) fn insert(&mut self, call: u64, buffer: B, now: Instant) -> u32 {
         let entry = self.entries.vacant_entry();
@@ -88,14 +88,14 @@ impl<B> Offered<B> {
     /// # Errors
     ///
     /// When no such transfer is offered.
-    pub(crate) fn release(&mut self, transfer: u32) -> Result<ReleasedFrame<B>, ProtocolError> {
+    pub(crate) fn release(&mut self, transfer: u32) -> Result<AckedFrame<B>, ProtocolError> {
         let index = (transfer & INDEX_MASK) as usize;
         if self.entries.get(index).is_none_or(|entry| entry.transfer != transfer) {
             let value = transfer.into();
             return Err(ProtocolError::Invalid { what: "transfer of a release", value });
         }
         let Entry { buffer, quarantined_at, .. } = self.entries.remove(index);
-        Ok(ReleasedFrame { buffer, was_quarantined: quarantined_at.is_some() })
+        Ok(AckedFrame { buffer, was_quarantined: quarantined_at.is_some() })
     }
 
     /// How many frames are offered.
@@ -110,10 +110,10 @@ impl<B> Offered<B> {
     }
 
     /// The frames that were taken back and that the peer is late to release.
-    pub(crate) fn overdue(&self, patience: Patience, now: Instant) -> Vec<u32> {
+    pub(crate) fn overdue(&self, timeouts: AckTimeouts, now: Instant) -> Vec<u32> {
         let quarantined = self.entries.iter().map(|(_, entry)| entry);
         let quarantined = quarantined.filter(|entry| entry.quarantined_at.is_some());
-        let overdue = quarantined.filter(|entry| entry.overdue_at(patience) <= now);
+        let overdue = quarantined.filter(|entry| entry.overdue_at(timeouts) <= now);
         overdue.map(|entry| entry.transfer).collect()
     }
 
@@ -132,10 +132,10 @@ impl<B> Offered<B> {
 
     /// When the peer is late with the first of its releases, if it owes any, and whether that one
     /// was taken back.
-    pub(crate) fn overdue_at(&self, patience: Patience) -> Option<(Instant, bool)> {
+    pub(crate) fn overdue_at(&self, timeouts: AckTimeouts) -> Option<(Instant, bool)> {
         let entries = self.entries.iter().map(|(_, entry)| entry);
-        let first = entries.min_by_key(|entry| entry.overdue_at(patience))?;
-        Some((first.overdue_at(patience), first.quarantined_at.is_some()))
+        let first = entries.min_by_key(|entry| entry.overdue_at(timeouts))?;
+        Some((first.overdue_at(timeouts), first.quarantined_at.is_some()))
     }
 
     /// Whether nothing is offered.
@@ -150,12 +150,12 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Patience =
-        Patience { release: Duration::from_secs(60), cancel: Duration::from_secs(1) };
+    const TIMEOUTS: AckTimeouts =
+        AckTimeouts { release: Duration::from_secs(60), cancel: Duration::from_secs(1) };
 
     #[test]
     fn a_second_release_does_not_free_what_took_the_place() {
-        let (now, mut offered) = (Instant::now(), Offered::default());
+        let (now, mut offered) = (Instant::now(), RndvSends::default());
         let first = offered.insert(1, 'a', now);
         assert_eq!(offered.release(first).unwrap().buffer, 'a');
         let second = offered.insert(1, 'b', now);
@@ -166,15 +166,15 @@ mod tests {
 
     #[test]
     fn what_is_withdrawn_waits_for_its_release_and_not_for_long() {
-        let (now, mut offered) = (Instant::now(), Offered::default());
-        assert_eq!(offered.overdue_at(PATIENCE), None);
+        let (now, mut offered) = (Instant::now(), RndvSends::default());
+        assert_eq!(offered.overdue_at(TIMEOUTS), None);
         let [kept, first, second] =
             [(1, 'a'), (2, 'b'), (2, 'c')].map(|(call, buffer)| offered.insert(call, buffer, now));
-        assert_eq!(offered.overdue_at(PATIENCE), Some((now + PATIENCE.release, false)));
-        let later = now + PATIENCE.cancel;
+        assert_eq!(offered.overdue_at(TIMEOUTS), Some((now + TIMEOUTS.release, false)));
+        let later = now + TIMEOUTS.cancel;
         assert_eq!(offered.withdraw(2, later), [first, second]);
-        assert_eq!(offered.withdraw(2, later + PATIENCE.cancel), []);
-        assert_eq!(offered.overdue_at(PATIENCE), Some((later + PATIENCE.cancel, true)));
+        assert_eq!(offered.withdraw(2, later + TIMEOUTS.cancel), []);
+        assert_eq!(offered.overdue_at(TIMEOUTS), Some((later + TIMEOUTS.cancel, true)));
         assert!(offered.release(first).unwrap().was_quarantined);
         assert!(!offered.release(kept).unwrap().was_quarantined);
         assert_eq!(offered.withdraw(2, later), [], "the other is taken back already");
@@ -192,14 +192,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_timeout_is_too_long_to_add(release in any_timeout(), cancel in any_timeout()) {
-            let (now, patience) = (Instant::now(), Patience { release, cancel });
-            let mut offered = Offered::default();
+            let (now, timeouts) = (Instant::now(), AckTimeouts { release, cancel });
+            let mut offered = RndvSends::default();
             offered.insert(1, 'a', now);
-            prop_assert!(offered.overdue_at(patience).is_some_and(|(at, _)| at >= now));
+            prop_assert!(offered.overdue_at(timeouts).is_some_and(|(at, _)| at >= now));
             let transfers = offered.withdraw(1, now);
-            prop_assert!(offered.overdue_at(patience).is_some_and(|(at, _)| at >= now));
+            prop_assert!(offered.overdue_at(timeouts).is_some_and(|(at, _)| at >= now));
             let due = if cancel.is_zero() { transfers } else { Vec::new() };
-            prop_assert_eq!(offered.overdue(patience, now), due);
+            prop_assert_eq!(offered.overdue(timeouts, now), due);
         }
 
         #[test]
@@ -207,7 +207,7 @@ mod tests {
             steps in prop::collection::vec((0u8..4, 0usize..8), 0..200),
         ) {
             let now = Instant::now();
-            let mut offered = Offered::default();
+            let mut offered = RndvSends::default();
             let (mut next, mut live, mut gone) = (0u32, Vec::new(), Vec::new());
             for (action, pick) in steps {
                 match action {

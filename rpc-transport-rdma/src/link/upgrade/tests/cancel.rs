@@ -26,7 +26,7 @@ impl End {
 
 #[tokio::test]
 async fn memory_that_was_offered_is_free_when_the_peer_says_so() {
-    for outcome in [Released::Refused, Released::Stopped, Released::Read] {
+    for outcome in [AtsStatus::Refused, AtsStatus::Stopped, AtsStatus::Read] {
         let rig = Rig::new();
         let (end, told) = rig.open();
         send_large(&end);
@@ -36,7 +36,7 @@ async fn memory_that_was_offered_is_free_when_the_peer_says_so() {
         frame_arrives(&end, &told, b"another call").await;
         let worker = &end.connection().worker;
         assert!(worker.sources.bytes_in_use() > 0);
-        end.say(MessageKind::Release { transfer: first_transfer(), outcome }, &[]);
+        end.say(MessageKind::Ats { transfer: first_transfer(), outcome }, &[]);
         until("the release", || worker.sources.bytes_in_use() == 0).await;
         let counts = rig.upgrade.lanes()[0].cancellations;
         let answers = [counts.not_started, counts.stopped, counts.completed];

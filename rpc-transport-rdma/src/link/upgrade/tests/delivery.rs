@@ -285,8 +285,8 @@ async fn a_release_that_lies_unread_is_not_overdue() {
             end.connection().abandon(7);
         }
         falls_asleep(&rig, &end).await;
-        let outcome = Released::Read;
-        end.say(MessageKind::Release { transfer: first_transfer(), outcome }, &[]);
+        let outcome = AtsStatus::Read;
+        end.say(MessageKind::Ats { transfer: first_transfer(), outcome }, &[]);
         tokio::time::sleep(3 * LIMIT).await;
         let connection = end.connection();
         assert!(!connection.ending.is_cancelled(), "withdrawn: {is_withdrawn}");

@@ -1,7 +1,7 @@
 //! What happens on one connection to the keys of its offers.
 
 use super::*;
-use crate::connection::rndv_payload::Tail;
+use crate::connection::rndv_payload::LentTail;
 use crate::verbs::RawBind;
 
 impl Rig {
@@ -66,7 +66,7 @@ impl End {
 
     /// The peer releases a transfer and takes a key away, if any.
     fn release(&self, transfer: u32, taken_key: Option<RemoteKey>) {
-        let kind = MessageKind::Release { transfer, outcome: Released::Read };
+        let kind = MessageKind::Ats { transfer, outcome: AtsStatus::Read };
         let header = MessageHeader { kind, epoch: self.epoch, grant: granting(GRANT) };
         self.mock.deliver_taking(0, &header.to_bytes(), self.number, taken_key);
     }
@@ -78,7 +78,7 @@ impl End {
 
 /// The numbers of a path's transfers, in the order of their offers while none is released.
 fn transfers(count: usize) -> Vec<u32> {
-    let mut offered = Offered::default();
+    let mut offered = RndvSends::default();
     (0..count).map(|_| offered.insert(0, (), tokio::time::Instant::now())).collect()
 }
 
@@ -114,14 +114,14 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
     let bytes = Bytes::from_owner(sources.try_lend(100_000).unwrap()).slice(10..90_010);
     let (lent, charge) = connection.sources.claim_lent(&bytes).unwrap();
     let lent_span = (lent.remote().address, 90_000);
-    let tail = Tail::new(bytes, lent, share(), charge);
+    let tail = LentTail::new(bytes, lent, share(), charge);
     for memory in [
-        OfferedMemory::Own { buffer: own, _share: share() },
-        OfferedMemory::Lent { tail, head_len: HEAD_LEN },
+        RndvPayload::Own { buffer: own, _share: share() },
+        RndvPayload::Lent { tail, head_len: HEAD_LEN },
     ] {
         let slot = connection.worker.send_slots.try_take().unwrap();
         let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
-        let offer = Outgoing::Offer { memory, slot, permit, call: 7, is_given_up: false };
+        let offer = Outgoing::Rts { memory, slot, permit, call: 7, is_given_up: false };
         connection.send(offer).unwrap();
     }
     let binds = end.binds();

@@ -23,12 +23,12 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::*;
 use crate::connection::credit_watchdog::STALL_AFTER;
-use crate::connection::rndv_payload::OfferedMemory;
+use crate::connection::rndv_payload::RndvPayload;
 use crate::connection::state::{Outgoing, Path};
 use crate::proto::flow::credits::RESERVE;
-use crate::proto::rndv::send::Offered;
+use crate::proto::rndv::send::RndvSends;
 use crate::proto::wire::{
-    Grant, MessageHeader, MessageKind, OFFER_LEN_MAX, Offer, OfferedSegment, Released,
+    AtsStatus, Grant, MessageHeader, MessageKind, RTS_LEN_MAX, Rts, RtsSegment,
 };
 use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
@@ -160,18 +160,18 @@ impl End {
 
     fn offer(&self, transfer: u32, lens: &[u64], frame_len: u64) {
         let memory = RemoteMemory { address: 4096, key: RemoteKey(1) };
-        let segments = lens.iter().map(|len| OfferedSegment { memory, len: *len });
+        let segments = lens.iter().map(|len| RtsSegment { memory, len: *len });
         let mut segments: Vec<_> = segments.collect();
         if let Some(first) = segments.first_mut() {
             first.len -= HEADER_LEN as u64;
         }
         // A request without flags: with the first of them it would be one whose messages follow as
         // a stream, and such a request has no message.
-        let offer = Offer { head: [&[1, 0][..], &[1; HEADER_LEN - 2]].concat(), segments };
-        let mut body = [0; OFFER_LEN_MAX];
+        let offer = Rts { head: [&[1, 0][..], &[1; HEADER_LEN - 2]].concat(), segments };
+        let mut body = [0; RTS_LEN_MAX];
         let len = offer.write(&mut body);
         body[..8].copy_from_slice(&frame_len.to_le_bytes());
-        self.say(MessageKind::Offer { transfer }, &body[..len]);
+        self.say(MessageKind::Rts { transfer }, &body[..len]);
     }
 
     /// Everything that this end has posted.
@@ -369,14 +369,14 @@ async fn a_queue_that_runs_low_halves_windows() {
 
 #[tokio::test]
 async fn a_release_of_nothing_costs_the_connection() {
-    let release = MessageKind::Release { transfer: 7, outcome: Released::Read };
+    let release = MessageKind::Ats { transfer: 7, outcome: AtsStatus::Read };
     let offend = async |bad: &End| bad.say(release, &[]);
     costs_its_connection(offend, "transfer of a release").await;
 }
 
 /// The number of a connection's first transfer.
 fn first_transfer() -> u32 {
-    Offered::default().insert(0, (), tokio::time::Instant::now())
+    RndvSends::default().insert(0, (), tokio::time::Instant::now())
 }
 
 /// A share of a budget that is of no interest.
@@ -394,13 +394,13 @@ fn send_large_of(end: &End, call: u64) {
     let buffer = connection.worker.sources.try_take(100_000).unwrap();
     let slot = connection.worker.send_slots.try_take().unwrap();
     let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
-    let memory = OfferedMemory::Own { buffer, _share: share() };
-    connection.send(Outgoing::Offer { memory, slot, permit, call, is_given_up: false }).unwrap();
+    let memory = RndvPayload::Own { buffer, _share: share() };
+    connection.send(Outgoing::Rts { memory, slot, permit, call, is_given_up: false }).unwrap();
 }
 
 #[tokio::test]
 async fn a_second_release_costs_the_connection() {
-    let release = MessageKind::Release { transfer: first_transfer(), outcome: Released::Read };
+    let release = MessageKind::Ats { transfer: first_transfer(), outcome: AtsStatus::Read };
     let offend = async |bad: &End| {
         send_large(bad);
         let worker = &bad.connection().worker;
