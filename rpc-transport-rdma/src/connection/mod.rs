@@ -454,10 +454,10 @@ impl Connection {
     }
 
     /// Asks the peer for credits that it does not use. For the worker's task.
-    pub(crate) fn recall(self: &Arc<Self>) {
+    pub(crate) fn reclaim(self: &Arc<Self>) {
         // A path that has ended gives everything back.
         let _ = self.with_path(|path| {
-            path.recall();
+            path.reclaim();
             Ok(())
         });
     }

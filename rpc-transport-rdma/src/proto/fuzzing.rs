@@ -51,7 +51,7 @@ pub fn message_seeds() -> Vec<Vec<u8>> {
         MessageKind::Probe,
         MessageKind::ProbeAnswer,
         MessageKind::Cancel { transfer },
-        MessageKind::Recall { keep: 1 },
+        MessageKind::Reclaim { keep: 1 },
         MessageKind::Return { returned: 3 },
     ];
     let mut seeds: Vec<_> = kinds.map(header).into();

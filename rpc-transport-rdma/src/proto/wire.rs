@@ -5,13 +5,13 @@
 //! | offset | size | field |
 //! |--:|--:|---|
 //! | 0 | 1 | kind: 1 frame, 2 offer, 3 release, 4 grant, 5 probe, 6 probe answer, 7 cancel |
-//! | | | 8 recall, 9 return; 128 more when the sender has more to send than credit |
+//! | | | 8 reclaim, 9 return; 128 more when the sender has more to send than credit |
 //! | 1 | 1 | outcome of a release: 0 read, 1 refused, 2 stopped; else zero |
 //! | 2 | 2 | how many grants, probes and answers came in, modulo 2^16 |
 //! | 4 | 4 | epoch, which the receiver chose for this path |
 //! | 8 | 4 | grant: how many messages the sender of this may be sent in all, modulo 2^32 |
 //! | 12 | 4 | transfer of an offer, a release or a cancel; else zero |
-//! | | | of a recall the credits to keep, of a return those given back so far, modulo 2^32 |
+//! | | | of a reclaim the credits to keep, of a return those given back so far, modulo 2^32 |
 //!
 //! A frame follows its header. After the header of an offer come `frame_len: u64`,
 //! `segment_count: u32`, `head_len: u32`, for each segment `address: u64, len: u64, rkey: u32` and
@@ -103,7 +103,8 @@ pub(crate) enum MessageKind {
     Frame,
     /// Ready to send: an offer follows, and the frame lies in the sender's memory.
     Rts { transfer: u32 },
-    /// Acknowledges an RTS: the receiver is done with the frame's memory, and its sender may free it.
+    /// Acknowledges an RTS: the receiver is done with the frame's memory, and its sender may free
+    /// it.
     Ats { transfer: u32, outcome: AtsStatus },
     /// Nothing but the grant.
     Grant,
@@ -115,7 +116,7 @@ pub(crate) enum MessageKind {
     /// the receiver came; one that crossed the cancel is answer enough.
     Cancel { transfer: u32 },
     /// Asks for the credits that are not in use, but for `keep`.
-    Recall { keep: u32 },
+    Reclaim { keep: u32 },
     /// Gives credits back, `returned` in all since the path began. It takes one itself.
     Return { returned: u32 },
 }
@@ -150,7 +151,7 @@ impl MessageHeader {
             MessageKind::Probe => (5, 0, 0),
             MessageKind::ProbeAnswer => (6, 0, 0),
             MessageKind::Cancel { transfer } => (7, 0, transfer),
-            MessageKind::Recall { keep } => (8, 0, keep),
+            MessageKind::Reclaim { keep } => (8, 0, keep),
             MessageKind::Return { returned } => (9, 0, returned),
         };
         let kind = if self.grant.wants_more { kind | WANTS_MORE } else { kind };
@@ -174,7 +175,7 @@ impl MessageHeader {
             (5, 0) => MessageKind::Probe,
             (6, 0) => MessageKind::ProbeAnswer,
             (7, 0) => MessageKind::Cancel { transfer },
-            (8, 0) => MessageKind::Recall { keep: transfer },
+            (8, 0) => MessageKind::Reclaim { keep: transfer },
             (9, 0) => MessageKind::Return { returned: transfer },
             (kind, outcome) => {
                 let value = u64::from(kind) | u64::from(outcome) << 8;
@@ -306,7 +307,7 @@ mod tests {
             MessageKind::Grant,
             MessageKind::Probe,
             MessageKind::ProbeAnswer,
-            MessageKind::Recall { keep: 3 },
+            MessageKind::Reclaim { keep: 3 },
             MessageKind::Return { returned: u32::MAX },
         ] {
             for wants_more in [false, true] {

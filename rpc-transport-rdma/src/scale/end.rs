@@ -1,6 +1,7 @@
 //! One end of a connection: its window, and what waits to be sent with it.
 //!
-//! An end sends in the order of a connection's path: frames, then returns, recalls and pure grants.
+//! An end sends in the order of a connection's path: frames, then returns, reclaims and pure
+//! grants.
 
 use crate::proto::flow::window::FlowWindow;
 use crate::proto::wire::{Grant, MessageKind};
@@ -46,8 +47,8 @@ impl End {
     }
 
     /// Asks the other end for what it does not use.
-    pub(super) fn recall(&mut self) {
-        self.window.recall();
+    pub(super) fn reclaim(&mut self) {
+        self.window.reclaim();
     }
 
     /// Takes a message; true when it is a frame.
@@ -58,7 +59,7 @@ impl End {
                 self.window.handle_message().expect(HONEST);
                 return true;
             }
-            MessageKind::Recall { keep } => self.window.handle_recall(keep),
+            MessageKind::Reclaim { keep } => self.window.handle_reclaim(keep),
             _ => {}
         }
         self.window.handle_control(message.kind).expect(HONEST);

@@ -86,8 +86,8 @@ impl Link {
     }
 
     /// Asks the peer for what it does not use.
-    pub(super) fn recall(&mut self) {
-        self.server.recall();
+    pub(super) fn reclaim(&mut self) {
+        self.server.reclaim();
     }
 
     /// The server takes a message. A request is answered at once.

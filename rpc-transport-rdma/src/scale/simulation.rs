@@ -112,7 +112,7 @@ impl Simulation {
         lane.members.push(number);
         let is_short = lane.shares.quota().is_short();
         if is_short {
-            self.recall(lane_number);
+            self.reclaim(lane_number);
         }
         number
     }
@@ -174,19 +174,19 @@ impl Simulation {
         for &(number, _) in &reaped {
             self.flush_server(number);
         }
-        let must_recall = self.lanes[lane as usize].relieve(reaped.len());
+        let must_reclaim = self.lanes[lane as usize].relieve(reaped.len());
         reaped.clear();
         self.reaped = reaped;
-        if must_recall {
-            self.recall(lane);
+        if must_reclaim {
+            self.reclaim(lane);
         }
     }
 
     /// Asks the idle of a lane for what they hold.
-    fn recall(&mut self, lane: u32) {
+    fn reclaim(&mut self, lane: u32) {
         for index in 0..self.lanes[lane as usize].members.len() {
             let number = self.lanes[lane as usize].members[index];
-            self.links[number as usize].recall();
+            self.links[number as usize].reclaim();
             self.flush_server(number);
         }
     }

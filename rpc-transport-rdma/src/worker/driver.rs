@@ -309,7 +309,7 @@ impl Driver {
                 connection.handle_withheld(&prefix, reason);
                 connection
             }
-            Command::Recall => return self.recall(),
+            Command::Reclaim => return self.reclaim(),
             Command::ReceiveLimit => return self.handle_receive_limit(),
             Command::Stop => return self.is_stopped = true,
         };
@@ -323,7 +323,7 @@ impl Driver {
         if self.watermark.handle_completions(count) {
             self.shared.shares.change(SlotQuota::relax);
             if self.shared.shares.take_pressed() {
-                self.recall();
+                self.reclaim();
             }
         }
         let Some(limit) = self.watermark.limit_to_arm(count) else { return };
@@ -334,9 +334,9 @@ impl Driver {
     }
 
     /// Asks connections that are idle for the slots that they hold.
-    fn recall(&self) {
+    fn reclaim(&self) {
         for connection in self.shared.connections() {
-            connection.recall();
+            connection.reclaim();
         }
     }
 

@@ -96,7 +96,7 @@ pub(crate) enum Command {
     /// Tell the handler of a frame that will not come.
     Withheld(Arc<Connection>, [u8; HEADER_LEN], Withheld),
     /// Ask idle connections for the slots that they hold.
-    Recall,
+    Reclaim,
     /// The receive queue ran low.
     ReceiveLimit,
     /// End the task.
@@ -130,7 +130,7 @@ impl WorkerShared {
         self.shares.change(|quota| quota.set_missing(missing));
         let holding = HeldQuota::take(&self.shares);
         if self.shares.quota().is_short() {
-            self.send(Command::Recall);
+            self.send(Command::Reclaim);
         }
         let holding = holding.map_err(|Full { count, free }| {
             let (slots, count_max) = (self.config.receive_slots, self.config.max_connections);

@@ -296,9 +296,9 @@ impl Path {
     }
 
     /// Asks an idle peer for the credits that it does not use.
-    pub(crate) fn recall(&mut self) {
+    pub(crate) fn reclaim(&mut self) {
         if matches!(self.phase, Phase::Open) {
-            self.credits.recall();
+            self.credits.reclaim();
         }
     }
 
@@ -443,7 +443,7 @@ impl Path {
                 self.control.push_back(MessageKind::ProbeAnswer);
             }
             MessageKind::ProbeAnswer => self.is_proven = true,
-            MessageKind::Recall { keep } => self.credits.handle_recall(keep),
+            MessageKind::Reclaim { keep } => self.credits.handle_reclaim(keep),
             MessageKind::Return { .. }
             | MessageKind::Grant
             | MessageKind::Cancel { .. }

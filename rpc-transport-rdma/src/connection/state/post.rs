@@ -80,7 +80,7 @@ impl Path {
     }
 
     /// Moves what may go out now into the batch, which holds at most `room`: control messages, then
-    /// frames, then READs, then returns, recalls and pure grants.
+    /// frames, then READs, then returns, reclaims and pure grants.
     fn fill(&mut self, room: usize, counters: &Counters) {
         while self.batch.len() < room && self.fill_invalidation() {}
         while self.batch.len() < room && self.fill_control() {}
@@ -191,7 +191,7 @@ impl Path {
         true
     }
 
-    /// Moves the next return, recall or pure grant into the batch; false when none can go out.
+    /// Moves the next return, reclaim or pure grant into the batch; false when none can go out.
     fn fill_due(&mut self) -> bool {
         let Some(slot) = self.control_slots.try_take() else { return false };
         let Some(kind) = self.credits.take_due() else { return false };

@@ -11,7 +11,7 @@
 //!
 //! A window may change at any time. A larger one raises the next grant. A smaller one lowers
 //! nothing that was granted: no grant is renewed until enough messages came in. An idle peer would
-//! never get there, so it is *recalled*: it answers with a *return*, by which it counts credits as
+//! never get there, so it is *reclaimed*: it answers with a *return*, by which it counts credits as
 //! spent that it did not use. It counts them when the return goes out and not before: what goes
 //! out first would take the credit that the return needs, and a return that never goes out leaves
 //! its sender without credit and its receiver without a reason to grant any.
@@ -79,12 +79,12 @@ struct Receiving {
     control_announced: u16,
     /// The peer had more to send than credit.
     is_wanted: bool,
-    recall: Recall,
+    reclaim: Reclaim,
 }
 
 /// Whether the peer is asked for what it does not use. It is asked once until it says something.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Recall {
+enum Reclaim {
     #[default]
     None,
     Due,
@@ -149,7 +149,7 @@ impl Credits {
     /// When the peer sent it without credit.
     pub(crate) fn handle_message(&mut self) -> Result<(), ProtocolError> {
         self.receiving.spend(1, "messages sent without credit")?;
-        self.receiving.recall = Recall::None;
+        self.receiving.reclaim = Reclaim::None;
         Ok(())
     }
 
@@ -180,22 +180,22 @@ impl Credits {
         Grant { count: receiving.promised, control_seen, wants_more }
     }
 
-    /// Whether a message about credit alone is due: a return, a recall or a grant.
+    /// Whether a message about credit alone is due: a return, a reclaim or a grant.
     #[must_use]
     pub(crate) fn is_due(&self) -> bool {
-        self.is_grant_due() || self.receiving.recall == Recall::Due || self.sending.keep.is_some()
+        self.is_grant_due() || self.receiving.reclaim == Reclaim::Due || self.sending.keep.is_some()
     }
 
     /// Pays for the next message about credit alone, and returns its kind; the caller has to send
-    /// it. A return comes before a recall, and both before a grant, because both carry the grant.
+    /// it. A return comes before a reclaim, and both before a grant, because both carry the grant.
     /// `None` when no message is due, or the peer has no slot for it.
     #[must_use]
     pub(crate) fn take_due(&mut self) -> Option<MessageKind> {
         if let Some(returned) = self.take_return() {
             return Some(MessageKind::Return { returned });
         }
-        if self.take_recall() {
-            return Some(MessageKind::Recall { keep: WINDOW_MIN });
+        if self.take_reclaim() {
+            return Some(MessageKind::Reclaim { keep: WINDOW_MIN });
         }
         let grants = self.is_grant_due() && self.try_take_reserved();
         // With the smallest windows a grant goes out alone for every message that comes in, at the
@@ -215,11 +215,11 @@ impl Credits {
         Some(sending.returned)
     }
 
-    /// Pays for a recall that is due; false when none is, or it has to wait.
-    fn take_recall(&mut self) -> bool {
-        let takes = self.receiving.recall == Recall::Due && self.try_take();
+    /// Pays for a reclaim that is due; false when none is, or it has to wait.
+    fn take_reclaim(&mut self) -> bool {
+        let takes = self.receiving.reclaim == Reclaim::Due && self.try_take();
         if takes {
-            self.receiving.recall = Recall::Asked;
+            self.receiving.reclaim = Reclaim::Asked;
         }
         takes
     }
@@ -261,17 +261,17 @@ impl Credits {
     }
 
     /// Lowers the window to the smallest, and asks the peer for what it holds beyond that.
-    pub(crate) fn recall(&mut self) {
+    pub(crate) fn reclaim(&mut self) {
         let receiving = &mut self.receiving;
         receiving.window = receiving.window.min(WINDOW_MIN);
-        if receiving.recall == Recall::None && receiving.outstanding() > WINDOW_MIN {
-            receiving.recall = Recall::Due;
+        if receiving.reclaim == Reclaim::None && receiving.outstanding() > WINDOW_MIN {
+            receiving.reclaim = Reclaim::Due;
         }
     }
 
     /// Records that the peer asks for the credits beyond `keep`. [`Credits::take_due`] gives up
     /// those that this side has not used by then.
-    pub(crate) fn handle_recall(&mut self, keep: u32) {
+    pub(crate) fn handle_reclaim(&mut self, keep: u32) {
         self.sending.keep = Some(keep.max(1));
     }
 

@@ -82,11 +82,11 @@ fn a_smaller_window_takes_nothing_back_and_is_not_renewed() {
 #[test]
 fn a_recalled_peer_returns_what_it_does_not_use() {
     let (mut ours, mut peers) = (Credits::new(32, 1), Credits::new(1, 32));
-    ours.recall();
-    assert_eq!(ours.take_due(), Some(MessageKind::Recall { keep: WINDOW_MIN }));
-    ours.recall();
+    ours.reclaim();
+    assert_eq!(ours.take_due(), Some(MessageKind::Reclaim { keep: WINDOW_MIN }));
+    ours.reclaim();
     assert_eq!(ours.take_due(), None, "once");
-    peers.handle_recall(WINDOW_MIN);
+    peers.handle_reclaim(WINDOW_MIN);
     assert!(peers.try_take(), "what goes out before the answer keeps its credit");
     ours.handle_message().unwrap();
     let returned = 29;
@@ -95,17 +95,17 @@ fn a_recalled_peer_returns_what_it_does_not_use() {
     assert_eq!(ours.handle_return(returned), Ok(29));
     ours.handle_message().unwrap();
     assert_eq!((ours.outstanding(), ours.claim(), ours.is_due()), (1, 1, false));
-    peers.handle_recall(WINDOW_MIN);
+    peers.handle_reclaim(WINDOW_MIN);
     assert!(peers.is_due());
     assert_eq!((peers.take_due(), peers.is_due()), (None, false), "nothing more");
-    ours.recall();
+    ours.reclaim();
     assert!(!ours.is_due());
 }
 
 #[test]
 fn a_recall_that_a_message_overtakes_is_not_sent() {
     let mut ours = Credits::new(32, 0);
-    ours.recall();
+    ours.reclaim();
     assert_eq!((ours.is_due(), ours.take_due()), (true, None), "no credit");
     ours.handle_message().unwrap();
     ours.handle_grant(grant(1)).unwrap();
@@ -165,9 +165,9 @@ impl Pair {
         end.handle_grant(grant).unwrap();
         match kind {
             kind if kind.is_reserved() => end.handle_reserved().unwrap(),
-            MessageKind::Recall { keep } => {
+            MessageKind::Reclaim { keep } => {
                 end.handle_message().unwrap();
-                end.handle_recall(keep);
+                end.handle_reclaim(keep);
             }
             MessageKind::Return { returned } => {
                 end.handle_return(returned).unwrap();
@@ -192,7 +192,7 @@ impl Pair {
         match step {
             0..=3 => self.send_frame(at),
             4..=8 => self.receive(at),
-            9 => self.ends[at].recall(),
+            9 => self.ends[at].reclaim(),
             10 | 11 => self.settle(at),
             _ => {
                 let window = self.ends[at].window();

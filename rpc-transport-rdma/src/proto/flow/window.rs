@@ -130,9 +130,9 @@ impl FlowWindow {
         self.credits.handle_message()
     }
 
-    /// As [`Credits::handle_recall`].
-    pub(crate) fn handle_recall(&mut self, keep: u32) {
-        self.credits.handle_recall(keep);
+    /// As [`Credits::handle_reclaim`].
+    pub(crate) fn handle_reclaim(&mut self, keep: u32) {
+        self.credits.handle_reclaim(keep);
     }
 
     /// As [`Credits::announce`], of a window that suits what the worker has.
@@ -155,18 +155,18 @@ impl FlowWindow {
         let due = self.credits.take_due();
         match due {
             Some(MessageKind::Grant) => self.tally.grants_sent.add(1),
-            Some(MessageKind::Recall { .. }) => self.tally.recalls_sent.add(1),
+            Some(MessageKind::Reclaim { .. }) => self.tally.recalls_sent.add(1),
             _ => {}
         }
         due
     }
 
     /// Asks the peer for what it does not use, if it has sent nothing since the last time.
-    pub(crate) fn recall(&mut self) {
+    pub(crate) fn reclaim(&mut self) {
         let received = self.credits.received_count();
         let is_idle = std::mem::replace(&mut self.received_before, received) == received;
         if is_idle {
-            self.credits.recall();
+            self.credits.reclaim();
         }
     }
 

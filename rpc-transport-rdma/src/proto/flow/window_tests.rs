@@ -58,9 +58,9 @@ impl World {
     }
 
     /// As the worker does when newcomers find little.
-    fn recall(&mut self) {
+    fn reclaim(&mut self) {
         for link in &mut self.links {
-            link.window.recall();
+            link.window.reclaim();
             link.settle();
         }
     }
@@ -160,8 +160,8 @@ impl Link {
                 continue;
             }
             self.peer.handle_message().unwrap();
-            if let MessageKind::Recall { keep } = kind {
-                self.peer.handle_recall(keep);
+            if let MessageKind::Reclaim { keep } = kind {
+                self.peer.handle_reclaim(keep);
             }
         }
         while let Some(kind) = self.peer.take_due() {
@@ -251,8 +251,8 @@ fn what_idle_connections_hold_goes_to_the_busy() {
     greedy(&mut world, 4);
     world.run(50);
     let before = world.windows()[43];
-    world.recall();
-    world.recall();
+    world.reclaim();
+    world.reclaim();
     world.run(50);
     let windows = world.windows();
     println!("idle ones held {held_idle}; a busy one had {before}, has {}", windows[43]);
@@ -310,7 +310,7 @@ enum Step {
     SendToPeer(prop::sample::Index),
     Receive(prop::sample::Index, usize),
     ReceiveAtPeer(prop::sample::Index, usize),
-    Recall,
+    Reclaim,
     Squeeze,
     Relax,
 }
@@ -324,7 +324,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => which().prop_map(Step::SendToPeer),
         9 => (which(), 1usize..8).prop_map(|(link, count)| Step::Receive(link, count)),
         9 => (which(), 1usize..8).prop_map(|(link, count)| Step::ReceiveAtPeer(link, count)),
-        1 => Just(Step::Recall),
+        1 => Just(Step::Reclaim),
         1 => Just(Step::Squeeze),
         1 => Just(Step::Relax),
     ]
@@ -358,7 +358,7 @@ fn apply(world: &mut World, step: Step) {
             links[at].receive_at_peer(count);
             links[at].send_backlog();
         }
-        Step::Recall => world.recall(),
+        Step::Reclaim => world.reclaim(),
         Step::Squeeze => world.shares.change(SlotQuota::squeeze),
         Step::Relax => world.shares.change(SlotQuota::relax),
     }

@@ -257,7 +257,7 @@ async fn a_worker_that_is_held_up_may_have_something_to_read() {
 async fn falls_asleep(rig: &Rig, end: &End) {
     let worker = &end.connection().worker;
     rig.mock.silence_events();
-    worker.send(Command::Recall);
+    worker.send(Command::Reclaim);
     until("its sleep", || worker.is_asleep()).await;
 }
 
@@ -270,7 +270,7 @@ async fn what_comes_while_the_worker_sleeps_is_unread() {
     assert!(!worker.has_unread());
     end.say(MessageKind::Frame, b"while it sleeps");
     assert!(worker.has_unread());
-    worker.send(Command::Recall);
+    worker.send(Command::Reclaim);
     until("the frame", || told.frames() == [&b"while it sleeps"[..]]).await;
     until("a lane that has read", || !worker.has_unread()).await;
 }
@@ -290,7 +290,7 @@ async fn a_release_that_lies_unread_is_not_overdue() {
         tokio::time::sleep(3 * LIMIT).await;
         let connection = end.connection();
         assert!(!connection.ending.is_cancelled(), "withdrawn: {is_withdrawn}");
-        connection.worker.send(Command::Recall);
+        connection.worker.send(Command::Reclaim);
         until("the release", || connection.worker.sources.bytes_in_use() == 0).await;
         tokio::time::sleep(3 * LIMIT).await;
         assert!(!connection.ending.is_cancelled());
@@ -309,7 +309,7 @@ async fn credit_that_lies_unread_is_not_missed() {
     end.say_with_grant(MessageKind::Grant, GRANT + 8, &[]);
     tokio::time::sleep(3 * LIMIT).await;
     assert!(!end.connection().ending.is_cancelled());
-    end.connection().worker.send(Command::Recall);
+    end.connection().worker.send(Command::Reclaim);
     until("what waited", || end.sends().len() > GRANT as usize).await;
 }
 

@@ -33,7 +33,7 @@ async fn with_nothing_posted_receives_are_posted_again_after_a_while() {
     rig.mock.refuse_receives(5000, 0, libc::ENOMEM);
     let refused = end.connection().worker.tally.refills_refused.value();
     end.deliver(&frame(&end, b"refused"));
-    end.connection().worker.send(Command::Recall);
+    end.connection().worker.send(Command::Reclaim);
     until("the refusal", || end.connection().worker.tally.refills_refused.value() > refused).await;
     for _ in 0..10_000 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -52,7 +52,7 @@ async fn refused_for_ever(errno: i32) -> String {
     rig.mock.silence_events();
     rig.mock.refuse_receives(usize::MAX, 0, errno);
     end.deliver(&frame(&end, b"refused"));
-    end.connection().worker.send(Command::Recall);
+    end.connection().worker.send(Command::Reclaim);
     for _ in 0..20_000 {
         if let Some(reason) = recorder.closed() {
             return reason.to_string();
@@ -83,6 +83,6 @@ async fn what_completes_just_before_the_queue_is_armed_needs_no_event() {
     rig.mock.silence_events();
     rig.mock.complete_when_armed(completion);
     // It is about to sleep, or is woken by this and then is.
-    end.connection().worker.send(Command::Recall);
+    end.connection().worker.send(Command::Reclaim);
     until("the frame", || recorder.frames().last().is_some_and(|it| it == &b"silent"[..])).await;
 }

@@ -309,7 +309,7 @@ async fn credits_returned_that_were_never_granted_cost_the_connection() {
 async fn an_idle_connection_gives_back_what_the_peer_recalls() {
     let rig = Rig::new();
     let (end, _recorder) = rig.open();
-    end.say(MessageKind::Recall { keep: 1 }, &[]);
+    end.say(MessageKind::Reclaim { keep: 1 }, &[]);
     until("the return", || !end.sends().is_empty()).await;
     // All but the one that is kept are spent, and the return took one of them.
     let connection = end.connection();
