@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Connection, State};
+use super::{Connection, Life};
 
 /// What became of a connection whose completions are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub(crate) enum BatchEnd {
 impl Connection {
     /// Holds back posting until [`Connection::end_batch`], for the worker's task.
     pub(crate) fn begin_batch(&self) {
-        if let State::Alive(path) = &mut *self.state() {
-            path.begin_batch();
+        if let Life::Alive(state) = &mut *self.life() {
+            state.begin_batch();
         }
     }
 
@@ -27,15 +27,15 @@ impl Connection {
     /// about to run, and what they send next can go out in one post. Posts what was held back
     /// otherwise. For the worker's task.
     pub(crate) fn hold_or_post(self: &Arc<Self>) -> BatchEnd {
-        let held = self.with_path(|path| {
-            let is_held = path.hold();
-            path.is_batching = is_held;
+        let held = self.with_state(|state| {
+            let is_held = state.hold();
+            state.is_batching = is_held;
             Ok(is_held)
         });
         match held {
             Ok(true) => BatchEnd::Held,
             Ok(false) => BatchEnd::Posted,
-            // A path that has failed posts nothing, and has said why already.
+            // A connection that has failed posts nothing, and has said why already.
             Err(_) if self.is_drained() => BatchEnd::Drained,
             Err(_) => BatchEnd::Posted,
         }
@@ -44,8 +44,8 @@ impl Connection {
     /// Posts everything that was held back; whether the queue pairs are halted and nothing is in
     /// flight. For the worker's task.
     pub(crate) fn end_batch(self: &Arc<Self>) -> bool {
-        let ended = self.with_path(|path| {
-            path.is_batching = false;
+        let ended = self.with_state(|state| {
+            state.is_batching = false;
             Ok(())
         });
         ended.is_err() && self.is_drained()
@@ -53,9 +53,9 @@ impl Connection {
 
     /// Whether the queue pairs are halted and nothing is in flight. For the worker's task.
     pub(crate) fn is_drained(&self) -> bool {
-        match &*self.state() {
-            State::Alive(path) => path.is_drained(),
-            State::Ended(_) => false,
+        match &*self.life() {
+            Life::Alive(state) => state.is_drained(),
+            Life::Ended(_) => false,
         }
     }
 }

@@ -8,7 +8,7 @@ use rpc_core::transport::CloseReason;
 use tokio::time::Instant;
 
 use super::Connection;
-use crate::connection::state::Path;
+use crate::connection::state::ConnectionState;
 use crate::proto::rndv::send::AckTimeouts;
 
 /// The shortest time between two looks at what the peer was offered.
@@ -21,9 +21,9 @@ const UNREAD_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 impl Connection {
     /// Gives up what travels for a call, either way.
     pub(crate) fn abandon(self: &Arc<Self>, call: u64) {
-        // A path that has ended has nothing to give up.
-        let _ = self.with_path(|path| {
-            path.abandon(call);
+        // A connection that has ended has nothing to give up.
+        let _ = self.with_state(|state| {
+            state.abandon(call);
             Ok(())
         });
         self.withdrawn.notify_one();
@@ -31,9 +31,9 @@ impl Connection {
 
     /// Stops what the peer takes back. For the worker's task.
     pub(super) fn handle_cancelled(self: &Arc<Self>, transfer: u32) {
-        // A path that has ended pulls nothing.
-        let _ = self.with_path(|path| {
-            path.handle_cancelled(transfer);
+        // A connection that has ended pulls nothing.
+        let _ = self.with_state(|state| {
+            state.handle_cancelled(transfer);
             Ok(())
         });
     }
@@ -79,13 +79,13 @@ impl Connection {
     /// When the next release is overdue; `None` when there is nothing left to watch.
     fn next_overdue(&self, timeouts: AckTimeouts) -> Option<(Instant, bool)> {
         loop {
-            let overdue = self.look(|path| path.overdue_at(timeouts)).flatten();
+            let overdue = self.look(|state| state.overdue_at(timeouts)).flatten();
             if overdue.is_some() {
                 return overdue;
             }
             self.is_watching.store(false, Ordering::Release);
             // What was offered in between found a watcher, and this was it.
-            let is_exposed = self.look(Path::is_exposed).unwrap_or(false);
+            let is_exposed = self.look(ConnectionState::is_exposed).unwrap_or(false);
             if !is_exposed || self.is_watching.swap(true, Ordering::AcqRel) {
                 return None;
             }
@@ -94,7 +94,7 @@ impl Connection {
 
     fn revoke_overdue(self: &Arc<Self>, timeouts: AckTimeouts) -> bool {
         let now = Instant::now();
-        self.with_path(|path| Ok(path.revoke_overdue(timeouts, now))).unwrap_or(false)
+        self.with_state(|state| Ok(state.revoke_overdue(timeouts, now))).unwrap_or(false)
     }
 
     fn on_timeout(self: &Arc<Self>, timeouts: AckTimeouts, is_withdrawn: bool) {

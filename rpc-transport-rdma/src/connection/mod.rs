@@ -1,4 +1,4 @@
-//! One RDMA connection: its path under a lock, and what happens when the lock is released.
+//! One RDMA connection: its state under a lock, and what happens when the lock is released.
 //!
 //! Senders push and post in their own task. Everything that arrives is handled by the worker's task
 //! alone, so that calls of the [`Handler`] never overlap, but for user code that blocks.
@@ -26,7 +26,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::state::{Arrival, Outgoing, Path, Phase};
+use crate::connection::state::{Arrival, ConnectionState, Outgoing, Phase};
 use crate::device::open::LocalAddress;
 use crate::memory::PoolShare;
 use crate::verbs::{Completion, RemoteKey, WorkKind};
@@ -76,12 +76,12 @@ pub(crate) struct Connection {
     is_watching: AtomicBool,
     /// Taken when the connection ends, because the handler owns the transport that owns this.
     handler: Mutex<Option<Arc<dyn Handler>>>,
-    path: Mutex<State>,
+    life: Mutex<Life>,
     close_timeout: Duration,
 }
 
-enum State {
-    Alive(Box<Path>),
+enum Life {
+    Alive(Box<ConnectionState>),
     Ended(CloseReason),
 }
 
@@ -89,14 +89,14 @@ impl Connection {
     pub(crate) fn new(
         tag: u32,
         worker: Arc<WorkerShared>,
-        path: Path,
+        state: ConnectionState,
         limits: ConnectionLimits,
     ) -> Self {
         Self {
             tag,
-            number: path.queue_pair.number(),
-            read_numbers: path.read_queues.numbers(),
-            reach: LocalAddress::of(path.queue_pair.port()),
+            number: state.queue_pair.number(),
+            read_numbers: state.read_queues.numbers(),
+            reach: LocalAddress::of(state.queue_pair.port()),
             close_timeout: worker.config.close_timeout,
             sources: worker.sources.share(limits.peer),
             sinks: worker.sinks.share(limits.peer),
@@ -111,7 +111,7 @@ impl Connection {
             withdrawn: Notify::new(),
             is_watching: AtomicBool::new(false),
             handler: Mutex::new(None),
-            path: Mutex::new(State::Alive(Box::new(path))),
+            life: Mutex::new(Life::Alive(Box::new(state))),
         }
     }
 
@@ -124,46 +124,47 @@ impl Connection {
         self.number == number || self.read_numbers.contains(&number)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Every change to a path is complete before anything that could panic.
-        self.path.lock().unwrap_or_else(PoisonError::into_inner)
+    fn life(&self) -> MutexGuard<'_, Life> {
+        // Every change to a connection is complete before anything that could panic.
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the path and posts what became possible. A path that fails is halted.
-    pub(crate) fn with_path<R>(
+    /// Changes the connection and posts what became possible. A connection that fails is halted.
+    pub(crate) fn with_state<R>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut Path) -> Result<R, CloseReason>,
+        change: impl FnOnce(&mut ConnectionState) -> Result<R, CloseReason>,
     ) -> Result<R, TransportError> {
-        let mut state = self.state();
-        let path = match &mut *state {
-            State::Alive(path) => path,
-            State::Ended(reason) => {
+        let mut life = self.life();
+        let state = match &mut *life {
+            Life::Alive(state) => state,
+            Life::Ended(reason) => {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
         };
-        if let Phase::Halting(reason) = &path.phase {
+        if let Phase::Halting(reason) = &state.phase {
             return Err(TransportError::Closed { reason: reason.clone() });
         }
-        let result = change(path).and_then(|value| {
-            path.flush(&self.counters)?;
+        let result = change(state).and_then(|value| {
+            state.flush(&self.counters)?;
             Ok(value)
         });
-        if path.credits.is_waiting() || path.reads_since().is_some() || path.has_queued() {
+        if state.credits.is_waiting() || state.reads_since().is_some() || state.has_queued() {
             self.worker.watch();
         }
-        let is_done = matches!(path.phase, Phase::Closing) && path.is_idle() && !path.is_batching;
+        let is_done =
+            matches!(state.phase, Phase::Closing) && state.is_idle() && !state.is_batching;
         let reason = match &result {
             Err(reason) => Some(reason.clone()),
             Ok(_) if is_done => Some(CloseReason::Local),
             Ok(_) => None,
         };
         if let Some(reason) = reason {
-            self.halt(path, reason);
+            self.halt(state, reason);
         }
-        let (withheld, is_exposed) = (path.take_withheld(), path.is_exposed());
-        let (retired, must_retry) = (path.take_retired(), path.take_retry());
-        let (read_wait, takes_memory) = (path.take_read_wait(), path.starts_taking());
-        drop(state);
+        let (withheld, is_exposed) = (state.take_withheld(), state.is_exposed());
+        let (retired, must_retry) = (state.take_retired(), state.take_retry());
+        let (read_wait, takes_memory) = (state.take_read_wait(), state.starts_taking());
+        drop(life);
         if !retired.is_empty() || !withheld.is_empty() || must_retry || read_wait.is_some() {
             self.worker.note_woken();
         }
@@ -190,23 +191,23 @@ impl Connection {
         self.worker.runtime.spawn(async move {
             tokio::time::sleep(RETRY_AFTER).await;
             if let Some(this) = this.upgrade() {
-                // A path that has ended has nothing to post.
-                let _ = this.with_path(|_| Ok(()));
+                // A connection that has ended has nothing to post.
+                let _ = this.with_state(|_| Ok(()));
             }
         });
     }
 
-    /// Looks at the path, unless it has ended.
-    pub(crate) fn look<R>(&self, at: impl FnOnce(&Path) -> R) -> Option<R> {
-        match &*self.state() {
-            State::Alive(path) => Some(at(path)),
-            State::Ended(_) => None,
+    /// Looks at the connection, unless it has ended.
+    pub(crate) fn look<R>(&self, at: impl FnOnce(&ConnectionState) -> R) -> Option<R> {
+        match &*self.life() {
+            Life::Alive(state) => Some(at(state)),
+            Life::Ended(_) => None,
         }
     }
 
-    /// Stops the path, and sees to it that it ends within bounds.
-    fn halt(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
-        path.halt(reason);
+    /// Stops the connection, and sees to it that it ends within bounds.
+    fn halt(self: &Arc<Self>, state: &mut ConnectionState, reason: CloseReason) {
+        state.halt(reason);
         self.worker.note_woken();
         self.ending.cancel();
         self.frames.close();
@@ -235,15 +236,15 @@ impl Connection {
     /// event that is read before its queue pair is gone may be told to the next of that number,
     /// whose end then waits for less than it should.
     pub(crate) fn handle_last_receive(self: &Arc<Self>, number: u32) {
-        if let State::Alive(path) = &mut *self.state() {
-            path.handle_last_receive(number);
+        if let Life::Alive(state) = &mut *self.life() {
+            state.handle_last_receive(number);
         }
         self.worker.send(Command::Check(Arc::clone(self)));
     }
 
     fn give_up_last_receives(self: &Arc<Self>) {
-        if let State::Alive(path) = &mut *self.state() {
-            path.give_up_last_receives();
+        if let Life::Alive(state) = &mut *self.life() {
+            state.give_up_last_receives();
         }
         self.worker.send(Command::Check(Arc::clone(self)));
     }
@@ -252,10 +253,10 @@ impl Connection {
     pub(crate) fn send(self: &Arc<Self>, outgoing: Outgoing) -> Result<(), TransportError> {
         // What is not taken is dropped after the lock is released.
         let mut outgoing = Some(outgoing);
-        self.with_path(|path| {
-            let taken = outgoing.take_if(|_| path.is_open());
+        self.with_state(|state| {
+            let taken = outgoing.take_if(|_| state.is_open());
             let may = taken.is_some();
-            taken.into_iter().for_each(|outgoing| path.push(outgoing));
+            taken.into_iter().for_each(|outgoing| state.push(outgoing));
             Ok(may)
         })
         .and_then(closed_unless)
@@ -265,20 +266,20 @@ impl Connection {
         self: &Arc<Self>,
         header: [u8; HEADER_LEN],
     ) -> Result<(), TransportError> {
-        self.with_path(|path| {
-            let may = path.is_open();
+        self.with_state(|state| {
+            let may = state.is_open();
             if may {
-                path.push(Outgoing::Control(header));
+                state.push(Outgoing::Control(header));
             }
             Ok(may)
         })
         .and_then(closed_unless)
     }
 
-    /// Asks the peer to answer, to prove the path.
+    /// Asks the peer to answer, to prove the connection.
     pub(crate) fn probe(self: &Arc<Self>) -> Result<(), TransportError> {
-        self.with_path(|path| {
-            path.push_probe();
+        self.with_state(|state| {
+            state.push_probe();
             Ok(())
         })
     }
@@ -286,9 +287,9 @@ impl Connection {
     /// Begins to deliver to `handler`; what came before is delivered by the worker's task.
     pub(crate) fn start(self: &Arc<Self>, handler: Arc<dyn Handler>) {
         *self.handler_slot() = Some(handler);
-        let ended = match &*self.state() {
-            State::Ended(reason) => Some(reason.clone()),
-            State::Alive(_) => None,
+        let ended = match &*self.life() {
+            Life::Ended(reason) => Some(reason.clone()),
+            Life::Alive(_) => None,
         };
         match ended {
             // The peer may have gone between the proof and now, when nobody was there to hear it.
@@ -317,9 +318,9 @@ impl Connection {
 
     /// Ends in order: everything that was sent goes out first, within bounds.
     pub(crate) fn close(self: &Arc<Self>) {
-        let closing = self.with_path(|path| {
-            if path.is_open() {
-                path.phase = Phase::Closing;
+        let closing = self.with_state(|state| {
+            if state.is_open() {
+                state.phase = Phase::Closing;
             }
             Ok(())
         });
@@ -336,15 +337,15 @@ impl Connection {
 
     /// Ends at once.
     pub(crate) fn fail(self: &Arc<Self>, reason: CloseReason) {
-        // A path that has ended needs no end.
-        let _ = self.with_path(|_| Err::<(), _>(reason));
+        // A connection that has ended needs no end.
+        let _ = self.with_state(|_| Err::<(), _>(reason));
     }
 
     /// Why nothing can be sent any more.
     pub(crate) fn closed(&self) -> TransportError {
-        let reason = match &*self.state() {
-            State::Ended(reason) => reason.clone(),
-            State::Alive(path) => match &path.phase {
+        let reason = match &*self.life() {
+            Life::Ended(reason) => reason.clone(),
+            Life::Alive(state) => match &state.phase {
                 Phase::Halting(reason) => reason.clone(),
                 _ => CloseReason::Local,
             },
@@ -352,14 +353,15 @@ impl Connection {
         TransportError::Closed { reason }
     }
 
-    /// Whether a probe of the peer has come over the path, and the path has not ended since.
+    /// Whether a probe of the peer has come over the connection, and the connection has not ended
+    /// since.
     pub(crate) fn is_probed(&self) -> bool {
-        matches!(&*self.state(), State::Alive(path) if path.is_probed)
+        matches!(&*self.life(), Life::Alive(state) if state.is_probed)
     }
 
-    /// Opens the path, and gives what came before, to be delivered. For the worker's task.
+    /// Opens the connection, and gives what came before, to be delivered. For the worker's task.
     pub(crate) fn open(self: &Arc<Self>) -> Vec<Arrival> {
-        let early = self.with_path(|path| Ok(path.open()?));
+        let early = self.with_state(|state| Ok(state.open()?));
         early.unwrap_or_default()
     }
 
@@ -377,18 +379,18 @@ impl Connection {
             self.fail(ProtocolError::Invalid { what, value: number.into() }.into());
             return None;
         }
-        let mut state = self.state();
-        let State::Alive(path) = &mut *state else { return None };
-        let was_proven = path.is_proven;
-        let result = path.handle_message(message, taken_key, &self.counters);
-        if path.is_proven && !was_proven {
+        let mut life = self.life();
+        let Life::Alive(state) = &mut *life else { return None };
+        let was_proven = state.is_proven;
+        let result = state.handle_message(message, taken_key, &self.counters);
+        if state.is_proven && !was_proven {
             self.proven.cancel();
             self.worker.note_woken();
         }
         match result {
             Ok(arrival) => arrival,
             Err(error) => {
-                self.halt_unless_halting(path, error.into());
+                self.halt_unless_halting(state, error.into());
                 None
             }
         }
@@ -406,10 +408,10 @@ impl Connection {
         if self.may_wake(completion.kind()) {
             self.worker.note_woken();
         }
-        let mut state = self.state();
-        let State::Alive(path) = &mut *state else { return arrivals };
-        if let Err(reason) = path.handle_completion(completion, &self.counters, &mut arrivals) {
-            self.halt_unless_halting(path, reason);
+        let mut life = self.life();
+        let Life::Alive(state) = &mut *life else { return arrivals };
+        if let Err(reason) = state.handle_completion(completion, &self.counters, &mut arrivals) {
+            self.halt_unless_halting(state, reason);
         }
         arrivals
     }
@@ -421,9 +423,9 @@ impl Connection {
             || self.worker.send_slots.available() == 0
     }
 
-    fn halt_unless_halting(self: &Arc<Self>, path: &mut Path, reason: CloseReason) {
-        if !matches!(path.phase, Phase::Halting(_)) {
-            self.halt(path, reason);
+    fn halt_unless_halting(self: &Arc<Self>, state: &mut ConnectionState, reason: CloseReason) {
+        if !matches!(state.phase, Phase::Halting(_)) {
+            self.halt(state, reason);
         }
     }
 
@@ -455,28 +457,30 @@ impl Connection {
 
     /// Asks the peer for credits that it does not use. For the worker's task.
     pub(crate) fn reclaim(self: &Arc<Self>) {
-        // A path that has ended gives everything back.
-        let _ = self.with_path(|path| {
-            path.reclaim();
+        // A connection that has ended gives everything back.
+        let _ = self.with_state(|state| {
+            state.reclaim();
             Ok(())
         });
     }
 
     /// How long something has waited for credit.
     pub(crate) fn waited(&self, now: Instant) -> Option<Duration> {
-        self.look(|path| path.credits.waited(now)).flatten()
+        self.look(|state| state.credits.waited(now)).flatten()
     }
 
     /// How long the peer has taken to answer the READ that is next on its queue pair.
     pub(crate) fn waited_for_read(&self, now: Instant) -> Option<Duration> {
-        let since = self.look(Path::reads_since).flatten()?;
+        let since = self.look(ConnectionState::reads_since).flatten()?;
         Some(now.saturating_duration_since(since))
     }
 
     /// Whether something waits for credit; if so, what to say about a wait of at least `limit`.
     pub(crate) fn stall(&self, now: Instant, limit: Duration) -> Option<Option<String>> {
-        match &mut *self.state() {
-            State::Alive(path) if path.credits.is_waiting() => Some(path.credits.stall(now, limit)),
+        match &mut *self.life() {
+            Life::Alive(state) if state.credits.is_waiting() => {
+                Some(state.credits.stall(now, limit))
+            }
             _ => None,
         }
     }
@@ -484,18 +488,18 @@ impl Connection {
     /// Destroys the queue pairs and tells the handler; false when that was done before. For the
     /// worker's task.
     pub(crate) fn end(self: &Arc<Self>) -> bool {
-        let (path, reason) = {
-            let mut state = self.state();
-            let reason = match &*state {
-                State::Ended(_) => return false,
-                State::Alive(path) => match &path.phase {
+        let (state, reason) = {
+            let mut life = self.life();
+            let reason = match &*life {
+                Life::Ended(_) => return false,
+                Life::Alive(state) => match &state.phase {
                     Phase::Halting(reason) => reason.clone(),
                     _ => CloseReason::Failed("the RDMA lane has ended".into()),
                 },
             };
-            match std::mem::replace(&mut *state, State::Ended(reason.clone())) {
-                State::Alive(path) => (path, reason),
-                State::Ended(_) => return false,
+            match std::mem::replace(&mut *life, Life::Ended(reason.clone())) {
+                Life::Alive(state) => (state, reason),
+                Life::Ended(_) => return false,
             }
         };
         self.ending.cancel();
@@ -504,7 +508,7 @@ impl Connection {
         // Destroying is a system call that may wait for the device.
         let ended = self.ended.clone().drop_guard();
         self.worker.runtime.spawn_blocking(move || {
-            drop(path);
+            drop(state);
             drop(ended);
         });
         self.tell_end(reason);
@@ -512,7 +516,7 @@ impl Connection {
     }
 }
 
-/// What a connection is made with, besides its path.
+/// What a connection is made with, besides its state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionLimits {
     /// Whose share of the worker's memory it takes.
@@ -523,9 +527,9 @@ pub(crate) struct ConnectionLimits {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Connection");
-        match &*self.state() {
-            State::Alive(path) => debug.field("path", path),
-            State::Ended(reason) => debug.field("ended", reason),
+        match &*self.life() {
+            Life::Alive(state) => debug.field("path", state),
+            Life::Ended(reason) => debug.field("ended", reason),
         };
         debug.field("tag", &self.tag).finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@ use rpc_core::wire::{FrameHeader, HEADER_LEN, ProtocolError};
 use tokio::time::Instant;
 
 use super::Connection;
-use crate::connection::state::Path;
+use crate::connection::state::ConnectionState;
 use crate::fair::semaphore::PeerShare;
 use crate::memory::{LargeBuffer, PoolError};
 use crate::proto::rndv::get::{Due, GetRequest};
@@ -26,8 +26,8 @@ impl Connection {
         let (frame_len, prefix) = (offer.frame_len(), offer.prefix());
         let Rts { head, segments } = offer;
         let Admission::Accept { deadline } = handler.handle_announced(&prefix, frame_len)? else {
-            let _ = self.with_path(|path| {
-                path.push_refusal(transfer);
+            let _ = self.with_state(|state| {
+                state.push_refusal(transfer);
                 Ok(())
             });
             return Ok(());
@@ -36,8 +36,8 @@ impl Connection {
         let memory_by = Deadline::after(Instant::now(), self.memory_timeout());
         let wanted =
             GetRequest { call, prefix, head, deadline, memory_by, segments: segments.into() };
-        // A path that has ended takes nothing, and says so to the handler by itself.
-        let _ = self.with_path(|path| Ok(path.accept(transfer, wanted)?));
+        // A connection that has ended takes nothing, and says so to the handler by itself.
+        let _ = self.with_state(|state| Ok(state.accept(transfer, wanted)?));
         Ok(())
     }
 
@@ -49,7 +49,7 @@ impl Connection {
     /// Takes memory for the transfers whose READs are about to be due.
     pub(super) fn take_memory(self: &Arc<Self>) {
         // Here and not where each of them becomes due: beginning one makes the next one due.
-        while let Ok(Some(due)) = self.with_path(|path| Ok(path.next_due())) {
+        while let Ok(Some(due)) = self.with_state(|state| Ok(state.next_due())) {
             match self.sinks.try_take_at_once(len_of(&due)) {
                 Err(PoolError::Exhausted { .. }) => {
                     self.worker.runtime.spawn(Arc::clone(self).get_later(due));
@@ -61,11 +61,11 @@ impl Connection {
 
     /// Refuses the transfers whose turn to have memory has not come in time; whether others wait.
     pub(crate) fn refuse_late(self: &Arc<Self>, now: Instant) -> bool {
-        for due in self.look(|path| path.late(now)).unwrap_or_default() {
+        for due in self.look(|state| state.late(now)).unwrap_or_default() {
             let (_, why) = self.limit_of(&due);
             self.withhold(due.transfer, why);
         }
-        self.look(Path::has_queued).unwrap_or(false)
+        self.look(ConnectionState::has_queued).unwrap_or(false)
     }
 
     /// Until when a transfer waits for memory, and what ends it then.
@@ -95,7 +95,7 @@ impl Connection {
     async fn stopped(&self, transfer: u32) {
         loop {
             let stopped = self.stopped.notified();
-            let is_waiting = self.look(|path| path.is_waiting(transfer)).unwrap_or(false);
+            let is_waiting = self.look(|state| state.is_waiting(transfer)).unwrap_or(false);
             if !is_waiting {
                 return;
             }
@@ -106,9 +106,9 @@ impl Connection {
     fn pull(self: &Arc<Self>, transfer: u32, taken: Result<LargeBuffer, PoolError>) {
         match taken {
             Ok(sink) => {
-                // A path that has ended meanwhile takes its memory back by dropping it.
-                let _ = self.with_path(|path| {
-                    path.pull(transfer, sink, &self.counters);
+                // A connection that has ended meanwhile takes its memory back by dropping it.
+                let _ = self.with_state(|state| {
+                    state.pull(transfer, sink, &self.counters);
                     Ok(())
                 });
             }
@@ -123,10 +123,11 @@ impl Connection {
             tokio::select! {
                 () = this.ending.cancelled() => {}
                 turn = share.take(len.into()) => {
-                    // A turn is no longer than the budget. A path that has ended meanwhile passes.
+                    // A turn is no longer than the budget. A connection that has ended meanwhile
+                    // passes.
                     let Ok(turn) = turn else { return };
-                    let _ = this.with_path(|path| {
-                        path.grant_read(turn);
+                    let _ = this.with_state(|state| {
+                        state.grant_read(turn);
                         Ok(())
                     });
                 }
@@ -135,8 +136,8 @@ impl Connection {
     }
 
     fn withhold(self: &Arc<Self>, transfer: u32, why: Withheld) {
-        let _ = self.with_path(|path| {
-            path.withhold(transfer, why);
+        let _ = self.with_state(|state| {
+            state.withhold(transfer, why);
             Ok(())
         });
     }

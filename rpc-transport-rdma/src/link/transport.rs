@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::connection::Connection;
 use crate::connection::rndv_payload::{LentTail, RndvPayload};
-use crate::connection::state::{Outgoing, Path};
+use crate::connection::state::{ConnectionState, Outgoing};
 use crate::link::oob::watch;
 use crate::memory::{LargeBuffer, PoolError, Slot};
 use crate::proto::wire::{MESSAGE_HEADER_LEN, RTS_EXTRA_LEN};
@@ -202,7 +202,7 @@ impl Transport for RdmaTransport {
 
     fn is_flushed(&self) -> bool {
         // A path that has ended has nothing left.
-        self.connection.look(Path::is_flushed).unwrap_or(true)
+        self.connection.look(ConnectionState::is_flushed).unwrap_or(true)
     }
 
     fn close(&self) {

@@ -14,7 +14,7 @@ use rpc_core::transport::{Addresses, CloseReason};
 
 use crate::connection::read_queues::ReadQueues;
 use crate::connection::read_throttle::ReadThrottle;
-use crate::connection::state::{CONTROL_SLOT_LEN, Path, Reading, Rules};
+use crate::connection::state::{CONTROL_SLOT_LEN, ConnectionState, Reading, Rules};
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
 use crate::device::read_trust;
@@ -296,7 +296,10 @@ impl Prepared {
     }
 
     /// The path to `peer`, whose queue pairs are not connected yet.
-    fn into_path(mut self, peer: &ConnParams) -> Result<(Place, Arc<Worker>, Path), Declined> {
+    fn into_path(
+        mut self,
+        peer: &ConnParams,
+    ) -> Result<(Place, Arc<Worker>, ConnectionState), Declined> {
         let shared = Arc::clone(&self.worker.shared);
         let config = &shared.config;
         let agreement = self.queue_pair.endpoint().agree(&peer.endpoint);
@@ -328,7 +331,8 @@ impl Prepared {
         };
         let credits = FlowWindow::new(self.holding, peer.grant, Arc::clone(&shared.tally));
         let cancellations = Arc::clone(&shared.cancellations);
-        let path = Path::new(self.queue_pair, rules, credits, control, reading, cancellations);
+        let path =
+            ConnectionState::new(self.queue_pair, rules, credits, control, reading, cancellations);
         Ok((self.place, self.worker, path))
     }
 }

@@ -4,7 +4,7 @@
 use rpc_core::wire::ProtocolError;
 use tokio::time::Instant;
 
-use super::Path;
+use super::ConnectionState;
 use crate::connection::memory_windows::Exposed;
 use crate::connection::rndv_payload::RndvPayload;
 use crate::proto::rndv::send::AckTimeouts;
@@ -15,7 +15,7 @@ use crate::verbs::{RemoteKey, RemoteMemory, VerbsError, Work};
 /// answers nothing.
 const REVOKED_MAX: usize = 64;
 
-impl Path {
+impl ConnectionState {
     /// Makes sure that there is a window at all, where offers need them.
     pub(crate) fn allocate_first_window(&mut self) -> Result<(), VerbsError> {
         if self.windows.is_used() { self.windows.allocate(&mut self.queue_pair) } else { Ok(()) }

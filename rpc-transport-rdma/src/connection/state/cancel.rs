@@ -8,12 +8,12 @@ use rpc_core::transport::Withheld;
 use rpc_core::wire::HEADER_LEN;
 use tokio::time::Instant;
 
-use super::{Outgoing, Path};
+use super::{ConnectionState, Outgoing};
 use crate::proto::rndv::get::{Ended, Outcome};
 use crate::proto::rndv::send::AckTimeouts;
 use crate::proto::wire::{AtsStatus, MessageKind};
 
-impl Path {
+impl ConnectionState {
     /// Gives up what travels for a call, either way.
     pub(crate) fn abandon(&mut self, call: u64) {
         for outgoing in &mut self.outgoing {

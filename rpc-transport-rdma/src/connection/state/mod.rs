@@ -1,4 +1,5 @@
-//! The state of one RDMA path under its lock: what waits to be posted, and what is on its way.
+//! The state of one RDMA connection under its lock: what waits to be posted, and what is on its
+//! way.
 //!
 //! ```text
 //!   Proving ──start──> Open ──close──> Closing ──everything sent and released──┐
@@ -87,7 +88,7 @@ pub(crate) enum Arrival {
 
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The path is joined; nothing is delivered yet, and what arrives is kept.
+    /// The connection is joined; nothing is delivered yet, and what arrives is kept.
     Proving(Vec<Arrival>),
     Open,
     /// Nothing new is taken; what was taken goes out.
@@ -95,21 +96,21 @@ pub(crate) enum Phase {
     Halting(CloseReason),
 }
 
-/// Whether the end of a path waits for the device to say that it takes no more receives.
+/// Whether the end of a connection waits for the device to say that it takes no more receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LastReceives {
     Awaited,
     GivenUp,
 }
 
-/// What is fixed for the life of a path.
+/// What is fixed for the life of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     /// What every message to us has to carry.
     pub(crate) our_epoch: u32,
     /// What every message to the peer has to carry.
     pub(crate) peer_epoch: u32,
-    /// The most messages of an earlier path that can still arrive.
+    /// The most messages of an earlier connection that can still arrive.
     pub(crate) stale_max: u32,
     /// How many windows the connection may have; none means that offers go without.
     pub(crate) windows_max: usize,
@@ -117,7 +118,7 @@ pub(crate) struct Rules {
     pub(crate) takes_keys_away: bool,
 }
 
-/// What a path reads with.
+/// What a connection reads with.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) rndv_get: RndvGet<Arc<Sink>>,
@@ -126,7 +127,7 @@ pub(crate) struct Reading {
 }
 
 #[derive(Debug)]
-pub(crate) struct Path {
+pub(crate) struct ConnectionState {
     /// Carries messages, and READs where there are no queue pairs for them.
     pub(crate) queue_pair: QueuePair,
     pub(crate) read_queues: ReadQueues,
@@ -172,7 +173,7 @@ pub(crate) struct Path {
     stale_count: u32,
 }
 
-impl Path {
+impl ConnectionState {
     pub(crate) fn new(
         queue_pair: QueuePair,
         rules: Rules,
@@ -253,8 +254,8 @@ impl Path {
             && self.read_queues.is_idle()
     }
 
-    /// Whether the path is halted, its queue pairs have given everything back, and the device has
-    /// said that it takes no more receives for them, or is not waited for any longer.
+    /// Whether the connection is halted, its queue pairs have given everything back, and the device
+    /// has said that it takes no more receives for them, or is not waited for any longer.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue_pair.is_drained()
             && self.read_queues.is_drained()
@@ -312,7 +313,7 @@ impl Path {
     }
 
     /// Whether memory is to be taken for transfers that are due. The caller who is told so takes it
-    /// until [`Path::next_due`] gives nothing; meanwhile no other caller is told.
+    /// until [`ConnectionState::next_due`] gives nothing; meanwhile no other caller is told.
     pub(crate) fn starts_taking(&mut self) -> bool {
         let starts = !self.is_taking && self.rndv_get.has_due();
         self.is_taking |= starts;
@@ -346,7 +347,7 @@ impl Path {
         self.rndv_get.begin(transfer, Arc::new(Sink::new(sink)));
     }
 
-    /// Gives what arrived before the path was open, and opens it.
+    /// Gives what arrived before the connection was open, and opens it.
     pub(crate) fn open(&mut self) -> Result<Vec<Arrival>, ProtocolError> {
         let early = match std::mem::replace(&mut self.phase, Phase::Open) {
             Phase::Proving(early) => early,
@@ -407,8 +408,8 @@ impl Path {
             self.credits.handle_message()?;
             return Ok(Some(arrival));
         };
-        // Counted when the path opens, so until then nothing of what was promised is renewed; it
-        // may have grown, because the peer wanted more.
+        // Counted when the connection opens, so until then nothing of what was promised is renewed;
+        // it may have grown, because the peer wanted more.
         if early.len() >= self.credits.outstanding() as usize {
             let value = early.len() as u64;
             return Err(ProtocolError::Invalid { what: "messages before the path opens", value });
@@ -511,7 +512,7 @@ impl Path {
                 Work::Invalidate(binding) if outcome.is_ok() => {
                     self.retired.extend(self.windows.handle_dead(binding));
                 }
-                // What a failed path has exposed stays until its queue pair is gone.
+                // What a failed connection has exposed stays until its queue pair is gone.
                 Work::Read { .. } | Work::Bind(_) | Work::Invalidate(_) => {}
             }
         }
@@ -584,9 +585,9 @@ impl Path {
 }
 
 /// The queue pairs are destroyed before anything is freed that the peer could read, whatever the
-/// order of the fields and wherever the path is dropped: a runtime that is shut down drops it in
-/// the place of the blocking work that it refuses.
-impl Drop for Path {
+/// order of the fields and wherever the connection is dropped: a runtime that is shut down drops it
+/// in the place of the blocking work that it refuses.
+impl Drop for ConnectionState {
     fn drop(&mut self) {
         let (messages, reads) = (self.queue_pair.destroy(), self.read_queues.destroy());
         if let Err(error) = messages.and(reads) {

@@ -4,17 +4,17 @@ use rpc_core::transport::{CloseReason, Counters};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::{CONTROL_SLOT_LEN, Outgoing, Path, Phase};
+use super::{CONTROL_SLOT_LEN, ConnectionState, Outgoing, Phase};
 use crate::fair::semaphore::{FairPermit, PeerShare};
 use crate::memory::Slot;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
 use crate::verbs::{PostError, Work};
 
-/// Frames that wait while the path is held until some are posted, so that the peer has something to
-/// do meanwhile.
+/// Frames that wait while the connection is held until some are posted, so that the peer has
+/// something to do meanwhile.
 const CORKED_MAX: usize = 16;
 
-impl Path {
+impl ConnectionState {
     /// Holds back everything: slots of messages that are being handled are not posted again yet,
     /// and what goes out grants them anew.
     pub(crate) fn begin_batch(&mut self) {
@@ -110,7 +110,7 @@ impl Path {
         while self.batch.len() < room && self.fill_control() {}
     }
 
-    /// The bytes that a task has to wait for until this path may read on; told once.
+    /// The bytes that a task has to wait for until this connection may read on; told once.
     pub(crate) fn take_read_wait(&mut self) -> Option<(PeerShare, u32)> {
         self.read_throttle.take_wait()
     }
@@ -126,7 +126,7 @@ impl Path {
         self.read_throttle.is_waiting()
     }
 
-    /// Lets the path read on.
+    /// Lets the connection read on.
     pub(crate) fn grant_read(&mut self, turn: FairPermit) {
         self.read_throttle.grant(turn);
     }

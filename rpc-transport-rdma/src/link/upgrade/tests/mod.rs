@@ -24,7 +24,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::*;
 use crate::connection::credit_watchdog::STALL_AFTER;
 use crate::connection::rndv_payload::RndvPayload;
-use crate::connection::state::{Outgoing, Path};
+use crate::connection::state::{ConnectionState, Outgoing};
 use crate::proto::flow::credits::RESERVE;
 use crate::proto::rndv::send::RndvSends;
 use crate::proto::wire::{
