@@ -17,7 +17,7 @@ pub enum RkeyScope {
     /// each offer and its key is taken away with the release. Without windows there is no RDMA.
     Window,
     /// A key opens a registered buffer to every peer, and stays the same as long as that is
-    /// registered: whoever remembers an old key can read what the buffer holds next. For peers
+    /// registered: a peer that remembers an old key can read what the buffer holds next. For peers
     /// that are trusted, and for devices without windows.
     Region,
 }

@@ -7,7 +7,7 @@ use super::{Connection, Life};
 /// What became of a connection whose completions are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BatchEnd {
-    /// It stays batching until those run whom it has woken.
+    /// It keeps batching until the callers that it has woken have run.
     Held,
     /// What it had to send is posted, as far as it may be.
     Posted,

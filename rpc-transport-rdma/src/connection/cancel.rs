@@ -38,7 +38,7 @@ impl Connection {
         });
     }
 
-    /// Sees to it that somebody watches what the peer was offered.
+    /// Starts the task that watches what the peer was offered, unless it runs.
     pub(super) fn watch(self: &Arc<Self>) {
         if !self.is_watching.swap(true, Ordering::AcqRel) {
             self.worker.runtime.spawn(Arc::clone(self).watch_releases());
@@ -65,7 +65,7 @@ impl Connection {
                 }
                 return self.on_timeout(timeouts, is_withdrawn);
             }
-            // What is taken back as it goes out nobody tells here, and has less time.
+            // Offers cancelled while still queued do not wake us, and have the shorter timeout.
             let soon = Instant::now().checked_add(timeouts.cancel.max(LOOK_INTERVAL_MIN));
             let look_at = soon.map_or(at, |soon| at.min(soon));
             tokio::select! {

@@ -111,7 +111,7 @@ impl<B> MemoryWindowPool<B> {
         self.bound.contains_key(&key)
     }
 
-    /// Takes note that a window is bound; gives memory that is free by that.
+    /// Records that a window is bound; gives memory that is free by that.
     pub(crate) fn handle_bound(&mut self, binding: Binding) -> Option<B> {
         let key = binding.remote().key;
         match self.early.remove(&key) {
@@ -123,8 +123,8 @@ impl<B> MemoryWindowPool<B> {
         }
     }
 
-    /// Takes note that the peer has released memory, and gives it back if that is free.
-    /// `is_taken` says that the peer took the key away; if not, the key has to be killed first.
+    /// Records that the peer has released memory, and gives it back if that is free. `is_taken`
+    /// says that the peer took the key away; if not, the key has to be killed first.
     pub(crate) fn release(&mut self, exposed: Exposed<B>, is_taken: bool) -> Option<B> {
         let Exposed { buffer, key } = exposed;
         let Some(key) = key else { return Some(buffer) };
@@ -155,7 +155,7 @@ impl<B> MemoryWindowPool<B> {
         Some(binding)
     }
 
-    /// Takes note that an invalidation has completed; gives what it guarded, which is free.
+    /// Records that an invalidation has completed; gives what it guarded, which is free.
     pub(crate) fn handle_dead(&mut self, binding: Binding) -> Option<B> {
         self.free(binding);
         self.dying.pop_front()

@@ -64,7 +64,7 @@ pub(crate) struct Connection {
     pub(crate) frame_len_max: usize,
     /// Set when the peer answered our probe.
     pub(crate) proven: CancellationToken,
-    /// Set when the connection has begun to end, so that nobody waits for memory any more.
+    /// Set when the connection has begun to end, so that no transfer waits for memory any more.
     pub(crate) ending: CancellationToken,
     /// Set when the queue pair is gone.
     pub(crate) ended: CancellationToken,
@@ -72,7 +72,7 @@ pub(crate) struct Connection {
     stopped: Notify,
     /// Wakes who watches what the peer was offered, when some of it is taken back.
     withdrawn: Notify,
-    /// Whether somebody watches.
+    /// Whether the task that watches for overdue releases runs.
     is_watching: AtomicBool,
     /// Taken when the connection ends, because the handler owns the transport that owns this.
     handler: Mutex<Option<Arc<dyn Handler>>>,
@@ -292,14 +292,15 @@ impl Connection {
             Life::Alive(_) => None,
         };
         match ended {
-            // The peer may have gone between the proof and now, when nobody was there to hear it.
+            // The peer may have gone between the proof and now, before there was a handler to hear
+            // it.
             Some(reason) => self.tell_end(reason),
             None => self.worker.send(Command::Open(Arc::clone(self))),
         }
     }
 
-    /// Tells the handler, if there is one, that it is over. The handler is told once: whoever
-    /// takes it out of its slot tells it.
+    /// Tells the handler, if there is one, that it is over. The handler is told once, by the caller
+    /// that takes it out of its slot.
     fn tell_end(&self, reason: CloseReason) {
         let handler = self.handler_slot().take();
         if let Some(handler) = handler {

@@ -278,7 +278,7 @@ impl Check {
             return;
         }
         if let Some(queue_pair) = self.queue_pairs.get_mut(completion.tag() as usize) {
-            // One that nobody knows ends nothing, and the deadline is near.
+            // An unknown completion ends nothing, and the deadline is near.
             let _ = queue_pair.handle_completion(completion, &mut self.done);
         }
     }

@@ -120,7 +120,7 @@ impl Transport for RdmaTransport {
         let memory = if self.is_small(len) {
             Memory::Slot { len }
         } else {
-            // Nobody closes it.
+            // This semaphore is never closed.
             let Ok(share) = self.large_budget.try_take(len) else { return Ok(None) };
             match self.connection.sources.try_take_at_once(len) {
                 Ok(buffer) => Memory::Large(buffer, share),

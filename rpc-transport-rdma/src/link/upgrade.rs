@@ -94,7 +94,7 @@ impl RdmaUpgrade {
             registered_bytes: worker.registered_bytes(),
             huge_page_bytes: worker.huge_page_bytes(),
             leases: worker.leases.stats(),
-            activity: worker.tally.activity(),
+            activity: worker.activity.snapshot(),
             cancellations: worker.cancellations.snapshot(),
         })
     }
@@ -139,7 +139,7 @@ impl RdmaUpgrade {
         &self,
         addresses: &Addresses,
         offer: Option<&ConnParams>,
-    ) -> Result<Prepared, Declined> {
+    ) -> Result<LocalEnd, Declined> {
         self.config.check().map_err(|error| Declined::new(error.to_string()))?;
         let port = self.port(addresses.local.map(|address| address.ip()))?;
         read_trust::check(&port.device, &self.config)?;
@@ -164,7 +164,7 @@ impl RdmaUpgrade {
         // A new hasher is seeded at random, which is all that an epoch has to be.
         #[allow(clippy::cast_possible_truncation)]
         let epoch = RandomState::new().build_hasher().finish() as u32;
-        Ok(Prepared { worker, place, queue_pair, read_queues, holding, epoch, peer, unproven })
+        Ok(LocalEnd { worker, place, queue_pair, read_queues, holding, epoch, peer, unproven })
     }
 
     /// The queue pair that carries the messages of a connection.
@@ -224,12 +224,13 @@ fn drop_workers_of(workers: &Arc<WorkerSet>) -> OnLost {
 }
 
 /// One end of a path that knows nothing of the other yet.
-struct Prepared {
+struct LocalEnd {
     worker: Arc<Worker>,
     place: Place,
     queue_pair: QueuePair,
     read_queues: ReadQueues,
-    /// Behind the queue pairs, so that its slots are promised to nobody else before it is gone.
+    /// Behind the queue pairs, so that its slots are promised to no other connection before they
+    /// are gone.
     holding: HeldQuota,
     epoch: u32,
     /// Whose share of the device's memory it takes.
@@ -238,7 +239,7 @@ struct Prepared {
     unproven: Option<Charge<PeerKey>>,
 }
 
-impl Prepared {
+impl LocalEnd {
     fn conn_params(&self) -> ConnParams {
         ConnParams {
             endpoint: self.queue_pair.endpoint(),
@@ -272,7 +273,7 @@ impl Prepared {
     /// with a probe that it sends when it has registered, and learns the server's queue pairs from
     /// an answer that is sent when the server has. A message that comes all the same is dropped,
     /// which costs its sender the credit.
-    fn join(mut self, peer: &ConnParams) -> Result<Joined, Declined> {
+    fn join(mut self, peer: &ConnParams) -> Result<ConnectedEnd, Declined> {
         let unproven = self.unproven.take();
         let shared = Arc::clone(&self.worker.shared);
         let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
@@ -292,7 +293,7 @@ impl Prepared {
             connection.fail(CloseReason::Local);
             return Err(declined(&error));
         }
-        Ok(Joined { connection: Some(connection), worker, _unproven: unproven })
+        Ok(ConnectedEnd { connection: Some(connection), worker, _unproven: unproven })
     }
 
     /// The path to `peer`, whose queue pairs are not connected yet.
@@ -329,7 +330,7 @@ impl Prepared {
             turns: ReadThrottle::new(shared.reads.share(self.peer), chunk_len, limits.queues),
             queues: self.read_queues,
         };
-        let credits = FlowWindow::new(self.holding, peer.grant, Arc::clone(&shared.tally));
+        let credits = FlowWindow::new(self.holding, peer.grant, Arc::clone(&shared.activity));
         let cancellations = Arc::clone(&shared.cancellations);
         let path =
             ConnectionState::new(self.queue_pair, rules, credits, control, reading, cancellations);
@@ -338,14 +339,14 @@ impl Prepared {
 }
 
 /// A path whose ends are joined. Dropped before it is a link, it is torn down.
-struct Joined {
+struct ConnectedEnd {
     connection: Option<Arc<Connection>>,
     worker: Arc<Worker>,
     /// Given back with the verdict, when this becomes a link or is dropped.
     _unproven: Option<Charge<PeerKey>>,
 }
 
-impl Drop for Joined {
+impl Drop for ConnectedEnd {
     fn drop(&mut self) {
         if let Some(connection) = &self.connection {
             connection.fail(CloseReason::Local);
@@ -354,12 +355,12 @@ impl Drop for Joined {
 }
 
 /// An offer that waits for the peer's answer.
-struct Offering {
-    prepared: Prepared,
+struct PendingEnd {
+    prepared: LocalEnd,
     peer_gid: PeerGid,
 }
 
-impl PendingOffer for Offering {
+impl PendingOffer for PendingEnd {
     fn blob(&self) -> Vec<u8> {
         self.prepared.conn_params().encode()
     }
@@ -371,7 +372,7 @@ impl PendingOffer for Offering {
     }
 }
 
-impl Candidate for Joined {
+impl Candidate for ConnectedEnd {
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>> {
         Box::pin(async {
             let Some(connection) = &self.connection else {
@@ -435,7 +436,7 @@ impl Upgrade for RdmaUpgrade {
 
     fn offer(&self, addresses: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
         let peer_gid = PeerGid::of(addresses, self.config.port_choice);
-        Ok(Box::new(Offering { prepared: self.prepare(addresses, None)?, peer_gid }))
+        Ok(Box::new(PendingEnd { prepared: self.prepare(addresses, None)?, peer_gid }))
     }
 
     fn accept(

@@ -18,7 +18,7 @@ const CUT_LEN_MAX: usize = 64 << 10;
 /// The longest slab that is cut: registering it takes about 60 us.
 const SLAB_LEN_MAX: usize = super::registration::REGISTER_IN_PLACE_LEN_MAX;
 
-/// What a table has to say to somebody who wants a block.
+/// What a table answers a caller that wants a block.
 enum Next {
     /// There is one.
     Block(Block<Region>),
@@ -29,7 +29,7 @@ enum Next {
 }
 
 impl RegionPool {
-    /// A block for somebody who holds permits for it. Waits only for those who register now.
+    /// A block for a caller that holds permits for it. Waits only for registrations in progress.
     pub(super) async fn grow(
         self: &Arc<Self>,
         class: SizeClass,
@@ -85,7 +85,8 @@ impl RegionPool {
         if mode == LockMode::Exclusive || !refusal.is_over_lock_limit() {
             return Err(refusal);
         }
-        // Its room may be what somebody waits for. Once for each who asks, so it ends.
+        // Its room may be what another caller waits for. Each caller wakes the others once, so this
+        // ends.
         self.arbiter().freed.notify_waiters();
         Ok(LockMode::Exclusive)
     }

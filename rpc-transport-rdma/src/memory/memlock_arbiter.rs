@@ -1,14 +1,14 @@
 //! Pools that share what the process may pin.
 //!
 //! `RLIMIT_MEMLOCK` counts all of a process's registrations, so a pool that meets it asks the
-//! others to let go of what they keep unused, and then waits until somebody gives something back.
+//! others to let go of what they keep unused, and then waits until memory is given back.
 //!
 //! Whether waiting helps is whether anything was pinned that can be given back, and that must be
-//! known exactly: a caller that waits for nothing waits in vain, and one that does not wait is
-//! refused what others are about to let go of. So what is pinned is counted from the moment it is
-//! until it is deregistered, whoever holds it, and whoever met the limit tries again while nobody
-//! else registers: what others have pinned for a moment, or are just evicting, would look like
-//! memory that is gone for good.
+//! known exactly: waiting when nothing is pinned would hang; failing when something is about to be
+//! freed would be spurious. So what is pinned is counted from the moment it is until it is
+//! deregistered, wherever it is held, and a caller that met the limit tries again while no other
+//! registers: what others have pinned for a moment, or are just evicting, would look like memory
+//! that is gone for good.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -30,9 +30,9 @@ pub struct MemlockArbiter {
 /// How memory is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LockMode {
-    /// While others may register too, as long as nobody has met the limit.
+    /// While others may register too, as long as no caller has met the limit.
     Shared,
-    /// While nobody else registers, after the limit was met.
+    /// While no other caller registers, after the limit was met.
     Exclusive,
 }
 
@@ -89,13 +89,14 @@ impl MemlockArbiter {
         })
     }
 
-    /// Counts something that has just been pinned. For whoever has a permit.
+    /// Counts something that has just been pinned. The caller holds a permit.
     pub(super) fn pin(self: &Arc<Self>) -> Pinned {
         self.pinned_count.fetch_add(1, Ordering::SeqCst);
         Pinned(Arc::clone(self))
     }
 
-    /// Whether anything is pinned, so that waiting may help. Whoever is alone sees it only fall.
+    /// Whether anything is pinned, so that waiting may help. Under an exclusive permit the answer
+    /// can only fall from true to false.
     pub(super) fn has_pinned(&self) -> bool {
         self.pinned_count.load(Ordering::SeqCst) > 0
     }

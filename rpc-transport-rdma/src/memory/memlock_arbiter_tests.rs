@@ -39,7 +39,7 @@ async fn who_meets_the_limit_waits_for_what_another_is_only_just_pinning() {
         hold
     });
     let hold = hold.await.unwrap();
-    // Nobody uses a buffer yet, and nothing that is unused could make way.
+    // No buffer is in use yet, and nothing that is unused could make way.
     let second = tokio::spawn(async move { sinks.take(LEN).await });
     while network.counters().refused_registrations == 0 {
         tokio::task::yield_now().await;

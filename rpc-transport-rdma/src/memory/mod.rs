@@ -1,10 +1,10 @@
 //! Registered memory: who owns which bytes, and when the CPU may look at them.
 //!
-//! A [`Mapping`] is anonymous memory of our own; a [`Region`] is a mapping that a device knows.
-//! A [`SlotPool`] cuts one region into equal slots for small messages, a [`RegionPool`] cuts as
-//! many as its budget allows into blocks for large ones. Moving is the typestate: a [`Slot`] or
-//! [`LargeBuffer`] gives slices while somebody owns it; posted, it has been moved into a queue and
-//! gives none.
+//! A [`Mapping`] is anonymous memory of our own; a [`Region`] is a mapping that a device knows. A
+//! [`SlotPool`] cuts one region into equal slots for small messages, a [`RegionPool`] cuts as many
+//! as its budget allows into blocks for large ones. Moving is the typestate: a [`Slot`] or
+//! [`LargeBuffer`] gives slices while it is owned; posted, it has been moved into a queue and gives
+//! none.
 //!
 //! Deliberately not here: posting, and any decision about what is sent from where.
 //!

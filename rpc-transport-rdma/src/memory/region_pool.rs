@@ -7,7 +7,7 @@
 //! of a registration's time is its fixed part, in slabs of up to 512 KiB.
 //!
 //! Two budgets are really one: permits of a semaphore stand for bytes in use, so waiting is fair,
-//! and what is registered and unused fills the rest. Whoever holds permits makes room by evicting,
+//! and what is registered and unused fills the rest. A holder of permits makes room by evicting,
 //! and waits where that fails: because blocks in use keep their slabs, or because the process may
 //! pin no more. Every wait is bounded by the pool's `wait_max`.
 //!
@@ -228,8 +228,8 @@ impl RegionPool {
     ///
     /// # Errors
     ///
-    /// [`PoolError::TooLarge`]; [`PoolError::Exhausted`] or [`PoolError::Register`] when nobody
-    /// gave anything back within the pool's `wait_max`, or when waiting would not help.
+    /// [`PoolError::TooLarge`]; [`PoolError::Exhausted`] or [`PoolError::Register`] when nothing
+    /// was given back within the pool's `wait_max`, or when waiting would not help.
     ///
     /// # Cancel safety
     ///

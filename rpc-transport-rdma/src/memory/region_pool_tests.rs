@@ -142,7 +142,7 @@ async fn memory_that_cannot_be_pinned_in_time_names_the_limit() {
     }
     drop(held);
     pool.try_take(16 * KIB).expect("the failures gave their budget back");
-    assert!(pool.take(24 * KIB).await.is_err(), "nobody uses anything: waiting would not help");
+    assert!(pool.take(24 * KIB).await.is_err(), "nothing is in use: waiting would not help");
 }
 
 #[tokio::test]

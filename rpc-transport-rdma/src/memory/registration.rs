@@ -1,7 +1,7 @@
 //! A slab on its way into a pool: registered where it is dropped into the table, or given up.
 //!
-//! A value of its own so that its bytes of the budget cannot be lost: whoever drops it, a future
-//! that was cancelled or a thread that never ran it, gives them back.
+//! A value of its own so that its bytes of the budget cannot be lost: dropping it gives them back,
+//! in a cancelled future and in a thread that never ran it alike.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) enum Refusal {
     /// The device or the system refused.
     Register {
         error: VerbsError,
-        /// Whether anything was pinned that whoever has it may give back.
+        /// Whether anything was pinned that its holder may give back.
         may_come_free: bool,
     },
 }
@@ -70,8 +70,8 @@ impl Registration {
     }
 
     /// Registers the slab and puts its blocks into the pool. Where the memory cannot be pinned, one
-    /// block is tried, and then once more without what the pools of the arbiter keep unused, if
-    /// nobody else registers meanwhile. The permit that comes back keeps the blocks from being
+    /// block is tried, and then once more without what the pools of the arbiter keep unused, if no
+    /// other caller registers meanwhile. The permit that comes back keeps the blocks from being
     /// taken for unused before they are used.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Registration {
     /// [`Refusal::Register`].
     pub(super) fn run(mut self, permit: RegistrationPermit) -> Result<RegistrationPermit, Refusal> {
         let arbiter = Arc::clone(self.pool.arbiter());
-        // Looked at before each attempt: what is let go of meanwhile is told to whoever waits.
+        // Looked at before each attempt: what is freed meanwhile wakes the waiters.
         let mut may_come_free = arbiter.has_pinned();
         let mut region = self.register();
         if self.plan.block_count > 1 && is_over_lock_limit(&region) {
@@ -90,9 +90,9 @@ impl Registration {
             may_come_free = arbiter.has_pinned();
             region = self.register();
         }
-        // Either the blocks take over the plan's bytes, or nobody does. Whoever waits for room is
-        // told of a failure by a caller that gives up, and not by one that waits too: two of those
-        // would wake each other for ever.
+        // Either the blocks take over the plan's bytes, or nothing does. A waiter for room is told
+        // of a failure by a caller that gives up, and not by one that waits too: two of those would
+        // wake each other for ever.
         let plan = self.plan;
         self.plan.block_count = 0;
         match region {
@@ -112,7 +112,7 @@ impl Registration {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, the slab is registered for whoever asks next, or not begun with.
+    /// Cancelled, the slab is registered for the next caller, or not begun.
     pub(super) async fn run_where_it_may(
         self,
         permit: RegistrationPermit,

@@ -22,10 +22,11 @@ pub(crate) struct ConnParams {
     pub(crate) grant: u32,
     /// The longest message that this end's slots take.
     pub(crate) slot_len: u32,
-    /// Whether what this end offers is opened by windows, so that whoever releases it should take
-    /// the key away.
+    /// Whether what this end offers is opened by windows, so that the peer's ATS should invalidate
+    /// the key.
     pub(crate) has_windows: bool,
-    /// Queue pairs for READs alone, beside the one of `endpoint`. Whoever knows of none has none.
+    /// Queue pairs for READs alone, beside the one of `endpoint`. Empty from a peer that does not
+    /// know of them.
     pub(crate) read_ends: Vec<Endpoint>,
 }
 

@@ -1,4 +1,4 @@
-//! What fuzz targets reach into, and nobody else should: what a peer says, as bytes.
+//! Entry points for the fuzz targets alone: what a peer says, as bytes.
 
 use rpc_core::wire::HEADER_LEN;
 

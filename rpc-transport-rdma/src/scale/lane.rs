@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::end::Message;
 use super::plan::{BATCH, Shape};
 use crate::proto::flow::quota::{SharedQuota, SlotQuota};
-use crate::stats::activity::Tally;
+use crate::stats::activity::ActivityCounters;
 use crate::worker::srq_watermark::Watermark;
 
 /// A lane.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) shares: Arc<SharedQuota>,
-    pub(super) tally: Arc<Tally>,
+    pub(super) activity: Arc<ActivityCounters>,
     pub(super) members: Vec<u32>,
     slots: usize,
     /// What fills slots, each with its connection.
@@ -34,7 +34,7 @@ impl Lane {
         let quota = SlotQuota::new(shape.slots, shape.connections_max, shape.credits_max);
         Self {
             shares: Arc::new(SharedQuota::new(quota)),
-            tally: Arc::default(),
+            activity: Arc::default(),
             members: Vec::new(),
             slots: shape.slots as usize,
             waiting: VecDeque::new(),

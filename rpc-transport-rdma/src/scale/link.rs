@@ -8,7 +8,7 @@ use super::plan::Shape;
 use crate::proto::flow::credits::RESERVE;
 use crate::proto::flow::quota::{Full, SharedQuota, SlotQuota};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
-use crate::stats::activity::Tally;
+use crate::stats::activity::ActivityCounters;
 
 /// One connection.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Link {
     is_greedy: bool,
     /// Messages on their way to the server or in its slots.
     toward_server: u32,
-    /// When the calls began that are not answered, if somebody wants to know.
+    /// When the unanswered calls began, if their latency is measured.
     asked: VecDeque<u64>,
     /// Requests that the server has taken.
     pub(super) received: u64,
@@ -33,7 +33,7 @@ impl Link {
     pub(super) fn connect(
         lane: u32,
         shares: &Arc<SharedQuota>,
-        tallies: [&Arc<Tally>; 2],
+        tallies: [&Arc<ActivityCounters>; 2],
     ) -> Result<Self, Full> {
         let usual = Shape::usual();
         let quota = SlotQuota::new(usual.slots, usual.connections_max, usual.credits_max);

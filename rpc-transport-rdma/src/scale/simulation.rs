@@ -13,7 +13,7 @@ use super::plan::{ACTIVE_LOAD, BATCH, NEWCOMERS, Plan, ROUND_TRIP};
 use super::wire::Wire;
 use crate::fair::jain::jain;
 use crate::proto::flow::credits::RESERVE;
-use crate::stats::activity::Tally;
+use crate::stats::activity::ActivityCounters;
 use crate::worker::set::{Choice, Wear, choose};
 
 /// Requests of every greedy connection until windows have settled, and those that are counted
@@ -39,7 +39,7 @@ pub(super) struct Simulation {
     owed: f64,
     to_lanes: Wire<(u32, Message)>,
     to_peers: Wire<(u32, Message)>,
-    peer_tally: Arc<Tally>,
+    peer_tally: Arc<ActivityCounters>,
     /// How long calls of the active took, in ticks.
     active_ticks: Vec<u64>,
     emptied: Vec<(u32, Message)>,
@@ -89,7 +89,7 @@ impl Simulation {
         measured.handover_round_trips = self.hand_over(mean);
         self.check();
         measured.limit_events = self.lanes.iter().map(|lane| lane.limit_events).sum();
-        let returned = self.lanes.iter().map(|lane| lane.tally.credits_returned.value());
+        let returned = self.lanes.iter().map(|lane| lane.activity.credits_returned.value());
         measured.credits_returned = returned.sum();
         measured
     }
@@ -106,7 +106,7 @@ impl Simulation {
         };
         let (number, lane_number) = (count(self.links.len()), count(lane));
         let lane = &mut self.lanes[lane];
-        let tallies = [&lane.tally, &self.peer_tally];
+        let tallies = [&lane.activity, &self.peer_tally];
         let link = Link::connect(lane_number, &lane.shares, tallies);
         self.links.push(link.expect("a plan has lanes for all its connections"));
         lane.members.push(number);
@@ -217,7 +217,7 @@ impl Simulation {
         }
     }
 
-    /// That every slot which is promised is held by somebody, and none twice.
+    /// That every promised slot is held by one connection.
     fn check(&self) {
         let mut held = vec![0_u64; self.lanes.len()];
         for link in &self.links {

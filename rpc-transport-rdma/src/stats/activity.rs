@@ -8,7 +8,7 @@ use crate::LaneActivity;
 
 /// The counters of a lane.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct ActivityCounters {
     pub(crate) credit_waits: Counter,
     pub(crate) credit_stalls: Counter,
     pub(crate) credits_returned: Counter,
@@ -27,9 +27,9 @@ pub(crate) struct Tally {
     pub(crate) wakeups: Counter,
 }
 
-impl Tally {
+impl ActivityCounters {
     /// The counts at this moment.
-    pub(crate) fn activity(&self) -> LaneActivity {
+    pub(crate) fn snapshot(&self) -> LaneActivity {
         LaneActivity {
             credit_waits: self.credit_waits.value(),
             credit_stalls: self.credit_stalls.value(),

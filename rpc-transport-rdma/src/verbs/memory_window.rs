@@ -9,7 +9,7 @@
 //! A [`Window`] and a [`Binding`] are handles that move; the raw windows stay with their queue
 //! pair, so that they are gone before it, wherever the handles went. A binding keeps its region
 //! registered. Each time a window is bound it has another key, its last with the low byte counted
-//! up: whoever uses free windows in turn keeps a key unused for as long as can be.
+//! up: using free windows in turn keeps a key unused for as long as possible.
 //!
 //! The key of a window that is not bound must never be taken away. It fails the queue pair, and on
 //! Soft-RoCE (seen on Linux 6.1 and 6.12) it panics the kernel of the window's host, because the
@@ -40,14 +40,14 @@ pub struct Binding {
     window: Window,
     /// The key while it is bound.
     key: RemoteKey,
-    state: State,
+    state: BindState,
     region: Arc<Region>,
     address: u64,
     len: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BindState {
     Unbound,
     Bound,
     Dead,
@@ -59,7 +59,7 @@ impl Binding {
         Self {
             key: window.key.next(),
             window,
-            state: State::Unbound,
+            state: BindState::Unbound,
             address: region.address_of(offset, len),
             region: Arc::clone(region),
             len,
@@ -72,13 +72,13 @@ impl Binding {
         RemoteMemory { address: self.address, key: self.key }
     }
 
-    /// Takes note that an arrived message took this key away; false when it is not this window's
-    /// key or that is not bound, and nothing has changed.
+    /// Records that an arrived message took this key away; false when it is not this window's key
+    /// or that is not bound, and nothing has changed.
     #[must_use]
     pub fn handle_invalidated(&mut self, key: RemoteKey) -> bool {
-        let is_ours = self.state == State::Bound && key == self.key;
+        let is_ours = self.state == BindState::Bound && key == self.key;
         if is_ours {
-            self.state = State::Dead;
+            self.state = BindState::Dead;
         }
         is_ours
     }
@@ -90,9 +90,9 @@ impl Binding {
     /// The binding, when the window is bound.
     pub fn into_window(self) -> Result<Window, Self> {
         match self.state {
-            State::Unbound => Ok(self.window),
-            State::Bound => Err(self),
-            State::Dead => Ok(Window { key: self.key, ..self.window }),
+            BindState::Unbound => Ok(self.window),
+            BindState::Bound => Err(self),
+            BindState::Dead => Ok(Window { key: self.key, ..self.window }),
         }
     }
 }
@@ -131,7 +131,7 @@ impl MemoryWindows {
     /// The request to bind, or what is wrong with it.
     pub(super) fn bind(&self, binding: &Binding) -> Result<RawBind, &'static str> {
         let window = self.of(binding)?;
-        if binding.state != State::Unbound {
+        if binding.state != BindState::Unbound {
             return Err("the window has been bound before");
         }
         if binding.len == 0 {
@@ -154,21 +154,21 @@ impl MemoryWindows {
     pub(super) fn bound_key(&self, binding: &Binding) -> Result<RemoteKey, &'static str> {
         self.of(binding)?;
         match binding.state {
-            State::Bound => Ok(binding.key),
-            State::Unbound | State::Dead => Err("the window is not bound"),
+            BindState::Bound => Ok(binding.key),
+            BindState::Unbound | BindState::Dead => Err("the window is not bound"),
         }
     }
 
-    /// Takes note of work that has succeeded.
+    /// Records work that has succeeded.
     pub(super) fn handle_done(&mut self, work: &mut Work) {
         match work {
             Work::Bind(binding) => {
-                binding.state = State::Bound;
+                binding.state = BindState::Bound;
                 if let Some(window) = self.raw.get_mut(binding.window.index) {
                     window.set_key(binding.key);
                 }
             }
-            Work::Invalidate(binding) => binding.state = State::Dead,
+            Work::Invalidate(binding) => binding.state = BindState::Dead,
             Work::Send { .. } | Work::Read { .. } => {}
         }
     }

@@ -23,9 +23,9 @@
 //! - **V5 (destruction).** Moving a queue pair to the error state is no barrier. Its memory is free
 //!   after the completion of the last request, or after `destroy` succeeded: then the device has
 //!   forgotten the queue pair and with it every request, and completions that were queued before
-//!   find nobody, because they carry no pointer but a serial that is never used again. If `destroy`
-//!   failed, the memory is leaked, unless the kernel has taken the device away (`loss`): then it
-//!   has destroyed the queue pair itself.
+//!   match nothing, because they carry no pointer but a serial that is never used again. If
+//!   `destroy` failed, the memory is leaked, unless the kernel has taken the device away (`loss`):
+//!   then it has destroyed the queue pair itself.
 //! - **V6 (receive slots).** The receive memory is kept by the raw shared receive queue until that
 //!   is destroyed. A slot is read only between its completion and its next post, and both need
 //!   `&mut` of the queue that owns the slot table. A slot that has not completed is posted again

@@ -468,7 +468,7 @@ impl QueuePair {
 }
 
 /// The outcome of requests before the one that a completion names: they succeeded with it, and are
-/// reported as flushed when it failed, because nobody knows any more.
+/// reported as flushed when it failed, because the device no longer says which it was.
 fn earlier(outcome: Result<(), CompletionError>) -> Result<(), CompletionError> {
     outcome.map_err(|error| CompletionError { status: WorkStatus::Flushed, ..error })
 }

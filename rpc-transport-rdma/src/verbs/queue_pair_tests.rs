@@ -247,7 +247,7 @@ fn the_marker_finds_room_behind_a_full_queue_and_drains_it() {
     assert_eq!((fixture.mock.errors_set(), fixture.mock.sends().len()), (1, 5));
     assert!(!fixture.queue_pair.is_drained());
     let done = fixture.complete(4, 5);
-    assert_eq!(done.len(), 4, "the marker is nobody's work");
+    assert_eq!(done.len(), 4, "the drain WR is not the caller's work");
     assert!(done.iter().all(|done| done.outcome.unwrap_err().is_flush()));
     assert!(fixture.queue_pair.is_drained());
 }

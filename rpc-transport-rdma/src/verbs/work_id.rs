@@ -1,8 +1,8 @@
 //! The 64 bits that travel with a work request and come back with its completion.
 //!
 //! A completion that failed is trusted for nothing but these bits and the queue pair's number, so
-//! they say what was posted and by whom. They never hold a pointer: a stale or wrong completion
-//! finds nothing instead of something that is gone.
+//! they name what was posted and the queue that posted it. They never hold a pointer: a stale or
+//! wrong completion finds nothing instead of something that is gone.
 //!
 //! | bits   | field    | meaning                                                    |
 //! |--------|----------|------------------------------------------------------------|

@@ -71,7 +71,7 @@ pub(super) struct Driver {
     pub(super) batch: Vec<Completion>,
     /// Those whose completions are being handled.
     pub(super) batching: Vec<Arc<Connection>>,
-    /// Those that stay batching until whom they have woken has run.
+    /// Those that keep batching until the callers that they have woken have run.
     pub(super) held: Vec<Arc<Connection>>,
     /// What came in and is not handed out yet, in the order in which it came.
     pub(super) arrivals: VecDeque<(Arc<Connection>, Arrival)>,
@@ -111,13 +111,13 @@ impl Driver {
                 biased;
                 result = this.completions.wait() => {
                     this.check(result)?;
-                    this.shared.tally.events.add(1);
+                    this.shared.activity.events.add(1);
                 }
                 () = this.shared.command_sent.notified() => {}
                 // With nothing posted no completion would come.
                 () = replenish_after(), if this.receives.idle_count() > 0 => {}
             }
-            this.shared.tally.wakeups.add(1);
+            this.shared.activity.wakeups.add(1);
             // An event that is always there, and no time to spin, must not starve other tasks.
             tokio::task::consume_budget().await;
         }
@@ -135,8 +135,8 @@ impl Driver {
             if has_worked {
                 spins += std::mem::take(&mut empty_polls);
                 idle_since = None;
-                // Those whom the work has woken run now. What they send has often completed by the
-                // time they are done, and then needs no event of its own.
+                // The tasks that the work has woken run now. What they send has often completed by
+                // the time they are done, and then needs no event of its own.
                 give_way().await;
                 continue;
             }
@@ -162,7 +162,7 @@ impl Driver {
             }
             std::hint::spin_loop();
         }
-        this.shared.tally.spins.add(spins + empty_polls);
+        this.shared.activity.spins.add(spins + empty_polls);
         Ok(this)
     }
 
@@ -219,8 +219,8 @@ impl Driver {
     fn settle(&mut self) {
         let Some(settled) = self.receives.settle() else { return };
         let (shared, missing) = (&self.shared, self.shared.missing_slots());
-        shared.tally.slots_lost.add(settled.lost as u64);
-        shared.tally.slots_reclaimed.add(settled.reclaimed as u64);
+        shared.activity.slots_lost.add(settled.lost as u64);
+        shared.activity.slots_reclaimed.add(settled.reclaimed as u64);
         shared.shares.change(|quota| quota.set_missing(missing));
         if shared.is_worn() {
             let device = shared.attachment.device().name();
@@ -254,8 +254,8 @@ impl Driver {
         for polls in 0..POLLS_PER_POST {
             let count = self.completions.poll(&mut self.batch)?;
             if count > 0 {
-                self.shared.tally.polls.add(1);
-                self.shared.tally.completions.add(count as u64);
+                self.shared.activity.polls.add(1);
+                self.shared.activity.completions.add(count as u64);
                 let mut batch = std::mem::take(&mut self.batch);
                 for completion in batch.drain(..) {
                     self.dispatch(completion);
@@ -279,7 +279,7 @@ impl Driver {
         let posted = self.receives.repost()?;
         let idle_count = self.receives.idle_count();
         if self.replenish.handle_attempt(posted, idle_count, tokio::time::Instant::now)? {
-            self.shared.tally.refills_refused.add(1);
+            self.shared.activity.refills_refused.add(1);
             let device = self.shared.attachment.device().name();
             tracing::debug!(device, idle_count, "the device takes no more receives for now");
         }
@@ -410,7 +410,7 @@ impl Driver {
     }
 }
 
-/// Also when the runtime goes away: nobody will handle the connections' completions any more.
+/// Also when the runtime goes away: no task will handle the connections' completions any more.
 impl Drop for Driver {
     fn drop(&mut self) {
         let connections = {
@@ -418,7 +418,7 @@ impl Drop for Driver {
             table.is_dead = true;
             table.connections()
         };
-        // Whoever waits for the device's events has to know that it has a worker less.
+        // The device's task has to know that its device has a worker less.
         self.shared.stop.cancel();
         for connection in connections {
             self.end(&connection);

@@ -45,7 +45,7 @@ use driver::Driver;
 use last_poll::LastLook;
 pub(crate) use shared::{Command, Place, WorkerShared};
 
-/// A worker, as long as somebody uses it.
+/// A worker's handle. Dropping the last one ends the worker's task.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) shared: Arc<WorkerShared>,
@@ -119,7 +119,7 @@ impl Worker {
             receive_bytes: receives.memory_bytes(),
             shares: Arc::new(SharedQuota::new(quota)),
             unproven: HalfOpen::new(),
-            tally: Arc::default(),
+            activity: Arc::default(),
             is_watched: AtomicBool::new(false),
             table: Mutex::default(),
             commands: Mutex::new(Some(Vec::new())),

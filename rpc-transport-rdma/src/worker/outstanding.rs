@@ -1,12 +1,12 @@
 //! Received memory that applications keep, and a word when they keep it for long.
 //!
 //! A large frame is read into registered memory, which the message that was decoded from it aliases
-//! until the last `Bytes` of it is dropped. Whoever puts such a `Bytes` into a cache keeps a buffer
-//! from the next frame, and finds out when there are none left. So a lease that is held for longer
-//! than `rdma.lease_warn_after` is told of once, with its length and age.
+//! until the last `Bytes` of it is dropped. An application that caches such a `Bytes` keeps a
+//! buffer from the next frame, and finds out when there are none left. So a lease that is held for
+//! longer than `rdma.lease_warn_after` is told of once, with its length and age.
 //!
 //! One task looks after all leases of a worker. It exists while there is something to look after,
-//! and sleeps until the oldest lease is due; a lease that comes and goes wakes nobody.
+//! and sleeps until the oldest lease is due; a buffer that comes and goes wakes no task.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -20,7 +20,7 @@ impl BufferSource for WorkerShared {
 
     fn buffer(self: Arc<Self>, len: usize) -> BoxFuture<'static, Option<Box<dyn BufferMemory>>> {
         Box::pin(async move {
-            // Nobody sends by a worker that has ended.
+            // A worker that has ended sends nothing.
             let lent = if self.is_dead() { None } else { self.sources.lend(len).await };
             lent.map(|memory| Box::new(memory) as Box<dyn BufferMemory>)
         })

@@ -25,7 +25,7 @@ use crate::fair::semaphore::FairSemaphore;
 use crate::memory::{RegionPool, SlotPool};
 use crate::proto::flow::quota::{BASE, Full, SharedQuota};
 use crate::proto::flow::window::HeldQuota;
-use crate::stats::activity::Tally;
+use crate::stats::activity::ActivityCounters;
 use crate::stats::cancellations::Cancellations;
 use crate::verbs::Attachment;
 use crate::worker::half_open::{HalfOpen, OverShare};
@@ -56,7 +56,7 @@ pub(crate) struct WorkerShared {
     pub(crate) shares: Arc<SharedQuota>,
     /// Places of clients that have proven nothing yet.
     pub(crate) unproven: HalfOpen,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) activity: Arc<ActivityCounters>,
     /// Whether a task looks for connections that have waited too long.
     pub(crate) is_watched: AtomicBool,
     pub(super) table: Mutex<Table>,
@@ -76,7 +76,7 @@ pub(crate) struct WorkerShared {
 #[derive(Default)]
 pub(super) struct Table {
     by_tag: Slab<Option<Arc<Connection>>>,
-    /// The numbers are our own device's, so that nobody chooses them to collide.
+    /// The numbers are our own device's, so that no peer can choose them to collide.
     tag_by_number: FxHashMap<u32, u32>,
     pub(super) is_dead: bool,
     /// Why it was ended, if that is known.
@@ -166,7 +166,7 @@ impl WorkerShared {
     ///
     /// # Errors
     ///
-    /// In words, when the worker has ended: nobody would handle them.
+    /// In words, when the worker has ended, since no task would handle them.
     pub(crate) fn register(
         &self,
         mut place: Place,
@@ -284,11 +284,11 @@ impl WorkerShared {
         self.table().connections()
     }
 
-    /// Takes note that the device saw fewer receives posted than the limit that the worker set: the
+    /// Records that the device saw fewer receives posted than the limit that the worker set: the
     /// worker is late, and peers may soon have to wait and try again. The device's task calls it
     /// for its asynchronous events; those of a shared receive queue do not say of which worker.
     pub(crate) fn handle_receive_limit(&self) {
-        self.tally.receive_limit_events.add(1);
+        self.activity.receive_limit_events.add(1);
         self.send(Command::ReceiveLimit);
     }
 

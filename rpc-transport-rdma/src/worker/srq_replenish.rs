@@ -31,8 +31,8 @@ pub(crate) struct ReplenishStalled {
 }
 
 impl Replenish {
-    /// Takes note of an attempt that posted `posted` slots and left `idle_count`; true for the
-    /// first of a row that were refused.
+    /// Records an attempt that posted `posted` slots and left `idle_count`; true for the first of a
+    /// row that were refused.
     ///
     /// # Errors
     ///

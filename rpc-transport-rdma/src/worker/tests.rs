@@ -13,7 +13,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A worker whose task never runs, because nobody drives its runtime.
+/// A worker whose task never runs, because its runtime is never driven.
 fn worker(runtime: &Runtime, receive_slots: u16, max_connections: u32) -> Worker {
     let config = RdmaConfig { receive_slots, max_connections, ..RdmaConfig::default() };
     let _inside = runtime.enter();
@@ -71,7 +71,7 @@ fn a_worker_that_has_ended_gives_no_places() {
 }
 
 #[test]
-fn a_worker_that_nobody_uses_ends_its_task() {
+fn a_worker_that_is_unused_ends_its_task() {
     // Before its first poll, while it polls, and asleep.
     let spins = [Duration::ZERO, Duration::MAX, Duration::ZERO];
     for (spin, turns) in spins.into_iter().zip([0, 10, 10]) {

@@ -92,7 +92,7 @@ pub(crate) struct End {
     pub(crate) done: Vec<Done>,
     /// Completions of sends and READs.
     pub(crate) send_completions: usize,
-    /// Completions that nobody knew.
+    /// Completions that no queue knew.
     pub(crate) unknown: usize,
     /// Receives that failed.
     pub(crate) failed_receives: usize,

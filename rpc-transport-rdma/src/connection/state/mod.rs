@@ -573,7 +573,7 @@ impl ConnectionState {
         let windows = mem::replace(&mut self.windows, MemoryWindowPool::new(0));
         let offered = mem::take(&mut self.offered);
         let count = offered.len() + windows.exposed_count();
-        self.credits.tally().offers_leaked.add(count as u64);
+        self.credits.activity().offers_leaked.add(count as u64);
         let number = self.queue_pair.number();
         rpc_core::limited_log!(
             of_process, ERROR,

@@ -21,8 +21,8 @@ impl ConnectionState {
         (self.is_batching, self.is_held, self.batched_frames) = (true, false, 0);
     }
 
-    /// Stays batching if several frames came and none waits to be sent, now for those whom they
-    /// have woken and no longer for slots; false when there is no reason.
+    /// Keeps batching if this poll delivered several frames and nothing is queued: the woken tasks
+    /// are about to send. Returns whether it does.
     pub(crate) fn hold(&mut self) -> bool {
         self.is_held = self.is_batching && self.batched_frames > 1 && self.outgoing.is_empty();
         self.is_held
@@ -47,7 +47,7 @@ impl ConnectionState {
             }
             let reads = self.read_queues.post().map_err(|error| post_failed(&error))?;
             if reads.posts > 0 {
-                self.credits.tally().posts.add(reads.posts);
+                self.credits.activity().posts.add(reads.posts);
                 self.must_retry |= reads.must_retry;
             }
             if self.batch.is_empty() {
@@ -57,14 +57,14 @@ impl ConnectionState {
             // What went out may have left a word to be said about it.
             let may_have_more = self.batch.len() >= room || !self.control.is_empty();
             let posted = self.queue_pair.post(&mut self.batch);
-            self.credits.tally().posts.add(1);
+            self.credits.activity().posts.add(1);
             counters.sent_count.add((waiting_count - self.send_count()) as u64);
             match posted {
                 // The queue pair held back nothing.
                 Ok(_) if self.batch.is_empty() && !may_have_more => return Ok(()),
                 Ok(_) if self.batch.is_empty() && self.queue_pair.room() > 0 => {}
-                // A completion makes room, and whoever handles it flushes again; without one to
-                // come it is tried again after a while.
+                // A completion makes room, and its handler flushes again; if none is to come, a
+                // timer tries again.
                 Ok(_) => {
                     self.must_retry |= !self.queue_pair.will_complete();
                     return Ok(());
@@ -120,7 +120,7 @@ impl ConnectionState {
         self.read_throttle.waits_since()
     }
 
-    /// Whether somebody waits for that.
+    /// Whether a waiter is queued for that.
     #[cfg(test)]
     pub(crate) fn waits_to_read(&self) -> bool {
         self.read_throttle.is_waiting()
@@ -148,13 +148,13 @@ impl ConnectionState {
     fn fill_outgoing(&mut self, counters: &Counters) -> bool {
         let is_offer = matches!(self.outgoing.front(), Some(Outgoing::Rts { .. }));
         if is_offer && !self.has_window() {
-            // A release gives one back, and whoever handles it flushes again.
+            // A release gives one back, and its handler flushes again.
             return false;
         }
         let control_slot = match self.outgoing.front() {
             None => return false,
             Some(Outgoing::Control(_)) => match self.control_slots.try_take() {
-                // A completion gives one back, and whoever handles it flushes again.
+                // A completion gives one back, and its handler flushes again.
                 None => return false,
                 slot => slot,
             },

@@ -17,7 +17,7 @@ use crate::worker::WorkerShared;
 /// Told of a device that is lost, to let go of what keeps it open.
 pub(crate) type OnLost = Box<dyn Fn(&Device) + Send + Sync>;
 
-/// What the devices' tasks share with whoever looks for a port.
+/// What the devices' tasks share with the searches for a port.
 pub(super) struct SharedCache {
     pub(super) cache: Mutex<Cache>,
     pub(super) on_lost: OnLost,
@@ -87,8 +87,7 @@ impl Cache {
 
 impl Opened {
     /// The workers that have not ended. One that was told to stop counts as ended although its task
-    /// may not have run since: whoever waited for its end would find it still there, and no time
-    /// for it to go.
+    /// may not have run since: waiting for its end could take for ever.
     pub(super) fn live(&self) -> impl Iterator<Item = Arc<WorkerShared>> {
         let workers = self.workers.iter().filter_map(Weak::upgrade);
         workers.filter(|worker| !worker.is_dead() && !worker.stop.is_cancelled())
@@ -118,7 +117,7 @@ impl SharedCache {
     }
 
     /// What ends with one of the workers of an opening. Without any, the opening is not in use any
-    /// more and nobody will find it here again.
+    /// more, and no search will find it here again.
     pub(super) fn next_stop(&self, device: &Device) -> Option<CancellationToken> {
         let mut cache = self.cache();
         if !cache.is_watched(device) {

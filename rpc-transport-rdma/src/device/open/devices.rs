@@ -20,7 +20,7 @@ pub(crate) struct Devices {
     names: Vec<String>,
     choice: PortChoice,
     /// Held while devices are opened to look for a port, so that handshakes that come together look
-    /// once. Whoever holds it is on a thread that may wait.
+    /// once. Its holder is on a thread that may block.
     searching: Mutex<()>,
     pub(super) shared: Arc<SharedCache>,
 }
@@ -93,10 +93,10 @@ impl Devices {
         opened.map_or_else(|| Device::open(&*self.provider, name), Ok)
     }
 
-    /// Takes note of a new worker, which the port's device is kept open for. With the first one
-    /// comes the device's task, which is to run in the worker's runtime. The caller spawns it, and
-    /// holds no lock then: a runtime that is going away drops it at once, and dropped it lets go of
-    /// all that this takes note of.
+    /// Records a new worker, which the port's device is kept open for. With the first one comes the
+    /// device's task, which is to run in the worker's runtime. The caller spawns it, and holds no
+    /// lock then: a runtime that is going away drops it at once, and dropped it lets go of
+    /// everything that is recorded here.
     pub(crate) fn attach(&self, port: &Port, worker: &Arc<WorkerShared>) -> Option<Watch> {
         let device = &port.device;
         let mut cache = self.shared.cache();
@@ -107,7 +107,7 @@ impl Devices {
             opened.workers.push(worker);
             return None;
         }
-        // What was found before was found of another opening, of whose events nobody is sure.
+        // What was found before was found of another opening, whose events may have been missed.
         cache.forget();
         let opened = Opened { device: device.clone(), workers: vec![worker] };
         cache.opened.insert(device.name().to_owned(), opened);

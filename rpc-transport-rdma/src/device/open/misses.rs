@@ -2,8 +2,8 @@
 //!
 //! Looking for a port opens every device, which costs system calls and firmware commands; whose
 //! connections come in by an address without one would make each handshake cost that. Devices that
-//! are not in use tell nobody when an address or a port comes, so what was not found is looked for
-//! again after [`KEPT_FOR`]. Time is an argument.
+//! are not in use send no event when an address or a port comes, so what was not found is looked
+//! for again after [`KEPT_FOR`]. Time is an argument.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

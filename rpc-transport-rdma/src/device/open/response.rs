@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_its_subject_harms_nobody_else() {
+    fn an_event_without_its_subject_harms_nothing_else() {
         let event = |kind| AsyncEvent { kind, port: None, queue_pair_number: None };
         assert_eq!(response(&event(AsyncEventKind::QueuePairFatal)), Response::Ignore);
         assert_eq!(response(&event(AsyncEventKind::PortError)), Response::EndPort(None));

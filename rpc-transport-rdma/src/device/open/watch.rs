@@ -1,7 +1,7 @@
 //! The task that waits for what happens to one device, and acts on it.
 //!
 //! It lives as long as the device has a worker. If it goes before, because its runtime does, the
-//! workers that are left end too: nobody would hear of their ports any more.
+//! workers that are left end too: no task would receive their ports' events any more.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -169,6 +169,6 @@ impl Drop for Watch {
             return;
         }
         let device = self.device.name();
-        self.let_go(&format!("the RDMA lane has ended: nobody waits for events of {device}"));
+        self.let_go(&format!("the RDMA lane has ended: no task waits for events of {device}"));
     }
 }

@@ -80,7 +80,7 @@ async fn a_device_that_no_worker_was_made_on_is_closed() {
 /// What is spawned on such a runtime is dropped at once, in the thread that spawns it. Preparing a
 /// path is left to a thread of its own, which may come to that when the runtime has gone.
 #[test]
-fn on_a_runtime_that_has_gone_nothing_is_made_and_nobody_hangs() {
+fn on_a_runtime_that_has_gone_nothing_is_made_and_nothing_hangs() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let handle = runtime.handle().clone();
     drop(runtime);
@@ -103,7 +103,7 @@ async fn a_lost_device_ends_everything_on_it_is_closed_and_found_anew() {
     let all = [rig.open(), rig.open()];
     rig.happen(AsyncEventKind::DeviceFatal);
     for (end, told) in &all {
-        // The device gives nothing back, and nobody waits for it.
+        // The device gives nothing back, and no end waits for it.
         until("the end", || told.closed().is_some()).await;
         let reason = told.closed().map(|reason| reason.to_string()).unwrap_or_default();
         assert_eq!(reason, "the RDMA device mock is gone (DeviceFatal)");

@@ -18,7 +18,7 @@
 //!
 //! Why the reserve never runs dry when it matters: a pure grant raises the promise. A peer that has
 //! used up all it was promised therefore sent something after it had seen the last grant, and that
-//! message says so. Hence whoever is owed a grant and has nothing in flight can be sent one, in
+//! message says so. Hence an end that is owed a grant and has nothing in flight can be sent one, in
 //! windows of a single slot too. A grant, a probe and an answer never owe a grant themselves, so
 //! that two idle ends do not keep each other awake.
 //!

@@ -217,14 +217,14 @@ impl Pair {
 
 proptest! {
     #[test]
-    fn slots_are_never_overrun_and_nobody_waits_for_ever(
+    fn slots_are_never_overrun_and_no_end_waits_for_ever(
         window_max in WINDOW_MIN..40,
         steps in prop::collection::vec((0u8..13, 0usize..2), 0..600),
     ) {
         let mut pair = Pair::new(window_max);
         for (step, at) in steps {
             pair.step(step, at);
-            // Nobody spends what it was not given.
+            // No end spends a credit that it was not granted.
             for at in 0..2 {
                 let spent = pair.ends[1 - at].sending.spent;
                 prop_assert!(spent.wrapping_sub(pair.ends[at].receiving.promised) as i32 <= 0);

@@ -2,10 +2,11 @@
 //!
 //! Each connection holds the smallest window and the reserve from its beginning to its end, and
 //! windows grow out of what is free. A window may be a *quarter of what is free* beyond the margin
-//! for newcomers, whoever asks: with few busy connections that is more than they may have by the
-//! configuration, with many it falls for all alike, and it settles where all are equal and a
-//! quarter of one more window for each is still free. This is how switches share their buffers
-//! (Choudhury and Hahne, dynamic thresholds, 1998); it needs to know nothing of who is active.
+//! for new connections, whichever connection asks: with few busy connections that is more than they
+//! may have by the configuration, with many it falls for all alike, and it settles where all are
+//! equal and a quarter of one more window for each is still free. This is how switches share their
+//! buffers (Choudhury and Hahne, dynamic thresholds, 1998); it needs to know nothing of who is
+//! active.
 //!
 //! [`SlotQuota`] is pure; [`SharedQuota`] puts it under a lock that is taken when a window changes,
 //! and beside it the limit that connections look at with every grant.
@@ -176,7 +177,7 @@ impl SharedQuota {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Takes note that a window could not grow as it should.
+    /// Records that a window could not grow to its due size.
     pub(crate) fn press(&self) {
         self.is_pressed.store(true, Ordering::Relaxed);
     }

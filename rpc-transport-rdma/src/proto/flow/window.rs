@@ -1,8 +1,8 @@
 //! A connection's credits together with the receive slots that it holds for them.
 //!
 //! [`Credits`] says what may be sent and what is promised, [`SharedQuota`] what can be promised;
-//! here the window of the one follows what the other has. Slots go back when nobody can fill them
-//! any more: as messages come in that are not granted anew, and the rest when the window is
+//! here the window of the one follows what the other has. Slots go back when no message can fill
+//! them any more: as messages come in that are not granted anew, and the rest when the window is
 //! dropped, which has to be after the queue pair is gone.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::proto::flow::credits::{Credits, WINDOW_MIN};
 use crate::proto::flow::quota::{Full, SharedQuota, SlotQuota};
 use crate::proto::wire::{Grant, MessageKind};
-use crate::stats::activity::Tally;
+use crate::stats::activity::ActivityCounters;
 
 /// Receive slots that a connection holds: the base, and what its window has grown by.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Drop for HeldQuota {
 pub(crate) struct FlowWindow {
     credits: Credits,
     holding: HeldQuota,
-    tally: Arc<Tally>,
+    activity: Arc<ActivityCounters>,
     /// Messages that had come in when idle connections were last looked for.
     received_before: u32,
     wait: Option<Wait>,
@@ -62,14 +62,14 @@ struct Wait {
 
 impl FlowWindow {
     /// An window for a peer that promised us `granted`; we promise it what `holding` has.
-    pub(crate) fn new(holding: HeldQuota, granted: u32, tally: Arc<Tally>) -> Self {
+    pub(crate) fn new(holding: HeldQuota, granted: u32, activity: Arc<ActivityCounters>) -> Self {
         let credits = Credits::new(holding.window(), granted);
-        Self { credits, holding, tally, received_before: 0, wait: None }
+        Self { credits, holding, activity, received_before: 0, wait: None }
     }
 
     /// What the worker counts.
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.tally
+    pub(crate) fn activity(&self) -> &ActivityCounters {
+        &self.activity
     }
 
     /// As [`Credits::try_take`], for a message that waits until it can be sent.
@@ -79,7 +79,7 @@ impl FlowWindow {
         if may {
             self.wait = None;
         } else if self.wait.is_none() {
-            self.tally.credit_waits.add(1);
+            self.activity.credit_waits.add(1);
             self.wait = Some(Wait { since: Instant::now(), is_reported: false });
         }
         may
@@ -125,7 +125,7 @@ impl FlowWindow {
         }
         if let MessageKind::Return { returned } = kind {
             let count = self.credits.handle_return(returned)?;
-            self.tally.credits_returned.add(count.into());
+            self.activity.credits_returned.add(count.into());
         }
         self.credits.handle_message()
     }
@@ -154,8 +154,8 @@ impl FlowWindow {
     pub(crate) fn take_due(&mut self) -> Option<MessageKind> {
         let due = self.credits.take_due();
         match due {
-            Some(MessageKind::Grant) => self.tally.grants_sent.add(1),
-            Some(MessageKind::Reclaim { .. }) => self.tally.recalls_sent.add(1),
+            Some(MessageKind::Grant) => self.activity.grants_sent.add(1),
+            Some(MessageKind::Reclaim { .. }) => self.activity.recalls_sent.add(1),
             _ => {}
         }
         due
@@ -188,7 +188,7 @@ impl FlowWindow {
             return None;
         }
         wait.is_reported = true;
-        self.tally.credit_stalls.add(1);
+        self.activity.credit_stalls.add(1);
         let ms = waited.as_millis();
         Some(format!("no credit for {ms} ms: {:?}, {:?}", self.credits, self.holding))
     }

@@ -22,7 +22,7 @@ impl HeldQuota {
 /// A worker with its connections, each with its peer and what is on its way between them.
 struct World {
     shares: Arc<SharedQuota>,
-    tally: Arc<Tally>,
+    activity: Arc<ActivityCounters>,
     slots: u32,
     links: Vec<Link>,
 }
@@ -40,14 +40,14 @@ struct Link {
 impl World {
     fn new(slots: u32, count_max: u32, window_max: u32) -> Self {
         let shares = Arc::new(SharedQuota::new(SlotQuota::new(slots, count_max, window_max)));
-        Self { shares, tally: Arc::default(), slots, links: Vec::new() }
+        Self { shares, activity: Arc::default(), slots, links: Vec::new() }
     }
 
     fn connect(&mut self) -> bool {
         let Ok(holding) = HeldQuota::take(&self.shares) else { return false };
         let peer = Credits::new(PEER_WINDOW, holding.window());
         self.links.push(Link {
-            window: FlowWindow::new(holding, PEER_WINDOW, Arc::clone(&self.tally)),
+            window: FlowWindow::new(holding, PEER_WINDOW, Arc::clone(&self.activity)),
             peer,
             to_us: VecDeque::new(),
             to_peer: VecDeque::new(),
@@ -259,7 +259,7 @@ fn what_idle_connections_hold_goes_to_the_busy() {
     assert_eq!(windows[..40], [WINDOW_MIN; 40]);
     assert_eq!(windows[40..], [32; 4]);
     assert_eq!(world.shares.quota().promised(), 40 * BASE + 4 * (32 + RESERVE));
-    assert!(world.tally.credits_returned.value() > 0);
+    assert!(world.activity.credits_returned.value() > 0);
 }
 
 #[test]
@@ -298,8 +298,8 @@ fn a_long_wait_is_told_once() {
     let grant = Grant { count: PEER_WINDOW + 1, control_seen: 0, wants_more: false };
     window.handle_grant(grant).unwrap();
     assert!(window.try_take() && !window.is_waiting());
-    let tally = world.tally.activity();
-    assert_eq!((tally.credit_waits, tally.credit_stalls), (1, 1));
+    let activity = world.activity.snapshot();
+    assert_eq!((activity.credit_waits, activity.credit_stalls), (1, 1));
 }
 
 #[derive(Debug, Clone, Copy)]

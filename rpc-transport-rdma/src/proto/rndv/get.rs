@@ -13,10 +13,10 @@
 //! Transfers take turns so that a long one does not hold up a short one, and at most as many READs
 //! are outstanding as both devices agreed on. Where several queue pairs carry READs, each goes to
 //! the one with the fewest bytes on their way, and completes there in order, but in no order with
-//! those of the others. Whoever asks for a READ says whether there is room for its bytes. A
-//! transfer whose READs are all posted is not stopped any more: it will be whole.
-//! Pure: what is read into is an opaque value that comes back when the last READ has completed, and
-//! time is an argument.
+//! those of the others. The caller that asks for a READ says whether there is room for its bytes. A
+//! transfer whose READs are all posted is not stopped any more: it will be whole. Pure: what is
+//! read into is an opaque value that comes back when the last READ has completed, and time is an
+//! argument.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -290,7 +290,7 @@ impl<S: Clone> RndvGet<S> {
         free.min_by_key(|(_, posted)| bytes(posted)).map(|(queue, _)| queue)
     }
 
-    /// Takes note that the oldest READ that was posted to `queue` has completed. Gives its transfer
+    /// Records that the oldest READ that was posted to `queue` has completed. Gives its transfer
     /// when that is over.
     pub(crate) fn handle_read(&mut self, queue: usize) -> Option<Ended> {
         let (number, len) = self.posted.get_mut(queue)?.pop_front()?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::context::{SimContext, failed};
 use super::numbers::status;
-use super::state::State;
+use super::state::NetworkState;
 use crate::memory::Access;
 use crate::verbs::{ObjectHandle, RawBind, RawMemoryWindow, RemoteKey, RemoteMemory, VerbsError};
 
@@ -35,7 +35,7 @@ impl WindowState {
     }
 }
 
-impl State {
+impl NetworkState {
     /// Binds a window, or says with which status that fails.
     pub(super) fn bind(&mut self, queue_pair: u32, bind: RawBind) -> Result<(), u32> {
         let context = self.queue_pairs.get(&queue_pair).map(|state| state.context);

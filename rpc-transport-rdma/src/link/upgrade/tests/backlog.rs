@@ -15,7 +15,7 @@ fn use_up(end: &End) {
 async fn refusals_that_a_peer_takes_no_credit_for_cost_its_connection() {
     let offend = async |bad: &End| {
         use_up(bad);
-        // As after as many offers that nobody wants.
+        // As after as many offers that are refused.
         let refuse = |path: &mut ConnectionState| {
             (0..=16 << 10).for_each(|transfer| path.push_refusal(transfer));
             Ok(())
@@ -72,7 +72,7 @@ async fn memory_for_what_was_taken_back_is_no_memory_for_what_came_by_the_same_n
     let all = worker.sinks.try_take(usize::try_from(worker.sinks.bytes_max()).unwrap()).unwrap();
     end.offer(3, &[1 << 20], 1 << 20);
     frame_arrives(&end, &told, b"after the offer").await;
-    // In one batch, so that nobody is told of the first in between.
+    // In one batch, so that no caller hears of the first in between.
     end.say(MessageKind::Cancel { transfer: 3 }, &[]);
     end.offer(3, &[2 << 20], 2 << 20);
     until("the word", || *told.withheld.lock().unwrap() == [Withheld::GivenUp]).await;

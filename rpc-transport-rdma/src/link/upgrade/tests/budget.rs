@@ -36,7 +36,7 @@ impl Rig {
 const SLOTS: u32 = 256;
 
 #[tokio::test]
-async fn offers_that_nobody_answers_use_up_nothing_of_an_idle_worker() {
+async fn offers_without_an_answer_use_up_nothing_of_an_idle_worker() {
     let rig = Rig::new();
     // This thread runs the worker's task as well, which gets no turn meanwhile: what a process does
     // that connects to servers without RDMA, while its worker sleeps.

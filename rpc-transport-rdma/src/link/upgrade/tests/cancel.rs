@@ -60,7 +60,7 @@ async fn an_offer_that_waits_is_taken_back_as_soon_as_it_is_out() {
     assert_eq!(short_messages(&end), 1);
 }
 
-/// Whoever watches what is out has looked already, and has gone to sleep for longer.
+/// The release watch has looked already, and has gone to sleep for longer.
 #[tokio::test]
 async fn what_is_taken_back_as_it_goes_out_has_no_longer_than_anything_else() {
     let rig = Rig::with_timeouts(Duration::from_millis(10), 2 * LIMIT);
@@ -147,7 +147,7 @@ async fn what_waits_for_memory_is_given_up_without_a_read() {
     until("the refusal", || short_messages(&end) == 1).await;
     until("the word", || *told.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
     drop(all);
-    until("nobody takes the memory", || worker.sinks.bytes_in_use() == 0).await;
+    until("the memory is not taken", || worker.sinks.bytes_in_use() == 0).await;
     assert!(reads(&end).is_empty());
 }
 

@@ -31,10 +31,11 @@ async fn with_nothing_posted_receives_are_posted_again_after_a_while() {
     rig.mock.silence_events();
     // More than the worker tries while it spins.
     rig.mock.refuse_receives(5000, 0, libc::ENOMEM);
-    let refused = end.connection().worker.tally.refills_refused.value();
+    let refused = end.connection().worker.activity.refills_refused.value();
     end.deliver(&frame(&end, b"refused"));
     end.connection().worker.send(Command::Reclaim);
-    until("the refusal", || end.connection().worker.tally.refills_refused.value() > refused).await;
+    until("the refusal", || end.connection().worker.activity.refills_refused.value() > refused)
+        .await;
     for _ in 0..10_000 {
         tokio::time::sleep(Duration::from_millis(1)).await;
         if rig.mock.posted_receives() == 256 {

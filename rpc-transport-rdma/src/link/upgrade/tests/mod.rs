@@ -93,7 +93,7 @@ pub(super) struct Rig {
 /// One end under test; the other is the test's.
 pub(super) struct End {
     mock: MockDevice,
-    joined: Joined,
+    joined: ConnectedEnd,
     epoch: u32,
     pub(super) number: u32,
     window: u32,
@@ -125,7 +125,7 @@ impl Rig {
         Self { mock, upgrade }
     }
 
-    pub(super) fn prepare(&self) -> Prepared {
+    pub(super) fn prepare(&self) -> LocalEnd {
         self.upgrade.prepare(&Self::addresses(), None).unwrap()
     }
 
@@ -572,7 +572,7 @@ fn a_runtime_that_goes_away_ends_its_connections() {
     assert!(told.closed().is_some(), "the handler hears of it");
     assert_eq!(rig.mock.destroyed(), 1);
     let peer = prepared.conn_params();
-    let declined = prepared.join(&peer).err().expect("nobody would drive it");
+    let declined = prepared.join(&peer).err().expect("no task would drive it");
     assert!(declined.reason.contains("lane has ended"), "{declined}");
     assert_eq!(rig.mock.destroyed(), 2);
     let worker = Arc::downgrade(&end.connection().worker);

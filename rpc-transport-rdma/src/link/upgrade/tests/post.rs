@@ -1,4 +1,4 @@
-//! How much goes out in one post: the answers to what was polled, and the requests of callers whom
+//! How much goes out in one post: the answers to what was polled, and the requests of callers that
 //! several answers have woken together.
 
 use std::sync::Weak;

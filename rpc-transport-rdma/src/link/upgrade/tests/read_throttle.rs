@@ -79,7 +79,7 @@ async fn who_ends_gives_its_reads_back_when_the_device_is_done_with_them() {
 }
 
 #[tokio::test]
-async fn who_ends_while_it_waits_stands_in_nobodys_way() {
+async fn a_connection_that_ends_while_it_waits_blocks_no_other() {
     let rig = Rig::new();
     let ends = wanting(&rig).await;
     let (late, recorder) = rig.open();
