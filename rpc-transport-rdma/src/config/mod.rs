@@ -75,9 +75,9 @@ pub struct RdmaConfig {
     /// budget, or all that the process may pin (`RLIMIT_MEMLOCK`). After that its call ends with
     /// `RESOURCE_EXHAUSTED`, and before that at its deadline. Zero does not wait; at most 365 days.
     pub memory_timeout: Duration,
-    /// After how long a received large frame that the application still holds is told of in the
-    /// log, once: 60 s by default. Its memory is missing from `max_sink_bytes` until it is dropped.
-    /// From 1 ms to 365 days.
+    /// Log a warning once when the application holds a received large frame this long: 60 s by
+    /// default. Its memory is missing from `max_sink_bytes` until it is dropped. From 1 ms to 365
+    /// days.
     pub lease_warn_after: Duration,
     /// How far the keys reach that a peer is given to read large frames with:
     /// [`RkeyScope::Auto`] by default.

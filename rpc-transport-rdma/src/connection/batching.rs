@@ -1,4 +1,5 @@
-//! The worker's task holds back what a connection posts while it handles its completions.
+//! Doorbell batching: a connection posts once for all completions that the worker handles at a
+//! time.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ impl Connection {
         }
     }
 
-    /// Stays batching if several frames came and it has none to send: those who waited for them are
+    /// Keeps batching if several frames came and none is queued: the tasks that waited for them are
     /// about to run, and what they send next can go out in one post. Posts what was held back
     /// otherwise. For the worker's task.
     pub(crate) fn hold_or_post(self: &Arc<Self>) -> BatchEnd {

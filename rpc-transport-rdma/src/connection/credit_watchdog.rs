@@ -1,5 +1,5 @@
-//! Says so when a connection has waited for credit for seconds, and ends it after a minute; ends
-//! one whose READs are not answered.
+//! The credit watchdog: logs when a connection has waited for credit for seconds, and ends it after
+//! a minute; ends one whose READs are not answered.
 //!
 //! A peer grants as messages arrive, whatever its application does, so that a long wait means that
 //! the peer is stuck or one of both has a fault. Each wait is logged once, with the window. The

@@ -27,7 +27,7 @@ impl RdmaConfig {
 
     /// Completions that a connection can have waiting.
     pub(crate) fn completions_of_connection(&self) -> u32 {
-        // Each queue pair has one more, for the marker of its end.
+        // Each queue pair has one more, for the drain WR of its end.
         let reads = u32::from(self.read_queue_pairs) * (u32::from(self.reads_of_queue_pair()) + 1);
         self.send_depth.saturating_add(1).saturating_add(reads)
     }

@@ -2,7 +2,7 @@
 //! outstanding together, and how long its peer takes to answer them.
 //!
 //! ```text
-//!   None ──no room──> GetRequest ──a task waits for it──> Waiting ──granted──> None, with a turn
+//!   None ──no room──> Wanted ──a task waits for it──> Waiting ──granted──> None, with a turn
 //! ```
 //! Peers share the bytes ([`PeerShare`]). What comes free goes to the peer that waits longest for
 //! it, unless that one has more than another: a peer that answers slowly keeps its own share and
@@ -40,7 +40,7 @@ struct Admitted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     None,
-    GetRequest,
+    Wanted,
     Waiting,
 }
 
@@ -63,14 +63,14 @@ impl ReadThrottle {
         };
         match permit {
             Some(permit) => self.queues[queue].admit(permit, now),
-            None => self.wait = Wait::GetRequest,
+            None => self.wait = Wait::Wanted,
         }
         self.wait == Wait::None
     }
 
-    /// What a task has to wait for now, and then to [grant](Self::grant); told once.
+    /// What a task has to wait for now, and then to [grant](Self::grant). Returned once.
     pub(crate) fn take_wait(&mut self) -> Option<(PeerShare, u32)> {
-        if self.wait != Wait::GetRequest {
+        if self.wait != Wait::Wanted {
             return None;
         }
         self.wait = Wait::Waiting;

@@ -1,4 +1,5 @@
-//! The byte stream on which a connection started, once an RDMA path has taken its place.
+//! The out-of-band (OOB) channel: the byte stream on which a connection started, beside its RDMA
+//! path.
 //!
 //! It carries nothing but its own end and one byte before it, and is what a queue pair is not: a
 //! way to hear of the peer at once.

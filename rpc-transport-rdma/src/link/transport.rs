@@ -1,4 +1,4 @@
-//! A proven path as a transport; the bootstrap that lives beside it is `bootstrap`'s business.
+//! A proven path as a transport; the out-of-band byte stream beside it is in `oob`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -134,8 +134,8 @@ impl Transport for RdmaTransport {
     async fn reserve(&self, len: usize) -> Result<RdmaBuffer, TransportError> {
         let connection = &self.connection;
         let reserved = async {
-            // Large memory first: it is waited for longest, and a slot is not held meanwhile. And
-            // before it what no other connection waits for.
+            // Acquire in order of contention: this connection's byte budget, then pool memory, then
+            // the send slot, so that no slot is held while waiting.
             let memory = if self.is_small(len) {
                 Memory::Slot { len }
             } else {

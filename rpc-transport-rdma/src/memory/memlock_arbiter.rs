@@ -1,4 +1,4 @@
-//! Pools that share what the process may pin.
+//! The memlock arbiter: which pool may register memory when `RLIMIT_MEMLOCK` is met.
 //!
 //! `RLIMIT_MEMLOCK` counts all of a process's registrations, so a pool that meets it asks the
 //! others to let go of what they keep unused, and then waits until memory is given back.

@@ -12,7 +12,7 @@ const MIB: usize = 1 << 20;
 /// Long enough to be registered on a thread of its own.
 const LEN: usize = 600 << 10;
 
-/// A device that pins so many bytes, and two pools of a arbiter on it.
+/// A device that pins so many bytes, and two pools of one arbiter on it.
 fn limited(bytes_max: usize) -> (SimNetwork, SimDevice, [Arc<RegionPool>; 2]) {
     let network = SimNetwork::new(1);
     let memory_lock_bytes = Some(bytes_max as u64);

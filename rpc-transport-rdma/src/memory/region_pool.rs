@@ -171,8 +171,8 @@ impl RegionPool {
         pool
     }
 
-    /// Takes a buffer of exactly `len` bytes, with whatever its last user left in it. Waits for
-    /// nobody, and registers memory of any length.
+    /// Takes a buffer of exactly `len` bytes, with whatever its last user left in it. Waits for no
+    /// other user, and registers memory of any length.
     ///
     /// # Errors
     ///

@@ -70,9 +70,9 @@ impl Registration {
     }
 
     /// Registers the slab and puts its blocks into the pool. Where the memory cannot be pinned, one
-    /// block is tried, and then once more without what the pools of the arbiter keep unused, if no
-    /// other caller registers meanwhile. The permit that comes back keeps the blocks from being
-    /// taken for unused before they are used.
+    /// block is tried, and then once more without what the arbiter's pools keep unused, if no other
+    /// caller registers meanwhile. The permit that comes back keeps the blocks from being taken for
+    /// unused before they are used.
     ///
     /// # Errors
     ///

@@ -92,7 +92,7 @@ impl ConnParams {
         raw.encode_to_vec()
     }
 
-    /// Reads the peer's conn_params. Whether a path joins it with an end of ours,
+    /// Decodes the peer's parameters. Whether a path joins it with an end of ours,
     /// [`check`](Self::check) says.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Declined> {
         let raw = RawBlob::decode(bytes)

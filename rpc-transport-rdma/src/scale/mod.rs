@@ -1,4 +1,4 @@
-//! A crowd: up to 100,000 connections to one server, for what their credits and receive slots do.
+//! The scale simulation: credits and receive slots of up to 100,000 connections to one server.
 //!
 //! So many whole connections do not fit into one process: a queue pair alone, on a simulated device
 //! too, takes more than the machines that decide who may send. So these are driven alone, and they

@@ -24,7 +24,7 @@ const COUNTED: u32 = 64;
 /// Round trips that are waited for a share. What takes longer is told as this.
 pub(super) const PATIENCE: u64 = 4096;
 
-/// The whole crowd.
+/// The whole simulation.
 #[derive(Debug)]
 pub(super) struct Simulation {
     plan: Plan,

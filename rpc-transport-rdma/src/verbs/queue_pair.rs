@@ -3,7 +3,7 @@
 //! ```text
 //!            connect             halt
 //! Initial ------------> Ready -----------> Halting ----------> Drained
-//!    |                    | a request        ^    the marker
+//!    |                    | a request        ^    the drain WR
 //!    |                    v failed           |    came back
 //!    |                  Failed --------------'
 //!    '-------------- halt (nothing was ever posted) -----------> Drained
@@ -34,7 +34,7 @@ use super::{
 pub struct QueuePair {
     /// Taken by `destroy` only.
     raw: Option<Box<dyn RawQueuePair>>,
-    /// The marker is the entry without work.
+    /// The drain WR is the entry without work.
     in_flight: InFlight<Option<Work>>,
     /// Allocated after the queue pair and gone before it, whatever they are bound to.
     windows: MemoryWindows,
@@ -88,7 +88,7 @@ impl QueuePair {
             port: port.number,
             completion_queue: &attachment.completion_queue().raw,
             shared_receive_queue: attachment.shared_receive_queue(),
-            // One more for the marker, which must find room when everything else is in flight.
+            // One more for the drain WR, which must find room when everything else is in flight.
             send_depth: completions,
             inline_max: config.inline_max,
         };
@@ -240,7 +240,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Stops it: everything in flight will come back as flushed, and after that a marker, which
+    /// Stops it: everything in flight will come back as flushed, and after that a drain WR, which
     /// makes it drained. Does nothing when it is halted already.
     ///
     /// # Errors
@@ -256,8 +256,8 @@ impl QueuePair {
             return Ok(());
         }
         let position = self.in_flight.next_position();
-        let marker = RawSend {
-            work_id: self.identity.work_id(WorkKind::Marker, position).to_u64(),
+        let drain_wr = RawSend {
+            work_id: self.identity.work_id(WorkKind::Drain, position).to_u64(),
             // In the error state nothing is sent; every request is flushed.
             operation: RawOperation::Send,
             segment: None,
@@ -266,15 +266,15 @@ impl QueuePair {
         };
         self.in_flight.push(None, true);
         // SAFETY: V2: a request without a segment names no memory.
-        let posted = unsafe { self.raw().post_send(&[marker]) };
+        let posted = unsafe { self.raw().post_send(&[drain_wr]) };
         match posted {
             Err(partial) if partial.accepted == 0 => {
                 let refused = self.in_flight.take_back(1).count();
                 debug_assert_eq!(refused, 1);
                 let source = io::Error::from_raw_os_error(partial.errno);
-                Err(VerbsError::system("post the marker of a halted queue pair", source))
+                Err(VerbsError::system("post the drain WR of a halted queue pair", source))
             }
-            // If the device may have it, a second marker could find no room.
+            // If the device may have it, a second drain WR could find no room.
             _ => {
                 self.state = State::Halting;
                 Ok(())
@@ -310,7 +310,7 @@ impl QueuePair {
         self.state == State::Ready
     }
 
-    /// Number of requests in flight, the marker included.
+    /// Number of requests in flight, the drain WR included.
     #[must_use]
     pub fn in_flight_len(&self) -> usize {
         self.in_flight.len()

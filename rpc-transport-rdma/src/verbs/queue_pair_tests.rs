@@ -239,7 +239,7 @@ fn an_error_gives_back_everything_as_its_completions_come() {
 }
 
 #[test]
-fn the_marker_finds_room_behind_a_full_queue_and_drains_it() {
+fn the_drain_wr_finds_room_behind_a_full_queue_and_drains_it() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(4)).unwrap();
     fixture.queue_pair.halt().unwrap();

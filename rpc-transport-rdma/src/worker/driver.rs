@@ -106,7 +106,7 @@ impl Driver {
                 give_way().await;
                 continue;
             }
-            this.shared.last_look.handle_sleep();
+            this.shared.last_poll.handle_sleep();
             tokio::select! {
                 biased;
                 result = this.completions.wait() => {
@@ -146,7 +146,7 @@ impl Driver {
             // What ends a wait is most often a message: the clock is for when none comes.
             if empty_polls.is_multiple_of(POLLS_PER_TURN) {
                 let now = Instant::now();
-                this.shared.last_look.handle_look(now);
+                this.shared.last_poll.handle_poll(now);
                 if now.duration_since(*idle_since.get_or_insert(now)) >= spin {
                     break;
                 }
@@ -195,7 +195,7 @@ impl Driver {
         let has_reaped = reaped != Reaped::Nothing || has_commands;
         if has_reaped {
             // From here on other tasks run, and user code in this one.
-            self.shared.last_look.handle_look(Instant::now());
+            self.shared.last_poll.handle_poll(Instant::now());
         }
         let mut this = self.deliver()?;
         if reaped != Reaped::Some {
@@ -385,9 +385,9 @@ impl Driver {
         }
     }
 
-    /// The place among the batching of a connection that has a completion: the one that `is_it`, or
-    /// else what the worker finds, which is batching from now on. No connection leaves the worker's
-    /// table while completions are handled, so that nothing batching is another's namesake.
+    /// The index in `corked` of the connection that has a completion: the one that `is_it`, or else
+    /// the one that the worker finds, which begins a batch. No connection leaves the worker's table
+    /// while completions are handled, so a batching connection's tag cannot have been reused.
     fn begin_batch(
         &mut self,
         is_it: impl Fn(&Connection) -> bool,

@@ -21,20 +21,20 @@ const ASLEEP: u64 = u64::MAX;
 
 /// When the worker last read everything there was. Written by the worker's task alone.
 #[derive(Debug)]
-pub(super) struct LastLook {
+pub(super) struct LastPoll {
     start: Instant,
     /// Microseconds since `start`, or [`ASLEEP`].
     at: AtomicU64,
 }
 
-impl LastLook {
+impl LastPoll {
     /// A worker whose task has not begun is awake, and becomes late.
     pub(super) fn new(now: Instant) -> Self {
         Self { start: now, at: AtomicU64::new(0) }
     }
 
     /// Records that everything was read that had come by `now`.
-    pub(super) fn handle_look(&self, now: Instant) {
+    pub(super) fn handle_poll(&self, now: Instant) {
         let micros = now.saturating_duration_since(self.start).as_micros();
         // 500,000 years.
         self.at.store(u64::try_from(micros).unwrap_or(ASLEEP - 1), Ordering::Relaxed);
@@ -61,24 +61,24 @@ mod tests {
     #[test]
     fn a_worker_that_is_awake_is_late_when_it_has_not_read_for_long() {
         let start = Instant::now();
-        let last_look = LastLook::new(start);
-        assert_eq!(last_look.is_late(start), Some(false));
-        assert_eq!(last_look.is_late(start + LATE_AFTER), Some(true), "it has not begun");
+        let last_poll = LastPoll::new(start);
+        assert_eq!(last_poll.is_late(start), Some(false));
+        assert_eq!(last_poll.is_late(start + LATE_AFTER), Some(true), "it has not begun");
         let now = start + Duration::from_secs(1000);
-        last_look.handle_look(now);
-        assert_eq!(last_look.is_late(now + LATE_AFTER / 2), Some(false));
-        assert_eq!(last_look.is_late(now + LATE_AFTER), Some(true));
+        last_poll.handle_poll(now);
+        assert_eq!(last_poll.is_late(now + LATE_AFTER / 2), Some(false));
+        assert_eq!(last_poll.is_late(now + LATE_AFTER), Some(true));
         // Another thread may have read the clock before the worker did.
-        assert_eq!(last_look.is_late(start), Some(false));
+        assert_eq!(last_poll.is_late(start), Some(false));
     }
 
     #[test]
     fn a_worker_that_sleeps_is_not_late_however_long() {
         let start = Instant::now();
-        let last_look = LastLook::new(start);
-        last_look.handle_sleep();
-        assert_eq!(last_look.is_late(start + Duration::from_secs(1000)), None);
-        last_look.handle_look(start);
-        assert_eq!(last_look.is_late(start + LATE_AFTER), Some(true));
+        let last_poll = LastPoll::new(start);
+        last_poll.handle_sleep();
+        assert_eq!(last_poll.is_late(start + Duration::from_secs(1000)), None);
+        last_poll.handle_poll(start);
+        assert_eq!(last_poll.is_late(start + LATE_AFTER), Some(true));
     }
 }

@@ -42,7 +42,7 @@ use crate::worker::srq_replenish::Replenish;
 use crate::worker::srq_watermark::Watermark;
 use crate::{RdmaConfig, RkeyScope};
 use driver::Driver;
-use last_poll::LastLook;
+use last_poll::LastPoll;
 pub(crate) use shared::{Command, Place, WorkerShared};
 
 /// A worker's handle. Dropping the last one ends the worker's task.
@@ -125,7 +125,7 @@ impl Worker {
             commands: Mutex::new(Some(Vec::new())),
             has_commands: AtomicBool::new(false),
             command_sent: Notify::new(),
-            last_look: LastLook::new(Instant::now()),
+            last_poll: LastPoll::new(Instant::now()),
             has_woken: AtomicBool::new(false),
             stop: CancellationToken::new(),
         });

@@ -2,11 +2,11 @@
 //!
 //! A large frame is read into registered memory, which the message that was decoded from it aliases
 //! until the last `Bytes` of it is dropped. An application that caches such a `Bytes` keeps a
-//! buffer from the next frame, and finds out when there are none left. So a lease that is held for
-//! longer than `rdma.lease_warn_after` is told of once, with its length and age.
+//! buffer from the next frame, and finds out when there are none left. So a buffer that is
+//! outstanding for longer than `rdma.lease_warn_after` is logged once, with its length and age.
 //!
-//! One task looks after all leases of a worker. It exists while there is something to look after,
-//! and sleeps until the oldest lease is due; a buffer that comes and goes wakes no task.
+//! One task watches all outstanding buffers of a worker. It exists while there are any that have
+//! not been logged, and sleeps until the oldest is due; a buffer that comes and goes wakes no task.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::LeaseStats;
 use crate::memory::LargeBuffer;
 
-/// The leases of a worker.
+/// The outstanding receive buffers of a worker.
 pub(crate) struct OutstandingBuffers {
     device: String,
     warn_after: Duration,
@@ -44,8 +44,8 @@ struct Entry {
 }
 
 impl OutstandingBuffers {
-    /// No leases of the device of this name; those that are held for longer than `warn_after` will
-    /// be told of by a task of `runtime`.
+    /// No outstanding buffers of the device of this name; those that are held for longer than
+    /// `warn_after` will be told of by a task of `runtime`.
     pub(crate) fn new(device: &str, warn_after: Duration, runtime: Handle) -> Arc<Self> {
         let (held, overdue_count) = (Mutex::default(), AtomicU64::new(0));
         Arc::new(Self { device: device.to_owned(), warn_after, runtime, held, overdue_count })
@@ -106,7 +106,7 @@ impl OutstandingBuffers {
         next.map(|at| at.max(Deadline::after(now, self.warn_after / 8).0))
     }
 
-    /// When a lease is told of. Any configured time may be added: more than a year is a year.
+    /// When a buffer is logged. Any configured time may be added: more than a year is a year.
     fn due_at(&self, since: Instant) -> Instant {
         Deadline::after(since, self.warn_after).0
     }
@@ -118,7 +118,7 @@ impl fmt::Debug for OutstandingBuffers {
     }
 }
 
-/// Looks after leases until there is none that is not told of.
+/// Watches outstanding buffers until each has been logged or dropped.
 async fn watch(leases: Weak<OutstandingBuffers>) {
     loop {
         let next = leases.upgrade().and_then(|leases| leases.look(Instant::now()));

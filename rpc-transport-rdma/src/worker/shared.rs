@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::last_poll::LastLook;
+use super::last_poll::LastPoll;
 use crate::RdmaConfig;
 use crate::connection::Connection;
 use crate::fair::semaphore::FairSemaphore;
@@ -65,7 +65,7 @@ pub(crate) struct WorkerShared {
     /// Whether there may be some, for a task that looks with every poll.
     pub(super) has_commands: AtomicBool,
     pub(super) command_sent: Notify,
-    pub(super) last_look: LastLook,
+    pub(super) last_poll: LastPoll,
     /// Whether the turn has woken or spawned a task that may still wait for the worker's thread.
     pub(super) has_woken: AtomicBool,
     /// Ends the worker's task, and is set when that has ended by itself.
@@ -377,7 +377,7 @@ impl WorkerShared {
     /// Whether something may have come in for the worker's connections that the worker has not
     /// read: an event waits for it while it sleeps, or it is late. One system call at most.
     pub(crate) fn has_unread(&self) -> bool {
-        let is_late = self.last_look.is_late(Instant::now());
+        let is_late = self.last_poll.is_late(Instant::now());
         is_late.unwrap_or_else(|| self.attachment.has_event())
     }
 
@@ -385,6 +385,6 @@ impl WorkerShared {
     #[cfg(test)]
     pub(crate) fn is_asleep(&self) -> bool {
         let has_commands = self.has_commands.load(Ordering::Relaxed);
-        !has_commands && self.last_look.is_late(Instant::now()).is_none()
+        !has_commands && self.last_poll.is_late(Instant::now()).is_none()
     }
 }

@@ -28,7 +28,7 @@ fn fill(end: &mut End, count: usize) {
 async fn halting_with_work_in_flight_gives_everything_back() {
     for route in routes() {
         let mut ends = stuck(&route);
-        // As much as the send queue holds: the marker must still find room.
+        // As much as the send queue holds: the drain WR must still find room.
         fill(&mut ends[0], 32);
         drive_until(&mut ends, |ends| ends[1].messages.len() == 1).await;
         ends[0].queue_pair.halt().unwrap();

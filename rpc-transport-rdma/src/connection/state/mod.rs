@@ -161,7 +161,7 @@ pub(crate) struct ConnectionState {
     /// Whether a caller takes memory for transfers that are due.
     is_taking: bool,
     read_throttle: ReadThrottle,
-    /// Frames that were announced and will not come, of which the handler has to be told.
+    /// Announced frames that were aborted; the handler is notified after unlock.
     withheld: Vec<([u8; HEADER_LEN], Withheld)>,
     cancellations: Arc<Cancellations>,
     batch: VecDeque<Work>,
@@ -223,13 +223,14 @@ impl ConnectionState {
         peer: &ConnParams,
         options: &ConnectOptions,
     ) -> Result<(), ConnectError> {
-        // READs first: once messages come, the peer's answer to a probe or a READ, all are ready.
+        // Connect the READ QPs first: after the message QP reaches RTR the peer may use any of
+        // them.
         self.read_queues.connect(&peer.read_ends, options)?;
         self.queue_pair.connect(&peer.endpoint, options)?;
         Ok(())
     }
 
-    /// Whether posting has to be tried again by time; told once.
+    /// Whether a timer has to try posting again. Clears the flag.
     pub(crate) fn take_retry(&mut self) -> bool {
         std::mem::take(&mut self.must_retry)
     }
@@ -525,7 +526,8 @@ impl ConnectionState {
         if ended.outcome != Outcome::Whole {
             return self.settle(ended);
         }
-        // The rndv_get has let go of the sink with the transfer, so this READ held the last handle.
+        // The GET dropped its handle to the sink with the transfer, so this READ holds the last
+        // one.
         if let Some(sink) = Arc::into_inner(sink) {
             self.push_release(ended.transfer, AtsStatus::Read);
             arrivals.push(Arrival::Large(sink.into_buffer()));

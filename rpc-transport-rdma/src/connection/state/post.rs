@@ -110,7 +110,7 @@ impl ConnectionState {
         while self.batch.len() < room && self.fill_control() {}
     }
 
-    /// The bytes that a task has to wait for until this connection may read on; told once.
+    /// The bytes that a task has to wait for until this connection may read on. Returned once.
     pub(crate) fn take_read_wait(&mut self) -> Option<(PeerShare, u32)> {
         self.read_throttle.take_wait()
     }

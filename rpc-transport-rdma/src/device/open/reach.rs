@@ -1,4 +1,4 @@
-//! How a connection's peer reaches it, and whether it still can. Pure.
+//! The local address of a connection, and whether its port still has it. Pure.
 
 use crate::device::FoundPort;
 use crate::verbs::{Gid, LinkLayer, Port};
@@ -26,7 +26,7 @@ impl LocalAddress {
         }
     }
 
-    /// Whether the port has the address no more, given what its device has now.
+    /// Whether this address has disappeared from the port.
     pub(super) fn is_lost(&self, found: &[FoundPort]) -> bool {
         let Some(port) = found.iter().find(|found| found.port == self.port) else { return true };
         match self.link_layer {

@@ -32,8 +32,8 @@ use crate::proto::wire::{Grant, MessageKind};
 /// with two a peer that sends without pause gets its grants by halves of its window.
 pub(crate) const RESERVE: u32 = 2;
 
-/// The smallest window, which idle connections have. One that is used grows, since grants for so
-/// few messages could never wait for something that takes them along.
+/// The smallest window, which idle connections have. An active connection outgrows it, because a
+/// window of 1 can never piggyback its grants.
 pub(crate) const WINDOW_MIN: u32 = 1;
 
 /// The smallest window of which a grant need not go out alone when two sides take turns: half of

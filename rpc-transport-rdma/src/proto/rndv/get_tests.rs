@@ -1,4 +1,4 @@
-//! The rndv_get by itself: turns, depths, stops, and that every byte is read once.
+//! The GET by itself: round robin, depths, stops, and that every byte is read once.
 
 use std::time::Duration;
 

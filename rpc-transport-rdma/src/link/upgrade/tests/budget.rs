@@ -56,8 +56,8 @@ async fn paths_that_are_joined_and_fail_give_their_entries_back_while_the_worker
         drop(end.joined);
         until("the halt", || connection.ending.is_cancelled()).await;
         let number = end.number;
-        let marker = *rig.mock.sends_on(number).last().unwrap();
-        let (work_id, status, queue_pair_number) = (marker.work_id, 5, number);
+        let drain_wr = *rig.mock.sends_on(number).last().unwrap();
+        let (work_id, status, queue_pair_number) = (drain_wr.work_id, 5, number);
         let flushed = RawCompletion { work_id, status, queue_pair_number, ..Default::default() };
         rig.mock.complete(flushed);
         connection.ended.cancelled().await;

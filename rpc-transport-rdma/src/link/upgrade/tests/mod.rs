@@ -184,9 +184,9 @@ impl End {
 
     /// The device gives everything back, as it does after a halt.
     pub(super) fn flush(&self) {
-        let (_, marker) =
-            self.sends().into_iter().rfind(|(kind, _)| *kind == WorkKind::Marker).unwrap();
-        let (work_id, queue_pair_number) = (marker.work_id, self.number);
+        let (_, drain_wr) =
+            self.sends().into_iter().rfind(|(kind, _)| *kind == WorkKind::Drain).unwrap();
+        let (work_id, queue_pair_number) = (drain_wr.work_id, self.number);
         let flushed = 5;
         self.mock.complete(RawCompletion {
             work_id,

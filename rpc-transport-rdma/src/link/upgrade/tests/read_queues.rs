@@ -34,12 +34,12 @@ impl End {
         self.mock.complete(completion);
     }
 
-    /// The marker of a halted queue pair comes back.
+    /// The drain WR of a halted queue pair comes back.
     fn drain(&self, of: usize) {
         let number = self.connection().numbers().nth(of).unwrap();
-        let marker = *self.mock.sends_on(number).last().unwrap();
-        assert_eq!(crate::verbs::WorkId::from_u64(marker.work_id).kind(), WorkKind::Marker);
-        self.complete_with(of, &marker, 5);
+        let drain_wr = *self.mock.sends_on(number).last().unwrap();
+        assert_eq!(crate::verbs::WorkId::from_u64(drain_wr.work_id).kind(), WorkKind::Drain);
+        self.complete_with(of, &drain_wr, 5);
     }
 
     /// A connection whose peer has as many queue pairs for READs.
