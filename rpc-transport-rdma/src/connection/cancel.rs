@@ -31,7 +31,7 @@ impl Connection {
 
     /// Stops what the peer takes back. For the worker's task.
     pub(super) fn handle_cancelled(self: &Arc<Self>, transfer: u32) {
-        // A connection that has ended pulls nothing.
+        // A connection that has ended fetches nothing.
         let _ = self.with_state(|state| {
             state.handle_cancelled(transfer);
             Ok(())

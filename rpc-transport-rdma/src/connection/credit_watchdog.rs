@@ -76,8 +76,8 @@ fn report(connection: &Arc<Connection>, now: Instant, may_end: bool) -> bool {
         connection.fail(CloseReason::Failed(words));
         return false;
     }
-    let is_pulling = connection.refuse_late(now) || reading.is_some();
-    let Some(stall) = connection.stall(now, STALL_AFTER) else { return is_pulling };
+    let is_getting = connection.refuse_late(now) || reading.is_some();
+    let Some(stall) = connection.stall(now, STALL_AFTER) else { return is_getting };
     if let Some(words) = stall {
         let (tag, device) = (connection.tag, connection.worker.attachment.device().name());
         rpc_core::limited_log!(of_process, WARN, "an RDMA connection stalls", tag, device, %words);

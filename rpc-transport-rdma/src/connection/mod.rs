@@ -124,6 +124,8 @@ impl Connection {
         self.number == number || self.read_numbers.contains(&number)
     }
 
+    /// Lock order: this lock is taken before those of the worker and of pools, and never under one
+    /// of them. No code of a handler or an application runs under it.
     fn life(&self) -> MutexGuard<'_, Life> {
         // Every change to a connection is complete before anything that could panic.
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
@@ -161,6 +163,8 @@ impl Connection {
         if let Some(reason) = reason {
             self.halt(state, reason);
         }
+        // Effects are collected under the lock and carried out after it: dropping memory that was
+        // lent may run code of the application, and most of what follows takes this lock again.
         let (withheld, is_exposed) = (state.take_withheld(), state.is_exposed());
         let (retired, must_retry) = (state.take_retired(), state.take_retry());
         let (read_wait, takes_memory) = (state.take_read_wait(), state.starts_taking());

@@ -54,7 +54,7 @@ impl Connection {
                 Err(PoolError::Exhausted { .. }) => {
                     self.worker.runtime.spawn(Arc::clone(self).get_later(due));
                 }
-                taken => self.pull(due.transfer, taken),
+                taken => self.start_get(due.transfer, taken),
             }
         }
     }
@@ -79,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// Waits for memory and then pulls, unless the transfer is stopped meanwhile.
+    /// Waits for memory and then fetches, unless the transfer is stopped meanwhile.
     async fn get_later(self: Arc<Self>, due: Due) {
         let (until, why) = self.limit_of(&due);
         let (transfer, len) = (due.transfer, len_of(&due));
@@ -87,7 +87,7 @@ impl Connection {
             () = self.ending.cancelled() => {}
             () = self.stopped(transfer) => {}
             () = tokio::time::sleep_until(until.0) => self.withhold(transfer, why),
-            taken = self.sinks.take(len) => self.pull(transfer, taken),
+            taken = self.sinks.take(len) => self.start_get(transfer, taken),
         }
     }
 
@@ -103,12 +103,12 @@ impl Connection {
         }
     }
 
-    fn pull(self: &Arc<Self>, transfer: u32, taken: Result<LargeBuffer, PoolError>) {
+    fn start_get(self: &Arc<Self>, transfer: u32, taken: Result<LargeBuffer, PoolError>) {
         match taken {
             Ok(sink) => {
                 // A connection that has ended meanwhile takes its memory back by dropping it.
                 let _ = self.with_state(|state| {
-                    state.pull(transfer, sink, &self.counters);
+                    state.start_get(transfer, sink, &self.counters);
                     Ok(())
                 });
             }

@@ -8,7 +8,7 @@
 //! | | | 8 reclaim, 9 return; 128 more when the sender has more to send than credit |
 //! | 1 | 1 | outcome of a release: 0 read, 1 refused, 2 stopped; else zero |
 //! | 2 | 2 | how many grants, probes and answers came in, modulo 2^16 |
-//! | 4 | 4 | epoch, which the receiver chose for this path |
+//! | 4 | 4 | epoch: the incarnation of the connection, chosen at random by the receiver |
 //! | 8 | 4 | grant: how many messages the sender of this may be sent in all, modulo 2^32 |
 //! | 12 | 4 | transfer of an offer, a release or a cancel; else zero |
 //! | | | of a reclaim the credits to keep, of a return those given back so far, modulo 2^32 |

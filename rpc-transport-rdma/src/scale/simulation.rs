@@ -22,7 +22,7 @@ const SETTLING: u32 = 48;
 const COUNTED: u32 = 64;
 
 /// Round trips that are waited for a share. What takes longer is told as this.
-pub(super) const PATIENCE: u64 = 4096;
+pub(super) const MAX_WAIT: u64 = 4096;
 
 /// The whole simulation.
 #[derive(Debug)]
@@ -298,7 +298,7 @@ impl Simulation {
             let started = self.now;
             self.start_greedy(number);
             let is_answered = self.run_until(|this| this.links[number as usize].answered > 0);
-            assert!(is_answered, "a newcomer got no answer in {PATIENCE} round trips");
+            assert!(is_answered, "a newcomer got no answer in {MAX_WAIT} round trips");
             first.push(self.now - started);
             self.run_until(|this| this.has_half_a_share(number));
             half.push(self.now - started);
@@ -333,7 +333,7 @@ impl Simulation {
 
     /// Goes on until something has come; false when it has not in time.
     fn run_until(&mut self, is_done: impl Fn(&Self) -> bool) -> bool {
-        let end = self.now + PATIENCE * ROUND_TRIP as u64;
+        let end = self.now + MAX_WAIT * ROUND_TRIP as u64;
         while !is_done(self) && self.now < end {
             self.tick();
         }

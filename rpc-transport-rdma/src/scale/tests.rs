@@ -7,7 +7,7 @@ fn plan(shape: Shape, greedy_percent: u32, active_percent: u32) -> Plan {
     Plan { seed: 7, connections: 1000, mix, shape }
 }
 
-/// Simulates with all assertions, and holds what comes out against what a crowd may ask for.
+/// Simulates with all assertions, and holds what comes out against what a load may ask for.
 fn check(plan: &Plan) -> Measured {
     let (measured, model) = (simulate(plan), forecast(plan));
     println!("{plan:?}\n  {measured:?}\n  {model:?}");
@@ -15,9 +15,9 @@ fn check(plan: &Plan) -> Measured {
     assert!(0.9 * least <= window && window <= 1.1 * most, "{window}, by the model {least}-{most}");
     assert!(measured.fairness > 0.8, "{}", measured.fairness);
     assert!(measured.promised_part <= 1.0 && measured.filled_part_max <= 1.0);
-    let patience = super::simulation::PATIENCE as f64;
-    assert!(measured.half_share_round_trips[1] < patience, "a newcomer got no share");
-    assert!(measured.handover_round_trips.is_none_or(|time| time < patience), "no hand-over");
+    let max_wait = super::simulation::MAX_WAIT as f64;
+    assert!(measured.half_share_round_trips[1] < max_wait, "a newcomer got no share");
+    assert!(measured.handover_round_trips.is_none_or(|time| time < max_wait), "no hand-over");
     measured
 }
 

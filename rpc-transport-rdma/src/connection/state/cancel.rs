@@ -1,7 +1,7 @@
 //! What happens to the frames of a call that is given up, on either side.
 //!
 //! What this side offered is withdrawn: its memory is quarantined until the peer has released it.
-//! What this side pulls is stopped between two READs. Nothing here frees memory that a device or
+//! What this side fetches is stopped between two READs. Nothing here frees memory that a device or
 //! the peer may still use.
 
 use rpc_core::transport::Withheld;
@@ -26,7 +26,7 @@ impl ConnectionState {
         self.settle_stopped();
     }
 
-    /// Stops pulling what the peer takes back.
+    /// Stops fetching what the peer takes back.
     pub(crate) fn handle_cancelled(&mut self, transfer: u32) {
         self.rndv_get.stop(transfer, Withheld::GivenUp);
         self.settle_stopped();

@@ -78,7 +78,7 @@ pub(crate) enum Outgoing {
 pub(crate) enum Arrival {
     /// A frame that travelled whole.
     Small(Bytes),
-    /// A frame that was pulled.
+    /// A frame that was fetched.
     Large(LargeBuffer),
     /// A frame that the peer offers.
     Rts { transfer: u32, offer: Rts },
@@ -338,9 +338,9 @@ impl ConnectionState {
         self.rndv_get.has_queued()
     }
 
-    /// Begins to pull an accepted transfer. One that was stopped meanwhile needs no memory, and one
-    /// of another length needs other memory, for which it waits itself.
-    pub(crate) fn pull(&mut self, transfer: u32, mut sink: LargeBuffer, counters: &Counters) {
+    /// Starts the GET of an accepted transfer. One that was stopped meanwhile needs no memory, and
+    /// one of another length needs other memory, for which it waits itself.
+    pub(crate) fn start_get(&mut self, transfer: u32, mut sink: LargeBuffer, counters: &Counters) {
         let Some(head) = self.rndv_get.head(transfer, sink.len()) else { return };
         // Before it is a sink, which gives no access to its bytes.
         sink[..head.len()].copy_from_slice(head);

@@ -1,7 +1,7 @@
 //! The frames that the peer offers and this side wants: which READ to post next, and when to stop.
 //!
 //! ```text
-//!   accept ──> queued ──next_due──> asked ──begin──> pulling ──last READ completed──> whole
+//!   accept ──> queued ──next_due──> asked ──begin──> reading ──last READ completed──> whole
 //!                 │ stop              │ stop            │ stop, or the deadline passed
 //!                 v                   v                 ├ no READ outstanding ──> ended
 //!               ended               ended               └ stopping ──last completed──> ended
@@ -54,7 +54,7 @@ pub(crate) struct ReadLimits {
     pub(crate) total: usize,
 }
 
-/// A frame that is to be pulled.
+/// A frame that is to be fetched.
 #[derive(Debug)]
 pub(crate) struct GetRequest {
     /// The call that it is of.
@@ -63,7 +63,7 @@ pub(crate) struct GetRequest {
     pub(crate) prefix: [u8; HEADER_LEN],
     /// What came with the offer, its header first.
     pub(crate) head: Vec<u8>,
-    /// When to stop pulling it.
+    /// When to stop fetching it.
     pub(crate) deadline: Option<Deadline>,
     /// When it is to be refused if it has no memory.
     pub(crate) memory_by: Deadline,
@@ -150,7 +150,8 @@ enum Memory<S> {
 }
 
 impl<S: Clone> RndvGet<S> {
-    /// Pulls with READs of at most `chunk_len` bytes, as many of them outstanding as `limits` say.
+    /// Fetches with READs of at most `chunk_len` bytes, as many of them outstanding as `limits`
+    /// say.
     pub(crate) fn new(limits: ReadLimits, chunk_len: u32) -> Self {
         Self {
             transfers: HashMap::new(),
@@ -228,7 +229,7 @@ impl<S: Clone> RndvGet<S> {
         (head.len() as u64 + entry.missing == len as u64).then_some(head)
     }
 
-    /// Begins to pull a waiting transfer into memory that has its head; false when it has been
+    /// Starts the GET of a waiting transfer into memory that has its head; false when it has been
     /// stopped meanwhile.
     pub(crate) fn begin(&mut self, transfer: u32, sink: S) -> bool {
         match self.transfers.get_mut(&transfer) {
@@ -249,8 +250,8 @@ impl<S: Clone> RndvGet<S> {
         self.transfers.get(&transfer).is_some_and(|entry| !entry.has_sink())
     }
 
-    /// The next READ to post; `None` when there is none, or enough are outstanding, or `admit` does
-    /// not take one of its length for its queue, in which case it is the next one again.
+    /// The next READ to post; `None` when there is none, or enough are outstanding, or `admit`
+    /// rejects it; the same READ is returned next time.
     pub(crate) fn next_chunk(
         &mut self,
         now: Instant,

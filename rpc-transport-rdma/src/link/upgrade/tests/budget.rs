@@ -76,7 +76,7 @@ async fn an_offer_that_cannot_be_joined_makes_no_queue_pair_and_connects_none() 
         |conn_params| conn_params.endpoint.queue_pair_number = 0,
         |conn_params| conn_params.endpoint.link_layer = crate::verbs::LinkLayer::InfiniBand,
         |conn_params| {
-            conn_params.endpoint.gid = crate::verbs::Gid::from_ip("2001:db8::1".parse().unwrap())
+            conn_params.endpoint.gid = crate::verbs::Gid::from_ip("2001:db8::1".parse().unwrap());
         },
     ];
     for spoil in spoils {

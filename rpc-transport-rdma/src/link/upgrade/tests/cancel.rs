@@ -96,7 +96,7 @@ async fn keeps_it(is_withdrawn: bool, knob: &str) {
         end.connection().abandon(7);
     }
     let ending = end.connection().ending.cancelled();
-    tokio::time::timeout(LIMIT, ending).await.expect("patience has an end");
+    tokio::time::timeout(LIMIT, ending).await.expect("the wait is bounded");
     let worker = Arc::clone(&end.connection().worker);
     if rig.mock.destroyed() == 0 {
         assert!(worker.sources.bytes_in_use() > 0, "the queue pair may still be read through");
@@ -111,7 +111,7 @@ async fn keeps_it(is_withdrawn: bool, knob: &str) {
 }
 
 #[tokio::test]
-async fn a_pull_stops_between_two_reads_and_its_memory_waits_for_those_that_are_out() {
+async fn a_get_stops_between_two_reads_and_its_memory_waits_for_those_that_are_out() {
     let rig = Rig::new();
     let (end, told) = rig.open();
     let worker = Arc::clone(&end.connection().worker);

@@ -50,7 +50,7 @@ impl End {
     }
 
     /// Completes everything until this end says that it is done with what it was offered.
-    async fn pulled(&self) -> RawSend {
+    async fn fetched(&self) -> RawSend {
         let end = std::time::Instant::now() + LIMIT;
         while std::time::Instant::now() < end {
             if let Some((_, send)) = self.sends().iter().find(|(kind, _)| *kind == WorkKind::Send) {
@@ -245,7 +245,7 @@ async fn what_the_peer_does_not_let_go_of_is_revoked_and_its_late_release_is_not
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(LIMIT, waiting).await.expect("patience has an end");
+    tokio::time::timeout(LIMIT, waiting).await.expect("the wait is bounded");
     assert_eq!((end.source_bytes(), rig.mock.windows()), (0, 0), "the window is gone");
     end.release(first_transfer(), None);
     frame_arrives(&end, &told, b"after").await;
@@ -265,7 +265,7 @@ async fn our_releases_take_the_keys_of_the_peer_away_unless_it_took_the_offer_ba
         if is_cancelled {
             end.say(MessageKind::Cancel { transfer: 3 }, &[]);
         }
-        let release = end.pulled().await;
+        let release = end.fetched().await;
         let expected = match is_cancelled {
             false => RawOperation::SendInvalidate(RemoteKey(1)),
             true => RawOperation::Send,
@@ -286,5 +286,5 @@ async fn a_peer_that_does_not_ask_for_it_keeps_its_keys() {
     let end = End { mock: rig.mock.clone(), joined, epoch, number, window };
     end.connection().start(Arc::new(Recorder::default()));
     end.offer(3, &[8 << 20], 8 << 20);
-    assert_eq!(end.pulled().await.operation, RawOperation::Send);
+    assert_eq!(end.fetched().await.operation, RawOperation::Send);
 }
