@@ -1,4 +1,5 @@
-//! The bound on what a peer may keep: frames that it was offered, and those that were taken back.
+//! Timeouts of the memory that a peer may READ: of frames that it was offered, and of cancelled
+//! ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -68,7 +68,7 @@ pub(crate) struct Connection {
     pub(crate) ending: CancellationToken,
     /// Set when the queue pair is gone.
     pub(crate) ended: CancellationToken,
-    /// Wakes who waits for memory for a transfer, when one is stopped.
+    /// Wakes the tasks that wait for a transfer's memory, when one is stopped.
     stopped: Notify,
     /// Wakes who watches what the peer was offered, when some of it is taken back.
     withdrawn: Notify,

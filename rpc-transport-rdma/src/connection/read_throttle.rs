@@ -1,5 +1,5 @@
-//! One connection's part in the bytes that READs of all connections of a device may have
-//! outstanding together, and how long its peer takes to answer them.
+//! The READ throttle: one connection's share of the READ bytes in flight on a device, and how long
+//! its peer takes to answer.
 //!
 //! ```text
 //!   None ──no room──> Wanted ──a task waits for it──> Waiting ──granted──> None, with a turn

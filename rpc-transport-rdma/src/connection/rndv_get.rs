@@ -1,4 +1,4 @@
-//! What the peer offers: whether it is wanted, where its memory comes from, what is withheld.
+//! The receiver's side of a rendezvous: admission of an RTS, memory for the GET, and aborts.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Where an offered frame lies.
+//! The payload of a rendezvous send: where an offered frame lies.
 //!
 //! A frame's head travels in the offer itself; what the peer reads is one piece of memory behind
 //! it. That is either a buffer of ours, into which the whole frame was written, or memory that the

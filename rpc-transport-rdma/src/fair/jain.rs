@@ -1,4 +1,4 @@
-//! How equal shares are.
+//! Jain's fairness index: how equal shares are.
 
 /// Jain's index (Jain, Chiu and Hawe, 1984): 1 when all shares are the same, 1/n when one of n has
 /// everything. Where nothing is shared, all are alike.

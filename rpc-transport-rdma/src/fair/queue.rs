@@ -1,4 +1,4 @@
-//! Who gets what of a resource that holders share and wait for.
+//! A fair wait queue: which claim on a shared resource is granted next.
 //!
 //! ```text
 //!   try_take ──admitted──> held ──give_back──> free

@@ -1,4 +1,4 @@
-//! A semaphore whose permits peers share, and wait for in order.
+//! A fair semaphore: peers share its permits by a fair queue.
 //!
 //! The permits are bytes of a device's READs or units of its memory, which all connections of the
 //! device have in common. [`FairQueue`] decides what a peer gets; here are the lock around it and

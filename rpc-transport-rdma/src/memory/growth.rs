@@ -1,8 +1,9 @@
 //! How a pool comes by a block: one that is free, or of a slab that is registered for it.
 //!
 //! Here because a limit on what may be pinned has two answers, which everybody who takes a buffer
-//! needs: first one registers beside others, and who is told that nothing more can be pinned tries
-//! again alone, when what is there can be known exactly (see `memlock_arbiter`).
+//! needs: a caller first registers under a shared permit, and if nothing more can be pinned it
+//! tries again under an exclusive one, when what is there can be known exactly (see
+//! `memlock_arbiter`).
 
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ impl RegionPool {
         }
     }
 
-    /// As [`RegionPool::grow`] for who cannot wait, and registers at most `len_max` bytes.
+    /// As [`RegionPool::grow`] for a caller that cannot wait; registers at most `len_max` bytes.
     pub(super) fn try_grow(
         self: &Arc<Self>,
         class: SizeClass,

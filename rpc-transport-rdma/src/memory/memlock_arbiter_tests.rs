@@ -1,4 +1,4 @@
-//! Who waits when no more memory can be pinned, and who is refused.
+//! Which callers wait when no more memory can be pinned, and which are refused.
 
 use std::sync::Arc;
 use std::time::Duration;

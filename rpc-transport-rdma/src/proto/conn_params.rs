@@ -1,4 +1,5 @@
-//! What the two ends of a path tell each other in the handshake on the bootstrap.
+//! Connection parameters: what the two ends exchange in the handshake on the byte stream (out of
+//! band).
 
 use std::collections::HashSet;
 

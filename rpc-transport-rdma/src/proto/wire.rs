@@ -1,4 +1,4 @@
-//! What travels by SEND between two ends of an RDMA path.
+//! The wire format: the messages that travel by SEND between the ends of a connection.
 //!
 //! Every message begins with a header and piggy-backs the credit that its sender grants:
 //!

@@ -1,4 +1,4 @@
-//! What a lane counts of itself.
+//! The activity counters of a worker.
 //!
 //! A count a batch or rarer, so that it costs nothing against the system call that goes with it.
 

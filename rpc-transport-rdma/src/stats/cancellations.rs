@@ -1,4 +1,4 @@
-//! What became of transfers whose calls were given up, counted for a lane.
+//! The counters of cancelled transfers of a worker.
 
 use rpc_core::transport::Counter;
 

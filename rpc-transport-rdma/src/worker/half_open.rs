@@ -1,4 +1,4 @@
-//! Places of a worker that clients hold and have not proven.
+//! Half-open clients: places of a worker that clients hold and have not proven.
 //!
 //! A client that offers an upgrade is given a place, receive slots and queue pairs before it has
 //! shown that it can use them, and keeps them until its verdict or until the handshake's timeouts

@@ -1,4 +1,5 @@
-//! When a worker last read its completion queue, for tasks that hear nothing and wonder why.
+//! When a worker last read its completion queue, so that other tasks can tell a silent peer from a
+//! late worker.
 //!
 //! A peer of which nothing comes in may be silent, or this side may not have read what it said:
 //! user code can block all threads of a runtime. The worker says when it has read everything and

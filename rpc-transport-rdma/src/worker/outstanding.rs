@@ -1,4 +1,4 @@
-//! Received memory that applications keep, and a word when they keep it for long.
+//! Outstanding receive buffers: memory that applications hold, logged when they hold it for long.
 //!
 //! A large frame is read into registered memory, which the message that was decoded from it aliases
 //! until the last `Bytes` of it is dropped. An application that caches such a `Bytes` keeps a
@@ -102,7 +102,7 @@ impl OutstandingBuffers {
                 ?age
             );
         }
-        // OutstandingBuffers that came one after the other are told of together.
+        // Buffers that came one after the other are logged together.
         next.map(|at| at.max(Deadline::after(now, self.warn_after / 8).0))
     }
 

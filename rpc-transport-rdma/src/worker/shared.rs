@@ -34,7 +34,7 @@ use crate::worker::outstanding::OutstandingBuffers;
 /// A worker that misses this part of its receive slots gets no new connections.
 const WORN_PART: u32 = 10;
 
-/// What those who come too late are told.
+/// The reason given to connections that come after the worker's end.
 pub(super) const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
 
 /// What connections and the worker's task share.

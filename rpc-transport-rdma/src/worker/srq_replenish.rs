@@ -1,4 +1,4 @@
-//! What a worker does when the device does not take the receive slots that it gets back. Pure.
+//! SRQ replenish: what a worker does when the device refuses receive slots. Pure.
 //!
 //! `ENOMEM` passes: the slots stay with the worker and go out with the next completion, or after a
 //! while when none comes because nothing is posted. Peers wait meanwhile and try again, as for any
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub(crate) const REPLENISH_AFTER: Duration = Duration::from_millis(1);
 
 /// How long a device may take no receive at all: several times what a peer's seven retries of an
-/// ordinary receiver-not-ready take, so that the timeouts of peers ends first.
+/// ordinary receiver-not-ready take, so that peers time out first.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// Since when a device takes nothing.

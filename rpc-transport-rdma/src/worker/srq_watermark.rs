@@ -1,4 +1,5 @@
-//! When a worker looks after its receive slots. Pure: completions in, decisions out.
+//! The SRQ low watermark: when to arm the limit and when to reclaim slots. Pure: completions in,
+//! decisions out.
 //!
 //! A *round* is as many completions as the queue has slots. Once a round, windows that were halved
 //! may double again, and idle connections are asked for slots that others could not get; that

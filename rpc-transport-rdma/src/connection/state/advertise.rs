@@ -1,5 +1,5 @@
-//! What the peer can read, and for how long: windows are bound with offers, and their keys die
-//! with releases. The other way round, our releases take away the keys of what the peer offers.
+//! Advertised keys: memory windows are bound with offers, and their keys die with releases. The
+//! other way round, our releases take away the keys of what the peer offers.
 
 use rpc_core::wire::ProtocolError;
 use tokio::time::Instant;

@@ -1,4 +1,4 @@
-//! What happens to the frames of a call that is given up, on either side.
+//! Cancellation: what happens on either side to the frames of a call that is given up.
 //!
 //! What this side offered is withdrawn: its memory is quarantined until the peer has released it.
 //! What this side fetches is stopped between two READs. Nothing here frees memory that a device or

@@ -9,11 +9,11 @@
 mod cache;
 mod counts;
 mod devices;
+mod local_address;
 mod misses;
-mod reach;
 mod response;
 mod watch;
 
 pub(crate) use cache::OnLost;
 pub(crate) use devices::Devices;
-pub(crate) use reach::LocalAddress;
+pub(crate) use local_address::LocalAddress;

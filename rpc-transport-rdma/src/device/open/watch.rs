@@ -110,7 +110,7 @@ impl Watch {
         self.end_where(&reason, |connection| port.is_none_or(|port| port == connection.reach.port))
     }
 
-    /// Ends the connections whose address their port has no more.
+    /// Ends the connections whose address has disappeared from their port.
     async fn check_addresses(&self) -> usize {
         self.shared.forget();
         let name = self.device.name();

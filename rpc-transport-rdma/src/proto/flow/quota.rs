@@ -1,4 +1,4 @@
-//! The receive slots of a worker, shared between its connections.
+//! The SRQ quota: a worker's receive slots, divided between its connections by a dynamic threshold.
 //!
 //! Each connection holds the smallest window and the reserve from its beginning to its end, and
 //! windows grow out of what is free. A window may be a *quarter of what is free* beyond the margin

@@ -1,4 +1,4 @@
-//! A connection's credits together with the receive slots that it holds for them.
+//! The flow-control window of a connection: its credits, and the receive slots that back them.
 //!
 //! [`Credits`] says what may be sent and what is promised, [`SharedQuota`] what can be promised;
 //! here the window of the one follows what the other has. Slots go back when no message can fill

@@ -1,4 +1,4 @@
-//! The frames that the peer offers and this side wants: which READ to post next, and when to stop.
+//! Rendezvous GET: of the frames that the peer offers, which READ to post next, and when to stop.
 //!
 //! ```text
 //!   accept ──> queued ──next_due──> asked ──begin──> reading ──last READ completed──> whole

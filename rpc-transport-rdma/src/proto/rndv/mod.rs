@@ -1,4 +1,5 @@
-//! Rendezvous: large frames are announced by SEND, and fetched by the receiver with READs.
+//! Rendezvous: a large frame is announced by SEND (RTS, "ready to send"), fetched by the receiver
+//! with READs (GET), and acknowledged (ATS, "ack to send"), as in UCX.
 
 pub(crate) mod get;
 pub(crate) mod send;

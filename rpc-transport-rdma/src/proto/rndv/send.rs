@@ -1,4 +1,4 @@
-//! What the peer may read: frames that were offered and are not released.
+//! Rendezvous send: the frames that the peer may READ until it acknowledges them (ATS).
 //!
 //! ```text
 //!   insert ──> open ──release──> buffer comes back
