@@ -211,6 +211,8 @@ impl Connection {
 
     /// Stops the connection, and sees to it that it ends within bounds.
     fn halt(self: &Arc<Self>, state: &mut ConnectionState, reason: CloseReason) {
+        // The caller holds the connection's lock. Only the task below and the worker's task, which
+        // the command reaches, take it again.
         state.halt(reason);
         self.worker.note_woken();
         self.ending.cancel();

@@ -98,6 +98,7 @@ impl Driver {
             if this.is_stopped {
                 return Err(Ended::Stopped);
             }
+            // The arm race: poll, arm, poll again, and only then sleep.
             this.check(this.completions.arm())?;
             // What completed between the last poll and arming makes no event.
             let has_worked;
@@ -415,6 +416,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let connections = {
             let mut table = self.shared.table();
+            // Under one lock, so that a connection is either in the list or refused by `register`.
             table.is_dead = true;
             table.connections()
         };
@@ -423,7 +425,8 @@ impl Drop for Driver {
         for connection in connections {
             self.end(&connection);
         }
-        // Kicks hold connections, which hold the worker that holds the commands.
+        // Breaks a circle of handles: commands hold connections, which hold what the worker shares,
+        // which holds the commands. Taken last, so that commands sent meanwhile go with them.
         let commands = self.shared.commands().take();
         drop(commands);
     }

@@ -122,7 +122,7 @@ impl WorkerSet {
         at(self.lock().entry(device.to_owned()).or_default())
     }
 
-    /// Lets go of the workers of an opening of a device, which keep it open.
+    /// Drops the workers of an opening of a device, which keep the device open.
     pub(crate) fn drop_workers_of(&self, device: &Device) {
         let is_lost = |worker: &mut Arc<Worker>| worker.shared.attachment.device().is_same(device);
         let mut lost = Vec::new();

@@ -591,6 +591,8 @@ impl ConnectionState {
 /// in the place of the blocking work that it refuses.
 impl Drop for ConnectionState {
     fn drop(&mut self) {
+        // Drop order: queue pairs, then memory. Where destroying fails the device may still read
+        // what was offered, so that memory is leaked instead of freed.
         let (messages, reads) = (self.queue_pair.destroy(), self.read_queues.destroy());
         if let Err(error) = messages.and(reads) {
             self.leak_offered(&error);
