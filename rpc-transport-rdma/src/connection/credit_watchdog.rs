@@ -2,9 +2,9 @@
 //! a minute; ends one whose READs are not answered.
 //!
 //! A peer grants as messages arrive, whatever its application does, so that a long wait means that
-//! the peer is stuck or one of both has a fault. Each wait is logged once, with the window. The
-//! task that looks exists only while a connection waits, and is not the worker's own: that may be
-//! what is stuck.
+//! the peer is stuck or one of both has a fault. Each wait is logged once, with the state of the
+//! window. The task that looks exists only while a connection waits, and is not the worker's own:
+//! that may be what is stuck.
 //!
 //! Keepalive and the bootstrap find a peer that is gone. One that is there and never grants keeps
 //! slots and memory that other connections need, for no longer than `release_timeout`, or what is

@@ -1,10 +1,10 @@
 //! Half-open clients: places of a worker that clients hold and have not proven.
 //!
 //! A client that offers an upgrade is given a place, receive slots and queue pairs before it has
-//! shown that it can use them, and keeps them until its verdict or until the handshake's timeouts
-//! ends, which is seconds. A client that offers and stays silent, again and again, would keep every
-//! place from the others. So each address has a share of the places that are free: one address
-//! alone gets half of them. What is proven is not counted, only what it leaves free.
+//! shown that it can use them, and keeps them until its verdict or the handshake's timeout, which
+//! is seconds. A client that offers and stays silent, again and again, would keep every place from
+//! the others. So each address has a share of the places that are free: one address alone gets half
+//! of them. What is proven is not counted, only what it leaves free.
 
 use std::sync::Arc;
 

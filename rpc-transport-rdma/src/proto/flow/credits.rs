@@ -92,7 +92,7 @@ enum Reclaim {
 }
 
 impl Credits {
-    /// An window in which we promise the peer `window` slots and it promised us `granted`.
+    /// A credit window in which we promise the peer `window` slots and it promised us `granted`.
     pub(crate) fn new(window: u32, granted: u32) -> Self {
         let sending = Sending { granted, ..Sending::default() };
         let receiving = Receiving { promised: window, window, ..Receiving::default() };

@@ -61,7 +61,7 @@ struct Wait {
 }
 
 impl FlowWindow {
-    /// An window for a peer that promised us `granted`; we promise it what `holding` has.
+    /// A window for a peer that promised us `granted`; we promise it what `holding` has.
     pub(crate) fn new(holding: HeldQuota, granted: u32, activity: Arc<ActivityCounters>) -> Self {
         let credits = Credits::new(holding.window(), granted);
         Self { credits, holding, activity, received_before: 0, wait: None }

@@ -286,7 +286,7 @@ impl Drop for SimCompletionQueue {
             // Receives whose completions will never be polled end here.
             for entry in queue.into_iter().flat_map(|queue| queue.completions) {
                 if let Origin::Receive { span, .. } = entry.origin {
-                    state.quota.remove(span);
+                    state.ledger.remove(span);
                 }
             }
             state.stop_waiting(self.id);

@@ -85,7 +85,7 @@ impl NetworkState {
                 return Err(libc::EINVAL);
             }
         }
-        let (span, collides) = self.quota.insert(address, len.into(), Usage::Writes);
+        let (span, collides) = self.ledger.insert(address, len.into(), Usage::Writes);
         if collides {
             self.report(SimViolation::MemoryInUse { address, len });
         }
@@ -99,7 +99,7 @@ impl NetworkState {
     fn destroy_receive_queue(&mut self, id: u32) {
         let queue = self.receive_queues.remove(&id);
         for span in queue.into_iter().flat_map(|queue| queue.spans) {
-            self.quota.remove(span);
+            self.ledger.remove(span);
         }
         self.forget_writes(
             |origin| matches!(origin, Origin::Receive { receive_queue, .. } if receive_queue == id),
@@ -108,7 +108,7 @@ impl NetworkState {
 
     /// The completion of a receive has been polled.
     pub(super) fn reap_receive(&mut self, id: u32, span: SpanId) {
-        self.quota.remove(span);
+        self.ledger.remove(span);
         if let Some(queue) = self.receive_queues.get_mut(&id) {
             queue.spans.remove(&span);
         }

@@ -53,7 +53,7 @@ impl NetworkState {
         if is_bound {
             self.report(SimViolation::DeregisteredBound { address, len });
         }
-        let is_used = self.quota.is_used(address, len);
+        let is_used = self.ledger.is_used(address, len);
         if is_used {
             self.report(SimViolation::DeregisteredInUse { address, len });
         }

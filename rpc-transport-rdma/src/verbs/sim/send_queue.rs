@@ -215,7 +215,7 @@ impl NetworkState {
         let (address, len) = (segment.address, segment.len);
         let is_read = matches!(send.operation, RawOperation::Read(_));
         let usage = if is_read { Usage::Writes } else { Usage::Reads };
-        let (span, collides) = self.quota.insert(address, len.into(), usage);
+        let (span, collides) = self.ledger.insert(address, len.into(), usage);
         if collides {
             self.report(SimViolation::MemoryInUse { address, len });
         }
@@ -227,7 +227,7 @@ impl NetworkState {
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
         let ended = ended.min(queue_pair.spans.len());
         let spans: Vec<_> = queue_pair.spans.drain(..ended).flatten().collect();
-        spans.into_iter().for_each(|span| self.quota.remove(span));
+        spans.into_iter().for_each(|span| self.ledger.remove(span));
     }
 
     /// Moves a queue pair to the error state; what is in its send queue is flushed, later.
@@ -282,7 +282,7 @@ impl NetworkState {
     pub(super) fn destroy_queue_pair(&mut self, id: u32) {
         let Some(queue_pair) = self.queue_pairs.remove(&id) else { return };
         for span in queue_pair.spans.into_iter().flatten() {
-            self.quota.remove(span);
+            self.ledger.remove(span);
         }
         for held in queue_pair.held {
             self.reap_receive(queue_pair.receive_queue, held.posted.span);

@@ -12,7 +12,7 @@ pub(super) enum Usage {
     Writes,
 }
 
-/// A request's bytes in the quota.
+/// A request's bytes in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SpanId {
     address: u64,
@@ -77,7 +77,7 @@ mod tests {
         fn a_collision_is_a_shared_byte_of_which_one_is_written(
             spans in prop::collection::vec((0u64..200, 1u64..50, any::<bool>()), 1..20),
         ) {
-            let mut quota = SpanLedger::default();
+            let mut ledger = SpanLedger::default();
             let mut known: Vec<(u64, u64, bool, SpanId)> = Vec::new();
             for (address, len, writes) in spans {
                 let usage = if writes { Usage::Writes } else { Usage::Reads };
@@ -85,15 +85,15 @@ mod tests {
                     address < other + other_len && *other < address + len
                 };
                 let expected = known.iter().filter(shared).any(|(_, _, other, _)| *other || writes);
-                let (id, collides) = quota.insert(address, len, usage);
+                let (id, collides) = ledger.insert(address, len, usage);
                 prop_assert_eq!(collides, expected);
                 known.push((address, len, writes, id));
             }
             for (.., id) in known {
-                quota.remove(id);
+                ledger.remove(id);
             }
-            prop_assert_eq!(quota.len(), 0);
-            prop_assert!(!quota.is_used(0, 1000));
+            prop_assert_eq!(ledger.len(), 0);
+            prop_assert!(!ledger.is_used(0, 1000));
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct NetworkState {
     pub(super) completion_queues: BTreeMap<u32, CompletionQueueState>,
     pub(super) receive_queues: BTreeMap<u32, ReceiveQueueState>,
     pub(super) queue_pairs: BTreeMap<u32, QueuePairState>,
-    pub(super) quota: SpanLedger,
+    pub(super) ledger: SpanLedger,
     rng: fastrand::Rng,
     last_id: u32,
     waiting: BTreeMap<u32, Waiting>,
@@ -95,7 +95,7 @@ impl NetworkState {
             completion_queues: BTreeMap::new(),
             receive_queues: BTreeMap::new(),
             queue_pairs: BTreeMap::new(),
-            quota: SpanLedger::default(),
+            ledger: SpanLedger::default(),
             rng: fastrand::Rng::with_seed(seed),
             last_id: 0,
             waiting: BTreeMap::new(),
@@ -252,7 +252,7 @@ impl NetworkState {
             completion_queues: self.completion_queues.len(),
             receive_queues: self.receive_queues.len(),
             queue_pairs: self.queue_pairs.len(),
-            requests: self.quota.len(),
+            requests: self.ledger.len(),
         }
     }
 }
