@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 use crate::fair::queue::{Claim, FairQueue, Ticket};
 
 /// Permits that peers share.
-pub(crate) struct FairSemaphore(Mutex<State>);
+pub(crate) struct FairSemaphore(Mutex<SemaphoreState>);
 
-struct State {
+struct SemaphoreState {
     queue: FairQueue<PeerKey>,
     /// The tasks that wait, by the numbers of their tickets.
     tasks: HashMap<u64, oneshot::Sender<FairPermit>>,
@@ -50,7 +50,7 @@ struct Waiter<'a> {
 impl FairSemaphore {
     /// A semaphore of `max` permits.
     pub(crate) fn new(max: u64) -> Arc<Self> {
-        let state = State { queue: FairQueue::new(max), tasks: HashMap::new() };
+        let state = SemaphoreState { queue: FairQueue::new(max), tasks: HashMap::new() };
         Arc::new(Self(Mutex::new(state)))
     }
 
@@ -64,13 +64,13 @@ impl FairSemaphore {
         PeerShare { semaphore: Arc::clone(self), peer }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SemaphoreState> {
         // Every change to the queue is complete before anything that could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the queue and hands out what can be had after that.
-    fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
+    fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut SemaphoreState) -> R) -> R {
         let mut served = Vec::new();
         let result = {
             let mut state = self.state();

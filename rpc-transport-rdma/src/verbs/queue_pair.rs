@@ -39,7 +39,7 @@ pub struct QueuePair {
     /// Allocated after the queue pair and gone before it, whatever they are bound to.
     windows: MemoryWindows,
     requests: Vec<RawSend>,
-    state: State,
+    state: QueuePairState,
     identity: QueueIdentity,
     config: QueuePairConfig,
     local: Endpoint,
@@ -60,7 +60,7 @@ enum Receiving {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum QueuePairState {
     Initial,
     Ready,
     Failed,
@@ -101,7 +101,7 @@ impl QueuePair {
             in_flight: InFlight::with_capacity(completions as usize),
             windows: MemoryWindows::new(attachment.device(), identity),
             requests: Vec::new(),
-            state: State::Initial,
+            state: QueuePairState::Initial,
             identity,
             config: *config,
             port: port.clone(),
@@ -128,7 +128,7 @@ impl QueuePair {
         remote: &Endpoint,
         options: &ConnectOptions,
     ) -> Result<Agreement, ConnectError> {
-        if self.state != State::Initial {
+        if self.state != QueuePairState::Initial {
             return Err(ConnectError::NotInitial);
         }
         options.check()?;
@@ -145,7 +145,7 @@ impl QueuePair {
         let place = self.attachment.receivers().enter(self.number());
         self.receiving = Receiving::Any(place);
         let result = self.raw().connect(&path);
-        self.state = if result.is_ok() { State::Ready } else { State::Failed };
+        self.state = if result.is_ok() { QueuePairState::Ready } else { QueuePairState::Failed };
         result?;
         Ok(agreement)
     }
@@ -177,7 +177,7 @@ impl QueuePair {
     ///
     /// [`PostError`]; what is in flight by then is no longer in the batch.
     pub fn post(&mut self, batch: &mut VecDeque<Work>) -> Result<usize, PostError> {
-        if self.state != State::Ready {
+        if self.state != QueuePairState::Ready {
             return Err(PostError::NotReady);
         }
         let count = batch.len().min(self.room());
@@ -220,8 +220,8 @@ impl QueuePair {
         let ended = if is_ours { self.in_flight.ended_by(work_id.position()) } else { None };
         let Some(ended) = ended else { return Err(UnknownCompletion(work_id)) };
         let outcome = outcome.map(|_| ());
-        if outcome.is_err() && self.state == State::Ready {
-            self.state = State::Failed;
+        if outcome.is_err() && self.state == QueuePairState::Ready {
+            self.state = QueuePairState::Failed;
         }
         for remaining in (0..ended).rev() {
             // V3: the device is done with everything up to the completed request.
@@ -233,7 +233,7 @@ impl QueuePair {
                     }
                     done.push(Done { work, outcome });
                 }
-                Some(None) => self.state = State::Drained,
+                Some(None) => self.state = QueuePairState::Drained,
                 None => break,
             }
         }
@@ -247,12 +247,12 @@ impl QueuePair {
     ///
     /// What the system said; it may be tried again, and dropping is safe at any time.
     pub fn halt(&mut self) -> Result<(), VerbsError> {
-        if matches!(self.state, State::Halting | State::Drained) {
+        if matches!(self.state, QueuePairState::Halting | QueuePairState::Drained) {
             return Ok(());
         }
         self.raw().set_error()?;
-        if self.state == State::Initial {
-            self.state = State::Drained;
+        if self.state == QueuePairState::Initial {
+            self.state = QueuePairState::Drained;
             return Ok(());
         }
         let position = self.in_flight.next_position();
@@ -276,7 +276,7 @@ impl QueuePair {
             }
             // If the device may have it, a second drain WR could find no room.
             _ => {
-                self.state = State::Halting;
+                self.state = QueuePairState::Halting;
                 Ok(())
             }
         }
@@ -285,7 +285,7 @@ impl QueuePair {
     /// Whether it was halted and everything has come back.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.state == State::Drained
+        self.state == QueuePairState::Drained
     }
 
     /// Records that the device took the last receive for it, of which an
@@ -307,7 +307,7 @@ impl QueuePair {
     /// Whether work can be posted: it is connected and nothing has failed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.state == State::Ready
+        self.state == QueuePairState::Ready
     }
 
     /// Number of requests in flight, the drain WR included.
@@ -386,7 +386,7 @@ impl QueuePair {
                 let farewell = self.farewell();
                 match (self.state, self.receiving) {
                     // Nothing was posted and no message could come, so nothing has completed.
-                    (State::Initial, _) => budget.release(completions),
+                    (QueuePairState::Initial, _) => budget.release(completions),
                     (_, Receiving::Never) => {
                         budget.announce(completions);
                         budget.retire(completions);
@@ -412,7 +412,7 @@ impl QueuePair {
     /// Whether a receive may be missing when it is destroyed as it is now.
     fn farewell(&self) -> Farewell {
         let leftover = self.attachment.device().receive_drain().leftover;
-        let has_ended = self.state == State::Drained && !self.awaits_last_receive();
+        let has_ended = self.state == QueuePairState::Drained && !self.awaits_last_receive();
         match leftover {
             Leftover::Nothing if has_ended => Farewell::Clean,
             _ => Farewell::Doubtful,
@@ -441,7 +441,7 @@ impl QueuePair {
         if is_full && self.in_flight.len() > 0 {
             return Ok(accepted);
         }
-        self.state = State::Failed;
+        self.state = QueuePairState::Failed;
         let source = io::Error::from_raw_os_error(partial.errno);
         Err(PostError::Device { accepted, source })
     }
