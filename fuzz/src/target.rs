@@ -31,7 +31,7 @@ pub fn targets() -> Vec<Target> {
         decoder("hello", wire::hello, wire::hello_seeds),
         decoder("records", records::run, records::seeds),
         decoder("rdma_message", fuzzing::message, fuzzing::message_seeds),
-        decoder("rdma_blob", fuzzing::blob, fuzzing::blob_seeds),
+        decoder("rdma_blob", fuzzing::conn_params, fuzzing::conn_params_seeds),
         session("client", client::run, client::seeds),
         session("server", server::run, server::seeds),
     ]

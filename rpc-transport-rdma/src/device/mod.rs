@@ -13,13 +13,18 @@
 mod error;
 mod found_port;
 mod interface;
+mod memory_window_check;
+pub(crate) mod open;
 mod port_name;
+#[cfg_attr(not(feature = "ibverbs"), allow(dead_code))]
+pub(crate) mod read_trust;
 mod search;
 mod topology;
 
 pub use error::DeviceError;
 pub use found_port::FoundPort;
 pub(crate) use found_port::ports_of;
+pub use memory_window_check::{WindowFault, check_windows};
 pub use port_name::PortName;
 pub use search::{PortQuery, Search, find_port};
 pub(crate) use search::{find_port_by, usable_ports};

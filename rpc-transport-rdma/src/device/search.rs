@@ -142,8 +142,8 @@ fn choose(
     })
 }
 
-/// Opens the devices that are named, or all there are. A device that cannot be opened is skipped
-/// as long as another can: it may belong to somebody else, or be away.
+/// Opens the devices that are named, or all there are. A device that cannot be opened is skipped as
+/// long as another can: it may belong to another user, or be gone.
 fn open_all(
     provider: &dyn Provider,
     names: &[PortName],
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_down_or_has_no_address_or_another_name_serves_nobody() {
+    fn a_port_that_is_down_or_has_no_address_or_another_name_serves_no_connection() {
         let here = [(ADDRESS, GidKind::RoceV2)];
         let up = port("up", PortState::Active, &here);
         assert!(can_serve(&up, &[]) && can_serve(&up, &["up:1".parse().unwrap()]));

@@ -1,12 +1,13 @@
 //! How a pool comes by a block: one that is free, or of a slab that is registered for it.
 //!
 //! Here because a limit on what may be pinned has two answers, which everybody who takes a buffer
-//! needs: first one registers beside others, and who is told that nothing more can be pinned tries
-//! again alone, when what is there can be known exactly (see `lock_group`).
+//! needs: a caller first registers under a shared permit, and if nothing more can be pinned it
+//! tries again under an exclusive one, when what is there can be known exactly (see
+//! `memlock_arbiter`).
 
 use std::sync::Arc;
 
-use super::lock_group::Manner;
+use super::memlock_arbiter::LockMode;
 use super::registration::{Refusal, Registration};
 use super::size_class::SizeClass;
 use super::slab_table::Block;
@@ -18,7 +19,7 @@ const CUT_LEN_MAX: usize = 64 << 10;
 /// The longest slab that is cut: registering it takes about 60 us.
 const SLAB_LEN_MAX: usize = super::registration::REGISTER_IN_PLACE_LEN_MAX;
 
-/// What a table has to say to somebody who wants a block.
+/// What a table answers a caller that wants a block.
 enum Next {
     /// There is one.
     Block(Block<Region>),
@@ -29,65 +30,66 @@ enum Next {
 }
 
 impl RegionPool {
-    /// A block for somebody who holds permits for it. Waits only for those who register now.
+    /// A block for a caller that holds permits for it. Waits only for registrations in progress.
     pub(super) async fn grow(
         self: &Arc<Self>,
         class: SizeClass,
-        mut manner: Manner,
+        mut mode: LockMode,
     ) -> Result<Block<Region>, Refusal> {
         loop {
             if let Some(block) = self.table().pop(class) {
                 return Ok(block);
             }
-            let turn = self.group().turn(manner).await;
+            let permit = self.arbiter().permit(mode).await;
             let registered = match self.next(class) {
                 Next::Block(block) => return Ok(block),
                 Next::Full => return Err(Refusal::Full),
-                Next::Register(registration) => registration.run_where_it_may(turn).await,
+                Next::Register(registration) => registration.run_where_it_may(permit).await,
             };
             match registered {
-                // Taken while the turn lasts.
+                // Taken while the permit lasts.
                 Ok(_turn) => match self.table().pop(class) {
                     Some(block) => return Ok(block),
                     None => continue,
                 },
-                Err(refusal) => manner = self.give_up(manner, refusal)?,
+                Err(refusal) => mode = self.give_up(mode, refusal)?,
             }
         }
     }
 
-    /// As [`RegionPool::grow`] for who cannot wait, and registers at most `len_max` bytes.
+    /// As [`RegionPool::grow`] for a caller that cannot wait; registers at most `len_max` bytes.
     pub(super) fn try_grow(
         self: &Arc<Self>,
         class: SizeClass,
         len_max: usize,
     ) -> Result<Block<Region>, Refusal> {
-        let mut manner = Manner::Beside;
+        let mut mode = LockMode::Shared;
         loop {
             let registration = match self.next(class) {
                 Next::Block(block) => return Ok(block),
                 Next::Register(registration) if registration.len() <= len_max => registration,
                 Next::Register(_) | Next::Full => return Err(Refusal::Full),
             };
-            let turn = self.group().try_turn(manner).ok_or(Refusal::Full)?;
-            match registration.run(turn) {
+            let permit = self.arbiter().try_permit(mode).ok_or(Refusal::Full)?;
+            match registration.run(permit) {
                 Ok(_turn) => match self.table().pop(class) {
                     Some(block) => return Ok(block),
                     None => continue,
                 },
-                Err(refusal) => manner = self.give_up(manner, refusal)?,
+                Err(refusal) => mode = self.give_up(mode, refusal)?,
             }
         }
     }
 
     /// What to try after a refusal, if there is anything.
-    fn give_up(&self, manner: Manner, refusal: Refusal) -> Result<Manner, Refusal> {
-        if manner == Manner::Alone || !refusal.is_over_lock_limit() {
+    fn give_up(&self, mode: LockMode, refusal: Refusal) -> Result<LockMode, Refusal> {
+        if mode == LockMode::Exclusive || !refusal.is_over_lock_limit() {
             return Err(refusal);
         }
-        // Its room may be what somebody waits for. Once for each who asks, so it ends.
-        self.group().freed.notify_waiters();
-        Ok(Manner::Alone)
+        // Its room may be what another caller waits for. Each caller wakes the others once, so this
+        // ends.
+        self.arbiter().freed.notify_waiters();
+        Ok(LockMode::Exclusive)
     }
 
     /// A block of the class, or the way to one.

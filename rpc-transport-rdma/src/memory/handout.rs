@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_sees_what_another_wrote(
+        fn no_user_sees_what_another_wrote(
             uses in prop::collection::vec((1usize..24 * KIB, any::<bool>()), 1..30),
         ) {
             let pool = pool(Access::Source);

@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(found.remote().key, base.key);
         assert!(pool.find_lent(&slice[..0]).is_none(), "an empty slice");
         let own = pool.try_take(100_000).unwrap();
-        assert!(pool.find_lent(&own).is_none(), "a buffer that nobody was lent");
-        assert!(pool.find_lent(&[7; 100]).is_none(), "memory of somebody else");
+        assert!(pool.find_lent(&own).is_none(), "a buffer that was not lent");
+        assert!(pool.find_lent(&[7; 100]).is_none(), "memory of another allocator");
         let address = slice.as_ptr();
         drop(slice);
         let again = pool.try_take(100_000).unwrap();

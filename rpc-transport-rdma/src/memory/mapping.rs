@@ -87,7 +87,7 @@ mod tests {
         let mapping = Mapping::new(page_len + 1).unwrap();
         assert_eq!(mapping.len(), 2 * page_len);
         assert_eq!(mapping.address() % page_len as u64, 0);
-        // SAFETY: M1: nobody else knows the mapping.
+        // SAFETY: M1: nothing else knows the mapping.
         let bytes = unsafe { std::slice::from_raw_parts(mapping.base().as_ptr(), mapping.len()) };
         assert!(bytes.iter().all(|byte| *byte == 0));
     }
@@ -101,7 +101,7 @@ mod tests {
         }
         // SAFETY: M1: the mapping is as long as it says.
         let last = unsafe { mapping.base().add(mapping.len() - 1) };
-        // SAFETY: M1: nobody else knows the mapping.
+        // SAFETY: M1: nothing else knows the mapping.
         unsafe { last.write(7) };
         assert_eq!(Mapping::new(12 << 10).unwrap().page_kind(), PageKind::Plain);
     }

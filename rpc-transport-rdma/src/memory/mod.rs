@@ -1,10 +1,10 @@
 //! Registered memory: who owns which bytes, and when the CPU may look at them.
 //!
-//! A [`Mapping`] is anonymous memory of our own; a [`Region`] is a mapping that a device knows.
-//! A [`SlotPool`] cuts one region into equal slots for small messages, a [`RegionPool`] cuts as
-//! many as its budget allows into blocks for large ones. Moving is the typestate: a [`Slot`] or
-//! [`LargeBuffer`] gives slices while somebody owns it; posted, it has been moved into a queue and
-//! gives none.
+//! A [`Mapping`] is anonymous memory of our own; a [`Region`] is a mapping that a device knows. A
+//! [`SlotPool`] cuts one region into equal slots for small messages, a [`RegionPool`] cuts as many
+//! as its budget allows into blocks for large ones. Moving is the typestate: a [`Slot`] or
+//! [`LargeBuffer`] gives slices while it is owned; posted, it has been moved into a queue and gives
+//! none.
 //!
 //! Deliberately not here: posting, and any decision about what is sent from where.
 //!
@@ -37,11 +37,11 @@ mod handout;
 mod large_buffer;
 #[forbid(unsafe_code)]
 mod lent;
-#[forbid(unsafe_code)]
-mod lock_group;
 #[cfg(feature = "ibverbs")]
 mod lock_limit;
 mod mapping;
+#[forbid(unsafe_code)]
+mod memlock_arbiter;
 mod pages;
 #[forbid(unsafe_code)]
 mod pool_share;
@@ -60,8 +60,8 @@ mod slot_pool;
 pub use handout::Handout;
 pub use large_buffer::LargeBuffer;
 pub use lent::{Lent, LentBuffer};
-pub use lock_group::LockGroup;
 pub use mapping::Mapping;
+pub use memlock_arbiter::MemlockArbiter;
 pub use pages::PageKind;
 pub use region::{Access, Region};
 pub use region_pool::{PoolBytes, PoolError, PoolRules, RegionPool};

@@ -74,7 +74,7 @@ mod system {
         match advise(base, len, MmapAdvise::MADV_DONTFORK) {
             Ok(()) => Ok((base.cast(), PageKind::Plain)),
             Err(error) => {
-                // SAFETY: M1: made above, and nobody else has seen it.
+                // SAFETY: M1: made above, and nothing else has seen it.
                 unsafe { unmap(base.cast(), len) };
                 Err(error.into())
             }
@@ -98,7 +98,7 @@ mod system {
         let start = map_with(whole, MapFlags::empty()).ok()?;
         let before = start.as_ptr().align_offset(HUGE_LEN);
         if before > HUGE_LEN {
-            // SAFETY: M1: made above, and nobody else has seen it.
+            // SAFETY: M1: made above, and nothing else has seen it.
             unsafe { unmap(start.cast(), whole) };
             return None;
         }
@@ -111,7 +111,7 @@ mod system {
         if before < HUGE_LEN {
             // SAFETY: M1: `HUGE_LEN - before` bytes of the mapping lie behind what is kept.
             let behind = unsafe { base.byte_add(len) };
-            // SAFETY: M1: they are whole pages that nobody has seen.
+            // SAFETY: M1: they are whole pages that nothing has seen.
             unsafe { unmap(behind.cast(), HUGE_LEN - before) };
         }
         let touched = advise(base, len, MmapAdvise::MADV_DONTFORK)
@@ -142,7 +142,7 @@ mod system {
         touched: Result<(), Errno>,
     ) -> Option<NonNull<u8>> {
         if touched.is_err() {
-            // SAFETY: M1: a whole mapping of the caller's that nobody else has seen.
+            // SAFETY: M1: a whole mapping of the caller's that nothing else has seen.
             unsafe { unmap(base.cast(), len) };
             return None;
         }
@@ -159,7 +159,7 @@ mod system {
     }
 
     fn advise(base: NonNull<c_void>, len: usize, advice: MmapAdvise) -> Result<(), Errno> {
-        // SAFETY: M1, M6: the range is a mapping of our own that nobody else has seen, and no
+        // SAFETY: M1, M6: the range is a mapping of our own that nothing else has seen, and no
         // advice given here takes its contents away from this process.
         unsafe { madvise(base, len, advice) }
     }

@@ -11,7 +11,7 @@ use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::{Charge, Share};
 
 use super::{LargeBuffer, Lent, PoolError, RegionPool};
-use crate::fair_semaphore::PeerShare;
+use crate::fair::semaphore::PeerShare;
 
 /// A pool, as connections of one peer may use it.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use super::lock_group::Pinned;
+use super::memlock_arbiter::Pinned;
 use super::{Mapping, PageKind};
 use crate::verbs::{
     Device, LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory,
@@ -33,7 +33,7 @@ pub struct Region {
     len: usize,
     local_key: LocalKey,
     page_kind: PageKind,
-    /// Behind `raw`, so that whoever waits for memory is told when it is deregistered.
+    /// Behind `raw`, so that waiters for memory wake after it is deregistered.
     _pinned: Option<Pinned>,
 }
 
@@ -95,7 +95,7 @@ impl Region {
         RemoteMemory { address: self.address, key: self.remote_key() }
     }
 
-    /// The bytes of a span as a pointer. Whoever dereferences it must own the span (M3).
+    /// The bytes of a span as a pointer. A caller that dereferences it must own the span (M3).
     ///
     /// # Panics
     ///

@@ -7,7 +7,7 @@
 //! of a registration's time is its fixed part, in slabs of up to 512 KiB.
 //!
 //! Two budgets are really one: permits of a semaphore stand for bytes in use, so waiting is fair,
-//! and what is registered and unused fills the rest. Whoever holds permits makes room by evicting,
+//! and what is registered and unused fills the rest. A holder of permits makes room by evicting,
 //! and waits where that fails: because blocks in use keep their slabs, or because the process may
 //! pin no more. Every wait is bounded by the pool's `wait_max`.
 //!
@@ -28,15 +28,15 @@ use rpc_core::quota::{Bound, Quota};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::lent::LentTable;
-use super::lock_group::Manner;
+use super::memlock_arbiter::LockMode;
 use super::pages::page_len;
 use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Refusal};
 use super::size_class::{SMALLEST_BYTES, SizeClass};
 use super::slab_table::{Block, SlabTable};
 use super::{
-    Access, Handout, LargeBuffer, Lent, LentBuffer, LockGroup, PageKind, PoolShare, Region,
+    Access, Handout, LargeBuffer, Lent, LentBuffer, MemlockArbiter, PageKind, PoolShare, Region,
 };
-use crate::fair_semaphore::{FairPermit, FairSemaphore, PeerShare, TooMuch};
+use crate::fair::semaphore::{FairPermit, FairSemaphore, PeerShare, TooMuch};
 use crate::verbs::{Device, VerbsError};
 
 /// How long to wait for a buffer, unless a pool is told otherwise.
@@ -62,7 +62,7 @@ pub struct RegionPool {
     lent: LentTable,
     /// What of lent memory is offered to each peer.
     lent_shares: Arc<Quota<PeerKey>>,
-    group: Arc<LockGroup>,
+    arbiter: Arc<MemlockArbiter>,
 }
 
 /// A block that a buffer is made of, and the units that it takes.
@@ -146,7 +146,11 @@ impl RegionPool {
 
     /// Makes an empty pool beside others that make way for it when no more memory can be pinned.
     #[must_use]
-    pub fn with_rules(device: &Device, rules: PoolRules, group: &Arc<LockGroup>) -> Arc<Self> {
+    pub fn with_rules(
+        device: &Device,
+        rules: PoolRules,
+        arbiter: &Arc<MemlockArbiter>,
+    ) -> Arc<Self> {
         let units_max = rules.bytes_max / SMALLEST_BYTES as u64;
         let units_max = u32::try_from(units_max).unwrap_or(u32::MAX);
         let pool = Arc::new(Self {
@@ -161,14 +165,14 @@ impl RegionPool {
             lent: LentTable::default(),
             // The sum is no limit: the same memory may be offered to many peers.
             lent_shares: Quota::new(u64::MAX),
-            group: Arc::clone(group),
+            arbiter: Arc::clone(arbiter),
         });
-        group.join(&pool);
+        arbiter.join(&pool);
         pool
     }
 
-    /// Takes a buffer of exactly `len` bytes, with whatever its last user left in it. Waits for
-    /// nobody, and registers memory of any length.
+    /// Takes a buffer of exactly `len` bytes, with whatever its last user left in it. Waits for no
+    /// other user, and registers memory of any length.
     ///
     /// # Errors
     ///
@@ -215,7 +219,7 @@ impl RegionPool {
         let permit = share.try_take(class.units().into()).ok_or(Refusal::Full)?;
         let block = self
             .try_grow(class, register_len_max)
-            .inspect_err(|_| self.group.freed.notify_waiters())?;
+            .inspect_err(|_| self.arbiter.freed.notify_waiters())?;
         Ok(Placed { block, class, permit })
     }
 
@@ -224,8 +228,8 @@ impl RegionPool {
     ///
     /// # Errors
     ///
-    /// [`PoolError::TooLarge`]; [`PoolError::Exhausted`] or [`PoolError::Register`] when nobody
-    /// gave anything back within the pool's `wait_max`, or when waiting would not help.
+    /// [`PoolError::TooLarge`]; [`PoolError::Exhausted`] or [`PoolError::Register`] when nothing
+    /// was given back within the pool's `wait_max`, or when waiting would not help.
     ///
     /// # Cancel safety
     ///
@@ -263,16 +267,16 @@ impl RegionPool {
         let permit = permit.map_err(|TooMuch| self.too_large(class.bytes()))?;
         loop {
             // Before looking, so that nothing that comes back meanwhile is missed.
-            let mut freed = std::pin::pin!(self.group.freed.notified());
+            let mut freed = std::pin::pin!(self.arbiter.freed.notified());
             freed.as_mut().enable();
-            let manner = if refused.is_none() { Manner::Beside } else { Manner::Alone };
-            match self.grow(class, manner).await {
+            let mode = if refused.is_none() { LockMode::Shared } else { LockMode::Exclusive };
+            match self.grow(class, mode).await {
                 Ok(block) => return Ok(Placed { block, class, permit }),
                 Err(refusal) if refusal.may_come_free(class.bytes()) => {
                     *refused = refusal.into_error().or(refused.take());
                 }
                 Err(refusal) => {
-                    self.group.freed.notify_waiters();
+                    self.arbiter.freed.notify_waiters();
                     return Err(self.error(class.bytes(), refusal));
                 }
             }
@@ -301,8 +305,8 @@ impl RegionPool {
         let share = self.share_for(len)?;
         let class = self.class_for(len).ok()?;
         let permit = self.own_share().try_take(class.units().into())?;
-        let block = self.grow(class, Manner::Beside).await;
-        let block = block.inspect_err(|_| self.group.freed.notify_waiters()).ok()?;
+        let block = self.grow(class, LockMode::Shared).await;
+        let block = block.inspect_err(|_| self.arbiter.freed.notify_waiters()).ok()?;
         let placed = Placed { block, class, permit };
         Some(LentBuffer::new(self.hand_out(placed, len, self.lent_handout()), share))
     }
@@ -376,15 +380,15 @@ impl RegionPool {
         self.table().push(block);
         // After the block, which the next holder of its units looks for.
         drop(permit);
-        self.group.freed.notify_waiters();
+        self.arbiter.freed.notify_waiters();
     }
 
     pub(super) fn device(&self) -> &Device {
         &self.device
     }
 
-    pub(super) fn group(&self) -> &Arc<LockGroup> {
-        &self.group
+    pub(super) fn arbiter(&self) -> &Arc<MemlockArbiter> {
+        &self.arbiter
     }
 
     pub(super) fn lent(&self) -> &LentTable {

@@ -113,8 +113,8 @@ async fn a_waiter_that_room_is_lacking_for_gets_it_when_blocks_come_back() {
 #[tokio::test(start_paused = true)]
 async fn memory_that_cannot_be_pinned_is_taken_from_what_others_leave_unused() {
     let mock = MockDevice::new();
-    let group = Arc::new(LockGroup::default());
-    let (pool, other) = (bounded(&mock, 64 * KIB, &group), bounded(&mock, 64 * KIB, &group));
+    let arbiter = Arc::new(MemlockArbiter::default());
+    let (pool, other) = (bounded(&mock, 64 * KIB, &arbiter), bounded(&mock, 64 * KIB, &arbiter));
     drop(pool.try_take(8 * KIB).unwrap());
     drop(other.try_take(8 * KIB).unwrap());
     mock.limit_registered_bytes(16 * KIB);
@@ -142,7 +142,7 @@ async fn memory_that_cannot_be_pinned_in_time_names_the_limit() {
     }
     drop(held);
     pool.try_take(16 * KIB).expect("the failures gave their budget back");
-    assert!(pool.take(24 * KIB).await.is_err(), "nobody uses anything: waiting would not help");
+    assert!(pool.take(24 * KIB).await.is_err(), "nothing is in use: waiting would not help");
 }
 
 #[tokio::test]
@@ -158,9 +158,9 @@ async fn what_takes_long_to_register_is_registered_elsewhere() {
     assert!(pool.lend(4 << 20).await.is_none(), "more than half would be lent");
 }
 
-fn bounded(mock: &MockDevice, bytes_max: usize, group: &Arc<LockGroup>) -> Arc<RegionPool> {
+fn bounded(mock: &MockDevice, bytes_max: usize, arbiter: &Arc<MemlockArbiter>) -> Arc<RegionPool> {
     let wait_max = Duration::from_secs(1);
     let (access, handout) = (Access::Source, Handout::AsLeft);
     let rules = PoolRules { access, handout, bytes_max: bytes_max as u64, wait_max };
-    RegionPool::with_rules(&mock.device(), rules, group)
+    RegionPool::with_rules(&mock.device(), rules, arbiter)
 }

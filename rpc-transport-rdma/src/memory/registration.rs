@@ -1,11 +1,11 @@
 //! A slab on its way into a pool: registered where it is dropped into the table, or given up.
 //!
-//! A value of its own so that its bytes of the budget cannot be lost: whoever drops it, a future
-//! that was cancelled or a thread that never ran it, gives them back.
+//! A value of its own so that its bytes of the budget cannot be lost: dropping it gives them back,
+//! in a cancelled future and in a thread that never ran it alike.
 
 use std::sync::Arc;
 
-use super::lock_group::Turn;
+use super::memlock_arbiter::RegistrationPermit;
 use super::slab_table::Plan;
 use super::{Region, RegionPool};
 use crate::verbs::VerbsError;
@@ -22,7 +22,7 @@ pub(super) enum Refusal {
     /// The device or the system refused.
     Register {
         error: VerbsError,
-        /// Whether anything was pinned that whoever has it may give back.
+        /// Whether anything was pinned that its holder may give back.
         may_come_free: bool,
     },
 }
@@ -69,37 +69,37 @@ impl Registration {
         self.plan.bytes()
     }
 
-    /// Registers the slab and puts its blocks into the pool. Where the memory cannot be pinned,
-    /// one block is tried, and then once more without what the pools of the group keep unused, if
-    /// nobody else registers meanwhile. The turn that comes back keeps the blocks from being taken
-    /// for unused before they are used.
+    /// Registers the slab and puts its blocks into the pool. Where the memory cannot be pinned, one
+    /// block is tried, and then once more without what the arbiter's pools keep unused, if no other
+    /// caller registers meanwhile. The permit that comes back keeps the blocks from being taken for
+    /// unused before they are used.
     ///
     /// # Errors
     ///
     /// [`Refusal::Register`].
-    pub(super) fn run(mut self, turn: Turn) -> Result<Turn, Refusal> {
-        let group = Arc::clone(self.pool.group());
-        // Looked at before each attempt: what is let go of meanwhile is told to whoever waits.
-        let mut may_come_free = group.has_pinned();
+    pub(super) fn run(mut self, permit: RegistrationPermit) -> Result<RegistrationPermit, Refusal> {
+        let arbiter = Arc::clone(self.pool.arbiter());
+        // Looked at before each attempt: what is freed meanwhile wakes the waiters.
+        let mut may_come_free = arbiter.has_pinned();
         let mut region = self.register();
         if self.plan.block_count > 1 && is_over_lock_limit(&region) {
             self.keep_one_block();
             region = self.register();
         }
-        if turn.is_alone() && is_over_lock_limit(&region) && group.reclaim() {
-            may_come_free = group.has_pinned();
+        if permit.is_exclusive() && is_over_lock_limit(&region) && arbiter.reclaim() {
+            may_come_free = arbiter.has_pinned();
             region = self.register();
         }
-        // Either the blocks take over the plan's bytes, or nobody does. Whoever waits for room is
-        // told of a failure by a caller that gives up, and not by one that waits too: two of those
-        // would wake each other for ever.
+        // Either the blocks take over the plan's bytes, or nothing does. A waiter for room is told
+        // of a failure by a caller that gives up, and not by one that waits too: two of those would
+        // wake each other for ever.
         let plan = self.plan;
         self.plan.block_count = 0;
         match region {
             Ok(region) => {
-                self.pool.table().add(plan, region.counted(group.pin()));
-                group.freed.notify_waiters();
-                Ok(turn)
+                self.pool.table().add(plan, region.counted(arbiter.pin()));
+                arbiter.freed.notify_waiters();
+                Ok(permit)
             }
             Err(error) => {
                 self.pool.table().cancel(plan);
@@ -112,12 +112,15 @@ impl Registration {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, the slab is registered for whoever asks next, or not begun with.
-    pub(super) async fn run_where_it_may(self, turn: Turn) -> Result<Turn, Refusal> {
+    /// Cancelled, the slab is registered for the next caller, or not begun.
+    pub(super) async fn run_where_it_may(
+        self,
+        permit: RegistrationPermit,
+    ) -> Result<RegistrationPermit, Refusal> {
         if self.len() <= REGISTER_IN_PLACE_LEN_MAX {
-            return self.run(turn);
+            return self.run(permit);
         }
-        let ran = tokio::task::spawn_blocking(move || self.run(turn)).await;
+        let ran = tokio::task::spawn_blocking(move || self.run(permit)).await;
         ran.unwrap_or_else(|error| {
             let error = VerbsError::system("register memory", error.into());
             Err(Refusal::Register { error, may_come_free: false })
@@ -140,7 +143,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         if self.plan.block_count > 0 {
             self.pool.table().cancel(self.plan);
-            self.pool.group().freed.notify_waiters();
+            self.pool.arbiter().freed.notify_waiters();
         }
     }
 }

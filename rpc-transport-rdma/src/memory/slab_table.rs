@@ -50,7 +50,7 @@ struct Free {
     written: usize,
 }
 
-/// A block that somebody uses.
+/// A block in use.
 #[derive(Debug)]
 pub(super) struct Block<R> {
     pub(super) region: Arc<R>,
@@ -62,7 +62,7 @@ pub(super) struct Block<R> {
     index: u32,
 }
 
-/// A slab that somebody is about to register.
+/// A slab that is about to be registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) class: SizeClass,
@@ -90,7 +90,7 @@ impl<R> SlabTable<R> {
         }
     }
 
-    /// Units of blocks that somebody uses.
+    /// Units of blocks in use.
     pub(super) fn in_use(&self) -> usize {
         self.in_use
     }

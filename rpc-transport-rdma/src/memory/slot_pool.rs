@@ -24,7 +24,7 @@ pub struct SlotPool {
     stride: usize,
     count: u32,
     free: Mutex<Vec<u32>>,
-    /// One permit for each index in the free list that nobody has been promised yet.
+    /// One permit for each index in the free list that no waiter has been promised yet.
     available: Semaphore,
 }
 
@@ -83,7 +83,7 @@ impl SlotPool {
         self.count
     }
 
-    /// Number of slots that nobody uses or was promised.
+    /// Number of slots that are neither in use nor promised to a waiter.
     #[must_use]
     pub fn available(&self) -> usize {
         self.available.available_permits()
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_get_slots_in_order_and_nobody_overtakes_them() {
+    fn waiters_get_slots_in_order_and_no_caller_overtakes_them() {
         let pool = pool(1, 8);
         let held = pool.try_take().unwrap();
         let (mut first, mut second) = (pin!(pool.take()), pin!(pool.take()));

@@ -24,7 +24,7 @@ use futures::task::AtomicWaker;
 
 use super::VerbsError;
 
-/// The entries of one completion queue and who has claimed them.
+/// The entries of one completion queue and the claims on them.
 #[derive(Debug)]
 pub(super) struct CompletionBudget {
     capacity: u32,

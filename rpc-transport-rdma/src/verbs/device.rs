@@ -36,7 +36,8 @@ impl Device {
         self.raw.attributes()
     }
 
-    /// Whether its windows are known to do what they should, so that nobody needs to try.
+    /// Whether its windows are known to do what they should, so that no check at run time is
+    /// needed.
     #[must_use]
     pub fn has_known_windows(&self) -> bool {
         self.raw.has_known_windows()

@@ -33,13 +33,13 @@ pub(super) struct LostReceives {
     /// Deaths that are judged, and those after which something was surely received.
     settled_deaths: u64,
     passed_deaths: u64,
-    state: State,
+    state: LossState,
     /// Completions since it was judged last.
     received: u32,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum LossState {
     /// Every receive is posted, or known to be idle.
     #[default]
     Certain,
@@ -77,7 +77,7 @@ impl LostReceives {
         deaths_before: impl FnOnce() -> u64,
     ) {
         self.newest = self.newest.max(post);
-        if self.state == State::Certain {
+        if self.state == LossState::Certain {
             return;
         }
         self.received = self.received.saturating_add(1);
@@ -95,7 +95,7 @@ impl LostReceives {
         };
         if passed > self.passed_deaths {
             self.passed_deaths = passed;
-            self.state = State::Overdue;
+            self.state = LossState::Overdue;
         }
     }
 
@@ -107,9 +107,9 @@ impl LostReceives {
     /// Whether it should be judged again: more is known, or `interval` completions have come.
     pub(super) fn is_due(&self, interval: u32) -> bool {
         match self.state {
-            State::Certain => false,
-            State::InDoubt => self.received >= interval,
-            State::Overdue => true,
+            LossState::Certain => false,
+            LossState::InDoubt => self.received >= interval,
+            LossState::Overdue => true,
         }
     }
 
@@ -138,7 +138,7 @@ impl LostReceives {
     /// completions may still come included.
     pub(super) fn set_doubt(&mut self, count: u32, present: &Present) {
         let is_certain = count == 0 && present.departed_count == 0;
-        self.state = if is_certain { State::Certain } else { State::InDoubt };
+        self.state = if is_certain { LossState::Certain } else { LossState::InDoubt };
         if is_certain {
             self.marks.clear();
         }

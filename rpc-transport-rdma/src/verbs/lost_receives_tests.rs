@@ -72,7 +72,7 @@ impl Rig {
         self.ends.swap_remove(index);
     }
 
-    /// What the lane's task does in a turn.
+    /// What the worker's task does in a turn.
     fn turn(&mut self) {
         let mut found = Vec::new();
         while self.completions.poll(&mut found).unwrap() > 0 {}
@@ -224,7 +224,7 @@ proptest! {
                 Step::Die(index) if count > 0 => rig.die(pick(index)),
                 Step::Purge(index) if count > 0 => {
                     let index = pick(index);
-                    // The lane polls before it destroys, so that one receive at most is lost.
+                    // The worker polls before it destroys, so that one receive at most is lost.
                     rig.turn();
                     rig.finish(index);
                     rig.mock.purge(rig.ends[index].queue_pair.number());

@@ -168,12 +168,12 @@ impl MockDevice {
         }
     }
 
-    /// Takes the port down or up; nobody is told.
+    /// Takes the port down or up, without an event.
     pub(crate) fn set_port_down(&self, is_down: bool) {
         self.state().port_down = is_down;
     }
 
-    /// Takes the port's only GID away or gives it back; nobody is told.
+    /// Takes the port's only GID away or gives it back, without an event.
     pub(crate) fn set_gid_gone(&self, is_gone: bool) {
         self.state().gid_gone = is_gone;
     }
@@ -257,7 +257,7 @@ impl MockDevice {
         assert!(offset + segment.len as usize <= memory.len);
         // SAFETY: the range was checked above.
         let to = unsafe { memory.base.as_ptr().add(offset) };
-        // SAFETY: the region is registered, so it is mapped, and the segment is posted, so nobody
+        // SAFETY: the region is registered, so it is mapped, and the segment is posted, so nothing
         // else touches it.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }

@@ -23,9 +23,9 @@
 //! - **V5 (destruction).** Moving a queue pair to the error state is no barrier. Its memory is free
 //!   after the completion of the last request, or after `destroy` succeeded: then the device has
 //!   forgotten the queue pair and with it every request, and completions that were queued before
-//!   find nobody, because they carry no pointer but a serial that is never used again. If `destroy`
-//!   failed, the memory is leaked, unless the kernel has taken the device away (`loss`): then it
-//!   has destroyed the queue pair itself.
+//!   match nothing, because they carry no pointer but a serial that is never used again. If
+//!   `destroy` failed, the memory is leaked, unless the kernel has taken the device away (`loss`):
+//!   then it has destroyed the queue pair itself.
 //! - **V6 (receive slots).** The receive memory is kept by the raw shared receive queue until that
 //!   is destroyed. A slot is read only between its completion and its next post, and both need
 //!   `&mut` of the queue that owns the slot table. A slot that has not completed is posted again
@@ -80,6 +80,8 @@ mod keys;
 mod loss;
 #[forbid(unsafe_code)]
 mod lost_receives;
+#[forbid(unsafe_code)]
+mod memory_window;
 #[cfg(test)]
 pub(crate) mod mock;
 #[forbid(unsafe_code)]
@@ -102,8 +104,6 @@ pub mod sim;
 #[forbid(unsafe_code)]
 mod slot_table;
 #[forbid(unsafe_code)]
-mod window;
-#[forbid(unsafe_code)]
 mod work;
 #[forbid(unsafe_code)]
 mod work_id;
@@ -120,6 +120,7 @@ pub use gid::{Gid, GidEntry, GidKind};
 #[cfg(feature = "ibverbs")]
 pub use ibverbs::Ibverbs;
 pub use keys::{LocalKey, RemoteKey, RemoteMemory};
+pub use memory_window::{Binding, Window};
 pub use port::Port;
 pub use post_error::{PostError, UnknownCompletion};
 pub use provider::{
@@ -133,7 +134,6 @@ pub use receive_drain::{LastReceive, Leftover, ReceiveDrain, ReceiveOrder};
 pub use shared_receive_queue::{
     ReceiveError, Settled, SharedReceiveQueue, SharedReceiveQueueConfig,
 };
-pub use window::{Binding, Window};
 pub use work::{Done, Work};
 pub use work_id::{WorkId, WorkKind};
 

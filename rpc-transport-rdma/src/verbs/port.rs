@@ -2,7 +2,7 @@
 
 use super::{Device, Gid, PortAttributes};
 
-/// A chosen port. Which one to choose is `crate::device`'s business.
+/// A chosen port. `crate::device` chooses it.
 #[derive(Debug, Clone)]
 pub struct Port {
     /// The device.

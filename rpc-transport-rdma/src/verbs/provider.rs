@@ -3,7 +3,7 @@
 //! The traits are object safe and `unsafe` to implement: the safe queues above give buffers back
 //! because a provider said that it is done with them. One implementation is `ibverbs`; a simulated
 //! device can be another, for it hands out keys itself, sees the memory as [`Mapping`]s and wakes
-//! whoever waits for events through a plain [`Context`].
+//! the task that waits for events through a plain [`Context`].
 //!
 //! Deliberately not here: any accounting of what is in flight. A provider may trust that the queues
 //! above respect its limits, and the queues trust it only with what the traits' contracts say.
@@ -55,7 +55,8 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     /// Its limits.
     fn attributes(&self) -> DeviceAttributes;
 
-    /// Whether its windows are known to do what they should, so that nobody needs to try.
+    /// Whether its windows are known to do what they should, so that no check at run time is
+    /// needed.
     fn has_known_windows(&self) -> bool {
         false
     }
@@ -202,8 +203,8 @@ pub unsafe trait RawMemoryWindow: Debug + Send + Sync {
     /// The key it was bound with last, or the one it was allocated with.
     fn key(&self) -> RemoteKey;
 
-    /// Takes note of the key that a completed [`RawOperation::Bind`] gave it; the next request to
-    /// bind starts from there.
+    /// Records the key that a completed [`RawOperation::Bind`] gave it; the next request to bind
+    /// starts from there.
     fn set_key(&mut self, key: RemoteKey);
 }
 

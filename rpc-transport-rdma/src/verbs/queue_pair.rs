@@ -3,7 +3,7 @@
 //! ```text
 //!            connect             halt
 //! Initial ------------> Ready -----------> Halting ----------> Drained
-//!    |                    | a request        ^    the marker
+//!    |                    | a request        ^    the drain WR
 //!    |                    v failed           |    came back
 //!    |                  Failed --------------'
 //!    '-------------- halt (nothing was ever posted) -----------> Drained
@@ -19,9 +19,9 @@ use std::io;
 use std::mem;
 
 use super::in_flight::InFlight;
+use super::memory_window::MemoryWindows;
 use super::receivers::Farewell;
 use super::request::Parts;
-use super::window::Windows;
 use super::work_id::QueueIdentity;
 use super::{
     Agreement, Attachment, Binding, Completion, CompletionError, ConnectError, ConnectOptions,
@@ -34,12 +34,12 @@ use super::{
 pub struct QueuePair {
     /// Taken by `destroy` only.
     raw: Option<Box<dyn RawQueuePair>>,
-    /// The marker is the entry without work.
+    /// The drain WR is the entry without work.
     in_flight: InFlight<Option<Work>>,
     /// Allocated after the queue pair and gone before it, whatever they are bound to.
-    windows: Windows,
+    windows: MemoryWindows,
     requests: Vec<RawSend>,
-    state: State,
+    state: QueuePairState,
     identity: QueueIdentity,
     config: QueuePairConfig,
     local: Endpoint,
@@ -60,7 +60,7 @@ enum Receiving {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum QueuePairState {
     Initial,
     Ready,
     Failed,
@@ -88,7 +88,7 @@ impl QueuePair {
             port: port.number,
             completion_queue: &attachment.completion_queue().raw,
             shared_receive_queue: attachment.shared_receive_queue(),
-            // One more for the marker, which must find room when everything else is in flight.
+            // One more for the drain WR, which must find room when everything else is in flight.
             send_depth: completions,
             inline_max: config.inline_max,
         };
@@ -99,9 +99,9 @@ impl QueuePair {
             local: config.local_endpoint(raw.number(), port),
             raw: Some(raw),
             in_flight: InFlight::with_capacity(completions as usize),
-            windows: Windows::new(attachment.device(), identity),
+            windows: MemoryWindows::new(attachment.device(), identity),
             requests: Vec::new(),
-            state: State::Initial,
+            state: QueuePairState::Initial,
             identity,
             config: *config,
             port: port.clone(),
@@ -128,7 +128,7 @@ impl QueuePair {
         remote: &Endpoint,
         options: &ConnectOptions,
     ) -> Result<Agreement, ConnectError> {
-        if self.state != State::Initial {
+        if self.state != QueuePairState::Initial {
             return Err(ConnectError::NotInitial);
         }
         options.check()?;
@@ -145,7 +145,7 @@ impl QueuePair {
         let place = self.attachment.receivers().enter(self.number());
         self.receiving = Receiving::Any(place);
         let result = self.raw().connect(&path);
-        self.state = if result.is_ok() { State::Ready } else { State::Failed };
+        self.state = if result.is_ok() { QueuePairState::Ready } else { QueuePairState::Failed };
         result?;
         Ok(agreement)
     }
@@ -177,7 +177,7 @@ impl QueuePair {
     ///
     /// [`PostError`]; what is in flight by then is no longer in the batch.
     pub fn post(&mut self, batch: &mut VecDeque<Work>) -> Result<usize, PostError> {
-        if self.state != State::Ready {
+        if self.state != QueuePairState::Ready {
             return Err(PostError::NotReady);
         }
         let count = batch.len().min(self.room());
@@ -220,8 +220,8 @@ impl QueuePair {
         let ended = if is_ours { self.in_flight.ended_by(work_id.position()) } else { None };
         let Some(ended) = ended else { return Err(UnknownCompletion(work_id)) };
         let outcome = outcome.map(|_| ());
-        if outcome.is_err() && self.state == State::Ready {
-            self.state = State::Failed;
+        if outcome.is_err() && self.state == QueuePairState::Ready {
+            self.state = QueuePairState::Failed;
         }
         for remaining in (0..ended).rev() {
             // V3: the device is done with everything up to the completed request.
@@ -233,31 +233,31 @@ impl QueuePair {
                     }
                     done.push(Done { work, outcome });
                 }
-                Some(None) => self.state = State::Drained,
+                Some(None) => self.state = QueuePairState::Drained,
                 None => break,
             }
         }
         Ok(())
     }
 
-    /// Stops it: everything in flight will come back as flushed, and after that a marker, which
+    /// Stops it: everything in flight will come back as flushed, and after that a drain WR, which
     /// makes it drained. Does nothing when it is halted already.
     ///
     /// # Errors
     ///
     /// What the system said; it may be tried again, and dropping is safe at any time.
     pub fn halt(&mut self) -> Result<(), VerbsError> {
-        if matches!(self.state, State::Halting | State::Drained) {
+        if matches!(self.state, QueuePairState::Halting | QueuePairState::Drained) {
             return Ok(());
         }
         self.raw().set_error()?;
-        if self.state == State::Initial {
-            self.state = State::Drained;
+        if self.state == QueuePairState::Initial {
+            self.state = QueuePairState::Drained;
             return Ok(());
         }
         let position = self.in_flight.next_position();
-        let marker = RawSend {
-            work_id: self.identity.work_id(WorkKind::Marker, position).to_u64(),
+        let drain_wr = RawSend {
+            work_id: self.identity.work_id(WorkKind::Drain, position).to_u64(),
             // In the error state nothing is sent; every request is flushed.
             operation: RawOperation::Send,
             segment: None,
@@ -266,17 +266,17 @@ impl QueuePair {
         };
         self.in_flight.push(None, true);
         // SAFETY: V2: a request without a segment names no memory.
-        let posted = unsafe { self.raw().post_send(&[marker]) };
+        let posted = unsafe { self.raw().post_send(&[drain_wr]) };
         match posted {
             Err(partial) if partial.accepted == 0 => {
                 let refused = self.in_flight.take_back(1).count();
                 debug_assert_eq!(refused, 1);
                 let source = io::Error::from_raw_os_error(partial.errno);
-                Err(VerbsError::system("post the marker of a halted queue pair", source))
+                Err(VerbsError::system("post the drain WR of a halted queue pair", source))
             }
-            // If the device may have it, a second marker could find no room.
+            // If the device may have it, a second drain WR could find no room.
             _ => {
-                self.state = State::Halting;
+                self.state = QueuePairState::Halting;
                 Ok(())
             }
         }
@@ -285,7 +285,7 @@ impl QueuePair {
     /// Whether it was halted and everything has come back.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.state == State::Drained
+        self.state == QueuePairState::Drained
     }
 
     /// Records that the device took the last receive for it, of which an
@@ -307,10 +307,10 @@ impl QueuePair {
     /// Whether work can be posted: it is connected and nothing has failed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.state == State::Ready
+        self.state == QueuePairState::Ready
     }
 
-    /// Number of requests in flight, the marker included.
+    /// Number of requests in flight, the drain WR included.
     #[must_use]
     pub fn in_flight_len(&self) -> usize {
         self.in_flight.len()
@@ -386,7 +386,7 @@ impl QueuePair {
                 let farewell = self.farewell();
                 match (self.state, self.receiving) {
                     // Nothing was posted and no message could come, so nothing has completed.
-                    (State::Initial, _) => budget.release(completions),
+                    (QueuePairState::Initial, _) => budget.release(completions),
                     (_, Receiving::Never) => {
                         budget.announce(completions);
                         budget.retire(completions);
@@ -412,7 +412,7 @@ impl QueuePair {
     /// Whether a receive may be missing when it is destroyed as it is now.
     fn farewell(&self) -> Farewell {
         let leftover = self.attachment.device().receive_drain().leftover;
-        let has_ended = self.state == State::Drained && !self.awaits_last_receive();
+        let has_ended = self.state == QueuePairState::Drained && !self.awaits_last_receive();
         match leftover {
             Leftover::Nothing if has_ended => Farewell::Clean,
             _ => Farewell::Doubtful,
@@ -441,7 +441,7 @@ impl QueuePair {
         if is_full && self.in_flight.len() > 0 {
             return Ok(accepted);
         }
-        self.state = State::Failed;
+        self.state = QueuePairState::Failed;
         let source = io::Error::from_raw_os_error(partial.errno);
         Err(PostError::Device { accepted, source })
     }
@@ -468,7 +468,7 @@ impl QueuePair {
 }
 
 /// The outcome of requests before the one that a completion names: they succeeded with it, and are
-/// reported as flushed when it failed, because nobody knows any more.
+/// reported as flushed when it failed, because the device no longer says which it was.
 fn earlier(outcome: Result<(), CompletionError>) -> Result<(), CompletionError> {
     outcome.map_err(|error| CompletionError { status: WorkStatus::Flushed, ..error })
 }

@@ -35,7 +35,7 @@ impl QueuePairConfig {
         if !attachment.device().is_same(&port.device) {
             return Err(VerbsError::ForeignObject { what: "the port" });
         }
-        // Less one for the marker, and positions must outnumber what is in flight.
+        // Less one for the drain WR, and positions must outnumber what is in flight.
         let device_max = port.device.attributes().send_depth_max.saturating_sub(1);
         let max = device_max.min(u32::from(WorkId::POSITIONS) - 2);
         if self.send_depth == 0 || self.send_depth > max {

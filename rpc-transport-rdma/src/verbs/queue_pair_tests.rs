@@ -239,7 +239,7 @@ fn an_error_gives_back_everything_as_its_completions_come() {
 }
 
 #[test]
-fn the_marker_finds_room_behind_a_full_queue_and_drains_it() {
+fn the_drain_wr_finds_room_behind_a_full_queue_and_drains_it() {
     let mut fixture = Fixture::new();
     fixture.queue_pair.post(&mut fixture.sends(4)).unwrap();
     fixture.queue_pair.halt().unwrap();
@@ -247,7 +247,7 @@ fn the_marker_finds_room_behind_a_full_queue_and_drains_it() {
     assert_eq!((fixture.mock.errors_set(), fixture.mock.sends().len()), (1, 5));
     assert!(!fixture.queue_pair.is_drained());
     let done = fixture.complete(4, 5);
-    assert_eq!(done.len(), 4, "the marker is nobody's work");
+    assert_eq!(done.len(), 4, "the drain WR is not the caller's work");
     assert!(done.iter().all(|done| done.outcome.unwrap_err().is_flush()));
     assert!(fixture.queue_pair.is_drained());
 }

@@ -14,7 +14,7 @@ use slab::Slab;
 /// The queue pairs of one shared receive queue.
 #[derive(Debug, Default)]
 pub(super) struct Receivers {
-    state: Mutex<State>,
+    state: Mutex<ReceiversState>,
     /// Receives posted before this one were taken, as far as queue pairs that begin need to know.
     taken_before: AtomicU64,
     /// Grows with every queue pair that goes.
@@ -24,7 +24,7 @@ pub(super) struct Receivers {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReceiversState {
     living: Slab<Receiver>,
     /// Those that are destroyed, and whose completions may lie in the completion queue.
     departed: VecDeque<Departed>,
@@ -71,7 +71,7 @@ pub(super) struct Present {
 }
 
 impl Receivers {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReceiversState> {
         // The state is whole between any two statements that could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,6 @@
 //! A piece of work as plain values for a device, and what can be wrong with it.
 
-use super::window::Windows;
+use super::memory_window::MemoryWindows;
 use super::{RawOperation, RawSegment, Work, WorkKind};
 
 /// What the device is to do with which memory.
@@ -13,7 +13,7 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Takes a piece of work apart, or says why it cannot be. Its windows are among `windows`.
-    pub(super) fn of(work: &Work, windows: &Windows) -> Result<Self, &'static str> {
+    pub(super) fn of(work: &Work, windows: &MemoryWindows) -> Result<Self, &'static str> {
         Ok(match work {
             Work::Send { slot, len, invalidate } => {
                 if *len as usize > slot.len() {

@@ -1,8 +1,8 @@
 //! The 64 bits that travel with a work request and come back with its completion.
 //!
 //! A completion that failed is trusted for nothing but these bits and the queue pair's number, so
-//! they say what was posted and by whom. They never hold a pointer: a stale or wrong completion
-//! finds nothing instead of something that is gone.
+//! they name what was posted and the queue that posted it. They never hold a pointer: a stale or
+//! wrong completion finds nothing instead of something that is gone.
 //!
 //! | bits   | field    | meaning                                                    |
 //! |--------|----------|------------------------------------------------------------|
@@ -35,7 +35,7 @@ pub enum WorkKind {
     /// A key of our own taken away.
     Invalidate,
     /// The last request of a halted queue pair.
-    Marker,
+    Drain,
 }
 
 /// Identity of a work request.
@@ -57,7 +57,7 @@ impl WorkId {
             2 => WorkKind::Receive,
             3 => WorkKind::Bind,
             4 => WorkKind::Invalidate,
-            _ => WorkKind::Marker,
+            _ => WorkKind::Drain,
         }
     }
 
@@ -133,7 +133,7 @@ impl QueueIdentity {
             WorkKind::Receive => 2,
             WorkKind::Bind => 3,
             WorkKind::Invalidate => 4,
-            WorkKind::Marker => 5,
+            WorkKind::Drain => 5,
         };
         let position = u64::from(position % WorkId::POSITIONS);
         WorkId(
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn every_field_comes_back() {
         let identity = QueueIdentity::new(WorkId::TAG_MAX).unwrap();
-        let kinds = [WorkKind::Send, WorkKind::Read, WorkKind::Receive, WorkKind::Marker];
+        let kinds = [WorkKind::Send, WorkKind::Read, WorkKind::Receive, WorkKind::Drain];
         for kind in kinds.into_iter().chain([WorkKind::Bind, WorkKind::Invalidate]) {
             for position in [0, 1, WorkId::POSITIONS - 1] {
                 let id = WorkId::from_u64(identity.work_id(kind, position).to_u64());

@@ -28,7 +28,7 @@ fn fill(end: &mut End, count: usize) {
 async fn halting_with_work_in_flight_gives_everything_back() {
     for route in routes() {
         let mut ends = stuck(&route);
-        // As much as the send queue holds: the marker must still find room.
+        // As much as the send queue holds: the drain WR must still find room.
         fill(&mut ends[0], 32);
         drive_until(&mut ends, |ends| ends[1].messages.len() == 1).await;
         ends[0].queue_pair.halt().unwrap();
@@ -69,7 +69,7 @@ async fn halting_in_the_middle_of_large_reads_gives_the_sink_back() {
 }
 
 #[tokio::test]
-async fn dropped_undrained_it_frees_its_buffers_and_the_lane_goes_on() {
+async fn dropped_undrained_it_frees_its_buffers_and_the_worker_goes_on() {
     for route in routes() {
         let mut ends = stuck(&route);
         fill(&mut ends[0], 20);
@@ -152,7 +152,7 @@ async fn every_receive_slot_survives_dying_connections_or_is_counted_as_overtake
 }
 
 #[tokio::test]
-async fn many_connections_come_and_go_on_one_lane() {
+async fn many_connections_come_and_go_on_one_worker() {
     for route in pairs() {
         let mut ends = connected(&route);
         for round in 0..50 {

@@ -158,7 +158,7 @@ async fn harmless_faults(seed: u64) -> (SimNetwork, Vec<Vec<u8>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn harmless_faults_come_and_nobody_above_notices() {
+async fn harmless_faults_come_and_nothing_above_notices() {
     for seed in 0..5 {
         let (network, messages) = harmless_faults(seed).await;
         for (i, message) in messages.iter().enumerate() {
@@ -383,7 +383,7 @@ async fn a_read_that_is_cut_has_written_some_bytes_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_cut_is_seen_by_nobody_and_its_slot_comes_back() {
+async fn a_message_that_is_cut_is_never_seen_and_its_slot_comes_back() {
     let (network, _devices, ports) = simulated(11);
     let mut ends = connected(&ports);
     let mut faults = SimFaults::default();

@@ -1,8 +1,9 @@
 //! Whether a device keeps its word on a cable that loses packets: a READ that it calls complete is
 //! whole, and queue pairs live on.
 //!
-//! It takes time and a cable that somebody has spoilt, so it runs only when `FARCALL_LOSSY_SECONDS`
-//! says for how long. Faults are rare: an optimised build makes twenty times the READs.
+//! It takes time and a cable that was damaged on purpose, so it runs only when
+//! `FARCALL_LOSSY_SECONDS` says for how long. Faults are rare: an optimised build makes twenty
+//! times the READs.
 //!
 //! ```sh
 //! cargo test --release -p rpc-transport-rdma --test verbs --no-run    # names VERBS_TEST

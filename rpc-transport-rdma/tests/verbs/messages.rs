@@ -92,12 +92,12 @@ async fn a_sender_waits_while_the_receiver_has_no_slot_and_goes_on_after() {
 }
 
 #[tokio::test]
-async fn queue_pairs_share_the_receive_slots_of_their_lane() {
+async fn queue_pairs_share_the_receive_slots_of_their_worker() {
     for route in routes() {
         let mut ends = connected(&route);
         let memory = ends[1].receives.memory_bytes();
         let mut others = connected(&route);
-        // The other connection's second end moves to this lane.
+        // The other connection's second end moves to this worker.
         let attachment = ends[1].receives.attachment();
         let config = QueuePairConfig { tag: 8, ..Default::default() };
         let mut second = QueuePair::new(&attachment, &route[1], &config).unwrap();

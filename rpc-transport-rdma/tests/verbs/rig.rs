@@ -1,4 +1,4 @@
-//! Two connected queue pairs with lanes and pools, driven by hand.
+//! Two connected queue pairs with workers and pools, driven by hand.
 
 use std::collections::VecDeque;
 use std::env;
@@ -73,7 +73,7 @@ pub(crate) fn routes() -> Vec<[Port; 2]> {
     pairs.flat_map(|[first, second]| [[first.clone(), second], [first.clone(), first]]).collect()
 }
 
-/// One end: a lane with one queue pair, and pools.
+/// One end: a worker with one queue pair, and pools.
 pub(crate) struct End {
     pub(crate) completions: CompletionQueue,
     pub(crate) receives: SharedReceiveQueue,
@@ -92,7 +92,7 @@ pub(crate) struct End {
     pub(crate) done: Vec<Done>,
     /// Completions of sends and READs.
     pub(crate) send_completions: usize,
-    /// Completions that nobody knew.
+    /// Completions that no queue knew.
     pub(crate) unknown: usize,
     /// Receives that failed.
     pub(crate) failed_receives: usize,

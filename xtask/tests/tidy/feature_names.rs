@@ -14,10 +14,9 @@ use crate::source::Source;
 /// Where the rule holds, and the features that it is about.
 const PLACES: &[(&str, &[&str])] = &[
     ("farcall/src/", &["rdma", "rdma-sys"]),
-    ("rpc-transport-rdma/src/config", &["ibverbs", "sim", "transport"]),
-    ("rpc-transport-rdma/src/device_status.rs", &["ibverbs", "sim", "transport"]),
-    ("rpc-transport-rdma/src/lane_info.rs", &["ibverbs", "sim", "transport"]),
-    ("rpc-transport-rdma/src/rkey_scope.rs", &["ibverbs", "sim", "transport"]),
+    ("rpc-transport-rdma/src/config/", &["ibverbs", "sim", "transport"]),
+    ("rpc-transport-rdma/src/stats/device_status.rs", &["ibverbs", "sim", "transport"]),
+    ("rpc-transport-rdma/src/stats/lane_info.rs", &["ibverbs", "sim", "transport"]),
 ];
 
 /// Attributes by which something that may be a part of the interface depends on a feature.
@@ -103,7 +102,7 @@ mod tests {
         let method = "impl A {\n    #[cfg(feature = \"rdma\")]\n    pub fn a() {}\n}";
         assert_eq!(lines("farcall/src/a.rs", method), [2]);
         let field = "pub struct A {\n    #[cfg(feature = \"transport\")]\n    pub a: u8,\n}";
-        assert_eq!(lines("rpc-transport-rdma/src/config_values.rs", field), [2]);
+        assert_eq!(lines("rpc-transport-rdma/src/config/values.rs", field), [2]);
     }
 
     #[test]

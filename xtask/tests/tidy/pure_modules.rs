@@ -10,7 +10,7 @@ const PURE: &[&str] = &[
     "rpc-core/src/wire/",
     "rpc-core/src/calls/",
     "rpc-core/src/quota.rs",
-    "rpc-transport-rdma/src/fair_queue.rs",
+    "rpc-transport-rdma/src/fair/queue.rs",
     "rpc-transport-tcp/src/receipts.rs",
     "rpc-transport-tcp/src/unread.rs",
 ];

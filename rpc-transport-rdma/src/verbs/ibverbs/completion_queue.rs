@@ -212,7 +212,7 @@ unsafe impl RawCompletionQueue for IbvCompletionQueue {
 
     fn has_event(&self) -> bool {
         let mut channel = [PollFd::new(self.channel.descriptor(), PollFlags::POLLIN)];
-        // A channel that cannot be asked is for the lane's task to find.
+        // A channel that cannot be asked is for the worker's task to find.
         poll(&mut channel, PollTimeout::ZERO).is_ok_and(|ready_count| ready_count > 0)
     }
 }

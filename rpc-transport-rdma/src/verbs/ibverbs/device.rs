@@ -9,8 +9,8 @@ use super::memory_region::IbvMemoryRegion;
 use super::memory_window::IbvMemoryWindow;
 use super::queue_pair::IbvQueuePair;
 use super::shared_receive_queue::IbvSharedReceiveQueue;
+use crate::device::read_trust::{kernel_release, soft_roce_defect};
 use crate::memory::{Access, Mapping, Region};
-use crate::read_trust::{kernel_release, soft_roce_defect};
 use crate::sys::abi::{self, ibv_port_attr};
 use crate::sys::{self, EventSubject, RawGidEntry};
 use crate::verbs::{

@@ -48,8 +48,8 @@ unsafe impl RawMemoryWindow for IbvMemoryWindow {
 
     fn set_key(&mut self, key: RemoteKey) {
         self.key = key;
-        // Providers take the key that a bind starts from out of the structure.
-        // SAFETY: V1: the window exists; `&mut self` and V8 say that nobody reads it meanwhile.
+        // Providers take the key that a bind starts from out of the structure. SAFETY: V1: the
+        // window exists; `&mut self` and V8 say that nothing reads it meanwhile.
         unsafe { (*self.pointer.as_ptr()).rkey = key.0 };
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use super::agenda::Event;
 use super::context::{SimContext, failed};
 use super::span_ledger::SpanId;
-use super::state::State;
+use super::state::NetworkState;
 use super::violation::SimViolation;
 use super::waiter::Waiter;
 use crate::verbs::{
@@ -67,7 +67,7 @@ impl Origin {
     }
 }
 
-impl State {
+impl NetworkState {
     /// Puts a completion into its queue.
     pub(super) fn complete(&mut self, id: u32, entry: Entry) {
         let may_overtake = self.roll(self.faults.reordered_completion);
@@ -240,8 +240,9 @@ impl SimCompletionQueue {
     }
 }
 
-// SAFETY: each entry is popped once, and `State` makes it when the device is done with the memory
-// of its request and of all before it: what is left to write is written before it is returned.
+// SAFETY: each entry is popped once, and `NetworkState` makes it when the device is done with the
+// memory of its request and of all before it: what is left to write is written before it is
+// returned.
 unsafe impl RawCompletionQueue for SimCompletionQueue {
     fn capacity(&self) -> u32 {
         self.capacity
@@ -282,7 +283,7 @@ impl Drop for SimCompletionQueue {
     fn drop(&mut self) {
         self.context.fabric.enter(|state| {
             let queue = state.completion_queues.remove(&self.id);
-            // Receives that nobody will poll for any more end here.
+            // Receives whose completions will never be polled end here.
             for entry in queue.into_iter().flat_map(|queue| queue.completions) {
                 if let Origin::Receive { span, .. } = entry.origin {
                     state.ledger.remove(span);

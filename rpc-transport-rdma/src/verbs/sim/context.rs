@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 
 use super::completion_queue::SimCompletionQueue;
 use super::fabric::Fabric;
+use super::memory_window::SimWindow;
 use super::network::SimDeviceConfig;
 use super::queue_pair::SimQueuePair;
 use super::receive_queue::SimReceiveQueue;
 use super::region::SimRegion;
-use super::state::State;
+use super::state::NetworkState;
 use super::waiter::Waiter;
-use super::window::SimWindow;
 use crate::memory::{Access, Mapping, Region};
 use crate::verbs::loss::is_gone;
 use crate::verbs::{
@@ -50,7 +50,7 @@ impl SimContext {
     pub(super) fn enter<R>(
         &self,
         operation: &'static str,
-        change: impl FnOnce(&mut State) -> Result<R, VerbsError>,
+        change: impl FnOnce(&mut NetworkState) -> Result<R, VerbsError>,
     ) -> Result<R, VerbsError> {
         self.fabric.enter(|state| {
             let is_dead = state.contexts.get(&self.id).is_none_or(|context| context.is_dead);
@@ -62,7 +62,7 @@ impl SimContext {
     pub(super) fn destroy(
         &self,
         operation: &'static str,
-        destroy: impl FnOnce(&mut State),
+        destroy: impl FnOnce(&mut NetworkState),
     ) -> Result<(), VerbsError> {
         self.fabric.enter(|state| {
             destroy(state);
@@ -78,7 +78,7 @@ impl SimContext {
     }
 
     /// The device in the network's table.
-    pub(super) fn device(&self, state: &State) -> usize {
+    pub(super) fn device(&self, state: &NetworkState) -> usize {
         state.contexts.get(&self.id).map_or(0, |context| context.device)
     }
 

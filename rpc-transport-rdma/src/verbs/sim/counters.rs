@@ -8,9 +8,9 @@ pub struct SimCounters {
     pub messages: u64,
     /// READs that were answered with bytes.
     pub reads: u64,
-    /// Windows that were bound.
+    /// MemoryWindows that were bound.
     pub binds: u64,
-    /// Windows that a request of either side has invalidated.
+    /// MemoryWindows that a request of either side has invalidated.
     pub invalidations: u64,
     /// Requests and answers that were lost on the way.
     pub lost: u64,

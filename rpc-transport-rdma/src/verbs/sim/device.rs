@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fabric::Fabric;
 use super::hold::SimHold;
 use super::numbers::nanos;
-use super::state::State;
+use super::state::NetworkState;
 use crate::verbs::AsyncEventKind;
 
 /// A device of a simulated network. Clones are the same device.
@@ -56,8 +56,8 @@ impl SimDevice {
         });
     }
 
-    /// Takes the device away for good: posts and registrations fail with `EIO`, nobody finds it,
-    /// and everybody who has it open gets an event.
+    /// Takes the device away for good: posts and registrations fail with `EIO`, no search finds it,
+    /// and each opening of it gets an event.
     pub fn lose(&self, loss: SimLoss) {
         self.enter(|state, index| {
             state.devices[index].is_lost = true;
@@ -117,12 +117,12 @@ impl SimDevice {
         SimHold::new(self.enter(|state, index| Arc::clone(&state.devices[index].gate)))
     }
 
-    fn enter<R>(&self, change: impl FnOnce(&mut State, usize) -> R) -> R {
+    fn enter<R>(&self, change: impl FnOnce(&mut NetworkState, usize) -> R) -> R {
         self.fabric.enter(|state| change(state, self.index))
     }
 }
 
-fn of_device(state: &State, index: usize) -> Vec<u32> {
+fn of_device(state: &NetworkState, index: usize) -> Vec<u32> {
     let all = state.queue_pairs.iter();
     all.filter(|(_, queue_pair)| queue_pair.device == index).map(|(id, _)| *id).collect()
 }

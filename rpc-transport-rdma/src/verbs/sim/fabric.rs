@@ -1,7 +1,7 @@
 //! The lock around a simulated network, its clock, and its wake-ups.
 //!
-//! Whatever is done to the network is done by [`Fabric::enter`]: what has become due happens
-//! first, and whoever has to look again is woken when the lock is free.
+//! Whatever is done to the network is done by [`Fabric::enter`]: what has become due happens first,
+//! and tasks that have to look again are woken once the lock is free.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,13 +13,13 @@ use tokio::time::Instant;
 
 use super::agenda::Nanos;
 use super::numbers::nanos;
-use super::state::State;
+use super::state::NetworkState;
 use super::violation::SimViolation;
 
 #[derive(Debug)]
 pub(super) struct Fabric {
     start: Instant,
-    state: Mutex<State>,
+    state: Mutex<NetworkState>,
     is_strict: AtomicBool,
 }
 
@@ -27,7 +27,7 @@ impl Fabric {
     pub(super) fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
-            state: Mutex::new(State::new(seed)),
+            state: Mutex::new(NetworkState::new(seed)),
             is_strict: AtomicBool::new(false),
         })
     }
@@ -38,7 +38,7 @@ impl Fabric {
     }
 
     /// Does something to the network.
-    pub(super) fn enter<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn enter<R>(&self, change: impl FnOnce(&mut NetworkState) -> R) -> R {
         let (result, wakes, violation) = self.simulate(change);
         let has_woken = !wakes.is_empty();
         wakes.into_iter().for_each(Waker::wake);
@@ -59,7 +59,7 @@ impl Fabric {
     #[inline(never)]
     fn simulate<R>(
         &self,
-        change: impl FnOnce(&mut State) -> R,
+        change: impl FnOnce(&mut NetworkState) -> R,
     ) -> (R, Vec<Waker>, Option<SimViolation>) {
         // A panic inside is a failed test, which may still look at what is there.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ impl Fabric {
 /// Moves the task in the LIFO slot of this thread to where other threads find it. The events of a
 /// device come from outside, and so do its wake-ups; those of a simulated device come from the
 /// thread that posts or polls, whose LIFO slot keeps the last of them. When a handler then blocks
-/// that thread, the peer's lane would never run. A task that is spawned takes the slot.
+/// that thread, the peer's worker would never run. A task that is spawned takes the slot.
 fn displace_lifo_slot() {
     let Ok(runtime) = Handle::try_current() else { return };
     if runtime.runtime_flavor() == RuntimeFlavor::MultiThread {

@@ -59,7 +59,7 @@ pub struct SimFaults {
     /// last receive comes later by up to
     /// [`last_receive_delay_max`](Self::last_receive_delay_max).
     pub late_last_receive: f64,
-    /// The longest such delay; 2 s by default, longer than a lane waits.
+    /// The longest such delay; 2 s by default, longer than a worker waits.
     pub last_receive_delay_max: Duration,
     /// The event of a queue pair's last receive never comes, as with Soft-RoCE of Linux 6.1.
     pub missing_last_receive: f64,

@@ -29,7 +29,7 @@ pub struct SimHold {
 }
 
 impl Gate {
-    /// Passes, or waits until nobody holds registrations any more.
+    /// Passes, or waits until no [`SimHold`] is left.
     pub(super) fn pass(&self) {
         let mut state = self.state();
         state.held_count += 1;

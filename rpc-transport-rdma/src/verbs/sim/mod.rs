@@ -21,8 +21,9 @@
 //! ```
 //!
 //! What happens when is decided by the network's seed and by the order in which its queues are
-//! used, and time is tokio's: under `start_paused` a second of retries takes none. Whoever waits
-//! for a completion event or an asynchronous event drives the whole network; there is no task.
+//! used, and time is tokio's: under `start_paused` a second of retries takes none. The task that
+//! waits for a completion event or an asynchronous event drives the whole network; there is no
+//! task.
 //!
 //! # What it does
 //!
@@ -61,6 +62,7 @@ mod faults;
 #[forbid(unsafe_code)]
 mod hold;
 mod memory;
+mod memory_window;
 #[forbid(unsafe_code)]
 mod network;
 #[forbid(unsafe_code)]
@@ -85,7 +87,6 @@ mod tests;
 mod violation;
 #[forbid(unsafe_code)]
 mod waiter;
-mod window;
 
 pub use counters::{SimCensus, SimCounters};
 pub use device::{SimDevice, SimLoss};

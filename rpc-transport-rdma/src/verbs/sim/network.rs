@@ -136,7 +136,8 @@ impl SimNetwork {
     }
 
     /// Makes this the time that a request or an answer travels, from here on; 2 us to 20 us by
-    /// default. tokio's timers count milliseconds, so whoever sleeps meanwhile may sleep longer.
+    /// default. tokio's timers count milliseconds, so a task that sleeps meanwhile may sleep
+    /// longer.
     pub fn set_latency(&self, latency: RangeInclusive<Duration>) {
         self.fabric.enter(|state| state.latency = latency);
     }

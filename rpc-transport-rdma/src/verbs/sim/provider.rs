@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::context::SimContext;
 use super::fabric::Fabric;
-use super::state::{ContextState, State};
+use super::state::{ContextState, NetworkState};
 use crate::verbs::{DeviceInfo, Provider, RawDevice, VerbsError};
 
 /// Opens the devices of a simulated network. Clones open the same devices.
@@ -48,7 +48,7 @@ fn is_there(device: &super::state::DeviceState, name: &str) -> bool {
     !device.is_lost && device.config.name == name
 }
 
-fn names(state: &State) -> Vec<String> {
+fn names(state: &NetworkState) -> Vec<String> {
     let devices = state.devices.iter().filter(|device| !device.is_lost);
     devices.map(|device| device.config.name.clone()).collect()
 }

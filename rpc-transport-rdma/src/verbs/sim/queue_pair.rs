@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::context::{SimContext, failed};
 use super::send_queue::{Phase, QueuePairState, Wire};
-use super::state::State;
+use super::state::NetworkState;
 use crate::verbs::{
     PartialPost, PathAttributes, QueuePairRequest, RawCompletionQueue, RawQueuePair, RawSend,
     RawSharedReceiveQueue, VerbsError,
@@ -79,9 +79,9 @@ impl SimQueuePair {
     }
 }
 
-impl State {
+impl NetworkState {
     /// The lowest number that no queue pair of the device has: numbers are used again as soon as
-    /// can be, because that is when somebody mistakes one for another.
+    /// can be, because that is when one is mistaken for another.
     fn free_number(&self, device: usize) -> u32 {
         let of_device = self.queue_pairs.values().filter(|it| it.device == device);
         let taken: std::collections::BTreeSet<u32> = of_device.map(|it| it.number).collect();

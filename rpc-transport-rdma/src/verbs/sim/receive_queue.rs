@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::completion_queue::Origin;
 use super::context::{SimContext, failed};
 use super::span_ledger::{SpanId, Usage};
-use super::state::State;
+use super::state::NetworkState;
 use super::violation::SimViolation;
 use crate::memory::{Access, Region};
 use crate::verbs::{
@@ -30,7 +30,7 @@ pub(super) struct Posted {
     pub(super) span: SpanId,
 }
 
-impl State {
+impl NetworkState {
     /// Takes the receive for the next message, and says so when there are few left.
     pub(super) fn take_receive(&mut self, id: u32) -> Option<Posted> {
         let queue = self.receive_queues.get_mut(&id)?;

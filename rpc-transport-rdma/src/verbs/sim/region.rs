@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::context::{SimContext, failed};
 use super::memory::Memory;
-use super::state::State;
+use super::memory_window::handle;
+use super::state::NetworkState;
 use super::violation::SimViolation;
-use super::window::handle;
 use crate::memory::{Access, Mapping};
 use crate::verbs::{LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, VerbsError};
 
@@ -22,7 +22,7 @@ pub(super) struct RegionState {
     pub(super) remote_key: u32,
 }
 
-impl State {
+impl NetworkState {
     /// The region that a segment of a request lies in, if its key opens it to this context.
     pub(super) fn region_of(&self, context: u32, segment: RawSegment) -> Option<&RegionState> {
         let region = self.regions.get(&(segment.key.0 >> 8))?;

@@ -9,13 +9,13 @@ use super::agenda::{Answer, Event, Nanos, Packet};
 use super::completion_queue::{Entry, LateWrite, Origin};
 use super::numbers::{RETRY_FOR_EVER, acknowledgement_timeout, opcode, status};
 use super::send_queue::Request;
-use super::state::State;
+use super::state::NetworkState;
 use crate::verbs::{AsyncEventKind, RawCompletion, RawOperation};
 
 /// What a device may leave in memory that it is about to write to.
 const RUBBISH: u8 = 0xdb;
 
-impl State {
+impl NetworkState {
     /// Does what a queue pair can do now.
     pub(super) fn work(&mut self, id: u32) {
         self.issue(id);

@@ -5,7 +5,7 @@ use super::completion_queue::{Entry, LateWrite, Origin};
 use super::numbers::{opcode, rnr_timer, status};
 use super::receive_queue::Posted;
 use super::send_queue::HeldReceive;
-use super::state::State;
+use super::state::NetworkState;
 use super::violation::SimViolation;
 use crate::verbs::{
     AsyncEventKind, Gid, RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory,
@@ -14,7 +14,7 @@ use crate::verbs::{
 /// What a device may leave in memory that it is about to write to.
 const RUBBISH: u8 = 0xdb;
 
-impl State {
+impl NetworkState {
     /// A request reaches the peer, if that is there.
     pub(super) fn arrive(&mut self, packet: Packet) {
         let Some(requester) = self.queue_pairs.get(&packet.queue_pair) else { return };

@@ -16,7 +16,7 @@ use super::completion_queue::{LateWrite, Origin};
 use super::numbers::status;
 use super::receive_queue::Posted;
 use super::span_ledger::{SpanId, Usage};
-use super::state::State;
+use super::state::NetworkState;
 use super::violation::SimViolation;
 use crate::memory::Access;
 use crate::verbs::{
@@ -118,7 +118,7 @@ impl QueuePairState {
     }
 }
 
-impl State {
+impl NetworkState {
     pub(super) fn post_sends(&mut self, id: u32, requests: &[RawSend]) -> Result<(), PartialPost> {
         let refuse = |accepted, errno| Err(PartialPost { accepted, errno });
         let Some(queue_pair) = self.queue_pairs.get(&id) else { return refuse(0, libc::EINVAL) };
@@ -148,7 +148,7 @@ impl State {
     /// Where a post ends early by chance, and why.
     fn refused_part(&mut self, id: u32, count: usize) -> Option<(usize, i32)> {
         let queue_pair = self.queue_pairs.get(&id).filter(|state| !state.is_error())?;
-        // Nobody would believe that an empty queue is full.
+        // A device never reports an empty queue as full.
         let may_be_full = !queue_pair.spans.is_empty();
         if self.roll(self.faults.refused_post) {
             return Some((self.pick(count), libc::EIO));
@@ -209,7 +209,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes note of the memory that a request keeps until its completion was polled.
+    /// Records the memory that a request keeps until its completion was polled.
     fn note_span(&mut self, send: &RawSend) -> Option<SpanId> {
         let segment = send.segment.filter(|_| !send.inline)?;
         let (address, len) = (segment.address, segment.len);
@@ -291,7 +291,7 @@ impl State {
             self.purge(id, queue_pair.completion_queue);
         }
         let (number, context) = (queue_pair.number, queue_pair.context);
-        // Nobody is told of a queue pair whose number may soon be another's.
+        // No event names a queue pair that is gone: another may soon have its number.
         if let Some(context) = self.contexts.get_mut(&context) {
             context.events.retain(|event| event.queue_pair_number != Some(number));
         }

@@ -29,7 +29,7 @@ pub(super) struct SpanLedger {
 }
 
 impl SpanLedger {
-    /// Takes note of a span; the second value says that it collides with another.
+    /// Records a span; the second value says that it collides with another.
     pub(super) fn insert(&mut self, address: u64, len: u64, usage: Usage) -> (SpanId, bool) {
         let collides = overlaps(&self.written, address, len, self.longest)
             || usage == Usage::Writes && overlaps(&self.read, address, len, self.longest);

@@ -14,6 +14,7 @@ use super::completion_queue::CompletionQueueState;
 use super::counters::{SimCensus, SimCounters};
 use super::faults::SimFaults;
 use super::hold::Gate;
+use super::memory_window::WindowState;
 use super::network::SimDeviceConfig;
 use super::numbers::nanos;
 use super::receive_queue::ReceiveQueueState;
@@ -21,14 +22,13 @@ use super::region::RegionState;
 use super::send_queue::QueuePairState;
 use super::span_ledger::SpanLedger;
 use super::violation::SimViolation;
-use super::window::WindowState;
 use crate::verbs::{AsyncEvent, AsyncEventKind};
 
 /// What a switched network within a rack takes one way.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(2)..=Duration::from_micros(20);
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct NetworkState {
     pub(super) now: Nanos,
     pub(super) agenda: Agenda,
     pub(super) faults: SimFaults,
@@ -80,7 +80,7 @@ struct Waiting {
     until: Option<Nanos>,
 }
 
-impl State {
+impl NetworkState {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             now: 0,
@@ -210,7 +210,7 @@ impl State {
         }
     }
 
-    /// Takes note of a task that waits for an object, and says when it should look by itself.
+    /// Records a task that waits for an object, and says when it should look by itself.
     pub(super) fn wait(&mut self, id: u32, waker: Waker) -> Option<Nanos> {
         let until = self.agenda.next_time();
         self.waiting.insert(id, Waiting { waker, until });

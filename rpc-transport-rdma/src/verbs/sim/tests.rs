@@ -256,7 +256,7 @@ fn a_send_with_a_bad_key_succeeds_and_ends_the_receivers_queue_pair() {
     let event = rig.ends[1]
         .device
         .poll_async_event(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-    // Without a runtime nobody can wait, but the events are there for who can.
+    // Without a runtime no task can wait; the events stay for a task that can.
     assert!(matches!(event, std::task::Poll::Ready(Err(_))), "{event:?}");
 }
 

@@ -1,6 +1,6 @@
 //! Waiting for something on a simulated network.
 //!
-//! Whoever waits sleeps until the network's next event is due and then makes it happen, so that
+//! A waiting task sleeps until the network's next event is due and then makes it happen, so that
 //! the network needs no task of its own and belongs to no runtime.
 
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep_until};
 
 use super::fabric::Fabric;
-use super::state::State;
+use super::state::NetworkState;
 use crate::verbs::VerbsError;
 
 /// The place of the one task that waits for a queue's or a device's events.
@@ -27,7 +27,7 @@ impl Waiter {
         fabric: &Fabric,
         id: u32,
         context: &mut Context<'_>,
-        mut take: impl FnMut(&mut State) -> Option<T>,
+        mut take: impl FnMut(&mut NetworkState) -> Option<T>,
     ) -> Poll<Result<T, VerbsError>> {
         if Handle::try_current().is_err() {
             return Poll::Ready(Err(VerbsError::NoRuntime));

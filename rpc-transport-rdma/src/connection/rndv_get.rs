@@ -1,0 +1,182 @@
+//! The receiver's side of a rendezvous: admission of an RTS, memory for the GET, and aborts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpc_core::Deadline;
+use rpc_core::transport::{Admission, Handler, Withheld};
+use rpc_core::wire::{FrameHeader, HEADER_LEN, ProtocolError};
+use tokio::time::Instant;
+
+use super::Connection;
+use crate::connection::state::ConnectionState;
+use crate::fair::semaphore::PeerShare;
+use crate::memory::{LargeBuffer, PoolError};
+use crate::proto::rndv::get::{Due, GetRequest};
+use crate::proto::wire::Rts;
+use crate::worker::Command;
+
+impl Connection {
+    pub(super) fn handle_offer(
+        self: &Arc<Self>,
+        handler: &dyn Handler,
+        transfer: u32,
+        offer: Rts,
+    ) -> Result<(), ProtocolError> {
+        let (frame_len, prefix) = (offer.frame_len(), offer.prefix());
+        let Rts { head, segments } = offer;
+        let Admission::Accept { deadline } = handler.handle_announced(&prefix, frame_len)? else {
+            let _ = self.with_state(|state| {
+                state.push_refusal(transfer);
+                Ok(())
+            });
+            return Ok(());
+        };
+        let call = FrameHeader::parse(&prefix)?.call;
+        let memory_by = Deadline::after(Instant::now(), self.memory_timeout());
+        let wanted =
+            GetRequest { call, prefix, head, deadline, memory_by, segments: segments.into() };
+        // A connection that has ended takes nothing, and says so to the handler by itself.
+        let _ = self.with_state(|state| Ok(state.accept(transfer, wanted)?));
+        Ok(())
+    }
+
+    /// How long a transfer waits for memory: the peer waits twice as long for its release.
+    fn memory_timeout(&self) -> Duration {
+        self.worker.config.release_timeout / 2
+    }
+
+    /// Takes memory for the transfers whose READs are about to be due.
+    pub(super) fn take_memory(self: &Arc<Self>) {
+        // Here and not where each of them becomes due: beginning one makes the next one due.
+        while let Ok(Some(due)) = self.with_state(|state| Ok(state.next_due())) {
+            match self.sinks.try_take_at_once(len_of(&due)) {
+                Err(PoolError::Exhausted { .. }) => {
+                    self.worker.runtime.spawn(Arc::clone(self).get_later(due));
+                }
+                taken => self.start_get(due.transfer, taken),
+            }
+        }
+    }
+
+    /// Refuses the transfers whose turn to have memory has not come in time; whether others wait.
+    pub(crate) fn refuse_late(self: &Arc<Self>, now: Instant) -> bool {
+        for due in self.look(|state| state.late(now)).unwrap_or_default() {
+            let (_, why) = self.limit_of(&due);
+            self.withhold(due.transfer, why);
+        }
+        self.look(ConnectionState::has_queued).unwrap_or(false)
+    }
+
+    /// Until when a transfer waits for memory, and what ends it then.
+    fn limit_of(&self, due: &Due) -> (Deadline, Withheld) {
+        match due.deadline.filter(|deadline| *deadline <= due.memory_by) {
+            Some(deadline) => (deadline, Withheld::Expired),
+            None => {
+                let words = no_memory_within(due.len, self.memory_timeout());
+                (due.memory_by, Withheld::NoMemory(words))
+            }
+        }
+    }
+
+    /// Waits for memory and then fetches, unless the transfer is stopped meanwhile.
+    async fn get_later(self: Arc<Self>, due: Due) {
+        let (until, why) = self.limit_of(&due);
+        let (transfer, len) = (due.transfer, len_of(&due));
+        tokio::select! {
+            () = self.ending.cancelled() => {}
+            () = self.stopped(transfer) => {}
+            () = tokio::time::sleep_until(until.0) => self.withhold(transfer, why),
+            taken = self.sinks.take(len) => self.start_get(transfer, taken),
+        }
+    }
+
+    /// Waits until a transfer that waits for memory is stopped.
+    async fn stopped(&self, transfer: u32) {
+        loop {
+            let stopped = self.stopped.notified();
+            let is_waiting = self.look(|state| state.is_waiting(transfer)).unwrap_or(false);
+            if !is_waiting {
+                return;
+            }
+            stopped.await;
+        }
+    }
+
+    fn start_get(self: &Arc<Self>, transfer: u32, taken: Result<LargeBuffer, PoolError>) {
+        match taken {
+            Ok(sink) => {
+                // A connection that has ended meanwhile takes its memory back by dropping it.
+                let _ = self.with_state(|state| {
+                    state.start_get(transfer, sink, &self.counters);
+                    Ok(())
+                });
+            }
+            Err(error) => self.withhold(transfer, no_memory(&error)),
+        }
+    }
+
+    /// Waits until it is this connection's turn to read `len` bytes more.
+    pub(super) fn read_later(self: &Arc<Self>, share: PeerShare, len: u32) {
+        let this = Arc::clone(self);
+        self.worker.runtime.spawn(async move {
+            tokio::select! {
+                () = this.ending.cancelled() => {}
+                turn = share.take(len.into()) => {
+                    // A turn is no longer than the budget. A connection that has ended meanwhile
+                    // passes.
+                    let Ok(turn) = turn else { return };
+                    let _ = this.with_state(|state| {
+                        state.grant_read(turn);
+                        Ok(())
+                    });
+                }
+            }
+        });
+    }
+
+    fn withhold(self: &Arc<Self>, transfer: u32, why: Withheld) {
+        let _ = self.with_state(|state| {
+            state.withhold(transfer, why);
+            Ok(())
+        });
+    }
+
+    /// Has the worker's task tell the handler of frames that will not come.
+    pub(super) fn report_withheld(self: &Arc<Self>, withheld: Vec<([u8; HEADER_LEN], Withheld)>) {
+        if withheld.is_empty() {
+            return;
+        }
+        self.stopped.notify_waiters();
+        for (prefix, reason) in withheld {
+            self.worker.send(Command::Withheld(Arc::clone(self), prefix, reason));
+        }
+    }
+
+    /// Tells the handler of a frame that will not come. For the worker's task.
+    pub(crate) fn handle_withheld(self: &Arc<Self>, prefix: &[u8; HEADER_LEN], reason: Withheld) {
+        let Some(handler) = self.handler() else { return };
+        if let Err(error) = handler.handle_withheld(prefix, reason) {
+            self.fail(error.into());
+        }
+    }
+}
+
+/// What no pool has is refused by the pool, by name.
+fn len_of(due: &Due) -> usize {
+    usize::try_from(due.len).unwrap_or(usize::MAX)
+}
+
+fn no_memory_within(len: u64, timeout: Duration) -> String {
+    format!("no memory for {len} bytes within {timeout:?} (rdma.max_sink_bytes)")
+}
+
+fn no_memory(error: &PoolError) -> Withheld {
+    let knob = match error {
+        PoolError::TooLarge { .. } | PoolError::Exhausted { .. } | PoolError::OverShare { .. } => {
+            " (rdma.max_sink_bytes)"
+        }
+        PoolError::Register(_) => "",
+    };
+    Withheld::NoMemory(format!("{error}{knob}"))
+}

@@ -1,0 +1,89 @@
+//! Cancellation: what happens on either side to the frames of a call that is given up.
+//!
+//! What this side offered is withdrawn: its memory is quarantined until the peer has released it.
+//! What this side fetches is stopped between two READs. Nothing here frees memory that a device or
+//! the peer may still use.
+
+use rpc_core::transport::Withheld;
+use rpc_core::wire::HEADER_LEN;
+use tokio::time::Instant;
+
+use super::{ConnectionState, Outgoing};
+use crate::proto::rndv::get::{Ended, Outcome};
+use crate::proto::rndv::send::AckTimeouts;
+use crate::proto::wire::{AtsStatus, MessageKind};
+
+impl ConnectionState {
+    /// Gives up what travels for a call, either way.
+    pub(crate) fn abandon(&mut self, call: u64) {
+        for outgoing in &mut self.outgoing {
+            if let Outgoing::Rts { call: of, is_given_up, .. } = outgoing {
+                *is_given_up |= *of == call;
+            }
+        }
+        self.withdraw(call);
+        self.rndv_get.stop_call(call, &Withheld::GivenUp);
+        self.settle_stopped();
+    }
+
+    /// Stops fetching what the peer takes back.
+    pub(crate) fn handle_cancelled(&mut self, transfer: u32) {
+        self.rndv_get.stop(transfer, Withheld::GivenUp);
+        self.settle_stopped();
+    }
+
+    /// Asks the peer to release what was offered to it for a call.
+    pub(super) fn withdraw(&mut self, call: u64) {
+        for transfer in self.offered.withdraw(call, Instant::now()) {
+            self.cancellations.withdrawn.add(1);
+            self.control.push_back(MessageKind::Cancel { transfer });
+        }
+    }
+
+    /// Stops waiting for the memory of a transfer, for want of it or of time.
+    pub(crate) fn withhold(&mut self, transfer: u32, why: Withheld) {
+        if self.rndv_get.is_waiting(transfer) {
+            self.rndv_get.stop(transfer, why);
+            self.settle_stopped();
+        }
+    }
+
+    /// Whether an accepted transfer still waits for memory.
+    pub(crate) fn is_waiting(&self, transfer: u32) -> bool {
+        self.rndv_get.is_waiting(transfer)
+    }
+
+    /// Answers for the transfers that were stopped and have no READ outstanding.
+    pub(super) fn settle_stopped(&mut self) {
+        for ended in self.rndv_get.take_ended() {
+            self.settle(ended);
+        }
+    }
+
+    /// Releases a transfer that was stopped.
+    pub(super) fn settle(&mut self, ended: Ended) {
+        let (outcome, why) = match ended.outcome {
+            Outcome::Whole => return,
+            Outcome::NotStarted(why) => (AtsStatus::Refused, why),
+            Outcome::Stopped(why) => (AtsStatus::Stopped, why),
+        };
+        self.cancellations.pulls_stopped.add(1);
+        self.push_release(ended.transfer, outcome);
+        self.withheld.push((ended.prefix, why));
+    }
+
+    /// The frames that were announced and will not come.
+    pub(crate) fn take_withheld(&mut self) -> Vec<([u8; HEADER_LEN], Withheld)> {
+        std::mem::take(&mut self.withheld)
+    }
+
+    /// When the peer is late with the first of its releases, and whether that one was taken back.
+    pub(crate) fn overdue_at(&self, timeouts: AckTimeouts) -> Option<(Instant, bool)> {
+        self.offered.overdue_at(timeouts)
+    }
+
+    /// Whether the peer may read anything.
+    pub(crate) fn is_exposed(&self) -> bool {
+        !self.offered.is_empty()
+    }
+}

@@ -1,0 +1,318 @@
+//! Whether a device's memory windows do what they should, found out by using them.
+//!
+//! What a device says of itself proves nothing: some claim windows that do not work, and some do
+//! not report the key that a message took away, without which a revoked key cannot be told from a
+//! live one. So two queue pairs on one port go through the life of a key: bound, read through,
+//! taken away by a message, refused.
+//!
+//! It waits without sleeping, for at most half a second; a few milliseconds are usual.
+//!
+//! The reach of a device's keys is decided by it, once for a device.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::RkeyScope;
+use crate::memory::{Access, LargeBuffer, PoolError, RegionPool, Sink, SlotPool};
+use crate::verbs::{
+    Binding, Completion, CompletionError, CompletionQueue, ConnectError, ConnectOptions, Done,
+    Port, PostError, QueuePair, QueuePairConfig, RemoteKey, RemoteMemory, SharedReceiveQueue,
+    SharedReceiveQueueConfig, VerbsError, Work, WorkKind,
+};
+
+/// How long the whole check may take.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// Bytes that are read: more than one packet on any path, and an odd number.
+const LEN: u32 = 6001;
+
+const SLOT_COUNT: u16 = 4;
+const SLOT_LEN: u32 = 64;
+const SEND_DEPTH: u32 = 4;
+
+/// Completions of the slots, and of both queue pairs with their markers.
+const COMPLETIONS: u32 = SLOT_COUNT as u32 + 2 * (SEND_DEPTH + 1);
+
+/// Why a device's memory windows are not used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WindowFault {
+    /// The device says that it has none.
+    #[error("the device has no memory windows")]
+    None,
+    /// What the check needs cannot be had, the window included.
+    #[error("a check of its memory windows could not be set up: {0}")]
+    Setup(#[from] VerbsError),
+    /// There is no memory for the check.
+    #[error("a check of its memory windows could not be set up: {0}")]
+    Memory(#[from] PoolError),
+    /// The port cannot be connected with itself.
+    #[error("a check of its memory windows could not be set up: {0}")]
+    Connect(#[from] ConnectError),
+    /// The device refused a request.
+    #[error("a check of its memory windows failed: {0}")]
+    Post(#[from] PostError),
+    /// The device did not answer.
+    #[error("a check of its memory windows did not end within {} ms", LIMIT.as_millis())]
+    Timeout,
+    /// A step failed that should not have.
+    #[error("memory windows do not work: {step}: {error}")]
+    Step {
+        /// What was tried.
+        step: &'static str,
+        /// What the device said.
+        #[source]
+        error: CompletionError,
+    },
+    /// What was read through a window was not what it was bound to.
+    #[error("memory windows do not work: what was read through one is not what is there")]
+    WrongBytes,
+    /// A message took a key away, and the device does not say so or says another.
+    #[error("a message that takes a key away is not reported as one")]
+    NotReported,
+    /// A READ succeeded under a key that had been taken away.
+    #[error("memory windows do not work: a key that was taken away still opens memory")]
+    StillOpen,
+}
+
+/// Goes through the life of a key on a port.
+///
+/// # Errors
+///
+/// [`WindowFault`] says what is not as it should be.
+pub fn check_windows(port: &Port) -> Result<(), WindowFault> {
+    if port.device.attributes().windows_max == 0 {
+        return Err(WindowFault::None);
+    }
+    Check::new(port)?.run()
+}
+
+impl RkeyScope {
+    /// What is used on a port under this policy: a window's scope or a region's.
+    ///
+    /// # Errors
+    ///
+    /// [`WindowFault`] when windows are required and not possible.
+    pub(crate) fn on(self, port: &Port) -> Result<Self, WindowFault> {
+        let device = port.device.name();
+        let defect = port.device.window_defect();
+        match (self, defect) {
+            (Self::Region, _) => Ok(Self::Region),
+            (Self::Window, defect) => {
+                if !port.device.has_known_windows() {
+                    check_windows(port)?;
+                }
+                if let Some(defect) = defect {
+                    rpc_core::limited_log!(
+                        of_process,
+                        WARN,
+                        "rkey scope is window, as configured",
+                        device,
+                        defect
+                    );
+                }
+                Ok(Self::Window)
+            }
+            (Self::Auto, Some(defect)) => {
+                rpc_core::limited_log!(
+                    of_process,
+                    INFO,
+                    "rkey scope is region",
+                    device,
+                    reason = defect
+                );
+                Ok(Self::Region)
+            }
+            (Self::Auto, None) => Ok(match check_windows(port) {
+                Ok(()) => Self::Window,
+                Err(reason) => {
+                    rpc_core::limited_log!(
+                        of_process, INFO, "rkey scope is region", device, %reason
+                    );
+                    Self::Region
+                }
+            }),
+        }
+    }
+}
+
+/// Whose work it is; the number is the tag of the queue pair.
+#[derive(Clone, Copy)]
+enum Side {
+    Owner = 0,
+    Reader = 1,
+}
+
+struct Check {
+    completions: CompletionQueue,
+    receives: SharedReceiveQueue,
+    queue_pairs: [QueuePair; 2],
+    slots: Arc<SlotPool>,
+    sinks: Arc<RegionPool>,
+    source: LargeBuffer,
+    polled: Vec<Completion>,
+    done: Vec<Done>,
+    /// The key that each message took away.
+    invalidated: Vec<Option<RemoteKey>>,
+    deadline: Instant,
+}
+
+impl Check {
+    fn new(port: &Port) -> Result<Self, WindowFault> {
+        let device = &port.device;
+        let completions = CompletionQueue::new(device, COMPLETIONS)?;
+        let config =
+            SharedReceiveQueueConfig { slot_count: SLOT_COUNT, slot_len: SLOT_LEN, tag: 2 };
+        let receives = SharedReceiveQueue::new(&completions, &config)?;
+        let queue_pair = |side| {
+            let config = QueuePairConfig {
+                send_depth: SEND_DEPTH,
+                tag: side as u32,
+                ..QueuePairConfig::default()
+            };
+            QueuePair::new(&receives.attachment(), port, &config)
+        };
+        let mut queue_pairs = [queue_pair(Side::Owner)?, queue_pair(Side::Reader)?];
+        let [owner, reader] = &mut queue_pairs;
+        let (here, there) = (owner.endpoint(), reader.endpoint());
+        owner.connect(&there, &ConnectOptions::default())?;
+        reader.connect(&here, &ConnectOptions::default())?;
+        let pool = |access| RegionPool::new(device, access, u64::from(LEN.next_multiple_of(8192)));
+        let mut source = pool(Access::Windowed).try_take(LEN as usize)?;
+        for (byte, value) in source.iter_mut().zip((0..=u8::MAX).cycle()) {
+            *byte = value;
+        }
+        Ok(Self {
+            slots: SlotPool::new(device, 1, SLOT_LEN as usize)?,
+            sinks: pool(Access::Sink),
+            source,
+            completions,
+            receives,
+            queue_pairs,
+            polled: Vec::new(),
+            done: Vec::new(),
+            invalidated: Vec::new(),
+            deadline: Instant::now() + LIMIT,
+        })
+    }
+
+    fn run(mut self) -> Result<(), WindowFault> {
+        let binding = self.bind()?;
+        let remote = binding.remote();
+        let read = self.read(remote, "a READ through a window")?;
+        if read[..] != self.source[..] {
+            return Err(WindowFault::WrongBytes);
+        }
+        drop(read);
+        self.take_away(remote.key)?;
+        match self.read(remote, "a READ under a dead key") {
+            Err(WindowFault::Step { .. }) => Ok(()),
+            Ok(_) => Err(WindowFault::StillOpen),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn bind(&mut self) -> Result<Binding, WindowFault> {
+        let window = self.queue_pairs[Side::Owner as usize].allocate_window()?;
+        let binding = self.source.bind(window);
+        match self.step(Side::Owner, Work::Bind(binding), "a bind")? {
+            Work::Bind(binding) => Ok(binding),
+            other => unreachable!("a queue pair gives back what was posted, not {other:?}"),
+        }
+    }
+
+    fn read(
+        &mut self,
+        remote: RemoteMemory,
+        step: &'static str,
+    ) -> Result<LargeBuffer, WindowFault> {
+        let sink = Arc::new(Sink::new(self.sinks.try_take(LEN as usize)?));
+        let work = Work::Read { sink: Arc::clone(&sink), offset: 0, len: LEN, remote };
+        drop(self.step(Side::Reader, work, step)?);
+        Ok(Arc::into_inner(sink).expect("the READ has ended").into_buffer())
+    }
+
+    fn take_away(&mut self, key: RemoteKey) -> Result<(), WindowFault> {
+        let slot = self.slots.try_take().expect("the check sends one message");
+        let work = Work::Send { slot, len: 1, invalidate: Some(key) };
+        self.step(Side::Reader, work, "a message that takes a key away")?;
+        self.poll_until(|check| !check.invalidated.is_empty())?;
+        if self.invalidated != [Some(key)] {
+            return Err(WindowFault::NotReported);
+        }
+        Ok(())
+    }
+
+    /// Posts one piece of work and waits for it to come back.
+    fn step(&mut self, side: Side, work: Work, step: &'static str) -> Result<Work, WindowFault> {
+        self.queue_pairs[side as usize].post(&mut VecDeque::from([work]))?;
+        self.poll_until(|check| !check.done.is_empty())?;
+        let Done { work, outcome } = self.done.remove(0);
+        outcome.map_err(|error| WindowFault::Step { step, error })?;
+        Ok(work)
+    }
+
+    fn poll_until(&mut self, is_done: impl Fn(&Self) -> bool) -> Result<(), WindowFault> {
+        while !is_done(self) {
+            if Instant::now() > self.deadline {
+                return Err(WindowFault::Timeout);
+            }
+            if self.completions.poll(&mut self.polled)? == 0 {
+                // A software device may need this very processor.
+                std::thread::yield_now();
+            }
+            for completion in std::mem::take(&mut self.polled) {
+                self.handle(completion);
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, completion: Completion) {
+        if completion.kind() == WorkKind::Receive {
+            let key = completion.invalidated_key();
+            if self.receives.receive(completion, |_| ()).is_ok() {
+                self.invalidated.push(key);
+            }
+            return;
+        }
+        if let Some(queue_pair) = self.queue_pairs.get_mut(completion.tag() as usize) {
+            // An unknown completion ends nothing, and the deadline is near.
+            let _ = queue_pair.handle_completion(completion, &mut self.done);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::mock::MockDevice;
+
+    #[test]
+    fn a_device_without_windows_is_not_asked() {
+        let mock = MockDevice::new();
+        let port = mock.port(&mock.device());
+        assert!(matches!(check_windows(&port), Err(WindowFault::None)));
+        assert_eq!(mock.registrations(), 0);
+    }
+
+    #[test]
+    fn a_device_that_never_answers_is_given_up() {
+        let mock = MockDevice::new();
+        mock.claim_windows();
+        let port = mock.port(&mock.device());
+        assert!(matches!(check_windows(&port), Err(WindowFault::Timeout)));
+        assert_eq!((mock.destroyed(), mock.windows(), mock.registered_bytes()), (2, 0, 0));
+    }
+
+    #[test]
+    fn without_windows_they_are_not_used_and_if_required_that_is_an_error() {
+        let mock = MockDevice::new();
+        let port = mock.port(&mock.device());
+        assert_eq!(RkeyScope::Auto.on(&port).unwrap(), RkeyScope::Region);
+        assert_eq!(RkeyScope::Region.on(&port).unwrap(), RkeyScope::Region);
+        let error = RkeyScope::Window.on(&port).unwrap_err();
+        assert!(error.to_string().contains("no memory windows"), "{error}");
+    }
+}

@@ -1,0 +1,141 @@
+//! The devices of a provider: which port serves an address, and which of them stay open.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+use super::cache::{OnLost, Opened, SharedCache};
+use super::watch::Watch;
+use crate::device::{DeviceError, FoundPort, PortName, Search, find_port_by, usable_ports};
+use crate::verbs::{Device, Port, Provider, VerbsError};
+use crate::worker::WorkerShared;
+use crate::{DeviceStatus, PortChoice, RdmaConfig};
+
+/// The devices of one provider, as far as they are in use.
+pub(crate) struct Devices {
+    provider: Box<dyn Provider>,
+    /// The devices and ports that may be used; all if there are none.
+    names: Vec<String>,
+    choice: PortChoice,
+    /// Held while devices are opened to look for a port, so that handshakes that come together look
+    /// once. Its holder is on a thread that may block.
+    searching: Mutex<()>,
+    pub(super) shared: Arc<SharedCache>,
+}
+
+impl Devices {
+    /// The devices of `provider`, of which none is opened yet.
+    pub(crate) fn new(provider: Box<dyn Provider>, config: &RdmaConfig, on_lost: OnLost) -> Self {
+        let shared = Arc::new(SharedCache { cache: Mutex::default(), on_lost });
+        let (names, choice) = (config.devices.clone(), config.port_choice);
+        Self { provider, names, choice, searching: Mutex::default(), shared }
+    }
+
+    /// Finds the port for a connection's local address. Devices in use are not opened once more,
+    /// and those that are opened only to look are closed again.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError`] says what was looked for and what was found. It stands for searches of the
+    /// next second, unless a device in use says that something changed.
+    pub(crate) fn find(&self, address: IpAddr) -> Result<Port, Arc<DeviceError>> {
+        if let Some(known) = self.shared.cache().known(address) {
+            return known;
+        }
+        // A search that panicked has left nothing behind.
+        let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = {
+            let cache = self.shared.cache();
+            // Another search may have ended while this one waited for it.
+            if let Some(known) = cache.known(address) {
+                return known;
+            }
+            cache.generation
+        };
+        let found = self.search(address).map_err(Arc::new);
+        let mut cache = self.shared.cache();
+        if cache.generation == generation {
+            match &found {
+                Ok(port) if cache.is_watched(&port.device) => cache.keep(address, port),
+                Ok(_) => {}
+                Err(error) => cache.missed.keep(address, Arc::clone(error), Instant::now()),
+            }
+        }
+        found
+    }
+
+    /// The ports that can serve some address, with their devices. Those that are opened only to
+    /// look are closed when they are dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError`] says what was found.
+    pub(crate) fn usable(&self) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
+        // Beside searches for a port, two would open each device twice.
+        let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
+        usable_ports(&*self.provider, &self.port_names()?, |name| self.open(name))
+    }
+
+    fn port_names(&self) -> Result<Vec<PortName>, DeviceError> {
+        self.names.iter().map(|name| name.parse()).collect()
+    }
+
+    fn search(&self, address: IpAddr) -> Result<Port, DeviceError> {
+        let names = self.port_names()?;
+        let search = Search { address, names, choice: self.choice };
+        find_port_by(&*self.provider, &search, |name| self.open(name))
+    }
+
+    fn open(&self, name: &str) -> Result<Device, VerbsError> {
+        let opened = self.shared.cache().opened.get(name).map(|opened| opened.device.clone());
+        opened.map_or_else(|| Device::open(&*self.provider, name), Ok)
+    }
+
+    /// Records a new worker, which the port's device is kept open for. With the first one comes the
+    /// device's task, which is to run in the worker's runtime. The caller spawns it, and holds no
+    /// lock then: a runtime that is going away drops it at once, and dropped it lets go of
+    /// everything that is recorded here.
+    pub(crate) fn attach(&self, port: &Port, worker: &Arc<WorkerShared>) -> Option<Watch> {
+        let device = &port.device;
+        let mut cache = self.shared.cache();
+        let worker = Arc::downgrade(worker);
+        if cache.is_watched(device)
+            && let Some(opened) = cache.opened.get_mut(device.name())
+        {
+            opened.workers.push(worker);
+            return None;
+        }
+        // What was found before was found of another opening, whose events may have been missed.
+        cache.forget();
+        let opened = Opened { device: device.clone(), workers: vec![worker] };
+        cache.opened.insert(device.name().to_owned(), opened);
+        drop(cache);
+        Some(Watch::new(device.clone(), Arc::clone(&self.shared)))
+    }
+
+    /// What is known of every device that is or was in use.
+    pub(crate) fn status(&self) -> Vec<DeviceStatus> {
+        let cache = self.shared.cache();
+        let mut names: Vec<_> = cache.counts.keys().chain(cache.opened.keys()).collect();
+        names.sort();
+        names.dedup();
+        let status = names.into_iter().map(|name| DeviceStatus {
+            device: name.clone(),
+            is_open: cache.opened.contains_key(name),
+            lane_count: cache.opened.get(name).map_or(0, |opened| opened.live().count()),
+            events: cache.counts.get(name).cloned().unwrap_or_default().0,
+        });
+        status.collect()
+    }
+}
+
+impl fmt::Debug for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Devices")
+            .field("provider", &self.provider)
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! The task that waits for what happens to one device, and acts on it.
+//!
+//! It lives as long as the device has a worker. If it goes before, because its runtime does, the
+//! workers that are left end too: no task would receive their ports' events any more.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use super::cache::SharedCache;
+use super::response::{Response, response};
+use crate::connection::Connection;
+use crate::device::{FoundPort, ports_of};
+use crate::verbs::{AsyncEvent, Device, VerbsError};
+
+/// The task of one opening of a device.
+pub(crate) struct Watch {
+    device: Device,
+    shared: Arc<SharedCache>,
+    is_over: bool,
+}
+
+impl Watch {
+    pub(super) fn new(device: Device, shared: Arc<SharedCache>) -> Self {
+        Self { device, shared, is_over: false }
+    }
+
+    pub(crate) async fn run(mut self) {
+        while let Some(stop) = self.shared.next_stop(&self.device) {
+            let event = poll_fn(|context| self.device.poll_async_event(context));
+            let event = tokio::select! {
+                () = stop.cancelled() => continue,
+                event = event => event,
+            };
+            match event {
+                Ok(event) => self.handle(&event).await,
+                Err(error) => self.lose(&format!("{} is lost: {error}", self.device.name())),
+            }
+            // Events without end must not starve other tasks.
+            tokio::task::consume_budget().await;
+        }
+        self.is_over = true;
+    }
+
+    async fn handle(&self, event: &AsyncEvent) {
+        let device = self.device.name();
+        self.shared.count(&self.device, event.kind);
+        let kind = event.kind;
+        let ended = match response(event) {
+            Response::Ignore => 0,
+            Response::LookAgain => {
+                self.shared.forget();
+                0
+            }
+            Response::EndPort(port) => self.end_port(port),
+            Response::CheckAddresses => self.check_addresses().await,
+            Response::EndQueuePair(number) => self.end_queue_pair(number, event),
+            Response::EndWorkers => {
+                self.end_workers(&format!("a queue of {device} broke ({kind:?})"))
+            }
+            Response::EndDevice => {
+                self.lose(&format!("the RDMA device {device} is gone ({kind:?})"));
+                return;
+            }
+            Response::Replenish => {
+                self.shared
+                    .workers(&self.device)
+                    .iter()
+                    .for_each(|worker| worker.handle_receive_limit());
+                return;
+            }
+            // With every connection that ends, so that it is not logged.
+            Response::EndReceives(number) => {
+                let workers = self.shared.workers(&self.device);
+                return workers.iter().for_each(|worker| worker.handle_last_receive(number));
+            }
+        };
+        let (port, queue_pair) = (event.port, event.queue_pair_number);
+        match response(event) {
+            Response::Ignore | Response::LookAgain => {
+                rpc_core::limited_log!(
+                    of_process,
+                    INFO,
+                    "an RDMA device event without consequence",
+                    device,
+                    ?kind,
+                    port,
+                    queue_pair
+                );
+            }
+            _ => rpc_core::limited_log!(
+                of_process,
+                WARN,
+                "an RDMA device event",
+                device,
+                ?kind,
+                port,
+                queue_pair,
+                ended
+            ),
+        }
+    }
+
+    fn end_port(&self, port: Option<u8>) -> usize {
+        self.shared.forget();
+        let device = self.device.name();
+        let reason = match port {
+            Some(port) => format!("port {port} of {device} went down (PortError)"),
+            None => format!("a port of {device} went down (PortError)"),
+        };
+        self.end_where(&reason, |connection| port.is_none_or(|port| port == connection.reach.port))
+    }
+
+    /// Ends the connections whose address has disappeared from their port.
+    async fn check_addresses(&self) -> usize {
+        self.shared.forget();
+        let name = self.device.name();
+        match self.look().await {
+            Ok(found) => self.end_where(
+                &format!("{name} has the address of the connection no more"),
+                |connection| connection.reach.is_lost(&found),
+            ),
+            Err(error) => {
+                rpc_core::limited_log!(
+                    of_process, WARN, "cannot ask for a device's addresses", device = name, %error
+                );
+                0
+            }
+        }
+    }
+
+    /// What the ports have now. Asking may wait for the device's firmware.
+    async fn look(&self) -> Result<Vec<FoundPort>, VerbsError> {
+        let device = self.device.clone();
+        let looked = tokio::task::spawn_blocking(move || ports_of(&device)).await;
+        looked.unwrap_or(Err(VerbsError::NoRuntime))
+    }
+
+    fn end_queue_pair(&self, number: u32, event: &AsyncEvent) -> usize {
+        let (device, kind) = (self.device.name(), event.kind);
+        let reason = format!("queue pair {number} of {device} broke ({kind:?})");
+        self.end_where(&reason, |connection| connection.numbers().any(|of| of == number))
+    }
+
+    fn end_where(&self, reason: &str, is_concerned: impl Fn(&Connection) -> bool) -> usize {
+        let workers = self.shared.workers(&self.device);
+        workers.iter().map(|worker| worker.end_connections(reason, &is_concerned)).sum()
+    }
+
+    fn end_workers(&self, reason: &str) -> usize {
+        self.shared.workers(&self.device).iter().map(|worker| worker.lose(reason)).sum()
+    }
+
+    /// Gives the device up: its workers and connections end, and nothing here keeps it open.
+    fn lose(&self, reason: &str) {
+        let ended = self.let_go(reason);
+        tracing::error!(device = self.device.name(), reason, ended, "an RDMA device is lost");
+    }
+
+    fn let_go(&self, reason: &str) -> usize {
+        let workers = self.shared.remove(&self.device);
+        workers.iter().map(|worker| worker.lose(reason)).sum()
+    }
+}
+
+/// Also when the runtime goes away.
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let device = self.device.name();
+        self.let_go(&format!("the RDMA lane has ended: no task waits for events of {device}"));
+    }
+}

@@ -1,0 +1,8 @@
+//! What the runtime sees of RDMA: an upgrade of a connection, and the transport that it becomes.
+
+mod oob;
+mod peer_gid;
+mod transport;
+mod upgrade;
+
+pub use upgrade::RdmaUpgrade;

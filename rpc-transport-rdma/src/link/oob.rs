@@ -1,0 +1,59 @@
+//! The out-of-band (OOB) channel: the byte stream on which a connection started, beside its RDMA
+//! path.
+//!
+//! It carries nothing but its own end and one byte before it, and is what a queue pair is not: a
+//! way to hear of the peer at once.
+
+use std::sync::Arc;
+
+use rpc_core::connect::Bootstrap;
+use rpc_core::transport::{CloseReason, TransportError};
+use rpc_core::wire::ProtocolError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::connection::Connection;
+
+/// The byte that says that the path failed.
+const PATH_FAILED: u8 = 1;
+
+/// Watches the bootstrap, which says one thing at most: that the path failed under the peer. Its
+/// end is the peer's end, long before a queue pair would notice, and our end is said by closing it.
+pub(crate) async fn watch(mut bootstrap: Box<dyn Bootstrap>, connection: Arc<Connection>) {
+    let mut byte = [0];
+    let reason = tokio::select! {
+        () = connection.ending.cancelled() => None,
+        read = bootstrap.read(&mut byte) => Some(match read {
+            Ok(0) => CloseReason::Peer,
+            Ok(_) if byte[0] == PATH_FAILED => {
+                CloseReason::Failed("the peer says that the RDMA path failed".into())
+            }
+            Ok(_) => {
+                let what = "bytes on the bootstrap beside an RDMA path";
+                CloseReason::Protocol(ProtocolError::Invalid { what, value: byte[0].into() })
+            }
+            Err(error) => CloseReason::Failed(format!("the bootstrap failed: {error}")),
+        }),
+    };
+    match reason {
+        Some(reason) => connection.fail(reason),
+        None => say_why(&mut bootstrap, &connection).await,
+    }
+    connection.ended.cancelled().await;
+    // The peer may have closed its end long ago.
+    let _ = bootstrap.shutdown().await;
+}
+
+/// Tells the peer when it is the path that failed, before the queue pair is drained: otherwise it
+/// would take this end for gone, and the path for whole.
+async fn say_why(bootstrap: &mut Box<dyn Bootstrap>, connection: &Connection) {
+    let TransportError::Closed { reason } = connection.closed() else { return };
+    if reason.is_failure() {
+        tokio::select! {
+            // In this order: a queue pair may be drained before anybody comes here.
+            biased;
+            // A peer that is gone needs no telling.
+            _ = bootstrap.write_all(&[PATH_FAILED]) => {}
+            () = connection.ended.cancelled() => {}
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! RDMA as an upgrade of a connection that starts on another path.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
+use rpc_core::peer_key::PeerKey;
+use rpc_core::quota::Charge;
+use rpc_core::transport::{Addresses, CloseReason};
+
+use crate::connection::read_queues::ReadQueues;
+use crate::connection::read_throttle::ReadThrottle;
+use crate::connection::state::{CONTROL_SLOT_LEN, ConnectionState, Reading, Rules};
+use crate::connection::{Connection, ConnectionLimits};
+use crate::device::open::{Devices, OnLost};
+use crate::device::read_trust;
+use crate::link::peer_gid::PeerGid;
+use crate::link::transport::RdmaTransport;
+use crate::memory::SlotPool;
+use crate::proto::conn_params::ConnParams;
+use crate::proto::flow::credits::{RESERVE, WINDOW_MIN};
+use crate::proto::flow::window::{FlowWindow, HeldQuota};
+use crate::proto::rndv::get::{ReadLimits, RndvGet};
+use crate::proto::wire::MESSAGE_HEADER_LEN;
+#[cfg(feature = "ibverbs")]
+use crate::verbs::Ibverbs;
+use crate::verbs::{Attachment, Device, Port, Provider, QueuePair, QueuePairConfig, VerbsError};
+use crate::worker::set::WorkerSet;
+use crate::worker::{Place, Worker};
+use crate::{DeviceStatus, LaneInfo, RdmaConfig, RkeyScope};
+
+/// How long the peer may take to answer a probe: at the default timeout and retries a queue pair
+/// gives up after about half a second, twice that on a device that stretches its timeouts.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long a handshake waits for entries of the completion queue that a poll of the worker's task
+/// frees: that task is woken for it, and is late by a scheduler's slice or a few, not by this.
+const ENTRIES_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Control slots of a connection: the window of a default connection's releases and cancels, half
+/// of it in flight and half being filled, in one page of memory.
+const CONTROL_SLOTS: u32 = 32;
+
+/// Windows of one connection at most, so many large frames may be on their way to a peer that has
+/// not released them. They are allocated when they are needed.
+const WINDOWS_MAX: usize = 256;
+
+/// The way to RDMA. One of these holds the workers of every device that is in use.
+pub struct RdmaUpgrade {
+    devices: Devices,
+    config: RdmaConfig,
+    workers: Arc<WorkerSet>,
+}
+
+impl RdmaUpgrade {
+    /// The way to the RDMA devices of this host. Nothing is opened before it is needed.
+    #[cfg(feature = "ibverbs")]
+    #[must_use]
+    pub fn new(config: RdmaConfig) -> Self {
+        Self::with_provider(Box::new(Ibverbs::new()), config)
+    }
+
+    /// The way to the devices of another provider of verbs.
+    #[must_use]
+    pub fn with_provider(provider: Box<dyn Provider>, config: RdmaConfig) -> Self {
+        let workers = Arc::default();
+        let devices = Devices::new(provider, &config, drop_workers_of(&workers));
+        Self { devices, config, workers }
+    }
+
+    /// What each worker in use has: its device, its connections, and the memory that all of them
+    /// receive into.
+    #[must_use]
+    pub fn lanes(&self) -> Vec<LaneInfo> {
+        self.workers.map(|device, number, worker| LaneInfo {
+            device: device.to_owned(),
+            number,
+            rkey_scope: worker.config.rkey_scope,
+            connection_count: worker.connection_count(),
+            unproven_count: worker.unproven.count(),
+            receive_bytes: worker.receive_bytes,
+            receive_slots: worker.config.receive_slots.into(),
+            promised_slots: worker.shares.quota().promised(),
+            missing_slots: worker.missing_slots(),
+            claimed_entries: worker.attachment.claimed_entries(),
+            send_slots_in_use: worker.send_slots_in_use(),
+            source_bytes_in_use: worker.sources.bytes_in_use(),
+            sink_bytes_in_use: worker.sinks.bytes_in_use(),
+            read_bytes_in_use: worker.reads.total(),
+            registered_bytes: worker.registered_bytes(),
+            huge_page_bytes: worker.huge_page_bytes(),
+            leases: worker.leases.stats(),
+            activity: worker.activity.snapshot(),
+            cancellations: worker.cancellations.snapshot(),
+        })
+    }
+
+    /// What is known of every device that is or was in use, its events included.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceStatus> {
+        self.devices.status()
+    }
+
+    fn port(&self, local: Option<IpAddr>) -> Result<Port, Declined> {
+        let address = local.ok_or_else(|| Declined::new("the connection has no IP address"))?;
+        self.devices.find(address).map_err(|error| declined(&*error))
+    }
+
+    /// The worker for a connection through `port`.
+    fn worker(&self, port: &Port) -> Result<Arc<Worker>, Declined> {
+        let make = |sibling: Option<&Worker>| match sibling {
+            Some(sibling) => sibling.start_sibling().map_err(|error| declined(&error)),
+            None => self.first_worker(port),
+        };
+        let attach = |worker: &_| self.devices.attach(port, worker);
+        let workers_max = self.config.lanes.into();
+        let (worker, watch) = self.workers.find(port.device.name(), workers_max, make, attach)?;
+        if let Some(watch) = watch {
+            tokio::spawn(watch.run());
+        }
+        Ok(worker)
+    }
+
+    fn first_worker(&self, port: &Port) -> Result<Worker, Declined> {
+        let rkey_scope = self.config.rkey_scope.on(port).map_err(|error| {
+            let (name, words) = (port.device.name(), declined(&error).reason);
+            Declined::new(format!("rdma.rkey_scope is window, and for {name} {words}"))
+        })?;
+        let config = RdmaConfig { rkey_scope, ..self.config.clone() };
+        Worker::start(&port.device, &config).map_err(|error| declined(&error))
+    }
+
+    /// Prepares an end for the peer of `offer`, or for one that is not known yet.
+    fn prepare(
+        &self,
+        addresses: &Addresses,
+        offer: Option<&ConnParams>,
+    ) -> Result<LocalEnd, Declined> {
+        self.config.check().map_err(|error| Declined::new(error.to_string()))?;
+        let port = self.port(addresses.local.map(|address| address.ip()))?;
+        read_trust::check(&port.device, &self.config)?;
+        if let Some(peer) = offer {
+            // Before there is a worker, a place or a queue pair, all of which a peer would
+            // otherwise take with an offer that cannot be accepted.
+            let local = self.queue_pair_config(0).local_endpoint(0, &port);
+            peer.check(&local, self.config.slot_len)?;
+        }
+        let worker = self.worker(&port)?;
+        // Keys and queues of one opening of a device mean nothing to another.
+        let port = Port { device: worker.shared.attachment.device().clone(), ..port };
+        let peer = PeerKey::of(addresses);
+        // This side proves what it offers itself, and waits for no client.
+        let unproven = offer.map(|_| worker.shared.take_unproven(peer)).transpose();
+        let unproven = unproven.map_err(Declined::new)?;
+        let (place, holding) = worker.shared.take_place().map_err(Declined::new)?;
+        let attachment = &worker.shared.attachment;
+        let config = self.queue_pair_config(place.tag);
+        let queue_pair = with_entries(attachment, || QueuePair::new(attachment, &port, &config))?;
+        let read_queues = self.read_queues(&worker, &port, place.tag)?;
+        // A new hasher is seeded at random, which is all that an epoch has to be.
+        #[allow(clippy::cast_possible_truncation)]
+        let epoch = RandomState::new().build_hasher().finish() as u32;
+        Ok(LocalEnd { worker, place, queue_pair, read_queues, holding, epoch, peer, unproven })
+    }
+
+    /// The queue pair that carries the messages of a connection.
+    fn queue_pair_config(&self, tag: u32) -> QueuePairConfig {
+        QueuePairConfig {
+            send_depth: self.config.send_depth,
+            reads_max: self.config.max_reads,
+            tag,
+            ..QueuePairConfig::default()
+        }
+    }
+
+    fn read_queues(&self, worker: &Worker, port: &Port, tag: u32) -> Result<ReadQueues, Declined> {
+        // A window opens memory to one queue pair: that of the messages.
+        if worker.shared.config.rkey_scope == RkeyScope::Window {
+            return Ok(ReadQueues::default());
+        }
+        let attachment = &worker.shared.attachment;
+        with_entries(attachment, || ReadQueues::make(attachment, port, &self.config, tag))
+    }
+}
+
+/// Makes queue pairs. If the completion queue has no room for theirs, tries once more when the
+/// worker's task has freed what queue pairs that are gone have left there: until it is scheduled,
+/// connections that have just ended would keep a new one out.
+fn with_entries<T>(
+    attachment: &Attachment,
+    make: impl Fn() -> Result<T, VerbsError>,
+) -> Result<T, Declined> {
+    let made = make().or_else(|error| match error {
+        VerbsError::CompletionQueueFull { .. } => {
+            attachment.wait_for_entries(ENTRIES_TIMEOUT);
+            make()
+        }
+        error => Err(error),
+    });
+    made.map_err(|error| declined(&error))
+}
+
+impl fmt::Debug for RdmaUpgrade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RdmaUpgrade")
+            .field("devices", &self.devices)
+            .field("lanes", &self.lanes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes the workers of a lost device out of the list, which would keep the device open.
+fn drop_workers_of(workers: &Arc<WorkerSet>) -> OnLost {
+    let workers: Weak<WorkerSet> = Arc::downgrade(workers);
+    Box::new(move |device: &Device| {
+        if let Some(workers) = workers.upgrade() {
+            workers.drop_workers_of(device);
+        }
+    })
+}
+
+/// One end of a path that knows nothing of the other yet.
+struct LocalEnd {
+    worker: Arc<Worker>,
+    place: Place,
+    queue_pair: QueuePair,
+    read_queues: ReadQueues,
+    /// Behind the queue pairs, so that its slots are promised to no other connection before they
+    /// are gone.
+    holding: HeldQuota,
+    epoch: u32,
+    /// Whose share of the device's memory it takes.
+    peer: PeerKey,
+    /// What a client's place counts until it is proven.
+    unproven: Option<Charge<PeerKey>>,
+}
+
+impl LocalEnd {
+    fn conn_params(&self) -> ConnParams {
+        ConnParams {
+            endpoint: self.queue_pair.endpoint(),
+            epoch: self.epoch,
+            grant: self.holding.window(),
+            slot_len: self.worker.shared.config.slot_len,
+            has_windows: self.has_windows(),
+            read_ends: self.read_queues.endpoints(),
+        }
+    }
+
+    fn has_windows(&self) -> bool {
+        self.worker.shared.config.rkey_scope == RkeyScope::Window
+    }
+
+    /// How many windows the connection may have: as many as would fit if every connection had
+    /// that many.
+    fn windows_max(&self) -> usize {
+        let device_max = self.worker.shared.attachment.device().attributes().windows_max;
+        let share = device_max / self.worker.shared.config.max_connections.max(1);
+        if self.has_windows() { (share as usize).clamp(1, WINDOWS_MAX) } else { 0 }
+    }
+
+    /// Joins the end with its peer's, and registers it with its worker.
+    ///
+    /// First everything that can fail without the peer, then the connection, then the place in the
+    /// worker's table: from ready-to-receive on the peer's device can fill receive slots, and those
+    /// of a queue pair that is destroyed at once may be lost. Registering comes last because the
+    /// worker's task takes the lock of every registered connection, and connecting may block while
+    /// the system looks up an address. No message falls between the two: the client speaks first,
+    /// with a probe that it sends when it has registered, and learns the server's queue pairs from
+    /// an answer that is sent when the server has. A message that comes all the same is dropped,
+    /// which costs its sender the credit.
+    fn join(mut self, peer: &ConnParams) -> Result<ConnectedEnd, Declined> {
+        let unproven = self.unproven.take();
+        let shared = Arc::clone(&self.worker.shared);
+        let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
+        let frame_len_max = slot_len as usize - MESSAGE_HEADER_LEN;
+        let limits = ConnectionLimits { peer: self.peer, frame_len_max };
+        let (place, worker, mut path) = self.into_path(peer)?;
+        path.allocate_first_window().map_err(|error| declined(&error))?;
+        let connected = path.connect(peer, &shared.config.connect);
+        let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
+        let connection = Arc::new(connection);
+        if let Err(words) = shared.register(place, &connection) {
+            connection.end();
+            return Err(Declined::new(words));
+        }
+        if let Err(error) = connected {
+            // Some of its queue pairs may be connected: the worker drains them as it does others.
+            connection.fail(CloseReason::Local);
+            return Err(declined(&error));
+        }
+        Ok(ConnectedEnd { connection: Some(connection), worker, _unproven: unproven })
+    }
+
+    /// The path to `peer`, whose queue pairs are not connected yet.
+    fn into_path(
+        mut self,
+        peer: &ConnParams,
+    ) -> Result<(Place, Arc<Worker>, ConnectionState), Declined> {
+        let shared = Arc::clone(&self.worker.shared);
+        let config = &shared.config;
+        let agreement = self.queue_pair.endpoint().agree(&peer.endpoint);
+        let agreement = agreement.map_err(|error| declined(&error))?;
+        let reads_of_queue = self.read_queues.agree(&peer.read_ends);
+        let reads_of_queue = reads_of_queue.map_err(|error| declined(&error))?;
+        let control = SlotPool::new(shared.attachment.device(), CONTROL_SLOTS, CONTROL_SLOT_LEN);
+        let control = control.map_err(|error| declined(&error))?;
+        let rules = Rules {
+            our_epoch: self.epoch,
+            peer_epoch: peer.epoch,
+            stale_max: config.max_credits.max(WINDOW_MIN) + RESERVE,
+            windows_max: self.windows_max(),
+            takes_keys_away: self.has_windows() && peer.has_windows,
+        };
+        let chunk_len = config.max_read_len.min(self.queue_pair.message_len_max()).max(1);
+        let limits = match self.read_queues.len() {
+            0 => ReadLimits::one_queue(agreement.reads_max),
+            queues => ReadLimits {
+                queues,
+                of_queue: reads_of_queue.into(),
+                total: config.max_reads.into(),
+            },
+        };
+        let reading = Reading {
+            rndv_get: RndvGet::new(limits, chunk_len),
+            turns: ReadThrottle::new(shared.reads.share(self.peer), chunk_len, limits.queues),
+            queues: self.read_queues,
+        };
+        let credits = FlowWindow::new(self.holding, peer.grant, Arc::clone(&shared.activity));
+        let cancellations = Arc::clone(&shared.cancellations);
+        let path =
+            ConnectionState::new(self.queue_pair, rules, credits, control, reading, cancellations);
+        Ok((self.place, self.worker, path))
+    }
+}
+
+/// A path whose ends are joined. Dropped before it is a link, it is torn down.
+struct ConnectedEnd {
+    connection: Option<Arc<Connection>>,
+    worker: Arc<Worker>,
+    /// Given back with the verdict, when this becomes a link or is dropped.
+    _unproven: Option<Charge<PeerKey>>,
+}
+
+impl Drop for ConnectedEnd {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            connection.fail(CloseReason::Local);
+        }
+    }
+}
+
+/// An offer that waits for the peer's answer.
+struct PendingEnd {
+    prepared: LocalEnd,
+    peer_gid: PeerGid,
+}
+
+impl PendingOffer for PendingEnd {
+    fn blob(&self) -> Vec<u8> {
+        self.prepared.conn_params().encode()
+    }
+
+    fn connect(self: Box<Self>, answer: &[u8]) -> Result<Box<dyn Candidate>, Declined> {
+        let peer = ConnParams::decode(answer)?;
+        self.peer_gid.check(&peer.endpoint)?;
+        Ok(Box::new(self.prepared.join(&peer)?))
+    }
+}
+
+impl Candidate for ConnectedEnd {
+    fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>> {
+        Box::pin(async {
+            let Some(connection) = &self.connection else {
+                return Err(Declined::new("the path is in use"));
+            };
+            let failed = |error: &dyn fmt::Display| {
+                Declined::new(format!("the path could not be proven: {error}"))
+            };
+            connection.probe().map_err(|error| failed(&error))?;
+            tokio::select! {
+                () = connection.proven.cancelled() => Ok(()),
+                () = connection.ending.cancelled() => Err(failed(&connection.closed())),
+                () = tokio::time::sleep(PROOF_TIMEOUT) => {
+                    let ms = PROOF_TIMEOUT.as_millis();
+                    Err(failed(&format_args!("no answer to a probe within {ms} ms")))
+                }
+            }
+        })
+    }
+
+    fn is_probed(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.is_probed())
+    }
+
+    fn into_link(mut self: Box<Self>, bootstrap: Box<dyn Bootstrap>) -> Box<dyn Link> {
+        match self.connection.take() {
+            Some(connection) => {
+                Box::new(RdmaTransport::new(connection, bootstrap, Arc::clone(&self.worker)))
+            }
+            None => bootstrap.into_link(),
+        }
+    }
+}
+
+impl Upgrade for RdmaUpgrade {
+    fn name(&self) -> &'static str {
+        "rdma"
+    }
+
+    fn check(&self, local: Option<IpAddr>) -> Result<String, Declined> {
+        self.config.check().map_err(|error| Declined::new(error.to_string()))?;
+        if let Some(local) = local {
+            let port = self.port(Some(local))?;
+            read_trust::check(&port.device, &self.config)?;
+            return Ok(format!("{}:{} ({})", port.device.name(), port.number, port.gid));
+        }
+        let usable = self.devices.usable().map_err(|error| declined(&error))?;
+        let (mut ports, mut distrusted) = (Vec::new(), None);
+        for (device, port) in usable {
+            match read_trust::check(&device, &self.config) {
+                Ok(()) => ports.push(port.words()),
+                Err(declined) => distrusted = Some(declined),
+            }
+        }
+        // There is a port, or a reason: without either the search would have failed.
+        match distrusted {
+            Some(declined) if ports.is_empty() => Err(declined),
+            _ => Ok(ports.join(", ")),
+        }
+    }
+
+    fn offer(&self, addresses: &Addresses) -> Result<Box<dyn PendingOffer>, Declined> {
+        let peer_gid = PeerGid::of(addresses, self.config.port_choice);
+        Ok(Box::new(PendingEnd { prepared: self.prepare(addresses, None)?, peer_gid }))
+    }
+
+    fn accept(
+        &self,
+        addresses: &Addresses,
+        offer: &[u8],
+    ) -> Result<(Vec<u8>, Box<dyn Candidate>), Declined> {
+        let peer = ConnParams::decode(offer)?;
+        // Before anything is made for it: no device is opened for a forged address.
+        PeerGid::of(addresses, self.config.port_choice).check(&peer.endpoint)?;
+        let prepared = self.prepare(addresses, Some(&peer))?;
+        let answer = prepared.conn_params().encode();
+        Ok((answer, Box::new(prepared.join(&peer)?)))
+    }
+}
+
+/// An error with its causes, in one line.
+fn declined(error: &dyn std::error::Error) -> Declined {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    Declined::new(words)
+}
+
+#[cfg(test)]
+mod address_tests;
+#[cfg(test)]
+mod event_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! What happens on one connection to the frames of calls that are given up.
+
+use super::*;
+
+/// The messages of header length that this end has posted: what it says beside frames and offers.
+fn short_messages(end: &End) -> usize {
+    let is_short = |(kind, send): &&(WorkKind, RawSend)| {
+        let len = send.segment.map_or(0, |segment| segment.len as usize);
+        *kind == WorkKind::Send && len == MESSAGE_HEADER_LEN
+    };
+    end.sends().iter().filter(is_short).count()
+}
+
+pub(super) fn reads(end: &End) -> Vec<RawSend> {
+    let reads = end.sends().into_iter().filter(|(kind, _)| *kind == WorkKind::Read);
+    reads.map(|(_, send)| send).collect()
+}
+
+impl End {
+    /// The device has finished a READ and everything before it.
+    pub(super) fn complete(&self, read: &RawSend) {
+        let (work_id, queue_pair_number) = (read.work_id, self.number);
+        self.mock.complete(RawCompletion { work_id, queue_pair_number, ..Default::default() });
+    }
+}
+
+#[tokio::test]
+async fn memory_that_was_offered_is_free_when_the_peer_says_so() {
+    for outcome in [AtsStatus::Refused, AtsStatus::Stopped, AtsStatus::Read] {
+        let rig = Rig::new();
+        let (end, told) = rig.open();
+        send_large(&end);
+        end.connection().abandon(7);
+        assert_eq!(short_messages(&end), 1, "the cancel");
+        // Everything that can happen meanwhile happens, and the memory is kept.
+        frame_arrives(&end, &told, b"another call").await;
+        let worker = &end.connection().worker;
+        assert!(worker.sources.bytes_in_use() > 0);
+        end.say(MessageKind::Ats { transfer: first_transfer(), outcome }, &[]);
+        until("the release", || worker.sources.bytes_in_use() == 0).await;
+        let counts = rig.upgrade.lanes()[0].cancellations;
+        let answers = [counts.not_started, counts.stopped, counts.completed];
+        assert_eq!((counts.withdrawn, answers.iter().sum::<u64>()), (1, 1));
+        assert!(!end.connection().ending.is_cancelled());
+    }
+}
+
+#[tokio::test]
+async fn an_offer_that_waits_is_taken_back_as_soon_as_it_is_out() {
+    let rig = Rig::new();
+    let (end, _told) = rig.open();
+    for _ in 0..GRANT {
+        end.connection().send_control([0; HEADER_LEN]).unwrap();
+    }
+    send_large(&end);
+    end.connection().abandon(7);
+    assert_eq!(end.sends().len(), GRANT as usize, "there is no credit");
+    end.say_with_grant(MessageKind::Grant, GRANT + 2, &[]);
+    until("the offer and its cancel", || end.sends().len() == GRANT as usize + 2).await;
+    assert_eq!(short_messages(&end), 1);
+}
+
+/// The release watch has looked already, and has gone to sleep for longer.
+#[tokio::test]
+async fn what_is_taken_back_as_it_goes_out_has_no_longer_than_anything_else() {
+    let rig = Rig::with_timeouts(Duration::from_millis(10), 2 * LIMIT);
+    let (end, told) = rig.open();
+    send_large(&end);
+    frame_arrives(&end, &told, b"the watch sleeps").await;
+    for _ in 1..GRANT {
+        end.connection().send_control([0; HEADER_LEN]).unwrap();
+    }
+    send_large_of(&end, 8);
+    end.connection().abandon(8);
+    frame_arrives(&end, &told, b"the watch sleeps again").await;
+    assert_eq!(end.sends().len(), GRANT as usize, "there is no credit");
+    end.say_with_grant(MessageKind::Grant, GRANT + 2, &[]);
+    until("the offer and its cancel", || end.sends().len() == GRANT as usize + 2).await;
+    let ending = end.connection().ending.cancelled();
+    tokio::time::timeout(LIMIT, ending).await.expect("cancel_timeout has passed");
+    assert_eq!(rig.upgrade.lanes()[0].cancellations.overdue, 1);
+}
+
+#[tokio::test]
+async fn a_peer_that_keeps_what_it_was_offered_loses_the_connection_and_only_then_the_memory() {
+    for (is_withdrawn, knob) in [(false, "rdma.release_timeout"), (true, "rdma.cancel_timeout")] {
+        keeps_it(is_withdrawn, knob).await;
+    }
+}
+
+async fn keeps_it(is_withdrawn: bool, knob: &str) {
+    let rig = Rig::with_timeout(Duration::from_millis(10));
+    let (end, told) = rig.open();
+    send_large(&end);
+    if is_withdrawn {
+        end.connection().abandon(7);
+    }
+    let ending = end.connection().ending.cancelled();
+    tokio::time::timeout(LIMIT, ending).await.expect("the wait is bounded");
+    let worker = Arc::clone(&end.connection().worker);
+    if rig.mock.destroyed() == 0 {
+        assert!(worker.sources.bytes_in_use() > 0, "the queue pair may still be read through");
+    }
+    let ended = end.connection().ended.cancelled();
+    tokio::time::timeout(LIMIT, ended).await.expect("it ends");
+    until("the end", || told.closed().is_some()).await;
+    let Some(CloseReason::Failed(words)) = told.closed() else { panic!("{:?}", told.closed()) };
+    assert!(words.contains(knob), "{words}");
+    assert_eq!((rig.mock.destroyed(), worker.sources.bytes_in_use()), (1, 0));
+    assert_eq!(rig.upgrade.lanes()[0].cancellations.overdue, u64::from(is_withdrawn));
+}
+
+#[tokio::test]
+async fn a_get_stops_between_two_reads_and_its_memory_waits_for_those_that_are_out() {
+    let rig = Rig::new();
+    let (end, told) = rig.open();
+    let worker = Arc::clone(&end.connection().worker);
+    // More than the mock's four READs at a time can fetch at once.
+    end.offer(3, &[8 << 20], 8 << 20);
+    until("the first READs", || reads(&end).len() == 4).await;
+    end.say(MessageKind::Cancel { transfer: 3 }, &[]);
+    let out = reads(&end);
+    for read in &out[..3] {
+        end.complete(read);
+    }
+    frame_arrives(&end, &told, b"another call").await;
+    assert_eq!((reads(&end).len(), short_messages(&end)), (4, 0), "one READ is out");
+    assert!(worker.sinks.bytes_in_use() > 0);
+    end.complete(&out[3]);
+    until("the release", || short_messages(&end) == 1).await;
+    until("the memory", || worker.sinks.bytes_in_use() == 0).await;
+    until("the word", || *told.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
+    assert_eq!(told.frames(), [&b"another call"[..]]);
+    assert_eq!(rig.upgrade.lanes()[0].cancellations.pulls_stopped, 1);
+}
+
+#[tokio::test]
+async fn what_waits_for_memory_is_given_up_without_a_read() {
+    let rig = Rig::new();
+    let (end, told) = rig.open();
+    let worker = Arc::clone(&end.connection().worker);
+    let all = worker.sinks.try_take(usize::try_from(worker.sinks.bytes_max()).unwrap()).unwrap();
+    // The header of the offered frame is made of ones, and so is its call's number.
+    end.offer(3, &[1 << 20], 1 << 20);
+    frame_arrives(&end, &told, b"after the offer").await;
+    end.connection().abandon(u64::from_le_bytes([1; 8]));
+    until("the refusal", || short_messages(&end) == 1).await;
+    until("the word", || *told.withheld.lock().unwrap() == [Withheld::GivenUp]).await;
+    drop(all);
+    until("the memory is not taken", || worker.sinks.bytes_in_use() == 0).await;
+    assert!(reads(&end).is_empty());
+}
+
+#[tokio::test]
+async fn what_has_no_memory_in_time_is_refused_and_the_limit_is_named() {
+    let rig = Rig::with_timeout(Duration::from_millis(10));
+    let (end, told) = rig.open();
+    let worker = Arc::clone(&end.connection().worker);
+    let _all = worker.sinks.try_take(usize::try_from(worker.sinks.bytes_max()).unwrap()).unwrap();
+    end.offer(3, &[1 << 20], 1 << 20);
+    let refused = async {
+        while told.withheld.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, refused).await.expect("it is refused");
+    let Withheld::NoMemory(words) = told.withheld.lock().unwrap()[0].clone() else { panic!() };
+    assert!(words.contains("1048576 bytes") && words.contains("rdma.max_sink_bytes"), "{words}");
+    assert_eq!((short_messages(&end), reads(&end)), (1, vec![]));
+}
+
+#[tokio::test]
+async fn an_offer_beyond_four_gibibytes_is_refused_and_the_limit_is_named() {
+    let rig = Rig::new();
+    let (end, told) = rig.open();
+    for (transfer, len) in [(3, 5 << 30), (4, u64::from(u32::MAX) + 1), (5, 1 << 45)] {
+        end.offer(transfer, &[len], len);
+        until("the refusal", || told.withheld.lock().unwrap().len() == transfer as usize - 2).await;
+        let withheld = told.withheld.lock().unwrap().last().cloned();
+        let Some(Withheld::NoMemory(words)) = withheld else { panic!("{withheld:?}") };
+        let (length, knob) = (format!("{len} bytes"), "(rdma.max_sink_bytes)");
+        assert!(words.contains(&length) && words.contains(knob), "{words}");
+    }
+    frame_arrives(&end, &told, b"after it").await;
+    assert_eq!(reads(&end), vec![]);
+}
+
+#[tokio::test]
+async fn a_frame_beyond_four_gibibytes_is_refused_to_its_sender_by_name() {
+    use rpc_core::transport::Transport;
+
+    let rig = Rig::new();
+    let (end, _told) = rig.open();
+    let worker = Arc::clone(&end.joined.worker);
+    let (_peer, stream) = tokio::io::duplex(1);
+    let bootstrap = Box::new(super::oob::Stream(stream));
+    let transport = RdmaTransport::new(Arc::clone(end.connection()), bootstrap, worker);
+    let len = 5 << 30;
+    for refused in [transport.try_reserve(len).map(drop), transport.reserve(len).await.map(drop)] {
+        let words = refused.expect_err("the pool has 512 MiB").to_string();
+        assert!(words.contains("rdma.max_source_bytes"), "{words}");
+        assert!(words.contains("5368709120 bytes"), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_of_what_is_over_is_ignored() {
+    let rig = Rig::new();
+    let (end, told) = rig.open();
+    end.say(MessageKind::Cancel { transfer: 99 }, &[]);
+    frame_arrives(&end, &told, b"after it").await;
+    assert!(!end.connection().ending.is_cancelled());
+}

@@ -1,0 +1,89 @@
+//! What a worker does between two completions: receives that the device does not take, and
+//! completions that make no event.
+
+use super::*;
+
+/// What a frame says, as a message of its peer.
+fn frame(end: &End, text: &[u8]) -> Vec<u8> {
+    let (kind, epoch) = (MessageKind::Frame, end.epoch);
+    [&MessageHeader { kind, epoch, grant: granting(GRANT) }.to_bytes()[..], text].concat()
+}
+
+#[tokio::test]
+async fn receives_that_the_device_has_no_room_for_are_posted_again() {
+    let rig = Rig::new();
+    let (end, recorder) = rig.open();
+    frame_arrives(&end, &recorder, b"before").await;
+    until("free slots", || rig.mock.posted_receives() == 256).await;
+    rig.mock.refuse_receives(3, 0, libc::ENOMEM);
+    frame_arrives(&end, &recorder, b"refused").await;
+    until("the slot's return", || rig.mock.posted_receives() == 256).await;
+    frame_arrives(&end, &recorder, b"after").await;
+    assert!(!end.connection().ending.is_cancelled());
+    assert_eq!(rig.upgrade.lanes()[0].activity.refills_refused, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_nothing_posted_receives_are_posted_again_after_a_while() {
+    let rig = Rig::new();
+    let (end, recorder) = rig.open();
+    frame_arrives(&end, &recorder, b"before").await;
+    rig.mock.silence_events();
+    // More than the worker tries while it spins.
+    rig.mock.refuse_receives(5000, 0, libc::ENOMEM);
+    let refused = end.connection().worker.activity.refills_refused.value();
+    end.deliver(&frame(&end, b"refused"));
+    end.connection().worker.send(Command::Reclaim);
+    until("the refusal", || end.connection().worker.activity.refills_refused.value() > refused)
+        .await;
+    for _ in 0..10_000 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if rig.mock.posted_receives() == 256 {
+            return assert!(!end.connection().ending.is_cancelled());
+        }
+    }
+    panic!("{} receives are posted", rig.mock.posted_receives());
+}
+
+/// Refuses receives in this way for ever; gives what the connection was told.
+async fn refused_for_ever(errno: i32) -> String {
+    let rig = Rig::new();
+    let (end, recorder) = rig.open();
+    frame_arrives(&end, &recorder, b"before").await;
+    rig.mock.silence_events();
+    rig.mock.refuse_receives(usize::MAX, 0, errno);
+    end.deliver(&frame(&end, b"refused"));
+    end.connection().worker.send(Command::Reclaim);
+    for _ in 0..20_000 {
+        if let Some(reason) = recorder.closed() {
+            return reason.to_string();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("the lane does not end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_takes_no_receives_for_long_ends_its_worker() {
+    let words = refused_for_ever(libc::ENOMEM).await;
+    assert!(words.contains("has taken no receive for 5s: 1 slots wait"), "{words}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_broken_ends_its_worker_at_once_and_says_why() {
+    let words = refused_for_ever(libc::EIO).await;
+    assert!(words.contains("post receives"), "{words}");
+}
+
+#[tokio::test]
+async fn what_completes_just_before_the_queue_is_armed_needs_no_event() {
+    let rig = Rig::new();
+    let (end, recorder) = rig.open();
+    frame_arrives(&end, &recorder, b"before").await;
+    let completion = rig.mock.fill(0, &frame(&end, b"silent"), end.number);
+    rig.mock.silence_events();
+    rig.mock.complete_when_armed(completion);
+    // It is about to sleep, or is woken by this and then is.
+    end.connection().worker.send(Command::Reclaim);
+    until("the frame", || recorder.frames().last().is_some_and(|it| it == &b"silent"[..])).await;
+}

@@ -1,0 +1,290 @@
+//! What happens on one connection to the keys of its offers.
+
+use super::*;
+use crate::connection::rndv_payload::LentTail;
+use crate::verbs::RawBind;
+
+impl Rig {
+    /// A worker whose offers go through windows. The mock could not pass the check of them.
+    pub(super) fn windowed(timeout: Duration) -> Self {
+        let rig = Self::with_timeout(timeout);
+        rig.mock.claim_windows();
+        let config = RdmaConfig {
+            rkey_scope: RkeyScope::Window,
+            // What is not taken back is waited for.
+            release_timeout: LIMIT,
+            ..rig.upgrade.config.clone()
+        };
+        let make = |_: Option<&Worker>| Worker::start(&rig.mock.device(), &config);
+        rig.upgrade.workers.find("mock", 1, make, |_| None::<()>).unwrap();
+        rig
+    }
+}
+
+impl End {
+    /// The device is done with everything that this end has posted.
+    fn complete_all(&self) {
+        let work_id = self.sends().last().unwrap().1.work_id;
+        let queue_pair_number = self.number;
+        self.mock.complete(RawCompletion { work_id, queue_pair_number, ..Default::default() });
+    }
+
+    fn binds(&self) -> Vec<RawBind> {
+        let operations = self.sends().into_iter().map(|(_, send)| send.operation);
+        operations
+            .filter_map(|operation| match operation {
+                RawOperation::Bind(bind) => Some(bind),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn invalidations(&self) -> Vec<RemoteKey> {
+        let operations = self.sends().into_iter().map(|(_, send)| send.operation);
+        operations
+            .filter_map(|operation| match operation {
+                RawOperation::Invalidate(key) => Some(key),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Completes everything until this end says that it is done with what it was offered.
+    async fn fetched(&self) -> RawSend {
+        let end = std::time::Instant::now() + LIMIT;
+        while std::time::Instant::now() < end {
+            if let Some((_, send)) = self.sends().iter().find(|(kind, _)| *kind == WorkKind::Send) {
+                return *send;
+            }
+            if !self.sends().is_empty() {
+                self.complete_all();
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("no release");
+    }
+
+    /// The peer releases a transfer and takes a key away, if any.
+    fn release(&self, transfer: u32, taken_key: Option<RemoteKey>) {
+        let kind = MessageKind::Ats { transfer, outcome: AtsStatus::Read };
+        let header = MessageHeader { kind, epoch: self.epoch, grant: granting(GRANT) };
+        self.mock.deliver_taking(0, &header.to_bytes(), self.number, taken_key);
+    }
+
+    fn source_bytes(&self) -> u64 {
+        self.connection().worker.sources.bytes_in_use()
+    }
+}
+
+/// The numbers of a path's transfers, in the order of their offers while none is released.
+fn transfers(count: usize) -> Vec<u32> {
+    let mut offered = RndvSends::default();
+    (0..count).map(|_| offered.insert(0, (), tokio::time::Instant::now())).collect()
+}
+
+#[tokio::test]
+async fn an_offer_goes_out_with_its_window_and_a_release_that_takes_the_key_frees_the_memory() {
+    let rig = Rig::windowed(LIMIT);
+    let (end, _told) = rig.open();
+    assert_eq!(rig.upgrade.lanes()[0].rkey_scope, RkeyScope::Window);
+    let posts = rig.mock.send_calls();
+    send_large(&end);
+    assert_eq!(rig.mock.send_calls(), posts + 1, "one post");
+    let kinds: Vec<_> = end.sends().into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, [WorkKind::Bind, WorkKind::Send]);
+    end.complete_all();
+    end.release(first_transfer(), Some(end.binds()[0].key));
+    until("the memory", || end.source_bytes() == 0).await;
+    send_large(&end);
+    let binds = end.binds();
+    assert_eq!(binds[0].key.0 >> 8, binds[1].key.0 >> 8, "the window is used again");
+    assert_ne!(binds[0].key, binds[1].key);
+    assert_eq!((end.invalidations(), rig.mock.windows()), (vec![], 1));
+}
+
+#[tokio::test]
+async fn a_window_opens_what_follows_the_head_and_nothing_else() {
+    const HEAD_LEN: usize = HEADER_LEN + 5;
+    let rig = Rig::windowed(LIMIT);
+    let (end, _told) = rig.open();
+    let connection = end.connection();
+    let sources = &connection.worker.sources;
+    let own = sources.try_take(100_000).unwrap();
+    let own_span = (own.remote().address + HEADER_LEN as u64, 100_000 - HEADER_LEN as u64);
+    let bytes = Bytes::from_owner(sources.try_lend(100_000).unwrap()).slice(10..90_010);
+    let (lent, charge) = connection.sources.claim_lent(&bytes).unwrap();
+    let lent_span = (lent.remote().address, 90_000);
+    let tail = LentTail::new(bytes, lent, share(), charge);
+    for memory in [
+        RndvPayload::Own { buffer: own, _share: share() },
+        RndvPayload::Lent { tail, head_len: HEAD_LEN },
+    ] {
+        let slot = connection.worker.send_slots.try_take().unwrap();
+        let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
+        let offer = Outgoing::Rts { memory, slot, permit, call: 7, is_given_up: false };
+        connection.send(offer).unwrap();
+    }
+    let binds = end.binds();
+    let spans: Vec<_> = binds.iter().map(|bind| (bind.address, bind.len)).collect();
+    assert_eq!(spans, [own_span, lent_span]);
+    end.complete_all();
+    let keys = binds.iter().map(|bind| bind.key);
+    for (transfer, key) in transfers(2).into_iter().zip(keys) {
+        end.release(transfer, Some(key));
+    }
+    until("the memory", || end.source_bytes() == 0).await;
+}
+
+#[tokio::test]
+async fn a_release_that_leaves_the_key_alive_frees_the_memory_when_it_is_dead() {
+    let rig = Rig::windowed(LIMIT);
+    let (end, told) = rig.open();
+    send_large(&end);
+    end.complete_all();
+    end.release(first_transfer(), None);
+    until("the invalidation", || end.invalidations() == [end.binds()[0].key]).await;
+    frame_arrives(&end, &told, b"meanwhile").await;
+    assert!(end.source_bytes() > 0);
+    end.complete_all();
+    until("the memory", || end.source_bytes() == 0).await;
+    assert!(!end.connection().ending.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_release_can_be_there_before_the_completion_of_its_offer() {
+    for is_taken in [true, false] {
+        let rig = Rig::windowed(LIMIT);
+        let (end, told) = rig.open();
+        send_large(&end);
+        end.release(first_transfer(), is_taken.then(|| end.binds()[0].key));
+        frame_arrives(&end, &told, b"meanwhile").await;
+        assert!(end.source_bytes() > 0, "the bind may still be to come");
+        end.complete_all();
+        if !is_taken {
+            until("the invalidation", || !end.invalidations().is_empty()).await;
+            assert!(end.source_bytes() > 0);
+            end.complete_all();
+        }
+        until("the memory", || end.source_bytes() == 0).await;
+        assert_eq!(end.invalidations().len(), usize::from(!is_taken));
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_taken_by_anything_but_its_release_costs_the_connection() {
+    for is_release in [true, false] {
+        let rig = Rig::windowed(LIMIT);
+        let (end, told) = rig.open();
+        send_large(&end);
+        send_large(&end);
+        end.complete_all();
+        frame_arrives(&end, &told, b"before").await;
+        let key = end.binds()[1].key;
+        if is_release {
+            end.release(first_transfer(), Some(key));
+        } else {
+            let header = MessageHeader {
+                kind: MessageKind::Grant,
+                epoch: end.epoch,
+                grant: granting(GRANT),
+            };
+            rig.mock.deliver_taking(0, &header.to_bytes(), end.number, Some(key));
+        }
+        until("the halt", || end.connection().ending.is_cancelled()).await;
+        let words = end.connection().closed().to_string();
+        assert!(words.contains("key that an RDMA message took away"), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_release_costs_the_connection_though_the_memory_waits() {
+    let rig = Rig::windowed(LIMIT);
+    let (end, _told) = rig.open();
+    send_large(&end);
+    end.complete_all();
+    end.release(first_transfer(), None);
+    until("the invalidation", || !end.invalidations().is_empty()).await;
+    end.release(first_transfer(), None);
+    until("the halt", || end.connection().ending.is_cancelled()).await;
+    assert!(end.source_bytes() > 0, "the invalidation has not completed");
+    end.flush();
+    end.connection().ended.cancelled().await;
+    assert_eq!((end.source_bytes(), rig.mock.windows_at_destruction()), (0, 0));
+}
+
+#[tokio::test]
+async fn an_offer_waits_for_a_window_as_for_credit() {
+    const WINDOWS: usize = 1000 / 256;
+    let rig = Rig::windowed(LIMIT);
+    let (end, _told) = rig.open();
+    (0..WINDOWS + 2).for_each(|_| send_large(&end));
+    assert_eq!((end.binds().len(), rig.mock.windows()), (WINDOWS, WINDOWS));
+    end.complete_all();
+    let keys: Vec<_> = end.binds().iter().map(|bind| bind.key).collect();
+    let transfers = transfers(WINDOWS);
+    end.release(transfers[1], Some(keys[1]));
+    until("one more", || end.binds().len() == WINDOWS + 1).await;
+    end.complete_all();
+    end.release(transfers[0], Some(keys[0]));
+    until("the last", || end.binds().len() == WINDOWS + 2).await;
+    let order: Vec<_> = end.binds()[WINDOWS..].iter().map(|bind| bind.key.0 >> 8).collect();
+    assert_eq!(order, [keys[1].0 >> 8, keys[0].0 >> 8], "in the order of their return");
+}
+
+#[tokio::test]
+async fn what_the_peer_does_not_let_go_of_is_revoked_and_its_late_release_is_nothing_once() {
+    let rig = Rig::windowed(Duration::from_millis(10));
+    let (end, told) = rig.open();
+    send_large(&end);
+    end.complete_all();
+    frame_arrives(&end, &told, b"before").await;
+    end.connection().abandon(7);
+    let revoked = || rig.upgrade.lanes()[0].cancellations.revoked == 1;
+    let waiting = async {
+        while !revoked() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, waiting).await.expect("the wait is bounded");
+    assert_eq!((end.source_bytes(), rig.mock.windows()), (0, 0), "the window is gone");
+    end.release(first_transfer(), None);
+    frame_arrives(&end, &told, b"after").await;
+    assert!(!end.connection().ending.is_cancelled());
+    end.release(first_transfer(), None);
+    until("the halt", || end.connection().ending.is_cancelled()).await;
+}
+
+#[tokio::test]
+async fn our_releases_take_the_keys_of_the_peer_away_unless_it_took_the_offer_back() {
+    for is_cancelled in [false, true] {
+        let rig = Rig::windowed(LIMIT);
+        let (end, _told) = rig.open();
+        end.offer(3, &[8 << 20], 8 << 20);
+        let reads = || end.sends().iter().filter(|(kind, _)| *kind == WorkKind::Read).count();
+        until("READs", || reads() == 4).await;
+        if is_cancelled {
+            end.say(MessageKind::Cancel { transfer: 3 }, &[]);
+        }
+        let release = end.fetched().await;
+        let expected = match is_cancelled {
+            false => RawOperation::SendInvalidate(RemoteKey(1)),
+            true => RawOperation::Send,
+        };
+        assert_eq!(release.operation, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_ask_for_it_keeps_its_keys() {
+    let rig = Rig::windowed(LIMIT);
+    let mut prepared = rig.prepare();
+    prepared.holding.widen(7);
+    let peer = ConnParams { grant: GRANT, has_windows: false, ..prepared.conn_params() };
+    let (epoch, window) = (prepared.epoch, prepared.holding.window());
+    let number = prepared.queue_pair.number();
+    let joined = prepared.join(&peer).unwrap();
+    let end = End { mock: rig.mock.clone(), joined, epoch, number, window };
+    end.connection().start(Arc::new(Recorder::default()));
+    end.offer(3, &[8 << 20], 8 << 20);
+    assert_eq!(end.fetched().await.operation, RawOperation::Send);
+}

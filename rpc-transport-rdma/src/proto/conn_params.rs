@@ -1,0 +1,309 @@
+//! Connection parameters: what the two ends exchange in the handshake on the byte stream (out of
+//! band).
+
+use std::collections::HashSet;
+
+use prost::Message;
+use rpc_core::connect::Declined;
+
+use crate::connection::read_queues::READ_QUEUE_PAIRS_MAX;
+use crate::proto::wire::RTS_LEN_MAX;
+use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
+
+/// The version of the messages on the path. Different versions do not understand each other.
+const VERSION: u32 = 2;
+
+/// One end of a path: its queue pair, and what may be sent to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConnParams {
+    pub(crate) endpoint: Endpoint,
+    /// What every message to this end has to carry.
+    pub(crate) epoch: u32,
+    /// How many messages may be sent before the first grant.
+    pub(crate) grant: u32,
+    /// The longest message that this end's slots take.
+    pub(crate) slot_len: u32,
+    /// Whether what this end offers is opened by windows, so that the peer's ATS should invalidate
+    /// the key.
+    pub(crate) has_windows: bool,
+    /// Queue pairs for READs alone, beside the one of `endpoint`. Empty from a peer that does not
+    /// know of them.
+    pub(crate) read_ends: Vec<Endpoint>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct RawBlob {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+    #[prost(uint32, tag = "2")]
+    queue_pair_number: u32,
+    #[prost(uint32, tag = "3")]
+    packet_sequence_number: u32,
+    #[prost(bytes = "vec", tag = "4")]
+    gid: Vec<u8>,
+    #[prost(uint32, tag = "5")]
+    lid: u32,
+    #[prost(uint32, tag = "6")]
+    mtu: u32,
+    #[prost(uint32, tag = "7")]
+    reads_max: u32,
+    #[prost(bool, tag = "8")]
+    is_infiniband: bool,
+    #[prost(uint32, tag = "9")]
+    epoch: u32,
+    #[prost(uint32, tag = "10")]
+    grant: u32,
+    #[prost(uint32, tag = "11")]
+    slot_len: u32,
+    #[prost(bool, tag = "12")]
+    has_windows: bool,
+    #[prost(message, repeated, tag = "13")]
+    read_ends: Vec<RawReadEnd>,
+}
+
+/// What of a queue pair differs from the one that carries messages.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct RawReadEnd {
+    #[prost(uint32, tag = "1")]
+    queue_pair_number: u32,
+    #[prost(uint32, tag = "2")]
+    packet_sequence_number: u32,
+    #[prost(uint32, tag = "3")]
+    reads_max: u32,
+}
+
+impl ConnParams {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let endpoint = &self.endpoint;
+        let raw = RawBlob {
+            version: VERSION,
+            queue_pair_number: endpoint.queue_pair_number,
+            packet_sequence_number: endpoint.packet_sequence_number,
+            gid: endpoint.gid.0.to_vec(),
+            lid: endpoint.lid.into(),
+            mtu: endpoint.mtu.bytes().into(),
+            reads_max: endpoint.reads_max.into(),
+            is_infiniband: endpoint.link_layer == LinkLayer::InfiniBand,
+            epoch: self.epoch,
+            grant: self.grant,
+            slot_len: self.slot_len,
+            has_windows: self.has_windows,
+            read_ends: self.read_ends.iter().map(RawReadEnd::of).collect(),
+        };
+        raw.encode_to_vec()
+    }
+
+    /// Decodes the peer's parameters. Whether a path joins it with an end of ours,
+    /// [`check`](Self::check) says.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Declined> {
+        let raw = RawBlob::decode(bytes)
+            .map_err(|error| Declined::new(format!("the peer's blob does not decode: {error}")))?;
+        if raw.version != VERSION {
+            let version = raw.version;
+            return Err(Declined::new(format!(
+                "the peer's RDMA path has version {version}, ours {VERSION}"
+            )));
+        }
+        let invalid =
+            |field: &str| Declined::new(format!("the peer's blob has an impossible {field}"));
+        let mtu = u16::try_from(raw.mtu).ok().and_then(Mtu::from_bytes);
+        let endpoint = Endpoint {
+            queue_pair_number: raw.queue_pair_number,
+            packet_sequence_number: raw.packet_sequence_number,
+            gid: Gid(raw.gid.try_into().map_err(|_| invalid("GID"))?),
+            lid: u16::try_from(raw.lid).map_err(|_| invalid("LID"))?,
+            mtu: mtu.ok_or_else(|| invalid("MTU"))?,
+            reads_max: u8::try_from(raw.reads_max).map_err(|_| invalid("number of READs"))?,
+            link_layer: if raw.is_infiniband { LinkLayer::InfiniBand } else { LinkLayer::Ethernet },
+        };
+        if raw.read_ends.len() > READ_QUEUE_PAIRS_MAX {
+            return Err(invalid("number of queue pairs for READs"));
+        }
+        let read_ends = raw.read_ends.iter().map(|end| end.beside(&endpoint));
+        let read_ends = read_ends.collect::<Option<_>>().ok_or_else(|| invalid("number of READs"));
+        Ok(Self {
+            endpoint,
+            read_ends: read_ends?,
+            epoch: raw.epoch,
+            grant: raw.grant,
+            slot_len: raw.slot_len,
+            has_windows: raw.has_windows,
+        })
+    }
+
+    /// Checks everything about the peer's end that can be checked without a queue pair, so that a
+    /// conn_params that cannot be used costs none: `local` is an end of ours, of which the queue
+    /// pair number does not matter. Gives the length of slots that both ends have.
+    ///
+    /// # Errors
+    ///
+    /// In words: an end that cannot be, or that no path joins with ours; no credit; slots too
+    /// short for an offer; one queue pair for two purposes.
+    pub(crate) fn check(&self, local: &Endpoint, slot_len: u32) -> Result<u32, Declined> {
+        let ends = || std::iter::once(&self.endpoint).chain(&self.read_ends);
+        for end in ends() {
+            local.agree(end).map_err(|error| Declined::new(error.to_string()))?;
+        }
+        let numbers: HashSet<u32> = ends().map(|end| end.queue_pair_number).collect();
+        if numbers.len() != ends().count() {
+            return Err(Declined::new("the peer has one queue pair for two purposes"));
+        }
+        if self.grant == 0 {
+            return Err(Declined::new("the peer grants no message at all"));
+        }
+        let slot_len = slot_len.min(self.slot_len);
+        if (slot_len as usize) < RTS_LEN_MAX {
+            return Err(Declined::new(format!(
+                "slots of {slot_len} bytes are too short: an offer takes {RTS_LEN_MAX}"
+            )));
+        }
+        Ok(slot_len)
+    }
+}
+
+impl RawReadEnd {
+    fn of(endpoint: &Endpoint) -> Self {
+        Self {
+            queue_pair_number: endpoint.queue_pair_number,
+            packet_sequence_number: endpoint.packet_sequence_number,
+            reads_max: endpoint.reads_max.into(),
+        }
+    }
+
+    fn beside(&self, main: &Endpoint) -> Option<Endpoint> {
+        Some(Endpoint {
+            queue_pair_number: self.queue_pair_number,
+            packet_sequence_number: self.packet_sequence_number,
+            reads_max: u8::try_from(self.reads_max).ok()?,
+            ..*main
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_infiniband_end_travels_with_its_lid() {
+        let endpoint = Endpoint {
+            queue_pair_number: 17,
+            packet_sequence_number: 5,
+            gid: Gid([3; 16]),
+            lid: 0xbfff,
+            mtu: Mtu::B2048,
+            reads_max: 4,
+            link_layer: LinkLayer::InfiniBand,
+        };
+        let read_ends = vec![Endpoint { queue_pair_number: 18, ..endpoint }];
+        let conn_params = ConnParams {
+            endpoint,
+            epoch: 1,
+            grant: 32,
+            slot_len: 4352,
+            has_windows: true,
+            read_ends,
+        };
+        assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
+    }
+
+    fn end(queue_pair_number: u32) -> Endpoint {
+        Endpoint {
+            queue_pair_number,
+            packet_sequence_number: 5,
+            gid: Gid::from_ip([10, 0, 0, 1].into()),
+            lid: 0,
+            mtu: Mtu::B1024,
+            reads_max: 4,
+            link_layer: LinkLayer::Ethernet,
+        }
+    }
+
+    #[test]
+    fn an_end_that_cannot_be_joined_is_declined_with_the_reason() {
+        let good = || ConnParams {
+            endpoint: end(17),
+            epoch: 1,
+            grant: 1,
+            slot_len: 4352,
+            has_windows: false,
+            read_ends: vec![end(18), end(19)],
+        };
+        assert_eq!(good().check(&end(20), 1000), Ok(1000));
+        assert_eq!(good().check(&end(20), 8000), Ok(4352));
+        let of_end = |endpoint| ConnParams { endpoint, ..good() };
+        let of_reads = |end| ConnParams { read_ends: vec![end], ..good() };
+        let ipv6 = Gid::from_ip("2001:db8::1".parse().unwrap());
+        let bad = [
+            ("grants no message", ConnParams { grant: 0, ..good() }),
+            ("slots of 1 bytes are too short", ConnParams { slot_len: 1, ..good() }),
+            ("queue pair number", of_end(end(0))),
+            ("queue pair number", of_reads(end(1 << 24))),
+            ("number of READs", of_reads(Endpoint { reads_max: 0, ..end(18) })),
+            ("two purposes", of_reads(end(17))),
+            ("link layers", of_end(Endpoint { link_layer: LinkLayer::InfiniBand, ..end(17) })),
+            ("address families", of_end(Endpoint { gid: ipv6, ..end(17) })),
+        ];
+        for (words, conn_params) in bad {
+            let reason = conn_params.check(&end(20), 1000).unwrap_err().reason;
+            assert!(reason.contains(words), "{reason}");
+        }
+    }
+
+    #[test]
+    fn more_queue_pairs_for_reads_than_anybody_needs_are_declined() {
+        let declined = |count: usize, reads_max: u32| {
+            let read_ends = vec![RawReadEnd { reads_max, ..RawReadEnd::default() }; count];
+            let raw =
+                RawBlob { version: VERSION, gid: vec![0; 16], mtu: 1024, ..RawBlob::default() };
+            ConnParams::decode(&RawBlob { read_ends, ..raw }.encode_to_vec())
+                .err()
+                .map(|why| why.reason)
+        };
+        assert_eq!(declined(READ_QUEUE_PAIRS_MAX, 255), None);
+        let reason = declined(READ_QUEUE_PAIRS_MAX + 1, 4).unwrap();
+        assert!(reason.contains("number of queue pairs for READs"), "{reason}");
+        let reason = declined(1, 256).unwrap();
+        assert!(reason.contains("number of READs"), "{reason}");
+    }
+
+    #[test]
+    fn a_blob_survives_and_another_version_is_declined() {
+        let endpoint = Endpoint {
+            queue_pair_number: 17,
+            packet_sequence_number: 5,
+            gid: Gid([3; 16]),
+            lid: 9,
+            mtu: Mtu::B4096,
+            reads_max: 16,
+            link_layer: LinkLayer::Ethernet,
+        };
+        let [first, second] = [18, 19].map(|number| Endpoint {
+            queue_pair_number: number,
+            packet_sequence_number: number + 100,
+            reads_max: 8,
+            ..endpoint
+        });
+        let read_ends = vec![first, second];
+        let conn_params = ConnParams {
+            endpoint,
+            epoch: 1,
+            grant: 32,
+            slot_len: 4352,
+            has_windows: true,
+            read_ends,
+        };
+        assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
+        let other = RawBlob { version: 1, ..RawBlob::default() }.encode_to_vec();
+        assert!(ConnParams::decode(&other).unwrap_err().reason.contains("version 1"));
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = ConnParams::decode(&bytes);
+        }
+    }
+}

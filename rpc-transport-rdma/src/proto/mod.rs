@@ -1,0 +1,11 @@
+//! The protocol of an RDMA connection: what its messages say, and the state machines behind them.
+//!
+//! Nothing here knows a queue pair or a task: values come in, decisions go out, and time is an
+//! argument.
+
+pub(crate) mod conn_params;
+pub(crate) mod flow;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+pub(crate) mod rndv;
+pub(crate) mod wire;

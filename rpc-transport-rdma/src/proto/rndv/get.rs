@@ -1,0 +1,402 @@
+//! Rendezvous GET: of the frames that the peer offers, which READ to post next, and when to stop.
+//!
+//! ```text
+//!   accept ──> queued ──next_due──> asked ──begin──> reading ──last READ completed──> whole
+//!                 │ stop              │ stop            │ stop, or the deadline passed
+//!                 v                   v                 ├ no READ outstanding ──> ended
+//!               ended               ended               └ stopping ──last completed──> ended
+//! ```
+//! A transfer has no memory before its first READ is about to be due: as many as READs may be
+//! outstanding have memory and READs left to post, and the others are queued. So a peer that
+//! answers slowly holds memory for few of the frames that it offers.
+//!
+//! Transfers take turns so that a long one does not hold up a short one, and at most as many READs
+//! are outstanding as both devices agreed on. Where several queue pairs carry READs, each goes to
+//! the one with the fewest bytes on their way, and completes there in order, but in no order with
+//! those of the others. The caller that asks for a READ says whether there is room for its bytes. A
+//! transfer whose READs are all posted is not stopped any more: it will be whole. Pure: what is
+//! read into is an opaque value that comes back when the last READ has completed, and time is an
+//! argument.
+
+use std::collections::{HashMap, VecDeque};
+
+use rpc_core::Deadline;
+use rpc_core::transport::Withheld;
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use tokio::time::Instant;
+
+use crate::proto::wire::RtsSegment;
+use crate::verbs::RemoteMemory;
+
+/// A READ that should be posted now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Chunk<S> {
+    /// What to read into.
+    pub(crate) sink: S,
+    /// Where in it.
+    pub(crate) offset: usize,
+    /// How much.
+    pub(crate) len: u32,
+    /// From where.
+    pub(crate) remote: RemoteMemory,
+    /// Which of the queues carries it.
+    pub(crate) queue: usize,
+}
+
+/// How many READs may be outstanding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadLimits {
+    /// Queues that carry them, at least one.
+    pub(crate) queues: usize,
+    /// On one of them.
+    pub(crate) of_queue: usize,
+    /// On all of them.
+    pub(crate) total: usize,
+}
+
+/// A frame that is to be fetched.
+#[derive(Debug)]
+pub(crate) struct GetRequest {
+    /// The call that it is of.
+    pub(crate) call: u64,
+    /// Its header.
+    pub(crate) prefix: [u8; HEADER_LEN],
+    /// What came with the offer, its header first.
+    pub(crate) head: Vec<u8>,
+    /// When to stop fetching it.
+    pub(crate) deadline: Option<Deadline>,
+    /// When it is to be refused if it has no memory.
+    pub(crate) memory_by: Deadline,
+    /// Where the rest lies.
+    pub(crate) segments: VecDeque<RtsSegment>,
+}
+
+/// A transfer that needs memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) transfer: u32,
+    /// Of the whole frame.
+    pub(crate) len: u64,
+    pub(crate) deadline: Option<Deadline>,
+    pub(crate) memory_by: Deadline,
+}
+
+/// A transfer that is over.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) transfer: u32,
+    pub(crate) prefix: [u8; HEADER_LEN],
+    pub(crate) outcome: Outcome,
+}
+
+/// How a transfer ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Everything is there.
+    Whole,
+    /// No READ was ever posted.
+    NotStarted(Withheld),
+    /// Some READs were posted, and all of them have completed.
+    Stopped(Withheld),
+}
+
+impl ReadLimits {
+    /// One queue carries them all.
+    pub(crate) fn one_queue(reads_max: u8) -> Self {
+        let of_queue = reads_max.into();
+        Self { queues: 1, of_queue, total: of_queue }
+    }
+}
+
+/// The transfers that are wanted; `S` is a handle to what they are read into.
+#[derive(Debug)]
+pub(crate) struct RndvGet<S> {
+    transfers: HashMap<u32, Transfer<S>>,
+    /// Transfers whose turn to have memory has not come, in the order of their offers.
+    queued: VecDeque<u32>,
+    /// How many transfers memory is being taken for.
+    asked_count: usize,
+    /// Transfers that have READs left to post, in the order of their turns.
+    turns: VecDeque<u32>,
+    /// The transfer and the length of every READ that is posted, by queue, in the order of posting.
+    posted: Vec<VecDeque<(u32, u32)>>,
+    /// Transfers that ended otherwise than by their last READ.
+    ended: Vec<Ended>,
+    limits: ReadLimits,
+    chunk_len: u32,
+}
+
+#[derive(Debug)]
+struct Transfer<S> {
+    wanted: GetRequest,
+    memory: Memory<S>,
+    /// Where the next READ goes.
+    offset: usize,
+    /// Bytes that have not arrived.
+    missing: u64,
+    outstanding: usize,
+    /// Why no further READ is posted.
+    stopped: Option<Withheld>,
+}
+
+/// What a transfer is read into.
+#[derive(Debug)]
+enum Memory<S> {
+    /// Its turn has not come.
+    Queued,
+    /// The caller takes it.
+    Asked,
+    Sink(S),
+}
+
+impl<S: Clone> RndvGet<S> {
+    /// Fetches with READs of at most `chunk_len` bytes, as many of them outstanding as `limits`
+    /// say.
+    pub(crate) fn new(limits: ReadLimits, chunk_len: u32) -> Self {
+        Self {
+            transfers: HashMap::new(),
+            queued: VecDeque::new(),
+            asked_count: 0,
+            turns: VecDeque::new(),
+            posted: vec![VecDeque::new(); limits.queues],
+            ended: Vec::new(),
+            limits,
+            chunk_len,
+        }
+    }
+
+    /// Queues an offered frame that this side wants and has no memory for yet.
+    ///
+    /// # Errors
+    ///
+    /// When the transfer is under way already.
+    pub(crate) fn accept(
+        &mut self,
+        transfer: u32,
+        wanted: GetRequest,
+    ) -> Result<(), ProtocolError> {
+        if self.transfers.contains_key(&transfer) {
+            let value = transfer.into();
+            return Err(ProtocolError::Invalid { what: "transfer of an offer", value });
+        }
+        let missing = wanted.segments.iter().map(|segment| segment.len).sum();
+        let offset = wanted.head.len();
+        let memory = Memory::Queued;
+        let entry = Transfer { wanted, memory, offset, missing, outstanding: 0, stopped: None };
+        self.transfers.insert(transfer, entry);
+        self.queued.push_back(transfer);
+        Ok(())
+    }
+
+    /// Whether memory should be taken for a transfer.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.queued.is_empty() && self.asked_count + self.turns.len() < self.limits.total
+    }
+
+    /// The next transfer to take memory for, if one is due, and then to [begin](Self::begin).
+    pub(crate) fn next_due(&mut self) -> Option<Due> {
+        if !self.has_due() {
+            return None;
+        }
+        let number = self.queued.pop_front()?;
+        let entry = self.transfers.get_mut(&number)?;
+        entry.memory = Memory::Asked;
+        self.asked_count += 1;
+        Some(entry.due(number))
+    }
+
+    /// The transfers whose turn has not come at `now`, although they should have memory by then or
+    /// their calls have ended.
+    pub(crate) fn late(&self, now: Instant) -> Vec<Due> {
+        let queued = self.queued.iter();
+        let dues = queued.filter_map(|number| Some(self.transfers.get(number)?.due(*number)));
+        let is_late = |due: &Due| {
+            due.memory_by.has_passed(now) || due.deadline.is_some_and(|it| it.has_passed(now))
+        };
+        dues.filter(is_late).collect()
+    }
+
+    /// Whether a transfer waits for its turn to have memory.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    /// The head of a frame of `len` bytes whose transfer waits for memory. A peer may have taken
+    /// one back and have offered another by the same number since that memory was asked for.
+    pub(crate) fn head(&self, transfer: u32, len: usize) -> Option<&[u8]> {
+        let entry = self.transfers.get(&transfer).filter(|entry| !entry.has_sink())?;
+        let head = &entry.wanted.head;
+        (head.len() as u64 + entry.missing == len as u64).then_some(head)
+    }
+
+    /// Starts the GET of a waiting transfer into memory that has its head; false when it has been
+    /// stopped meanwhile.
+    pub(crate) fn begin(&mut self, transfer: u32, sink: S) -> bool {
+        match self.transfers.get_mut(&transfer) {
+            Some(entry) if !entry.has_sink() => {
+                match std::mem::replace(&mut entry.memory, Memory::Sink(sink)) {
+                    Memory::Asked => self.asked_count -= 1,
+                    Memory::Queued | Memory::Sink(_) => self.queued.retain(|it| *it != transfer),
+                }
+                self.turns.push_back(transfer);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a transfer still waits for memory.
+    pub(crate) fn is_waiting(&self, transfer: u32) -> bool {
+        self.transfers.get(&transfer).is_some_and(|entry| !entry.has_sink())
+    }
+
+    /// The next READ to post; `None` when there is none, or enough are outstanding, or `admit`
+    /// rejects it; the same READ is returned next time.
+    pub(crate) fn next_chunk(
+        &mut self,
+        now: Instant,
+        mut admit: impl FnMut(usize, u32) -> bool,
+    ) -> Option<Chunk<S>> {
+        while let Some(queue) = self.free_queue() {
+            let number = self.turns.pop_front()?;
+            let Some(transfer) = self.transfers.get_mut(&number) else { continue };
+            if transfer.wanted.deadline.is_some_and(|deadline| deadline.has_passed(now)) {
+                self.stop(number, Withheld::Expired);
+                continue;
+            }
+            let Some(len) = transfer.next_len(self.chunk_len) else { continue };
+            if !admit(queue, len) {
+                self.turns.push_front(number);
+                return None;
+            }
+            let Some(chunk) = transfer.next_chunk(queue, len) else { continue };
+            if !transfer.wanted.segments.is_empty() {
+                self.turns.push_back(number);
+            }
+            self.posted[queue].push_back((number, chunk.len));
+            return Some(chunk);
+        }
+        None
+    }
+
+    /// The queue for the next READ, if it may be posted.
+    fn free_queue(&self) -> Option<usize> {
+        if self.posted.iter().map(VecDeque::len).sum::<usize>() >= self.limits.total {
+            return None;
+        }
+        let free = self.posted.iter().enumerate();
+        let free = free.filter(|(_, posted)| posted.len() < self.limits.of_queue);
+        let bytes =
+            |posted: &VecDeque<_>| posted.iter().map(|(_, len)| u64::from(*len)).sum::<u64>();
+        free.min_by_key(|(_, posted)| bytes(posted)).map(|(queue, _)| queue)
+    }
+
+    /// Records that the oldest READ that was posted to `queue` has completed. Gives its transfer
+    /// when that is over.
+    pub(crate) fn handle_read(&mut self, queue: usize) -> Option<Ended> {
+        let (number, len) = self.posted.get_mut(queue)?.pop_front()?;
+        let transfer = self.transfers.get_mut(&number)?;
+        transfer.missing -= u64::from(len);
+        transfer.outstanding -= 1;
+        let is_over = transfer.missing == 0 || transfer.stopped.is_some();
+        if !is_over || transfer.outstanding > 0 {
+            return None;
+        }
+        let Transfer { wanted, stopped, .. } = self.transfers.remove(&number)?;
+        let outcome = stopped.map_or(Outcome::Whole, Outcome::Stopped);
+        Some(Ended { transfer: number, prefix: wanted.prefix, outcome })
+    }
+
+    /// Posts no further READ for a transfer. Once none is outstanding it has ended, which
+    /// [`RndvGet::handle_read`] or [`RndvGet::take_ended`] tells. One that does not exist, is
+    /// stopped already or needs no further READ is left alone.
+    pub(crate) fn stop(&mut self, number: u32, why: Withheld) {
+        let Some(transfer) = self.transfers.get_mut(&number) else { return };
+        if transfer.wanted.segments.is_empty() || transfer.stopped.is_some() {
+            return;
+        }
+        match transfer.memory {
+            Memory::Queued => self.queued.retain(|queued| *queued != number),
+            Memory::Asked => self.asked_count -= 1,
+            Memory::Sink(_) => self.turns.retain(|turn| *turn != number),
+        }
+        if transfer.outstanding > 0 {
+            transfer.stopped = Some(why);
+            return;
+        }
+        let has_read = transfer.offset > transfer.wanted.head.len();
+        let prefix = transfer.wanted.prefix;
+        self.transfers.remove(&number);
+        let outcome = if has_read { Outcome::Stopped(why) } else { Outcome::NotStarted(why) };
+        self.ended.push(Ended { transfer: number, prefix, outcome });
+    }
+
+    /// Stops every transfer of a call.
+    pub(crate) fn stop_call(&mut self, call: u64, why: &Withheld) {
+        let of_call = self.transfers.iter().filter(|(_, entry)| entry.wanted.call == call);
+        let numbers: Vec<u32> = of_call.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.stop(number, why.clone());
+        }
+    }
+
+    /// The transfers that ended by being stopped while no READ of theirs was outstanding.
+    pub(crate) fn take_ended(&mut self) -> Vec<Ended> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// How many transfers are under way.
+    pub(crate) fn transfer_count(&self) -> usize {
+        self.transfers.len()
+    }
+
+    /// Forgets every transfer; READs that are posted own their sinks themselves.
+    pub(crate) fn clear(&mut self) {
+        self.transfers.clear();
+        self.queued.clear();
+        self.asked_count = 0;
+        self.turns.clear();
+        self.ended.clear();
+    }
+}
+
+impl<S> Transfer<S> {
+    fn has_sink(&self) -> bool {
+        matches!(self.memory, Memory::Sink(_))
+    }
+
+    /// What it needs, before its first READ.
+    fn due(&self, transfer: u32) -> Due {
+        let GetRequest { head, deadline, memory_by, .. } = &self.wanted;
+        let len = (head.len() as u64).saturating_add(self.missing);
+        Due { transfer, len, deadline: *deadline, memory_by: *memory_by }
+    }
+}
+
+impl<S: Clone> Transfer<S> {
+    fn next_len(&self, chunk_len: u32) -> Option<u32> {
+        let segment = self.wanted.segments.front()?;
+        Some(u32::try_from(segment.len).unwrap_or(u32::MAX).min(chunk_len))
+    }
+
+    /// The next `len` bytes, which are no more than are left of the segment.
+    fn next_chunk(&mut self, queue: usize, len: u32) -> Option<Chunk<S>> {
+        let Memory::Sink(sink) = &self.memory else { return None };
+        let sink = sink.clone();
+        let segment = self.wanted.segments.front_mut()?;
+        let (offset, remote) = (self.offset, segment.memory);
+        self.offset += len as usize;
+        self.outstanding += 1;
+        segment.len -= u64::from(len);
+        // An address that would wrap cannot be read anyway: the device refuses the READ.
+        segment.memory.address = segment.memory.address.wrapping_add(len.into());
+        if segment.len == 0 {
+            self.wanted.segments.pop_front();
+        }
+        Some(Chunk { sink, offset, len, remote, queue })
+    }
+}
+
+#[cfg(test)]
+#[path = "get_tests.rs"]
+mod tests;

@@ -1,0 +1,366 @@
+//! The wire format: the messages that travel by SEND between the ends of a connection.
+//!
+//! Every message begins with a header and piggy-backs the credit that its sender grants:
+//!
+//! | offset | size | field |
+//! |--:|--:|---|
+//! | 0 | 1 | kind: 1 frame, 2 offer, 3 release, 4 grant, 5 probe, 6 probe answer, 7 cancel |
+//! | | | 8 reclaim, 9 return; 128 more when the sender has more to send than credit |
+//! | 1 | 1 | outcome of a release: 0 read, 1 refused, 2 stopped; else zero |
+//! | 2 | 2 | how many grants, probes and answers came in, modulo 2^16 |
+//! | 4 | 4 | epoch: the incarnation of the connection, chosen at random by the receiver |
+//! | 8 | 4 | grant: how many messages the sender of this may be sent in all, modulo 2^32 |
+//! | 12 | 4 | transfer of an offer, a release or a cancel; else zero |
+//! | | | of a reclaim the credits to keep, of a return those given back so far, modulo 2^32 |
+//!
+//! A frame follows its header. After the header of an offer come `frame_len: u64`,
+//! `segment_count: u32`, `head_len: u32`, for each segment `address: u64, len: u64, rkey: u32` and
+//! four zero bytes, and then the first `head_len` bytes of the frame: its header at least. The
+//! segments are what follows the head. Pure values: nothing is sent here.
+
+use rpc_core::wire::{HEADER_LEN, ProtocolError};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::config::MIN_SLOT_LEN;
+use crate::verbs::{RemoteKey, RemoteMemory};
+
+/// The length of a message's header in bytes.
+pub(crate) const MESSAGE_HEADER_LEN: usize = 16;
+
+/// The most segments of one offer: the parts of a message that prost writes for a handful of
+/// large `bytes` fields.
+pub(crate) const SEGMENTS_MAX: usize = 16;
+
+/// The longest message that is not a frame, where only the frame's header is its head: an offer
+/// with all its segments.
+pub(crate) const RTS_LEN_MAX: usize =
+    MESSAGE_HEADER_LEN + size_of::<RawRts>() + SEGMENTS_MAX * size_of::<RawSegment>() + HEADER_LEN;
+
+/// What an offer of one segment takes of a slot beside the message's header and the frame's head.
+pub(crate) const RTS_EXTRA_LEN: usize = size_of::<RawRts>() + size_of::<RawSegment>();
+
+// What the rule for `rdma.slot_len` says in words.
+const _: () = assert!(RTS_LEN_MAX == MIN_SLOT_LEN as usize);
+const _: () = assert!(size_of::<RawHeader>() == MESSAGE_HEADER_LEN);
+const _: () = assert!(size_of::<RawRts>() == 16);
+const _: () = assert!(size_of::<RawSegment>() == 24);
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawHeader {
+    kind: u8,
+    outcome: u8,
+    control_seen: U16,
+    epoch: U32,
+    grant: U32,
+    transfer: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawRts {
+    frame_len: U64,
+    segment_count: U32,
+    head_len: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct RawSegment {
+    address: U64,
+    len: U64,
+    rkey: U32,
+    zero: [u8; 4],
+}
+
+/// The header of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MessageHeader {
+    pub(crate) kind: MessageKind,
+    pub(crate) epoch: u32,
+    pub(crate) grant: Grant,
+}
+
+/// What every message says of credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// How many ordinary messages the sender of this may be sent in all.
+    pub(crate) count: u32,
+    /// How many control messages have come in: pure grants, probes and answers.
+    pub(crate) control_seen: u16,
+    /// Whether the sender has more to send than credit.
+    pub(crate) wants_more: bool,
+}
+
+/// The bit of the kind that says [`Grant::wants_more`].
+const WANTS_MORE: u8 = 0x80;
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MessageKind {
+    /// A whole frame follows.
+    Frame,
+    /// Ready to send: an offer follows, and the frame lies in the sender's memory.
+    Rts { transfer: u32 },
+    /// Acknowledges an RTS: the receiver is done with the frame's memory, and its sender may free
+    /// it.
+    Ats { transfer: u32, outcome: AtsStatus },
+    /// Nothing but the grant.
+    Grant,
+    /// Asks for an answer, to prove the path.
+    Probe,
+    /// Answers a probe.
+    ProbeAnswer,
+    /// The sender of an offer wants its memory back. The answer is the release, which says how far
+    /// the receiver came; one that crossed the cancel is answer enough.
+    Cancel { transfer: u32 },
+    /// Asks for the credits that are not in use, but for `keep`.
+    Reclaim { keep: u32 },
+    /// Gives credits back, `returned` in all since the path began. It takes one itself.
+    Return { returned: u32 },
+}
+
+impl MessageKind {
+    /// Whether it takes a slot of the reserve and no credit.
+    pub(crate) fn is_reserved(self) -> bool {
+        matches!(self, Self::Grant | Self::Probe | Self::ProbeAnswer)
+    }
+}
+
+/// How an offer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtsStatus {
+    /// Everything was read.
+    Read,
+    /// Nothing was read.
+    Refused,
+    /// A part was read, and no more will be.
+    Stopped,
+}
+
+impl MessageHeader {
+    pub(crate) fn to_bytes(self) -> [u8; MESSAGE_HEADER_LEN] {
+        let (kind, outcome, transfer) = match self.kind {
+            MessageKind::Frame => (1, 0, 0),
+            MessageKind::Rts { transfer } => (2, 0, transfer),
+            MessageKind::Ats { transfer, outcome: AtsStatus::Read } => (3, 0, transfer),
+            MessageKind::Ats { transfer, outcome: AtsStatus::Refused } => (3, 1, transfer),
+            MessageKind::Ats { transfer, outcome: AtsStatus::Stopped } => (3, 2, transfer),
+            MessageKind::Grant => (4, 0, 0),
+            MessageKind::Probe => (5, 0, 0),
+            MessageKind::ProbeAnswer => (6, 0, 0),
+            MessageKind::Cancel { transfer } => (7, 0, transfer),
+            MessageKind::Reclaim { keep } => (8, 0, keep),
+            MessageKind::Return { returned } => (9, 0, returned),
+        };
+        let kind = if self.grant.wants_more { kind | WANTS_MORE } else { kind };
+        let (epoch, grant) = (self.epoch.into(), self.grant.count.into());
+        let (transfer, control_seen) = (transfer.into(), self.grant.control_seen.into());
+        zerocopy::transmute!(RawHeader { kind, outcome, control_seen, epoch, grant, transfer })
+    }
+
+    /// Reads the header, and gives what follows it.
+    pub(crate) fn parse(message: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
+        let (raw, rest) = RawHeader::read_from_prefix(message)
+            .map_err(|_| truncated("RDMA message", message.len(), MESSAGE_HEADER_LEN))?;
+        let transfer = raw.transfer.get();
+        let kind = match (raw.kind & !WANTS_MORE, raw.outcome) {
+            (1, 0) => MessageKind::Frame,
+            (2, 0) => MessageKind::Rts { transfer },
+            (3, 0) => MessageKind::Ats { transfer, outcome: AtsStatus::Read },
+            (3, 1) => MessageKind::Ats { transfer, outcome: AtsStatus::Refused },
+            (3, 2) => MessageKind::Ats { transfer, outcome: AtsStatus::Stopped },
+            (4, 0) => MessageKind::Grant,
+            (5, 0) => MessageKind::Probe,
+            (6, 0) => MessageKind::ProbeAnswer,
+            (7, 0) => MessageKind::Cancel { transfer },
+            (8, 0) => MessageKind::Reclaim { keep: transfer },
+            (9, 0) => MessageKind::Return { returned: transfer },
+            (kind, outcome) => {
+                let value = u64::from(kind) | u64::from(outcome) << 8;
+                return Err(ProtocolError::Invalid { what: "kind of an RDMA message", value });
+            }
+        };
+        let (count, control_seen) = (raw.grant.get(), raw.control_seen.get());
+        let grant = Grant { count, control_seen, wants_more: raw.kind & WANTS_MORE != 0 };
+        Ok((Self { kind, epoch: raw.epoch.get(), grant }, rest))
+    }
+}
+
+/// A frame that lies in the sender's memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rts {
+    /// The frame's first bytes, its header at least.
+    pub(crate) head: Vec<u8>,
+    /// The rest of it.
+    pub(crate) segments: Vec<RtsSegment>,
+}
+
+/// A part of an offered frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RtsSegment {
+    pub(crate) memory: RemoteMemory,
+    pub(crate) len: u64,
+}
+
+impl Rts {
+    /// The length of the frame. It does not overflow in an offer that was parsed.
+    pub(crate) fn frame_len(&self) -> u64 {
+        let segments = self.segments.iter().map(|segment| segment.len);
+        segments.fold(self.head.len() as u64, u64::saturating_add)
+    }
+
+    /// The frame's header.
+    pub(crate) fn prefix(&self) -> [u8; HEADER_LEN] {
+        let mut prefix = [0; HEADER_LEN];
+        prefix.copy_from_slice(&self.head[..HEADER_LEN]);
+        prefix
+    }
+
+    /// Writes the offer behind a message's header; returns the length written.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is too short; [`RTS_LEN_MAX`] less the header always fits where the head is the
+    /// frame's header alone.
+    pub(crate) fn write(&self, out: &mut [u8]) -> usize {
+        // Both are bounded by the length of a slot.
+        let segment_count = u32::try_from(self.segments.len()).unwrap_or(u32::MAX).into();
+        let head_len = u32::try_from(self.head.len()).unwrap_or(u32::MAX).into();
+        let raw = RawRts { frame_len: self.frame_len().into(), segment_count, head_len };
+        let (entry, mut rest) = out.split_at_mut(size_of::<RawRts>());
+        entry.copy_from_slice(raw.as_bytes());
+        for segment in &self.segments {
+            let raw = RawSegment {
+                address: segment.memory.address.into(),
+                len: segment.len.into(),
+                rkey: segment.memory.key.0.into(),
+                zero: [0; 4],
+            };
+            let (entry, after) = rest.split_at_mut(size_of::<RawSegment>());
+            entry.copy_from_slice(raw.as_bytes());
+            rest = after;
+        }
+        rest[..self.head.len()].copy_from_slice(&self.head);
+        let segments_len = self.segments.len() * size_of::<RawSegment>();
+        size_of::<RawRts>() + segments_len + self.head.len()
+    }
+
+    /// Reads what follows the header of an offer, and checks that head and segments are the frame.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, ProtocolError> {
+        let cut = |needed| truncated("offer", body.len(), needed);
+        let (raw, rest) = RawRts::read_from_prefix(body).map_err(|_| cut(size_of::<RawRts>()))?;
+        let count = raw.segment_count.get() as usize;
+        if count == 0 || count > SEGMENTS_MAX {
+            let value = count as u64;
+            return Err(ProtocolError::Invalid { what: "segment count of an offer", value });
+        }
+        let (raw_segments, head) = <[RawSegment]>::ref_from_prefix_with_elems(rest, count)
+            .map_err(|_| cut(size_of::<RawRts>() + count * size_of::<RawSegment>()))?;
+        let head_len = raw.head_len.get() as usize;
+        if head_len < HEADER_LEN || head_len != head.len() {
+            let value = head_len as u64;
+            return Err(ProtocolError::Invalid { what: "length of an offer's head", value });
+        }
+        let segments: Vec<_> = raw_segments.iter().map(RtsSegment::from_raw).collect();
+        let mut lens = segments.iter().map(|segment| segment.len);
+        let sum = lens.try_fold(head_len as u64, u64::checked_add);
+        if sum != Some(raw.frame_len.get()) || segments.iter().any(|segment| segment.len == 0) {
+            let what = "length of an offer's segments";
+            return Err(ProtocolError::Invalid { what, value: sum.unwrap_or(u64::MAX) });
+        }
+        Ok(Self { head: head.to_vec(), segments })
+    }
+}
+
+impl RtsSegment {
+    fn from_raw(raw: &RawSegment) -> Self {
+        let memory = RemoteMemory { address: raw.address.get(), key: RemoteKey(raw.rkey.get()) };
+        Self { memory, len: raw.len.get() }
+    }
+}
+
+fn truncated(what: &'static str, len: usize, needed: usize) -> ProtocolError {
+    ProtocolError::Truncated { what, len: len as u64, needed: needed as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn segment(address: u64, len: u64) -> RtsSegment {
+        RtsSegment { memory: RemoteMemory { address, key: RemoteKey(7) }, len }
+    }
+
+    #[test]
+    fn every_kind_survives() {
+        for kind in [
+            MessageKind::Frame,
+            MessageKind::Rts { transfer: 3 },
+            MessageKind::Ats { transfer: 4, outcome: AtsStatus::Read },
+            MessageKind::Ats { transfer: 5, outcome: AtsStatus::Refused },
+            MessageKind::Ats { transfer: 6, outcome: AtsStatus::Stopped },
+            MessageKind::Cancel { transfer: u32::MAX },
+            MessageKind::Grant,
+            MessageKind::Probe,
+            MessageKind::ProbeAnswer,
+            MessageKind::Reclaim { keep: 3 },
+            MessageKind::Return { returned: u32::MAX },
+        ] {
+            for wants_more in [false, true] {
+                let grant = Grant { count: 2, control_seen: 3, wants_more };
+                let header = MessageHeader { kind, epoch: 1, grant };
+                let mut bytes = header.to_bytes().to_vec();
+                bytes.push(9);
+                assert_eq!(MessageHeader::parse(&bytes), Ok((header, &[9][..])));
+            }
+        }
+    }
+
+    #[test]
+    fn an_offer_survives() {
+        let segments = vec![segment(1, 10), segment(1 << 40, 1 << 33)];
+        let offer = Rts { head: vec![5; HEADER_LEN + 3], segments };
+        assert_eq!(offer.frame_len(), 35 + 10 + (1 << 33));
+        let mut bytes = [0; RTS_LEN_MAX];
+        let len = offer.write(&mut bytes);
+        assert_eq!(Rts::parse(&bytes[..len]), Ok(offer));
+        assert!(Rts::parse(&bytes[..len - 1]).is_err());
+        assert!(Rts::parse(&bytes[..=len]).is_err());
+    }
+
+    #[test]
+    fn head_and_segments_that_are_not_the_frame_are_refused() {
+        let written = |head_len, segments| {
+            let mut bytes = vec![0; RTS_LEN_MAX + 24];
+            let len = Rts { head: vec![0; head_len], segments }.write(&mut bytes);
+            bytes.truncate(len);
+            bytes
+        };
+        let good = written(HEADER_LEN, vec![segment(1, 10)]);
+        assert!(Rts::parse(&good).is_ok());
+        let mut longer = good.clone();
+        longer[0] += 1;
+        for bytes in [
+            longer,
+            written(HEADER_LEN - 1, vec![segment(1, 10)]),
+            written(HEADER_LEN, vec![segment(1, 10), segment(2, 0)]),
+            written(HEADER_LEN, vec![segment(1, u64::MAX), segment(2, 11)]),
+            written(HEADER_LEN, vec![]),
+            written(HEADER_LEN, vec![segment(1, 1); SEGMENTS_MAX + 1]),
+        ] {
+            assert!(Rts::parse(&bytes).is_err(), "{bytes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..RTS_LEN_MAX)) {
+            let _ = MessageHeader::parse(&bytes);
+            let _ = Rts::parse(&bytes);
+        }
+    }
+}

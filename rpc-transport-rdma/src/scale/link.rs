@@ -1,0 +1,129 @@
+//! One connection: an end at the server, an end at its peer, and what the peer does.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::end::{ENDLESS, End, Message};
+use super::plan::Shape;
+use crate::proto::flow::credits::RESERVE;
+use crate::proto::flow::quota::{Full, SharedQuota, SlotQuota};
+use crate::proto::flow::window::{FlowWindow, HeldQuota};
+use crate::stats::activity::ActivityCounters;
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) lane: u32,
+    server: End,
+    peer: End,
+    is_greedy: bool,
+    /// Messages on their way to the server or in its slots.
+    toward_server: u32,
+    /// When the unanswered calls began, if their latency is measured.
+    asked: VecDeque<u64>,
+    /// Requests that the server has taken.
+    pub(super) received: u64,
+    /// Answers that the peer has.
+    pub(super) answered: u64,
+}
+
+impl Link {
+    /// A connection to a lane with these shares. The peer is a client of its own, with a lane of
+    /// the usual shape for itself.
+    pub(super) fn connect(
+        lane: u32,
+        shares: &Arc<SharedQuota>,
+        tallies: [&Arc<ActivityCounters>; 2],
+    ) -> Result<Self, Full> {
+        let usual = Shape::usual();
+        let quota = SlotQuota::new(usual.slots, usual.connections_max, usual.credits_max);
+        let own = Arc::new(SharedQuota::new(quota));
+        let [server, peer] = [HeldQuota::take(shares)?, HeldQuota::take(&own)?];
+        let (server_window, peer_window) = (server.window(), peer.window());
+        let [server_tally, peer_tally] = tallies.map(Arc::clone);
+        Ok(Self {
+            lane,
+            server: End::new(FlowWindow::new(server, peer_window, server_tally)),
+            peer: End::new(FlowWindow::new(peer, server_window, peer_tally)),
+            is_greedy: false,
+            toward_server: 0,
+            asked: VecDeque::new(),
+            received: 0,
+            answered: 0,
+        })
+    }
+
+    /// Always has something to send from now on.
+    pub(super) fn be_greedy(&mut self) {
+        self.is_greedy = true;
+        self.peer.add_frames(ENDLESS);
+    }
+
+    /// Sends nothing more of its own.
+    pub(super) fn be_idle(&mut self) {
+        self.is_greedy = false;
+        self.peer.stop();
+    }
+
+    pub(super) fn is_greedy(&self) -> bool {
+        self.is_greedy
+    }
+
+    /// Calls once, at `now`.
+    pub(super) fn ask(&mut self, now: u64) {
+        self.asked.push_back(now);
+        self.peer.add_frames(1);
+    }
+
+    /// The window that the server promises, in messages.
+    pub(super) fn window(&self) -> u32 {
+        self.server.window().window()
+    }
+
+    /// The slots that the server holds for it.
+    pub(super) fn held(&self) -> u32 {
+        self.server.window().held() + RESERVE
+    }
+
+    /// Asks the peer for what it does not use.
+    pub(super) fn reclaim(&mut self) {
+        self.server.reclaim();
+    }
+
+    /// The server takes a message. A request is answered at once.
+    pub(super) fn handle_at_server(&mut self, message: Message) {
+        self.toward_server -= 1;
+        if self.server.handle(message) {
+            self.received += 1;
+            self.server.add_frames(1);
+        }
+    }
+
+    /// What the server may send now.
+    pub(super) fn next_of_server(&mut self) -> Option<Message> {
+        self.server.next()
+    }
+
+    /// The peer takes a message at `now`; gives how long the call took that it answers, if that is
+    /// being measured.
+    pub(super) fn handle_at_peer(&mut self, message: Message, now: u64) -> Option<u64> {
+        if !self.peer.handle(message) {
+            return None;
+        }
+        self.answered += 1;
+        self.asked.pop_front().map(|asked| now - asked)
+    }
+
+    /// What the peer may send now.
+    ///
+    /// # Panics
+    ///
+    /// When it has more on its way than the server holds slots for.
+    pub(super) fn next_of_peer(&mut self) -> Option<Message> {
+        let message = self.peer.next()?;
+        self.toward_server += 1;
+        let held = self.held();
+        assert!(self.toward_server <= held, "{} on their way, {held} slots", self.toward_server);
+        Some(message)
+    }
+}

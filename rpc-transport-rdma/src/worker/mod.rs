@@ -1,0 +1,166 @@
+//! A worker: one completion queue, one shared receive queue, one task, many connections.
+//!
+//! The task polls while there is work and for a little after, then arms the queue, polls once
+//! more, and sleeps on the completion channel. It copies each message out of its slot and posts
+//! the slot again before the message is handed out, so that a slow handler never holds one. When a
+//! handler blocks, another task goes on with the worker (`delivery`).
+//! Requests from other tasks that only this one may serve come as a [`Command`].
+//!
+//! Settings, counters and the log call a worker with its queues a *lane* (`rdma.lanes`,
+//! `LaneInfo`).
+
+mod delivery;
+mod driver;
+pub(crate) mod half_open;
+mod last_poll;
+pub(crate) mod outstanding;
+mod registered_buffers;
+pub(crate) mod set;
+mod shared;
+pub(crate) mod srq_replenish;
+pub(crate) mod srq_watermark;
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::fair::semaphore::FairSemaphore;
+use crate::memory::{Access, Handout, PoolRules, RegionPool, SlotPool};
+use crate::proto::flow::quota::{SharedQuota, SlotQuota};
+use crate::verbs::{
+    CompletionQueue, Device, SharedReceiveQueue, SharedReceiveQueueConfig, VerbsError,
+};
+use crate::worker::half_open::HalfOpen;
+use crate::worker::outstanding::OutstandingBuffers;
+use crate::worker::registered_buffers::offer_buffers;
+use crate::worker::srq_replenish::Replenish;
+use crate::worker::srq_watermark::Watermark;
+use crate::{RdmaConfig, RkeyScope};
+use driver::Driver;
+use last_poll::LastPoll;
+pub(crate) use shared::{Command, Place, WorkerShared};
+
+/// A worker's handle. Dropping the last one ends the worker's task.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<WorkerShared>,
+}
+
+/// What large frames need, and the workers of a device share.
+struct Large {
+    sources: Arc<RegionPool>,
+    sinks: Arc<RegionPool>,
+    reads: Arc<FairSemaphore>,
+}
+
+impl Worker {
+    /// Makes a worker on a device, and starts its task in the current tokio runtime. The scope of
+    /// keys in `config` is what is used; [`RkeyScope::Auto`] has been decided by then.
+    pub(crate) fn start(device: &Device, config: &RdmaConfig) -> Result<Self, VerbsError> {
+        let arbiter = Arc::default();
+        let pool = |access, handout, bytes_max| {
+            let rules = PoolRules { access, handout, bytes_max, wait_max: config.memory_timeout };
+            RegionPool::with_rules(device, rules, &arbiter)
+        };
+        let sources = pool(source_access(config), Handout::AsLeft, config.max_source_bytes);
+        // What a READ leaves out that completes short must not be another connection's.
+        let sink_handout = device.read_defect().map_or(Handout::AsLeft, |_| Handout::Erased);
+        let sinks = pool(Access::Sink, sink_handout, config.max_sink_bytes);
+        let max_read_bytes = config.max_read_bytes.max(config.max_read_len);
+        let reads = FairSemaphore::new(max_read_bytes.into());
+        Self::start_with(device, config, Large { sources, sinks, reads })
+    }
+
+    /// Makes another worker on the same device, which shares what large frames need.
+    pub(crate) fn start_sibling(&self) -> Result<Self, VerbsError> {
+        let WorkerShared { attachment, config, sources, sinks, reads, .. } = &*self.shared;
+        let (sources, sinks, reads) = (Arc::clone(sources), Arc::clone(sinks), Arc::clone(reads));
+        Self::start_with(attachment.device(), config, Large { sources, sinks, reads })
+    }
+
+    fn start_with(
+        device: &Device,
+        config: &RdmaConfig,
+        Large { sources, sinks, reads }: Large,
+    ) -> Result<Self, VerbsError> {
+        let slots = u32::from(config.receive_slots);
+        let sends = config.max_connections.saturating_mul(config.completions_of_connection());
+        let wanted = slots.saturating_add(sends);
+        let capacity = wanted.min(device.attributes().completions_max);
+        let completions = CompletionQueue::new(device, capacity)?;
+        let receives = SharedReceiveQueue::new(
+            &completions,
+            &SharedReceiveQueueConfig {
+                slot_count: config.receive_slots,
+                slot_len: config.slot_len,
+                tag: 0,
+            },
+        )?;
+        let quota = SlotQuota::new(slots, config.max_connections, config.max_credits);
+        let shared = Arc::new(WorkerShared {
+            config: config.clone(),
+            runtime: Handle::current(),
+            attachment: receives.attachment(),
+            send_slots: SlotPool::new(device, config.send_slots, config.slot_len as usize)?,
+            sources,
+            sinks,
+            reads,
+            leases: OutstandingBuffers::new(
+                device.name(),
+                config.lease_warn_after,
+                Handle::current(),
+            ),
+            cancellations: Arc::default(),
+            receive_bytes: receives.memory_bytes(),
+            shares: Arc::new(SharedQuota::new(quota)),
+            unproven: HalfOpen::new(),
+            activity: Arc::default(),
+            is_watched: AtomicBool::new(false),
+            table: Mutex::default(),
+            commands: Mutex::new(Some(Vec::new())),
+            has_commands: AtomicBool::new(false),
+            command_sent: Notify::new(),
+            last_poll: LastPoll::new(Instant::now()),
+            has_woken: AtomicBool::new(false),
+            stop: CancellationToken::new(),
+        });
+        let driver = Driver {
+            shared: Arc::clone(&shared),
+            completions,
+            receives,
+            replenish: Replenish::default(),
+            watermark: Watermark::new(slots),
+            batch: Vec::new(),
+            batching: Vec::new(),
+            held: Vec::new(),
+            arrivals: VecDeque::new(),
+            drained: Vec::new(),
+            is_stopped: false,
+        };
+        tokio::spawn(Box::new(driver).run());
+        offer_buffers(&shared);
+        Ok(Self { shared })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.halt();
+    }
+}
+
+/// What peers may do with the memory that large frames are sent from.
+fn source_access(config: &RdmaConfig) -> Access {
+    match config.rkey_scope {
+        RkeyScope::Window => Access::Windowed,
+        RkeyScope::Auto | RkeyScope::Region => Access::Source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

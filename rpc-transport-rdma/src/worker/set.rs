@@ -1,0 +1,311 @@
+//! The workers in use, by device, and the choice of one for a new connection.
+//!
+//! A device gets its workers one after the other: another is made when all there are have
+//! connections, until there are as many as the configuration says. Then a connection goes where
+//! the fewest are. WorkerSet of a device share the memory for large frames, and nothing else.
+//!
+//! Making a worker registers memory and checks the device's windows, which takes up to half a
+//! second. The list is not locked meanwhile: tasks of the runtime read it, and handshakes look for
+//! workers of other devices. Handshakes that need a worker of the same device wait for the one that
+//! makes it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::verbs::Device;
+use crate::worker::{Worker, WorkerShared};
+
+/// The workers of all devices.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerSet(Mutex<HashMap<String, OfDevice>>);
+
+/// The workers of one device.
+#[derive(Debug, Default)]
+struct OfDevice {
+    workers: Vec<Arc<Worker>>,
+    /// Held by the handshake that makes a worker. Taken before the list's lock, never after it.
+    making: Arc<Mutex<()>>,
+    /// How often an opening of the device was let go of.
+    let_go_count: u64,
+}
+
+/// Where a connection goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// To a worker that there is, by its position.
+    Existing(usize),
+    /// To a new worker.
+    New,
+}
+
+/// What matters of a worker for a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wear {
+    /// It takes new connections.
+    Whole,
+    /// It misses too many receive slots.
+    Worn,
+}
+
+/// Decides, given how many connections each worker has. A worn worker is replaced, and ends with
+/// its connections: there are at most twice as many workers meanwhile. Pure.
+pub(crate) fn choose(
+    workers: impl IntoIterator<Item = (usize, Wear)>,
+    workers_max: usize,
+) -> Choice {
+    let workers: Vec<_> = workers.into_iter().collect();
+    let workers_max = workers_max.max(1);
+    let whole = |index: &usize| workers[*index].1 == Wear::Whole;
+    let whole_count = (0..workers.len()).filter(whole).count();
+    let count = |index: &usize| workers[*index].0;
+    let may_make = whole_count < workers_max && workers.len() < 2 * workers_max;
+    match (0..workers.len()).filter(whole).min_by_key(count) {
+        Some(index) if workers[index].0 == 0 || !may_make => Choice::Existing(index),
+        None if !may_make => Choice::Existing((0..workers.len()).min_by_key(count).unwrap_or(0)),
+        _ => Choice::New,
+    }
+}
+
+impl WorkerSet {
+    /// The worker for a new connection on the device of this name, which has up to `workers_max`.
+    /// Another is made by `make`, beside one that there is already; `attach` is told of it before
+    /// anybody else can find it, and what it says comes back with the worker.
+    ///
+    /// May block for as long as `make` does, which is called again if an opening of the device is
+    /// lost meanwhile: the worker may be of that one, and would keep it open.
+    ///
+    /// # Errors
+    ///
+    /// What `make` says; the next call makes anew.
+    pub(crate) fn find<T, E>(
+        &self,
+        device: &str,
+        workers_max: usize,
+        make: impl Fn(Option<&Worker>) -> Result<Worker, E>,
+        attach: impl Fn(&Arc<WorkerShared>) -> Option<T>,
+    ) -> Result<(Arc<Worker>, Option<T>), E> {
+        let making = match self.look(device, |of| (of.choose(workers_max), Arc::clone(&of.making)))
+        {
+            (Some(worker), _) => return Ok((worker, None)),
+            (None, making) => making,
+        };
+        // It guards no data: after a panic of the one that made a worker the next one makes it.
+        let _making = making.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let found = self.look(device, |of| {
+                let first = of.workers.first().cloned();
+                of.choose(workers_max).ok_or((first, of.let_go_count))
+            });
+            let (sibling, let_go_count) = match found {
+                // Another handshake has made it.
+                Ok(worker) => return Ok((worker, None)),
+                Err(found) => found,
+            };
+            let worker = Arc::new(make(sibling.as_deref())?);
+            let attached = self.look(device, |of| {
+                let is_same = of.let_go_count == let_go_count;
+                is_same.then(|| {
+                    // Under the lock, so that a loss which the worker is told of finds it here.
+                    let attached = attach(&worker.shared);
+                    of.workers.push(Arc::clone(&worker));
+                    attached
+                })
+            });
+            if let Some(attached) = attached {
+                return Ok((worker, attached));
+            }
+        }
+    }
+
+    /// Does something with the workers of a device.
+    fn look<R>(&self, device: &str, at: impl FnOnce(&mut OfDevice) -> R) -> R {
+        at(self.lock().entry(device.to_owned()).or_default())
+    }
+
+    /// Drops the workers of an opening of a device, which keep the device open.
+    pub(crate) fn drop_workers_of(&self, device: &Device) {
+        let is_lost = |worker: &mut Arc<Worker>| worker.shared.attachment.device().is_same(device);
+        let mut lost = Vec::new();
+        {
+            let mut all = self.lock();
+            for of in all.values_mut() {
+                lost.extend(of.workers.extract_if(.., is_lost));
+            }
+            if let Some(of) = all.get_mut(device.name()) {
+                of.let_go_count += 1;
+            }
+        }
+        // The lock is free: closing a device may wait for the system.
+        drop(lost);
+    }
+
+    /// What `describe` says of each worker, given the name of its device and its number there.
+    pub(crate) fn map<T>(
+        &self,
+        mut describe: impl FnMut(&str, usize, &WorkerShared) -> T,
+    ) -> Vec<T> {
+        let all = self.lock();
+        let mut said = Vec::new();
+        for (device, of) in &*all {
+            let workers = of.workers.iter().enumerate();
+            said.extend(workers.map(|(number, worker)| describe(device, number, &worker.shared)));
+        }
+        said
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, OfDevice>> {
+        // The list is whole between any two statements.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OfDevice {
+    /// The worker for another connection, unless a new one is to be made.
+    fn choose(&mut self, workers_max: usize) -> Option<Arc<Worker>> {
+        // One that has ended is replaced, and so is one that is worn and has no connections.
+        self.workers.retain(|worker| {
+            let shared = &worker.shared;
+            !(shared.is_dead() || shared.is_worn() && shared.connection_count() == 0)
+        });
+        // One that stood in for a worn one goes when neither is.
+        let surplus = self.workers.len().saturating_sub(workers_max.max(1));
+        let is_idle = |worker: &mut Arc<Worker>| worker.shared.connection_count() == 0;
+        drop(self.workers.extract_if(.., is_idle).take(surplus).collect::<Vec<_>>());
+        let workers = self.workers.iter().map(|worker| {
+            let wear = if worker.shared.is_worn() { Wear::Worn } else { Wear::Whole };
+            (worker.shared.connection_count(), wear)
+        });
+        match choose(workers, workers_max) {
+            Choice::Existing(index) => Some(Arc::clone(&self.workers[index])),
+            Choice::New => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use tokio::runtime::Runtime;
+
+    use super::*;
+    use crate::RdmaConfig;
+    use crate::verbs::mock::MockDevice;
+
+    /// Far longer than anything here takes.
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn worker(device: &Device) -> Worker {
+        let config = RdmaConfig { receive_slots: 64, ..RdmaConfig::default() };
+        Worker::start(device, &config).unwrap()
+    }
+
+    fn find(workers: &WorkerSet, name: &str, make: impl Fn() -> Result<Worker, ()>) -> Arc<Worker> {
+        workers.find(name, 1, |_| make(), |_| None::<()>).unwrap().0
+    }
+
+    #[test]
+    fn a_worker_that_is_being_made_stops_no_reader_and_no_other_device() {
+        let (runtime, workers) = (Runtime::new().unwrap(), Arc::new(WorkerSet::default()));
+        let (began, begins) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel();
+        let may_go_on = Mutex::new(may_go_on);
+        let made = thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                let _inside = runtime.enter();
+                find(&workers, "slow", || {
+                    began.send(()).unwrap();
+                    may_go_on.lock().unwrap().recv_timeout(LIMIT).unwrap();
+                    Ok(worker(&MockDevice::new().device()))
+                })
+            });
+            begins.recv_timeout(LIMIT).unwrap();
+            let (done, is_done) = mpsc::channel();
+            let beside = Arc::clone(&workers);
+            let handle = runtime.handle().clone();
+            // It is not of the scope: a test that fails must end all the same.
+            thread::spawn(move || {
+                let _inside = handle.enter();
+                let seen = beside.map(|device, _, _| device.to_owned());
+                find(&beside, "other", || Ok(worker(&MockDevice::new().device())));
+                done.send(seen).unwrap();
+            });
+            let seen = is_done.recv_timeout(LIMIT / 10);
+            let second = scope.spawn(|| {
+                let _inside = runtime.enter();
+                find(&workers, "slow", || panic!("there is one"))
+            });
+            go_on.send(()).unwrap();
+            assert_eq!(seen.expect("neither had to wait"), [""; 0]);
+            [slow.join().unwrap(), second.join().unwrap()]
+        });
+        assert!(Arc::ptr_eq(&made[0], &made[1]), "a device has one lane");
+        let mut names = workers.map(|device, number, _| (device.to_owned(), number));
+        names.sort();
+        assert_eq!(names, [("other".to_owned(), 0), ("slow".to_owned(), 0)]);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_cannot_be_made_is_tried_again() {
+        let workers = WorkerSet::default();
+        let refused = workers.find("mock", 1, |_| Err("no memory"), |_| None::<()>);
+        assert_eq!(refused.map(drop), Err("no memory"));
+        find(&workers, "mock", || Ok(worker(&MockDevice::new().device())));
+    }
+
+    #[tokio::test]
+    async fn a_worker_of_an_opening_that_is_lost_meanwhile_is_not_kept() {
+        let workers = WorkerSet::default();
+        let openings = [MockDevice::new().device(), MockDevice::new().device()];
+        let made = Mutex::new(0);
+        let found = find(&workers, openings[0].name(), || {
+            let mut made = made.lock().unwrap();
+            let worker = worker(&openings[*made]);
+            *made += 1;
+            if *made == 1 {
+                workers.drop_workers_of(&openings[0]);
+            }
+            Ok(worker)
+        });
+        assert!(found.shared.attachment.device().is_same(&openings[1]));
+        assert_eq!(workers.map(|_, number, _| number), [0]);
+    }
+
+    #[test]
+    fn workers_are_made_as_connections_come_and_then_filled_evenly() {
+        let mut counts: Vec<usize> = Vec::new();
+        for _ in 0..10 {
+            match choose(whole(&counts), 3) {
+                Choice::Existing(index) => counts[index] += 1,
+                Choice::New => counts.push(1),
+            }
+        }
+        assert_eq!(counts, [4, 3, 3]);
+        counts[1] = 0;
+        assert_eq!(choose(whole(&counts), 3), Choice::Existing(1));
+    }
+
+    fn whole(counts: &[usize]) -> Vec<(usize, Wear)> {
+        counts.iter().map(|count| (*count, Wear::Whole)).collect()
+    }
+
+    #[test]
+    fn a_worn_worker_is_replaced_and_only_so_often() {
+        assert_eq!(choose([(0, Wear::Worn)], 1), Choice::New);
+        assert_eq!(choose([(5, Wear::Worn), (3, Wear::Whole)], 1), Choice::Existing(1));
+        assert_eq!(choose([(5, Wear::Worn), (3, Wear::Worn)], 1), Choice::Existing(1));
+        let two = [(5, Wear::Worn), (3, Wear::Whole)];
+        assert_eq!(choose(two, 2), Choice::New, "as if the worn one were not there");
+        let four = [(5, Wear::Worn), (3, Wear::Whole), (1, Wear::Worn), (2, Wear::Worn)];
+        assert_eq!(choose(four, 2), Choice::Existing(1));
+    }
+
+    #[test]
+    fn a_worker_without_connections_is_used_before_another_is_made() {
+        assert_eq!(choose(whole(&[1, 0]), 8), Choice::Existing(1));
+        assert_eq!(choose([], 0), Choice::New, "there has to be one");
+        assert_eq!(choose(whole(&[5]), 0), Choice::Existing(0));
+    }
+}
