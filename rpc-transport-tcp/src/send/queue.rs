@@ -13,13 +13,13 @@ use rpc_core::memory::{MemoryCharge, MemoryShare};
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 
-use crate::frame_buffer::Frame;
-use crate::gathered::Gathered;
-use crate::outgoing::{LargeFrame, Outgoing};
-use crate::piece_len::PieceLen;
-use crate::record::{self, WHOLE_LEN_MAX};
-use crate::spare::Spare;
-use crate::unread::Unread;
+use crate::codec::record::{self, WHOLE_LEN_MAX};
+use crate::pacing::chunk_len::PieceLen;
+use crate::pacing::window::Unread;
+use crate::send::batch::Gathered;
+use crate::send::frame::Frame;
+use crate::send::scheduler::{LargeFrame, Outgoing};
+use crate::send::spare::Spare;
 
 /// The bytes of small frames that may wait to be written: 64 of the longest.
 pub(crate) const SMALL_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
@@ -274,8 +274,8 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::outgoing::LargeShare;
-    use crate::piece_len::PIECE_LEN_MIN;
+    use crate::pacing::chunk_len::PIECE_LEN_MIN;
+    use crate::send::scheduler::LargeShare;
 
     fn push(queue: &mut Queue, len: usize) -> bool {
         queue.push(Frame::Small(Pool::new(0).take(len)), len)

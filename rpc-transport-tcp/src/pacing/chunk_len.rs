@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::record::PIECE_LEN_MAX;
+use crate::codec::record::PIECE_LEN_MAX;
 
 /// The shortest: at 1 GB/s, 65 us that a small frame waits behind it.
 pub(crate) const PIECE_LEN_MIN: usize = 64 << 10;

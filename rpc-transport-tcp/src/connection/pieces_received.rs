@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rpc_core::calls::progress::Flow;
 
-use crate::incoming::Incoming;
+use crate::codec::decoder::Incoming;
 
 /// The peer's large frames as they were after the last read.
 #[derive(Debug, Default)]

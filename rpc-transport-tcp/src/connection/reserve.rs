@@ -8,11 +8,11 @@ use bytes::Bytes;
 use rpc_core::transport::{CloseReason, TransportError};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
-use crate::frame_buffer::{FrameBuffer, Tail};
-use crate::outgoing::LargeShare;
-use crate::record::WHOLE_LEN_MAX;
-use crate::spare::Spare;
-use crate::transport::Shared;
+use crate::codec::record::WHOLE_LEN_MAX;
+use crate::connection::transport::Shared;
+use crate::send::frame::{FrameBuffer, Tail};
+use crate::send::scheduler::LargeShare;
+use crate::send::spare::Spare;
 
 /// The bytes of large frames that may wait to be written. A longer frame waits to be alone.
 pub(crate) const LARGE_BYTES_MAX: usize = 128 << 20;

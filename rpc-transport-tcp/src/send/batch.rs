@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use rpc_core::pool::PoolBuffer;
 
-use crate::spare;
+use crate::send::spare;
 
 /// The most bytes that are gathered in one piece of memory.
 const GATHERED_LEN_MAX: usize = 64 << 10;

@@ -8,10 +8,10 @@ use rpc_core::handoff::Resume;
 use rpc_core::transport::{CloseReason, Handler};
 use tokio::runtime::Handle;
 
-use crate::incoming::Incoming;
-use crate::reading::Ended;
-use crate::socket::Socket;
-use crate::transport::Shared;
+use crate::codec::decoder::Incoming;
+use crate::connection::read::Ended;
+use crate::connection::socket::Socket;
+use crate::connection::transport::Shared;
 
 /// What the connection's task owns, and another task goes on with when a handler blocks this one.
 pub(crate) struct Driver<S> {

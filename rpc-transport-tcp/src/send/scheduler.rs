@@ -16,8 +16,10 @@ use rpc_core::pool::PoolBuffer;
 use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::gathered::{Gathered, Segment};
-use crate::record::{FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX};
+use crate::codec::record::{
+    FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
+};
+use crate::send::batch::{Gathered, Segment};
 
 /// The most slices of one write; more gain nothing measurable.
 const SLICES_MAX: usize = 64;
@@ -247,7 +249,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::piece_len::PIECE_LEN_MIN;
+    use crate::pacing::chunk_len::PIECE_LEN_MIN;
 
     fn large(head_len: usize, tail_len: usize, fill: u8) -> LargeFrame {
         let _permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use rpc_core::pool::PoolBuffer;
 
-use crate::outgoing::{LargeFrame, LargeShare};
-use crate::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
+use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
+use crate::send::scheduler::{LargeFrame, LargeShare};
 
 /// Memory for a frame, with room for a record's header before it, and the share of the budgets for
 /// large frames if it is one.

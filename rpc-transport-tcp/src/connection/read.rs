@@ -16,11 +16,11 @@ use std::time::Duration;
 use rpc_core::handoff::{Handoff, yield_now};
 use rpc_core::transport::{CloseReason, Counters, Delivery, Handler};
 
-use crate::driver::Driver;
-use crate::giving_way::give_way;
-use crate::incoming::{Event, Incoming};
-use crate::socket::{Moved, Socket};
-use crate::transport::Shared;
+use crate::codec::decoder::{Event, Incoming};
+use crate::connection::driver::Driver;
+use crate::connection::lifo_slot::give_way;
+use crate::connection::socket::{Moved, Socket};
+use crate::connection::transport::Shared;
 
 /// How much is read before other tasks have their turn: about 30 us.
 const TURN_BYTES: usize = 128 << 10;
@@ -275,8 +275,8 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::record::{self, RECORD_HEADER_LEN, RecordHeader, RecordKind};
-    use crate::transport::SocketTransport;
+    use crate::codec::record::{self, RECORD_HEADER_LEN, RecordHeader, RecordKind};
+    use crate::connection::transport::SocketTransport;
 
     /// Far more than anything here takes.
     const LIMIT: Duration = Duration::from_secs(20);

@@ -18,14 +18,14 @@ use rpc_core::wire::HEADER_LEN;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::driver::Driver;
-use crate::frame_buffer::{FrameBuffer, Tail};
-use crate::outgoing::Outgoing;
-use crate::pieces_received::PiecesReceived;
-use crate::queue::Queue;
-use crate::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
-use crate::reserving::LARGE_BYTES_MAX;
-use crate::socket::Socket;
+use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
+use crate::connection::driver::Driver;
+use crate::connection::pieces_received::PiecesReceived;
+use crate::connection::reserve::LARGE_BYTES_MAX;
+use crate::connection::socket::Socket;
+use crate::send::frame::{FrameBuffer, Tail};
+use crate::send::queue::Queue;
+use crate::send::scheduler::Outgoing;
 
 /// How long a frame of small messages may be: a write of 32 KiB takes about 8 us, of which the
 /// call into the kernel is no longer what counts.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rpc_core::wire::ProtocolError;
 
-use crate::reserving::LARGE_BYTES_MAX;
+use crate::connection::reserve::LARGE_BYTES_MAX;
 
 /// The longest piece while writing is paced.
 const PIECE_LEN: usize = 48 << 10;
