@@ -9,9 +9,23 @@ use rpc_core::transport::{CloseReason, Handler};
 use tokio::runtime::Handle;
 
 use crate::codec::decoder::Incoming;
-use crate::connection::read::Ended;
+use crate::connection::shared::Shared;
 use crate::connection::socket::Socket;
-use crate::connection::transport::Shared;
+
+/// Why reading is over.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The connection is over.
+    Closed(CloseReason),
+    /// A handler blocked, and another task goes on with the connection.
+    TakenOver,
+}
+
+impl<R: Into<CloseReason>> From<R> for Ended {
+    fn from(reason: R) -> Self {
+        Self::Closed(reason.into())
+    }
+}
 
 /// What the connection's task owns, and another task goes on with when a handler blocks this one.
 pub(crate) struct Driver<S> {

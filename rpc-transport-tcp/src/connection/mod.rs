@@ -3,9 +3,9 @@
 pub(crate) mod bootstrap;
 pub(crate) mod driver;
 pub(crate) mod lifo_slot;
-pub(crate) mod pieces_received;
 pub(crate) mod read;
 pub(crate) mod reserve;
+pub(crate) mod shared;
 pub(crate) mod socket;
 pub(crate) mod transport;
 pub(crate) mod write;

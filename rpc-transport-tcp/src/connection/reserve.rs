@@ -9,13 +9,9 @@ use rpc_core::transport::{CloseReason, TransportError};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::codec::record::WHOLE_LEN_MAX;
-use crate::connection::transport::Shared;
-use crate::send::frame::{FrameBuffer, Tail};
-use crate::send::scheduler::LargeShare;
-use crate::send::spare::Spare;
-
-/// The bytes of large frames that may wait to be written. A longer frame waits to be alone.
-pub(crate) const LARGE_BYTES_MAX: usize = 128 << 20;
+use crate::connection::shared::Shared;
+use crate::send::batch::Spare;
+use crate::send::frame::{FrameBuffer, LargeShare, Tail};
 
 impl<S> Shared<S> {
     /// Memory for a frame, if there is room for it.

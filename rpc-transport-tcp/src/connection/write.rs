@@ -14,8 +14,8 @@ use rpc_core::handoff::yield_now;
 use rpc_core::transport::{CloseReason, TransportError};
 
 use crate::codec::record::PIECE_LEN_MAX;
+use crate::connection::shared::Shared;
 use crate::connection::socket::{Moved, Socket};
-use crate::connection::transport::Shared;
 use crate::send::queue::{Hold, Queue};
 use crate::send::scheduler::Outgoing;
 

@@ -4,4 +4,3 @@ pub(crate) mod batch;
 pub(crate) mod frame;
 pub(crate) mod queue;
 pub(crate) mod scheduler;
-pub(crate) mod spare;
