@@ -5,7 +5,7 @@ use rpc_core::pool::Pool;
 use rpc_core::transport::Admission;
 use rpc_core::wire::ProtocolError;
 
-use crate::incoming::{Event, Incoming};
+use crate::codec::decoder::{Event, Incoming};
 
 /// What came of a stream of records.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,8 +11,7 @@ const PURE: &[&str] = &[
     "rpc-core/src/calls/",
     "rpc-core/src/quota.rs",
     "rpc-transport-rdma/src/fair/queue.rs",
-    "rpc-transport-tcp/src/receipts.rs",
-    "rpc-transport-tcp/src/unread.rs",
+    "rpc-transport-tcp/src/pacing/",
 ];
 
 /// What they must not mention outside of their tests, as words and signs with blanks between.

@@ -13,13 +13,15 @@ use rpc_core::memory::{MemoryCharge, MemoryShare};
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 
-use crate::frame_buffer::Frame;
-use crate::gathered::Gathered;
-use crate::outgoing::{LargeFrame, Outgoing};
-use crate::piece_len::PieceLen;
-use crate::record::{self, WHOLE_LEN_MAX};
-use crate::spare::Spare;
-use crate::unread::Unread;
+use crate::codec::record::{self, PIECE_LEN_MAX, WHOLE_LEN_MAX};
+use crate::pacing::chunk_len::{CHUNK_LEN_MAX, PieceLen};
+use crate::pacing::window::{Unread, WINDOW_MAX};
+use crate::send::batch::{Gathered, Spare};
+use crate::send::frame::{Frame, LARGE_BYTES_MAX, LargeFrame};
+use crate::send::scheduler::Outgoing;
+
+/// A window has room for all that may wait to be written.
+const _: () = assert!(WINDOW_MAX == LARGE_BYTES_MAX as u64 && CHUNK_LEN_MAX == PIECE_LEN_MAX);
 
 /// The bytes of small frames that may wait to be written: 64 of the longest.
 pub(crate) const SMALL_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
@@ -274,8 +276,8 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::outgoing::LargeShare;
-    use crate::piece_len::PIECE_LEN_MIN;
+    use crate::pacing::chunk_len::PIECE_LEN_MIN;
+    use crate::send::frame::LargeShare;
 
     fn push(queue: &mut Queue, len: usize) -> bool {
         queue.push(Frame::Small(Pool::new(0).take(len)), len)

@@ -8,10 +8,24 @@ use rpc_core::handoff::Resume;
 use rpc_core::transport::{CloseReason, Handler};
 use tokio::runtime::Handle;
 
-use crate::incoming::Incoming;
-use crate::reading::Ended;
-use crate::socket::Socket;
-use crate::transport::Shared;
+use crate::codec::decoder::Incoming;
+use crate::connection::shared::Shared;
+use crate::connection::socket::Socket;
+
+/// Why reading is over.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The connection is over.
+    Closed(CloseReason),
+    /// A handler blocked, and another task goes on with the connection.
+    TakenOver,
+}
+
+impl<R: Into<CloseReason>> From<R> for Ended {
+    fn from(reason: R) -> Self {
+        Self::Closed(reason.into())
+    }
+}
 
 /// What the connection's task owns, and another task goes on with when a handler blocks this one.
 pub(crate) struct Driver<S> {

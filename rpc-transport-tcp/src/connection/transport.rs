@@ -4,28 +4,20 @@
 //! brings frames in. One task a connection reads, and writes what senders do not (`driver`).
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use rpc_core::byte_budget::ByteBudget;
 use rpc_core::calls::progress::{Flow, Flows};
 use rpc_core::memory::MemoryShare;
 use rpc_core::pool::Pool;
-use rpc_core::transport::{
-    CloseReason, Counters, Handler, Transport, TransportError, TransportStats,
-};
+use rpc_core::transport::{CloseReason, Handler, Transport, TransportError, TransportStats};
 use rpc_core::wire::HEADER_LEN;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
-use crate::driver::Driver;
-use crate::frame_buffer::{FrameBuffer, Tail};
-use crate::outgoing::Outgoing;
-use crate::pieces_received::PiecesReceived;
-use crate::queue::Queue;
-use crate::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
-use crate::reserving::LARGE_BYTES_MAX;
-use crate::socket::Socket;
+use crate::codec::record::{RECORD_HEADER_LEN, RecordHeader, RecordKind};
+use crate::connection::driver::Driver;
+use crate::connection::shared::Shared;
+use crate::connection::socket::Socket;
+use crate::send::frame::{FrameBuffer, Tail};
 
 /// How long a frame of small messages may be: a write of 32 KiB takes about 8 us, of which the
 /// call into the kernel is no longer what counts.
@@ -36,51 +28,9 @@ pub(crate) struct SocketTransport<S> {
     pub(crate) shared: Arc<Shared<S>>,
 }
 
-/// What senders and the connection's task share.
-pub(crate) struct Shared<S> {
-    pub(crate) socket: S,
-    pub(crate) pool: Pool,
-    pub(crate) counters: Counters,
-    pub(crate) pieces_received: PiecesReceived,
-    queue: Mutex<Queue>,
-    /// Held while writing, never while waiting. Locked before `queue` when both are.
-    pub(crate) outgoing: Mutex<Outgoing>,
-    /// Tells the connection's task that it is to write.
-    pub(crate) held: Notify,
-    /// Tells a closing connection that everything is written.
-    pub(crate) written: Notify,
-    /// Tells senders that there is room for small frames.
-    pub(crate) room: Notify,
-    pub(crate) large_budget: ByteBudget,
-    /// Where the memory of large frames is counted, once that is known.
-    pub(crate) memory: OnceLock<MemoryShare>,
-    pub(crate) close: CancellationToken,
-}
-
 impl<S> SocketTransport<S> {
     pub(crate) fn new(socket: S, pool: Pool) -> Self {
-        let shared = Shared {
-            socket,
-            pool,
-            counters: Counters::default(),
-            pieces_received: PiecesReceived::default(),
-            queue: Mutex::default(),
-            outgoing: Mutex::default(),
-            held: Notify::new(),
-            written: Notify::new(),
-            room: Notify::new(),
-            large_budget: ByteBudget::new(LARGE_BYTES_MAX as u64),
-            memory: OnceLock::new(),
-            close: CancellationToken::new(),
-        };
-        Self { shared: Arc::new(shared) }
-    }
-}
-
-impl<S> Shared<S> {
-    pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
-        // No code between lock and unlock can leave the queue half-changed.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { shared: Arc::new(Shared::new(socket, pool)) }
     }
 }
 

@@ -6,9 +6,7 @@
 
 use std::collections::VecDeque;
 
-use rpc_core::pool::PoolBuffer;
-
-use crate::spare;
+use rpc_core::pool::{Pool, PoolBuffer};
 
 /// The most bytes that are gathered in one piece of memory.
 const GATHERED_LEN_MAX: usize = 64 << 10;
@@ -51,7 +49,7 @@ impl Gathered {
 
     /// Adds a record; gives its memory back where that is free again.
     pub(crate) fn push(&mut self, record: PoolBuffer) -> Option<PoolBuffer> {
-        if record.len() > spare::LEN {
+        if record.len() > SHORT_LEN_MAX {
             self.bytes += record.len();
             self.segments.push_back(Segment::Alone(record));
             return None;
@@ -95,10 +93,45 @@ impl Gathered {
     }
 }
 
+/// The longest frame whose memory is kept. Copying as much costs less than a slice of its own
+/// costs the kernel.
+pub(crate) const SHORT_LEN_MAX: usize = 2 << 10;
+
+/// The most that is kept: enough for two threads that make frames at the same moment.
+const FREE_COUNT_MAX: usize = 2;
+
+/// Memory that is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    buffers: Vec<PoolBuffer>,
+}
+
+impl Spare {
+    /// Memory of `len` bytes that was kept.
+    pub(crate) fn take(&mut self, len: usize) -> Option<PoolBuffer> {
+        if len > SHORT_LEN_MAX {
+            return None;
+        }
+        self.buffers.pop()?.resized(len)
+    }
+
+    /// New memory of `len` bytes, which can be kept later if it is short.
+    pub(crate) fn allocate(pool: &Pool, len: usize) -> PoolBuffer {
+        let memory = pool.take(len.max(SHORT_LEN_MAX));
+        // It is at least that long.
+        memory.resized(len).unwrap_or_else(|| pool.take(len))
+    }
+
+    /// Keeps memory, if it is short and there is not enough yet.
+    pub(crate) fn keep(&mut self, memory: PoolBuffer) {
+        if self.buffers.len() < FREE_COUNT_MAX && memory.len() <= SHORT_LEN_MAX {
+            self.buffers.push(memory);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use rpc_core::pool::Pool;
-
     use super::*;
 
     fn record(len: usize, fill: u8) -> PoolBuffer {
@@ -112,13 +145,13 @@ mod tests {
         let mut gathered = Gathered::default();
         assert!(gathered.push(record(10, 1)).is_some(), "its memory is free again");
         gathered.push_bytes(&[2; 10]);
-        assert!(gathered.push(record(spare::LEN + 1, 3)).is_none());
+        assert!(gathered.push(record(SHORT_LEN_MAX + 1, 3)).is_none());
         gathered.push_bytes(&[4; 10]);
-        assert_eq!(gathered.bytes(), spare::LEN + 31);
+        assert_eq!(gathered.bytes(), SHORT_LEN_MAX + 31);
         let segments: Vec<_> = std::iter::from_fn(|| gathered.pop()).collect();
         let firsts: Vec<_> =
             segments.iter().map(|segment| (segment.bytes()[0], segment.bytes().len())).collect();
-        assert_eq!(firsts, [(1, 20), (3, spare::LEN + 1), (4, 10)]);
+        assert_eq!(firsts, [(1, 20), (3, SHORT_LEN_MAX + 1), (4, 10)]);
         assert_eq!(gathered.bytes(), 0);
     }
 
@@ -129,5 +162,26 @@ mod tests {
         assert!(gathered.kept.is_none());
         gathered.keep(Vec::with_capacity(100));
         assert_eq!(gathered.kept.as_ref().map(Vec::capacity), Some(100));
+    }
+
+    #[test]
+    fn short_memory_serves_again_and_long_memory_does_not() {
+        let pool = Pool::new(0);
+        let mut spare = Spare::default();
+        let memory = Spare::allocate(&pool, 40);
+        let address = memory.as_ptr();
+        spare.keep(memory);
+        spare.keep(Spare::allocate(&pool, SHORT_LEN_MAX + 1));
+        let again = spare.take(SHORT_LEN_MAX).unwrap();
+        assert_eq!((again.as_ptr(), again.len()), (address, SHORT_LEN_MAX));
+        assert!(spare.take(40).is_none());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let pool = Pool::new(0);
+        let mut spare = Spare::default();
+        (0..2 * FREE_COUNT_MAX).for_each(|_| spare.keep(Spare::allocate(&pool, 1)));
+        assert_eq!(spare.buffers.len(), FREE_COUNT_MAX);
     }
 }

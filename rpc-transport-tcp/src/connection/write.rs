@@ -13,11 +13,11 @@ use std::time::Duration;
 use rpc_core::handoff::yield_now;
 use rpc_core::transport::{CloseReason, TransportError};
 
-use crate::outgoing::Outgoing;
-use crate::queue::{Hold, Queue};
-use crate::record::PIECE_LEN_MAX;
-use crate::socket::{Moved, Socket};
-use crate::transport::Shared;
+use crate::codec::record::PIECE_LEN_MAX;
+use crate::connection::shared::Shared;
+use crate::connection::socket::{Moved, Socket};
+use crate::send::queue::{Hold, Queue};
+use crate::send::scheduler::Outgoing;
 
 /// How much is written before other tasks have their turn: a long piece, about 0.2 ms. Shorter
 /// turns wake another thread in the midst of most large messages, which costs more than it gives.
@@ -268,7 +268,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::transport::SocketTransport;
+    use crate::connection::transport::SocketTransport;
 
     struct Woken(AtomicBool);
 

@@ -10,55 +10,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use bytes::Bytes;
-use rpc_core::memory::MemoryCharge;
-use rpc_core::pool::PoolBuffer;
-use rpc_core::wire::{FrameHeader, HEADER_LEN};
-use tokio::sync::OwnedSemaphorePermit;
 
-use crate::gathered::{Gathered, Segment};
-use crate::record::{FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX};
+use crate::codec::record::{
+    FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
+};
+use crate::send::batch::{Gathered, Segment};
+use crate::send::frame::LargeFrame;
 
 /// The most slices of one write; more gain nothing measurable.
 const SLICES_MAX: usize = 64;
-
-/// A large frame: its memory, which begins with room for a record's header as every frame's does,
-/// what is sent from where it lies behind that, and its share of the budgets, which comes back when
-/// the frame is written.
-#[derive(Debug)]
-pub(crate) struct LargeFrame {
-    memory: PoolBuffer,
-    tail: Bytes,
-    _share: LargeShare,
-}
-
-/// What a large frame has of the queue's budget, and what counts towards the process's.
-#[derive(Debug)]
-pub(crate) struct LargeShare {
-    pub(crate) _permit: OwnedSemaphorePermit,
-    pub(crate) _charge: MemoryCharge,
-}
-
-impl LargeFrame {
-    pub(crate) fn new(memory: PoolBuffer, tail: Bytes, share: LargeShare) -> Self {
-        Self { memory, tail, _share: share }
-    }
-
-    fn head(&self) -> &[u8] {
-        &self.memory[RECORD_HEADER_LEN..]
-    }
-
-    fn len(&self) -> usize {
-        self.head().len() + self.tail.len()
-    }
-
-    /// Whether it is of one of those calls.
-    fn is_of(&self, calls: &[u64]) -> bool {
-        let header = self.head().first_chunk::<HEADER_LEN>();
-        let header = header.and_then(|header| FrameHeader::parse(header).ok());
-        header.is_some_and(|header| calls.contains(&header.call))
-    }
-}
 
 /// Bytes that are committed to their order.
 #[derive(Debug)]
@@ -242,19 +202,25 @@ fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, asks: bool) -
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use rpc_core::memory::MemoryCharge;
     use rpc_core::pool::Pool;
-    use rpc_core::wire::FrameKind;
+    use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::piece_len::PIECE_LEN_MIN;
+    use crate::pacing::chunk_len::PIECE_LEN_MIN;
+    use crate::send::frame::LargeShare;
+
+    fn share() -> LargeShare {
+        let _permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        LargeShare { _permit, _charge: MemoryCharge::default() }
+    }
 
     fn large(head_len: usize, tail_len: usize, fill: u8) -> LargeFrame {
-        let _permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let share = LargeShare { _permit, _charge: MemoryCharge::default() };
         let mut head = Pool::new(0).take(RECORD_HEADER_LEN + head_len);
         head.fill(fill);
-        LargeFrame::new(head, vec![fill; tail_len].into(), share)
+        LargeFrame::new(head, vec![fill; tail_len].into(), share())
     }
 
     fn small(len: usize, fill: u8) -> Gathered {
@@ -297,10 +263,10 @@ mod tests {
     #[test]
     fn large_frames_of_which_no_piece_is_staged_can_be_taken_back() {
         let of = |call: u64| {
-            let mut frame = large(3 * PIECE_LEN_MIN, 0, 0);
+            let mut head = Pool::new(0).take(RECORD_HEADER_LEN + 3 * PIECE_LEN_MIN);
             let header = FrameHeader::bare(FrameKind::Request, call).to_bytes();
-            frame.memory[RECORD_HEADER_LEN..][..HEADER_LEN].copy_from_slice(&header);
-            frame
+            head[RECORD_HEADER_LEN..][..HEADER_LEN].copy_from_slice(&header);
+            LargeFrame::new(head, Bytes::new(), share())
         };
         let mut outgoing = Outgoing::default();
         // Those of 7 and 9 have numbers by now, and the one of 7 has its turn.

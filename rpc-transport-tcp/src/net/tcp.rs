@@ -13,7 +13,7 @@ use socket2::SockRef;
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::runtime::Handle;
 
-use crate::bootstrap::SocketBootstrap;
+use crate::connection::bootstrap::SocketBootstrap;
 
 /// How much the kernel takes that it cannot send yet; what is sent and not acknowledged is not
 /// counted, so that this does not slow a long way down.

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop::unconstrained;
 
 use super::readiness::{Direction, Readiness};
-use crate::socket::{Moved, Socket};
+use crate::connection::socket::{Moved, Socket};
 
 /// A stream, and when it can be tried.
 pub(crate) struct PolledStream<IO> {

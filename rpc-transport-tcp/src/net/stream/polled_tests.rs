@@ -21,8 +21,8 @@ use tokio::sync::mpsc;
 
 use super::awkward::{Awkward, Deed, Manners};
 use super::polled::PolledStream;
-use crate::record::{RECORD_HEADER_LEN, WHOLE_LEN_MAX};
-use crate::transport::SocketTransport;
+use crate::codec::record::{RECORD_HEADER_LEN, WHOLE_LEN_MAX};
+use crate::connection::transport::SocketTransport;
 
 /// Far more than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -252,7 +252,7 @@ async fn a_peer_that_does_not_read_is_owed_no_more_than_the_bounds() {
         one.transport.send(buffer).unwrap();
         taken += small.len();
     }
-    let max = crate::queue::SMALL_BYTES_MAX + 2 * WHOLE_LEN_MAX;
+    let max = crate::send::queue::SMALL_BYTES_MAX + 2 * WHOLE_LEN_MAX;
     assert!((1..=max).contains(&taken), "{taken} bytes, where {max} are the most");
     assert!(!one.transport.is_flushed());
     // Once it reads, senders go on, and everything comes.

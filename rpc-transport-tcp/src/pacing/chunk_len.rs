@@ -11,10 +11,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::record::PIECE_LEN_MAX;
-
 /// The shortest: at 1 GB/s, 65 us that a small frame waits behind it.
 pub(crate) const PIECE_LEN_MIN: usize = 64 << 10;
+
+/// The longest, which is the longest that a record holds.
+pub(crate) const CHUNK_LEN_MAX: usize = 1 << 20;
 
 /// How long a piece may take to be written.
 const TIME_MAX: Duration = Duration::from_millis(1);
@@ -55,7 +56,7 @@ impl PieceLen {
         let time = now.saturating_duration_since(begun);
         // The end of a frame is shorter, and says nothing.
         if time <= TIME_MAX / 2 && len == self.len_max {
-            self.len_max = (2 * len).min(PIECE_LEN_MAX);
+            self.len_max = (2 * len).min(CHUNK_LEN_MAX);
         }
         if time > TIME_MAX {
             self.len_max = (self.len_max / 2).max(PIECE_LEN_MIN);

@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 
 use rpc_core::wire::ProtocolError;
 
-use crate::reserving::LARGE_BYTES_MAX;
-
 /// The longest piece while writing is paced.
 const PIECE_LEN: usize = 48 << 10;
 
@@ -28,7 +26,7 @@ const PIECE_LEN: usize = 48 << 10;
 const WINDOW_MIN: u64 = 2 * PIECE_LEN as u64;
 
 /// The largest window: no more than this waits to be written at all.
-const WINDOW_MAX: u64 = LARGE_BYTES_MAX as u64;
+pub(crate) const WINDOW_MAX: u64 = 128 << 20;
 
 /// The bytes of pieces behind the last small frame until pieces ask for nothing any more: 0.2 s of
 /// a fast path. Whoever calls less often than that now and then waits for a full buffer once.

@@ -10,8 +10,8 @@ use rpc_core::pool::Pool;
 use rpc_core::transport::Addresses;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::socket::Socket;
-use crate::transport::SocketTransport;
+use crate::connection::socket::Socket;
+use crate::connection::transport::SocketTransport;
 
 /// The most unused memory that all connections over sockets of the process keep for large frames:
 /// four of the 64 MiB that the examples move, which is also the default budget of one connection.

@@ -11,12 +11,12 @@ use rpc_core::pool::{Pool, PoolBuffer};
 use rpc_core::transport::{Admission, Delivery};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
-use crate::read_buffer::ReadBuffer;
-use crate::receipts::Receipts;
-use crate::record::{
+use crate::codec::read_buffer::ReadBuffer;
+use crate::codec::record::{
     FRAME_LEN_LEN, RECEIPT_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
     WHOLE_LEN_MAX,
 };
+use crate::pacing::acks::Receipts;
 
 /// The buffer takes the longest record that has to be whole before it is looked at.
 const BUFFER_LEN: usize = RECORD_HEADER_LEN + WHOLE_LEN_MAX;

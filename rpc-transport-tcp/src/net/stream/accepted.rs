@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::polled::PolledStream;
-use crate::bootstrap::SocketBootstrap;
-use crate::{socket_file, tcp, unix};
+use crate::connection::bootstrap::SocketBootstrap;
+use crate::net::{socket_file, tcp, unix};
 
 /// The start of a connection over `stream`, which is called `name`. A socket of tokio's is served
 /// as the socket that it is, and not by its polls.

@@ -8,14 +8,10 @@ use bytes::Bytes;
 use rpc_core::transport::{CloseReason, TransportError};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
-use crate::frame_buffer::{FrameBuffer, Tail};
-use crate::outgoing::LargeShare;
-use crate::record::WHOLE_LEN_MAX;
-use crate::spare::Spare;
-use crate::transport::Shared;
-
-/// The bytes of large frames that may wait to be written. A longer frame waits to be alone.
-pub(crate) const LARGE_BYTES_MAX: usize = 128 << 20;
+use crate::codec::record::WHOLE_LEN_MAX;
+use crate::connection::shared::Shared;
+use crate::send::batch::Spare;
+use crate::send::frame::{FrameBuffer, LargeShare, Tail};
 
 impl<S> Shared<S> {
     /// Memory for a frame, if there is room for it.

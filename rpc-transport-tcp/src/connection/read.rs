@@ -16,11 +16,11 @@ use std::time::Duration;
 use rpc_core::handoff::{Handoff, yield_now};
 use rpc_core::transport::{CloseReason, Counters, Delivery, Handler};
 
-use crate::driver::Driver;
-use crate::giving_way::give_way;
-use crate::incoming::{Event, Incoming};
-use crate::socket::{Moved, Socket};
-use crate::transport::Shared;
+use crate::codec::decoder::{Event, Incoming};
+use crate::connection::driver::{Driver, Ended};
+use crate::connection::lifo_slot::give_way;
+use crate::connection::shared::Shared;
+use crate::connection::socket::{Moved, Socket};
 
 /// How much is read before other tasks have their turn: about 30 us.
 const TURN_BYTES: usize = 128 << 10;
@@ -30,21 +30,6 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is read at a time only to be thrown away.
 const SINK_LEN: usize = 16 << 10;
-
-/// Why reading is over.
-#[derive(Debug)]
-pub(crate) enum Ended {
-    /// The connection is over.
-    Closed(CloseReason),
-    /// A handler blocked, and another task goes on with the connection.
-    TakenOver,
-}
-
-impl<R: Into<CloseReason>> From<R> for Ended {
-    fn from(reason: R) -> Self {
-        Self::Closed(reason.into())
-    }
-}
 
 impl<S: Socket> Shared<S> {
     /// Reads until the connection ends, and says why it did.
@@ -275,8 +260,8 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
-    use crate::record::{self, RECORD_HEADER_LEN, RecordHeader, RecordKind};
-    use crate::transport::SocketTransport;
+    use crate::codec::record::{self, RECORD_HEADER_LEN, RecordHeader, RecordKind};
+    use crate::connection::transport::SocketTransport;
 
     /// Far more than anything here takes.
     const LIMIT: Duration = Duration::from_secs(20);

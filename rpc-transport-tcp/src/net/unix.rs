@@ -13,8 +13,8 @@ use socket2::SockRef;
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
 
-use crate::bootstrap::SocketBootstrap;
-use crate::socket_file::{self, SocketFile};
+use crate::connection::bootstrap::SocketBootstrap;
+use crate::net::socket_file::{self, SocketFile};
 
 /// Between two attempts to connect to a listener whose queue is full: nothing tells when it is not.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);

@@ -1,0 +1,11 @@
+//! A connected byte stream as a transport: what senders and the connection's task do with it.
+
+pub(crate) mod bootstrap;
+pub(crate) mod driver;
+pub(crate) mod lifo_slot;
+pub(crate) mod read;
+pub(crate) mod reserve;
+pub(crate) mod shared;
+pub(crate) mod socket;
+pub(crate) mod transport;
+pub(crate) mod write;

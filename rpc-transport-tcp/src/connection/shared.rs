@@ -1,0 +1,92 @@
+//! What senders and the connection's task share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rpc_core::byte_budget::ByteBudget;
+use rpc_core::calls::progress::Flow;
+use rpc_core::memory::MemoryShare;
+use rpc_core::pool::Pool;
+use rpc_core::transport::Counters;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::codec::decoder::Incoming;
+use crate::send::frame::LARGE_BYTES_MAX;
+use crate::send::queue::Queue;
+use crate::send::scheduler::Outgoing;
+
+/// What senders and the connection's task share.
+pub(crate) struct Shared<S> {
+    pub(crate) socket: S,
+    pub(crate) pool: Pool,
+    pub(crate) counters: Counters,
+    pub(crate) pieces_received: PiecesReceived,
+    queue: Mutex<Queue>,
+    /// Held while writing, never while waiting. Locked before `queue` when both are.
+    pub(crate) outgoing: Mutex<Outgoing>,
+    /// Tells the connection's task that it is to write.
+    pub(crate) held: Notify,
+    /// Tells a closing connection that everything is written.
+    pub(crate) written: Notify,
+    /// Tells senders that there is room for small frames.
+    pub(crate) room: Notify,
+    pub(crate) large_budget: ByteBudget,
+    /// Where the memory of large frames is counted, once that is known.
+    pub(crate) memory: OnceLock<MemoryShare>,
+    pub(crate) close: CancellationToken,
+}
+
+impl<S> Shared<S> {
+    pub(crate) fn new(socket: S, pool: Pool) -> Self {
+        Self {
+            socket,
+            pool,
+            counters: Counters::default(),
+            pieces_received: PiecesReceived::default(),
+            queue: Mutex::default(),
+            outgoing: Mutex::default(),
+            held: Notify::new(),
+            written: Notify::new(),
+            room: Notify::new(),
+            large_budget: ByteBudget::new(LARGE_BYTES_MAX as u64),
+            memory: OnceLock::new(),
+            close: CancellationToken::new(),
+        }
+    }
+
+    pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
+        // No code between lock and unlock can leave the queue half-changed.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How far the peer's large frames had come after the last read, for those who are not the reading
+/// task.
+///
+/// The reading task tells after each read, which costs it two stores. A frame that comes in one
+/// record is left out: its peer can send nothing else before the rest of it, so that one that
+/// stops there is silent, which keepalive finds.
+#[derive(Debug, Default)]
+pub(crate) struct PiecesReceived {
+    are_missing: AtomicBool,
+    bytes: AtomicU64,
+}
+
+impl PiecesReceived {
+    /// Records what `incoming` has.
+    pub(crate) fn update(&self, incoming: &Incoming) {
+        // The two are looked at together but need not agree: a look that is a read late only
+        // makes the peer's time longer.
+        self.bytes.store(incoming.receipts.read_bytes(), Ordering::Relaxed);
+        self.are_missing.store(incoming.has_transfers(), Ordering::Relaxed);
+    }
+
+    /// Whether pieces are missing, and the bytes of all that have come.
+    pub(crate) fn flow(&self) -> Flow {
+        Flow {
+            is_waiting: self.are_missing.load(Ordering::Relaxed),
+            moved_bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
