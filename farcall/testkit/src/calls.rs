@@ -31,6 +31,12 @@ impl PayloadSource {
         Self { bytes: payload(seed, len_max), random: Rng::with_seed(seed) }
     }
 
+    /// The same bytes, with places of another seed.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Self {
+        Self { bytes: self.bytes.clone(), random: Rng::with_seed(seed) }
+    }
+
     /// The next payload, of `len` bytes.
     ///
     /// # Panics
