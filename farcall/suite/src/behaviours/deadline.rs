@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::SOON;
 use super::echo::echo;
-use crate::failure::{check, check_eq, refused};
+use crate::harness::failure::{check, check_eq, refused};
+use crate::harness::served::Stack;
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{ParkRequest, RemainingRequest};
-use crate::served::Stack;
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 pub(super) async fn a_deadline_ends_the_call_and_drops_its_handler(

@@ -4,9 +4,10 @@ use futures::future::BoxFuture;
 
 use super::{
     blocking, cancel, concurrency, connections, context, deadline, echo, handover, inherited,
-    interceptors, interop_calls, interop_ends, layers, limits, liveness, max_calls, metadata,
-    panic, replay, restart, shutdown, status, streams, unimplemented, unread,
+    interceptors, layers, limits, liveness, max_calls, metadata, panic, replay, restart, shutdown,
+    status, streams, unimplemented, unread,
 };
+use crate::interop::{calls as interop_calls, ends as interop_ends};
 use crate::{Failure, Harness};
 
 /// Something that farcall does over every transport.

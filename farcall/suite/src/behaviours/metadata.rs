@@ -2,10 +2,10 @@
 
 use farcall::{Request, Trailers};
 
-use crate::entries::{entries, metadata, sample, sorted};
-use crate::failure::{check, check_eq};
+use crate::harness::failure::{check, check_eq};
+use crate::harness::served::Stack;
+use crate::probe::entries::{entries, metadata, sample, sorted};
 use crate::proto::ReflectRequest;
-use crate::served::Stack;
 use crate::{Failure, Harness};
 
 fn request(as_trailers: bool) -> Result<Request<ReflectRequest>, Failure> {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use farcall::{Code, Status};
 
 use super::echo::echo;
-use crate::failure::{check, check_eq, refused};
+use crate::harness::failure::{check, check_eq, refused};
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest};
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 pub(super) async fn a_client_reconnects_to_a_server_that_came_back(

@@ -4,12 +4,12 @@ use farcall::{Code, Response, Status};
 use tokio::task::JoinHandle;
 
 use super::echo::echo;
-use crate::failure::{check_eq, refused};
-use crate::payload::{check_payload, payload};
+use crate::harness::failure::{check_eq, refused};
+use crate::harness::running::Running;
+use crate::probe::payload::{check_payload, payload};
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoReply, EchoRequest, ParkRequest, ProduceRequest};
-use crate::running::Running;
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 /// More than any socket's buffers hold.

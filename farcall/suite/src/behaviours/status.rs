@@ -7,8 +7,8 @@ use farcall::{Code, Status};
 use prost::Message;
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::entries::{entries, sample, sorted};
-use crate::failure::{check_eq, refused};
+use crate::harness::failure::{check_eq, refused};
+use crate::probe::entries::{entries, sample, sorted};
 use crate::proto::{EchoReply, FailRequest};
 use crate::{Failure, Harness};
 

@@ -7,7 +7,7 @@ use farcall::Limits;
 use futures::stream;
 
 use super::echo::echo;
-use crate::failure::check;
+use crate::harness::failure::check;
 use crate::proto::EchoRequest;
 use crate::{Failure, Harness};
 

@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use crate::Failure;
-use crate::process::ProcessError;
+use crate::conductor::process::ProcessError;
 
 /// The matrix, or one of its rows, could not be run.
 #[derive(Debug, Error)]

@@ -13,6 +13,7 @@ use super::neighbour::Neighbour;
 use super::tally::{Moment, Tally};
 use super::victim::{LEN_MAX, Victim};
 use crate::Failure;
+use crate::conductor::watchdog::Watchdog;
 use crate::faults::FaultError;
 use crate::faults::cancellations::Cancellations;
 use crate::faults::command::until;
@@ -21,7 +22,6 @@ use crate::faults::lab::Lab;
 use crate::faults::load::{config, rdma};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::soak::memory::{resident_kib, resident_kib_of};
-use crate::watchdog::Watchdog;
 
 /// The calls are made in so many parts, with a look at the memory between them.
 const PARTS: u64 = 10;

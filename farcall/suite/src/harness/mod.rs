@@ -1,5 +1,14 @@
 //! What differs between transports: the address, and the patience.
 
+pub(crate) mod counterpart;
+pub(crate) mod either;
+pub(crate) mod failure;
+pub(crate) mod place;
+pub(crate) mod report;
+pub(crate) mod runner;
+pub(crate) mod running;
+pub(crate) mod served;
+
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +18,10 @@ use farcall::server::ServerBuilder;
 use farcall::sim::{SimCensus, SimNetwork};
 use farcall::{Config, Limits, Rdma, RdmaConfig, RkeyScope, Server};
 
-use crate::failure::{Cause, check_eq};
-use crate::place::Place;
+use crate::harness::failure::{Cause, check_eq};
+use crate::harness::place::Place;
+use crate::harness::running::Running;
 use crate::proto::probe_rpc::ProbeService;
-use crate::running::Running;
 use crate::{Failure, Probe};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.

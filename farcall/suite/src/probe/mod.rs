@@ -1,5 +1,12 @@
 //! The service that behaviours call, written against tonic's trait.
 
+pub mod entries;
+pub(crate) mod payload;
+pub(crate) mod relay;
+pub mod small_calls;
+pub(crate) mod streams;
+pub(crate) mod watch;
+
 use farcall::{Code, Deadline, Request, Response, Status, Streaming, Trailers, async_trait};
 use futures::StreamExt;
 use futures::future::ready;
@@ -7,15 +14,15 @@ use futures::stream::once;
 use tokio::time::Instant;
 use tonic::codegen::BoxStream;
 
-use crate::entries::{entries, metadata};
-use crate::payload::payload;
 use crate::proto::probe_server::Probe as ProbeRpc;
 use crate::proto::{
     DownloadRequest, EchoReply, EchoRequest, FailRequest, ParkRequest, ProduceRequest,
     ReflectReply, ReflectRequest, RemainingReply, RemainingRequest, UploadReply,
 };
-use crate::streams::{self, Digest};
-use crate::watch::{self, Reporter, Watch};
+use entries::{entries, metadata};
+use payload::payload;
+use streams::Digest;
+use watch::{Reporter, Watch};
 
 /// The service.
 #[derive(Debug, Clone)]
