@@ -1,5 +1,6 @@
 //! The service that behaviours call, written against tonic's trait.
 
+mod answers;
 pub mod entries;
 pub(crate) mod payload;
 pub(crate) mod relay;
@@ -7,7 +8,7 @@ pub mod small_calls;
 pub(crate) mod streams;
 pub(crate) mod watch;
 
-use farcall::{Code, Deadline, Request, Response, Status, Streaming, Trailers, async_trait};
+use farcall::{Deadline, Request, Response, Status, Streaming, Trailers, async_trait};
 use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::once;
@@ -19,8 +20,8 @@ use crate::proto::{
     DownloadRequest, EchoReply, EchoRequest, FailRequest, ParkRequest, ProduceRequest,
     ReflectReply, ReflectRequest, RemainingReply, RemainingRequest, UploadReply,
 };
+use answers::{failure, produce};
 use entries::{entries, metadata};
-use payload::payload;
 use streams::Digest;
 use watch::{Reporter, Watch};
 
@@ -160,17 +161,4 @@ impl ProbeRpc for Probe {
         });
         Ok(Response::new(Box::pin(replies)))
     }
-}
-
-pub(crate) fn produce(request: ProduceRequest) -> Result<EchoReply, Status> {
-    let ProduceRequest { seed, len } = request;
-    let len = usize::try_from(len).map_err(|_| Status::out_of_range("no memory is that large"))?;
-    Ok(EchoReply { payload: payload(seed, len), tail: bytes::Bytes::new() })
-}
-
-/// The status that a request describes.
-pub(crate) fn failure(request: FailRequest) -> Result<Status, Status> {
-    let FailRequest { code, message, details, metadata: entries } = request;
-    let metadata = metadata(&entries)?;
-    Ok(Status::with_details_and_metadata(Code::from_i32(code), message, details, metadata))
 }

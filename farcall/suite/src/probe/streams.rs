@@ -6,8 +6,8 @@ use farcall::{Status, Streaming};
 use futures::Stream;
 use futures::stream::unfold;
 
+use super::answers::{failure, produce};
 use crate::probe::watch::Reporter;
-use crate::probe::{failure, produce};
 use crate::proto::{DownloadRequest, EchoReply, EchoRequest, UploadReply};
 
 /// The messages that a request describes, and the end that it asks for.
