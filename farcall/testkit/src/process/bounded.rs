@@ -1,8 +1,6 @@
 //! Running a command within a bound on its time: it is killed when the bound expires, when the
 //! value is dropped, or when this program is interrupted.
 
-use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -10,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::child::{Group, Owned, REAP_LIMIT};
 use super::{ProcessError, interrupted};
+
+pub use super::command_line::command_line;
 
 /// How a bounded command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,34 +162,6 @@ pub fn succeeds(command: &mut Command, limit: Duration) -> bool {
 
 fn text(line: String, bytes: Vec<u8>) -> Result<String, ProcessError> {
     String::from_utf8(bytes).map_err(|_| ProcessError::NotText { line })
-}
-
-/// The command as one would type it, for messages only: quoting is for the eye.
-#[must_use]
-pub fn command_line(command: &Command) -> String {
-    let mut line = String::new();
-    for (name, value) in command.get_envs() {
-        if let Some(value) = value {
-            // Writing to a string cannot fail.
-            let _ = write!(line, "{}={} ", name.to_string_lossy(), quoted(value));
-        }
-    }
-    line.push_str(&quoted(command.get_program()));
-    for argument in command.get_args() {
-        line.push(' ');
-        line.push_str(&quoted(argument));
-    }
-    line
-}
-
-fn quoted(word: &OsStr) -> String {
-    let word = word.to_string_lossy();
-    let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.into_owned()
-    } else {
-        format!("'{word}'")
-    }
 }
 
 #[cfg(test)]

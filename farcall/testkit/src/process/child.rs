@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use super::ProcessError;
-use super::bounded::command_line;
+use super::command_line::command_line;
 use super::registry::{Registered, Target};
 
 /// How long a killed process may take to be reaped. A process in an uninterruptible system call can

@@ -5,6 +5,7 @@
 
 pub mod bounded;
 mod child;
+mod command_line;
 mod dialogue;
 mod error;
 mod log;
