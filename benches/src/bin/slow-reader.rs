@@ -1,5 +1,5 @@
 //! What the neighbours of a call cost it: small calls alone on a connection, beside a stream that
-//! nobody reads, and beside messages of 64 MiB.
+//! its client does not read, and beside messages of 64 MiB.
 //!
 //! Client and server are threads of one process, each with a runtime of its own. Every round
 //! measures each neighbour against the same connection alone just before it; the median of the
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 /// The length of a large message.
 const LARGE_LEN: usize = 64 << 20;
 
-/// The length of the messages that nobody reads.
+/// The length of the messages that the client does not read.
 const UNREAD_LEN: u64 = 1 << 10;
 
 #[derive(Parser)]

@@ -53,7 +53,7 @@ pub(super) async fn a_handler_sees_what_is_left_of_the_deadline(
     let server = harness.serve().await?;
     let stub = server.stub().await?;
     let reply = stub.remaining(RemainingRequest {}).await?.into_inner();
-    check_eq("a deadline that nobody set", &reply.remaining_us, &None)?;
+    check_eq("a deadline that the caller did not set", &reply.remaining_us, &None)?;
     let timeout = Duration::from_secs(3600);
     let mut request = Request::new(RemainingRequest {});
     request.set_timeout(timeout);

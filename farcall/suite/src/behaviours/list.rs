@@ -74,7 +74,7 @@ list! {
         a_limit_of_one_byte_takes_empty_messages
     }
     unread {
-        a_stream_that_nobody_reads_is_produced_as_far_as_its_windows_go
+        a_stream_that_is_not_read_is_produced_as_far_as_its_windows_go
     }
     interop_calls {
         interop_empty_unary

@@ -19,7 +19,7 @@ pub(super) async fn metadata_crosses_both_ways(harness: &Harness) -> Result<(), 
     let reply = server.probe().await?.reflect(request(false)?).await?;
     let returned = entries(reply.metadata())?;
     let trailers = reply.extensions().get::<Trailers>();
-    check(trailers.is_none(), "trailers that nobody sent", trailers)?;
+    check(trailers.is_none(), "trailers that the handler did not send", trailers)?;
     check_eq("the response's metadata", &sorted(returned), &sorted(sample()))?;
     let arrived = reply.into_inner().entries;
     check_eq("what the handler saw", &sorted(arrived), &sorted(sample()))
