@@ -1,4 +1,4 @@
-//! Addresses: which path, and to whom.
+//! Addresses: the path, and the server at its end.
 
 use std::borrow::Cow;
 use std::convert::Infallible;

@@ -159,7 +159,7 @@ impl Craft {
         }
     }
 
-    /// A message that decodes, with so many bytes in a field that nobody knows.
+    /// A message that decodes, with so many bytes in a field that its type does not have.
     fn message(&self, padding: u16) -> Vec<u8> {
         // Most are short; one in four is of any length.
         let len = if padding.is_multiple_of(4) { usize::from(padding) / 4 } else { 0 };

@@ -68,7 +68,7 @@ impl Ledger {
         ids
     }
 
-    /// The calls that nobody has ended; none but those may be in a session's table.
+    /// The calls that neither side has ended; none but those may be in a session's table.
     pub(crate) fn open_count(&self) -> usize {
         self.calls.values().filter(|call| !call.is_over).count()
     }
@@ -79,7 +79,7 @@ impl Ledger {
         Some(View { method, place: peer_place, is_over })
     }
 
-    /// Takes note of a frame of which the session is about to hear, by its header.
+    /// Records a frame that is about to be announced to the session, by its header.
     pub(crate) fn announce(&mut self, frame: &[u8]) {
         let Ok(header) = FrameHeader::parse(frame) else { return };
         if header.kind == FrameKind::Request {
@@ -88,7 +88,7 @@ impl Ledger {
         }
     }
 
-    /// Takes note of a frame that the session is about to be given.
+    /// Records a frame that the session is about to be given.
     pub(crate) fn deliver(&mut self, frame: &[u8]) {
         let Ok(header) = FrameHeader::parse_whole(frame) else { return };
         if is_of_connection(header.kind) {
@@ -112,7 +112,7 @@ impl Ledger {
         }
     }
 
-    /// Takes note of a frame that the session has sent.
+    /// Records a frame that the session has sent.
     pub(crate) fn sent(&mut self, frame: &[u8]) {
         let header = FrameHeader::parse_whole(frame).expect("a session sends whole frames");
         if header.kind == FrameKind::Request {

@@ -17,8 +17,8 @@ use crate::setup::{self, Purpose};
 /// The driver.
 const DRIVER: &str = "farcall-bench";
 
-/// The manifest of the peers. They are a workspace of their own, so that what they bring is built
-/// by nobody else.
+/// The manifest of the peers. They are a workspace of their own, so that no other build
+/// compiles their dependencies.
 pub(crate) const PEERS: &str = "benches/peers/Cargo.toml";
 
 /// From nothing, with the peers' dependencies, on a slow machine.

@@ -14,6 +14,7 @@ mod demo;
 mod faults;
 mod interrupt;
 mod kernel;
+mod measure;
 mod package;
 mod portability;
 mod rdma_device;
@@ -34,6 +35,7 @@ use bench::BenchOptions;
 use check::Step;
 use faults::FaultsOptions;
 use kernel::Series;
+use measure::MeasureOptions;
 use package::PackageOptions;
 use portability::PortabilityOptions;
 use setup::Purpose;
@@ -89,6 +91,8 @@ enum Task {
     Attack(AttackOptions),
     /// Break links, devices and processes in the virtual machine, and show what calls see of it.
     Faults(FaultsOptions),
+    /// Measure the code itself: lengths of files, comments, circles of imports, as a table.
+    Measure(MeasureOptions),
     /// Run the README's commands as a new user does, on a bare Debian of every suite. Needs root.
     Portability(PortabilityOptions),
     /// Run a command in the Soft-RoCE virtual machine; its exit status becomes ours (124: time is
@@ -138,6 +142,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench(options) => bench::run(&options)?,
         Task::Attack(options) => attack::run(&options)?,
         Task::Faults(options) => faults::run(&options)?,
+        Task::Measure(options) => measure::run(&options)?,
         Task::Portability(options) => portability::run(&options)?,
         Task::Vm(options) => return Ok(ExitCode::from(vm::run(&options)?.exit_code())),
         Task::Batch { file } => batch::run_file(&file)?,

@@ -1,5 +1,5 @@
 //! What the neighbours of a call cost it: small calls alone on a connection, beside a stream that
-//! nobody reads, and beside messages of 64 MiB.
+//! its client does not read, and beside messages of 64 MiB.
 //!
 //! Client and server are threads of one process, each with a runtime of its own. Every round
 //! measures each neighbour against the same connection alone just before it; the median of the
@@ -15,13 +15,14 @@ use farcall::{Channel, Endpoint, Limits, Rdma, RdmaConfig, Server};
 use farcall_benches::proto::bench_rpc::{BenchService, BenchStub};
 use farcall_benches::proto::{Payload, Wanted};
 use farcall_benches::service::Service;
+use farcall_testkit::counters::ProcessStatus;
 use hdrhistogram::Histogram;
 use tokio::task::JoinHandle;
 
 /// The length of a large message.
 const LARGE_LEN: usize = 64 << 20;
 
-/// The length of the messages that nobody reads.
+/// The length of the messages that the client does not read.
 const UNREAD_LEN: u64 = 1 << 10;
 
 #[derive(Parser)]
@@ -89,7 +90,7 @@ async fn compare(stub: &BenchStub<Channel>, neighbour: Neighbour, options: &Opti
     let time = Duration::from_secs(options.seconds);
     let mut ratios = Vec::new();
     for _ in 0..options.rounds {
-        let before_kib = resident_kib()?;
+        let before_kib = ProcessStatus::own()?.resident_kib()?;
         let alone = sample(stub, time).await?;
         let beside = match neighbour {
             Neighbour::UnreadStream => {
@@ -107,7 +108,10 @@ async fn compare(stub: &BenchStub<Channel>, neighbour: Neighbour, options: &Opti
         };
         ratios.push(beside.p99_us / alone.p99_us);
         print(neighbour, &alone, &beside);
-        println!("  memory {before_kib} KiB before, {} KiB after", resident_kib()?);
+        println!(
+            "  memory {before_kib} KiB before, {} KiB after",
+            ProcessStatus::own()?.resident_kib()?
+        );
     }
     ratios.sort_by(f64::total_cmp);
     let median = ratios.get(ratios.len() / 2).context("--rounds must be at least 1")?;
@@ -152,12 +156,4 @@ fn download(stub: BenchStub<Channel>) -> JoinHandle<Result<()>> {
             stub.download(Wanted { len: LARGE_LEN as u64 }).await?;
         }
     })
-}
-
-/// The process's resident memory, as Linux counts it.
-fn resident_kib() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    number.context("/proc/self/status says nothing of VmRSS")
 }

@@ -5,10 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use farcall_testkit::process::bounded::tool_output;
 
 use super::options::Options;
 use super::side::Side;
-use crate::processes::output;
 use crate::rdma::Place;
 use crate::worker::Span;
 
@@ -158,7 +158,7 @@ fn require(program: &Path) -> Result<()> {
 pub(super) fn commit() -> String {
     let mut command = Command::new("git");
     command.args(["describe", "--always", "--dirty", "--abbrev=12"]);
-    let said = output(command, Duration::from_secs(10));
+    let said = tool_output(&mut command, Duration::from_secs(10));
     said.map_or_else(|_| "unknown".to_owned(), |line| line.trim().to_owned())
 }
 

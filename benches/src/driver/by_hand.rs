@@ -40,7 +40,7 @@ pub struct Runtime {
 /// What a client does.
 #[derive(Debug, Args)]
 pub struct HandLoad {
-    /// Whom to call.
+    /// The server to call.
     address: String,
     #[arg(long, value_enum, default_value_t = Operation::Echo)]
     operation: Operation,

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::Process;
 
 use super::sample::Sample;
 use super::side::Side;
-use crate::processes::{Placement, Process};
+use crate::processes::Placement;
 use crate::worker::{Command, Counts, Load, Outcome, Reply, Role, Usage};
 
 /// How long a worker may take to answer what is no work, on a machine that is slow or emulated.
@@ -72,8 +73,8 @@ impl Pair {
         let mut address = side.address.clone();
         let mut server = None;
         if !address.starts_with("inproc://") {
-            let command = side.command(Role::Server, &address, setting)?;
-            let mut process = Process::start(&format!("the server of {}", side.name), command)?;
+            let mut command = side.command(Role::Server, &address, setting)?;
+            let mut process = Process::start(&format!("server of {}", side.name), &mut command)?;
             address = ready(&mut process)?;
             server = Some(process);
         }
@@ -88,8 +89,8 @@ impl Pair {
     /// When one cannot be started, or cannot serve or connect.
     pub fn start_with_neighbour(side: &Side, setting: &Setting) -> Result<Self> {
         let mut server = Process::start(
-            &format!("the server of {}", side.name),
-            side.command(Role::Server, &side.address, setting)?,
+            &format!("server of {}", side.name),
+            &mut side.command(Role::Server, &side.address, setting)?,
         )?;
         let address = ready(&mut server)?;
         let client = start_client(side, &address, setting)?;
@@ -160,7 +161,7 @@ impl Pair {
     pub fn hold(&mut self, connections: usize) -> Result<()> {
         // A connection takes a few milliseconds where registering memory or emulation is slow.
         let limit = ANSWER_LIMIT + Duration::from_millis(20) * u32::try_from(connections)?;
-        match self.client.ask(&Command::Hold { connections }, limit)? {
+        match self.client.request(&Command::Hold { connections }, limit)? {
             Reply::Held => Ok(()),
             other => bail!("the client of {}: {}", self.name, unexpected(other)),
         }
@@ -196,14 +197,14 @@ impl Pair {
 }
 
 fn start_client(side: &Side, address: &str, setting: &Setting) -> Result<Process> {
-    let command = side.command(Role::Client, address, setting)?;
-    let mut client = Process::start(&format!("the client of {}", side.name), command)?;
+    let mut command = side.command(Role::Client, address, setting)?;
+    let mut client = Process::start(&format!("client of {}", side.name), &mut command)?;
     ready(&mut client)?;
     Ok(client)
 }
 
 fn begin(client: &mut Process, load: &Load) -> Result<()> {
-    client.send(&serde_json::to_string(&Command::Load(*load))?)
+    Ok(client.send(&serde_json::to_string(&Command::Load(*load))?)?)
 }
 
 fn end(client: &mut Process, load: &Load, name: &str) -> Result<Outcome> {
@@ -214,14 +215,14 @@ fn end(client: &mut Process, load: &Load, name: &str) -> Result<Outcome> {
 }
 
 fn counts(process: &mut Process) -> Result<Counts> {
-    match process.ask(&Command::Counts, ANSWER_LIMIT)? {
+    match process.request(&Command::Counts, ANSWER_LIMIT)? {
         Reply::Counted(counts) => Ok(counts),
         other => bail!(unexpected(other)),
     }
 }
 
 fn usage(process: &mut Process) -> Result<Usage> {
-    match process.ask(&Command::Usage, ANSWER_LIMIT)? {
+    match process.request(&Command::Usage, ANSWER_LIMIT)? {
         Reply::Usage(usage) => Ok(usage),
         other => bail!(unexpected(other)),
     }

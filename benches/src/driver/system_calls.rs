@@ -1,15 +1,15 @@
 //! Counting the system calls of processes, with `perf stat`.
 //!
-//! It counts in the kernel and stops nobody, so that the calls are batched as they are without it.
-//! A tracer such as `strace` makes every system call so slow that more work gathers for the next.
+//! It counts in the kernel and stops no process, so that the calls are batched as they are without
+//! it. A tracer such as `strace` makes every system call so slow that more work gathers for the
+//! next.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-
-use crate::processes::Process;
+use farcall_testkit::process::{Process, Signal};
 
 const EVENT: &str = "raw_syscalls:sys_enter";
 
@@ -28,7 +28,7 @@ pub fn count<T>(id: u32, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     command(&mut perf, "enable")?;
     let done = work()?;
     command(&mut perf, "disable")?;
-    perf.interrupt()?;
+    perf.signal(Signal::SIGINT)?;
     perf.wait(LIMIT)?;
     Ok((done, parse(&std::fs::read_to_string(&file)?)?))
 }
@@ -40,7 +40,7 @@ fn start(id: u32, file: &Path) -> Result<Process> {
     command.arg("--pid").arg(id.to_string()).arg("--output").arg(file);
     // What it says there is that it was told to count.
     command.stderr(Stdio::null());
-    Process::start("perf", command)
+    Ok(Process::start("perf", &mut command)?)
 }
 
 fn command(perf: &mut Process, word: &str) -> Result<()> {

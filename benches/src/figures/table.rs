@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use farcall_testkit::table::Columns;
+
 use super::figure::{Figure, Part};
 use super::goals::Better;
 
@@ -37,11 +39,8 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<4} {:<16} {:>8} {:>8} {:>9}  {:<18} {:<14} unit",
-            "", "part", "ship", "aim", "measured", "range", "standing"
-        )?;
+        let columns = columns();
+        writeln!(f, "{}", columns.heading())?;
         for row in &self.rows {
             match row {
                 Row::Failed { number, reason } => {
@@ -49,7 +48,8 @@ impl fmt::Display for Table {
                 }
                 Row::Measured { number, figure } => {
                     writeln!(f, "{number:<4} {}", figure.title)?;
-                    figure.parts.iter().try_for_each(|part| write_part(f, part))?;
+                    let mut lines = figure.parts.iter().map(|part| columns.line(cells(part)));
+                    lines.try_for_each(|line| writeln!(f, "{line}"))?;
                 }
             }
         }
@@ -57,23 +57,33 @@ impl fmt::Display for Table {
     }
 }
 
-fn write_part(f: &mut fmt::Formatter<'_>, part: &Part) -> fmt::Result {
+fn columns() -> Columns {
+    Columns::new()
+        .left("", 4)
+        .left("part", 16)
+        .right("ship", 8)
+        .right("aim", 8)
+        .right("measured", 9)
+        .left("range", 18)
+        .left("standing", 14)
+        .left("unit", 0)
+}
+
+fn cells(part: &Part) -> [String; 8] {
     let sign = match part.better {
         Better::Lower => "<=",
         Better::Higher => ">=",
     };
-    let range = format!("{} to {}", short(part.range[0]), short(part.range[1]));
-    writeln!(
-        f,
-        "{:<4} {:<16} {:>8} {:>8} {:>9}  {range:<18} {:<14} {}",
-        "",
-        part.part,
+    [
+        String::new(),
+        part.part.to_string(),
         format!("{sign}{}", short(part.ship)),
         format!("{sign}{}", short(part.aim)),
         short(part.value),
-        part.standing,
-        part.unit,
-    )
+        format!("{} to {}", short(part.range[0]), short(part.range[1])),
+        part.standing.to_string(),
+        part.unit.to_string(),
+    ]
 }
 
 /// A number with three significant digits, or as many as its whole part has.

@@ -47,15 +47,16 @@ fn first_core() -> Result<usize> {
 mod tests {
     use std::time::Duration;
 
+    use farcall_testkit::process::bounded::tool_output;
+
     use super::*;
-    use crate::processes::output;
 
     #[test]
     fn a_process_runs_where_it_is_placed() {
         let cores = |placement: Placement| {
             let mut command = placement.command("grep").unwrap();
             command.args(["Cpus_allowed_list", "/proc/self/status"]);
-            let line = output(command, Duration::from_secs(10)).unwrap();
+            let line = tool_output(&mut command, Duration::from_secs(10)).unwrap();
             line.split_whitespace().next_back().unwrap().to_owned()
         };
         assert_eq!(cores(Placement::OneCore), first_core().unwrap().to_string());

@@ -63,7 +63,8 @@ impl Contest {
         key: &str,
     ) -> Result<Part> {
         let ours = self.values(ours, key)?;
-        let mut best = self.values(theirs.first().context("nobody to compare with")?, key)?;
+        let mut best =
+            self.values(theirs.first().context("no other side to compare with")?, key)?;
         for other in &theirs[1..] {
             for (best, other) in best.iter_mut().zip(self.values(other, key)?) {
                 *best = match goal.better {
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(part.value, 0.8);
         assert_eq!(part.sides["theirs otherwise"]["mb_per_s"], 10.0);
         assert!(contest.ratio(goal, ("ours", theirs), "p50_us").is_err());
-        assert!(contest.ratio(goal, ("nobody", theirs), "mb_per_s").is_err());
+        assert!(contest.ratio(goal, ("absent", theirs), "mb_per_s").is_err());
     }
 
     #[test]

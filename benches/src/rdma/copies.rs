@@ -52,7 +52,7 @@ fn copies_of(pair: &mut Pair, operation: Operation) -> Result<(f64, f64)> {
 /// headers, keys and releases.
 fn payloads(before: &Counts, after: &Counts) -> Result<f64> {
     let copied = |counts: &Counts| {
-        let of = |name| counts.get(name).with_context(|| format!("nobody counted {name}"));
+        let of = |name| counts.get(name).with_context(|| format!("no side counted {name}"));
         Ok::<u64, anyhow::Error>(of("copied_bytes")? + of("written_bytes")?)
     };
     let bytes = copied(after)?.saturating_sub(copied(before)?);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_counted_is_an_error() {
+    fn a_count_that_is_missing_is_an_error() {
         assert!(payloads(&Counts::new(), &counts(1, 1)).is_err());
     }
 }

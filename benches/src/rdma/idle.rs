@@ -18,7 +18,7 @@ const IDLE: Duration = Duration::from_secs(5);
 /// How long grants and acknowledgements may be on their way after the last call.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Looks in a row, as far apart as below, at which nobody has woken up.
+/// Looks in a row, as far apart as below, between which no lane has woken up.
 const QUIET_LOOKS: u32 = 20;
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -46,7 +46,7 @@ pub(super) fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     Ok(vec![first, Part::new(&goal.parts[1], wakeups, sides)?])
 }
 
-/// Waits until nobody wakes up any more, and returns how often they have.
+/// Waits until no lane wakes up any more, and returns how often lanes have.
 fn quiet(pair: &mut Pair) -> Result<u64> {
     let end = Instant::now() + SETTLE_LIMIT;
     let (mut count, mut looks) = (wakeups_of(pair)?, 0);

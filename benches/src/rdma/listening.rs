@@ -1,4 +1,4 @@
-//! Whether somebody listens on a TCP port: the tools say nothing when they are ready.
+//! Whether a tool listens on a TCP port: the tools say nothing when they are ready.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ const LISTEN_LIMIT: Duration = Duration::from_secs(20);
 /// Between two looks, since nothing announces it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until somebody listens on `port`.
+/// Waits until a tool listens on `port`.
 ///
 /// # Errors
 ///
-/// When nobody does within the limit.
+/// When none does within the limit.
 pub(super) fn wait(port: u16, who: &str) -> Result<()> {
     let end = Instant::now() + LISTEN_LIMIT;
     while !is_listening(port) {
@@ -64,7 +64,7 @@ mod tests {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let port = socket.local_addr().unwrap().port();
-        assert!(!is_listening(port), "the port is taken, and nobody listens yet");
+        assert!(!is_listening(port), "the port is bound, and its socket does not listen yet");
         let _listener = socket.listen(1).unwrap();
         wait(port, "this test").unwrap();
     }

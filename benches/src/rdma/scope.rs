@@ -1,8 +1,7 @@
 //! R8: what a key for each transfer costs a large call.
 //!
-//! Keys for each transfer are memory windows, which Soft-RoCE's kernel can be brought down by. Both
-//! sides have to ask for them there, and whoever runs this does so last, or in a machine of its
-//! own.
+//! Keys for each transfer are memory windows, which can bring down Soft-RoCE's kernel. Both sides
+//! have to ask for them there, and the driver measures this last, or in a machine of its own.
 
 use anyhow::Result;
 

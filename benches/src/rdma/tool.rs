@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use farcall_testkit::process::Process;
+use farcall_testkit::process::bounded::tool_output;
 
 use super::listening;
-use crate::processes::{Process, output};
 
 /// How long one run of a tool may take, several times what it does in emulation.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
@@ -30,9 +31,9 @@ pub(super) fn run(
     let mut server = server(port);
     let name = server.get_program().to_string_lossy().into_owned();
     server.stderr(Stdio::null());
-    let mut process = Process::start(&format!("the server of {name}"), server)?;
+    let mut process = Process::start(&format!("server of {name}"), &mut server)?;
     listening::wait(port, &name)?;
-    let text = output(client(port), RUN_LIMIT)?;
+    let text = tool_output(&mut client(port), RUN_LIMIT)?;
     let status = process.wait(RUN_LIMIT).with_context(|| format!("after a run of {name}"))?;
     ensure!(status.success(), "the server of {name} failed with {status}");
     Ok(text)

@@ -1,4 +1,4 @@
-//! C2: what connections cost that nobody uses.
+//! C2: what idle connections cost.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

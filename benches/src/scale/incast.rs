@@ -73,7 +73,7 @@ fn bytes(size: &str) -> Result<usize> {
 
 fn of_part(what: &str, measured: &[Rounds]) -> Result<Vec<f64>> {
     let (ours, theirs) = (measured.first(), measured.get(1));
-    let (ours, theirs) = ours.zip(theirs).context("nobody to compare with")?;
+    let (ours, theirs) = ours.zip(theirs).context("no other side to compare with")?;
     let rate = |samples: &[Sample]| -> Vec<f64> {
         samples.iter().map(Sample::megabytes_per_second).collect()
     };

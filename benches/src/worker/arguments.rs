@@ -27,7 +27,7 @@ pub enum Role {
 pub struct Arguments {
     /// Which side.
     pub role: Role,
-    /// Where to listen or whom to call.
+    /// Where the server listens, or the server that the client calls.
     pub address: String,
     /// Threads of the runtime; 0 runs everything on the main thread.
     #[arg(long, default_value_t = 0)]

@@ -90,7 +90,7 @@ impl<S: Subject> Fleet<S> {
     ///
     /// # Cancel safety
     ///
-    /// What was started goes on to its end, and nobody hears of it.
+    /// Calls that were started run to their end, and their results are dropped.
     pub async fn run(&self, load: &Load) -> Result<Outcome> {
         ensure!(load.in_flight > 0, "a load needs at least one call in flight");
         let beside = self.start_beside(load);

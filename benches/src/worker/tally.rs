@@ -91,7 +91,7 @@ mod tests {
         all.add(&one).unwrap();
         let outcome = all.outcome(Duration::from_millis(500), Spent::default()).unwrap();
         assert_eq!((outcome.count, outcome.seconds), (105, 0.5));
-        assert_eq!(outcome.fairness, 1.0, "one caller has nobody to share with");
+        assert_eq!(outcome.fairness, 1.0, "one caller shares with no other");
         assert!((outcome.p50_us - 10.0).abs() < 0.1 && (outcome.p99_us - 500.0).abs() < 1.0);
     }
 

@@ -1,6 +1,7 @@
 //! What a process has used up, as Linux counts it.
 
 use anyhow::{Context as _, Result};
+use farcall_testkit::counters::ProcessStatus;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::{Deserialize, Serialize};
@@ -35,14 +36,14 @@ impl Usage {
     /// When the kernel does not say.
     pub fn now(counter: Option<AllocationCounter>) -> Result<Self> {
         let usage = getrusage(UsageWho::RUSAGE_SELF).context("asking for the resources used")?;
-        let status = std::fs::read_to_string("/proc/self/status")?;
+        let status = ProcessStatus::own()?;
         let switches = usage.voluntary_context_switches() + usage.involuntary_context_switches();
         Ok(Self {
             user_us: micros(usage.user_time())?,
             system_us: micros(usage.system_time())?,
             switches: u64::try_from(switches)?,
-            resident_kib: field_kib(&status, "VmRSS:")?,
-            peak_kib: field_kib(&status, "VmHWM:")?,
+            resident_kib: status.resident_kib()?,
+            peak_kib: status.peak_kib()?,
             allocations: counter.map(|counter| counter()),
         })
     }
@@ -88,23 +89,9 @@ fn micros(time: TimeVal) -> Result<u64> {
     Ok(seconds * 1_000_000 + u64::try_from(time.tv_usec())?)
 }
 
-fn field_kib(status: &str, name: &str) -> Result<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    number.with_context(|| format!("/proc/self/status says nothing of {name}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_is_read_from_the_status() {
-        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
-        assert_eq!(field_kib(status, "VmHWM:").unwrap(), 2048);
-        assert_eq!(field_kib(status, "VmRSS:").unwrap(), 1024);
-        assert!(field_kib(status, "VmSwap:").is_err());
-    }
 
     #[test]
     fn work_shows_in_the_usage() {

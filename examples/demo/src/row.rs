@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use farcall_testkit::table::Columns;
 use hdrhistogram::Histogram;
 
 /// What one size of values has cost over one transport.
@@ -30,18 +31,7 @@ impl Row {
     /// The table's head.
     #[must_use]
     pub(crate) fn head() -> String {
-        format!(
-            "{:<9} {:>8} {:>6} {:>5} {:>9} {:>9} {:>8} {:>11}  {}",
-            "transport",
-            "value",
-            "path",
-            "calls",
-            "p50 us",
-            "p99 us",
-            "MB/s",
-            "copied/call",
-            "fallback"
-        )
+        columns().heading()
     }
 
     fn micros(&self, quantile: f64) -> Duration {
@@ -53,20 +43,32 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = |quantile| self.micros(quantile).as_secs_f64() * 1e6;
         let moved = self.value_len as f64 * self.latency.len() as f64;
-        write!(
-            f,
-            "{:<9} {:>8} {:>6} {:>5} {:>9.1} {:>9.1} {:>8.1} {:>11}  {}",
-            self.transport,
+        let cells = [
+            self.transport.to_owned(),
             in_units(self.value_len),
-            self.path,
-            self.call_count,
-            micros(0.5),
-            micros(0.99),
-            moved / self.elapsed.as_secs_f64() / 1e6,
-            self.copied_bytes / self.call_count.max(1),
-            self.fallback.as_deref().unwrap_or("-"),
-        )
+            self.path.to_owned(),
+            self.call_count.to_string(),
+            format!("{:.1}", micros(0.5)),
+            format!("{:.1}", micros(0.99)),
+            format!("{:.1}", moved / self.elapsed.as_secs_f64() / 1e6),
+            (self.copied_bytes / self.call_count.max(1)).to_string(),
+            self.fallback.clone().unwrap_or_else(|| "-".to_owned()),
+        ];
+        f.write_str(&columns().line(cells))
     }
+}
+
+fn columns() -> Columns {
+    Columns::new()
+        .left("transport", 9)
+        .right("value", 8)
+        .right("path", 6)
+        .right("calls", 5)
+        .right("p50 us", 9)
+        .right("p99 us", 9)
+        .right("MB/s", 8)
+        .right("copied/call", 11)
+        .left("fallback", 0)
 }
 
 fn in_units(len: usize) -> String {

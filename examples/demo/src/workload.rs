@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use bytes::Bytes;
 use farcall::Request;
+use farcall_testkit::calls::{payload, same_bytes};
 use hdrhistogram::Histogram;
 
 use farcall_examples::prefix_end;
@@ -54,7 +55,8 @@ pub(crate) async fn workload(pair: &Pair, value_len: usize, round_count: u64) ->
         let found = found.with_context(|| format!("reading {value_len} bytes"))?.into_inner();
         ensure!(found.count == 1 && found.kvs.len() == 1, "{key}: {} values", found.count);
         // The whole value, byte for byte.
-        ensure!(found.kvs[0].value == value, "{key}, round {round}: the value differs");
+        same_bytes(&found.kvs[0].value, &value)
+            .map_err(|difference| anyhow!("{key}, round {round}: {difference}"))?;
     }
     delete(&stub, round_count).await?;
     let (after, info) = (pair.stats()?, pair.info()?);
@@ -90,7 +92,5 @@ async fn delete(stub: &KvStub, round_count: u64) -> Result<()> {
 
 /// The value of a round: the same in every run, different in every round.
 fn value(len: usize, round: u64) -> Bytes {
-    let mut bytes = vec![0; len];
-    fastrand::Rng::with_seed(round ^ (len as u64) << 20).fill(&mut bytes);
-    bytes.into()
+    payload(round ^ (len as u64) << 20, len)
 }

@@ -11,28 +11,13 @@
 
 pub mod attack;
 mod behaviours;
-mod counterpart;
-mod either;
-pub mod entries;
-mod failure;
+mod conductor;
 pub mod faults;
 mod harness;
 mod interop;
-mod payload;
-mod place;
 mod probe;
-mod process;
 pub mod raw_peer;
-mod relay;
-mod report;
-mod runner;
-mod running;
-mod served;
-pub mod small_calls;
 pub mod soak;
-mod streams;
-mod watch;
-mod watchdog;
 
 /// What is generated from `proto/suite.proto`.
 #[allow(missing_docs, reason = "generated")]
@@ -47,10 +32,10 @@ pub mod interop_proto {
 }
 
 pub use behaviours::{Behaviour, behaviours};
-pub use failure::{Cause, Failure};
+pub use harness::failure::{Cause, Failure};
+pub use harness::runner::run;
+pub use harness::running::Running;
 pub use harness::{Harness, Path};
-pub use payload::payload;
-pub use probe::Probe;
-pub use runner::run;
-pub use running::Running;
-pub use watch::{Event, Watch};
+pub use probe::payload::payload;
+pub use probe::watch::{Event, Watch};
+pub use probe::{Probe, entries, small_calls};

@@ -92,16 +92,16 @@ macro_rules! observe {
         }
         let over = client.produce(ProduceRequest { seed: 1, len: 5 << 20 }).await;
         observed.note("message over 4 MiB", over.expect_err("it is over the default limit").code());
-        let status = absent.call(EchoRequest::default()).await.expect_err("nobody has it");
+        let status = absent.call(EchoRequest::default()).await.expect_err("no service has it");
         observed.note("unknown service", status.code());
         let mut parked = Request::new(ParkRequest { tag: 1, ..Default::default() });
         parked.set_timeout(Duration::from_secs(2));
-        let status = client.park(parked).await.expect_err("nobody opens the gate");
+        let status = client.park(parked).await.expect_err("the gate stays closed");
         observed.note("deadline", status.code());
         observed.note("deadline's handler", [$watch.event().await?, $watch.event().await?]);
         let given_up = client.park(ParkRequest { tag: 2, ..Default::default() });
         tokio::select! {
-            ended = given_up => panic!("nobody opens the gate: {ended:?}"),
+            ended = given_up => panic!("the gate stays closed: {ended:?}"),
             event = $watch.event() => observed.note("handler begins", event?),
         }
         observed.note("dropped call's handler", $watch.event().await?);

@@ -167,7 +167,7 @@ async fn check_returned(server: &Server) {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_are_bounded_for_all_connections_together() -> Result<(), Failure>
+async fn answers_that_are_not_read_are_bounded_for_all_connections_together() -> Result<(), Failure>
 {
     let rig = Rig::start().await?;
     let honest = rig.honest().await?;

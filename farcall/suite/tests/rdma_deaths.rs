@@ -219,7 +219,7 @@ fn two_thousand_deaths_cost_a_lane_no_slot_whatever_the_driver() {
 }
 
 #[test]
-fn peers_that_never_finish_a_message_wear_lanes_out_and_keep_nobody_out() {
+fn peers_that_never_finish_a_message_wear_lanes_out_and_keep_no_client_out() {
     for (words, drain, change) in [DRIVERS[4], DRIVERS[5], UNKNOWN] {
         run(
             || Scene::new(drain, change, 2),

@@ -1,5 +1,5 @@
-//! What an application keeps of a simulated device that is gone: nothing by a channel that nobody
-//! uses, and what it was given by a message that it keeps.
+//! What an application keeps of a simulated device that is gone: nothing by an idle
+//! channel, and what it was given by a message that it keeps.
 
 // Clippy's exemption for tests does not reach their helpers.
 #![allow(clippy::unwrap_used)]
@@ -55,7 +55,7 @@ impl Rig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_channel_that_nobody_uses_keeps_nothing_of_a_device_that_is_gone() {
+async fn an_idle_channel_keeps_nothing_of_a_device_that_is_gone() {
     let rig = Rig::new().await;
     assert_eq!(rig.channel.info().unwrap().transport, "rdma");
     rig.device.lose(SimLoss::Flushed);

@@ -111,7 +111,7 @@ async fn with_a_stream_in_progress() {
     check_silent(&ended(reading).await);
 }
 
-/// A link that lets little through at a time is alive: nobody is cut off, although a frame takes
+/// A link that lets little through at a time is alive: no side cuts it off, although a frame takes
 /// many times as long as the peer has to answer.
 #[tokio::test]
 async fn a_slow_link_is_not_cut() {
@@ -120,7 +120,8 @@ async fn a_slow_link_is_not_cut() {
     let start = Instant::now();
     let payload = farcall_suite::payload(1, 1 << 20);
     let request = EchoRequest { payload: payload.clone(), ..Default::default() };
-    let reply = within("the answer", rig.stub.echo(request)).await.expect("nobody is cut off");
+    let reply =
+        within("the answer", rig.stub.echo(request)).await.expect("the link is not cut off");
     assert_eq!(reply.into_inner().payload, payload);
     let elapsed = start.elapsed();
     println!("a slow link: the call took {elapsed:?}, {KEEPALIVE:?}");

@@ -1,5 +1,5 @@
 //! A large request over TCP that is given up while it waits behind another is never sent: its
-//! cancel would go before it, and the server would run a call that nobody waits for.
+//! cancel would go before it, and the server would run a call that no caller waits for.
 
 use std::time::Duration;
 

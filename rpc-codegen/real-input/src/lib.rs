@@ -1,7 +1,7 @@
 //! Generated code of services that run in production elsewhere, and of the golden tests' samples.
 //!
 //! That it compiles, tonic's modules and ours, is the test; `tests/` looks at some descriptors and
-//! makes calls. Nothing here is written by hand, and nobody depends on it.
+//! makes calls. Nothing here is written by hand, and no crate depends on it.
 
 #![forbid(unsafe_code)]
 

@@ -179,13 +179,13 @@ impl Health for Healthy {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let statuses = [ServingStatus::NotServing, ServingStatus::Serving];
         let responses = statuses.map(|status| Ok(HealthCheckResponse { status: status.into() }));
-        // As long as somebody watches.
+        // Open until the client stops watching.
         Ok(Response::new(Box::pin(stream::iter(responses).chain(stream::pending()))))
     }
 }
 
 #[tokio::test]
-async fn a_health_watch_goes_on_until_nobody_watches() {
+async fn a_health_watch_goes_on_until_its_client_stops() {
     let stub =
         health_rpc::HealthStub::new(serve("health", health_rpc::HealthService::new(Healthy)));
     let request = HealthCheckRequest { service: "any".into() };

@@ -1,6 +1,9 @@
 //! How the steps went, as a table.
 
 use std::fmt;
+use std::time::Duration;
+
+use farcall_testkit::table::Columns;
 
 use super::cost::Cost;
 use super::step::Step;
@@ -69,19 +72,19 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<10} {:>8} {:>8}  result", "step", "seconds", "cpu")?;
+        let columns =
+            Columns::new().left("step", 10).right("seconds", 8).right("cpu", 8).left("result", 0);
+        let line = |name: String, cost: Cost, result: String| {
+            let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
+            columns.line([name, seconds(cost.wall), seconds(cost.cpu), result])
+        };
+        writeln!(f, "{}", columns.heading())?;
         for (step, cost, outcome) in &self.rows {
-            write!(f, "{step:<10} {}  ", Seconds(*cost))?;
-            match outcome {
-                Outcome::Passed(None) => writeln!(f, "ok")?,
-                Outcome::Passed(Some(remark)) => writeln!(f, "ok ({remark})")?,
-                Outcome::Skipped(reason) => writeln!(f, "skipped: {reason}")?,
-                Outcome::Failed(reason) => writeln!(f, "FAILED: {reason}")?,
-            }
+            writeln!(f, "{}", line(step.to_string(), *cost, outcome.to_string()))?;
         }
         let total = self.total();
-        let minutes = total.wall.as_secs_f64() / 60.0;
-        writeln!(f, "{:<10} {}  {minutes:.0} minutes", "sum", Seconds(total))?;
+        let minutes = format!("{:.0} minutes", total.wall.as_secs_f64() / 60.0);
+        writeln!(f, "{}", line("sum".to_owned(), total, minutes))?;
         for (step, growth) in self.grown() {
             writeln!(f, "{step} took {growth:.1} times the processor time of its record")?;
         }
@@ -89,20 +92,19 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Both of a cost, as columns.
-struct Seconds(Cost);
-
-impl fmt::Display for Seconds {
+impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(Cost { wall, cpu }) = self;
-        write!(f, "{:>8.1} {:>8.1}", wall.as_secs_f64(), cpu.as_secs_f64())
+        match self {
+            Self::Passed(None) => write!(f, "ok"),
+            Self::Passed(Some(remark)) => write!(f, "ok ({remark})"),
+            Self::Skipped(reason) => write!(f, "skipped: {reason}"),
+            Self::Failed(reason) => write!(f, "FAILED: {reason}"),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn cost(wall: Duration, cpu: Duration) -> Cost {

@@ -14,10 +14,11 @@ mod readme;
 mod user;
 mod weight;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use farcall_testkit::table::Columns;
 
 use crate::setup::{self, Purpose};
 use packed::Packed;
@@ -87,12 +88,17 @@ fn entrance(packages: &[Packed]) -> Result<&Packed> {
 }
 
 fn table(packages: &[Packed]) -> String {
-    let mut table =
-        format!("{:<20} {:>6} {:>10} {:>10}\n", "package", "files", "KiB", "KiB packed");
+    let columns = Columns::new()
+        .left("package", 20)
+        .right("files", 6)
+        .right("KiB", 10)
+        .right("KiB packed", 10);
+    let mut table = format!("{}\n", columns.heading());
     for Packed { name, files, len, packed_len, .. } in packages {
         let (files, len, packed_len) = (files.len(), len.div_ceil(1024), packed_len.div_ceil(1024));
+        let cells: [&dyn fmt::Display; 4] = [name, &files, &len, &packed_len];
         // Writing to a string cannot fail.
-        let _ = writeln!(table, "{name:<20} {files:>6} {len:>10} {packed_len:>10}");
+        let _ = writeln!(table, "{}", columns.line(cells));
     }
     table
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use farcall_testkit::table::Columns;
+
 use super::trial::{Installed, Report, Verdict};
 
 /// The reports of all trials.
@@ -27,15 +29,18 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widest = self.reports.iter().map(|report| report.line.len()).max().unwrap_or_default();
-        writeln!(
-            f,
-            "{:<9} {:<5} {:<widest$} {:>8}  verdict",
-            "suite", "user", "command", "seconds"
-        )?;
+        let columns = Columns::new()
+            .left("suite", 9)
+            .left("user", 5)
+            .left("command", widest)
+            .right("seconds", 8)
+            .left("verdict", 0);
+        writeln!(f, "{}", columns.heading())?;
         for report in &self.reports {
             let Report { suite, user, line, verdict, .. } = report;
-            let seconds = report.took.as_secs_f64();
-            writeln!(f, "{suite:<9} {user:<5} {line:<widest$} {seconds:>8.1}  {verdict}")?;
+            let seconds = format!("{:.1}", report.took.as_secs_f64());
+            let cells: [&dyn fmt::Display; 5] = [suite, user, line, &seconds, verdict];
+            writeln!(f, "{}", columns.line(cells))?;
         }
         let seen = |report: &&Report| !matches!(report.verdict, Verdict::Unknown(_));
         for report in self.reports.iter().filter(seen) {

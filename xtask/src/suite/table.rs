@@ -2,11 +2,16 @@
 
 use std::fmt;
 
+use farcall_testkit::table::Columns;
+
 use super::report::{Cell, Report};
 use super::transport::Transport;
 
 /// Where the differences are told.
 const DIFFERENCES: &str = "docs/differences-from-tonic.md";
+
+/// The width of a cell, which a space more separates from the next.
+const CELL_WIDTH: usize = 8;
 
 /// One transport's results.
 #[derive(Debug)]
@@ -134,18 +139,16 @@ impl fmt::Display for Table {
         const HEAD: &str = "behaviour";
         let names = behaviours.iter().copied().chain([HEAD]);
         let longest = names.map(str::len).max().unwrap_or_default();
-        let row = |name: &str, cells: Vec<String>| {
-            let cells = cells.iter().map(|cell| format!("  {cell:<8}"));
-            let line = format!("{name:<longest$}{}", cells.collect::<String>());
-            line.trim_end().to_owned()
-        };
         let names = self.columns.iter().map(|column| column.transport.to_string());
-        writeln!(f, "{}", row(HEAD, names.collect()))?;
+        let columns = Columns::new().left(HEAD, longest + 1);
+        let columns = names.fold(columns, |columns, name| columns.left(name, CELL_WIDTH + 1));
+        writeln!(f, "{}", columns.heading())?;
         let mut notes = Footnotes::default();
         for behaviour in behaviours {
             let cells = self.columns.iter().map(|column| column.report.cell(behaviour));
             let cells = cells.map(|cell| text(cell, &mut notes));
-            writeln!(f, "{}", row(behaviour, cells.collect()))?;
+            let cells = [behaviour.to_owned()].into_iter().chain(cells);
+            writeln!(f, "{}", columns.line(cells))?;
         }
         writeln!(f)?;
         for (index, note) in notes.0.iter().enumerate() {

@@ -24,7 +24,7 @@ const ICOUNT_SHIFT: u32 = 1;
 /// What an instruction takes there, in nanoseconds.
 pub(crate) const INSTRUCTION_NANOS: u32 = 1 << ICOUNT_SHIFT;
 
-/// How much longer than the host's bound the guest lives when nobody kills it.
+/// How much longer than the host's bound the guest lives when the host does not kill it.
 const ORPHAN_GRACE_SECONDS: u64 = 60;
 
 /// The link between two hosts: datagrams on loopback, which is a hundred times faster than qemu's

@@ -12,10 +12,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("rpc-transport-tcp", &["farcall-core"]),
     ("rpc-transport-rdma", &["farcall-core"]),
     ("farcall", &["farcall-core", "rpc-transport-tcp", "rpc-transport-rdma"]),
-    ("xtask", &[]),
+    ("farcall-testkit", &[]),
+    ("xtask", &["farcall-testkit"]),
 ];
 
-/// Crates on which nobody depends, and which may therefore depend on any library.
+/// Crates on which no other one depends, and which may therefore depend on any library.
 const APPLICATIONS: &[&str] = &[
     "farcall-benches",
     "farcall-demo",
@@ -91,6 +92,18 @@ mod tests {
             assert_eq!(faults(upper, lower, None), [expected.as_str()]);
             assert_eq!(faults(upper, lower, Some("build")), [expected]);
             assert!(faults(upper, lower, Some("dev")).is_empty());
+        }
+    }
+
+    #[test]
+    fn xtask_has_the_test_kit_and_none_of_what_it_sets_up() {
+        assert!(faults("xtask", "farcall-testkit", None).is_empty());
+        for (upper, lower) in [
+            ("xtask", "farcall"),
+            ("farcall-testkit", "farcall-core"),
+            ("farcall", "farcall-testkit"),
+        ] {
+            assert_eq!(faults(upper, lower, None).len(), 1, "{upper} on {lower}");
         }
     }
 

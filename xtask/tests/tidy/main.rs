@@ -15,6 +15,7 @@ mod readme_excerpts;
 mod shape;
 mod source;
 mod unsafe_places;
+mod words;
 mod workspace;
 
 use std::collections::HashMap;
@@ -84,6 +85,13 @@ fn no_file_knows_the_machine_it_was_written_on() {
     let workspace = Workspace::load();
     let files = workspace.text_files();
     assert_none(files.iter().flat_map(|(path, text)| machine_paths::check(path, text)));
+}
+
+#[test]
+fn sentences_name_their_actor() {
+    let workspace = Workspace::load();
+    let files = workspace.text_files();
+    assert_none(files.iter().flat_map(|(path, text)| words::check(path, text)));
 }
 
 #[test]

@@ -9,8 +9,8 @@ use super::log_text::LogFindings;
 use super::measure::{self, Usage, usage};
 use super::message::{CUT, Deeds, EXPOSE, REPORT, Standing, Summary, ask};
 use super::row::{Row, Rules, Scale, Scene};
-use crate::process::{Process, ProcessLog};
-use crate::watchdog::Watchdog;
+use crate::conductor::process::{Process, ProcessLog};
+use crate::conductor::watchdog::Watchdog;
 
 /// What a client needs until its first calls are over.
 const WARM_UP: Duration = Duration::from_millis(300);

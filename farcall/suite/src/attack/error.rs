@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use crate::Failure;
-use crate::process::ProcessError;
+use crate::conductor::process::ProcessError;
 
 /// An attack could not be run.
 #[derive(Debug, Error)]

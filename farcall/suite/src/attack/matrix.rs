@@ -8,7 +8,7 @@ use super::row::{Quick, Row};
 use super::rows::ROWS;
 use super::table::{Heading, LEGEND, Line};
 use super::{AttackError, Scale};
-use crate::watchdog::Watchdog;
+use crate::conductor::watchdog::Watchdog;
 
 /// Which rows are shown, and how much of each.
 #[derive(Debug, Clone, PartialEq, Eq)]

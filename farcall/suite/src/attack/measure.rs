@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use farcall_testkit::counters::{ProcessStatus, ProtocolTable, protocol_counter};
+
 use super::AttackError;
 
 /// The unit of processor time in `/proc/PID/stat`: a hundredth of a second on every architecture
@@ -22,15 +24,13 @@ pub(super) struct Usage {
 
 /// Looks at a process.
 pub(super) fn usage(process: u32) -> Result<Usage, AttackError> {
-    let status_file = format!("/proc/{process}/status");
-    let status = fs::read_to_string(&status_file)?;
-    let missing = |what| AttackError::Missing { file: status_file.clone(), what };
+    let status = ProcessStatus::of(process)?;
     let stat_file = format!("/proc/{process}/stat");
     let stat = fs::read_to_string(&stat_file)?;
     let no_time = AttackError::Missing { file: stat_file, what: "processor time" };
     Ok(Usage {
-        resident_kib: kib(&status, "VmRSS:").ok_or_else(|| missing("VmRSS"))?,
-        peak_kib: kib(&status, "VmHWM:").ok_or_else(|| missing("VmHWM"))?,
+        resident_kib: status.resident_kib()?,
+        peak_kib: status.peak_kib()?,
         cpu: ticks(&stat).map(|ticks| TICK * ticks).ok_or(no_time)?,
     })
 }
@@ -43,15 +43,7 @@ pub(super) fn reset_peak(process: u32) -> Result<(), AttackError> {
 /// How many connections of this host could not be made so far, to whatever address: the kernel
 /// counts no others where no socket listens. Other programs' count too, which bounds allow for.
 pub(super) fn failed_connections() -> Result<u64, AttackError> {
-    let file = "/proc/net/snmp";
-    let text = fs::read_to_string(file)?;
-    let missing = || AttackError::Missing { file: file.to_owned(), what: "AttemptFails" };
-    attempt_fails(&text).ok_or_else(missing)
-}
-
-fn kib(status: &str, name: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
+    Ok(protocol_counter(ProtocolTable::Snmp, "Tcp", "AttemptFails")?)
 }
 
 /// User and system time: the 14th and 15th field. The second field is a name in parentheses, which
@@ -61,14 +53,6 @@ fn ticks(stat: &str) -> Option<u32> {
     let mut fields = fields.split_whitespace().skip(11);
     let [user, system] = [fields.next()?, fields.next()?];
     user.parse::<u32>().ok()?.checked_add(system.parse().ok()?)
-}
-
-/// The value under its name: a line of names is followed by one of values.
-fn attempt_fails(snmp: &str) -> Option<u64> {
-    let mut lines = snmp.lines().filter(|line| line.starts_with("Tcp:"));
-    let [names, values] = [lines.next()?, lines.next()?];
-    let at = names.split_whitespace().position(|name| name == "AttemptFails")?;
-    values.split_whitespace().nth(at)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -90,10 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_counts_are_read_by_name() {
-        let snmp = "Ip: A\nIp: 1\nTcp: ActiveOpens AttemptFails X\nTcp: 7 3 9\n";
-        assert_eq!(attempt_fails(snmp), Some(3));
-        assert_eq!(attempt_fails("Tcp: A\nTcp: 1\n"), None);
+    fn the_kernel_counts_connections_that_failed() {
         failed_connections().unwrap();
     }
 }

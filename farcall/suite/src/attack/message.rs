@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::AttackError;
-use crate::process::Process;
+use crate::conductor::process::Process;
 
 /// Asks an honest client for what has happened since it was asked last.
 pub(super) const CUT: &str = "cut";

@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 use super::AttackError;
 use super::control::{answer_until_end, line, log_to_stderr, misunderstood};
 use super::message::{REPORT, Standing};
+use crate::probe::relay::relay;
 use crate::proto::probe_rpc::ProbeService;
-use crate::relay::relay;
 use crate::{Failure, Probe};
 
 /// What differs from the default rules.

@@ -3,33 +3,35 @@
 use std::fmt;
 use std::time::Duration;
 
+use farcall_testkit::table::Columns;
+
 use super::judge::Observed;
 use super::message::Deeds;
+
+fn columns() -> Columns {
+    Columns::new()
+        .left("row", 22)
+        .left("", 6)
+        .right("calls", 6)
+        .right("errors", 7)
+        .right("new", 5)
+        .right("p99 ms", 15)
+        .right("memory MiB", 20)
+        .right("sent KiB", 9)
+        .right("closed", 11)
+        .right("ns/byte", 7)
+        .right("attempts", 8)
+        .right("in fl.", 8)
+        .right("log", 6)
+        .right("s", 5)
+}
 
 /// The line above all others.
 pub(super) struct Heading;
 
 impl fmt::Display for Heading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:<22} {:<6} {:>6} {:>7} {:>5} {:>15} {:>20} \
-             {:>9} {:>11} {:>7} {:>8} {:>8} {:>6} {:>5}",
-            "row",
-            "",
-            "calls",
-            "errors",
-            "new",
-            "p99 ms",
-            "memory MiB",
-            "sent KiB",
-            "closed",
-            "ns/byte",
-            "attempts",
-            "in fl.",
-            "log",
-            "s"
-        )
+        f.write_str(&columns().heading())
     }
 }
 
@@ -50,24 +52,24 @@ impl fmt::Display for Line<'_> {
         let new_errors = during.newcomer_errors + after.newcomer_errors;
         let millis = |us: u64| format!("{}.{}", us / 1000, us % 1000 / 100);
         let dash = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
-        write!(
-            f,
-            "{name:<22} {:<6} {:>6} {:>7} {:>5} {:>15} {:>20} \
-             {:>9} {:>11} {:>7} {:>8} {:>8} {:>6} {:>5.1}",
-            if complaints.is_empty() { "ok" } else { "FAILED" },
-            during.calls,
+        let verdict = if complaints.is_empty() { "ok" } else { "FAILED" };
+        let cells = [
+            (*name).to_owned(),
+            verdict.to_owned(),
+            during.calls.to_string(),
             format!("{errors}+{new_errors}"),
-            during.newcomers,
+            during.newcomers.to_string(),
             format!("{} > {}", millis(before.p99_us), millis(during.p99_us)),
             format!("{} > {} > {}", memory.before >> 10, memory.peak >> 10, memory.after >> 10),
-            sent >> 10,
+            (sent >> 10).to_string(),
             format!("{closed}/{opened}"),
             dash(observed.cpu_ns_per_byte()),
             dash(observed.attempts),
-            standing.calls_in_flight,
-            log.lines,
-            took.as_secs_f64(),
-        )?;
+            standing.calls_in_flight.to_string(),
+            log.lines.to_string(),
+            format!("{:.1}", took.as_secs_f64()),
+        ];
+        f.write_str(&columns().line(cells))?;
         for complaint in *complaints {
             write!(f, "\n    {complaint}")?;
         }

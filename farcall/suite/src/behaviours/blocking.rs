@@ -8,12 +8,12 @@ use futures::future::try_join_all;
 use futures::stream;
 
 use super::echo::echo;
-use crate::failure::check_eq;
-use crate::payload::{check_payload, payload};
+use crate::harness::failure::check_eq;
+use crate::harness::running::Running;
+use crate::probe::payload::{check_payload, payload};
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoReply, EchoRequest, ParkRequest, ProduceRequest};
-use crate::running::Running;
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 /// Short enough to be seen many times within a test. Its end is never waited for: a connection that

@@ -6,12 +6,12 @@ use farcall::Channel;
 use futures::FutureExt;
 
 use super::echo::echo;
-use crate::failure::check_eq;
-use crate::payload::{check_payload, payload};
+use crate::harness::failure::check_eq;
+use crate::harness::running::Running;
+use crate::probe::payload::{check_payload, payload};
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest, ProduceRequest};
-use crate::running::Running;
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 /// Drops calls that are on their way; every one of their moments is some round's.

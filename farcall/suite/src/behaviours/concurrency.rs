@@ -6,10 +6,10 @@ use futures::future::try_join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::echo::echo;
-use crate::failure::check_eq;
-use crate::payload::{check_payload, payload};
+use crate::harness::failure::check_eq;
+use crate::probe::payload::{check_payload, payload};
+use crate::probe::watch::Event;
 use crate::proto::{ParkRequest, ProduceRequest};
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 const CALL_COUNT: u16 = 256;

@@ -3,10 +3,10 @@
 use futures::future::try_join_all;
 
 use super::echo::echo;
-use crate::failure::{check, check_eq};
+use crate::harness::failure::{check, check_eq};
+use crate::harness::running::Running;
+use crate::probe::watch::Event;
 use crate::proto::ParkRequest;
-use crate::running::Running;
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 const CONNECTION_COUNT: u64 = 64;

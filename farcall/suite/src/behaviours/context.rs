@@ -6,11 +6,11 @@ use farcall::{CallContext, PeerExtensions, PeerInfo, Request, Server, Status};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::SOON;
-use crate::failure::{Cause, check, check_eq};
+use crate::harness::failure::{Cause, check, check_eq};
+use crate::harness::running::Running;
+use crate::probe::relay::relay;
 use crate::proto::EchoRequest;
 use crate::proto::relay_rpc::RelayStub;
-use crate::relay::relay;
-use crate::running::Running;
 use crate::{Failure, Harness};
 
 /// A server whose handlers hand out their context, and then wait for ever if the request has a

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::SOON;
 use super::echo::echo;
-use crate::failure::{check, check_eq, refused};
+use crate::harness::failure::{check, check_eq, refused};
+use crate::harness::served::Stack;
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{ParkRequest, RemainingRequest};
-use crate::served::Stack;
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 pub(super) async fn a_deadline_ends_the_call_and_drops_its_handler(
@@ -53,7 +53,7 @@ pub(super) async fn a_handler_sees_what_is_left_of_the_deadline(
     let server = harness.serve().await?;
     let stub = server.stub().await?;
     let reply = stub.remaining(RemainingRequest {}).await?.into_inner();
-    check_eq("a deadline that nobody set", &reply.remaining_us, &None)?;
+    check_eq("a deadline that the caller did not set", &reply.remaining_us, &None)?;
     let timeout = Duration::from_secs(3600);
     let mut request = Request::new(RemainingRequest {});
     request.set_timeout(timeout);

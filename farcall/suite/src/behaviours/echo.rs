@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::either::EitherProbe;
-use crate::failure::check;
-use crate::payload::{check_payload, payload};
+use crate::harness::either::EitherProbe;
+use crate::harness::failure::check;
+use crate::probe::payload::{check_payload, payload};
 use crate::proto::EchoRequest;
 use crate::{Failure, Harness};
 

@@ -14,12 +14,12 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::echo::echo;
-use crate::failure::{check, check_eq, refused};
-use crate::payload::{check_payload, payload};
-use crate::place::{Place, connect};
+use crate::harness::failure::{check, check_eq, refused};
+use crate::harness::place::{Place, connect};
+use crate::probe::payload::{check_payload, payload};
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::{EchoReply, EchoRequest, ParkRequest};
-use crate::watch::Event;
 use crate::{Failure, Harness, Probe};
 
 const TASK_COUNT: usize = 8;

@@ -6,12 +6,12 @@ use farcall::{Channel, Code, Deadline, Request, Server, Status};
 use tokio::sync::mpsc;
 
 use super::SOON;
-use crate::failure::{Cause, check, check_eq, refused};
+use crate::harness::failure::{Cause, check, check_eq, refused};
+use crate::probe::relay::relay;
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::relay_rpc::RelayStub;
 use crate::proto::{EchoRequest, ParkRequest, RemainingRequest};
-use crate::relay::relay;
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -7,8 +7,8 @@ use farcall::{Caller, Code, Request, Server, Status};
 use futures::stream;
 use tonic::GrpcMethod;
 
-use crate::entries::entries;
-use crate::failure::{check, check_eq, refused};
+use crate::harness::failure::{check, check_eq, refused};
+use crate::probe::entries::entries;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ProduceRequest, ReflectRequest};
 use crate::{Failure, Harness};

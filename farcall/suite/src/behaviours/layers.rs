@@ -14,11 +14,11 @@ use tower::util::MapRequestLayer;
 
 use super::SOON;
 use super::interceptors::{ADDED, REFUSE, check_every_kind, no};
-use crate::failure::{check, check_eq, refused};
+use crate::harness::failure::{check, check_eq, refused};
+use crate::harness::running::Running;
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ParkRequest, ProduceRequest};
-use crate::running::Running;
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 fn park(tag: u64) -> ParkRequest {

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use farcall::{Code, Limits, Request, Server, Status};
 
 use super::echo::echo;
-use crate::entries::metadata;
-use crate::failure::{check, check_eq, refused};
-use crate::payload::payload;
+use crate::harness::failure::{check, check_eq, refused};
+use crate::probe::entries::metadata;
+use crate::probe::payload::payload;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{
     DownloadRequest, EchoRequest, FailRequest, MetadataEntry, ParkRequest, ProduceRequest,

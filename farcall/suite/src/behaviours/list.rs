@@ -4,9 +4,10 @@ use futures::future::BoxFuture;
 
 use super::{
     blocking, cancel, concurrency, connections, context, deadline, echo, handover, inherited,
-    interceptors, interop_calls, interop_ends, layers, limits, liveness, max_calls, metadata,
-    panic, replay, restart, shutdown, status, streams, unimplemented, unread,
+    interceptors, layers, limits, liveness, max_calls, metadata, panic, replay, restart, shutdown,
+    status, streams, unimplemented, unread,
 };
+use crate::interop::{calls as interop_calls, ends as interop_ends};
 use crate::{Failure, Harness};
 
 /// Something that farcall does over every transport.
@@ -73,7 +74,7 @@ list! {
         a_limit_of_one_byte_takes_empty_messages
     }
     unread {
-        a_stream_that_nobody_reads_is_produced_as_far_as_its_windows_go
+        a_stream_that_is_not_read_is_produced_as_far_as_its_windows_go
     }
     interop_calls {
         interop_empty_unary

@@ -5,10 +5,10 @@ use std::time::Duration;
 use farcall::{Code, Keepalive, NotExecuted};
 
 use super::echo::echo;
-use crate::failure::{check, check_eq, refused};
+use crate::harness::failure::{check, check_eq, refused};
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest, ProduceRequest};
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 /// Short enough to be seen many times within a test, and patient enough for a busy machine.

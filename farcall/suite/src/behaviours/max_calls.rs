@@ -7,10 +7,10 @@ use futures::future::try_join_all;
 use tokio::task::JoinHandle;
 
 use super::echo::echo;
-use crate::failure::{check, check_eq};
+use crate::harness::failure::{check, check_eq};
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoReply, ParkRequest};
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 const CALLS_MAX: u32 = 4;

@@ -2,10 +2,10 @@
 
 use farcall::{Request, Trailers};
 
-use crate::entries::{entries, metadata, sample, sorted};
-use crate::failure::{check, check_eq};
+use crate::harness::failure::{check, check_eq};
+use crate::harness::served::Stack;
+use crate::probe::entries::{entries, metadata, sample, sorted};
 use crate::proto::ReflectRequest;
-use crate::served::Stack;
 use crate::{Failure, Harness};
 
 fn request(as_trailers: bool) -> Result<Request<ReflectRequest>, Failure> {
@@ -19,7 +19,7 @@ pub(super) async fn metadata_crosses_both_ways(harness: &Harness) -> Result<(), 
     let reply = server.probe().await?.reflect(request(false)?).await?;
     let returned = entries(reply.metadata())?;
     let trailers = reply.extensions().get::<Trailers>();
-    check(trailers.is_none(), "trailers that nobody sent", trailers)?;
+    check(trailers.is_none(), "trailers that the handler did not send", trailers)?;
     check_eq("the response's metadata", &sorted(returned), &sorted(sample()))?;
     let arrived = reply.into_inner().entries;
     check_eq("what the handler saw", &sorted(arrived), &sorted(sample()))

@@ -10,8 +10,6 @@ mod echo;
 mod handover;
 mod inherited;
 mod interceptors;
-mod interop_calls;
-mod interop_ends;
 mod layers;
 mod limits;
 mod list;

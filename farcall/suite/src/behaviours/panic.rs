@@ -3,9 +3,9 @@
 use farcall::Code;
 
 use super::echo::echo;
-use crate::failure::{check_eq, refused};
+use crate::harness::failure::{check_eq, refused};
+use crate::probe::watch::Event;
 use crate::proto::{EchoRequest, ParkRequest};
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 pub(super) async fn a_panic_ends_its_own_call_only(harness: &Harness) -> Result<(), Failure> {

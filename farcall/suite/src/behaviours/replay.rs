@@ -3,12 +3,12 @@
 use farcall::{Code, MayHaveExecuted, NotExecuted, Response, Server};
 
 use super::handover::{Serving, Shared};
-use crate::failure::{check, check_eq, refused};
-use crate::payload::check_payload;
-use crate::place::connect;
+use crate::harness::failure::{check, check_eq, refused};
+use crate::harness::place::connect;
+use crate::probe::payload::check_payload;
+use crate::probe::watch::{Event, Watch};
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
 use crate::proto::{ParkRequest, ProduceRequest};
-use crate::watch::{Event, Watch};
 use crate::{Failure, Harness, Probe, payload};
 
 const UNARY: u64 = 1;

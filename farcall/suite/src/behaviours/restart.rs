@@ -5,10 +5,10 @@ use std::time::Duration;
 use farcall::{Code, Status};
 
 use super::echo::echo;
-use crate::failure::{check, check_eq, refused};
+use crate::harness::failure::{check, check_eq, refused};
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ParkRequest};
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 pub(super) async fn a_client_reconnects_to_a_server_that_came_back(
@@ -20,8 +20,8 @@ pub(super) async fn a_client_reconnects_to_a_server_that_came_back(
     echo(&stub, 1, 100).await?;
     server.shut_down();
     server.stopped().await?;
-    let status = refused("a call to nobody", stub.echo(EchoRequest::default()).await)?;
-    check_eq("the code of a call to nobody", &status.code(), &Code::Unavailable)?;
+    let status = refused("a call without a server", stub.echo(EchoRequest::default()).await)?;
+    check_eq("the code of a call without a server", &status.code(), &Code::Unavailable)?;
     server.start_again(harness).await?;
     let refusals = server.within("an answer of the new server", until_answered(&stub)).await?;
     for status in refusals {
@@ -60,5 +60,5 @@ pub(super) async fn a_server_that_is_aborted_fails_the_calls_in_flight(
     check_eq("the code", &status.code(), &Code::Unavailable)?;
     check_eq("the handler", &server.event().await?, &Event::Dropped(1))?;
     let again = stub.echo(EchoRequest::default()).await;
-    check(again.is_err(), "a call to nobody", again)
+    check(again.is_err(), "a call without a server", again)
 }

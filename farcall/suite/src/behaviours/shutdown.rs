@@ -4,12 +4,12 @@ use farcall::{Code, Response, Status};
 use tokio::task::JoinHandle;
 
 use super::echo::echo;
-use crate::failure::{check_eq, refused};
-use crate::payload::{check_payload, payload};
+use crate::harness::failure::{check_eq, refused};
+use crate::harness::running::Running;
+use crate::probe::payload::{check_payload, payload};
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoReply, EchoRequest, ParkRequest, ProduceRequest};
-use crate::running::Running;
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 /// More than any socket's buffers hold.
@@ -50,8 +50,8 @@ pub(super) async fn shutdown_finishes_what_is_in_flight(harness: &Harness) -> Re
     let reply = call.await??.into_inner();
     check_payload("the answer", &reply.payload, &payload(1, 1000))?;
     server.stopped().await?;
-    let status = refused("a call to nobody", stub.echo(EchoRequest::default()).await)?;
-    check_eq("the code of a call to nobody", &status.code(), &Code::Unavailable)
+    let status = refused("a call without a server", stub.echo(EchoRequest::default()).await)?;
+    check_eq("the code of a call without a server", &status.code(), &Code::Unavailable)
 }
 
 /// An answer that the server has given away, and no network has taken yet, is not lost.
@@ -94,7 +94,7 @@ pub(super) async fn shutdown_delivers_a_large_answer_to_a_client_that_goes_on_ca
     Ok(())
 }
 
-/// Calls, refused or not, until there is nobody to connect to any more.
+/// Calls, refused or not, until no server accepts connections any more.
 async fn until_refused_for_good(stub: &ProbeStub) -> Status {
     loop {
         let request = EchoRequest { payload: payload(1, 10_000), ..Default::default() };

@@ -7,8 +7,8 @@ use farcall::{Code, Status};
 use prost::Message;
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::entries::{entries, sample, sorted};
-use crate::failure::{check_eq, refused};
+use crate::harness::failure::{check_eq, refused};
+use crate::probe::entries::{entries, sample, sorted};
 use crate::proto::{EchoReply, FailRequest};
 use crate::{Failure, Harness};
 
@@ -38,7 +38,7 @@ pub(super) async fn rich_error_details_survive(harness: &Harness) -> Result<(), 
         .set_retry_info(Some(Duration::from_secs(3)))
         .add_quota_failure_violation("clients/me", "no quota left")
         .add_bad_request_violation("name", "must not be empty")
-        .set_request_info("request-7", "served by nobody")
+        .set_request_info("request-7", "served by none")
         .set_localized_message("de", "geht nicht");
     let sent = Status::with_error_details(Code::InvalidArgument, "rich", details.clone());
     let request = FailRequest {

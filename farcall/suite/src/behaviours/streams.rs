@@ -7,17 +7,17 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::SOON;
 use super::echo::echo;
-use crate::either::EitherProbe;
-use crate::entries::metadata;
-use crate::failure::{check, check_eq, refused};
-use crate::payload::{check_payload, payload};
+use crate::harness::either::EitherProbe;
+use crate::harness::failure::{check, check_eq, refused};
+use crate::harness::served::{Served, Stack};
+use crate::probe::entries::metadata;
+use crate::probe::payload::{check_payload, payload};
+use crate::probe::streams::Digest;
+use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{
     DownloadRequest, EchoReply, EchoRequest, FailRequest, MetadataEntry, ProduceRequest,
 };
-use crate::served::{Served, Stack};
-use crate::streams::Digest;
-use crate::watch::Event;
 use crate::{Failure, Harness};
 
 /// Small and large in turns, so that large messages are overtaken on their way.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use farcall::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor, Request};
 
 use super::echo::echo;
-use crate::failure::{check, check_eq, refused};
+use crate::harness::failure::{check, check_eq, refused};
 use crate::proto::absent_rpc::AbsentStub;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoReply, EchoRequest};

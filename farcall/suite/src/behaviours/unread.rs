@@ -1,4 +1,4 @@
-//! A stream that nobody reads holds what its windows allow, on both sides, and no more.
+//! A stream that its client does not read holds what its windows allow, on both sides, and no more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use farcall::Limits;
 use futures::stream;
 
 use super::echo::echo;
-use crate::failure::check;
+use crate::harness::failure::check;
 use crate::proto::EchoRequest;
 use crate::{Failure, Harness};
 
@@ -17,7 +17,7 @@ const GATHERED_MAX: u32 = 64;
 /// Calls beside the stream; each takes a round trip, so that what can be sent has been.
 const CALLS: u64 = 200;
 
-pub(super) async fn a_stream_that_nobody_reads_is_produced_as_far_as_its_windows_go(
+pub(super) async fn a_stream_that_is_not_read_is_produced_as_far_as_its_windows_go(
     harness: &Harness,
 ) -> Result<(), Failure> {
     let server = harness.serve().await?;
@@ -28,7 +28,7 @@ pub(super) async fn a_stream_that_nobody_reads_is_produced_as_far_as_its_windows
         counter.fetch_add(1, Ordering::Relaxed);
         EchoRequest { payload: vec![1; 30].into(), ..Default::default() }
     });
-    // The server answers each message with the same, until nobody reads the answers.
+    // The server answers each message with the same, until the client stops reading.
     let unread = stub.chat(stream::iter(endless)).await?.into_inner();
     for round in 0..CALLS {
         echo(&stub, round, 100).await?;
@@ -37,7 +37,7 @@ pub(super) async fn a_stream_that_nobody_reads_is_produced_as_far_as_its_windows
     let window = Limits::default().max_stream_messages;
     let most = 2 * (window + GATHERED_MAX);
     let count = produced.load(Ordering::Relaxed);
-    check((1..=most).contains(&count), "the messages produced for nobody", count)?;
+    check((1..=most).contains(&count), "the messages produced without a reader", count)?;
     drop(unread);
     echo(&stub, CALLS, 100).await
 }

@@ -4,13 +4,13 @@ use std::fmt;
 
 use bytes::Bytes;
 use farcall::{Code, NotExecuted, Status};
-use fastrand::Rng;
+use farcall_testkit::calls::{Difference, PayloadSource, same_bytes};
 use futures::stream;
 
 use crate::payload;
+use crate::probe::streams::Digest;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ProduceRequest, UploadReply};
-use crate::streams::Digest;
 
 /// The longest message of a stream; the usual ones are small.
 const STREAMED_MAX: usize = 32 << 10;
@@ -113,19 +113,23 @@ impl From<WrongBytes> for Wrong {
     }
 }
 
+impl From<Difference> for Wrong {
+    fn from(difference: Difference) -> Self {
+        Self::Bytes(difference.to_string())
+    }
+}
+
 /// What makes calls of one kind.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     stub: ProbeStub,
     kind: Kind,
-    /// Where payloads are cut from.
-    source: Bytes,
-    dice: Rng,
+    payloads: PayloadSource,
 }
 
 impl Caller {
     pub(super) fn new(stub: ProbeStub, kind: Kind, seed: u64) -> Self {
-        Self { stub, kind, source: payload(seed, 2 * LARGE), dice: Rng::with_seed(seed) }
+        Self { stub, kind, payloads: PayloadSource::new(seed, 2 * LARGE) }
     }
 
     /// Makes one call; a failure comes with its words.
@@ -150,12 +154,11 @@ impl Caller {
     async fn unary_small(&mut self) -> Result<(), Wrong> {
         let sent = self.message(SMALL_MAX);
         let reply = self.stub.echo(sent.clone()).await?.into_inner();
-        Ok(same_payload(&reply.payload, &sent.payload)?)
+        Ok(same_bytes(&reply.payload, &sent.payload)?)
     }
 
     async fn unary_up(&mut self) -> Result<(), Wrong> {
-        let start = self.dice.usize(0..LARGE);
-        let payload = self.source.slice(start..start + LARGE);
+        let payload = self.payloads.cut(LARGE);
         let expected = digest([&payload]);
         let request = EchoRequest { payload, ..Default::default() };
         let reply = self.stub.digest(request).await?.into_inner();
@@ -163,10 +166,10 @@ impl Caller {
     }
 
     async fn unary_down(&mut self) -> Result<(), Wrong> {
-        let seed = self.dice.u64(..);
+        let seed = self.payloads.random.u64(..);
         let request = ProduceRequest { seed, len: LARGE as u64 };
         let reply = self.stub.produce(request).await?.into_inner();
-        Ok(same_payload(&reply.payload, &payload(seed, LARGE))?)
+        Ok(same_bytes(&reply.payload, &payload(seed, LARGE))?)
     }
 
     async fn client_stream(&mut self) -> Result<(), Wrong> {
@@ -179,7 +182,7 @@ impl Caller {
     async fn server_stream(&mut self) -> Result<(), Wrong> {
         let mut messages = Vec::new();
         for message in self.messages() {
-            let (seed, len) = (self.dice.u64(..), message.payload.len() as u64);
+            let (seed, len) = (self.payloads.random.u64(..), message.payload.len() as u64);
             messages.push(ProduceRequest { seed, len });
         }
         let request = DownloadRequest { messages: messages.clone(), ..Default::default() };
@@ -187,7 +190,7 @@ impl Caller {
         for ProduceRequest { seed, len } in messages {
             let reply = replies.message().await?.ok_or_else(too_few)?;
             let len = usize::try_from(len).unwrap_or(usize::MAX);
-            same_payload(&reply.payload, &payload(seed, len))?;
+            same_bytes(&reply.payload, &payload(seed, len))?;
         }
         Ok(same(&replies.message().await?.map(|reply| reply.payload), &None)?)
     }
@@ -197,22 +200,21 @@ impl Caller {
         let mut replies = self.stub.chat(stream::iter(messages.clone())).await?.into_inner();
         for message in messages {
             let reply = replies.message().await?.ok_or_else(too_few)?;
-            same_payload(&reply.payload, &message.payload)?;
+            same_bytes(&reply.payload, &message.payload)?;
         }
         Ok(same(&replies.message().await?.map(|reply| reply.payload), &None)?)
     }
 
     /// The messages of a stream: small ones, and one of any length.
     fn messages(&mut self) -> Vec<EchoRequest> {
-        let long = self.dice.usize(0..MESSAGES);
+        let long = self.payloads.random.usize(0..MESSAGES);
         let len_max = |index| if index == long { STREAMED_MAX } else { SMALL_MAX };
         (0..MESSAGES).map(|index| self.message(len_max(index))).collect()
     }
 
     fn message(&mut self, len_max: usize) -> EchoRequest {
-        let len = self.dice.usize(1..=len_max);
-        let start = self.dice.usize(0..LARGE);
-        EchoRequest { payload: self.source.slice(start..start + len), ..Default::default() }
+        let len = self.payloads.random.usize(1..=len_max);
+        EchoRequest { payload: self.payloads.cut(len), ..Default::default() }
     }
 }
 
@@ -228,18 +230,6 @@ fn same<T: PartialEq + fmt::Debug>(found: &T, expected: &T) -> Result<(), WrongB
     }
     let shown = |value: &T| format!("{value:?}").chars().take(SHOWN_MAX).collect::<String>();
     Err(WrongBytes(format!("{} instead of {}", shown(found), shown(expected))))
-}
-
-/// As [`same`], for bytes that are too many to be shown.
-fn same_payload(found: &Bytes, expected: &Bytes) -> Result<(), WrongBytes> {
-    let differ = |at: &usize| found.get(*at) != expected.get(*at);
-    let places = || (0..found.len().max(expected.len())).filter(differ);
-    let (Some(first), Some(last)) = (places().next(), places().next_back()) else { return Ok(()) };
-    let (found, expected, count) = (found.len(), expected.len(), places().count());
-    let words = format!(
-        "{found} bytes instead of {expected}, {count} of them others, from {first} to {last}"
-    );
-    Err(WrongBytes(words))
 }
 
 fn too_few() -> WrongBytes {

@@ -13,7 +13,7 @@ use super::load::Load;
 use super::rows::Plan;
 use super::rule::{self, Line};
 use super::sample::Times;
-use crate::watchdog::Watchdog;
+use crate::conductor::watchdog::Watchdog;
 
 /// The bound on making a fault: a device may take two minutes to be removed.
 const FAULT_LIMIT: Duration = Duration::from_secs(240);

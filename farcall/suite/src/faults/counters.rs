@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
-use std::path::Path;
 
+use farcall_testkit::counters::ProtocolTable::{Netstat, Snmp};
+use farcall_testkit::counters::{device_counter, protocol_counter};
 use serde_json::Value;
 
 use super::FaultError;
@@ -53,10 +53,10 @@ impl Counter {
             Self::RdmaSentAgain => device("completer_retry_err"),
             Self::RdmaDisordered => device("out_of_seq_request") + device("rcvd_seq_err"),
             Self::RdmaTwice => device("duplicate_request"),
-            Self::TcpSentAgain => tcp("/proc/net/snmp", "Tcp:", "RetransSegs")?,
-            Self::TcpCorrupt => tcp("/proc/net/snmp", "Tcp:", "InCsumErrors")?,
-            Self::TcpDisordered => tcp("/proc/net/netstat", "TcpExt:", "TCPOFOQueue")?,
-            Self::TcpTwice => tcp("/proc/net/netstat", "TcpExt:", "TCPDSACKOldSent")?,
+            Self::TcpSentAgain => protocol_counter(Snmp, "Tcp", "RetransSegs")?,
+            Self::TcpCorrupt => protocol_counter(Snmp, "Tcp", "InCsumErrors")?,
+            Self::TcpDisordered => protocol_counter(Netstat, "TcpExt", "TCPOFOQueue")?,
+            Self::TcpTwice => protocol_counter(Netstat, "TcpExt", "TCPDSACKOldSent")?,
         })
     }
 }
@@ -121,39 +121,12 @@ fn emulated(field: &str) -> Result<u64, FaultError> {
 
 /// The sum over all RDMA devices; one that is just being removed has none.
 fn device(name: &str) -> u64 {
-    let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
-    let counter = |device: fs::DirEntry| {
-        let file = device.path().join("ports/1/hw_counters").join(name);
-        fs::read_to_string(file).ok()?.trim().parse::<u64>().ok()
-    };
-    devices.filter_map(counter).sum()
-}
-
-fn tcp(file: &str, prefix: &str, name: &str) -> Result<u64, FaultError> {
-    let text = fs::read_to_string(Path::new(file))?;
-    field(&text, prefix, name).ok_or_else(|| FaultError::Missing(format!("{name} in {file}")))
-}
-
-/// A field of the kernel's tables of two lines: one of names, one of values.
-fn field(text: &str, prefix: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().filter(|line| line.starts_with(prefix));
-    let (names, values) = (lines.next()?, lines.next()?);
-    let at = names.split_whitespace().position(|word| word == name)?;
-    values.split_whitespace().nth(at)?.parse().ok()
+    device_counter(name).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_field_is_found_by_its_name() {
-        let text = "Ip: A B\nIp: 1 2\nTcp: A B C\nTcp: 3 -1 5\n";
-        assert_eq!(field(text, "Tcp:", "C"), Some(5));
-        assert_eq!(field(text, "Ip:", "B"), Some(2));
-        assert_eq!(field(text, "Tcp:", "B"), None);
-        assert_eq!(field(text, "Tcp:", "D"), None);
-    }
 
     #[test]
     fn what_moved_is_said_and_nothing_else() {

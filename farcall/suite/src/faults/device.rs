@@ -103,7 +103,7 @@ impl Device {
         Ok(Self { name, interface: interface.to_owned() })
     }
 
-    /// Begins to remove it: nobody finds it any more, and it is gone when nobody uses it any more.
+    /// Begins to remove it: it is out of the list of devices at once, and gone with its last user.
     pub(super) fn remove(&self) -> Result<Started, FaultError> {
         let removal = Started::new(&["rdma", "link", "delete", &self.name])?;
         until("the end of the device's place in the list", LIMIT, || {

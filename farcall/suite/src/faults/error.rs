@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use crate::Failure;
-use crate::process::ProcessError;
+use crate::conductor::process::ProcessError;
 
 /// The matrix, or one of its rows, could not be run.
 #[derive(Debug, Error)]
@@ -23,14 +23,6 @@ pub enum FaultError {
     /// The machine has not what the faults need.
     #[error("the machine has no {0}")]
     Missing(String),
-    /// A program that makes or lifts a fault failed.
-    #[error("`{line}` failed: {words}")]
-    Command {
-        /// Its command line.
-        line: String,
-        /// What it said.
-        words: String,
-    },
     /// Something did not happen within its bound.
     #[error("{what} did not happen within {seconds} s")]
     Hung {
@@ -45,7 +37,7 @@ pub enum FaultError {
         /// What it was to do.
         role: &'static str,
     },
-    /// A process of ours said what nobody understands.
+    /// A process of ours said something that is none of its messages.
     #[error("the {role} said `{words}`")]
     Words {
         /// What it was to do.
@@ -53,7 +45,8 @@ pub enum FaultError {
         /// What it said.
         words: String,
     },
-    /// A process of ours did not do what it was started for.
+    /// A process of ours, or a program that makes or lifts a fault, did not do what it was started
+    /// for.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A connection, a server or a call that had to work did not.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::FaultError;
 use super::command::until;
 use super::link::Link;
-use crate::process::Process;
+use crate::conductor::process::Process;
 
 /// The variable that names the folder.
 const FOLDER_VARIABLE: &str = "FARCALL_VM_SHARE";

@@ -7,7 +7,7 @@ use super::command::until;
 use super::device::queue_pairs;
 use super::lab::Lab;
 use super::newcomer;
-use crate::process::Process;
+use crate::conductor::process::Process;
 
 /// What a device may take to be removed: the kernel waits for those who use it, and Soft-RoCE up to
 /// 50 s for a queue pair of which a packet is still on its way.

@@ -9,7 +9,7 @@ use super::device::Device;
 use super::far_host::{FarHost, obey};
 use super::link::Link;
 use super::serve::Report;
-use crate::process::Process;
+use crate::conductor::process::Process;
 
 /// The addresses of the two devices of one machine.
 const CLIENT: &str = "10.0.0.1";

@@ -8,7 +8,7 @@ use super::far_host::is_first;
 use super::lab::{Lab, be_far_host};
 use super::rows::{ROWS, Row, Scene};
 use super::table::{Block, Matrix, Verdict};
-use crate::watchdog::Watchdog;
+use crate::conductor::watchdog::Watchdog;
 
 /// Which rows are shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

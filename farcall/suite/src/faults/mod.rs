@@ -4,7 +4,8 @@
 //! `rows` is the table of faults and of what each allows, `rule` judges, and both are pure. `load`
 //! makes calls while `conduct` takes a row from its beginning to its end on its own thread, so that
 //! nothing which the fault does to the runtime can keep it from being lifted. The server is another
-//! process. Everything waits within bounds, and `crate::watchdog` names what hangs all the same.
+//! process. Everything waits within bounds, and `conductor::watchdog` names what hangs in spite of
+//! them.
 //!
 //! It runs in the virtual machine only (`cargo xtask faults`), because it breaks its host. What the
 //! simulated device can show, with seeds and in any order, is not here.
@@ -31,7 +32,7 @@ mod sample;
 mod serve;
 mod table;
 
-pub use crate::watchdog::HUNG_EXIT_CODE;
+pub use crate::conductor::watchdog::HUNG_EXIT_CODE;
 pub use cancels::{CancelPlan, cancels};
 pub(crate) use device::Resources;
 pub use error::FaultError;

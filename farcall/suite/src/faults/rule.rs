@@ -16,7 +16,7 @@ pub(super) enum Fails {
     Never,
     /// A call may end with `UNAVAILABLE`.
     May,
-    /// Calls have to end with `UNAVAILABLE`: nobody is there who could answer.
+    /// Calls have to end with `UNAVAILABLE`: there is no server to answer.
     Must,
     /// As [`Fails::Must`], and each has to say that no handler has seen it: the server went in
     /// order.

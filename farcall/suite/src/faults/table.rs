@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use farcall::Code;
+use farcall_testkit::table::Columns;
 
 use super::conduct::Shown;
 use super::rule::Line;
@@ -24,22 +25,29 @@ pub(super) struct Block<'a>(pub(super) &'a Shown);
 
 impl fmt::Display for Block<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "  {:<5} {:<17} {:>6}  {:<24} {:>5} {:>9} {:>8} {:>8}",
-            "over", "kind", "ok", "failed", "wrong", "longest", "went on", "again"
-        )?;
+        let columns = Columns::new()
+            .indented(2)
+            .left("over", 5)
+            .left("kind", 17)
+            .right("ok", 6)
+            .left("failed", 24)
+            .right("wrong", 5)
+            .right("longest", 9)
+            .right("went on", 8)
+            .right("again", 8);
+        writeln!(f, "{}", columns.heading())?;
         for (column, kind, line) in &self.0.lines {
-            writeln!(
-                f,
-                "  {column:<5} {kind:<17} {:>6}  {:<24} {:>5} {:>9} {:>8} {:>8}",
-                line.answered,
+            let cells = [
+                column.to_string(),
+                kind.to_string(),
+                line.answered.to_string(),
                 failures(line),
-                line.wrong,
+                line.wrong.to_string(),
                 seconds(Some(line.longest)),
                 seconds(line.goes_on),
                 seconds(line.again),
-            )?;
+            ];
+            writeln!(f, "{}", columns.line(cells))?;
         }
         for remark in &self.0.remarks {
             writeln!(f, "  {remark}")?;

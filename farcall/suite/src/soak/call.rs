@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use farcall::{Code, Deadline, Request, Status};
-use fastrand::Rng;
+use farcall_testkit::calls::PayloadSource;
 use futures::{FutureExt, stream};
 use tokio::time::Instant;
 
 use super::tally::{Ended, KINDS};
+use crate::probe::payload::same_payload;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{DownloadRequest, EchoRequest, ProduceRequest};
 
@@ -33,18 +33,17 @@ const CANCEL_MAX_US: u64 = 10_000;
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     pub(super) stub: ProbeStub,
-    /// Where payloads are cut from; [`LEN_MAX`] bytes.
-    pub(super) source: Bytes,
-    pub(super) random: Rng,
+    /// Payloads up to [`LEN_MAX`] bytes.
+    pub(super) payloads: PayloadSource,
 }
 
 impl Caller {
     /// Makes one call, and says of which kind it was and how it ended. An error is an end that
     /// nothing of ours explains.
     pub(super) async fn call(&mut self) -> Result<(usize, Ended), Status> {
-        let kind = self.random.usize(0..KINDS.len());
-        let timeout_us = self.random.u64(0..DEADLINE_MAX_US);
-        let deadline = (self.random.u8(0..10) == 0)
+        let kind = self.payloads.random.usize(0..KINDS.len());
+        let timeout_us = self.payloads.random.u64(0..DEADLINE_MAX_US);
+        let deadline = (self.payloads.random.u8(0..10) == 0)
             .then(|| Deadline(Instant::now() + Duration::from_micros(timeout_us)));
         let call = match kind {
             0 => self.unary(deadline).boxed(),
@@ -52,8 +51,8 @@ impl Caller {
             2 => self.upload(deadline).boxed(),
             _ => self.chat(deadline).boxed(),
         };
-        let cancel_us = self.random.u64(0..CANCEL_MAX_US);
-        let answered = match self.random.u8(0..10) {
+        let cancel_us = self.payloads.random.u64(0..CANCEL_MAX_US);
+        let answered = match self.payloads.random.u8(0..10) {
             0 => tokio::time::timeout(Duration::from_micros(cancel_us), call).await.ok(),
             1 if cancel_us.is_multiple_of(4) => call.now_or_never(),
             _ => Some(call.await),
@@ -75,7 +74,7 @@ impl Caller {
         let (stub, sent) = (self.stub.clone(), self.message(LEN_MAX));
         async move {
             let reply = stub.echo(request(sent.clone(), deadline)).await?.into_inner();
-            same("the echo", &reply.payload, &sent.payload)
+            same_payload("the echo", &reply.payload, &sent.payload)
         }
     }
 
@@ -84,9 +83,12 @@ impl Caller {
         deadline: Option<Deadline>,
     ) -> impl Future<Output = Result<(), Status>> + Send + use<> {
         let stub = self.stub.clone();
-        let count = self.random.usize(0..MESSAGES_MAX);
+        let count = self.payloads.random.usize(0..MESSAGES_MAX);
         let wanted: Vec<_> = (0..count)
-            .map(|_| ProduceRequest { seed: self.random.u64(..), len: self.len(LEN_MAX) as u64 })
+            .map(|_| ProduceRequest {
+                seed: self.payloads.random.u64(..),
+                len: self.len(LEN_MAX) as u64,
+            })
             .collect();
         async move {
             let lens: Vec<_> = wanted.iter().map(|wanted| wanted.len).collect();
@@ -123,28 +125,29 @@ impl Caller {
             let mut replies = stub.chat(request(sent, deadline)).await?.into_inner();
             for message in messages {
                 let reply = replies.message().await?.unwrap_or_default();
-                same("an answer", &reply.payload, &message.payload)?;
+                same_payload("an answer", &reply.payload, &message.payload)?;
             }
             same("what follows the last answer", &replies.message().await?, &None)
         }
     }
 
     fn messages(&mut self) -> Vec<EchoRequest> {
-        (0..self.random.usize(0..MESSAGES_MAX)).map(|_| self.message(LEN_MAX / 4)).collect()
+        (0..self.payloads.random.usize(0..MESSAGES_MAX))
+            .map(|_| self.message(LEN_MAX / 4))
+            .collect()
     }
 
     fn message(&mut self, len_max: usize) -> EchoRequest {
         let len = self.len(len_max);
-        let start = self.random.usize(0..=LEN_MAX - len);
-        EchoRequest { payload: self.source.slice(start..start + len), ..Default::default() }
+        EchoRequest { payload: self.payloads.cut(len), ..Default::default() }
     }
 
     /// Mostly a few bytes, often up to [`USUAL_LEN_MAX`], rarely up to `len_max`.
     fn len(&mut self, len_max: usize) -> usize {
-        match self.random.u8(..) {
-            0 => self.random.usize(0..=len_max),
-            1..=60 => self.random.usize(0..=USUAL_LEN_MAX),
-            _ => self.random.usize(0..500),
+        match self.payloads.random.u8(..) {
+            0 => self.payloads.random.usize(0..=len_max),
+            1..=60 => self.payloads.random.usize(0..=USUAL_LEN_MAX),
+            _ => self.payloads.random.usize(0..500),
         }
     }
 }

@@ -9,9 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use farcall::{Channel, Status};
-use fastrand::Rng;
+use farcall_testkit::calls::PayloadSource;
 use futures::future::try_join_all;
 use tokio::task::JoinSet;
 
@@ -21,7 +20,7 @@ use super::holdings::Holdings;
 use super::tally::Tally;
 use crate::harness::Rules;
 use crate::proto::probe_rpc::ProbeStub;
-use crate::{Failure, Harness, Running, payload};
+use crate::{Failure, Harness, Running};
 
 /// The first look: from then on what belongs to connections must come back to what it was.
 const FIRST_LOOK: usize = 0;
@@ -108,7 +107,7 @@ pub async fn churn(
 ) -> Result<Churn, Failure> {
     let server = Arc::new(harness.serve().await?);
     let shared = harness.rules();
-    let source = payload(plan.seed, LEN_MAX);
+    let payloads = PayloadSource::new(plan.seed, LEN_MAX);
     let mut all = Churn::default();
     let started = Instant::now();
     // On a slow machine rounds end late, and there are fewer of them.
@@ -123,8 +122,7 @@ pub async fn churn(
                 address: server.address().to_owned(),
                 shared: shared.clone(),
                 own: harness.rules(),
-                source: source.clone(),
-                random: Rng::with_seed(seed),
+                payloads: payloads.with_seed(seed),
                 limit: harness.limit(),
             };
             tokio::spawn(worker.run(until))
@@ -174,8 +172,7 @@ struct Worker {
     /// The rules of most connections, which share their devices.
     shared: Rules,
     own: Rules,
-    source: Bytes,
-    random: Rng,
+    payloads: PayloadSource,
     limit: Duration,
 }
 
@@ -183,7 +180,7 @@ impl Worker {
     async fn run(mut self, until: Instant) -> Churn {
         let mut seen = Churn::default();
         while Instant::now() < until {
-            let is_own = self.random.u64(..OWN_DEVICES_SHARE) == 0;
+            let is_own = self.payloads.random.u64(..OWN_DEVICES_SHARE) == 0;
             let Rules { config, rdma } = if is_own { &self.own } else { &self.shared };
             let builder = Channel::builder(&self.address).expect("the server has said it");
             match builder.config(config).rdma(rdma).connect().await {
@@ -201,18 +198,15 @@ impl Worker {
     async fn use_up(&mut self, stub: ProbeStub, seen: &mut Churn) {
         let mut calling = JoinSet::new();
         for _ in 0..CALLERS {
-            let caller = Caller {
-                stub: stub.clone(),
-                source: self.source.clone(),
-                random: self.random.fork(),
-            };
-            let count = self.random.u64(..CALLS_MAX);
+            let seed = self.payloads.random.u64(..);
+            let caller = Caller { stub: stub.clone(), payloads: self.payloads.with_seed(seed) };
+            let count = self.payloads.random.u64(..CALLS_MAX);
             calling.spawn(call(caller, count, self.limit));
         }
         drop(stub);
-        if self.random.u64(..ABANDONED_SHARE) == 0 {
+        if self.payloads.random.u64(..ABANDONED_SHARE) == 0 {
             seen.abandoned += 1;
-            let life_us = self.random.u64(..LIFE_MAX_US);
+            let life_us = self.payloads.random.u64(..LIFE_MAX_US);
             tokio::time::sleep(Duration::from_micros(life_us)).await;
             calling.abort_all();
         }

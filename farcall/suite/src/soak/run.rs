@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fastrand::Rng;
+use farcall_testkit::calls::PayloadSource;
 use futures::future::try_join_all;
 
 use super::call::{Caller, LEN_MAX};
 use super::memory::resident_kib;
 use super::tally::Tally;
-use crate::failure::check;
+use crate::harness::failure::check;
 use crate::proto::probe_rpc::ProbeStub;
-use crate::{Failure, Harness, payload};
+use crate::{Failure, Harness};
 
 /// Of how many calls one is made before memory is measured for the first time. Pools and the
 /// allocator reach their height late, since that takes many large messages at the same moment.
@@ -52,11 +52,10 @@ pub struct Report {
 pub async fn soak(harness: &Harness, plan: Plan) -> Result<Report, Failure> {
     let server = harness.serve().await?;
     let channel = server.channel().await?;
-    let source = payload(plan.seed, LEN_MAX);
+    let payloads = PayloadSource::new(plan.seed, LEN_MAX);
     let caller = |worker: usize| Caller {
         stub: ProbeStub::new(channel.clone()),
-        source: source.clone(),
-        random: Rng::with_seed(plan.seed.wrapping_add(worker as u64)),
+        payloads: payloads.with_seed(plan.seed.wrapping_add(worker as u64)),
     };
     let mut callers: Vec<_> = (0..plan.in_flight).map(caller).collect();
     let warm_up = plan.calls / WARM_UP_SHARE;

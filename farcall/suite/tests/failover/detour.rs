@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The words of a path that was cut.
-pub(crate) const CUT: &str = "somebody stepped on the cable";
+pub(crate) const CUT: &str = "the cable was cut";
 
 /// How long a proof of a path that is cut takes to fail.
 pub(crate) const PROOF_LIMIT: Duration = Duration::from_secs(3);
@@ -93,7 +93,7 @@ impl Upgrade for Detour {
         let number = offer.try_into().map(u64::from_le_bytes);
         let number = number.map_err(|_| Declined::new("no number"))?;
         let end = self.shared.offered.lock().expect("no panic under the lock").remove(&number);
-        let end = end.ok_or_else(|| Declined::new("nobody has offered that"))?;
+        let end = end.ok_or_else(|| Declined::new("the client has not offered that"))?;
         Ok((Vec::new(), Box::new(self.candidate(end))))
     }
 }
@@ -243,7 +243,7 @@ impl Transport for End {
     }
 
     fn abort(&self, reason: CloseReason) {
-        // Whoever ended it first has said why.
+        // The first end has said why.
         let _ = self.shared.aborted.set(reason);
         self.shared.close.cancel();
     }

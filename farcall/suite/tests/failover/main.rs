@@ -29,7 +29,7 @@ async fn calls_go_on_over_the_bootstrap_and_say_what_became_of_them() {
     rig.served.entered(&[1, 2, 3]).await;
     let cut_at = Instant::now();
     rig.detour.cut();
-    let lost = end(other).await.expect_err("nobody could answer");
+    let lost = end(other).await.expect_err("the server is gone");
     assert_eq!(lost.code(), Code::Unavailable);
     assert!(lost.message().contains(CUT), "{lost}");
     assert!(MayHaveExecuted::is_said_by(&lost) && !NotExecuted::is_said_by(&lost), "{lost:?}");
@@ -126,7 +126,11 @@ async fn a_path_that_is_required_is_waited_for() {
     assert!(tried.message().contains("no answer") && NotExecuted::is_said_by(&tried), "{tried}");
     let failed_at = Instant::now();
     let waiting = rig.echo().await.expect_err("it is not tried yet");
-    assert_eq!(failed_at.elapsed(), Duration::ZERO, "nobody waits for a path that has just failed");
+    assert_eq!(
+        failed_at.elapsed(),
+        Duration::ZERO,
+        "no call waits for a path that has just failed"
+    );
     assert_eq!(waiting.code(), Code::Unavailable);
     let words = waiting.message();
     assert!(words.contains("no answer") && words.contains("tries again in"), "{waiting}");
@@ -196,16 +200,16 @@ async fn a_call_is_replayed_once() {
     let status = end(call).await.expect_err("it has been replayed before");
     assert!(MayHaveExecuted::is_said_by(&status), "{status:?}");
     rig.echo().await.expect("the new server answers");
-    assert!(rig.served.watch.try_next().is_none(), "nobody has called it");
+    assert!(rig.served.watch.try_next().is_none(), "no call has reached it");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replay_that_finds_nobody_does_not_say_that_nothing_was_executed() {
-    let mut rig = Rig::start("failover-nobody", prefer).await;
+async fn a_replay_that_finds_no_server_does_not_say_that_nothing_was_executed() {
+    let mut rig = Rig::start("failover-no-server", prefer).await;
     let call = rig.wait(1);
     rig.served.entered(&[1]).await;
     rig.kill_server().await;
-    let status = end(call).await.expect_err("nobody is there");
+    let status = end(call).await.expect_err("there is no server");
     assert_eq!(status.code(), Code::Unavailable);
     assert!(
         MayHaveExecuted::is_said_by(&status) && !NotExecuted::is_said_by(&status),

@@ -42,7 +42,7 @@ pub(crate) struct Served {
 
 impl Served {
     fn start(name: &'static str, detour: &Detour) -> Self {
-        let listener = InprocListener::bind(name).expect("nobody else has the name");
+        let listener = InprocListener::bind(name).expect("no other test has the name");
         let (probe, watch) = Probe::new();
         let builder = Server::builder().upgrade(Arc::new(detour.clone()));
         let server = builder.add_service(ProbeService::new(probe)).build();

@@ -35,12 +35,14 @@ pub(crate) async fn call_in_flight(stub: &ProbeStub, watch: &mut Watch) -> JoinH
     let stub = stub.clone();
     let request = ParkRequest { tag: 1, ..Default::default() };
     let call =
-        tokio::spawn(async move { stub.park(request).await.expect_err("nobody could answer") });
+        tokio::spawn(
+            async move { stub.park(request).await.expect_err("the server could not answer") },
+        );
     assert_eq!(within("the handler", watch.next()).await, Some(Event::Entered(1)));
     call
 }
 
-/// The server does not work for somebody who is gone.
+/// The server does not go on with the call of a client that is gone.
 pub(crate) async fn handler_is_dropped(watch: &mut Watch) {
     assert_eq!(within("the handler", watch.next()).await, Some(Event::Dropped(1)));
 }

@@ -1,7 +1,7 @@
 //! Devices that change under their connections: ports that go down, devices that are taken away
 //! and come back, and processes that leave without a word. And that nothing stays behind.
 //!
-//! Needs what `tests/rdma_path` needs, nobody else on the devices, and the right to change them.
+//! Needs what `tests/rdma_path` needs, no other user of the devices, and the right to change them.
 //! Real network cards are left alone.
 
 #[path = "../cable/mod.rs"]

@@ -35,7 +35,7 @@ async fn removed(rig: &Rig, side: Side) -> Result<(), Failure> {
     let server = rig.serve(slow()).await?;
     let client = devices(slow());
     let channel = connect(&server.authority, &client).await?;
-    // Nobody makes a call on it ever again, and it must not keep the device.
+    // No call is made on it ever again, and it must not keep the device.
     let idle = connect(&server.authority, &client).await?;
     let Some(client_cable) = cable(&channel) else { return Ok(()) };
     let (device, interface, loser): (&Device, String, &Rdma) = match side {

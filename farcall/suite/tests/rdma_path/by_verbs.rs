@@ -65,7 +65,7 @@ pub(crate) fn small_calls_go_by_send(rig: &Rig) -> Result<(), Failure> {
         let counts = watched.counts_of(rig, calls).await?;
         println!("{SMALL_CALLS} small calls: {counts:?}, and no byte on TCP");
         assert!(counts.receives >= 2 * SMALL_CALLS, "{counts:?}");
-        // A completion that nobody has waited for yet, of the last answer, may be missing.
+        // The completion of the last answer may be missing: no call has waited for it.
         assert!(counts.sends + 1 >= 2 * SMALL_CALLS, "{counts:?}");
         // A few grants while windows grow; after that they ride on requests and answers.
         assert!(counts.sends <= 2 * SMALL_CALLS + GRANTS_MAX, "{counts:?}");

@@ -9,8 +9,8 @@ use crate::rig::{
     Rig, Serving, client, connect, devices, echo, is_idle, lane, repeats, until, within,
 };
 
-/// An address of nobody, of a block that is set aside for documentation.
-const NOBODY: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
+/// An address without a host, of a block that is set aside for documentation.
+const UNUSED_GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
 
 /// Connections to a server without RDMA, unless `FARCALL_FALLBACKS` says otherwise: with what each
 /// of them once kept of a completion queue, 338 are one too many.
@@ -128,7 +128,7 @@ pub(crate) fn wrong_queue_pair(rig: &Rig) -> Result<(), Failure> {
 pub(crate) fn wrong_address(rig: &Rig) -> Result<(), Failure> {
     // Another host's address is no reason to send packets there.
     let words = "and its RDMA port is said to be at ";
-    rig.run(unproven(rig, |blob| blob.gid = NOBODY.to_vec(), words))
+    rig.run(unproven(rig, |blob| blob.gid = UNUSED_GID.to_vec(), words))
 }
 
 pub(crate) fn wrong_epoch(rig: &Rig) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! That greedy clients share a receive queue alike, keep nobody out, and break nothing.
+//! That greedy clients share a receive queue alike, keep no other client out, and break nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -184,7 +184,7 @@ fn judge(server: &Serving, rounds: &[Round]) {
     let lane = server.lane();
     println!("the server's lane: {lane:?}");
     assert_eq!(lane.activity.credit_stalls, 0);
-    // Nobody's queue pair has died: they are the connections of the beginning, and over RDMA.
+    // No queue pair has died: they are the connections of the beginning, and over RDMA.
     let connections = server.server.connections();
     let over_rdma = connections.iter().filter(|info| info.transport == "rdma").count();
     assert!(over_rdma >= 8 && over_rdma == connections.len(), "{connections:?}");

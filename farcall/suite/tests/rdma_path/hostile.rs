@@ -1,4 +1,4 @@
-//! Clients that speak the handshake and then lie: each costs its own connection and nobody else's.
+//! Clients that speak the handshake and then lie: each costs its own connection and no other.
 
 use std::time::Duration;
 

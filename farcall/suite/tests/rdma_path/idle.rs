@@ -9,7 +9,7 @@ use farcall_suite::proto::probe_rpc::ProbeStub;
 use crate::rig::{Rig, Serving, client, devices, echo, lane, until};
 
 /// How long nothing must happen. What is counted is wake-ups, and none is right for any time, since
-/// nobody keeps the connections alive.
+/// the connections have no keepalive.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Looks in a row, a millisecond apart, at which nothing has happened: the last acknowledgements

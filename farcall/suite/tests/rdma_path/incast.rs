@@ -30,7 +30,7 @@ pub(crate) fn many_uploads(rig: &Rig) -> Result<(), Failure> {
             Ok::<_, Failure>(())
         });
         within("the uploads", try_join_all(uploads)).await?;
-        // Nobody's queue pair has died: they are the connections of the beginning, over RDMA.
+        // No queue pair has died: they are the connections of the beginning, over RDMA.
         let connections = server.server.connections();
         let over_rdma = connections.iter().filter(|info| info.transport == "rdma").count();
         assert_eq!((over_rdma, connections.len()), (CLIENTS, CLIENTS), "{connections:?}");

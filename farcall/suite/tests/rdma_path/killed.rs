@@ -41,9 +41,9 @@ impl<'a> Arriving<'a> {
     }
 
     /// Checks, after the kill, that it hit the middle.
-    fn check_cut(&self, whom: &str) {
+    fn check_cut(&self, victim: &str) {
         let packets = self.packets();
-        println!("{whom} killed after {packets} of more than {PACKETS_OF_ALL} packets");
+        println!("{victim} killed after {packets} of more than {PACKETS_OF_ALL} packets");
         assert!(packets < PACKETS_OF_ALL, "the payload had arrived: {packets} packets");
     }
 }
@@ -116,7 +116,7 @@ async fn server_killed(
     };
     let (outcome, killed) = within("the end of the call", async { tokio::join!(call, kill) }).await;
     report("the call ended", killed.elapsed());
-    let failure = outcome.expect_err("nobody could have answered");
+    let failure = outcome.expect_err("the server was killed");
     let Cause::Status(status) = failure.cause() else { panic!("{failure}") };
     println!("with: {status}");
     assert_eq!(status.code(), Code::Unavailable, "{status}");

@@ -1,4 +1,4 @@
-//! That payloads in memory that farcall lent are copied by nobody, and others once.
+//! That payloads in memory that farcall lent are never copied, and others once.
 
 use bytes::Bytes;
 use farcall::{Channel, TransportStats};

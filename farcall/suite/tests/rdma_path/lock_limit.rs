@@ -16,7 +16,7 @@ const DEFAULT_LIMIT: usize = 8 << 20;
 /// Less than the receive slots of a lane.
 const LOW_LIMIT: usize = 1 << 20;
 
-/// The variables that say what the limited process is to do, and whom to call.
+/// The variables that say what the limited process is to do, and the server to call.
 const ROLE: &str = "FARCALL_RDMA_LOCK_LIMIT";
 const AUTHORITY: &str = "FARCALL_RDMA_LOCK_LIMIT_SERVER";
 
@@ -27,7 +27,7 @@ const FAIL: &str = "fail";
 /// Plays the role that the environment gives this process, if it does.
 pub(crate) fn play() -> Option<ExitCode> {
     let role = std::env::var(ROLE).ok()?;
-    let authority = std::env::var(AUTHORITY).expect("the test says whom to call");
+    let authority = std::env::var(AUTHORITY).expect("the test names the server to call");
     let played = runtime().block_on(async {
         match role.as_str() {
             CALL => call_under_limit(&authority).await,

@@ -3,7 +3,7 @@
 //! besieged, proofs that fail.
 //!
 //! Needs RDMA devices that count what Soft-RoCE counts, like those of the virtual machine that
-//! `cargo xtask test` starts, and nobody else on them. As in `tests/rdma.rs`, the variable
+//! `cargo xtask test` starts, and no other user of them. As in `tests/rdma.rs`, the variable
 //! `FARCALL_RDMA=required` says that they are there and `FARCALL_RDMA_SERVER` is the address of the
 //! server's. Tests run one after the other, because they look at the same counters. Some start
 //! this binary once more, as a process that can be killed.
@@ -47,7 +47,7 @@ const TESTS: &[Test] = &[
     ("too_little_lockable_memory_is_named", lock_limit::too_little),
     ("connections_share_one_receive_queue", shared_queue::connections_share_one_queue),
     ("connections_are_spread_over_two_lanes", lanes::two_lanes),
-    ("eight_greedy_clients_share_alike_and_keep_nobody_out", greed::eight_greedy_clients),
+    ("eight_greedy_clients_share_alike_and_keep_no_client_out", greed::eight_greedy_clients),
     ("many_uploads_at_once_break_no_path", incast::many_uploads),
     ("idle_connections_make_no_wakeups", idle::no_wakeups),
     ("a_client_killed_while_its_upload_is_read", killed::client_uploading),

@@ -49,7 +49,7 @@ pub(crate) fn server_gone_with_its_runtime(rig: &Rig) -> Result<(), Failure> {
     drop(servers);
     clients.block_on(async {
         let refused = within("a refusal", echo(&stub, 3, 1000)).await;
-        refused.expect_err("nobody is there");
+        refused.expect_err("there is no server");
     });
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Whole runs over simulated RDMA, each made by a seed: clients and a server, small and large
 //! calls and streams, long metadata, calls that are given up, deadlines, and faults of the device,
-//! on a clock that waits for nobody.
+//! on a paused clock, which only its waits move.
 //!
 //! Of every seed must be true: every call ends, an answer has the right bytes, a run whose faults
 //! are harmless fails no call, the device was never misused, and in the end no slot, buffer,

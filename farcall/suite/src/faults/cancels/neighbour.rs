@@ -1,13 +1,13 @@
-//! Calls on the same connection that nobody gives up.
+//! Calls on the same connection that run to their end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use farcall::Status;
-use fastrand::Rng;
+use farcall_testkit::calls::PayloadSource;
 
+use crate::probe::payload::same_payload;
 use crate::proto::EchoRequest;
 use crate::proto::probe_rpc::ProbeStub;
 
@@ -22,8 +22,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Neighbour {
     pub(super) stub: ProbeStub,
-    pub(super) source: Bytes,
-    pub(super) dice: Rng,
+    pub(super) payloads: PayloadSource,
     pub(super) stop: Arc<AtomicBool>,
 }
 
@@ -32,17 +31,14 @@ impl Neighbour {
     pub(super) async fn run(mut self) -> Result<u64, Status> {
         let mut calls = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let len = self.dice.usize(1..=LEN_MAX);
-            let start = self.dice.usize(0..=self.source.len() - len);
-            let payload = self.source.slice(start..start + len);
+            let len = self.payloads.random.usize(1..=LEN_MAX);
+            let payload = self.payloads.cut(len);
             let request = EchoRequest { payload: payload.clone(), ..Default::default() };
             let answered = tokio::time::timeout(LIMIT, self.stub.echo(request)).await;
             let reply = answered.map_err(|_| {
                 Status::deadline_exceeded(format!("a neighbour's call took over {LIMIT:?}"))
             })??;
-            if reply.into_inner().payload != payload {
-                return Err(Status::data_loss("a neighbour got wrong bytes"));
-            }
+            same_payload("a neighbour's answer", &reply.into_inner().payload, &payload)?;
             calls += 1;
         }
         Ok(calls)

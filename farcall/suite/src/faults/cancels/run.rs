@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use farcall::{Channel, LaneInfo, Rdma, Status};
-use fastrand::Rng;
+use farcall_testkit::calls::PayloadSource;
 use futures::future::try_join_all;
 use tokio::task::JoinHandle;
 
@@ -13,16 +13,15 @@ use super::neighbour::Neighbour;
 use super::tally::{Moment, Tally};
 use super::victim::{LEN_MAX, Victim};
 use crate::Failure;
+use crate::conductor::watchdog::Watchdog;
 use crate::faults::FaultError;
 use crate::faults::cancellations::Cancellations;
 use crate::faults::command::until;
 use crate::faults::device::{Resources, queue_pairs};
 use crate::faults::lab::Lab;
 use crate::faults::load::{config, rdma};
-use crate::payload;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::soak::memory::{resident_kib, resident_kib_of};
-use crate::watchdog::Watchdog;
 
 /// The calls are made in so many parts, with a look at the memory between them.
 const PARTS: u64 = 10;
@@ -196,20 +195,18 @@ fn calls(
 ) -> Result<(Tally, u64, Vec<Memory>), CallsError> {
     let handle = lab.runtime.handle().clone();
     let _entered = handle.enter();
-    let source = payload(plan.seed, 2 * LEN_MAX);
+    let payloads = PayloadSource::new(plan.seed, 2 * LEN_MAX);
     let stop = Arc::new(AtomicBool::new(false));
     let mut seeds = (1..).map(|number| plan.seed.wrapping_mul(1000).wrapping_add(number));
-    let mut dice = || Rng::with_seed(seeds.next().unwrap_or_default());
+    let mut payloads = || payloads.with_seed(seeds.next().unwrap_or_default());
     let (mut neighbours, mut victims) = (Vec::new(), Vec::new());
     for Line { channel, rdma } in lines {
         let stub = ProbeStub::new(channel.clone());
         for _ in 0..NEIGHBOURS {
-            let (stub, source) = (stub.clone(), source.clone());
-            let (dice, stop) = (dice(), Arc::clone(&stop));
-            neighbours.push(handle.spawn(Neighbour { stub, source, dice, stop }.run()));
+            let (stub, payloads, stop) = (stub.clone(), payloads(), Arc::clone(&stop));
+            neighbours.push(handle.spawn(Neighbour { stub, payloads, stop }.run()));
         }
-        let (rdma, source) = (rdma.clone(), source.clone());
-        victims.push(Victim { stub, rdma, source, dice: dice() });
+        victims.push(Victim { stub, rdma: rdma.clone(), payloads: payloads() });
     }
     let mut tally = Tally::default();
     let mut memory = Vec::new();

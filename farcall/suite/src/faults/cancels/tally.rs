@@ -21,7 +21,7 @@ pub(super) enum Moment {
     RequestRead,
     /// While its answer was being read by our device.
     AnswerRead,
-    /// While remains of calls given up before it were on their way too, so that nobody can say.
+    /// While remains of calls given up before it were on their way too: it cannot be told.
     Crowded,
 }
 

@@ -3,17 +3,16 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use bytes::Bytes;
 use farcall::{LaneInfo, Rdma, Status};
-use fastrand::Rng;
+use farcall_testkit::calls::PayloadSource;
 use futures::future::{Either, select};
 use futures::{FutureExt, poll};
 
 use super::tally::{LEN_MIN, Moment, Tally};
-use crate::payload;
+use crate::probe::payload::{payload, same_payload};
+use crate::probe::streams::Digest;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{EchoRequest, ProduceRequest};
-use crate::streams::Digest;
 
 /// The longest payload.
 pub(super) const LEN_MAX: usize = 1 << 20;
@@ -43,8 +42,7 @@ enum Direction {
 pub(super) struct Victim {
     pub(super) stub: ProbeStub,
     pub(super) rdma: Rdma,
-    pub(super) source: Bytes,
-    pub(super) dice: Rng,
+    pub(super) payloads: PayloadSource,
 }
 
 impl Victim {
@@ -59,14 +57,15 @@ impl Victim {
 
     async fn one(&mut self) -> Result<Moment, Status> {
         // Half of the calls begin among what those before them have left.
-        let is_quiet = self.dice.bool();
+        let is_quiet = self.payloads.random.bool();
         if is_quiet {
             self.until(|lane| !is_busy(lane)).await?;
         }
-        let direction = self.dice.choice([Direction::Up, Direction::Down, Direction::Both]);
+        let direction =
+            self.payloads.random.choice([Direction::Up, Direction::Down, Direction::Both]);
         let call = self.call(direction.unwrap_or(Direction::Both));
         let mut call = pin!(call);
-        let how = self.dice.u8(0..10);
+        let how = self.payloads.random.u8(0..10);
         if how == 0 {
             return match poll!(&mut call) {
                 std::task::Poll::Ready(result) => result.map(|()| Moment::Answered),
@@ -78,8 +77,8 @@ impl Victim {
             let late = |_| Status::deadline_exceeded(format!("a call took over {LIMIT:?}"));
             return answered.map_err(late)?.map(|()| Moment::Answered);
         }
-        let patience = Duration::from_micros(self.dice.u64(0..PATIENCE_MAX_US));
-        let turns = self.dice.usize(0..TURNS_MAX);
+        let patience = Duration::from_micros(self.payloads.random.u64(0..PATIENCE_MAX_US));
+        let turns = self.payloads.random.usize(0..TURNS_MAX);
         let moment = self.moment(how < 6, patience, turns);
         match select(call, pin!(moment)).await {
             Either::Left((result, _)) => result.map(|()| Moment::Answered),
@@ -125,28 +124,28 @@ impl Victim {
         &mut self,
         direction: Direction,
     ) -> impl Future<Output = Result<(), Status>> + Send + use<> {
-        let (stub, seed) = (self.stub.clone(), self.dice.u64(..));
-        let len = self.dice.usize(LEN_MIN..=LEN_MAX);
-        let start = self.dice.usize(0..=self.source.len() - len);
-        let sent = self.source.slice(start..start + len);
+        let (stub, seed) = (self.stub.clone(), self.payloads.random.u64(..));
+        let len = self.payloads.random.usize(LEN_MIN..=LEN_MAX);
+        let sent = self.payloads.cut(len);
         let request = EchoRequest { payload: sent.clone(), ..Default::default() };
         match direction {
             Direction::Up => async move {
                 let reply = stub.digest(request).await?.into_inner();
                 let mut digest = Digest::default();
                 digest.add(&sent);
-                same(reply == digest.into_reply(), "the server got")
+                let is_same = reply == digest.into_reply();
+                is_same.then_some(()).ok_or_else(|| Status::data_loss("the server got wrong bytes"))
             }
             .boxed(),
             Direction::Down => async move {
                 let request = ProduceRequest { seed, len: len as u64 };
                 let reply = stub.produce(request).await?.into_inner();
-                same(reply.payload == payload(seed, len), "we got")
+                same_payload("the answer", &reply.payload, &payload(seed, len))
             }
             .boxed(),
             Direction::Both => async move {
                 let reply = stub.echo(request).await?.into_inner();
-                same(reply.payload == sent, "we got back")
+                same_payload("the echo", &reply.payload, &sent)
             }
             .boxed(),
         }
@@ -155,8 +154,4 @@ impl Victim {
 
 fn is_busy(lane: &LaneInfo) -> bool {
     lane.source_bytes_in_use.max(lane.sink_bytes_in_use) >= LEN_MIN as u64
-}
-
-fn same(is_same: bool, whose: &str) -> Result<(), Status> {
-    if is_same { Ok(()) } else { Err(Status::data_loss(format!("{whose} wrong bytes"))) }
 }

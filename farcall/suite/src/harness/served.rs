@@ -8,18 +8,18 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Endpoint, Server};
 
-use crate::either::{EitherProbe, EitherTest, EitherUnimplemented};
-use crate::failure::Cause;
+use crate::harness::either::{EitherProbe, EitherTest, EitherUnimplemented};
+use crate::harness::failure::Cause;
 use crate::interop::Interop;
 use crate::interop_proto::test_service_client::TestServiceClient;
 use crate::interop_proto::test_service_rpc::TestServiceStub;
 use crate::interop_proto::test_service_server::TestServiceServer;
 use crate::interop_proto::unimplemented_service_client::UnimplementedServiceClient;
 use crate::interop_proto::unimplemented_service_rpc::UnimplementedServiceStub;
+use crate::probe::watch::{Event, Watch};
 use crate::proto::probe_client::ProbeClient;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::probe_server::ProbeServer;
-use crate::watch::{Event, Watch};
 use crate::{Failure, Harness, Path, Probe, Running};
 
 /// Whose client and server are looked at.

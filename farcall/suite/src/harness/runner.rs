@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::counterpart::{Counterpart, counterpart};
-use crate::failure::Cause;
-use crate::report::{Outcome, Report};
+use crate::harness::counterpart::{Counterpart, counterpart};
+use crate::harness::failure::Cause;
+use crate::harness::report::{Outcome, Report};
 use crate::{Behaviour, Failure, Harness, Path, behaviours};
 
 /// How long the tasks of a behaviour that has ended may take to end. Nothing on a simulated device

@@ -41,7 +41,7 @@ impl RawPeer {
     ///
     /// # Errors
     ///
-    /// When nobody listens.
+    /// When no server listens.
     ///
     /// # Cancel safety
     ///

@@ -1,21 +1,29 @@
 //! The service that behaviours call, written against tonic's trait.
 
-use farcall::{Code, Deadline, Request, Response, Status, Streaming, Trailers, async_trait};
+mod answers;
+pub mod entries;
+pub(crate) mod payload;
+pub(crate) mod relay;
+pub mod small_calls;
+pub(crate) mod streams;
+pub(crate) mod watch;
+
+use farcall::{Deadline, Request, Response, Status, Streaming, Trailers, async_trait};
 use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::once;
 use tokio::time::Instant;
 use tonic::codegen::BoxStream;
 
-use crate::entries::{entries, metadata};
-use crate::payload::payload;
 use crate::proto::probe_server::Probe as ProbeRpc;
 use crate::proto::{
     DownloadRequest, EchoReply, EchoRequest, FailRequest, ParkRequest, ProduceRequest,
     ReflectReply, ReflectRequest, RemainingReply, RemainingRequest, UploadReply,
 };
-use crate::streams::{self, Digest};
-use crate::watch::{self, Reporter, Watch};
+use answers::{failure, produce};
+use entries::{entries, metadata};
+use streams::Digest;
+use watch::{Reporter, Watch};
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -153,17 +161,4 @@ impl ProbeRpc for Probe {
         });
         Ok(Response::new(Box::pin(replies)))
     }
-}
-
-pub(crate) fn produce(request: ProduceRequest) -> Result<EchoReply, Status> {
-    let ProduceRequest { seed, len } = request;
-    let len = usize::try_from(len).map_err(|_| Status::out_of_range("no memory is that large"))?;
-    Ok(EchoReply { payload: payload(seed, len), tail: bytes::Bytes::new() })
-}
-
-/// The status that a request describes.
-pub(crate) fn failure(request: FailRequest) -> Result<Status, Status> {
-    let FailRequest { code, message, details, metadata: entries } = request;
-    let metadata = metadata(&entries)?;
-    Ok(Status::with_details_and_metadata(Code::from_i32(code), message, details, metadata))
 }

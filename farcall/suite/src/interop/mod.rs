@@ -3,6 +3,9 @@
 //! What it has to do is said by the comments of its `.proto` and by gRPC's descriptions of the
 //! tests. `UnimplementedCall` and what those tests leave out keep their generated defaults.
 
+pub(crate) mod calls;
+pub(crate) mod ends;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +22,7 @@ use crate::interop_proto::{
     StreamingInputCallRequest, StreamingInputCallResponse, StreamingOutputCallRequest,
     StreamingOutputCallResponse,
 };
-use crate::watch::Reporter;
+use crate::probe::watch::Reporter;
 
 /// Metadata under this key comes back before the answer.
 pub(crate) const ECHO_INITIAL: &str = "x-grpc-test-echo-initial";

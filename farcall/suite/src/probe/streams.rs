@@ -6,9 +6,9 @@ use farcall::{Status, Streaming};
 use futures::Stream;
 use futures::stream::unfold;
 
-use crate::probe::{failure, produce};
+use super::answers::{failure, produce};
+use crate::probe::watch::Reporter;
 use crate::proto::{DownloadRequest, EchoReply, EchoRequest, UploadReply};
-use crate::watch::Reporter;
 
 /// The messages that a request describes, and the end that it asks for.
 pub(crate) fn download(

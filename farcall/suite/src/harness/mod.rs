@@ -1,5 +1,14 @@
 //! What differs between transports: the address, and the patience.
 
+pub(crate) mod counterpart;
+pub(crate) mod either;
+pub(crate) mod failure;
+pub(crate) mod place;
+pub(crate) mod report;
+pub(crate) mod runner;
+pub(crate) mod running;
+pub(crate) mod served;
+
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +18,10 @@ use farcall::server::ServerBuilder;
 use farcall::sim::{SimCensus, SimNetwork};
 use farcall::{Config, Limits, Rdma, RdmaConfig, RkeyScope, Server};
 
-use crate::failure::{Cause, check_eq};
-use crate::place::Place;
+use crate::harness::failure::{Cause, check_eq};
+use crate::harness::place::Place;
+use crate::harness::running::Running;
 use crate::proto::probe_rpc::ProbeService;
-use crate::running::Running;
 use crate::{Failure, Probe};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
@@ -73,7 +82,7 @@ impl Path {
         }
     }
 
-    /// An address that nobody listens on yet; ours, also where tonic is looked at.
+    /// An address without a listener yet; ours, also where tonic is looked at.
     fn address(&self) -> String {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let next = || COUNT.fetch_add(1, Ordering::Relaxed);
@@ -114,7 +123,7 @@ pub(crate) struct Rules {
 pub struct Harness {
     path: Path,
     limit: Duration,
-    /// How long whoever is late is waited for; the defaults' times, unless they are too short here.
+    /// How long a peer that is late is waited for; the defaults' times, unless they are too short.
     patience: Option<Duration>,
     /// The network that the path needs, if it is a simulated one.
     network: Option<SimNetwork>,
@@ -260,8 +269,8 @@ impl Harness {
     }
 }
 
-/// RDMA that waits for whoever does not run. A queue pair gives up after some seconds instead of
-/// half of one.
+/// RDMA that waits for a peer that is not scheduled. A queue pair gives up after some seconds
+/// instead of half of one.
 fn patient(patience: Duration) -> RdmaConfig {
     let mut rdma = RdmaConfig::default();
     rdma.connect.timeout = PATIENT_TIMEOUT;

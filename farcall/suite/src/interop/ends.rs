@@ -7,14 +7,14 @@ use futures::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::interop_calls::{output_request, read, zeros};
-use crate::failure::{check, check_eq, refused};
+use super::calls::{output_request, read, zeros};
+use crate::harness::failure::{check, check_eq, refused};
+use crate::harness::served::Stack;
 use crate::interop::{DUPLEX_TAG, INPUT_TAG};
 use crate::interop_proto::{
     EchoStatus, Empty, SimpleRequest, StreamingInputCallRequest, StreamingOutputCallRequest,
 };
-use crate::served::Stack;
-use crate::watch::Event;
+use crate::probe::watch::Event;
 use crate::{Failure, Harness};
 
 /// Blanks and line ends at both ends and inside, percent signs, characters within and beyond the
@@ -48,15 +48,15 @@ async fn message_survives(harness: &Harness, message: &str) -> Result<(), Failur
     check_status(&status, Code::Unknown, message)
 }
 
-pub(super) async fn interop_status_code_and_message(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_status_code_and_message(harness: &Harness) -> Result<(), Failure> {
     message_survives(harness, "a message of the test").await
 }
 
-pub(super) async fn interop_special_status_message(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_special_status_message(harness: &Harness) -> Result<(), Failure> {
     message_survives(harness, SPECIAL_MESSAGE).await
 }
 
-pub(super) async fn interop_unimplemented_method(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_unimplemented_method(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let client = server.test().await?;
     let status = refused("the call", client.unimplemented_call(Empty {}).await)?;
@@ -65,7 +65,7 @@ pub(super) async fn interop_unimplemented_method(harness: &Harness) -> Result<()
     Ok(())
 }
 
-pub(super) async fn interop_unimplemented_service(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_unimplemented_service(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let client = server.unimplemented().await?;
     let status = refused("the call", client.unimplemented_call(Empty {}).await)?;
@@ -75,7 +75,7 @@ pub(super) async fn interop_unimplemented_service(harness: &Harness) -> Result<(
 }
 
 /// Dropping the future is what cancels, so that only the handler can tell how the call ended.
-pub(super) async fn interop_cancel_after_begin(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_cancel_after_begin(harness: &Harness) -> Result<(), Failure> {
     let mut server = harness.serve_either().await?;
     let client = server.test().await?;
     let given_up = client.clone();
@@ -101,7 +101,7 @@ pub(super) async fn interop_cancel_after_begin(harness: &Harness) -> Result<(), 
     check_eq("the handler", &server.event().await?, &Event::Answered(INPUT_TAG))
 }
 
-pub(super) async fn interop_cancel_after_first_response(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_cancel_after_first_response(harness: &Harness) -> Result<(), Failure> {
     let mut server = harness.serve_either().await?;
     let client = server.test().await?;
     let (sender, requests) = mpsc::channel(1);
@@ -128,7 +128,7 @@ pub(super) async fn interop_cancel_after_first_response(harness: &Harness) -> Re
     Ok(())
 }
 
-pub(super) async fn interop_timeout_on_sleeping_server(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_timeout_on_sleeping_server(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let client = server.test().await?;
     let asks = StreamingOutputCallRequest { payload: zeros(27_182), ..Default::default() };

@@ -7,13 +7,13 @@ use farcall::{Channel, ConnectionInfo, Keepalive, Limits, ServeError, Server};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::failure::Cause;
 use crate::harness::Rules;
+use crate::harness::failure::Cause;
+use crate::harness::place::{Place, connect};
 use crate::interop::Interop;
 use crate::interop_proto::test_service_rpc::TestServiceService;
-use crate::place::{Place, connect};
+use crate::probe::watch::{Event, Watch};
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
-use crate::watch::{Event, Watch};
 use crate::{Failure, Harness, Path, Probe};
 
 /// Between two looks at a condition that nothing announces.

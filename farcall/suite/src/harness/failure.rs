@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::Location;
 
 use farcall::{AddressError, BindError, ConnectError, RkeyScope, ServeError, Status};
+use farcall_testkit::calls::Difference;
 use thiserror::Error;
 
 /// A behaviour was not shown.
@@ -70,6 +71,14 @@ pub enum Cause {
         what: &'static str,
         /// The bound in seconds.
         seconds: u64,
+    },
+    /// Bytes are not those that they had to be.
+    #[error("{what}: {difference}")]
+    Bytes {
+        /// What was looked at.
+        what: String,
+        /// How they differ.
+        difference: Difference,
     },
     /// A value is not what it has to be.
     #[error("{what}: {found} instead of {expected}")]

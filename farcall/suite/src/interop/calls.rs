@@ -9,13 +9,13 @@ use futures::stream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::failure::{check, check_eq};
+use crate::harness::failure::{check, check_eq};
+use crate::harness::served::Stack;
 use crate::interop::{ECHO_INITIAL, ECHO_TRAILING};
 use crate::interop_proto::{
     Empty, Payload, ResponseParameters, SimpleRequest, StreamingInputCallRequest,
     StreamingOutputCallRequest, StreamingOutputCallResponse,
 };
-use crate::served::Stack;
 use crate::{Failure, Harness};
 
 /// The lengths that the descriptions of the tests name.
@@ -27,12 +27,12 @@ const RESPONSE_LENS: [i32; 4] = [31_415, 9, 2_653, 58_979];
 const INITIAL: &[u8] = b"comes back first";
 const TRAILING: &[u8] = &[0xab, 0, 0xff];
 
-pub(super) fn zeros(len: usize) -> Option<Payload> {
+pub(crate) fn zeros(len: usize) -> Option<Payload> {
     Some(Payload { body: Bytes::from(vec![0; len]), ..Default::default() })
 }
 
 /// A request for one answer, and with a payload.
-pub(super) fn output_request(payload_len: usize, answer_len: i32) -> StreamingOutputCallRequest {
+pub(crate) fn output_request(payload_len: usize, answer_len: i32) -> StreamingOutputCallRequest {
     StreamingOutputCallRequest {
         response_parameters: vec![ResponseParameters { size: answer_len, ..Default::default() }],
         payload: zeros(payload_len),
@@ -55,7 +55,7 @@ fn check_zeros(what: &str, payload: Option<Payload>, len: i32) -> Result<(), Fai
 }
 
 /// Reads one answer of a stream.
-pub(super) async fn read(
+pub(crate) async fn read(
     answers: &mut Streaming<StreamingOutputCallResponse>,
     len: i32,
 ) -> Result<(), Failure> {
@@ -68,19 +68,19 @@ async fn end<T: fmt::Debug + PartialEq>(answers: &mut Streaming<T>) -> Result<()
     check_eq("what follows the last answer", &answers.message().await?, &None)
 }
 
-pub(super) async fn interop_empty_unary(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_empty_unary(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let reply = server.test().await?.empty_call(Empty {}).await?;
     check_eq("the answer", &reply.into_inner(), &Empty {})
 }
 
-pub(super) async fn interop_large_unary(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_large_unary(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let reply = server.test().await?.unary_call(large_request()).await?.into_inner();
     check_zeros("the answer's payload", reply.payload, LARGE_RESPONSE_LEN)
 }
 
-pub(super) async fn interop_client_streaming(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_client_streaming(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let request = |len| StreamingInputCallRequest { payload: zeros(len), ..Default::default() };
     let requests = stream::iter(REQUEST_LENS.map(request));
@@ -89,7 +89,7 @@ pub(super) async fn interop_client_streaming(harness: &Harness) -> Result<(), Fa
     check_eq("the sum", &usize::try_from(reply.aggregated_payload_size).ok(), &Some(sum))
 }
 
-pub(super) async fn interop_server_streaming(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_server_streaming(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let parameters = |size| ResponseParameters { size, ..Default::default() };
     let request = StreamingOutputCallRequest {
@@ -103,7 +103,7 @@ pub(super) async fn interop_server_streaming(harness: &Harness) -> Result<(), Fa
     end(&mut answers).await
 }
 
-pub(super) async fn interop_ping_pong(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_ping_pong(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let (sender, requests) = mpsc::channel(1);
     let requests = ReceiverStream::new(requests);
@@ -117,7 +117,7 @@ pub(super) async fn interop_ping_pong(harness: &Harness) -> Result<(), Failure> 
     end(&mut answers).await
 }
 
-pub(super) async fn interop_empty_stream(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_empty_stream(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let answers = server.test().await?.full_duplex_call(stream::empty()).await?;
     end(&mut answers.into_inner()).await
@@ -146,7 +146,7 @@ fn check_trailing(stack: Stack, trailers: Option<&MetadataMap>) -> Result<(), Fa
     check_eq("the trailing metadata", &found, &expected)
 }
 
-pub(super) async fn interop_custom_metadata(harness: &Harness) -> Result<(), Failure> {
+pub(crate) async fn interop_custom_metadata(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
     let (stack, client) = (server.stack(), server.test().await?);
     let reply = client.unary_call(with_metadata(large_request())).await?;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::process::kill_all;
+use crate::conductor::process::kill_all;
 
 /// The status of a program that hung.
 pub const HUNG_EXIT_CODE: i32 = 3;

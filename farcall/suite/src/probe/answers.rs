@@ -1,0 +1,21 @@
+//! What the service answers: payloads and statuses that requests describe.
+
+use farcall::{Code, Status};
+
+use super::entries::metadata;
+use super::payload::payload;
+use crate::proto::{EchoReply, FailRequest, ProduceRequest};
+
+/// The payload that a request describes.
+pub(super) fn produce(request: ProduceRequest) -> Result<EchoReply, Status> {
+    let ProduceRequest { seed, len } = request;
+    let len = usize::try_from(len).map_err(|_| Status::out_of_range("no memory is that large"))?;
+    Ok(EchoReply { payload: payload(seed, len), tail: bytes::Bytes::new() })
+}
+
+/// The status that a request describes.
+pub(super) fn failure(request: FailRequest) -> Result<Status, Status> {
+    let FailRequest { code, message, details, metadata: entries } = request;
+    let metadata = metadata(&entries)?;
+    Ok(Status::with_details_and_metadata(Code::from_i32(code), message, details, metadata))
+}

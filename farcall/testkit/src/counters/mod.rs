@@ -1,0 +1,9 @@
+//! What Linux counts: memory of processes, TCP's segments, work of RDMA devices.
+
+mod network;
+mod process_status;
+mod rdma;
+
+pub use network::{ProtocolTable, protocol_counter};
+pub use process_status::ProcessStatus;
+pub use rdma::device_counter;

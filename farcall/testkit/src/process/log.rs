@@ -1,0 +1,41 @@
+//! What a child writes to its standard error.
+
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What is kept of a process's log. What comes behind it is read, so that the process never waits
+/// for the reader, and thrown away.
+const LOG_LEN_MAX: usize = 16 << 20;
+
+/// What a process has written to its standard error.
+#[derive(Debug, Clone, Default)]
+pub struct ProcessLog {
+    bytes: Arc<Mutex<Vec<u8>>>,
+}
+
+impl ProcessLog {
+    /// Reads `pipe` to its end on a thread of its own.
+    pub(super) fn of(mut pipe: impl Read + Send + 'static) -> Self {
+        let log = Self::default();
+        let kept = log.clone();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(len @ 1..) = pipe.read(&mut buffer) {
+                kept.add(&buffer[..len]);
+            }
+        });
+        log
+    }
+
+    /// What it has written so far.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn add(&self, bytes: &[u8]) {
+        let mut kept = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = LOG_LEN_MAX.saturating_sub(kept.len());
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}

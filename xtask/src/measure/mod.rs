@@ -1,0 +1,149 @@
+//! `cargo xtask measure`: how the code looks to a reader, crate by crate, in a table: how long the
+//! files are, how dense the comments, and which files import each other in a circle.
+//!
+//! `lines` counts in a file, `tree` finds crates and their files, `paths` reads what a file names,
+//! `modules` resolves those paths to files, `graph` finds circles and levels. Nothing here judges:
+//! what may not be is held by the `tidy` test.
+
+mod graph;
+mod lines;
+mod modules;
+mod paths;
+mod tree;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use farcall_testkit::table::Columns;
+
+use graph::Graph;
+use lines::Counts;
+use tree::Crate;
+
+/// What `cargo xtask measure` is asked for.
+#[derive(Debug, Args)]
+pub(crate) struct MeasureOptions {
+    /// Measure this crate only, by its folder, for example `rpc-core`. May be repeated.
+    #[arg(long = "crate", value_name = "FOLDER")]
+    crates: Vec<String>,
+    /// Name the files of every circle of imports.
+    #[arg(long)]
+    circles: bool,
+    /// The checkout to measure.
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    root: PathBuf,
+}
+
+/// The measures of a crate.
+#[derive(Debug)]
+struct Measures {
+    folder: String,
+    files: usize,
+    counts: Counts,
+    /// Code lines of the file in the middle, and of the longest one.
+    median: usize,
+    longest: usize,
+    circles: Vec<Vec<String>>,
+    levels: usize,
+    words: usize,
+}
+
+/// Measures, and prints the table.
+///
+/// # Errors
+///
+/// When a file cannot be read, or there is no such crate.
+pub(crate) fn run(options: &MeasureOptions) -> Result<()> {
+    let mut crates = tree::crates(&options.root)?;
+    if let Some(unknown) =
+        options.crates.iter().find(|name| crates.iter().all(|known| known.folder != **name))
+    {
+        bail!("there is no crate in `{unknown}`");
+    }
+    crates.retain(|known| options.crates.is_empty() || options.crates.contains(&known.folder));
+    let measured: Vec<Measures> = crates.iter().map(measure).collect();
+    print!("{}", table(&measured));
+    if options.circles {
+        for Measures { folder, circles, .. } in &measured {
+            circles.iter().for_each(|circle| println!("{folder}: {}", circle.join(" <-> ")));
+        }
+    }
+    Ok(())
+}
+
+fn measure(measured: &Crate) -> Measures {
+    let mut lengths = Vec::new();
+    let mut counts = Counts::default();
+    for (_, text) in &measured.sources {
+        let of_file = Counts::of(lines::without_tests(text));
+        lengths.push(of_file.code);
+        counts += of_file;
+    }
+    lengths.sort_unstable();
+    let graph = Graph::new(&modules::imports(&measured.sources));
+    Measures {
+        folder: measured.folder.clone(),
+        files: lengths.len(),
+        counts,
+        median: lengths.get(lengths.len() / 2).copied().unwrap_or_default(),
+        longest: lengths.last().copied().unwrap_or_default(),
+        circles: graph.circles(),
+        levels: graph.levels(),
+        words: measured.texts.iter().map(|text| lines::vague_words(text)).sum(),
+    }
+}
+
+fn table(measured: &[Measures]) -> String {
+    let columns = Columns::new()
+        .left("crate", 22)
+        .right("files", 6)
+        .right("code", 7)
+        .right("median", 7)
+        .right("longest", 8)
+        .right("types", 6)
+        .right("public", 7)
+        .right("traits", 7)
+        .right("doc/100", 8)
+        .right("inline/100", 11)
+        .right("circles", 8)
+        .right("levels", 7)
+        .right("words", 6);
+    let mut table = format!("{}\n", columns.heading());
+    for Measures { folder, files, counts, median, longest, circles, levels, words } in measured {
+        let (code, doc) = (counts.code, counts.per_hundred(counts.doc));
+        let inline = counts.per_hundred(counts.inline);
+        let numbers = [*files, code, *median, *longest, counts.types, counts.public, counts.traits];
+        let mut cells = vec![folder.clone()];
+        cells.extend(numbers.map(|number| number.to_string()));
+        cells.extend([format!("{doc:.0}"), format!("{inline:.1}")]);
+        cells.extend([circles.len(), *levels, *words].map(|number| number.to_string()));
+        table.push_str(&columns.line(cells));
+        table.push('\n');
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_is_a_line_of_the_table() {
+        let sources = [
+            ("lib.rs", "//! A crate.\nmod a;\nmod b;\n"),
+            ("a.rs", "use crate::b::B;\n/// One.\npub struct A(B);\n"),
+            ("b.rs", "use crate::a::A;\npub trait B {}\n// Why.\nfn f(_: A) {}\n"),
+        ];
+        let sources: Vec<_> = sources.map(|(path, text)| (path.into(), text.into())).into();
+        let measured = measure(&Crate { folder: "it".into(), sources, texts: Vec::new() });
+        assert_eq!(measured.circles, [["a.rs", "b.rs"]]);
+        let shown = table(&[measured]);
+        let words: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(
+            words,
+            ["it", "3", "7", "2", "3", "1", "2", "1", "29", "14.3", "1", "1", "0"],
+            "{shown}"
+        );
+    }
+}

@@ -1,0 +1,49 @@
+//! Words that stand for an actor instead of naming it: the caller, the peer, the kernel.
+
+use crate::fault::Fault;
+
+/// The words, in pieces so that this file passes its own rule.
+const VAGUE: &[&str] =
+    &[concat!("who", "ever"), concat!("no", "body"), concat!("who", "m"), concat!("some", "body")];
+
+/// The folders that the rule holds for.
+const FOLDERS: &[&str] =
+    &[".ci/", "benches/", "examples/", "farcall/", "fuzz/", "rpc-codegen/", "xtask/"];
+
+/// The places in `text` that have such a word.
+pub(crate) fn check(path: &str, text: &str) -> Vec<Fault> {
+    let is_prose = path.ends_with(".rs") || path.ends_with(".md");
+    let is_held = FOLDERS.iter().any(|folder| path.starts_with(folder));
+    if !is_prose || !is_held {
+        return Vec::new();
+    }
+    let mut faults = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for word in line.split(|c: char| !c.is_alphanumeric()) {
+            if VAGUE.iter().any(|vague| word.eq_ignore_ascii_case(vague)) {
+                faults.push(Fault::new(path, index + 1, format!("`{word}`: name the actor")));
+            }
+        }
+    }
+    faults
+}
+
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_whole_and_in_any_case() {
+        let [first, second, third, _] = VAGUE else { panic!("there are four") };
+        let text = format!("{}\nfine\na {second}'s, {third}\n{second}s", first.to_uppercase());
+        let lines = |path| check(path, &text).iter().map(|fault| fault.line).collect::<Vec<_>>();
+        assert_eq!(lines("xtask/src/a.rs"), [1, 3, 3]);
+        assert_eq!(lines("farcall/README.md"), [1, 3, 3]);
+    }
+
+    #[test]
+    fn other_folders_and_other_files_are_left_alone() {
+        for path in ["elsewhere/a.rs", "xtask/a.toml"] {
+            assert!(check(path, VAGUE[0]).is_empty());
+        }
+    }
+}
