@@ -3,9 +3,10 @@
 //! A large `bytes` field is copied once on its way out, because a device reads registered memory
 //! only. A message whose field lies in a [`Buffer`] is sent from there, if the buffer belongs to
 //! the device that sends it. A handler's answer goes out where its call came in, and a channel has
-//! a connection, so that both know the right one; for everybody else whoever has registered memory
-//! offers it here, and the source with the most connections is asked first. Where there is none, or
-//! none left, a buffer is plain memory: everything works the same, and the field is copied.
+//! a connection, so that both know the right one; for all other code the device with registered
+//! memory offers it here, and the source with the most connections is asked first. Where there is
+//! none, or none left, a buffer is plain memory: everything works the same, and the field is
+//! copied.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -72,7 +73,7 @@ pub fn offer_source(source: &Arc<dyn BufferSource>) {
 ///
 /// # Cancel safety
 ///
-/// Cancelled, nothing is taken. It waits for nobody: registering long memory for the first time
+/// Cancelled, nothing is taken. It does not wait: registering long memory for the first time
 /// takes milliseconds, on a thread of its own.
 ///
 /// # Examples

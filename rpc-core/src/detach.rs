@@ -21,7 +21,7 @@ pub(crate) const DETACH_LEN_MIN: usize = 64 << 10;
 /// How the messages of a method are taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Detach {
-    /// The requests; `None` when they have no `bytes` field, or nobody knows.
+    /// The requests; `None` when they have no `bytes` field, or it is not known.
     pub request: Option<Detacher>,
     /// The responses.
     pub response: Option<Detacher>,

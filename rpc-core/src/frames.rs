@@ -1,4 +1,4 @@
-//! Frames from their parts into a transport's memory, whoever's transport it is.
+//! Frames from their parts into a transport's memory, whichever transport it is.
 
 use bytes::{Buf, Bytes};
 

@@ -38,6 +38,6 @@ pub(crate) fn answer<T: Transport>(transport: &T, ping: &FrameHeader) {
 fn send<T: Transport>(transport: &T, kind: FrameKind, number: u64) {
     let mut header = FrameHeader::bare(kind, 0);
     header.argument = number;
-    // A connection that is closed has nobody to tell.
+    // A closed connection has no peer to tell.
     let _ = transport.send_control(header.to_bytes());
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 use tonic::Status;
 
 /// The source of a status whose call was in flight when its connection ended: it may have been
-/// executed, or not, and nobody is left who could tell.
+/// executed, or not, and no peer is left that could tell.
 ///
 /// A method that is idempotent by its `.proto` (`idempotency_level`) is then called once more, and
 /// its caller sees this only when that was not possible or ended in the same way. A status without

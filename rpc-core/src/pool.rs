@@ -34,7 +34,7 @@ struct Free {
 }
 
 impl Pool {
-    /// A pool that keeps at most `kept_bytes_max` bytes of memory that nobody uses.
+    /// A pool that keeps at most `kept_bytes_max` bytes of unused memory.
     #[must_use]
     pub fn new(kept_bytes_max: usize) -> Self {
         let free = Free { classes: Default::default(), kept_bytes: 0 };

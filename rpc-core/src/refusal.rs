@@ -155,7 +155,7 @@ pub(crate) fn cut_short(server: &str, reason: &CloseReason) -> Status {
 }
 
 /// The requests of a call that its client has given up. Not a cancel: tonic's `Streaming` makes an
-/// orderly end of one, and whoever reads must not take what there is for all.
+/// orderly end of one, and a reader must not take what there is for all.
 pub(crate) fn given_up() -> Status {
     Status::aborted("the client has given up the call")
 }

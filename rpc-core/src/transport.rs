@@ -113,7 +113,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// a bound of its own.
     fn charge_memory(&self, _share: &MemoryShare) {}
 
-    /// Gives up the large frames of a call, either way: nobody wants them any more. What is being
+    /// Gives up the large frames of a call, either way: no call wants them any more. What is being
     /// received stops where it can, what was offered is taken back, and the memory is free once
     /// neither the peer nor a device uses it. Frames that were announced and stop here are
     /// reported by [`Handler::handle_withheld`]. What cannot be stopped goes on as if nothing had
@@ -188,7 +188,7 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError>;
 
-    /// Takes note that an admitted frame, of which `prefix` are the first bytes, will not come.
+    /// Records that an admitted frame, of which `prefix` are the first bytes, will not come.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         reason: Withheld,
     ) -> Result<(), ProtocolError>;
 
-    /// Takes note that the link has ended. Called once, and last but for user code that still runs.
+    /// Records that the link has ended. Called once, and last but for user code that still runs.
     fn handle_closed(&self, reason: CloseReason);
 }
 

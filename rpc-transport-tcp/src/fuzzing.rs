@@ -1,4 +1,4 @@
-//! What fuzz targets reach into, and nobody else should: frames from records, without a socket.
+//! What fuzz targets reach into, and no other code: frames from records, without a socket.
 
 use bytes::Bytes;
 use rpc_core::pool::Pool;

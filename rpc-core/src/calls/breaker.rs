@@ -136,7 +136,7 @@ impl Breaker {
         Self { rules, first, delays, is_fresh: true, state, deaths: 0, returns: 0 }
     }
 
-    /// Takes note that a connection has the path; true when it comes back by that.
+    /// Records that a connection has the path; true when it comes back by that.
     pub fn handle_upgraded(&mut self, now: Instant) -> bool {
         let is_back = matches!(self.state, State::Broken { .. });
         if is_back {
@@ -146,13 +146,13 @@ impl Breaker {
         is_back
     }
 
-    /// Takes note that the path of a connection has died.
+    /// Records that the path of a connection has died.
     pub fn handle_death(&mut self, now: Instant, reason: String) {
         self.deaths += 1;
         self.break_off(now, reason);
     }
 
-    /// Takes note that the path could not be had. One that never was is left alone.
+    /// Records that the path could not be had. One that never was is left alone.
     pub fn handle_failed(&mut self, now: Instant, reason: String) {
         if self.state != State::Untried {
             self.break_off(now, reason);

@@ -8,8 +8,8 @@
 //! ```
 //! A driver looks at the connection's counters once an interval, so that nothing is spent on a
 //! frame. Only what comes in counts as life: a socket accepts bytes for a dead peer too, for as
-//! long as its buffers last. Whoever has sent nothing since the last look pings as well, so that a
-//! peer whose own ping is stuck behind what it sends hears something. Time is an argument.
+//! long as its buffers last. A side that has sent nothing since the last look pings as well, so
+//! that a peer whose own ping is stuck behind what it sends hears something. Time is an argument.
 
 use std::time::{Duration, Instant};
 

@@ -50,7 +50,7 @@ impl<T> Calls<T> {
         Self { entries: HashMap::default(), given_up_count: 0, calls_max }
     }
 
-    /// Takes note of a large request before it arrives.
+    /// Records a large request before it arrives.
     ///
     /// # Errors
     ///

@@ -132,7 +132,7 @@ impl<T: Transport> Session<T> {
             state.is_sent_away = true;
             state.is_done()
         };
-        // Whoever waits for a turn here takes it elsewhere.
+        // A caller that waits for a turn here takes it elsewhere.
         self.permits.close();
         self.leave_if(is_done);
     }

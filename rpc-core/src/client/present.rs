@@ -168,7 +168,7 @@ impl Present {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, the attempt goes on for whoever asks next, as long as the channel lives.
+    /// Cancelled, the attempt goes on for the next caller, as long as the channel lives.
     pub(super) async fn connection(self: &Arc<Self>) -> Outcome {
         // The runtime of an attempt may have ended, and then this one makes another.
         for _ in 0..2 {
@@ -398,7 +398,7 @@ impl Present {
     }
 
     /// Lets go of a connection when it ends, and not when the next call finds it so, which may
-    /// never come: what it holds may be a device that somebody wants to take away.
+    /// never come: what it holds may be a device that is to be taken away.
     fn bury_when_ended(self: &Arc<Self>, connection: &Arc<dyn Connection>) {
         let ended = connection.ended();
         let (this, connection) = (Arc::downgrade(self), Arc::downgrade(connection));
@@ -475,7 +475,7 @@ impl Present {
                 info.fallback
             }
             Err(ConnectError::UpgradeRequired { reason, .. }) => Some(reason.clone()),
-            // Nobody answers: that says nothing of the path, unless the attempt was for it.
+            // No server answers: that says nothing of the path, unless the attempt was for it.
             Err(error) => (wanted == Wanted::Upgraded).then(|| error.to_string()),
         };
         if let Some(reason) = failure {
@@ -514,8 +514,8 @@ impl Present {
     /// When the path is to be tried again; `None`, which ends the task, when it is whole, or when
     /// no call goes anywhere and none would gain from it.
     pub(super) fn next_attempt(&self) -> Option<std::time::Instant> {
-        // Looked at under this lock, so that whoever makes a connection right now either is seen
-        // here or sees that there is no task any more.
+        // Looked at under this lock, so that a task that makes a connection right now either is
+        // seen here or sees that there is no task any more.
         let mut task = lock(&self.winning_back);
         let is_in_use = self.open().is_some();
         let due = lock(&self.breaker).broken().map(|(_, due)| due);

@@ -42,7 +42,7 @@ impl Connect for Failing {
             assert!(!self.panics, "as it was told");
             tokio::time::sleep(ATTEMPT).await;
             self.failed.fetch_add(1, Ordering::Relaxed);
-            let (address, reason) = ("nowhere".into(), "nobody is there".into());
+            let (address, reason) = ("nowhere".into(), "no server is there".into());
             Err(ConnectError::Address { address, reason })
         })
     }
@@ -64,7 +64,7 @@ async fn all_who_wait_fail_with_one_attempt() {
     assert_eq!(connect.counts(), [1, 1], "no attempt is due");
     tokio::time::sleep_until(Instant::from_std(present.next_connect())).await;
     present.connection().await.unwrap_err();
-    assert_eq!(connect.counts(), [2, 2], "whoever asks later has another");
+    assert_eq!(connect.counts(), [2, 2], "a later caller has another");
 }
 
 #[tokio::test(start_paused = true)]

@@ -195,7 +195,7 @@ impl<T: Transport> Session<T> {
         mut reserved: Reserved<T>,
         permit: OwnedSemaphorePermit,
     ) -> Result<Started, Status> {
-        // The clock is looked at only where somebody asks.
+        // The clock is looked at only where a subscriber asks.
         let timed = call.deadline.map(|limit| (limit, Instant::now()));
         if let Some((limit, _)) = timed.filter(|(limit, now)| limit.deadline().has_passed(*now)) {
             return Err(limit.exceeded());
@@ -255,7 +255,7 @@ impl<T: Transport> Session<T> {
         ended
     }
 
-    /// Tells transport and server that nobody waits for a call any more.
+    /// Tells transport and server that no caller waits for a call any more.
     fn give_up(&self, id: u64) {
         self.transport.abandon(id);
         // A connection that is closed needs no cancel.
@@ -344,7 +344,7 @@ impl<T: Transport> Connection for Session<T> {
             state.is_retired = true;
             state.is_done()
         };
-        // Whoever waits for a turn here takes it elsewhere.
+        // A caller that waits for a turn here takes it elsewhere.
         self.permits.close();
         self.leave_if(is_done);
     }
@@ -390,7 +390,7 @@ impl<T: Transport> StreamHost for Session<T> {
     }
 
     fn send_control(&self, header: FrameHeader) {
-        // A connection that is closed has nobody to tell.
+        // A closed connection has no peer to tell.
         let _ = self.transport.send_control(header.to_bytes());
     }
 }

@@ -27,7 +27,7 @@ where
     let connection = started.guard.connection()?;
     let direction = Direction::requests(call.method, call.limits);
     let mut writer = StreamWriter::new(Arc::clone(&started.host), id);
-    // Calls that the stream makes while it is polled belong to whoever made the stream.
+    // Calls that the stream makes while it is polled belong to the maker of the stream.
     let sending = Deadline::scope(Deadline::current(), async move {
         let stream = pin!(stream.map(Ok));
         match pump(stream, &outbound, &mut writer, direction).await {

@@ -17,7 +17,7 @@ use crate::long_wait::wait_until;
 /// What an attempt needs, without the channel.
 pub(super) struct Attempt {
     pub(super) connector: Arc<dyn Connect>,
-    /// Held by whoever makes a connection.
+    /// Held by the task that makes a connection.
     pub(super) connecting: Arc<tokio::sync::Mutex<()>>,
     /// Whether callers want a connection.
     pub(super) wanting: watch::Receiver<usize>,
@@ -40,7 +40,7 @@ impl Attempt {
     }
 }
 
-/// What became of an attempt. Until it is dropped, nobody else connects.
+/// What became of an attempt. Until it is dropped, no other task connects.
 struct Made {
     attempted_at: std::time::Instant,
     connected: Result<Arc<dyn Connection>, ConnectError>,
@@ -53,7 +53,7 @@ pub(super) async fn win_back(present: Weak<Present>, mut attempt: Attempt) {
         let due = present.upgrade().and_then(|present| present.next_attempt());
         let Some(due) = due else { return };
         wait_until(due).await;
-        // The connection in use may have ended meanwhile, and nobody has missed it.
+        // The connection in use may have ended meanwhile, and no call has noticed.
         let is_wanted = present.upgrade().is_some_and(|present| present.next_attempt().is_some());
         if !is_wanted {
             return;

@@ -112,7 +112,7 @@ async fn a_panic_of_user_code_drops_the_driver() {
             std::panic::resume_unwind(Box::new("on purpose"));
         }));
         assert!(panicked.is_err());
-        assert!(life.upgrade().is_none(), "nobody has the driver");
+        assert!(life.upgrade().is_none(), "no task has the driver");
     });
     panics.await.unwrap();
 }

@@ -128,7 +128,7 @@ impl Transport for InprocTransport {
     }
 
     fn abort(&self, reason: CloseReason) {
-        // Whoever ended the link first has said why.
+        // The side that ended the link first has said why.
         let _ = self.shared.aborted.set(reason);
         self.shared.close.cancel();
     }

@@ -1,4 +1,4 @@
-//! The call that is being handled, for whoever runs inside its handler.
+//! The call that is being handled, for code that runs inside its handler.
 //!
 //! It is a task-local of the handler, its stream included. Nothing is allocated for it unless a
 //! handler asks: the token by which work elsewhere learns of the call's end is made at that moment.
@@ -22,7 +22,7 @@ tokio::task_local! {
 ///
 /// When the client gives the call up, its deadline passes or the connection ends, the handler is
 /// dropped where it waits. [`CallContext::cancellation`] is for what the handler has started
-/// elsewhere, a thread or a task of its own, which nobody drops.
+/// elsewhere, a thread or a task of its own, which is not dropped with the call.
 ///
 /// # Examples
 ///
@@ -173,7 +173,7 @@ impl Unfinished {
         Self { is_finished: false }
     }
 
-    /// Takes note that the handler has ended by itself.
+    /// Records that the handler has ended by itself.
     pub(super) fn finish(mut self) {
         self.is_finished = true;
     }

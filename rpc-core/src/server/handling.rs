@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     /// A handler that always finds something to do spends all of its task's turn, and leaves
-    /// nothing of it to whoever looks at the clock after it.
+    /// nothing of it to a task that reads the clock after it.
     #[tokio::test]
     async fn a_handler_that_never_waits_has_a_deadline_too() {
         let busy = || async {

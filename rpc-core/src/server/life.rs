@@ -154,7 +154,7 @@ impl Life<'_> {
                 Look::Dead => {
                     let timeout = prober.timeout();
                     self.connection.abort(CloseReason::Silent { timeout });
-                    // Whoever waits for the end of the connection goes on.
+                    // The task that waits for the end of the connection goes on.
                     std::future::pending::<()>().await;
                 }
             }

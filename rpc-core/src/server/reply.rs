@@ -1,6 +1,6 @@
 //! The answer to a call: status, metadata and message, on their way into a response frame.
 //!
-//! Answers are sent where they arise, and not when somebody polls: hardly ever is there something
+//! Answers are sent where they arise, and not at a later poll: hardly ever is there something
 //! to wait for, and a future that could wait would have to carry all parts of the answer along.
 
 use std::future::Future;

@@ -50,8 +50,8 @@ struct Registered<'a> {
 }
 
 impl<'a> Registered<'a> {
-    /// Starts a connection once it is in the list, so that nobody who was served over it can miss
-    /// it there.
+    /// Starts a connection once it is in the list, so that no client that was served over it can
+    /// miss it there.
     fn start(connections: &'a Connections, connection: Arc<dyn ServerConnection>) -> Self {
         let key = connections.lock().insert(Arc::clone(&connection));
         let this = Self { connections, key, connection };
@@ -136,7 +136,7 @@ pub(super) async fn serve(
 }
 
 /// Whether an accept failed for a reason that is gone with the connection: also errors of the
-/// network that were pending on it, which Linux tells whoever accepts.
+/// network that were pending on it, which Linux reports to `accept`.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{
         ConnectionAborted, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable,

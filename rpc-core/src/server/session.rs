@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Whether somebody who waits for the last call to end is to be told.
+    /// Whether a task that waits for the last call to end is to be woken.
     fn is_drained(&self) -> bool {
         self.draining && self.is_idle()
     }
@@ -111,8 +111,8 @@ impl State {
     }
 }
 
-/// Ends the requests of a call that has ended, for whoever still reads them: a task that was given
-/// them by the handler would wait for ever, and keep the session.
+/// Ends the requests of a call that has ended, for a task that still reads them: a task that was
+/// given them by the handler would wait for ever, and keep the session.
 pub(super) fn end_requests(streams: Option<CallStreams>, why: impl FnOnce() -> Status) {
     if let Some(inbound) = streams.and_then(|streams| streams.inbound) {
         inbound.fail(why());
@@ -173,7 +173,7 @@ impl<T: Transport> ServerSession<T> {
         in_flight
     }
 
-    /// Sends the answer of a call that nobody gave up. The call is out of the table before its
+    /// Sends the answer of a call that was not given up. The call is out of the table before its
     /// client can know the answer and make another; it counts as unsettled until the transport
     /// has the answer, so that draining does not close the link in between.
     fn send_answer(
@@ -191,7 +191,7 @@ impl<T: Transport> ServerSession<T> {
         };
         let record = record.take().map(|it| (it, Messages::of(answer, streams.as_ref())));
         end_requests(streams, refusal::answered);
-        // A connection that has ended meanwhile has nobody to tell.
+        // A connection that has ended meanwhile has no peer to tell.
         let _ = frame.send(&self.transport);
         let mut state = self.state();
         state.answering_count -= 1;
@@ -328,7 +328,7 @@ impl<T: Transport> StreamHost for ServerSession<T> {
     }
 
     fn send_control(&self, header: FrameHeader) {
-        // A connection that is closed has nobody to tell.
+        // A closed connection has no peer to tell.
         let _ = self.transport.send_control(header.to_bytes());
     }
 }

@@ -282,7 +282,7 @@ impl State {
         Ok(())
     }
 
-    /// Ends the stream with a status, and gives back what nobody will read.
+    /// Ends the stream with a status, and gives back what will not be read.
     fn fail(&mut self, status: Status) -> Reorder<Item> {
         self.failure.get_or_insert(status);
         self.early_bytes = 0;

@@ -29,7 +29,7 @@ pub(crate) use window_memory::WindowMemory;
 use crate::wire::MESSAGE_LEN_LEN;
 
 /// The longest frame of messages that share it, over any transport: more than a reader is likely to
-/// take at a time would only wait, and whoever keeps one message keeps its frame's memory.
+/// take at a time would only wait, and a handler that keeps one message keeps its frame's memory.
 pub(crate) const BATCH_LEN_MAX: usize = 32 << 10;
 
 /// By how much a frame of messages may be longer than the longest message.

@@ -13,7 +13,7 @@ use crate::message_limits::{MessageLimit, MessageLimits};
 use crate::wire::FrameKind;
 use crate::{MethodDescriptor, refusal};
 
-/// Which way messages go, in words for whoever sends too long a one, and how they are taken apart.
+/// One direction of a call: names for error messages, and the method's tail-field accessor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Direction {
     what: &'static str,

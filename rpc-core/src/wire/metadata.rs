@@ -14,7 +14,7 @@ use super::ProtocolError;
 const ENTRY_LEN: usize = 6;
 
 /// The most entries. The map that tonic keeps them in panics when it cannot grow: beyond 24,576,
-/// and beyond 6,553 if somebody has chosen their names so that they collide.
+/// and beyond 6,553 if a peer has chosen their names so that they collide.
 const ENTRIES_MAX: usize = 4096;
 
 /// What an entry of a decoded block takes beside its name and its value, in bytes: an element of a

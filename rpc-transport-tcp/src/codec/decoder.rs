@@ -101,7 +101,7 @@ impl Incoming {
         [direct, self.buffer.room(len_max)]
     }
 
-    /// Takes note that `len` bytes were read into the spare memory.
+    /// Records that `len` bytes were read into the spare memory.
     pub(crate) fn filled(&mut self, mut len: usize) {
         if let State::Piece { transfer, left } = &mut self.state
             && let Some(Transfer::Receiving { at, .. }) = self.transfers.get_mut(transfer)

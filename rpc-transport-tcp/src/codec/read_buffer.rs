@@ -1,8 +1,8 @@
 //! What has been read from a socket and not been taken yet.
 //!
-//! A short frame is copied out, so that whoever keeps it keeps no more memory than it needs. A long
-//! one aliases the memory that it was read into; the buffer leaves that to its frames then, and
-//! takes other memory for the next read, to which only what was not taken is copied.
+//! A short frame is copied out, so that a handler that keeps it keeps no more memory than it needs.
+//! A long one aliases the memory that it was read into; the buffer leaves that to its frames then,
+//! and takes other memory for the next read, to which only what was not taken is copied.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use bytes::Bytes;
 use rpc_core::pool::{Pool, PoolBuffer};
 
 /// Frames of this length and more alias what was read: of the 64 KiB and a header that a buffer is
-/// written to, whoever keeps one of them keeps about four times what it needs at most.
+/// written to, a handler that keeps one keeps at most about four times its length.
 const ALIASED_LEN_MIN: usize = 16 << 10;
 
 /// Memory for reads.
 #[derive(Debug)]
 enum Memory {
-    /// Nobody else's, so that it can be read to.
+    /// Exclusive, so that it can be read to.
     Own(PoolBuffer),
     /// Frames alias it.
     Left(Bytes),
@@ -77,7 +77,7 @@ impl ReadBuffer {
         }
     }
 
-    /// Takes note that `len` bytes were read to where there was room.
+    /// Records that `len` bytes were read to where there was room.
     pub(crate) fn filled(&mut self, len: usize) {
         self.unread.end += len;
     }

@@ -64,7 +64,7 @@ impl<S: Socket> Driver<S> {
                 () = shared.flushed() => {}
                 () = shared.write_held() => {}
             }
-            // Nobody waits for a peer to which nothing can be written.
+            // A peer to which nothing can be written is not waited for.
             if shared.queue().closed == Some(CloseReason::Local) {
                 shared.linger().await;
             }

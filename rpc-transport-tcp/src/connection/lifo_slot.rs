@@ -1,12 +1,12 @@
-//! How the connection's task gives way to those whom it has woken.
+//! How the connection's task gives way to the tasks that it has woken.
 //!
 //! A thread of tokio's multi-thread runtime keeps the task that it has woken last to itself: no
 //! other thread may take it. That is right as long as the thread comes to it at once. While large
 //! frames are under way it does not: all cores are busy, data that arrive wake the runtime's next
 //! thread, and the scheduler gives that the core of this one. The next thread goes on with the
-//! connection, and whom this one has woken waits for a core as long as this one does, a slice of
-//! the scheduler's: 0.4 ms for three small calls in a hundred, 1.4 ms for one, where others took
-//! 0.06 (measured on two cores, Linux 6.18).
+//! connection, and a task that this one has woken waits for a core as long as this one does, a
+//! slice of the scheduler's: 0.4 ms for three small calls in a hundred, 1.4 ms for one, where
+//! others took 0.06 (measured on two cores, Linux 6.18).
 
 use rpc_core::handoff::yield_now;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -21,7 +21,7 @@ pub(crate) async fn give_way() {
 /// Leaves those who were just woken to all threads of the runtime. A task that is spawned takes the
 /// place that is this thread's own, and moves the one before it to where others look for work.
 fn release_woken() {
-    // A runtime of one thread has nobody to leave them to.
+    // A runtime of one thread has no other thread to run them.
     if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
         drop(tokio::spawn(async {}));
     }
@@ -51,7 +51,7 @@ mod tests {
         let waker = tokio::spawn(async move {
             wake.notify_one();
             release_woken();
-            runs.recv_timeout(Duration::from_secs(20)).expect("nobody else took the woken task");
+            runs.recv_timeout(Duration::from_secs(20)).expect("another thread took the woken task");
         });
         waker.await.unwrap();
         sleeper.await.unwrap();

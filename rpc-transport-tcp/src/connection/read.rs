@@ -1,7 +1,7 @@
 //! The reading half of the driver, which is the connection's task.
 //!
 //! What a read brings is delivered with the queue of what goes out corked: answers that are made in
-//! place go out together. Frames that only wake somebody, as answers wake their callers, keep it
+//! place go out together. Frames that only wake a task, as answers wake their callers, keep it
 //! corked until those who were woken have had their turn, since what they send next can go out
 //! together too.
 //!
@@ -116,7 +116,7 @@ impl<S: Socket> Shared<S> {
     /// Tells the peer what has been read, if it wants to know.
     fn send_receipt(&self, incoming: &mut Incoming) {
         if let Some(read) = incoming.receipts.take() {
-            // Whoever has closed need not be told.
+            // A peer that has closed need not be told.
             let _ = self.push(|queue| queue.push_receipt(read));
         }
     }
@@ -148,7 +148,7 @@ impl<S: Socket> Shared<S> {
         incoming.has_transfers() || self.queue().hold.is_some()
     }
 
-    /// Delivers what has arrived. Says how many frames have woken somebody who has not answered
+    /// Delivers what has arrived. Says how many frames have woken a task that has not answered
     /// yet; with several of them the queue stays corked.
     fn deliver(
         &self,

@@ -93,7 +93,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn abandon(&self, call: u64) {
-        // What follows is written by whoever sends it, or by the connection's task.
+        // What follows is written by its sender, or by the connection's task.
         self.shared.queue().abandon(call);
     }
 

@@ -1,6 +1,6 @@
 //! The writing half of the driver.
 //!
-//! Whoever sends writes, if nobody else is writing; so a call on an idle connection reaches the
+//! A sender writes, if no other task is writing; so a call on an idle connection reaches the
 //! socket in its caller's task, and calls that arrive meanwhile go out with the next write. The
 //! connection's task writes when the socket is full, and when large frames take longer than a turn,
 //! so that neither a sender nor this thread's other tasks wait for them.
@@ -29,7 +29,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writer {
-    /// Somebody who has just sent a frame.
+    /// A task that has just sent a frame.
     Sender,
     /// The connection's task.
     Driver,
@@ -43,7 +43,7 @@ enum Flushed {
     Held,
     /// The connection's task goes on when the peer has read more.
     Unread,
-    /// Somebody else writes, and will see what was queued.
+    /// Another task writes, and will see what was queued.
     Elsewhere,
 }
 
@@ -82,7 +82,7 @@ impl<S: Socket> Shared<S> {
         count
     }
 
-    /// Writes what is queued, unless somebody else is at it and will see it. Whoever leaves
+    /// Writes what is queued, unless another task is writing and will see it. A task that leaves
     /// something to the connection's task tells it.
     fn flush(&self, writer: Writer) -> Flushed {
         loop {
@@ -94,7 +94,7 @@ impl<S: Socket> Shared<S> {
             let flushed = self.write(&mut outgoing, writer);
             drop(outgoing);
             match flushed {
-                // Somebody may have queued more while the lock was still held.
+                // Another task may have queued more while the lock was still held.
                 Ok(Flushed::All | Flushed::Unread) if self.queue().is_waiting() => {}
                 Ok(flushed) => {
                     if flushed == Flushed::Held {
@@ -153,7 +153,7 @@ impl<S: Socket> Shared<S> {
         let is_over = turn_bytes >= TURN_BYTES
             // Large frames are the driver's while it holds them.
             || writer == Writer::Sender && queue.hold.is_some() && is_at_boundary;
-        // Nobody waits for what a broken connection was given.
+        // No task waits for what a broken connection was given.
         let is_broken = queue.closed.as_ref().is_some_and(|reason| *reason != CloseReason::Local);
         let flushed = if !queue.is_busy() || is_broken {
             queue.hold = None;
@@ -224,7 +224,7 @@ impl<S: Socket> Shared<S> {
         }
     }
 
-    /// Lets large frames go on that wait for the peer to read: nobody will hear that it has.
+    /// Lets large frames go on that wait for the peer to read: no acknowledgement will come.
     pub(crate) fn let_go(&self) {
         let mut queue = self.queue();
         if queue.hold == Some(Hold::Unread) {

@@ -1,8 +1,8 @@
-//! The file of a Unix socket: taken when nobody else has it, and removed by who took it.
+//! The file of a Unix socket: taken when no other process has it, and removed by its owner.
 //!
 //! A server that was killed leaves its file behind, and the operating system refuses to listen
-//! there again. Such a file is recognised by its answer: nobody accepts behind it. Names that begin
-//! with `@` are abstract: they are no files, and vanish with their socket.
+//! there again. Such a file is recognised by its answer: no process accepts behind it. Names that
+//! begin with `@` are abstract: they are no files, and vanish with their socket.
 
 use std::fs;
 use std::io;
@@ -78,11 +78,11 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Listens on a name, in place of a socket file that nobody listens on.
+/// Listens on a name, in place of a socket file without a listener.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::AddrInUse`] when somebody listens there, or the file is no socket; otherwise
+/// [`io::ErrorKind::AddrInUse`] when a process listens there, or the file is no socket; otherwise
 /// the operating system's.
 pub(crate) fn bind(name: &str) -> io::Result<(UnixListener, Option<SocketFile>)> {
     let path = native(name)?;
@@ -100,7 +100,7 @@ pub(crate) fn bind(name: &str) -> io::Result<(UnixListener, Option<SocketFile>)>
     Ok((listener, Some(file)))
 }
 
-/// Removes the socket file `path` if nobody listens behind it.
+/// Removes the socket file `path` if no process listens behind it.
 ///
 /// Two servers may find the same stale file, and one may have put its own there when the other
 /// comes to remove it. So the file is moved aside first, and looked at again where only one has it.
@@ -110,13 +110,13 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         return in_use("there is a file, and it is no socket");
     }
     if !is_stale(path)? {
-        return in_use("somebody listens there");
+        return in_use("a process listens there");
     }
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".{}", std::process::id()));
     let aside = PathBuf::from(aside);
     match fs::rename(path, &aside) {
-        // Somebody else was faster.
+        // Another process was faster.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     }
@@ -124,7 +124,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         return fs::remove_file(&aside);
     }
     fs::rename(&aside, path)?;
-    in_use("somebody listens there")
+    in_use("a process listens there")
 }
 
 fn is_stale(path: &Path) -> io::Result<bool> {
@@ -161,7 +161,7 @@ mod tests {
         let (listener, file) = bind(name).unwrap();
         let error = bind(name).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        assert_eq!(error.to_string(), "somebody listens there");
+        assert_eq!(error.to_string(), "a process listens there");
         drop((listener, file));
         assert!(!path.exists());
         fs::remove_dir_all(folder).unwrap();

@@ -39,11 +39,11 @@ pub struct UnixListener {
 impl UnixListener {
     /// Listens on a path, or with `@` before it on an abstract name, which Linux has.
     ///
-    /// A socket file on which nobody listens any more is replaced.
+    /// A socket file without a listener is replaced.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::AddrInUse`] when somebody listens there or the file is no socket,
+    /// [`io::ErrorKind::AddrInUse`] when a process listens there or the file is no socket,
     /// [`io::ErrorKind::InvalidInput`] when the path is empty or longer than 107 bytes, and what
     /// the operating system refuses.
     pub fn bind(name: impl Into<String>) -> io::Result<Self> {

@@ -13,12 +13,12 @@ pub(crate) struct Receipts {
 }
 
 impl Receipts {
-    /// Takes note of a piece that asks, of which `len` bytes are to come.
+    /// Records a piece that asks, of which `len` bytes are to come.
     pub(crate) fn ask(&mut self, len: usize) {
         self.asked = self.read + len as u64;
     }
 
-    /// Takes note of bytes that have been read.
+    /// Records bytes that have been read.
     pub(crate) fn add(&mut self, len: usize) {
         self.read += len as u64;
     }
@@ -46,7 +46,7 @@ mod tests {
     fn only_news_that_was_asked_for_is_told() {
         let mut receipts = Receipts::default();
         receipts.add(100);
-        assert_eq!(receipts.take(), None, "nobody asked");
+        assert_eq!(receipts.take(), None, "no piece asked");
         receipts.ask(50);
         receipts.add(20);
         assert_eq!(receipts.take(), Some(120));

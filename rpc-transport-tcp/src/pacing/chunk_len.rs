@@ -7,7 +7,7 @@
 //! Over loopback, 1 MiB messages are a fifth faster so than in pieces of 64 KiB, and cost a sixth
 //! more processor time than blocking reads and writes, instead of half as much again.
 //!
-//! Free of I/O and of clocks: whoever asks says what time it is.
+//! Free of I/O and of clocks: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl PieceLen {
         self.len_max
     }
 
-    /// Takes note of a piece of that length that is about to be written.
+    /// Records a piece of that length that is about to be written.
     pub(crate) fn begin(&mut self, len: usize, now: Instant) {
         self.current = Some((len, now));
     }
@@ -50,7 +50,7 @@ impl PieceLen {
         self.current.is_some()
     }
 
-    /// Takes note that the piece is written.
+    /// Records that the piece is written.
     pub(crate) fn end(&mut self, now: Instant) {
         let Some((len, begun)) = self.current.take() else { return };
         let time = now.saturating_duration_since(begun);

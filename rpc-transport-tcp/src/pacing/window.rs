@@ -11,7 +11,7 @@
 //! at least is measured by short pieces that are alone on their way, now and then, since paths
 //! change.
 //!
-//! Free of I/O and of clocks: whoever asks says what time it is.
+//! Free of I/O and of clocks: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,8 @@ const WINDOW_MIN: u64 = 2 * PIECE_LEN as u64;
 pub(crate) const WINDOW_MAX: u64 = 128 << 20;
 
 /// The bytes of pieces behind the last small frame until pieces ask for nothing any more: 0.2 s of
-/// a fast path. Whoever calls less often than that now and then waits for a full buffer once.
+/// a fast path. A connection that calls less often than that now and then waits for a full buffer
+/// once.
 const PACED_BYTES: u64 = 256 << 20;
 
 /// For how long the shortest round trip is believed. On a path of 100 ms, measuring it anew takes
@@ -92,7 +93,7 @@ impl Default for Unread {
 }
 
 impl Unread {
-    /// Takes note of a small frame that shares the way with large ones.
+    /// Records a small frame that shares the way with large ones.
     pub(crate) fn handle_small(&mut self) {
         self.paced_left = PACED_BYTES;
     }
@@ -116,7 +117,7 @@ impl Unread {
         if is_to_be_alone { ALONE_LEN } else { PIECE_LEN }
     }
 
-    /// Takes note that a piece of `len` bytes is sent. It asks for a receipt if writing is paced.
+    /// Records that a piece of `len` bytes is sent. It asks for a receipt if writing is paced.
     pub(crate) fn handle_sent(&mut self, len: usize, now: Instant) {
         let is_alone = self.read == self.sent;
         // What did not ask for receipts would be counted as if this trip had brought it there.
@@ -142,7 +143,7 @@ impl Unread {
         }
     }
 
-    /// Takes note of a receipt.
+    /// Records a receipt.
     ///
     /// # Errors
     ///

@@ -2,10 +2,10 @@
 //!
 //! Free of I/O; it stands behind a lock that is held for a few instructions at a time.
 //!
-//! Whoever sends writes, with two exceptions. While the connection's task *holds* the writing,
+//! A sender writes, with two exceptions. While the connection's task *holds* the writing,
 //! because the socket is full or because large frames have had their turn, it goes on by itself.
-//! And while the queue is *corked*, because frames of one read are being delivered, or those whom
-//! they woke have not had their turn yet, frames gather and go out together.
+//! And while the queue is *corked*, because frames of one read are being delivered, or the tasks
+//! that they woke have not had their turn yet, frames gather and go out together.
 
 use std::time::Instant;
 
@@ -40,10 +40,10 @@ const ABANDONED_MAX: usize = 1024;
 /// the other works, which costs more than a write does: 64 calls in flight are twice as fast so.
 const CORKED_BYTES_MAX: usize = 3 << 10;
 
-/// Why the connection's task, and nobody else, writes what is left of large frames.
+/// Why only the connection's task writes what is left of large frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// The socket takes no more; nobody else writes.
+    /// The socket takes no more; no other task writes.
     SocketFull,
     /// Large frames have had their turn; others write small ones.
     TurnOver,
@@ -65,7 +65,7 @@ pub(crate) struct Taken {
 pub(crate) struct Queue {
     small: Gathered,
     large: Vec<LargeFrame>,
-    /// The calls whose large frames nobody wants any more.
+    /// The calls whose large frames were given up.
     abandoned: Vec<u64>,
     taken: Taken,
     /// What the peer is to be told that we have read.
@@ -77,7 +77,7 @@ pub(crate) struct Queue {
     staged_bytes: usize,
     /// What small frames count towards the process's memory: nothing while the socket takes them.
     backlog: MemoryCharge,
-    /// Whether somebody waits for room.
+    /// Whether a sender waits for room.
     is_awaited: bool,
     /// Whether something is not written yet.
     is_busy: bool,
@@ -129,7 +129,7 @@ impl Queue {
         self.hold != Some(Hold::SocketFull) && self.corked.is_none()
     }
 
-    /// Takes note of a receipt; true when the connection's task can go on.
+    /// Records a receipt; true when the connection's task can go on.
     ///
     /// # Errors
     ///
@@ -154,8 +154,8 @@ impl Queue {
         self.hold != Some(Hold::SocketFull) && !is_gathering
     }
 
-    /// Takes note that nobody wants a call's large frames any more. The word that gives up the call
-    /// would overtake those that have not begun, and nobody would know then what it was about.
+    /// Records that a call's large frames were given up. The word that gives up the call
+    /// would overtake those that have not begun, and the peer could not know which call it means.
     pub(crate) fn abandon(&mut self, call: u64) {
         let has_room = self.abandoned.len() < ABANDONED_MAX;
         if self.is_busy && has_room && !self.abandoned.contains(&call) {
@@ -163,7 +163,7 @@ impl Queue {
         }
     }
 
-    /// Moves everything to the writer, and says what that is. Gives back what nobody wants any
+    /// Moves everything to the writer, and says what that is. Gives back what no call wants any
     /// more, to be dropped when the queue is not locked: it may be the application's.
     pub(crate) fn take_up(&mut self, outgoing: &mut Outgoing) -> (Taken, Vec<LargeFrame>) {
         if self.piece_len.is_writing() && outgoing.is_at_boundary() {
@@ -233,7 +233,7 @@ impl Queue {
         self.small.bytes() + self.staged_bytes > FLOOD_BYTES_MAX
     }
 
-    /// Takes note that somebody waits for room.
+    /// Records that a sender waits for room.
     pub(crate) fn await_room(&mut self) {
         self.is_awaited = true;
     }

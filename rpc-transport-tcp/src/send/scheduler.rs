@@ -94,7 +94,7 @@ impl Outgoing {
             if transfer.at > 0 || !transfer.frame.is_of(calls) {
                 self.transfers.push_back(transfer);
             } else {
-                // Nothing of it is staged, so that nobody else holds it.
+                // Nothing of it is staged, so that nothing else holds it.
                 taken.extend(Arc::into_inner(transfer.frame));
             }
         }
@@ -134,7 +134,7 @@ impl Outgoing {
         slices.collect()
     }
 
-    /// Takes note that `len` bytes of the slices were written.
+    /// Records that `len` bytes of the slices were written.
     pub(crate) fn advance(&mut self, len: usize) {
         self.written += len;
         while let Some(first) = self.staged.front() {

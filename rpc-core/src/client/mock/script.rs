@@ -20,7 +20,7 @@ pub(super) type Erased = Box<dyn Any + Send>;
 #[derive(Clone)]
 pub(super) struct Script {
     kind: CallKind,
-    /// The types of request and response, for whoever mixes them up.
+    /// The types of request and response, for the error when they are mixed up.
     types: [&'static str; 2],
     answer: Arc<dyn Fn(Erased) -> BoxFuture<'static, Result<Erased, Status>> + Send + Sync>,
 }
