@@ -8,8 +8,8 @@ pub use tonic::{IntoRequest, IntoStreamingRequest, Request, Response, Status, St
 
 pub use {prost, tonic, tonic_prost};
 
+pub use crate::call::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
+pub use crate::call::message_limits::MessageLimits;
 pub use crate::client::{Caller, Channel, Intercepted};
-pub use crate::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
-pub use crate::detach::{BytesField, Detach, Detached, Detacher, detach_longest};
-pub use crate::message_limits::MessageLimits;
+pub use crate::payload::tail_field::{BytesField, Detach, Detached, Detacher, detach_longest};
 pub use crate::server::{HandlerFuture, ServerCall, Service};

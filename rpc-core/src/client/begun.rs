@@ -5,10 +5,11 @@ use tonic::{Request, Status};
 
 use super::call_deadline::SetBy;
 use super::{CallDeadline, Channel};
-use crate::call_log::FailedCall;
-use crate::deadline::take_grpc_timeout;
-use crate::message_limits::{MessageLimit, MessageLimits};
-use crate::{CallKind, Deadline, MethodDescriptor, refusal};
+use crate::call::deadline::take_grpc_timeout;
+use crate::call::log::FailedCall;
+use crate::call::message_limits::{MessageLimit, MessageLimits};
+use crate::call::refusal;
+use crate::{CallKind, Deadline, MethodDescriptor};
 
 /// What is known of a call from its beginning on.
 #[derive(Debug, Clone, Copy)]

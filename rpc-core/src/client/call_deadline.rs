@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::{Deadline, refusal};
+use crate::Deadline;
+use crate::call::refusal;
 
 /// What set the limit on a call's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

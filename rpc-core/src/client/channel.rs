@@ -15,9 +15,9 @@ use super::{
     Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path, PathCounts, Readiness,
     ReadyWhen, Started,
 };
-use crate::buffer::buffer_of;
-use crate::call_log::CallLog;
+use crate::call::log::CallLog;
 use crate::connect::{ConnectError, ConnectionInfo};
+use crate::payload::buffer::buffer_of;
 use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted};
 
 /// How many connections a call may find at their end before it is given up: one that the channel

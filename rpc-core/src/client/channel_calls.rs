@@ -13,8 +13,8 @@ use super::begun::Begun;
 use super::download::download;
 use super::upload::upload;
 use super::{CallDeadline, Caller, Channel, Outgoing, Reply};
-use crate::encode::{Encode, Split};
-use crate::message_limits::MessageLimits;
+use crate::call::message_limits::MessageLimits;
+use crate::payload::encode::{Encode, Split};
 use crate::wire::outcome::Outcome;
 use crate::{Deadline, MethodDescriptor, Trailers};
 

@@ -10,9 +10,9 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use super::{CallDeadline, Readiness, Started};
+use crate::call::message_limits::MessageLimits;
 use crate::connect::ConnectionInfo;
-use crate::encode::Encode;
-use crate::message_limits::MessageLimits;
+use crate::payload::encode::Encode;
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::{BufferSource, Keepalive, Limits, MethodDescriptor};

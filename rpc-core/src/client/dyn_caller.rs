@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::Caller;
 use super::channel_calls::undecodable;
 use crate::MethodDescriptor;
-use crate::dyn_message::{DynMessage, DynMessages, RawMessage};
+use crate::payload::dyn_message::{DynMessage, DynMessages, RawMessage};
 use crate::stream::{Scripted, scripted_response};
 
 /// Any caller: a `Channel`, one with layers or an interceptor, a mock. It is what a struct

@@ -7,13 +7,15 @@ use tonic::Status;
 
 use super::Reply;
 use super::session::{InFlight, Route, Session, State};
+use crate::MayHaveExecuted;
+use crate::call::refusal;
 use crate::calls::window::Counts;
-use crate::frames::{received, take_apart};
-use crate::handoff::Handoff;
+use crate::runtime::handoff::Handoff;
 use crate::stream::{End, Inserted, Item};
+use crate::transport::frames::{received, take_apart};
+use crate::transport::liveness;
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
-use crate::{MayHaveExecuted, liveness, refusal};
 
 impl<T: Transport> Handler for Session<T> {
     fn handle_announced(

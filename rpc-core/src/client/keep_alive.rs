@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::session::Session;
-use crate::calls::keepalive::{Keepalive, Look, Prober};
-use crate::calls::progress::Progress;
-use crate::liveness;
-use crate::long_wait::wait_until;
+use crate::policy::keepalive::{Keepalive, Look, Prober};
+use crate::policy::progress::Progress;
+use crate::runtime::long_wait::wait_until;
+use crate::transport::liveness;
 use crate::transport::{CloseReason, Transport};
 
 /// What is looked after.

@@ -17,12 +17,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::win_back::{Attempt as WinningBack, win_back};
 use super::{Connect, Connection, Path, PathCounts};
-use crate::calls::breaker::{Breaker, FirstAttempt};
-use crate::calls::reconnect::{Lifespan, Reconnect};
-use crate::calls::replays::Replays;
 use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
 use crate::limited_log;
-use crate::log_limit::LogLimit;
+use crate::limits::log::LogLimit;
+use crate::policy::breaker::{Breaker, FirstAttempt};
+use crate::policy::reconnect::{Lifespan, Reconnect};
+use crate::policy::replays::Replays;
 use crate::transport::CloseReason;
 
 /// The connection that calls are started on, and how it is renewed.

@@ -15,17 +15,18 @@ use tonic::Status;
 use super::keep_alive::{WatchRules, keep_alive};
 use super::started::{Answer, CallGuard, ReplySender};
 use super::{ClientSetup, Connection, Outgoing, Started};
+use crate::call::refusal;
 use crate::calls::client::Calls;
 use crate::calls::id_hashing::IdHashing;
-use crate::calls::keepalive::Pinged;
 use crate::calls::receiving::Receiving;
 use crate::connect::ConnectionInfo;
-use crate::encode::Encode;
-use crate::frames::{self, Parts, Reserved};
+use crate::payload::encode::Encode;
+use crate::policy::keepalive::Pinged;
 use crate::stream::{BATCH_LEN_MAX, Inbound, Outbound, StreamHost};
+use crate::transport::frames::{self, Parts, Reserved};
 use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, metadata};
-use crate::{BufferSource, CallKind, Limits, refusal};
+use crate::{BufferSource, CallKind, Limits};
 
 /// The client's end of a connection over `T`.
 pub(crate) struct Session<T> {

@@ -13,7 +13,7 @@
 use tonic::Status;
 
 use super::present::Present;
-use crate::call_log::NameOf;
+use crate::call::log::NameOf;
 use crate::wire::PeerText;
 use crate::{Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted};
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::present::Present;
 use super::{Connect, Connection};
 use crate::connect::{ConnectError, Wanted};
-use crate::long_wait::wait_until;
+use crate::runtime::long_wait::wait_until;
 
 /// What an attempt needs, without the channel.
 pub(super) struct Attempt {

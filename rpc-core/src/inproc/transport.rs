@@ -14,8 +14,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use crate::handoff::{Handoff, Resume};
-use crate::pool::{Pool, PoolBuffer};
+use crate::payload::pool::{Pool, PoolBuffer};
+use crate::runtime::handoff::{Handoff, Resume};
 use crate::transport::{
     Admission, CloseReason, Counters, Delivery, Handler, Transport, TransportError, TransportStats,
 };

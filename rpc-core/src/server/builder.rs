@@ -14,10 +14,12 @@ use super::run::{self, Connections};
 use super::{
     Listen, ListenerSettings, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service,
 };
-use crate::calls::lifetime::LifetimeRules;
 use crate::connect::{ConnectionInfo, Upgrade};
-use crate::log_limit::LogLimit;
-use crate::settings::{check_count, check_memory, check_period, check_timeout, expect_valid};
+use crate::limits::log::LogLimit;
+use crate::limits::settings::{
+    check_count, check_memory, check_period, check_timeout, expect_valid,
+};
+use crate::policy::lifetime::LifetimeRules;
 use crate::{Keepalive, Limits};
 
 /// A set of services and the rules under which they are served.
@@ -489,7 +491,7 @@ impl ServerBuilder {
 
     /// The most bytes of memory that clients can make this server keep: requests of 4 KiB and more,
     /// the windows of their streams, answers that wait to be sent, and handshakes. See
-    /// [`crate::memory`] for what counts, and for how long.
+    /// [`crate::limits::memory`] for what counts, and for how long.
     ///
     /// A connection may have as much as is free, or 256 KiB if that is more: one alone has at most
     /// half, and `n` of them at most `1 / (n + 1)` each. What is beyond is refused with

@@ -16,10 +16,11 @@ use super::handling::{AnsweringMessage, Handling};
 use super::head::{Head, undecodable};
 use super::layers::Capture;
 use super::reply::Responder;
-use crate::message_limits::MessageLimits;
+use crate::call::message_limits::MessageLimits;
+use crate::call::refusal;
 use crate::stream::{Direction, Inbound, Outbound, StreamWriter, pump, request_streaming};
 use crate::wire::{FrameKind, metadata};
-use crate::{Deadline, ServiceDescriptor, Trailers, refusal};
+use crate::{Deadline, ServiceDescriptor, Trailers};
 
 /// The future of a call's handler, answer included.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -12,9 +12,9 @@ use tonic::Code;
 use super::call::CallStreams;
 use super::reply::Answer;
 use crate::MethodDescriptor;
-use crate::call_log::{CallLog, FailedCall, NameOf};
-use crate::deadline::rounded;
-use crate::log_limit::LogLimit;
+use crate::call::deadline::rounded;
+use crate::call::log::{CallLog, FailedCall, NameOf};
+use crate::limits::log::LogLimit;
 use crate::transport::Addresses;
 use crate::wire::FrameHeader;
 use crate::wire::outcome::Outcome;
@@ -73,7 +73,7 @@ impl Messages {
     pub(super) fn of(answer: &Answer<'_>, streams: Option<&CallStreams>) -> Self {
         let inbound = streams.and_then(|streams| streams.inbound.as_ref());
         let outbound = streams.and_then(|streams| streams.outbound.as_ref());
-        let response_len = answer.message.map(crate::encode::Encode::len);
+        let response_len = answer.message.map(crate::payload::encode::Encode::len);
         Self {
             requests: inbound.map(|inbound| inbound.received_count()).or(Some(1)),
             responses: match outbound {

@@ -7,14 +7,14 @@ use futures::future::BoxFuture;
 
 use super::router::Router;
 use crate::Limits;
-use crate::calls::keepalive::Traffic;
-use crate::calls::lifetime::CallCounts;
-use crate::calls::progress::Flows;
 use crate::connect::ConnectionInfo;
-use crate::log_limit::LogLimit;
-use crate::memory::MemoryShare;
-use crate::peer_key::PeerKey;
-use crate::shared_limit::LimitShare;
+use crate::limits::log::LogLimit;
+use crate::limits::memory::MemoryShare;
+use crate::limits::peer_key::PeerKey;
+use crate::limits::shared::LimitShare;
+use crate::policy::keepalive::Traffic;
+use crate::policy::lifetime::CallCounts;
+use crate::policy::progress::Flows;
 use crate::transport::{Addresses, CloseReason};
 
 /// What a server's session is started with.

@@ -12,7 +12,8 @@ use tonic::Status;
 
 use super::PeerInfo;
 use super::time_limit::TimeLimit;
-use crate::{Deadline, MethodDescriptor, refusal};
+use crate::call::refusal;
+use crate::{Deadline, MethodDescriptor};
 
 tokio::task_local! {
     static RUNNING: Running;

@@ -19,8 +19,8 @@ use tonic::{Response, Status};
 use super::context::{Unfinished, time_exceeded};
 use super::reply::{Answering, Responder};
 use crate::Deadline;
-use crate::detach::Detacher;
-use crate::message_limits::MessageLimits;
+use crate::call::message_limits::MessageLimits;
+use crate::payload::tail_field::Detacher;
 
 pin_project! {
     #[project = StageProjected]

@@ -16,18 +16,20 @@ use super::reply::{Responder, Standing};
 use super::session::{ServerSession, State, end_requests};
 use super::time_limit::TimeLimit;
 use super::{ServerCall, Service};
+use crate::call::message_limits::MessageLimits;
+use crate::call::refusal;
 use crate::calls::server::Start;
 use crate::calls::window::{Counts, ReceiveWindow};
-use crate::frames::{received, take_apart};
-use crate::handoff::Handoff;
-use crate::memory::MemoryCharge;
-use crate::message_limits::MessageLimits;
-use crate::peer_key::PeerKey;
-use crate::quota::Charge;
+use crate::limits::memory::MemoryCharge;
+use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::Charge;
+use crate::runtime::handoff::Handoff;
 use crate::stream::{End, Inbound, Item, Outbound, WindowMemory};
+use crate::transport::frames::{received, take_apart};
+use crate::transport::liveness;
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
-use crate::{CallKind, Deadline, limited_log, liveness, refusal};
+use crate::{CallKind, Deadline, limited_log};
 
 /// From which length on a request that comes whole counts in the memory budget, in bytes. Shorter
 /// ones are not worth two atomic operations each: 65,536 of them, which is the default of

@@ -6,12 +6,12 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::ServerConnection;
-use crate::calls::keepalive::{Keepalive, Look, Prober};
-use crate::calls::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
-use crate::calls::progress::Progress;
 use crate::limited_log;
-use crate::log_limit::LogLimit;
-use crate::long_wait::wait_until;
+use crate::limits::log::LogLimit;
+use crate::policy::keepalive::{Keepalive, Look, Prober};
+use crate::policy::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
+use crate::policy::progress::Progress;
+use crate::runtime::long_wait::wait_until;
 use crate::transport::CloseReason;
 
 /// Between two looks whether answers are on their way.

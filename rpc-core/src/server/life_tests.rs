@@ -3,10 +3,10 @@
 use futures::future::BoxFuture;
 
 use super::*;
-use crate::calls::keepalive::Traffic;
-use crate::calls::lifetime::CallCounts;
-use crate::calls::progress::Flows;
 use crate::connect::ConnectionInfo;
+use crate::policy::keepalive::Traffic;
+use crate::policy::lifetime::CallCounts;
+use crate::policy::progress::Flows;
 use crate::transport::{Addresses, TransportStats};
 
 /// Answers everything but what it never does, and the last answer takes its time.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::Status;
 
-use crate::memory::{MemoryCharge, MemoryHolder, MemoryShare, memory_limit};
-use crate::peer_key::PeerKey;
-use crate::settings::MIN_MEMORY;
-use crate::shared_limit::SharedLimit;
+use crate::limits::memory::{MemoryCharge, MemoryHolder, MemoryShare, memory_limit};
+use crate::limits::peer_key::PeerKey;
+use crate::limits::settings::MIN_MEMORY;
+use crate::limits::shared::SharedLimit;
 use crate::transport::Addresses;
 
 /// What a handshake may hold: the longest Hello of a client, 64 KiB, and as much again for what it

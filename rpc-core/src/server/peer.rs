@@ -7,7 +7,7 @@ use tokio::net::unix::UCred;
 use tonic::Extensions;
 
 use super::CallContext;
-use crate::buffer::Buffers;
+use crate::payload::buffer::Buffers;
 use crate::transport::Addresses;
 
 /// The connection of a call, as its handler sees it. Made once for each connection and shared.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::peer_key::PeerKey;
-use crate::quota::Bound;
-use crate::shared_limit::{LimitShare, Names, SharedLimit};
+use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::Bound;
+use crate::limits::shared::{LimitShare, Names, SharedLimit};
 use crate::transport::Addresses;
 
 /// A limit on calls or connections, with shares for peers.

@@ -15,17 +15,18 @@ use tonic::{Code, Extensions, Response, Status};
 
 use super::call_record::CallRecord;
 use super::layers::{Capture, ServerResponse};
-use crate::detach::Detacher;
-use crate::encode::{Encode, Split};
-use crate::frames::Parts;
-use crate::memory::MemoryCharge;
-use crate::message_limits::MessageLimits;
-use crate::peer_key::PeerKey;
-use crate::quota::Charge;
+use crate::Trailers;
+use crate::call::message_limits::MessageLimits;
+use crate::call::refusal;
+use crate::limits::memory::MemoryCharge;
+use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::Charge;
+use crate::payload::encode::{Encode, Split};
+use crate::payload::tail_field::Detacher;
 use crate::stream::StreamHost;
+use crate::transport::frames::Parts;
 use crate::wire::outcome::Outcome;
 use crate::wire::{FrameHeader, FrameKind};
-use crate::{Trailers, refusal};
 
 /// The parts of a response frame.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use tonic::{Code, Request, Response, Streaming};
 
 use super::tests::{Curious, serving};
 use super::*;
-use crate::handoff::Handoff;
+use crate::runtime::handoff::Handoff;
 use crate::server::{ServerCall, Service};
 use crate::transport::{Admission, Delivery, Handler, Withheld};
 use crate::wire::HEADER_LEN;

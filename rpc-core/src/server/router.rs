@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::layers::handle;
 use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
-use crate::call_log::CallLog;
+use crate::call::log::CallLog;
 
 /// The services of a server.
 #[derive(Default)]

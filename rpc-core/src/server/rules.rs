@@ -7,8 +7,8 @@ use super::ListenerSettings;
 use super::builder::Shared;
 use super::life::LifeRules;
 use crate::Keepalive;
-use crate::calls::progress::PROGRESS_TIMEOUT;
 use crate::connect::ServerHandshake;
+use crate::policy::progress::PROGRESS_TIMEOUT;
 
 /// The bound on a handshake that neither the builder nor the listener sets. The same as a client's.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

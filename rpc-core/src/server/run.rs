@@ -268,10 +268,10 @@ mod tests {
 
     use super::*;
     use crate::Server;
-    use crate::calls::keepalive::Traffic;
-    use crate::calls::lifetime::CallCounts;
-    use crate::calls::progress::Flows;
-    use crate::captured_log::CapturedLog;
+    use crate::limits::captured_log::CapturedLog;
+    use crate::policy::keepalive::Traffic;
+    use crate::policy::lifetime::CallCounts;
+    use crate::policy::progress::Flows;
     use crate::transport::{Addresses, CloseReason, TransportStats};
 
     /// A connection that looks for itself in the list when it is started.

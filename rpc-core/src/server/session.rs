@@ -19,23 +19,25 @@ use super::call_record::{CallLines, CallRecord, Messages};
 use super::reply::{Answer, Replies, Responder, Standing};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
-use crate::buffer::Buffers;
+use crate::call::refusal;
 use crate::calls::id_hashing::IdHashing;
-use crate::calls::keepalive::{Pinged, Traffic};
-use crate::calls::lifetime::CallCounts;
-use crate::calls::progress::Flows;
 use crate::calls::receiving::Receiving;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
-use crate::frames::{self, Parts, Reserved};
-use crate::log_limit::LogLimit;
-use crate::memory::{MemoryCharge, MemoryShare};
-use crate::peer_key::PeerKey;
-use crate::shared_limit::LimitShare;
+use crate::limits::log::LogLimit;
+use crate::limits::memory::{MemoryCharge, MemoryShare};
+use crate::limits::peer_key::PeerKey;
+use crate::limits::shared::LimitShare;
+use crate::payload::buffer::Buffers;
+use crate::policy::keepalive::{Pinged, Traffic};
+use crate::policy::lifetime::CallCounts;
+use crate::policy::progress::Flows;
 use crate::stream::{BATCH_LEN_MAX, StreamHost};
+use crate::transport::frames::{self, Parts, Reserved};
+use crate::transport::liveness;
 use crate::transport::{Addresses, CloseReason, Transport, TransportError};
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
-use crate::{Limits, limited_log, liveness, refusal};
+use crate::{Limits, limited_log};
 
 /// From which length on a frame's memory is looked for before it is made: the length from which
 /// TCP sends in pieces.

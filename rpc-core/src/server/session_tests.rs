@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures::FutureExt;
 
 use super::*;
-use crate::handoff::Handoff;
-use crate::memory::MemoryShare;
+use crate::limits::memory::MemoryShare;
+use crate::runtime::handoff::Handoff;
 use crate::server::peer_limit::PeerLimit;
 use crate::transport::{Admission, CloseReason, Delivery, Handler, TransportStats, Withheld};
 use crate::wire::{FrameKind, HEADER_LEN};

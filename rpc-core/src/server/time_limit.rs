@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::{CallKind, Deadline, refusal};
+use crate::call::refusal;
+use crate::{CallKind, Deadline};
 
 /// The bound on the time of a call. The side that set it and its length are kept, because the
 /// status of a call that is over its time names them.

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use prost::Message;
 
-use crate::detach::Detacher;
-use crate::encode::{Encode, Split};
+use crate::payload::encode::{Encode, Split};
+use crate::payload::tail_field::Detacher;
 use crate::wire::MESSAGE_LEN_LEN;
 
 /// Messages that share a frame.

@@ -21,8 +21,8 @@ use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
 
 use super::host::{StreamHost, grant};
 use super::{End, Inbound, Next};
-use crate::message_limits::MessageLimit;
-use crate::refusal;
+use crate::call::message_limits::MessageLimit;
+use crate::call::refusal;
 use crate::wire::outcome::Outcome;
 
 /// A message of no bytes, as gRPC frames it.

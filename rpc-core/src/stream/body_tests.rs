@@ -5,9 +5,9 @@ use futures::future::BoxFuture;
 use tonic::Streaming;
 
 use super::*;
-use crate::frames::Parts;
-use crate::message_limits::MessageLimits;
+use crate::call::message_limits::MessageLimits;
 use crate::stream::{Item, response_streaming};
+use crate::transport::frames::Parts;
 use crate::wire::FrameHeader;
 use crate::{Limits, MayHaveExecuted};
 

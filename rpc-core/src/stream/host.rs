@@ -8,8 +8,8 @@ use tonic::Status;
 
 use crate::Limits;
 use crate::calls::window::Counts;
-use crate::encode::Encode;
-use crate::frames::Parts;
+use crate::payload::encode::Encode;
+use crate::transport::frames::Parts;
 use crate::wire::{FrameHeader, FrameKind};
 
 /// A session, its role and its transport type forgotten.

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::calls::window::SendWindow;
-use crate::memory::{MemoryHolder, MemoryShare, memory_limit};
-use crate::peer_key::PeerKey;
+use crate::limits::memory::{MemoryHolder, MemoryShare, memory_limit};
+use crate::limits::peer_key::PeerKey;
 
 const WINDOW: Window = Window { messages: 4, bytes: 100 };
 
@@ -156,7 +156,7 @@ fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
 /// A peer that opens streams first and fills them later would find nothing in its way otherwise.
 #[test]
 fn a_window_counts_from_the_beginning_and_widens_while_half_of_the_budget_is_free() {
-    let of_message = crate::limits::MESSAGE_HELD;
+    let of_message = crate::limits::connection::MESSAGE_HELD;
     let bound = |messages: u64, bytes: u64| bytes + messages * of_message;
     let limit = memory_limit(Some(64 << 10));
     let share = |number| {

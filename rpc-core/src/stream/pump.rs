@@ -8,10 +8,11 @@ use tonic::Status;
 
 use super::batch::Batch;
 use super::{Outbound, StreamWriter};
-use crate::detach::Detacher;
-use crate::message_limits::{MessageLimit, MessageLimits};
+use crate::MethodDescriptor;
+use crate::call::message_limits::{MessageLimit, MessageLimits};
+use crate::call::refusal;
+use crate::payload::tail_field::Detacher;
 use crate::wire::FrameKind;
-use crate::{MethodDescriptor, refusal};
 
 /// One direction of a call: names for error messages, and the method's tail-field accessor.
 #[derive(Debug, Clone, Copy)]

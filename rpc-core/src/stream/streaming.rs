@@ -9,7 +9,7 @@ use tonic::Streaming;
 
 use super::body::{MessageBody, PlaceDecoder, ResponseEnd};
 use super::{Inbound, StreamHost};
-use crate::message_limits::MessageLimit;
+use crate::call::message_limits::MessageLimit;
 
 /// A request stream holds nothing that would have to be told of its end.
 pub(crate) struct Nothing;

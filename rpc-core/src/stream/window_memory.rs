@@ -10,8 +10,8 @@
 use tonic::Status;
 
 use crate::calls::window::Window;
-use crate::limits::MESSAGE_HELD;
-use crate::memory::{MemoryCharge, MemoryShare};
+use crate::limits::connection::MESSAGE_HELD;
+use crate::limits::memory::{MemoryCharge, MemoryShare};
 
 /// The part of a memory budget that one stream has. By default there is no budget, as for clients.
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rpc_core::byte_budget::ByteBudget;
-use rpc_core::calls::progress::Flow;
 use rpc_core::memory::MemoryShare;
+use rpc_core::policy::progress::Flow;
 use rpc_core::pool::Pool;
 use rpc_core::transport::Counters;
 use tokio::sync::Notify;

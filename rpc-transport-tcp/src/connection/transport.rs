@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rpc_core::calls::progress::{Flow, Flows};
 use rpc_core::memory::MemoryShare;
+use rpc_core::policy::progress::{Flow, Flows};
 use rpc_core::pool::Pool;
 use rpc_core::transport::{CloseReason, Handler, Transport, TransportError, TransportStats};
 use rpc_core::wire::HEADER_LEN;

@@ -15,12 +15,12 @@ const WRITERS: &[&str] = &["error !", "warn !", "info !", "event !"];
 
 /// How many lines a file writes past the limit, and why.
 const FREE: &[(&str, usize, &str)] = &[
-    ("rpc-core/src/log_limit.rs", 3, "the limit itself"),
-    ("rpc-core/src/call_log.rs", 1, "`LogLimit::admit` just before it, a kind for each status"),
+    ("rpc-core/src/limits/log.rs", 3, "the limit itself"),
+    ("rpc-core/src/call/log.rs", 1, "`LogLimit::admit` just before it, a kind for each status"),
     ("rpc-core/src/connect/offered.rs", 2, "once a listener"),
     ("rpc-core/src/server/call_record.rs", 1, "the access log, which its operator asked for"),
-    ("rpc-core/src/shared_limit.rs", 2, "calls::saturation: once a minute"),
-    ("rpc-core/src/handoff/monitor.rs", 1, "once a process"),
+    ("rpc-core/src/limits/shared.rs", 2, "policy::saturation: once a minute"),
+    ("rpc-core/src/runtime/handoff/monitor.rs", 1, "once a process"),
     ("rpc-transport-rdma/src/worker/driver.rs", 1, "the end of a lane"),
     ("rpc-transport-rdma/src/connection/memory_windows.rs", 1, "a fault of the device"),
     ("rpc-transport-rdma/src/device/open/watch.rs", 1, "the end of a device"),

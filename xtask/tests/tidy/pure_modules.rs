@@ -9,7 +9,8 @@ use crate::source::{Source, find};
 const PURE: &[&str] = &[
     "rpc-core/src/wire/",
     "rpc-core/src/calls/",
-    "rpc-core/src/quota.rs",
+    "rpc-core/src/policy/",
+    "rpc-core/src/limits/quota.rs",
     "rpc-transport-rdma/src/fair/queue.rs",
     "rpc-transport-tcp/src/pacing/",
 ];

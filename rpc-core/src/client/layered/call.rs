@@ -11,12 +11,12 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, GrpcMethod, Request};
 
+use crate::call::deadline::take_grpc_timeout;
 use crate::client::call_deadline::SetBy;
 use crate::client::upload::upload;
 use crate::client::{CallDeadline, Outgoing, Started};
-use crate::deadline::take_grpc_timeout;
-use crate::encode::{Encode, Split};
 use crate::layer::{Described, RequestHead};
+use crate::payload::encode::{Encode, Split};
 use crate::{Deadline, MethodDescriptor};
 
 /// A call on its way to the server, its messages' types forgotten.

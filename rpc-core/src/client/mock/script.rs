@@ -11,7 +11,7 @@ use prost::Message;
 use tonic::{Request, Response, Status};
 
 use crate::CallKind;
-use crate::dyn_message::{DynMessage, DynMessages, RawMessage};
+use crate::payload::dyn_message::{DynMessage, DynMessages, RawMessage};
 
 /// A request or a response of any type.
 pub(super) type Erased = Box<dyn Any + Send>;

@@ -4,7 +4,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response};
 
 use crate::Trailers;
-use crate::encode::Encode;
+use crate::payload::encode::Encode;
 
 /// A call's outcome when its handler, and the stream that it may have returned, ended well.
 #[derive(Debug)]

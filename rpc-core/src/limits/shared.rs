@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::calls::saturation::Saturation;
-use crate::quota::{Bound, Charge, Quota, Share};
+use crate::limits::quota::{Bound, Charge, Quota, Share};
+use crate::policy::saturation::Saturation;
 
 /// What a limit and its parts are called.
 #[derive(Debug, Clone, Copy)]

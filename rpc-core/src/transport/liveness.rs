@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::calls::keepalive::{Pinged, Traffic};
+use crate::policy::keepalive::{Pinged, Traffic};
 use crate::transport::Transport;
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
 

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::settings::{InvalidSetting, ensure};
+use crate::limits::settings::{InvalidSetting, ensure};
 
 /// The highest rate of replays: time is counted in nanoseconds.
 const MAX_PER_SECOND: u32 = 1_000_000_000;

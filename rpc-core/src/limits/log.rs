@@ -11,8 +11,8 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tracing::Level;
 
-use crate::calls::line_limit::LineLimit;
-use crate::long_wait::wait_until;
+use crate::policy::line_limit::LineLimit;
+use crate::runtime::long_wait::wait_until;
 
 /// Decides which lines are written, for one server, one channel or one process. Clones share it.
 ///
@@ -210,7 +210,7 @@ fn now() -> Instant {
 #[macro_export]
 macro_rules! limited_log {
     (of_process, $($line:tt)+) => {
-        $crate::limited_log!($crate::log_limit::LogLimit::of_process(), $($line)+)
+        $crate::limited_log!($crate::limits::log::LogLimit::of_process(), $($line)+)
     };
     ($limit:expr, $level:ident, $line:literal, $($fields:tt)+) => {
         if let Some(left_out) = $limit.admit(tracing::Level::$level, $line) {
@@ -226,8 +226,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::calls::line_limit::{BURST, INTERVAL};
-    use crate::captured_log::CapturedLog;
+    use crate::limits::captured_log::CapturedLog;
+    use crate::policy::line_limit::{BURST, INTERVAL};
 
     const EXCESS: u64 = 990;
 

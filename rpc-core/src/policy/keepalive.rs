@@ -13,7 +13,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::settings::{InvalidSetting, MAX_DURATION, MIN_TIMEOUT, ensure};
+use crate::limits::settings::{InvalidSetting, MAX_DURATION, MIN_TIMEOUT, ensure};
 use crate::wire::ProtocolError;
 
 /// How a silent peer is found.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::settings::{InvalidSetting, ensure};
+use crate::limits::settings::{InvalidSetting, ensure};
 
 /// The longest delay that is taken from a configuration. Additions of delays to instants cannot
 /// overflow below it, and a client that comes back after more than a day is a new one.

@@ -7,7 +7,7 @@
 
 use crate::calls::receiving::{FRAME_HELD, FRAME_LEN_MIN};
 use crate::calls::window::{MESSAGE_LEN_MAX, Window};
-use crate::settings::{InvalidSetting, ensure};
+use crate::limits::settings::{InvalidSetting, ensure};
 use crate::stream::{BATCH_LEN_MAX, Item};
 use crate::wire::{HEADER_LEN, MESSAGE_LEN_LEN, metadata};
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use tonic::Status;
 
 use super::machine;
-use crate::peer_key::PeerKey;
-use crate::quota::{Bound, Charge};
-use crate::shared_limit::{LimitShare, Names, SharedLimit};
+use crate::limits::peer_key::PeerKey;
+use crate::limits::quota::{Bound, Charge};
+use crate::limits::shared::{LimitShare, Names, SharedLimit};
 
 /// What a connection may hold although less is free: a stream's window by default, so that one
 /// that was opened can go on.

@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use super::backoff::{Curve, Delays, check_delays};
-use crate::settings::InvalidSetting;
+use crate::limits::settings::InvalidSetting;
 
 /// How soon a path that has died is tried again.
 ///

@@ -27,8 +27,8 @@ use tonic::Code;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-use crate::deadline::rounded;
-use crate::log_limit::LogLimit;
+use crate::call::deadline::rounded;
+use crate::limits::log::LogLimit;
 use crate::wire::PeerText;
 
 /// Which calls have a line.
@@ -161,7 +161,7 @@ impl fmt::Display for NameOf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::captured_log::CapturedLog;
+    use crate::limits::captured_log::CapturedLog;
 
     fn fail(limit: &LogLimit, code: Code, message: &str) {
         let (peer, took) = (&"tcp://a:1" as &dyn fmt::Display, Duration::from_micros(1500));

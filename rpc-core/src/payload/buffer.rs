@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-use crate::pool::{Pool, PoolBuffer};
+use crate::payload::pool::{Pool, PoolBuffer};
 use crate::server::PeerInfo;
 
 /// Plain memory that is kept for the next buffer.

@@ -12,6 +12,10 @@
 //! How a frame travels (whole or in pieces, sent or pulled) is the transport's business and is
 //! deliberately not visible here.
 
+pub mod byte_budget;
+pub(crate) mod frames;
+pub(crate) mod liveness;
+
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -23,9 +27,9 @@ use bytes::Bytes;
 use thiserror::Error;
 use tokio::net::unix::UCred;
 
-use crate::calls::progress::{Flows, Stalled};
-use crate::handoff::Handoff;
-use crate::memory::MemoryShare;
+use crate::limits::memory::MemoryShare;
+use crate::policy::progress::{Flows, Stalled};
+use crate::runtime::handoff::Handoff;
 use crate::wire::{HEADER_LEN, ProtocolError};
 use crate::{BufferSource, Deadline};
 

@@ -20,7 +20,7 @@
 use std::time::{Duration, Instant};
 
 use super::backoff::{Curve, Delays, check_delays};
-use crate::settings::{InvalidSetting, ensure};
+use crate::limits::settings::{InvalidSetting, ensure};
 
 /// How soon a channel connects again after it could not, or after a connection that was of no use.
 ///

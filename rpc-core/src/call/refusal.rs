@@ -7,9 +7,9 @@ use std::{fmt, io};
 use tonic::Status;
 
 use crate::Limits;
+use crate::call::deadline::rounded;
 use crate::calls::receiving::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
-use crate::deadline::rounded;
 use crate::stream::message_lens;
 use crate::transport::{CloseReason, TransportError, Withheld};
 use crate::wire::{FrameHeader, FrameKind};

@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes};
 
 use crate::calls::receiving::Receiving;
-use crate::encode::Encode;
+use crate::payload::encode::Encode;
 use crate::transport::{Delivery, Transport, TransportError};
 use crate::wire::{FrameHeader, HEADER_LEN, ProtocolError};
 

@@ -1,8 +1,8 @@
 //! What a server keeps in memory because of its clients, and the bound on it.
 //!
 //! Every connection has limits of its own, and ten thousand of them have ten thousand times as
-//! much. So the connections of a server share one budget, by demand (see [`crate::quota`]). It
-//! counts what clients decide the size or the time of:
+//! much. So the connections of a server share one budget, by demand (see
+//! [`crate::limits::quota`]). It counts what clients decide the size or the time of:
 //!
 //! - *queued*: answers that wait for memory, and frames that a transport has and the network has
 //!   not taken;

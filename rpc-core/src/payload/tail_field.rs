@@ -12,7 +12,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::dyn_message::DynMessage;
+use crate::payload::dyn_message::DynMessage;
 
 /// Shorter fields are encoded with their message: copying as much takes about 10 us, and a field
 /// apart costs a look-up and a larger offer.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
-use crate::detach::{Detached, Detacher};
+use crate::payload::tail_field::{Detached, Detacher};
 
 /// A message that can be written into memory of its exact length.
 pub trait Encode: Send + Sync {
@@ -89,8 +89,8 @@ mod tests {
     use prost::bytes::Bytes;
 
     use super::*;
-    use crate::detach::{BytesField, DETACH_LEN_MIN, detach_longest};
-    use crate::dyn_message::DynMessage;
+    use crate::payload::dyn_message::DynMessage;
+    use crate::payload::tail_field::{BytesField, DETACH_LEN_MIN, detach_longest};
 
     #[derive(Clone, PartialEq, prost::Message)]
     struct Sample {

@@ -1,0 +1,11 @@
+//! What a peer may make this process do: receive, hold, run, and write into the log.
+
+#[cfg(test)]
+pub(crate) mod captured_log;
+pub(crate) mod connection;
+pub mod log;
+pub mod memory;
+pub mod peer_key;
+pub mod quota;
+pub mod settings;
+pub(crate) mod shared;

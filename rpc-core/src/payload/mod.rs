@@ -1,0 +1,7 @@
+//! Messages as bytes: how they are encoded, and the memory that they are encoded in.
+
+pub(crate) mod buffer;
+pub(crate) mod dyn_message;
+pub(crate) mod encode;
+pub mod pool;
+pub(crate) mod tail_field;

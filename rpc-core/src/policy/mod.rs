@@ -1,0 +1,11 @@
+//! When to connect, ping, retry and close, as pure machines: time is an argument.
+
+pub mod backoff;
+pub mod breaker;
+pub mod keepalive;
+pub mod lifetime;
+pub mod line_limit;
+pub mod progress;
+pub mod reconnect;
+pub mod replays;
+pub mod saturation;
