@@ -23,11 +23,10 @@ mod stream;
 pub mod transport;
 pub mod wire;
 
+pub use call::Trailers;
 pub use call::deadline::Deadline;
 pub use call::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
-pub use call::may_have_executed::MayHaveExecuted;
-pub use call::not_executed::NotExecuted;
-pub use call::trailers::Trailers;
+pub use call::execution::{MayHaveExecuted, NotExecuted};
 pub use client::{Caller, Channel, Readiness};
 pub use limits::connection::Limits;
 pub use limits::settings::InvalidSetting;

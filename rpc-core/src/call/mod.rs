@@ -2,10 +2,17 @@
 
 pub(crate) mod deadline;
 pub(crate) mod descriptor;
-mod inherited;
+pub(crate) mod execution;
 pub(crate) mod log;
-pub(crate) mod may_have_executed;
 pub(crate) mod message_limits;
-pub(crate) mod not_executed;
 pub(crate) mod refusal;
-pub(crate) mod trailers;
+
+use tonic::metadata::MetadataMap;
+
+/// Trailing metadata of a successful unary call, which tonic's `Response` has no field for.
+///
+/// A handler inserts it into `response.extensions_mut()` to send trailing metadata with a success;
+/// a client finds it in `response.extensions()`, and, as with tonic, merged into
+/// `response.metadata()`.
+#[derive(Debug, Clone, Default)]
+pub struct Trailers(pub MetadataMap);

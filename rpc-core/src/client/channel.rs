@@ -10,10 +10,11 @@ use tonic::{Request, Status};
 use tower::Layer;
 
 use super::present::Present;
+use super::readiness::ReadyWhen;
 use super::starts::Starts;
 use super::{
     Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path, PathCounts, Readiness,
-    ReadyWhen, Started,
+    Started,
 };
 use crate::call::log::CallLog;
 use crate::connect::{ConnectError, ConnectionInfo};

@@ -5,7 +5,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Response, Status, Streaming};
 
 use super::begun::BegunWithin;
-use super::started::{Answer, CallGuard, Started, refused};
+use super::connection::{Answer, CallGuard, Started, refused};
 use crate::Deadline;
 use crate::stream::{End, MessageBody, Next, ResponseEnd, response_streaming};
 use crate::wire::metadata;

@@ -1,4 +1,19 @@
-//! What a call does while its channel has no connection.
+//! What a call does while its channel has no connection, and when a channel tells tower that it is
+//! ready.
+//!
+//! tower picks among services by `poll_ready`: its `Balance` passes over a service that is pending
+//! until it wakes the task that asked. A channel without a connection is therefore pending, and
+//! makes the connection itself. Were it ready as soon as its backoff is over, the balancer would
+//! try a dead server with a call after each delay, and the call would fail.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::ReusableBoxFuture;
+
+use super::present::Present;
+use crate::connect::ConnectError;
 
 /// What a call does while its channel has no connection and backs off: gRPC's wait-for-ready.
 ///
@@ -28,4 +43,75 @@ pub enum Readiness {
     /// deadline: it ends with `DEADLINE_EXCEEDED` and the reason of the last attempt, and without
     /// one it waits for ever.
     WaitForReady,
+}
+
+/// When a channel is ready, as a service of tower's.
+#[derive(Debug, Default)]
+pub(super) enum ReadyWhen {
+    /// While it has a connection.
+    #[default]
+    Connected,
+    /// The same, and it was asked while it had none: this future makes one.
+    Connecting(ReusableBoxFuture<'static, Result<(), Arc<ConnectError>>>),
+    /// At any time: each call finds out for itself, as its [`crate::Readiness`] says.
+    Always,
+}
+
+/// A clone is asked by another task, which has to be woken by a future of its own.
+impl Clone for ReadyWhen {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Connected | Self::Connecting(_) => Self::Connected,
+            Self::Always => Self::Always,
+        }
+    }
+}
+
+impl ReadyWhen {
+    /// Whether the channel of `present` is ready.
+    pub(super) fn poll(
+        &mut self,
+        present: &Arc<Present>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Arc<ConnectError>>> {
+        loop {
+            match self {
+                Self::Always => return Poll::Ready(Ok(())),
+                Self::Connected if present.open().is_some() => return Poll::Ready(Ok(())),
+                Self::Connected => {
+                    let connecting = connect(Arc::clone(present));
+                    *self = Self::Connecting(ReusableBoxFuture::new(connecting));
+                }
+                Self::Connecting(connecting) => {
+                    let outcome = ready!(connecting.poll(cx));
+                    *self = Self::Connected;
+                    // The connection may have gone since it was made: then another is.
+                    if outcome.is_err() {
+                        return Poll::Ready(outcome);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Waits until there is a connection, and makes the attempts that are due meanwhile.
+///
+/// # Errors
+///
+/// When no attempt can succeed any more.
+async fn connect(present: Arc<Present>) -> Result<(), Arc<ConnectError>> {
+    loop {
+        // Before the attempt, so that no connection made after it is missed.
+        let connected = present.connected();
+        match present.connection().await {
+            Ok(_) => return Ok(()),
+            Err(error) if !error.may_pass() => return Err(error),
+            Err(_) => {}
+        }
+        tokio::select! {
+            () = sleep_until(Instant::from_std(present.next_connect())) => {}
+            () = connected => {}
+        }
+    }
 }

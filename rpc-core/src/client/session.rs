@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::connection::{Answer, CallGuard, ReplySender};
 use super::keep_alive::{WatchRules, keep_alive};
-use super::started::{Answer, CallGuard, ReplySender};
 use super::{ClientSetup, Connection, Outgoing, Started};
 use crate::call::refusal;
 use crate::calls::client::Calls;

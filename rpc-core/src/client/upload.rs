@@ -8,7 +8,7 @@ use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Outgoing;
-use super::started::Started;
+use super::connection::Started;
 use crate::stream::{Direction, StreamWriter, pump};
 use crate::wire::FrameKind;
 use crate::{Deadline, MayHaveExecuted};

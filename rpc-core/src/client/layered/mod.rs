@@ -8,12 +8,10 @@
 mod call;
 mod channel;
 mod intercepted;
-mod ready;
 mod reply;
 mod service;
 
 pub use call::ClientCall;
 pub use channel::LayeredChannel;
 pub use intercepted::Intercepted;
-pub(super) use ready::ReadyWhen;
 pub use reply::ClientReply;
