@@ -23,20 +23,20 @@ mod stream;
 pub mod transport;
 pub mod wire;
 
-pub use call::Trailers;
 pub use call::deadline::Deadline;
 pub use call::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use call::execution::{MayHaveExecuted, NotExecuted};
-pub use client::{Caller, Channel, Readiness};
+pub use call::{Readiness, Trailers};
+pub use client::{Caller, Channel};
 pub use limits::connection::Limits;
 pub use limits::settings::InvalidSetting;
-pub use payload::buffer::{Buffer, BufferMemory, BufferSource, buffer, offer_source};
+pub use payload::buffer::{Buffer, BufferMemory, BufferSource, offer_source};
 pub use payload::tail_field::Detach;
 pub use policy::breaker::Backoff;
 pub use policy::keepalive::Keepalive;
 pub use policy::reconnect::ConnectBackoff;
 pub use policy::replays::ReplayLimits;
-pub use server::{Server, Service};
+pub use server::{Server, Service, buffer};
 // What transports build on.
 pub use limits::{memory, peer_key, quota, settings};
 pub use payload::pool;

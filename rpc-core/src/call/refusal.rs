@@ -10,8 +10,8 @@ use crate::Limits;
 use crate::call::deadline::rounded;
 use crate::calls::receiving::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
-use crate::stream::message_lens;
 use crate::transport::{CloseReason, TransportError, Withheld};
+use crate::wire::messages::{MESSAGES_EXTRA, message_lens};
 use crate::wire::{FrameHeader, FrameKind};
 
 /// Checks a message's length against the limits of the side that `whose` names.
@@ -76,7 +76,7 @@ pub(crate) fn check_incoming(
     // lengths are known when the frame has come: `check_messages`.
     match header.kind {
         FrameKind::Messages => {
-            let len = header.message_len.saturating_sub(crate::stream::MESSAGES_EXTRA);
+            let len = header.message_len.saturating_sub(MESSAGES_EXTRA);
             check_stream_message(what, len, whose, limits)?;
         }
         _ => check_message(what, header.message_len, whose, limits)?,

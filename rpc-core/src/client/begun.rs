@@ -1,15 +1,38 @@
 //! A call that a channel has begun, from its caller's request to its end.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use tokio::time::Instant;
 use tonic::{Request, Status};
 
+use super::CallDeadline;
 use super::call_deadline::SetBy;
-use super::{CallDeadline, Channel};
+use super::present::Present;
 use crate::call::deadline::take_grpc_timeout;
-use crate::call::log::FailedCall;
+use crate::call::log::{CallLog, FailedCall};
 use crate::call::message_limits::{MessageLimit, MessageLimits};
 use crate::call::refusal;
 use crate::{CallKind, Deadline, MethodDescriptor};
+
+/// What a channel gives the calls that set nothing themselves.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CallDefaults {
+    /// The timeout of calls of every kind.
+    pub(super) timeout: Option<Duration>,
+    /// The timeout of unary calls, in place of the other.
+    pub(super) unary_timeout: Option<Duration>,
+    /// Which calls have a line in the log.
+    pub(super) log: CallLog,
+}
+
+impl CallDefaults {
+    fn timeout_of(&self, kind: CallKind) -> Option<(Duration, SetBy)> {
+        let of_unary = self.unary_timeout.filter(|_| kind == CallKind::Unary);
+        let of_unary = of_unary.map(|timeout| (timeout, SetBy::UnaryTimeout));
+        of_unary.or_else(|| self.timeout.map(|timeout| (timeout, SetBy::Timeout)))
+    }
+}
 
 /// What is known of a call from its beginning on.
 #[derive(Debug, Clone, Copy)]
@@ -22,21 +45,21 @@ pub(super) struct Begun {
     limits: MessageLimits,
 }
 
-/// The same with its channel, which a stream of responses keeps.
+/// The same with its channel's connection, which a stream of responses keeps open.
 #[derive(Debug)]
 pub(super) struct BegunWithin {
     call: Begun,
-    channel: Channel,
+    present: Arc<Present>,
 }
 
 impl Begun {
     /// Begins a call of `request`, whose timeout it takes out of the metadata.
     pub(super) fn new<T>(
-        channel: &Channel,
+        defaults: &CallDefaults,
         method: &'static MethodDescriptor,
         request: &mut Request<T>,
     ) -> Self {
-        Self::under_layers(channel, method, request, None)
+        Self::under_layers(defaults, method, request, None)
     }
 
     /// As [`Begun::new`], under layers that have a limit of their own.
@@ -45,15 +68,15 @@ impl Begun {
     /// is inherited, and of the layers' limit. The clock is looked at only where there is one, or
     /// where the call's end may be logged.
     pub(super) fn under_layers<T>(
-        channel: &Channel,
+        defaults: &CallDefaults,
         method: &'static MethodDescriptor,
         request: &mut Request<T>,
         of_layers: Option<CallDeadline>,
     ) -> Self {
-        let (at, limits) = (channel.log.begin(), MessageLimits::of(request));
+        let (at, limits) = (defaults.log.begin(), MessageLimits::of(request));
         let explicit = request.extensions().get::<Deadline>().copied();
         let own = take_grpc_timeout(request.metadata_mut()).map(|own| (own, SetBy::Request));
-        let of_channel = || channel.timeout_of(method.kind).filter(|_| explicit.is_none());
+        let of_channel = || defaults.timeout_of(method.kind).filter(|_| explicit.is_none());
         let (timeout, inherited) = (own.or_else(of_channel), Deadline::current());
         if timeout.is_none() && explicit.is_none() && inherited.is_none() {
             return Self { method, at, deadline: of_layers, limits };
@@ -76,33 +99,33 @@ impl Begun {
         self.limits
     }
 
-    /// This call with its channel.
-    pub(super) fn within(self, channel: &Channel) -> BegunWithin {
-        BegunWithin { call: self, channel: channel.clone() }
+    /// This call with its channel's connection.
+    pub(super) fn within(self, present: &Arc<Present>) -> BegunWithin {
+        BegunWithin { call: self, present: Arc::clone(present) }
     }
 
     /// Takes what became of the call's first answer: a failure is logged.
     pub(super) fn finish<T>(
         &self,
-        channel: &Channel,
+        present: &Present,
         result: Result<T, Status>,
     ) -> Result<T, Status> {
         if let Err(status) = &result {
-            self.log_failure(channel, status);
+            self.log_failure(present, status);
         }
         result
     }
 
-    fn log_failure(&self, channel: &Channel, status: &Status) {
+    fn log_failure(&self, present: &Present, status: &Status) {
         let Some(at) = self.at else { return };
         let failed = FailedCall {
             method: self.method.path,
-            peer: &channel.present.address(),
+            peer: &present.address(),
             code: status.code(),
             message: status.message(),
             took: at.elapsed(),
         };
-        failed.log(channel.present.log());
+        failed.log(present.log());
     }
 }
 
@@ -124,15 +147,6 @@ impl BegunWithin {
 
     /// Records that the stream of responses ends with this status.
     pub(super) fn log_failure(&self, status: &Status) {
-        self.call.log_failure(&self.channel, status);
-    }
-}
-
-impl Channel {
-    /// What the channel gives calls that say nothing themselves.
-    fn timeout_of(&self, kind: CallKind) -> Option<(std::time::Duration, SetBy)> {
-        let of_unary = self.unary_timeout.filter(|_| kind == CallKind::Unary);
-        let of_unary = of_unary.map(|timeout| (timeout, SetBy::UnaryTimeout));
-        of_unary.or_else(|| self.timeout.map(|timeout| (timeout, SetBy::Timeout)))
+        self.call.log_failure(&self.present, status);
     }
 }

@@ -3,6 +3,7 @@
 //! A call can have up to three limits: its request's or its channel's, and that of the call whose
 //! handler makes it. The earliest counts, and the status of a call that is over it names it.
 
+use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -76,6 +77,21 @@ impl CallDeadline {
     /// The earliest of several.
     pub(super) fn earliest(limits: impl IntoIterator<Item = Self>) -> Option<Self> {
         limits.into_iter().min_by_key(|limit| limit.deadline)
+    }
+}
+
+/// Runs a call until its deadline; dropping it there cancels it on the peer.
+pub(super) async fn within<T>(
+    limit: Option<&CallDeadline>,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    match limit {
+        None => call.await,
+        Some(limit) => {
+            let Deadline(instant) = limit.deadline();
+            let ended = tokio::time::timeout_at(instant, call).await;
+            ended.unwrap_or_else(|_| Err(limit.exceeded()))
+        }
     }
 }
 

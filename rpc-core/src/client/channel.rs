@@ -9,17 +9,16 @@ use tonic::service::Interceptor;
 use tonic::{Request, Status};
 use tower::Layer;
 
+use super::begun::CallDefaults;
 use super::present::Present;
-use super::readiness::ReadyWhen;
+use super::ready::ReadyWhen;
 use super::starts::Starts;
 use super::{
-    Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path, PathCounts, Readiness,
-    Started,
+    Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path, PathCounts, Started,
 };
-use crate::call::log::CallLog;
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::payload::buffer::buffer_of;
-use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted};
+use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted, Readiness};
 
 /// How many connections a call may find at their end before it is given up: one that the channel
 /// has, one that came in its place, and one more.
@@ -52,14 +51,11 @@ const STARTS_MAX: u32 = 3;
 #[derive(Clone, Debug)]
 pub struct Channel {
     pub(super) present: Arc<Present>,
-    pub(super) timeout: Option<Duration>,
-    /// In its place for unary calls.
-    pub(super) unary_timeout: Option<Duration>,
+    /// What calls have that set nothing themselves.
+    pub(super) defaults: CallDefaults,
     readiness: Readiness,
     /// What tower is told.
     ready_when: ReadyWhen,
-    /// Which calls have a line in the log.
-    pub(super) log: CallLog,
 }
 
 impl Channel {
@@ -69,11 +65,9 @@ impl Channel {
         let present = Arc::new(Present::new(connector));
         Self {
             present,
-            timeout: None,
-            unary_timeout: None,
+            defaults: CallDefaults::default(),
             readiness: Readiness::FailFast,
             ready_when: ReadyWhen::Connected,
-            log: CallLog::default(),
         }
     }
 
@@ -99,7 +93,7 @@ impl Channel {
     /// [`Deadline::detached`].
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
+        self.defaults.timeout = Some(timeout);
         self
     }
 
@@ -122,7 +116,7 @@ impl Channel {
     /// ```
     #[must_use]
     pub fn with_unary_timeout(mut self, timeout: Duration) -> Self {
-        self.unary_timeout = Some(timeout);
+        self.defaults.unary_timeout = Some(timeout);
         self
     }
 
@@ -140,7 +134,7 @@ impl Channel {
     /// something does not work, and DEBUG where the status is an answer of the application.
     #[must_use]
     pub fn with_log_failed_calls(mut self, is_logged: bool) -> Self {
-        self.log.failures = is_logged;
+        self.defaults.log.failures = is_logged;
         self
     }
 

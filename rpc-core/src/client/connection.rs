@@ -1,5 +1,5 @@
-//! The seam between a channel and its connections: how one is made, and the calls in flight on it.
-//! The transport's type is forgotten here.
+//! A connection as the channel sees it, its transport type forgotten, and the calls in flight on
+//! it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,35 +13,15 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::{CallDeadline, Readiness};
+use super::CallDeadline;
 use crate::call::message_limits::MessageLimits;
-use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, Wanted};
+use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
 use crate::stream::{Inbound, Next, Outbound, ResponseEnd, StreamHost};
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
-use crate::{BufferSource, Keepalive, Limits, MethodDescriptor, NotExecuted};
-
-/// Makes connections to one server.
-pub trait Connect: fmt::Debug + Send + Sync + 'static {
-    /// The rules of its connections, which are the channel's too.
-    fn config(&self) -> &ClientConfig;
-
-    /// The server's address as the user wrote it, for messages and the log.
-    fn address(&self) -> Arc<str>;
-
-    /// Makes a new connection over the path that is wanted, as far as the rules allow it.
-    ///
-    /// # Errors
-    ///
-    /// When none can be made.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancelled, nothing is left behind.
-    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>>;
-}
+use crate::{BufferSource, Keepalive, Limits, MethodDescriptor, NotExecuted, Readiness};
 
 /// What a session is started with.
 #[derive(Debug)]

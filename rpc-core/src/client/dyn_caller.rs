@@ -9,7 +9,7 @@ use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Caller;
-use super::channel_calls::undecodable;
+use super::reply::undecodable;
 use crate::MethodDescriptor;
 use crate::payload::dyn_message::{DynMessage, DynMessages, RawMessage};
 use crate::stream::{Scripted, scripted_response};

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::session::Session;
 use crate::policy::keepalive::{Keepalive, Look, Prober};
 use crate::policy::progress::Progress;
 use crate::runtime::long_wait::wait_until;
@@ -26,9 +25,9 @@ impl WatchRules {
     }
 }
 
-/// Looks after the session until it is gone, and ends it when the server is silent or has stopped
+/// Looks after the transport of a session until the session is gone, and ends it when the server is silent or has stopped
 /// to take what waits for it.
-pub(super) async fn keep_alive<T: Transport>(session: Weak<Session<T>>, rules: WatchRules) {
+pub(super) async fn keep_alive<T: Transport, S: AsRef<T>>(session: Weak<S>, rules: WatchRules) {
     let now = Instant::now().into_std();
     let mut prober = rules.keepalive.map(|keepalive| Prober::new(keepalive, now));
     let mut progress = rules.progress_timeout.map(|timeout| Progress::new(timeout, now));
@@ -37,7 +36,7 @@ pub(super) async fn keep_alive<T: Transport>(session: Weak<Session<T>>, rules: W
         let Some(due) = due.into_iter().flatten().min() else { return };
         wait_until(due).await;
         let Some(session) = session.upgrade() else { return };
-        let (transport, now) = (&session.transport, Instant::now().into_std());
+        let (transport, now) = (session.as_ref().as_ref(), Instant::now().into_std());
         if let Some(prober) = &mut prober {
             match prober.handle_tick(now, liveness::traffic(transport)) {
                 Look::Wait => {}

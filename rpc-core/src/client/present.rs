@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::win_back::{Attempt as WinningBack, win_back};
+use super::win_back::{Attempt as WinningBack, PathOwner, win_back};
 use super::{Connect, Connection, Path, PathCounts};
 use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
 use crate::limited_log;
@@ -492,7 +492,6 @@ impl Present {
     }
 }
 
-/// What the task that wins the path back asks of the channel.
 impl Present {
     /// Starts the task, unless it runs or there is nothing to be won.
     fn try_to_win_back(self: &Arc<Self>) {
@@ -510,10 +509,12 @@ impl Present {
             *task = Some(AbortOnDropHandle::new(tokio::spawn(winning_back)));
         }
     }
+}
 
+impl PathOwner for Present {
     /// When the path is to be tried again; `None`, which ends the task, when it is whole, or when
     /// no call goes anywhere and none would gain from it.
-    pub(super) fn next_attempt(&self) -> Option<std::time::Instant> {
+    fn next_attempt(&self) -> Option<std::time::Instant> {
         // Looked at under this lock, so that a task that makes a connection right now either is
         // seen here or sees that there is no task any more.
         let mut task = lock(&self.winning_back);
@@ -528,8 +529,8 @@ impl Present {
 
     /// Takes the outcome of an attempt. A connection takes the place of the present one, which
     /// ends with its last call.
-    pub(super) fn finish_attempt(
-        self: &Arc<Self>,
+    fn finish_attempt(
+        self: Arc<Self>,
         attempted_at: std::time::Instant,
         connected: Result<Arc<dyn Connection>, ConnectError>,
     ) {

@@ -22,9 +22,10 @@ use crate::calls::receiving::Receiving;
 use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
 use crate::policy::keepalive::Pinged;
-use crate::stream::{BATCH_LEN_MAX, Inbound, Outbound, StreamHost};
+use crate::stream::{Inbound, Outbound, StreamHost};
 use crate::transport::frames::{self, Parts, Reserved};
 use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
+use crate::wire::messages::BATCH_LEN_MAX;
 use crate::wire::{FrameHeader, FrameKind, metadata};
 use crate::{BufferSource, CallKind, Limits};
 
@@ -136,7 +137,7 @@ impl<T: Transport> Session<T> {
         let rules =
             WatchRules { keepalive: setup.keepalive, progress_timeout: setup.progress_timeout };
         if rules.watch_anything() {
-            let watch = keep_alive(Arc::downgrade(&session), rules);
+            let watch = keep_alive::<T, _>(Arc::downgrade(&session), rules);
             tokio::spawn(session.ended.clone().run_until_cancelled_owned(watch));
         }
         session
@@ -393,6 +394,12 @@ impl<T: Transport> StreamHost for Session<T> {
     fn send_control(&self, header: FrameHeader) {
         // A closed connection has no peer to tell.
         let _ = self.transport.send_control(header.to_bytes());
+    }
+}
+
+impl<T> AsRef<T> for Session<T> {
+    fn as_ref(&self) -> &T {
+        &self.transport
     }
 }
 

@@ -9,7 +9,6 @@ use std::sync::{Arc, Weak};
 use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::Instant;
 
-use super::present::Present;
 use super::{Connect, Connection};
 use crate::connect::{ConnectError, Wanted};
 use crate::runtime::long_wait::wait_until;
@@ -40,6 +39,19 @@ impl Attempt {
     }
 }
 
+/// The channel's connection, as this task sees it.
+pub(super) trait PathOwner: Send + Sync + 'static {
+    /// When the path is to be tried again; `None` ends the task.
+    fn next_attempt(&self) -> Option<std::time::Instant>;
+
+    /// Takes the outcome of an attempt.
+    fn finish_attempt(
+        self: Arc<Self>,
+        attempted_at: std::time::Instant,
+        connected: Result<Arc<dyn Connection>, ConnectError>,
+    );
+}
+
 /// What became of an attempt. Until it is dropped, no other task connects.
 struct Made {
     attempted_at: std::time::Instant,
@@ -48,19 +60,19 @@ struct Made {
 }
 
 /// Tries until the path is back, or until nothing would gain from it.
-pub(super) async fn win_back(present: Weak<Present>, mut attempt: Attempt) {
+pub(super) async fn win_back(owner: Weak<impl PathOwner>, mut attempt: Attempt) {
     loop {
-        let due = present.upgrade().and_then(|present| present.next_attempt());
+        let due = owner.upgrade().and_then(|owner| owner.next_attempt());
         let Some(due) = due else { return };
         wait_until(due).await;
         // The connection in use may have ended meanwhile, and no call has noticed.
-        let is_wanted = present.upgrade().is_some_and(|present| present.next_attempt().is_some());
+        let is_wanted = owner.upgrade().is_some_and(|owner| owner.next_attempt().is_some());
         if !is_wanted {
             return;
         }
         let Some(Made { attempted_at, connected, _alone }) = attempt.make().await else { continue };
-        match (present.upgrade(), connected) {
-            (Some(present), connected) => present.finish_attempt(attempted_at, connected),
+        match (owner.upgrade(), connected) {
+            (Some(owner), connected) => owner.finish_attempt(attempted_at, connected),
             (None, Ok(connection)) => return connection.close(),
             (None, Err(_)) => return,
         }

@@ -8,8 +8,9 @@
 use crate::calls::receiving::{FRAME_HELD, FRAME_LEN_MIN};
 use crate::calls::window::{MESSAGE_LEN_MAX, Window};
 use crate::limits::settings::{InvalidSetting, ensure};
-use crate::stream::{BATCH_LEN_MAX, Item};
-use crate::wire::{HEADER_LEN, MESSAGE_LEN_LEN, metadata};
+use crate::wire::hello::Hello;
+use crate::wire::messages::BATCH_LEN_MAX;
+use crate::wire::{MESSAGE_LEN_LEN, metadata};
 
 /// What a session holds for one call beside its messages and metadata, in bytes: entries of tables,
 /// which have twice the room that they need after they have grown; the call's streams; the task of
@@ -21,11 +22,6 @@ const CALL_HELD: u64 = 6 << 10;
 /// and its length, the counter of memory that is shared, and its item: twice in a queue that has
 /// grown, twice and a key in a node of the tree where it waits for one before it.
 pub(crate) const MESSAGE_HELD: u64 = 384;
-
-const _: () = {
-    let of_message = HEADER_LEN + MESSAGE_LEN_LEN + 24 + 4 * size_of::<Item>() + 24;
-    assert!(of_message as u64 <= MESSAGE_HELD);
-};
 
 /// The window of a server's stream before its client has sent anything. A stream binds so much of
 /// the memory budget of the server although it may be idle for ever: 2 GiB are enough for 50,000.
@@ -285,6 +281,35 @@ impl Limits {
         Window {
             messages: self.max_stream_messages.clamp(1, MAX_STREAM_MESSAGES),
             bytes: self.max_stream_bytes.clamp(1, MAX_STREAM_BYTES),
+        }
+    }
+}
+
+impl Hello {
+    /// A Hello that says `limits` and nothing else.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            message_len_max: limits.max_message_len,
+            metadata_len_max: limits.max_metadata_len,
+            calls_max: limits.max_calls,
+            receiving_bytes_max: limits.max_receiving_bytes,
+            stream_messages_max: limits.max_stream_messages,
+            stream_bytes_max: limits.max_stream_bytes,
+            ..Self::default()
+        }
+    }
+
+    /// The limits that the sender of this Hello keeps.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits {
+            max_message_len: self.message_len_max,
+            max_metadata_len: self.metadata_len_max,
+            max_calls: self.calls_max,
+            max_receiving_bytes: self.receiving_bytes_max,
+            max_stream_messages: self.stream_messages_max,
+            max_stream_bytes: self.stream_bytes_max,
         }
     }
 }

@@ -16,7 +16,6 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use crate::payload::pool::{Pool, PoolBuffer};
-use crate::server::PeerInfo;
 
 /// Plain memory that is kept for the next buffer.
 const PLAIN_KEPT_BYTES_MAX: usize = 64 << 20;
@@ -42,55 +41,11 @@ fn sources() -> MutexGuard<'static, Vec<Weak<dyn BufferSource>>> {
     SOURCES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Offers a source's memory to [`buffer`], for as long as the source exists.
+/// Offers a source's memory to [`buffer`](crate::buffer()), for as long as the source exists.
 pub fn offer_source(source: &Arc<dyn BufferSource>) {
     let mut sources = sources();
     sources.retain(|source| source.strong_count() > 0);
     sources.push(Arc::downgrade(source));
-}
-
-/// Memory of exactly `len` bytes that a message's `bytes` field can be sent from, with unspecified
-/// contents.
-///
-/// On a host with RDMA, and once a connection uses it, the memory is registered, and a field of at
-/// least 64 KiB that lies in it is read by the peer from where it lies. Applications are lent at
-/// most half of what a device may send from (`rdma.max_source_bytes`); beyond that, before the
-/// first connection, and everywhere else the memory is plain, and the field is copied once.
-/// [`Buffer::is_registered`] tells.
-///
-/// Where the keys of a device reach a whole buffer (`RkeyScope::Region`), a peer that is sent any
-/// slice of it can read all of it, and what its next user writes, for as long as it stays
-/// registered. There a buffer is zero when it is lent, so that it never shows an earlier user's
-/// bytes; slices for peers that must not see each other's belong in buffers of their own. Where
-/// windows are used (`RkeyScope::Window`), a peer reads the slice alone.
-///
-/// In a handler the memory belongs to the device of the connection that its call came in on, so
-/// that it is right for the answer; elsewhere to the one with the most connections. What goes out
-/// by another device, or under other rules on the same one, is copied.
-/// `Channel::buffer` is right for requests.
-///
-/// The memory is in use until the last `Bytes` made from it are gone and the peer has read them.
-///
-/// # Cancel safety
-///
-/// Cancelled, nothing is taken. It does not wait: registering long memory for the first time
-/// takes milliseconds, on a thread of its own.
-///
-/// # Examples
-///
-/// ```
-/// # async fn example() {
-/// let mut buffer = farcall::buffer(1 << 20).await;
-/// buffer.fill(7);
-/// let payload: bytes::Bytes = buffer.freeze();
-/// // A message with `payload` in a `bytes` field goes out without a copy.
-/// # }
-/// ```
-pub async fn buffer(len: usize) -> Buffer {
-    match PeerInfo::current().and_then(|peer| peer.buffers.source()) {
-        Some(source) => buffer_of(Some(source), len).await,
-        None => any_buffer(len).await,
-    }
 }
 
 /// A buffer of `source`, or plain memory: any other device would be the wrong one.
@@ -103,7 +58,8 @@ pub(crate) async fn buffer_of(source: Option<Arc<dyn BufferSource>>, len: usize)
     plain(len)
 }
 
-async fn any_buffer(len: usize) -> Buffer {
+/// A buffer of the source with the most connections that has one, or plain memory.
+pub(crate) async fn any_buffer(len: usize) -> Buffer {
     let mut sources: Vec<_> = sources().iter().filter_map(Weak::upgrade).collect();
     sources.sort_by_key(|source| std::cmp::Reverse(source.rank()));
     for source in sources {
@@ -130,7 +86,8 @@ impl Buffers {
         Self(source.map(Arc::downgrade))
     }
 
-    fn source(&self) -> Option<Arc<dyn BufferSource>> {
+    /// The source, if its connection exists.
+    pub(crate) fn source(&self) -> Option<Arc<dyn BufferSource>> {
         self.0.as_ref()?.upgrade()
     }
 }
@@ -149,7 +106,7 @@ impl fmt::Debug for Buffers {
     }
 }
 
-/// Memory that an application fills; made by [`buffer`].
+/// Memory that an application fills; made by [`buffer`](crate::buffer()).
 #[derive(Debug)]
 pub struct Buffer(Memory);
 
@@ -239,7 +196,7 @@ mod tests {
     }
 
     fn take(len: usize) -> Buffer {
-        buffer(len).now_or_never().expect("these sources wait for nothing")
+        any_buffer(len).now_or_never().expect("these sources wait for nothing")
     }
 
     /// One test, because sources are the process's.

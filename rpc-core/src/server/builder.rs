@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use tower::{BoxError, Layer};
 
+use super::connections::Connections;
 use super::layers::Layers;
 use super::memory::ServerMemory;
 use super::peer_limit::PeerLimit;
 use super::router::Router;
-use super::run::{self, Connections};
+use super::run;
+use super::shared::Shared;
 use super::{
     Listen, ListenerSettings, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service,
 };
@@ -26,22 +28,6 @@ use crate::{Keepalive, Limits};
 #[derive(Debug, Clone)]
 pub struct Server {
     pub(super) shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) router: Arc<Router>,
-    /// Those that the builder was given. They take precedence over a listener's.
-    pub(super) settings: ListenerSettings,
-    pub(super) lifetime: LifetimeRules,
-    pub(super) drain_timeout: Duration,
-    pub(super) calls_limit: PeerLimit,
-    pub(super) max_connections: usize,
-    pub(super) connections_limit: PeerLimit,
-    pub(super) memory: ServerMemory,
-    pub(super) connections: Connections,
-    /// How many lines clients can write into the log.
-    pub(super) log: LogLimit,
 }
 
 impl Server {

@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::call::CallStreams;
-use super::reply::Answer;
+use super::answer::Answer;
 use crate::MethodDescriptor;
 use crate::call::deadline::rounded;
 use crate::call::log::{CallLog, FailedCall, NameOf};
 use crate::limits::log::LogLimit;
+use crate::stream::{Inbound, Outbound};
 use crate::transport::Addresses;
 use crate::wire::FrameHeader;
 use crate::wire::outcome::Outcome;
@@ -69,10 +69,12 @@ impl fmt::Display for Peer<'_> {
 }
 
 impl Messages {
-    /// Those of a call that is answered so; `streams` are its streams.
-    pub(super) fn of(answer: &Answer<'_>, streams: Option<&CallStreams>) -> Self {
-        let inbound = streams.and_then(|streams| streams.inbound.as_ref());
-        let outbound = streams.and_then(|streams| streams.outbound.as_ref());
+    /// Those of a call that is answered so; `inbound` and `outbound` are its streams.
+    pub(super) fn of(
+        answer: &Answer<'_>,
+        inbound: Option<&Inbound>,
+        outbound: Option<&Outbound>,
+    ) -> Self {
         let response_len = answer.message.map(crate::payload::encode::Encode::len);
         Self {
             requests: inbound.map(|inbound| inbound.received_count()).or(Some(1)),

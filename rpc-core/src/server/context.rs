@@ -13,6 +13,7 @@ use tonic::Status;
 use super::PeerInfo;
 use super::time_limit::TimeLimit;
 use crate::call::refusal;
+use crate::payload::buffer::{Buffer, any_buffer, buffer_of};
 use crate::{Deadline, MethodDescriptor};
 
 tokio::task_local! {
@@ -99,6 +100,59 @@ impl CallContext {
 
     pub(super) fn with_current<T>(look: impl FnOnce(&Running) -> T) -> Option<T> {
         RUNNING.try_with(look).ok()
+    }
+}
+
+impl PeerInfo {
+    /// The connection of the call that is being handled; `None` outside of one. Costs nothing but
+    /// a count of references.
+    #[must_use]
+    pub fn current() -> Option<Arc<Self>> {
+        CallContext::with_current(|running| Arc::clone(running.peer()))
+    }
+}
+
+/// Memory of exactly `len` bytes that a message's `bytes` field can be sent from, with unspecified
+/// contents.
+///
+/// On a host with RDMA, and once a connection uses it, the memory is registered, and a field of at
+/// least 64 KiB that lies in it is read by the peer from where it lies. Applications are lent at
+/// most half of what a device may send from (`rdma.max_source_bytes`); beyond that, before the
+/// first connection, and everywhere else the memory is plain, and the field is copied once.
+/// [`Buffer::is_registered`] tells.
+///
+/// Where the keys of a device reach a whole buffer (`RkeyScope::Region`), a peer that is sent any
+/// slice of it can read all of it, and what its next user writes, for as long as it stays
+/// registered. There a buffer is zero when it is lent, so that it never shows an earlier user's
+/// bytes; slices for peers that must not see each other's belong in buffers of their own. Where
+/// windows are used (`RkeyScope::Window`), a peer reads the slice alone.
+///
+/// In a handler the memory belongs to the device of the connection that its call came in on, so
+/// that it is right for the answer; elsewhere to the one with the most connections. What goes out
+/// by another device, or under other rules on the same one, is copied.
+/// `Channel::buffer` is right for requests.
+///
+/// The memory is in use until the last `Bytes` made from it are gone and the peer has read them.
+///
+/// # Cancel safety
+///
+/// Cancelled, nothing is taken. It does not wait: registering long memory for the first time
+/// takes milliseconds, on a thread of its own.
+///
+/// # Examples
+///
+/// ```
+/// # async fn example() {
+/// let mut buffer = farcall::buffer(1 << 20).await;
+/// buffer.fill(7);
+/// let payload: bytes::Bytes = buffer.freeze();
+/// // A message with `payload` in a `bytes` field goes out without a copy.
+/// # }
+/// ```
+pub async fn buffer(len: usize) -> Buffer {
+    match PeerInfo::current().and_then(|peer| peer.buffers.source()) {
+        Some(source) => buffer_of(Some(source), len).await,
+        None => any_buffer(len).await,
     }
 }
 

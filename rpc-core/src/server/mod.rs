@@ -1,9 +1,11 @@
 //! The server: services behind a router, and the session that drives each connection.
 
+mod answer;
 mod builder;
 mod call;
 mod call_record;
 mod connection;
+mod connections;
 mod context;
 mod handling;
 mod head;
@@ -21,12 +23,13 @@ mod router;
 mod rules;
 mod run;
 mod session;
+mod shared;
 mod time_limit;
 
 pub use builder::{Server, ServerBuilder};
 pub use call::{HandlerFuture, ServerCall, Service};
 pub use connection::{ServerConnection, ServerSetup};
-pub use context::CallContext;
+pub use context::{CallContext, buffer};
 pub use intercepted::{InterceptedService, intercepted};
 pub use layered::{LayeredService, layered, layered_methods};
 pub use layers::{ServerRequest, ServerResponse, ServerStack};

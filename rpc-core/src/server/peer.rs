@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tokio::net::unix::UCred;
 use tonic::Extensions;
 
-use super::CallContext;
 use crate::payload::buffer::Buffers;
 use crate::transport::Addresses;
 
@@ -63,13 +62,6 @@ impl PeerInfo {
     #[must_use]
     pub fn credentials(&self) -> Option<UCred> {
         self.addresses.credentials
-    }
-
-    /// The connection of the call that is being handled; `None` outside of one. Costs nothing but
-    /// a count of references.
-    #[must_use]
-    pub fn current() -> Option<Arc<Self>> {
-        CallContext::with_current(|running| Arc::clone(running.peer()))
     }
 }
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::ListenerSettings;
-use super::builder::Shared;
 use super::life::LifeRules;
+use super::shared::Shared;
 use crate::Keepalive;
 use crate::connect::ServerHandshake;
 use crate::policy::progress::PROGRESS_TIMEOUT;

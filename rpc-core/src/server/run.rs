@@ -2,19 +2,19 @@
 
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use slab::Slab;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::builder::Shared;
+use super::connections::Registered;
 use super::peer_limit::CONNECTIONS_FLOOR;
 use super::rules::Rules;
+use super::shared::Shared;
 use super::{Listen, ServerConnection, ServerSetup, life};
-use crate::connect::{Accepted, Bootstrap, ConnectionInfo, HandshakeError, accept};
+use crate::connect::{Accepted, Bootstrap, HandshakeError, accept};
 use crate::limited_log;
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
@@ -24,48 +24,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a handshake may go on when its server shuts down: some round trips of a long way. A
 /// socket that says nothing would keep the server for as long as `handshake_timeout`.
 const DRAIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The open connections of a server.
-#[derive(Debug, Default)]
-pub(super) struct Connections {
-    open: Mutex<Slab<Arc<dyn ServerConnection>>>,
-}
-
-impl Connections {
-    fn lock(&self) -> MutexGuard<'_, Slab<Arc<dyn ServerConnection>>> {
-        // A slab is consistent between any two statements.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn infos(&self) -> Vec<ConnectionInfo> {
-        self.lock().iter().map(|(_, connection)| connection.info()).collect()
-    }
-}
-
-/// An entry in the list of connections; dropped, the connection is closed and the entry goes.
-struct Registered<'a> {
-    connections: &'a Connections,
-    key: usize,
-    connection: Arc<dyn ServerConnection>,
-}
-
-impl<'a> Registered<'a> {
-    /// Starts a connection once it is in the list, so that no client that was served over it can
-    /// miss it there.
-    fn start(connections: &'a Connections, connection: Arc<dyn ServerConnection>) -> Self {
-        let key = connections.lock().insert(Arc::clone(&connection));
-        let this = Self { connections, key, connection };
-        this.connection.start();
-        this
-    }
-}
-
-impl Drop for Registered<'_> {
-    fn drop(&mut self) {
-        self.connection.close();
-        self.connections.lock().remove(self.key);
-    }
-}
 
 /// Accepts until `shutdown`, then drains.
 pub(super) async fn serve(
@@ -260,7 +218,6 @@ async fn join(
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::sync::Weak;
 
     use futures::future::BoxFuture;
     use tokio::sync::Notify;
@@ -269,83 +226,6 @@ mod tests {
     use super::*;
     use crate::Server;
     use crate::limits::captured_log::CapturedLog;
-    use crate::policy::keepalive::Traffic;
-    use crate::policy::lifetime::CallCounts;
-    use crate::policy::progress::Flows;
-    use crate::transport::{Addresses, CloseReason, TransportStats};
-
-    /// A connection that looks for itself in the list when it is started.
-    #[derive(Debug)]
-    struct Curious {
-        connections: Weak<Connections>,
-        found: Mutex<Vec<usize>>,
-    }
-
-    impl ServerConnection for Curious {
-        fn start(&self) {
-            let count = self.connections.upgrade().unwrap().lock().len();
-            self.found.lock().unwrap().push(count);
-        }
-
-        fn closed(&self) -> BoxFuture<'_, ()> {
-            Box::pin(std::future::pending())
-        }
-
-        fn drained(&self) -> BoxFuture<'_, ()> {
-            Box::pin(std::future::pending())
-        }
-
-        fn go_away(&self) {}
-
-        fn ping(&self, _: u64) {}
-
-        fn traffic(&self) -> Traffic {
-            Traffic::default()
-        }
-
-        fn has_unread(&self) -> bool {
-            false
-        }
-
-        fn flows(&self) -> Flows {
-            Flows::default()
-        }
-
-        fn calls(&self) -> CallCounts {
-            CallCounts::default()
-        }
-
-        fn is_flushed(&self) -> bool {
-            true
-        }
-
-        fn abort(&self, _: CloseReason) {}
-
-        fn close(&self) {}
-
-        fn info(&self) -> ConnectionInfo {
-            ConnectionInfo {
-                transport: "curious",
-                addresses: Addresses::default(),
-                is_upgraded: false,
-                fallback: None,
-                calls_in_flight: 0,
-                stats: TransportStats::default(),
-            }
-        }
-    }
-
-    /// Started before that, it may serve a client which then does not find it.
-    #[test]
-    fn a_connection_is_in_the_list_before_it_receives() {
-        let connections = Arc::new(Connections::default());
-        let (list, found) = (Arc::downgrade(&connections), Mutex::default());
-        let curious = Arc::new(Curious { connections: list, found });
-        let registered = Registered::start(&connections, Arc::clone(&curious) as _);
-        assert_eq!(*curious.found.lock().unwrap(), [1]);
-        drop(registered);
-        assert_eq!(connections.lock().len(), 0);
-    }
 
     /// Fails as it is told, and then has no connection.
     #[derive(Debug)]

@@ -14,9 +14,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
+use super::answer::Answer;
 use super::call::CallStreams;
 use super::call_record::{CallLines, CallRecord, Messages};
-use super::reply::{Answer, Replies, Responder, Standing};
+use super::reply::{Replies, Responder, Standing};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
 use crate::call::refusal;
@@ -32,10 +33,11 @@ use crate::payload::buffer::Buffers;
 use crate::policy::keepalive::{Pinged, Traffic};
 use crate::policy::lifetime::CallCounts;
 use crate::policy::progress::Flows;
-use crate::stream::{BATCH_LEN_MAX, StreamHost};
+use crate::stream::StreamHost;
 use crate::transport::frames::{self, Parts, Reserved};
 use crate::transport::liveness;
 use crate::transport::{Addresses, CloseReason, Transport, TransportError};
+use crate::wire::messages::BATCH_LEN_MAX;
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
 use crate::{Limits, limited_log};
 
@@ -191,7 +193,13 @@ impl<T: Transport> ServerSession<T> {
             state.answering_count += 1;
             streams
         };
-        let record = record.take().map(|it| (it, Messages::of(answer, streams.as_ref())));
+        let record = record.take().map(|it| {
+            (it, {
+                let inbound = streams.as_ref().and_then(|it| it.inbound.as_deref());
+                let outbound = streams.as_ref().and_then(|it| it.outbound.as_deref());
+                Messages::of(answer, inbound, outbound)
+            })
+        });
         end_requests(streams, refusal::answered);
         // A connection that has ended meanwhile has no peer to tell.
         let _ = frame.send(&self.transport);

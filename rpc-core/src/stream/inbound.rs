@@ -15,11 +15,18 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use tonic::Status;
 
-use super::framed::{message_lens, split_message};
-use super::{BATCH_LEN_MAX, WindowMemory};
+use super::WindowMemory;
 use crate::calls::reorder::Reorder;
 use crate::calls::window::{Counts, ReceiveWindow, Window};
-use crate::wire::{MESSAGE_LEN_LEN, ProtocolError};
+use crate::limits::connection::MESSAGE_HELD;
+use crate::wire::messages::{BATCH_LEN_MAX, message_lens, split_message};
+use crate::wire::{HEADER_LEN, MESSAGE_LEN_LEN, ProtocolError};
+
+/// What a message in a queue holds beside itself.
+const _: () = {
+    let of_message = HEADER_LEN + MESSAGE_LEN_LEN + 24 + 4 * size_of::<Item>() + 24;
+    assert!(of_message as u64 <= MESSAGE_HELD);
+};
 
 /// What a frame of a stream holds.
 #[derive(Debug)]

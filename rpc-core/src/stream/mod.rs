@@ -7,7 +7,6 @@
 
 mod batch;
 mod body;
-mod framed;
 mod host;
 mod inbound;
 mod outbound;
@@ -17,7 +16,6 @@ mod streaming;
 mod window_memory;
 
 pub(crate) use body::{MessageBody, ResponseEnd};
-pub(crate) use framed::message_lens;
 pub(crate) use host::{StreamHost, StreamWriter};
 pub(crate) use inbound::{End, Inbound, Inserted, Item, Next};
 pub(crate) use outbound::Outbound;
@@ -25,12 +23,3 @@ pub(crate) use pump::{Direction, pump};
 pub(crate) use scripted::{Scripted, scripted_response};
 pub(crate) use streaming::{request_streaming, response_streaming};
 pub(crate) use window_memory::WindowMemory;
-
-use crate::wire::MESSAGE_LEN_LEN;
-
-/// The longest frame of messages that share it, over any transport: more than a reader is likely to
-/// take at a time would only wait, and a handler that keeps one message keeps its frame's memory.
-pub(crate) const BATCH_LEN_MAX: usize = 32 << 10;
-
-/// By how much a frame of messages may be longer than the longest message.
-pub(crate) const MESSAGES_EXTRA: u64 = (MESSAGE_LEN_LEN + BATCH_LEN_MAX) as u64;

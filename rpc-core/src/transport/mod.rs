@@ -12,20 +12,21 @@
 //! How a frame travels (whole or in pieces, sent or pulled) is the transport's business and is
 //! deliberately not visible here.
 
+mod addresses;
 pub mod byte_budget;
 pub(crate) mod frames;
 pub(crate) mod liveness;
 
+pub use addresses::Addresses;
+
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use thiserror::Error;
-use tokio::net::unix::UCred;
 
 use crate::limits::memory::MemoryShare;
 use crate::policy::progress::{Flows, Stalled};
@@ -318,42 +319,6 @@ impl CloseReason {
         match self {
             Self::Failed(_) | Self::Silent { .. } | Self::Stalled { .. } => true,
             Self::Local | Self::Peer | Self::Protocol(_) => false,
-        }
-    }
-}
-
-/// The two ends of a link, where they have addresses.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Addresses {
-    /// This end.
-    pub local: Option<SocketAddr>,
-    /// The peer's end.
-    pub peer: Option<SocketAddr>,
-    /// The path or `@name` of the Unix socket that joins them.
-    pub unix: Option<String>,
-    /// The user, group and process at the peer's end of a Unix socket, as the kernel knows them
-    /// from the moment when it connected or listened.
-    pub credentials: Option<UCred>,
-    /// The name of the byte stream that joins them, where the program made it.
-    pub stream: Option<String>,
-}
-
-impl fmt::Display for Addresses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(name) = &self.unix {
-            return write!(f, "unix://{name}");
-        }
-        if let Some(name) = &self.stream {
-            return match self.peer {
-                Some(peer) => write!(f, "{name} to {peer}"),
-                None => f.write_str(name),
-            };
-        }
-        match (self.local, self.peer) {
-            (Some(local), Some(peer)) => write!(f, "{local} <-> {peer}"),
-            (None, Some(peer)) => write!(f, "{peer}"),
-            (Some(local), None) => write!(f, "{local}"),
-            (None, None) => f.write_str("in process"),
         }
     }
 }

@@ -31,7 +31,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::ProtocolError;
+use super::{FrameKind, ProtocolError};
 
 /// The length of the header in bytes.
 pub const HEADER_LEN: usize = 32;
@@ -60,32 +60,6 @@ const STREAMING: u8 = 1;
 /// The flag of a response to a call that no handler has seen.
 const NOT_EXECUTED: u8 = 2;
 
-/// What a frame is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FrameKind {
-    /// Starts a call: the client's message, unless its messages follow.
-    Request,
-    /// Ends a call: the server's status and, where the answer is one message, that message.
-    Response,
-    /// The client gives the call up; nothing answers it.
-    Cancel,
-    /// The metadata with which the server begins a stream of messages.
-    Headers,
-    /// Messages of a stream, each behind its length in four bytes.
-    Messages,
-    /// The client's stream has ended in order.
-    HalfClose,
-    /// How much of the other side's stream may be sent in all.
-    Window,
-    /// Asks for a pong, to learn whether the other side is there.
-    Ping,
-    /// Answers a ping.
-    Pong,
-    /// The server starts no more calls on this connection; those in flight go on.
-    GoAway,
-}
-
 /// What may follow the header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Body {
@@ -100,34 +74,6 @@ enum Body {
 }
 
 impl FrameKind {
-    const ALL: [Self; 10] = [
-        Self::Request,
-        Self::Response,
-        Self::Cancel,
-        Self::Headers,
-        Self::Messages,
-        Self::HalfClose,
-        Self::Window,
-        Self::Ping,
-        Self::Pong,
-        Self::GoAway,
-    ];
-
-    fn to_wire(self) -> u8 {
-        match self {
-            Self::Request => 1,
-            Self::Response => 2,
-            Self::Cancel => 3,
-            Self::Headers => 4,
-            Self::Messages => 5,
-            Self::HalfClose => 6,
-            Self::Window => 7,
-            Self::Ping => 8,
-            Self::Pong => 9,
-            Self::GoAway => 10,
-        }
-    }
-
     /// The one place that decides which kinds carry what. The match is total, so that a new kind
     /// cannot be forgotten.
     fn body(self) -> Body {
@@ -142,11 +88,6 @@ impl FrameKind {
             | Self::Pong
             | Self::GoAway => Body::Nothing,
         }
-    }
-
-    fn from_wire(value: u8) -> Result<Self, ProtocolError> {
-        let kind = Self::ALL.into_iter().find(|kind| kind.to_wire() == value);
-        kind.ok_or(ProtocolError::Invalid { what: "frame kind", value: value.into() })
     }
 }
 
@@ -235,7 +176,8 @@ impl FrameHeader {
                 len: frame.len() as u64,
                 needed: HEADER_LEN as u64,
             })?;
-        let kind = FrameKind::from_wire(raw.kind)?;
+        let kind = FrameKind::from_wire(raw.kind)
+            .ok_or(ProtocolError::Invalid { what: "frame kind", value: raw.kind.into() })?;
         let is_streaming = raw.flags == STREAMING && kind == FrameKind::Request;
         let is_not_executed = raw.flags == NOT_EXECUTED && kind == FrameKind::Response;
         if raw.flags != 0 && !is_streaming && !is_not_executed {

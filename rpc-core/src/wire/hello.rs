@@ -21,7 +21,6 @@ use prost::Message;
 
 use super::repeats::{self, Repeat};
 use super::{PeerText, ProtocolError};
-use crate::Limits;
 
 /// The length of the prefix in bytes.
 pub const PREFIX_LEN: usize = 16;
@@ -204,35 +203,6 @@ fn cut(text: &str, len_max: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-impl Hello {
-    /// A Hello that says `limits` and nothing else.
-    #[must_use]
-    pub fn new(limits: &Limits) -> Self {
-        Self {
-            message_len_max: limits.max_message_len,
-            metadata_len_max: limits.max_metadata_len,
-            calls_max: limits.max_calls,
-            receiving_bytes_max: limits.max_receiving_bytes,
-            stream_messages_max: limits.max_stream_messages,
-            stream_bytes_max: limits.max_stream_bytes,
-            ..Self::default()
-        }
-    }
-
-    /// The limits that the sender of this Hello keeps.
-    #[must_use]
-    pub fn limits(&self) -> Limits {
-        Limits {
-            max_message_len: self.message_len_max,
-            max_metadata_len: self.metadata_len_max,
-            max_calls: self.calls_max,
-            max_receiving_bytes: self.receiving_bytes_max,
-            max_stream_messages: self.stream_messages_max,
-            max_stream_bytes: self.stream_bytes_max,
-        }
-    }
-}
-
 /// The bytes of a handshake message, prefix included.
 ///
 /// # Errors
@@ -305,6 +275,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Limits;
 
     fn prefix(bytes: &[u8]) -> [u8; PREFIX_LEN] {
         *bytes.first_chunk().unwrap()

@@ -13,13 +13,16 @@
 
 mod error;
 mod foreign;
+mod frame_kind;
 pub mod header;
 pub mod hello;
+pub(crate) mod messages;
 pub mod metadata;
 pub mod outcome;
 mod peer_text;
 mod repeats;
 
 pub use error::ProtocolError;
-pub use header::{FrameHeader, FrameKind, HEADER_LEN, MESSAGE_LEN_LEN};
+pub use frame_kind::FrameKind;
+pub use header::{FrameHeader, HEADER_LEN, MESSAGE_LEN_LEN};
 pub use peer_text::PeerText;

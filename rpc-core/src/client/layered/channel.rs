@@ -6,7 +6,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tower::{BoxError, Service, ServiceExt};
 
 use super::{ClientCall, ClientReply};
-use crate::client::channel_calls::within;
+use crate::client::call_deadline::within;
 use crate::layer::into_status;
 use crate::{Caller, MethodDescriptor};
 

@@ -7,8 +7,8 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status, Streaming};
 
-use crate::client::channel_calls::undecodable;
 use crate::client::download::Kept;
+use crate::client::reply::undecodable;
 use crate::stream::{MessageBody, response_streaming};
 
 /// The answer to a call that has succeeded so far: the message of a unary answer, not decoded yet,

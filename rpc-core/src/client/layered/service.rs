@@ -11,8 +11,9 @@ use super::call::CallBody;
 use super::reply::ReplyBody;
 use super::{ClientCall, ClientReply};
 use crate::client::begun::Begun;
-use crate::client::channel_calls::{open_reply, within};
+use crate::client::call_deadline::within;
 use crate::client::download::begin;
+use crate::client::reply::open_reply;
 use crate::client::{Channel, Outgoing, Started};
 use crate::{CallKind, Trailers};
 
@@ -50,7 +51,7 @@ impl Channel {
     async fn make(&self, call: ClientCall) -> Result<ClientReply, Status> {
         let method = call.method();
         let (mut request, body, of_layers) = call.into_parts();
-        let begun = Begun::under_layers(self, method, &mut request, of_layers);
+        let begun = Begun::under_layers(&self.defaults, method, &mut request, of_layers);
         let (deadline, readiness) = (begun.deadline(), self.readiness(&request));
         let limits = begun.limits();
         let (message, stream) = match body {
@@ -74,7 +75,7 @@ impl Channel {
                 }
             }
         });
-        begun.finish(self, reply.await)
+        begun.finish(&self.present, reply.await)
     }
 
     /// Waits for the first answer to a call.
@@ -95,7 +96,7 @@ impl Channel {
             }
             return Ok(ClientReply { metadata, extensions, body: ReplyBody::Message(message) });
         }
-        let (metadata, stream) = begin(started, upload, begun.within(self)).await?;
+        let (metadata, stream) = begin(started, upload, begun.within(&self.present)).await?;
         let body = ReplyBody::Stream(Box::new(stream));
         Ok(ClientReply { metadata, extensions: Extensions::new(), body })
     }

@@ -4,21 +4,10 @@ use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 
-use futures::future::BoxFuture;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::worker_slot;
-
-/// The driver of one connection, or of several, which any task can go on with between two
-/// deliveries. It owns everything that reading and delivering need.
-pub trait Resume: Any + Send {
-    /// The runtime that the driver's tasks run on.
-    fn runtime(&self) -> &Handle;
-
-    /// Goes on where the driver was released: what the interrupted delivery held back is sent,
-    /// what was read before is delivered, then reading goes on until the connection ends.
-    fn resume(self: Box<Self>) -> BoxFuture<'static, ()>;
-}
+use super::Resume;
+use super::current_slot;
 
 /// What a driver gives along with a frame, so that user code which the frame starts may block.
 ///
@@ -71,7 +60,7 @@ impl Handoff {
         if std::mem::take(&mut self.has_woken) {
             displace_lifo_slot(driver.runtime());
         }
-        match worker_slot::put(driver) {
+        match current_slot::put(driver) {
             Ok(()) => self.state = State::Released,
             Err(driver) => self.driver = Some(driver),
         }
@@ -81,7 +70,7 @@ impl Handoff {
     /// the same.
     pub fn reclaim(&mut self) -> bool {
         if self.state == State::Released {
-            self.driver = worker_slot::take();
+            self.driver = current_slot::take();
             self.state = if self.driver.is_some() { State::Reclaimed } else { State::Taken };
         }
         self.state == State::Taken

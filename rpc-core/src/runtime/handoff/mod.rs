@@ -18,13 +18,16 @@
 //! thread, where no other task could go on: there a handler that blocks holds up everything, and
 //! has to use `tokio::task::spawn_blocking`. The same holds when all threads of a runtime block.
 
+mod current_slot;
 mod driver_handoff;
 mod monitor;
 mod pace;
+mod resume;
 mod worker_slot;
 mod yielding;
 
-pub use driver_handoff::{Handoff, Resume};
+pub use driver_handoff::Handoff;
+pub use resume::Resume;
 pub use yielding::yield_now;
 
 #[cfg(test)]

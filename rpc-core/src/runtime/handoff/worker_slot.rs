@@ -4,12 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use super::driver_handoff::Resume;
-use super::monitor;
-
-thread_local! {
-    static SLOT: Arc<WorkerSlot> = monitor::register();
-}
+use super::Resume;
 
 /// The slot of one thread. Only that thread fills it; the monitor may empty it.
 #[derive(Default)]
@@ -77,7 +72,8 @@ impl WorkerSlot {
         self.turn.store(self.turn().wrapping_add(1), Ordering::Relaxed);
     }
 
-    fn put(&self, driver: Box<dyn Resume>) -> Result<(), Box<dyn Resume>> {
+    /// Puts a driver in; gives it back if the slot is in use. For its own thread.
+    pub(super) fn put(&self, driver: Box<dyn Resume>) -> Result<(), Box<dyn Resume>> {
         if self.turn() % 2 == 1 {
             // User code runs a delivery of its own on this thread, inside `block_in_place`.
             return Err(driver);
@@ -88,44 +84,25 @@ impl WorkerSlot {
         Ok(())
     }
 
-    fn take(&self) -> Option<Box<dyn Resume>> {
+    /// Takes the driver; `None` when the monitor has it. For its own thread.
+    pub(super) fn take(&self) -> Option<Box<dyn Resume>> {
         let mut slot = self.driver();
         self.next_turn();
         slot.take()
     }
-}
 
-/// Puts a driver into the slot of this thread; gives it back if the slot is in use.
-pub(super) fn put(driver: Box<dyn Resume>) -> Result<(), Box<dyn Resume>> {
-    let mut driver = Some(driver);
-    let put = |slot: &Arc<WorkerSlot>| driver.take().map_or(Ok(()), |driver| slot.put(driver));
-    // A thread that ends has no slot any more.
-    if let Ok(put) = SLOT.try_with(put) {
-        put?;
-        monitor::wake();
-    }
-    driver.map_or(Ok(()), Err)
-}
-
-/// Records that a task has yielded on this thread; `None` on a thread that ends.
-pub(super) fn enter_yielding(waker: &Waker) -> Option<YieldEntry> {
-    let enter = |slot: &Arc<WorkerSlot>| {
-        let mut yielding = slot.yielding();
+    /// Records that a task has yielded on the thread.
+    pub(super) fn enter_yielding(self: &Arc<Self>, waker: &Waker) -> YieldEntry {
+        let mut yielding = self.yielding();
         yielding.last_id += 1;
         let id = yielding.last_id;
         yielding.wakers.push((id, waker.clone()));
-        YieldEntry { slot: Arc::clone(slot), id }
-    };
-    SLOT.try_with(enter).ok()
-}
+        YieldEntry { slot: Arc::clone(self), id }
+    }
 
-/// Empties the slot of this thread; `None` when the monitor has taken the driver.
-pub(super) fn take() -> Option<Box<dyn Resume>> {
-    SLOT.try_with(|slot| slot.take()).ok().flatten()
-}
-
-/// How many tasks have yielded on this thread.
-#[cfg(test)]
-pub(super) fn yielding_count() -> usize {
-    SLOT.with(|slot| slot.yielding().wakers.len())
+    /// How many tasks have yielded on the thread.
+    #[cfg(test)]
+    pub(super) fn yielding_count(&self) -> usize {
+        self.yielding().wakers.len()
+    }
 }

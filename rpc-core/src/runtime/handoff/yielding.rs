@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 
-use super::worker_slot;
+use super::current_slot;
 
 /// Lets other tasks run first, as [`tokio::task::yield_now`] does.
 ///
@@ -20,7 +20,7 @@ pub async fn yield_now() {
     poll_fn(|context| {
         let yielded = yielding.as_mut().poll(context);
         if yielded.is_pending() {
-            entry = worker_slot::enter_yielding(context.waker());
+            entry = current_slot::enter_yielding(context.waker());
         }
         yielded
     })

@@ -1,5 +1,4 @@
-//! What a call does while its channel has no connection, and when a channel tells tower that it is
-//! ready.
+//! When a channel tells tower that it is ready.
 //!
 //! tower picks among services by `poll_ready`: its `Balance` passes over a service that is pending
 //! until it wakes the task that asked. A channel without a connection is therefore pending, and
@@ -14,36 +13,6 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::present::Present;
 use crate::connect::ConnectError;
-
-/// What a call does while its channel has no connection and backs off: gRPC's wait-for-ready.
-///
-/// The channel has one for all its calls (`Channel::with_readiness`); one in
-/// `request.extensions_mut()` takes its place for that call.
-///
-/// A call that finds an attempt to connect under way waits for it in either case. tower's balancers
-/// ask a channel before they make a call on it, and make none while it has no connection: see
-/// [`crate::client::LayeredChannel`].
-///
-/// # Examples
-///
-/// ```
-/// use farcall::{Readiness, Request};
-///
-/// let mut request = Request::new(());
-/// request.set_timeout(std::time::Duration::from_secs(30));
-/// request.extensions_mut().insert(Readiness::WaitForReady);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Readiness {
-    /// It fails at once with `UNAVAILABLE`, the reason of the last attempt, and the time of the
-    /// next one. It was not executed ([`crate::NotExecuted`]).
-    #[default]
-    FailFast,
-    /// It waits until the channel is connected, however many attempts that takes. Give it a
-    /// deadline: it ends with `DEADLINE_EXCEEDED` and the reason of the last attempt, and without
-    /// one it waits for ever.
-    WaitForReady,
-}
 
 /// When a channel is ready, as a service of tower's.
 #[derive(Debug, Default)]

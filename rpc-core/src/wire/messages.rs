@@ -2,7 +2,14 @@
 
 use bytes::{Buf, Bytes};
 
-use crate::wire::{MESSAGE_LEN_LEN, ProtocolError};
+use super::{MESSAGE_LEN_LEN, ProtocolError};
+
+/// The longest frame of messages that share it, over any transport: more than a reader is likely to
+/// take at a time would only wait, and a handler that keeps one message keeps its frame's memory.
+pub(crate) const BATCH_LEN_MAX: usize = 32 << 10;
+
+/// By how much a frame of messages may be longer than the longest message.
+pub(crate) const MESSAGES_EXTRA: u64 = (MESSAGE_LEN_LEN + BATCH_LEN_MAX) as u64;
 
 /// The lengths of the messages of a frame, in their order; an error, which is the last item, where
 /// the frame is too short for what it says.
@@ -20,7 +27,7 @@ pub(crate) fn message_lens(frame: &[u8]) -> impl Iterator<Item = Result<usize, P
 
 /// Takes the first message off a frame, which was looked through when it was accepted. The message
 /// aliases the frame.
-pub(super) fn split_message(rest: &mut Bytes) -> Bytes {
+pub(crate) fn split_message(rest: &mut Bytes) -> Bytes {
     let len = first_len(rest).unwrap_or_default();
     rest.advance(MESSAGE_LEN_LEN.min(rest.len()));
     // A part that is everything is not made shared, which allocates.

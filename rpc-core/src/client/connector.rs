@@ -1,0 +1,29 @@
+//! What a channel makes its connections with.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use super::Connection;
+use crate::connect::{ClientConfig, ConnectError, Wanted};
+
+/// Makes connections to one server.
+pub trait Connect: fmt::Debug + Send + Sync + 'static {
+    /// The rules of its connections, which are the channel's too.
+    fn config(&self) -> &ClientConfig;
+
+    /// The server's address as the user wrote it, for messages and the log.
+    fn address(&self) -> Arc<str>;
+
+    /// Makes a new connection over the path that is wanted, as far as the rules allow it.
+    ///
+    /// # Errors
+    ///
+    /// When none can be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is left behind.
+    fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>>;
+}

@@ -1,0 +1,27 @@
+//! The parts of a response frame.
+
+use crate::payload::encode::Encode;
+use crate::transport::frames::Parts;
+use crate::wire::{FrameHeader, FrameKind};
+
+/// The parts of a response frame.
+#[derive(Debug)]
+pub(crate) struct Answer<'a> {
+    pub(super) code: u16,
+    /// How many frames the answer has before this one.
+    pub(super) place: u64,
+    pub(super) is_not_executed: bool,
+    pub(super) block: Vec<u8>,
+    pub(super) message: Option<&'a dyn Encode>,
+}
+
+impl Answer<'_> {
+    /// The frame that carries the answer to the call `id`.
+    pub(super) fn parts(&self, id: u64) -> Parts<'_> {
+        let mut header = FrameHeader::bare(FrameKind::Response, id);
+        header.selector = self.code;
+        header.argument = self.place;
+        header.is_not_executed = self.is_not_executed;
+        Parts { header, block: &self.block, message: self.message }
+    }
+}

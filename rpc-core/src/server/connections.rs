@@ -1,0 +1,139 @@
+//! The list of a server's open connections.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use slab::Slab;
+
+use super::ServerConnection;
+use crate::connect::ConnectionInfo;
+
+/// The open connections of a server.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    open: Mutex<Slab<Arc<dyn ServerConnection>>>,
+}
+
+impl Connections {
+    fn lock(&self) -> MutexGuard<'_, Slab<Arc<dyn ServerConnection>>> {
+        // A slab is consistent between any two statements.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn infos(&self) -> Vec<ConnectionInfo> {
+        self.lock().iter().map(|(_, connection)| connection.info()).collect()
+    }
+}
+
+/// An entry in the list of connections; dropped, the connection is closed and the entry goes.
+pub(super) struct Registered<'a> {
+    connections: &'a Connections,
+    key: usize,
+    pub(super) connection: Arc<dyn ServerConnection>,
+}
+
+impl<'a> Registered<'a> {
+    /// Starts a connection once it is in the list, so that no client that was served over it can
+    /// miss it there.
+    pub(super) fn start(
+        connections: &'a Connections,
+        connection: Arc<dyn ServerConnection>,
+    ) -> Self {
+        let key = connections.lock().insert(Arc::clone(&connection));
+        let this = Self { connections, key, connection };
+        this.connection.start();
+        this
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.connection.close();
+        self.connections.lock().remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use futures::future::BoxFuture;
+
+    use super::*;
+    use crate::policy::keepalive::Traffic;
+    use crate::policy::lifetime::CallCounts;
+    use crate::policy::progress::Flows;
+    use crate::transport::{Addresses, CloseReason, TransportStats};
+
+    /// A connection that looks for itself in the list when it is started.
+    #[derive(Debug)]
+    struct Curious {
+        connections: Weak<Connections>,
+        found: Mutex<Vec<usize>>,
+    }
+
+    impl ServerConnection for Curious {
+        fn start(&self) {
+            let count = self.connections.upgrade().unwrap().lock().len();
+            self.found.lock().unwrap().push(count);
+        }
+
+        fn closed(&self) -> BoxFuture<'_, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn drained(&self) -> BoxFuture<'_, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn go_away(&self) {}
+
+        fn ping(&self, _: u64) {}
+
+        fn traffic(&self) -> Traffic {
+            Traffic::default()
+        }
+
+        fn has_unread(&self) -> bool {
+            false
+        }
+
+        fn flows(&self) -> Flows {
+            Flows::default()
+        }
+
+        fn calls(&self) -> CallCounts {
+            CallCounts::default()
+        }
+
+        fn is_flushed(&self) -> bool {
+            true
+        }
+
+        fn abort(&self, _: CloseReason) {}
+
+        fn close(&self) {}
+
+        fn info(&self) -> ConnectionInfo {
+            ConnectionInfo {
+                transport: "curious",
+                addresses: Addresses::default(),
+                is_upgraded: false,
+                fallback: None,
+                calls_in_flight: 0,
+                stats: TransportStats::default(),
+            }
+        }
+    }
+
+    /// Started before that, it may serve a client which then does not find it.
+    #[test]
+    fn a_connection_is_in_the_list_before_it_receives() {
+        let connections = Arc::new(Connections::default());
+        let (list, found) = (Arc::downgrade(&connections), Mutex::default());
+        let curious = Arc::new(Curious { connections: list, found });
+        let registered = Registered::start(&connections, Arc::clone(&curious) as _);
+        assert_eq!(*curious.found.lock().unwrap(), [1]);
+        drop(registered);
+        assert_eq!(connections.lock().len(), 0);
+    }
+}
