@@ -25,8 +25,8 @@ impl WatchRules {
     }
 }
 
-/// Looks after the transport of a session until the session is gone, and ends it when the server is silent or has stopped
-/// to take what waits for it.
+/// Watches the transport of a session until the session is gone. Ends it when the server is silent
+/// or has stopped to take what waits for it.
 pub(super) async fn keep_alive<T: Transport, S: AsRef<T>>(session: Weak<S>, rules: WatchRules) {
     let now = Instant::now().into_std();
     let mut prober = rules.keepalive.map(|keepalive| Prober::new(keepalive, now));

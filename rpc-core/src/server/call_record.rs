@@ -77,7 +77,7 @@ impl Messages {
     ) -> Self {
         let response_len = answer.message.map(crate::payload::encode::Encode::len);
         Self {
-            requests: inbound.map(|inbound| inbound.received_count()).or(Some(1)),
+            requests: inbound.map(Inbound::received_count).or(Some(1)),
             responses: match outbound {
                 Some(outbound) => Some(outbound.sent_count()),
                 None => Some(u32::from(answer.message.is_some())),
