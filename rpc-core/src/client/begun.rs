@@ -8,7 +8,7 @@ use tonic::{Request, Status};
 
 use super::CallDeadline;
 use super::call_deadline::SetBy;
-use super::present::Present;
+use super::connection_manager::ConnectionManager;
 use crate::call::deadline::take_grpc_timeout;
 use crate::call::log::{CallLog, FailedCall};
 use crate::call::message_limits::{MessageLimit, MessageLimits};
@@ -49,7 +49,7 @@ pub(super) struct Begun {
 #[derive(Debug)]
 pub(super) struct BegunWithin {
     call: Begun,
-    present: Arc<Present>,
+    manager: Arc<ConnectionManager>,
 }
 
 impl Begun {
@@ -100,32 +100,32 @@ impl Begun {
     }
 
     /// This call with its channel's connection.
-    pub(super) fn within(self, present: &Arc<Present>) -> BegunWithin {
-        BegunWithin { call: self, present: Arc::clone(present) }
+    pub(super) fn within(self, manager: &Arc<ConnectionManager>) -> BegunWithin {
+        BegunWithin { call: self, manager: Arc::clone(manager) }
     }
 
     /// Takes what became of the call's first answer: a failure is logged.
     pub(super) fn finish<T>(
         &self,
-        present: &Present,
+        manager: &ConnectionManager,
         result: Result<T, Status>,
     ) -> Result<T, Status> {
         if let Err(status) = &result {
-            self.log_failure(present, status);
+            self.log_failure(manager, status);
         }
         result
     }
 
-    fn log_failure(&self, present: &Present, status: &Status) {
+    fn log_failure(&self, manager: &ConnectionManager, status: &Status) {
         let Some(at) = self.at else { return };
         let failed = FailedCall {
             method: self.method.path,
-            peer: &present.address(),
+            peer: &manager.address(),
             code: status.code(),
             message: status.message(),
             took: at.elapsed(),
         };
-        failed.log(present.log());
+        failed.log(manager.log());
     }
 }
 
@@ -147,6 +147,6 @@ impl BegunWithin {
 
     /// Records that the stream of responses ends with this status.
     pub(super) fn log_failure(&self, status: &Status) {
-        self.call.log_failure(&self.present, status);
+        self.call.log_failure(&self.manager, status);
     }
 }

@@ -10,7 +10,7 @@ use tonic::{Request, Status};
 use tower::Layer;
 
 use super::begun::CallDefaults;
-use super::present::Present;
+use super::connection_manager::ConnectionManager;
 use super::ready::ReadyWhen;
 use super::starts::Starts;
 use super::{
@@ -50,7 +50,7 @@ const STARTS_MAX: u32 = 3;
 /// [`crate::MayHaveExecuted`].
 #[derive(Clone, Debug)]
 pub struct Channel {
-    pub(super) present: Arc<Present>,
+    pub(super) manager: Arc<ConnectionManager>,
     /// What calls have that set nothing themselves.
     pub(super) defaults: CallDefaults,
     readiness: Readiness,
@@ -62,9 +62,9 @@ impl Channel {
     /// A channel that connects at its first call.
     #[must_use]
     pub fn new(connector: impl Connect) -> Self {
-        let present = Arc::new(Present::new(connector));
+        let manager = Arc::new(ConnectionManager::new(connector));
         Self {
-            present,
+            manager,
             defaults: CallDefaults::default(),
             readiness: Readiness::FailFast,
             ready_when: ReadyWhen::Connected,
@@ -82,7 +82,7 @@ impl Channel {
     /// Cancelled, nothing is left behind.
     pub async fn connect(connector: impl Connect) -> Result<Self, ConnectError> {
         let channel = Self::new(connector);
-        channel.present.connect().await?;
+        channel.manager.connect().await?;
         Ok(channel)
     }
 
@@ -210,7 +210,7 @@ impl Channel {
         let (mut left, waits) = (STARTS_MAX, call.readiness == Readiness::WaitForReady);
         loop {
             left = left.saturating_sub(1);
-            let connection = match self.present.open() {
+            let connection = match self.manager.open() {
                 Some(connection) => connection,
                 // In memory of its own: most calls find a connection.
                 None => Box::pin(self.connection(&call)).await?,
@@ -232,14 +232,14 @@ impl Channel {
     /// A connection for a call that found none.
     async fn connection(&self, call: &Outgoing<'_>) -> Result<Arc<dyn Connection>, Status> {
         loop {
-            let error = match self.present.connection().await {
+            let error = match self.manager.connection().await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
             if call.readiness == Readiness::FailFast || !error.may_pass() {
                 return Err(error.into_status());
             }
-            let due = Instant::from_std(self.present.next_connect());
+            let due = Instant::from_std(self.manager.next_connect());
             if let Some(limit) = call.deadline
                 && let Deadline(deadline) = limit.deadline()
                 && deadline <= due
@@ -254,13 +254,13 @@ impl Channel {
 
     /// Whether tower may make a call now.
     pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        let polled = self.ready_when.poll(&self.present, cx);
+        let polled = self.ready_when.poll(&self.manager, cx);
         polled.map_err(ConnectError::into_status)
     }
 
     /// The starts of a call with one request.
     pub(super) fn starts(&self, method: &'static MethodDescriptor) -> Starts<'_> {
-        Starts::new(&self.present, method)
+        Starts::new(&self.manager, method)
     }
 
     /// Memory for a long `bytes` field of a request: as [`crate::buffer()`], and right for this
@@ -285,26 +285,26 @@ impl Channel {
     /// }
     /// ```
     pub async fn buffer(&self, len: usize) -> Buffer {
-        let source = self.present.open().and_then(|connection| connection.buffers());
+        let source = self.manager.open().and_then(|connection| connection.buffers());
         buffer_of(source, len).await
     }
 
     /// What the present connection says of itself; `None` when there is none.
     #[must_use]
     pub fn info(&self) -> Option<ConnectionInfo> {
-        self.present.info()
+        self.manager.info()
     }
 
     /// Which path calls take at this moment, and why not a better one.
     #[must_use]
     pub fn path(&self) -> Path {
-        self.present.path()
+        self.manager.path()
     }
 
     /// How often the upgraded path has failed and come back.
     #[must_use]
     pub fn path_counts(&self) -> PathCounts {
-        self.present.path_counts()
+        self.manager.path_counts()
     }
 
     /// What the request says, or the channel where it says nothing.

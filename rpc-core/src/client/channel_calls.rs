@@ -38,7 +38,7 @@ impl Channel {
         let mut starts = self.starts(call.method);
         loop {
             let started = self.start(call).await.map_err(|status| starts.last(status))?;
-            match download(started, None, begun.within(&self.present)).await {
+            match download(started, None, begun.within(&self.manager)).await {
                 Err(status) => starts.again(status)?,
                 response => return response,
             }
@@ -66,7 +66,7 @@ impl Caller for Channel {
         let (metadata, message): (_, Option<&dyn Encode>) = (&metadata, Some(&message));
         let call = Outgoing { method, metadata, deadline, readiness, limits, message };
         let reply = within(deadline, self.exchange(call)).await;
-        begun.finish(&self.present, reply.and_then(|reply| decode(reply, limits)))
+        begun.finish(&self.manager, reply.and_then(|reply| decode(reply, limits)))
     }
 
     async fn server_streaming<Req, Resp>(
@@ -85,7 +85,7 @@ impl Caller for Channel {
         let message = Split::new(message, method.detach.request);
         let (metadata, message): (_, Option<&dyn Encode>) = (&metadata, Some(&message));
         let call = Outgoing { method, metadata, deadline, readiness, limits, message };
-        begun.finish(&self.present, within(deadline, self.follow(begun, call)).await)
+        begun.finish(&self.manager, within(deadline, self.follow(begun, call)).await)
     }
 
     async fn client_streaming<S, Resp>(
@@ -109,7 +109,7 @@ impl Caller for Channel {
             started.reply().await
         };
         let reply = within(deadline, reply).await;
-        begun.finish(&self.present, reply.and_then(|reply| decode(reply, limits)))
+        begun.finish(&self.manager, reply.and_then(|reply| decode(reply, limits)))
     }
 
     async fn streaming<S, Resp>(
@@ -130,8 +130,8 @@ impl Caller for Channel {
         let answer = async {
             let started = self.start(call).await?;
             let upload = upload(stream, &started, call);
-            download(started, upload, begun.within(&self.present)).await
+            download(started, upload, begun.within(&self.manager)).await
         };
-        begun.finish(&self.present, within(deadline, answer).await)
+        begun.finish(&self.manager, within(deadline, answer).await)
     }
 }

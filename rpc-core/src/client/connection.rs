@@ -165,7 +165,7 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) struct CallGuard {
     id: u64,
-    /// Present while the call is in flight.
+    /// ConnectionManager while the call is in flight.
     connection: Option<Arc<dyn Connection>>,
     _permit: OwnedSemaphorePermit,
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::ReusableBoxFuture;
 
-use super::present::Present;
+use super::connection_manager::ConnectionManager;
 use crate::connect::ConnectError;
 
 /// When a channel is ready, as a service of tower's.
@@ -37,18 +37,18 @@ impl Clone for ReadyWhen {
 }
 
 impl ReadyWhen {
-    /// Whether the channel of `present` is ready.
+    /// Whether the channel of `manager` is ready.
     pub(super) fn poll(
         &mut self,
-        present: &Arc<Present>,
+        manager: &Arc<ConnectionManager>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Arc<ConnectError>>> {
         loop {
             match self {
                 Self::Always => return Poll::Ready(Ok(())),
-                Self::Connected if present.open().is_some() => return Poll::Ready(Ok(())),
+                Self::Connected if manager.open().is_some() => return Poll::Ready(Ok(())),
                 Self::Connected => {
-                    let connecting = connect(Arc::clone(present));
+                    let connecting = connect(Arc::clone(manager));
                     *self = Self::Connecting(ReusableBoxFuture::new(connecting));
                 }
                 Self::Connecting(connecting) => {
@@ -69,17 +69,17 @@ impl ReadyWhen {
 /// # Errors
 ///
 /// When no attempt can succeed any more.
-async fn connect(present: Arc<Present>) -> Result<(), Arc<ConnectError>> {
+async fn connect(manager: Arc<ConnectionManager>) -> Result<(), Arc<ConnectError>> {
     loop {
         // Before the attempt, so that no connection made after it is missed.
-        let connected = present.connected();
-        match present.connection().await {
+        let connected = manager.connected();
+        match manager.connection().await {
             Ok(_) => return Ok(()),
             Err(error) if !error.may_pass() => return Err(error),
             Err(_) => {}
         }
         tokio::select! {
-            () = sleep_until(Instant::from_std(present.next_connect())) => {}
+            () = sleep_until(Instant::from_std(manager.next_connect())) => {}
             () = connected => {}
         }
     }

@@ -12,14 +12,14 @@
 
 use tonic::Status;
 
-use super::present::Present;
+use super::connection_manager::ConnectionManager;
 use crate::call::log::NameOf;
 use crate::wire::PeerText;
 use crate::{Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted};
 
 /// The starts of one call.
 pub(super) struct Starts<'a> {
-    present: &'a Present,
+    manager: &'a ConnectionManager,
     method: &'static MethodDescriptor,
     was_refused: bool,
     /// Set when an attempt may have been executed.
@@ -27,8 +27,8 @@ pub(super) struct Starts<'a> {
 }
 
 impl<'a> Starts<'a> {
-    pub(super) fn new(present: &'a Present, method: &'static MethodDescriptor) -> Self {
-        Self { present, method, was_refused: false, was_lost: false }
+    pub(super) fn new(manager: &'a ConnectionManager, method: &'static MethodDescriptor) -> Self {
+        Self { manager, method, was_refused: false, was_lost: false }
     }
 
     /// Whether a call that came back so is to be started again.
@@ -64,6 +64,6 @@ impl<'a> Starts<'a> {
             Idempotency::Idempotent | Idempotency::NoSideEffects => true,
             Idempotency::Unknown => false,
         };
-        is_idempotent && self.present.may_replay()
+        is_idempotent && self.manager.may_replay()
     }
 }

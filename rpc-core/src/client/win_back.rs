@@ -19,19 +19,19 @@ pub(super) struct Attempt {
     /// Held by the task that makes a connection.
     pub(super) connecting: Arc<tokio::sync::Mutex<()>>,
     /// Whether callers want a connection.
-    pub(super) wanting: watch::Receiver<usize>,
+    pub(super) pending_callers: watch::Receiver<usize>,
 }
 
 impl Attempt {
     /// Connects over the better path; `None` when a caller needed a connection meanwhile, or the
     /// channel is gone.
     async fn make(&mut self) -> Option<Made> {
-        self.wanting.wait_for(|count| *count == 0).await.ok()?;
+        self.pending_callers.wait_for(|count| *count == 0).await.ok()?;
         let alone = Arc::clone(&self.connecting).lock_owned().await;
         let attempted_at = Instant::now().into_std();
         tokio::select! {
             biased;
-            _ = self.wanting.wait_for(|count| *count > 0) => None,
+            _ = self.pending_callers.wait_for(|count| *count > 0) => None,
             connected = self.connector.connect(Wanted::Upgraded) => {
                 Some(Made { attempted_at, connected, _alone: alone })
             }

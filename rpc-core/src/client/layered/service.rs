@@ -75,7 +75,7 @@ impl Channel {
                 }
             }
         });
-        begun.finish(&self.present, reply.await)
+        begun.finish(&self.manager, reply.await)
     }
 
     /// Waits for the first answer to a call.
@@ -96,7 +96,7 @@ impl Channel {
             }
             return Ok(ClientReply { metadata, extensions, body: ReplyBody::Message(message) });
         }
-        let (metadata, stream) = begin(started, upload, begun.within(&self.present)).await?;
+        let (metadata, stream) = begin(started, upload, begun.within(&self.manager)).await?;
         let body = ReplyBody::Stream(Box::new(stream));
         Ok(ClientReply { metadata, extensions: Extensions::new(), body })
     }

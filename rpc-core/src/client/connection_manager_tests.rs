@@ -48,36 +48,36 @@ impl Connect for Failing {
     }
 }
 
-fn present(connect: &Failing) -> Arc<Present> {
-    Arc::new(Present::new(connect.clone()))
+fn manager(connect: &Failing) -> Arc<ConnectionManager> {
+    Arc::new(ConnectionManager::new(connect.clone()))
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_who_wait_fail_with_one_attempt() {
     let connect = Failing::default();
-    let (present, start) = (present(&connect), Instant::now());
-    let outcomes = join_all((0..20).map(|_| present.connection())).await;
+    let (manager, start) = (manager(&connect), Instant::now());
+    let outcomes = join_all((0..20).map(|_| manager.connection())).await;
     assert!(outcomes.iter().all(Result::is_err));
     assert_eq!((start.elapsed(), connect.counts()), (ATTEMPT, [1, 1]));
-    let refused = present.connection().await.unwrap_err();
+    let refused = manager.connection().await.unwrap_err();
     assert!(matches!(*refused, ConnectError::Waiting { .. }), "{refused}");
     assert_eq!(connect.counts(), [1, 1], "no attempt is due");
-    tokio::time::sleep_until(Instant::from_std(present.next_connect())).await;
-    present.connection().await.unwrap_err();
+    tokio::time::sleep_until(Instant::from_std(manager.next_connect())).await;
+    manager.connection().await.unwrap_err();
     assert_eq!(connect.counts(), [2, 2], "a later caller has another");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_path_says_why_the_last_attempt_failed_until_another_succeeds() {
-    let present = present(&Failing::default());
-    assert_eq!(present.path(), Path::Disconnected { reason: None, retry_in: None });
-    let error = present.connection().await.unwrap_err().to_string();
-    let path = present.path();
+    let manager = manager(&Failing::default());
+    assert_eq!(manager.path(), Path::Disconnected { reason: None, retry_in: None });
+    let error = manager.connection().await.unwrap_err().to_string();
+    let path = manager.path();
     assert_eq!(path.reason(), Some(&*error));
     assert!(path.retry_in().is_some());
-    tokio::time::sleep_until(Instant::from_std(present.next_connect())).await;
+    tokio::time::sleep_until(Instant::from_std(manager.next_connect())).await;
     let due = Path::Disconnected { reason: Some(error), retry_in: None };
-    assert_eq!(present.path(), due);
+    assert_eq!(manager.path(), due);
 }
 
 /// Otherwise a server that is further away than deadlines are long is never reached.
@@ -86,10 +86,10 @@ async fn an_attempt_outlives_the_call_that_asked_for_it() {
     let no_delay = ConnectBackoff { max_delay: Duration::ZERO, ..ConnectBackoff::default() };
     let config = ClientConfig { connect_backoff: no_delay, ..ClientConfig::default() };
     let connect = Failing { config, ..Failing::default() };
-    let present = present(&connect);
+    let manager = manager(&connect);
     for _ in 0..8 {
         // At the first of each two it ends too late.
-        let _ = tokio::time::timeout(ATTEMPT * 3 / 4, present.connection()).await;
+        let _ = tokio::time::timeout(ATTEMPT * 3 / 4, manager.connection()).await;
     }
     let [begun, failed] = connect.counts();
     assert!(begun == 4 && failed >= 3, "{begun} begun, {failed} of them came to their end");
@@ -98,9 +98,9 @@ async fn an_attempt_outlives_the_call_that_asked_for_it() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_ends_with_its_channel() {
     let connect = Failing::default();
-    let present = present(&connect);
-    tokio::time::timeout(ATTEMPT / 2, present.connection()).await.unwrap_err();
-    drop(present);
+    let manager = manager(&connect);
+    tokio::time::timeout(ATTEMPT / 2, manager.connection()).await.unwrap_err();
+    drop(manager);
     tokio::time::sleep(2 * ATTEMPT).await;
     assert_eq!(connect.counts(), [1, 0]);
     assert_eq!(Arc::strong_count(&connect.begun), 1, "nothing is left of it");
@@ -109,23 +109,23 @@ async fn an_attempt_ends_with_its_channel() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_costs_one_attempt() {
     let connect = Failing { panics: true, ..Failing::default() };
-    let present = present(&connect);
+    let manager = manager(&connect);
     for _ in 0..2 {
-        let error = present.connection().await.unwrap_err();
+        let error = manager.connection().await.unwrap_err();
         assert!(matches!(*error, ConnectError::Panicked), "{error}");
-        let refused = present.connection().await.unwrap_err();
+        let refused = manager.connection().await.unwrap_err();
         assert!(matches!(*refused, ConnectError::Waiting { .. }), "{refused}");
-        tokio::time::sleep_until(Instant::from_std(present.next_connect())).await;
+        tokio::time::sleep_until(Instant::from_std(manager.next_connect())).await;
     }
     assert_eq!(connect.counts(), [2, 0]);
-    assert!(lock(&present.attempt).is_none(), "nothing is left of it");
+    assert!(lock(&manager.attempt).is_none(), "nothing is left of it");
 }
 
 /// A channel may be used on several runtimes, of which one ends while it connects there.
 #[test]
 fn an_attempt_whose_runtime_ends_is_made_on_another() {
     let connect = Failing::default();
-    let present = present(&connect);
+    let manager = manager(&connect);
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -135,9 +135,9 @@ fn an_attempt_whose_runtime_ends_is_made_on_another() {
     };
     let first = runtime();
     first.block_on(async {
-        tokio::time::timeout(ATTEMPT / 10, present.connection()).await.unwrap_err();
+        tokio::time::timeout(ATTEMPT / 10, manager.connection()).await.unwrap_err();
     });
     drop(first);
-    runtime().block_on(present.connection()).unwrap_err();
+    runtime().block_on(manager.connection()).unwrap_err();
     assert_eq!(connect.counts(), [2, 1]);
 }

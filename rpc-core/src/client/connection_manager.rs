@@ -1,8 +1,10 @@
-//! The present connection of a channel: made when it is needed, replaced when it ends.
+//! The connection of a channel: made when a call needs it, replaced when it ends.
 //!
-//! For its caller a channel *is* the connection. When a better path dies, the connection on it is
-//! over, and another takes its place that does without: a session never changes its path, so that
-//! none is ever between two. Winning the path back is `win_back`'s business.
+//! A session never changes its path. When the upgraded path fails, the connection on it ends, and
+//! the next one uses the path below. `failback` brings the upgraded path back.
+//!
+//! Lock order: `failback_task`, then `current`, then `breaker` or `reconnect`. No lock is held
+//! while a connection is made or closed.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,7 +29,7 @@ use crate::transport::CloseReason;
 
 /// The connection that calls are started on, and how it is renewed.
 #[derive(Debug)]
-pub(super) struct Present {
+pub(super) struct ConnectionManager {
     connector: Arc<dyn Connect>,
     current: Mutex<Option<Current>>,
     /// Notified of each new connection.
@@ -36,8 +38,8 @@ pub(super) struct Present {
     attempt: Mutex<Option<Attempt>>,
     /// Held while connecting, so that a channel is busy with one handshake at most.
     connecting: Arc<tokio::sync::Mutex<()>>,
-    /// Whether callers want a connection: they go before an attempt to win a path back.
-    wanting: Arc<watch::Sender<usize>>,
+    /// How many attempts callers wait for. They go before an attempt at failback.
+    pending_callers: Arc<watch::Sender<usize>>,
     breaker: Mutex<Breaker>,
     reconnect: Mutex<Reconnect>,
     replays: Mutex<Replays>,
@@ -47,7 +49,7 @@ pub(super) struct Present {
     log: LogLimit,
 }
 
-impl Drop for Present {
+impl Drop for ConnectionManager {
     fn drop(&mut self) {
         let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(Current { connection, .. }) = current {
@@ -82,24 +84,24 @@ type Outcome = Result<Arc<dyn Connection>, Arc<ConnectError>>;
 /// ended before it.
 type Attempt = Shared<BoxFuture<'static, Option<Outcome>>>;
 
-/// What an attempt finds to be done.
-enum ToDo {
-    /// Nothing: there is a connection.
-    Take(Arc<dyn Connection>),
+/// What an attempt has to do.
+enum NextStep {
+    /// There is a connection.
+    Reuse(Arc<dyn Connection>),
     Connect(Wanted),
 }
 
-/// Says that callers want a connection, until it is dropped.
-struct Wanting(Arc<watch::Sender<usize>>);
+/// Counts a caller that waits for a connection, until it is dropped.
+struct PendingCallers(Arc<watch::Sender<usize>>);
 
-impl Wanting {
+impl PendingCallers {
     fn new(count: &Arc<watch::Sender<usize>>) -> Self {
         count.send_modify(|count| *count += 1);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Wanting {
+impl Drop for PendingCallers {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
@@ -120,7 +122,7 @@ fn waiting(reason: &str, wait: Duration) -> ConnectError {
     ConnectError::Waiting { reason: reason.to_owned(), wait_ms: wait.as_millis() + 1 }
 }
 
-impl Present {
+impl ConnectionManager {
     pub(super) fn new(connector: impl Connect) -> Self {
         let config = connector.config();
         let first = match &config.policy {
@@ -132,7 +134,7 @@ impl Present {
             connected: Notify::new(),
             attempt: Mutex::new(None),
             connecting: Arc::default(),
-            wanting: Arc::new(watch::Sender::new(0)),
+            pending_callers: Arc::new(watch::Sender::new(0)),
             breaker: Mutex::new(Breaker::new(config.backoff, first, fastrand::u64(..))),
             reconnect: Mutex::new(Reconnect::new(config.connect_backoff, fastrand::u64(..))),
             replays: Mutex::new(Replays::new(config.replays, now())),
@@ -177,7 +179,7 @@ impl Present {
             }
             let attempt = self.attempt().map_err(Arc::new)?;
             let outcome = attempt.clone().await;
-            // Mostly it has done that itself.
+            // The attempt has mostly removed itself already.
             lock(&self.attempt).take_if(|it| it.ptr_eq(&attempt));
             if let Some(outcome) = outcome {
                 return outcome;
@@ -227,7 +229,7 @@ impl Present {
         if let Some(attempt) = &*attempt {
             return Ok(attempt.clone());
         }
-        self.bury();
+        self.reap_closed();
         self.check_backoff()?;
         Ok(attempt.insert(self.spawn_attempt()).clone())
     }
@@ -240,10 +242,11 @@ impl Present {
     }
 
     fn spawn_attempt(self: &Arc<Self>) -> Attempt {
-        let (this, wanting) = (Arc::downgrade(self), Wanting::new(&self.wanting));
+        let (this, pending_callers) =
+            (Arc::downgrade(self), PendingCallers::new(&self.pending_callers));
         let (connector, connecting) = (Arc::clone(&self.connector), Arc::clone(&self.connecting));
         let task = tokio::spawn(async move {
-            let _wanting = wanting;
+            let _pending = pending_callers;
             let _alone = connecting.lock().await;
             let attempted_at = now();
             let making = AssertUnwindSafe(Self::make_attempt(&this, &*connector));
@@ -267,10 +270,10 @@ impl Present {
         this: &Weak<Self>,
         connector: &dyn Connect,
     ) -> Option<Result<Arc<dyn Connection>, ConnectError>> {
-        let to_do = this.upgrade()?.to_do();
-        let wanted = match to_do {
-            Ok(ToDo::Take(connection)) => return Some(Ok(connection)),
-            Ok(ToDo::Connect(wanted)) => wanted,
+        let next_step = this.upgrade()?.next_step();
+        let wanted = match next_step {
+            Ok(NextStep::Reuse(connection)) => return Some(Ok(connection)),
+            Ok(NextStep::Connect(wanted)) => wanted,
             Err(error) => return Some(Err(error)),
         };
         let attempted_at = now();
@@ -287,13 +290,13 @@ impl Present {
         }
     }
 
-    fn to_do(&self) -> Result<ToDo, ConnectError> {
+    fn next_step(&self) -> Result<NextStep, ConnectError> {
         // An attempt to win the path back may have made one while this waited for it.
         if let Some(connection) = self.open() {
-            return Ok(ToDo::Take(connection));
+            return Ok(NextStep::Reuse(connection));
         }
-        self.bury();
-        self.wanted().map(ToDo::Connect)
+        self.reap_closed();
+        self.wanted().map(NextStep::Connect)
     }
 
     /// Takes what an attempt has made.
@@ -303,7 +306,7 @@ impl Present {
         attempted_at: std::time::Instant,
         connected: Result<Arc<dyn Connection>, ConnectError>,
     ) -> Result<Arc<dyn Connection>, ConnectError> {
-        self.learn(wanted, &connected);
+        self.record_outcome(wanted, &connected);
         if let Err(error) = &connected {
             self.handle_failed(attempted_at, error);
         }
@@ -315,8 +318,8 @@ impl Present {
                 transport, %addresses, %reason
             );
         }
-        self.put(attempted_at, Arc::clone(&connection));
-        self.bury_when_ended(&connection);
+        self.replace(attempted_at, Arc::clone(&connection));
+        self.reap_when_ended(&connection);
         self.try_to_win_back();
         Ok(connection)
     }
@@ -334,8 +337,8 @@ impl Present {
         lock(&self.reconnect).handle_failed(attempted_at, now(), error.to_string());
     }
 
-    /// Puts a connection in the place of the present one, and gives that.
-    fn put(
+    /// Makes a connection the current one, and returns the one before it.
+    fn replace(
         &self,
         attempted_at: std::time::Instant,
         connection: Arc<dyn Connection>,
@@ -397,9 +400,9 @@ impl Present {
         PathCounts { failovers: breaker.deaths(), failbacks: breaker.returns() }
     }
 
-    /// Lets go of a connection when it ends, and not when the next call finds it so, which may
-    /// never come: what it holds may be a device that is to be taken away.
-    fn bury_when_ended(self: &Arc<Self>, connection: &Arc<dyn Connection>) {
+    /// Drops a closed connection eagerly. Waiting for the next call could pin an RDMA device
+    /// indefinitely.
+    fn reap_when_ended(self: &Arc<Self>, connection: &Arc<dyn Connection>) {
         let ended = connection.ended();
         let (this, connection) = (Arc::downgrade(self), Arc::downgrade(connection));
         tokio::spawn(async move {
@@ -407,17 +410,17 @@ impl Present {
             let (Some(this), Some(connection)) = (this.upgrade(), connection.upgrade()) else {
                 return;
             };
-            let is_present = lock(&this.current)
+            let is_current = lock(&this.current)
                 .as_ref()
                 .is_some_and(|it| Arc::ptr_eq(&it.connection, &connection));
-            if is_present {
-                this.bury();
+            if is_current {
+                this.reap_closed();
             }
         });
     }
 
-    /// Lets go of a connection that takes no calls any more, and learns what it died of.
-    fn bury(&self) {
+    /// Drops a connection that takes no calls any more, and records why it ended.
+    fn reap_closed(&self) {
         let ended = lock(&self.current).take_if(|current| !current.connection.is_open());
         let Some(ended) = ended else { return };
         let (info, closed) = (ended.connection.info(), ended.connection.closed());
@@ -464,13 +467,17 @@ impl Present {
         }
     }
 
-    /// Tells the breaker what became of an attempt.
-    fn learn(&self, wanted: Wanted, connected: &Result<Arc<dyn Connection>, ConnectError>) {
+    /// Records the outcome of an attempt in the breaker.
+    fn record_outcome(
+        &self,
+        wanted: Wanted,
+        connected: &Result<Arc<dyn Connection>, ConnectError>,
+    ) {
         let failure = match connected {
             Ok(connection) => {
                 let info = connection.info();
                 if info.is_upgraded {
-                    return self.learn_upgraded(&info);
+                    return self.record_upgraded(&info);
                 }
                 info.fallback
             }
@@ -484,7 +491,7 @@ impl Present {
         }
     }
 
-    fn learn_upgraded(&self, info: &ConnectionInfo) {
+    fn record_upgraded(&self, info: &ConnectionInfo) {
         if lock(&self.breaker).handle_upgraded(now()) {
             let (transport, addresses) = (info.transport, &info.addresses);
             limited_log!(self.log, INFO, "a path that had died is back", transport, %addresses);
@@ -492,7 +499,7 @@ impl Present {
     }
 }
 
-impl Present {
+impl ConnectionManager {
     /// Starts the task, unless it runs or there is nothing to be won.
     fn try_to_win_back(self: &Arc<Self>) {
         let is_second_best = matches!(self.policy(), UpgradePolicy::Prefer(_))
@@ -503,7 +510,7 @@ impl Present {
             let attempt = WinningBack {
                 connector: Arc::clone(&self.connector),
                 connecting: Arc::clone(&self.connecting),
-                wanting: self.wanting.subscribe(),
+                pending_callers: self.pending_callers.subscribe(),
             };
             let winning_back = win_back(Arc::downgrade(self), attempt);
             *task = Some(AbortOnDropHandle::new(tokio::spawn(winning_back)));
@@ -511,7 +518,7 @@ impl Present {
     }
 }
 
-impl PathOwner for Present {
+impl PathOwner for ConnectionManager {
     /// When the path is to be tried again; `None`, which ends the task, when it is whole, or when
     /// no call goes anywhere and none would gain from it.
     fn next_attempt(&self) -> Option<std::time::Instant> {
@@ -534,15 +541,15 @@ impl PathOwner for Present {
         attempted_at: std::time::Instant,
         connected: Result<Arc<dyn Connection>, ConnectError>,
     ) {
-        self.learn(Wanted::Upgraded, &connected);
+        self.record_outcome(Wanted::Upgraded, &connected);
         let Ok(connection) = connected else { return };
-        self.bury_when_ended(&connection);
-        if let Some(replaced) = self.put(attempted_at, connection) {
+        self.reap_when_ended(&connection);
+        if let Some(replaced) = self.replace(attempted_at, connection) {
             replaced.retire();
         }
     }
 }
 
 #[cfg(test)]
-#[path = "present_tests.rs"]
+#[path = "connection_manager_tests.rs"]
 mod tests;
