@@ -34,9 +34,9 @@ impl NotExecuted {
         status
     }
 
-    /// Whether the call may be started once more without its caller's knowing: a server that is
-    /// about to go refused it, as opposed to one that has met a limit.
-    pub(crate) fn invites_another_start(status: &Status) -> bool {
+    /// Whether the call may be retried transparently: a server that is going away refused it, as
+    /// opposed to one that has met a limit.
+    pub(crate) fn is_retryable(status: &Status) -> bool {
         let is_marked = status.source().is_some_and(<dyn Error>::is::<Self>);
         status.code() == Code::Unavailable && is_marked
     }
@@ -94,14 +94,14 @@ mod tests {
         assert!(!NotExecuted::is_said_by(&plain));
         let marked = NotExecuted::mark(plain);
         assert!(NotExecuted::is_said_by(&marked));
-        assert!(NotExecuted::invites_another_start(&marked));
+        assert!(NotExecuted::is_retryable(&marked));
     }
 
     #[test]
     fn a_limit_that_was_met_invites_no_other_start() {
         let shed = NotExecuted::mark(Status::resource_exhausted("full"));
         assert!(NotExecuted::is_said_by(&shed));
-        assert!(!NotExecuted::invites_another_start(&shed));
+        assert!(!NotExecuted::is_retryable(&shed));
     }
 
     #[test]

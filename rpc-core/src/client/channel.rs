@@ -12,7 +12,7 @@ use tower::Layer;
 use super::begun::CallDefaults;
 use super::connection_manager::ConnectionManager;
 use super::ready::ReadyWhen;
-use super::starts::Starts;
+use super::retry::Attempts;
 use super::{
     Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path, PathCounts, Started,
 };
@@ -20,9 +20,9 @@ use crate::connect::{ConnectError, ConnectionInfo};
 use crate::payload::buffer::buffer_of;
 use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted, Readiness};
 
-/// How many connections a call may find at their end before it is given up: one that the channel
-/// has, one that came in its place, and one more.
-const STARTS_MAX: u32 = 3;
+/// How many closed connections a call may meet before it fails: the channel's, its replacement, and
+/// one more.
+const ATTEMPTS_MAX: u32 = 3;
 
 /// A cheap handle that makes calls; clones share one connection.
 ///
@@ -207,7 +207,7 @@ impl Channel {
     /// Starts a call. A connection that ends just then is renewed.
     pub(super) async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
         call.check_message().map_err(NotExecuted::mark)?;
-        let (mut left, waits) = (STARTS_MAX, call.readiness == Readiness::WaitForReady);
+        let (mut left, waits) = (ATTEMPTS_MAX, call.readiness == Readiness::WaitForReady);
         loop {
             left = left.saturating_sub(1);
             let connection = match self.manager.open() {
@@ -258,9 +258,9 @@ impl Channel {
         polled.map_err(ConnectError::into_status)
     }
 
-    /// The starts of a call with one request.
-    pub(super) fn starts(&self, method: &'static MethodDescriptor) -> Starts<'_> {
-        Starts::new(&self.manager, method)
+    /// The attempts at a call with one request.
+    pub(super) fn attempts(&self, method: &'static MethodDescriptor) -> Attempts<'_> {
+        Attempts::new(&self.manager, method)
     }
 
     /// Memory for a long `bytes` field of a request: as [`crate::buffer()`], and right for this

@@ -16,11 +16,11 @@ use crate::payload::encode::{Encode, Split};
 impl Channel {
     /// Makes a call whose answer is one message.
     async fn exchange(&self, call: Outgoing<'_>) -> Result<Reply, Status> {
-        let mut starts = self.starts(call.method);
+        let mut attempts = self.attempts(call.method);
         loop {
-            let started = self.start(call).await.map_err(|status| starts.last(status))?;
+            let started = self.start(call).await.map_err(|status| attempts.final_status(status))?;
             match started.reply().await {
-                Err(status) => starts.again(status)?,
+                Err(status) => attempts.retry_after(status)?,
                 reply => return reply,
             }
         }
@@ -35,11 +35,11 @@ impl Channel {
     where
         Resp: Message + Default + 'static,
     {
-        let mut starts = self.starts(call.method);
+        let mut attempts = self.attempts(call.method);
         loop {
-            let started = self.start(call).await.map_err(|status| starts.last(status))?;
+            let started = self.start(call).await.map_err(|status| attempts.final_status(status))?;
             match download(started, None, begun.within(&self.manager)).await {
-                Err(status) => starts.again(status)?,
+                Err(status) => attempts.retry_after(status)?,
                 response => return response,
             }
         }

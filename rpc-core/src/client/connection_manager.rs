@@ -3,8 +3,8 @@
 //! A session never changes its path. When the upgraded path fails, the connection on it ends, and
 //! the next one uses the path below. `failback` brings the upgraded path back.
 //!
-//! Lock order: `failback_task`, then `current`, then `breaker` or `reconnect`. No lock is held
-//! while a connection is made or closed.
+//! Lock order: `attempt` or `winning_back`, then `current`, then `breaker` or `reconnect`. None of
+//! these is held while a connection is made; `connecting` is, so that only one is.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -350,7 +350,7 @@ impl ConnectionManager {
     }
 
     /// Takes the right to replay a call; false when the channel has replayed too many.
-    pub(super) fn may_replay(&self) -> bool {
+    pub(super) fn may_retry(&self) -> bool {
         lock(&self.replays).take(now())
     }
 

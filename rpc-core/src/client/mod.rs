@@ -17,8 +17,8 @@ pub mod mock;
 mod path;
 mod ready;
 mod reply;
+mod retry;
 mod session;
-mod starts;
 mod upload;
 mod win_back;
 

@@ -66,11 +66,12 @@ impl Channel {
                 let upload = stream.start(&started, outgoing);
                 return self.answer(outgoing, started, upload, begun).await;
             }
-            let mut starts = self.starts(method);
+            let mut attempts = self.attempts(method);
             loop {
-                let started = self.start(outgoing).await.map_err(|status| starts.last(status))?;
+                let started =
+                    self.start(outgoing).await.map_err(|status| attempts.final_status(status))?;
                 match self.answer(outgoing, started, None, begun).await {
-                    Err(status) => starts.again(status)?,
+                    Err(status) => attempts.retry_after(status)?,
                     reply => return reply,
                 }
             }

@@ -1,0 +1,68 @@
+//! Transparent retries: whether a call that failed is made once more, unseen by its caller.
+//!
+//! | how it failed | it is retried |
+//! |---|---|
+//! | not executed: the server is going away | once |
+//! | ambiguous: its connection ended | once, if idempotent and within the retry budget |
+//! | in any other way | never |
+//!
+//! Only a call whose request is one message can be retried: its caller still has the message. A stream of responses is the caller's from its first answer on, headers included,
+//! as in gRPC's A6: what has been seen cannot be taken back.
+
+use tonic::Status;
+
+use super::connection_manager::ConnectionManager;
+use crate::call::log::NameOf;
+use crate::wire::PeerText;
+use crate::{Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted};
+
+/// The attempts at one call.
+pub(super) struct Attempts<'a> {
+    manager: &'a ConnectionManager,
+    method: &'static MethodDescriptor,
+    was_refused: bool,
+    /// Set when an attempt may have been executed.
+    is_ambiguous: bool,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(manager: &'a ConnectionManager, method: &'static MethodDescriptor) -> Self {
+        Self { manager, method, was_refused: false, is_ambiguous: false }
+    }
+
+    /// Allows one more attempt after this status.
+    ///
+    /// # Errors
+    ///
+    /// With the call's final status when there is none.
+    pub(super) fn retry_after(&mut self, status: Status) -> Result<(), Status> {
+        if NotExecuted::is_retryable(&status) && !self.was_refused {
+            self.was_refused = true;
+            return Ok(());
+        }
+        if MayHaveExecuted::is_said_by(&status) && !self.is_ambiguous && self.may_retry() {
+            let (method, reason) = (self.method.path, PeerText::new(status.message()));
+            let code = NameOf(status.code());
+            tracing::debug!(target: "farcall::call", method, %code, %reason, "replayed");
+            self.is_ambiguous = true;
+            return Ok(());
+        }
+        Err(self.final_status(status))
+    }
+
+    /// The status of a call that is not retried. It stays ambiguous if an earlier attempt was.
+    pub(super) fn final_status(&self, status: Status) -> Status {
+        if self.is_ambiguous && NotExecuted::is_said_by(&status) {
+            return MayHaveExecuted::mark(status);
+        }
+        status
+    }
+
+    fn may_retry(&self) -> bool {
+        let is_idempotent = match self.method.idempotency {
+            Idempotency::Idempotent | Idempotency::NoSideEffects => true,
+            Idempotency::Unknown => false,
+        };
+        is_idempotent && self.manager.may_retry()
+    }
+}
