@@ -35,7 +35,7 @@ pub use payload::tail_field::Detach;
 pub use policy::breaker::Backoff;
 pub use policy::keepalive::Keepalive;
 pub use policy::reconnect::ConnectBackoff;
-pub use policy::replays::ReplayLimits;
+pub use policy::retry_budget::ReplayLimits;
 pub use server::{Server, Service, buffer};
 // What transports build on.
 pub use limits::{memory, peer_key, quota, settings};

@@ -24,7 +24,7 @@ use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::policy::breaker::{Breaker, FirstAttempt};
 use crate::policy::reconnect::{Lifespan, Reconnect};
-use crate::policy::replays::Replays;
+use crate::policy::retry_budget::RetryBudget;
 use crate::transport::CloseReason;
 
 /// The connection that calls are started on, and how it is renewed.
@@ -42,7 +42,7 @@ pub(super) struct ConnectionManager {
     pending_callers: Arc<watch::Sender<usize>>,
     breaker: Mutex<Breaker>,
     reconnect: Mutex<Reconnect>,
-    replays: Mutex<Replays>,
+    retry_budget: Mutex<RetryBudget>,
     /// The task that tries to win the path back, while there is one.
     winning_back: Mutex<Option<AbortOnDropHandle<()>>>,
     /// How many lines the server can write into the log: each of its connections is a reason.
@@ -137,7 +137,7 @@ impl ConnectionManager {
             pending_callers: Arc::new(watch::Sender::new(0)),
             breaker: Mutex::new(Breaker::new(config.backoff, first, fastrand::u64(..))),
             reconnect: Mutex::new(Reconnect::new(config.connect_backoff, fastrand::u64(..))),
-            replays: Mutex::new(Replays::new(config.replays, now())),
+            retry_budget: Mutex::new(RetryBudget::new(config.replays, now())),
             winning_back: Mutex::new(None),
             log: LogLimit::default(),
             connector: Arc::new(connector),
@@ -351,7 +351,7 @@ impl ConnectionManager {
 
     /// Takes the right to replay a call; false when the channel has replayed too many.
     pub(super) fn may_retry(&self) -> bool {
-        lock(&self.replays).take(now())
+        lock(&self.retry_budget).take(now())
     }
 
     /// What the present connection says of itself, and why it is not on the better path.

@@ -7,5 +7,5 @@ pub mod lifetime;
 pub mod line_limit;
 pub mod progress;
 pub mod reconnect;
-pub mod replays;
+pub mod retry_budget;
 pub mod saturation;

@@ -76,14 +76,14 @@ impl Default for ReplayLimits {
 
 /// What is left of them.
 #[derive(Debug)]
-pub struct Replays {
+pub struct RetryBudget {
     limits: ReplayLimits,
     tokens: u32,
     /// Up to when tokens have been refilled.
     refilled: Instant,
 }
 
-impl Replays {
+impl RetryBudget {
     /// A full bucket.
     #[must_use]
     pub fn new(limits: ReplayLimits, now: Instant) -> Self {
@@ -142,21 +142,21 @@ mod tests {
     #[test]
     fn a_burst_is_refilled_by_the_second() {
         let now = Instant::now();
-        let mut replays = Replays::new(ReplayLimits { max_burst: 2, per_second: 10 }, now);
-        assert!(replays.take(now) && replays.take(now) && !replays.take(now));
+        let mut budget = RetryBudget::new(ReplayLimits { max_burst: 2, per_second: 10 }, now);
+        assert!(budget.take(now) && budget.take(now) && !budget.take(now));
         let later = now + Duration::from_millis(100);
-        assert!(replays.take(later) && !replays.take(later));
+        assert!(budget.take(later) && !budget.take(later));
         let much_later = now + Duration::from_secs(100);
-        assert!(replays.take(much_later) && replays.take(much_later) && !replays.take(much_later));
+        assert!(budget.take(much_later) && budget.take(much_later) && !budget.take(much_later));
     }
 
     #[test]
     fn none_are_none() {
         let now = Instant::now();
-        let mut replays = Replays::new(ReplayLimits { max_burst: 0, per_second: 1000 }, now);
-        assert!(!replays.take(now + Duration::from_secs(10)));
-        let mut replays = Replays::new(ReplayLimits { max_burst: 1, per_second: 0 }, now);
-        assert!(replays.take(now) && !replays.take(now + Duration::from_secs(1000)));
+        let mut budget = RetryBudget::new(ReplayLimits { max_burst: 0, per_second: 1000 }, now);
+        assert!(!budget.take(now + Duration::from_secs(10)));
+        let mut budget = RetryBudget::new(ReplayLimits { max_burst: 1, per_second: 0 }, now);
+        assert!(budget.take(now) && !budget.take(now + Duration::from_secs(1000)));
     }
 
     proptest! {
@@ -168,11 +168,11 @@ mod tests {
         ) {
             let start = Instant::now();
             let per_second = per_second % 1000;
-            let mut replays = Replays::new(ReplayLimits { max_burst, per_second }, start);
+            let mut budget = RetryBudget::new(ReplayLimits { max_burst, per_second }, start);
             let (mut now, mut taken) = (start, 0);
             for ms in waits {
                 now += Duration::from_millis(ms);
-                taken += u64::from(replays.take(now));
+                taken += u64::from(budget.take(now));
                 let most = (now - start).as_millis() * u128::from(per_second) / 999 + 1;
                 prop_assert!(u128::from(taken) <= u128::from(max_burst) + most);
             }
