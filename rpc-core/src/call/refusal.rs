@@ -8,7 +8,7 @@ use tonic::Status;
 
 use crate::Limits;
 use crate::call::deadline::rounded;
-use crate::calls::receiving::OverBudget;
+use crate::calls::receive_budget::OverBudget;
 use crate::calls::window::MESSAGE_LEN_MAX;
 use crate::transport::{CloseReason, TransportError, Withheld};
 use crate::wire::messages::{MESSAGES_EXTRA, message_lens};

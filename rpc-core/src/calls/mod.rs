@@ -5,7 +5,7 @@
 
 pub mod client;
 pub mod id_hashing;
-pub mod receiving;
+pub mod receive_budget;
 pub mod reorder;
 pub mod server;
 pub mod window;

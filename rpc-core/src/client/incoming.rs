@@ -32,7 +32,7 @@ impl<T: Transport> Handler for Session<T> {
         }
         let refusal = match refusal::check_incoming("response", &header, "client's", &self.limits) {
             Err(status) => status,
-            Ok(()) => match state.receiving.announce(header.frame_key(), len, ()) {
+            Ok(()) => match state.receive_budget.announce(header.frame_key(), len, ()) {
                 Ok(()) => return Ok(Admission::Accept { deadline: None }),
                 Err(over) => refusal::over_budget("response", len, "client's", over),
             },
@@ -91,7 +91,7 @@ impl<T: Transport> Handler for Session<T> {
         reason: Withheld,
     ) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse(prefix)?;
-        self.state().receiving.withheld(header.frame_key());
+        self.state().receive_budget.withheld(header.frame_key());
         self.end(&header, refusal::withheld(reason));
         Ok(())
     }
@@ -147,7 +147,7 @@ impl<T: Transport> Session<T> {
     ) -> Result<(), ProtocolError> {
         let (call, inbound, is_done) = {
             let mut state = self.state();
-            received(&mut state.receiving, header, delivery)?;
+            received(&mut state.receive_budget, header, delivery)?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 // The call may have been given up: then its response is dropped here.
                 None => return Ok(()),
@@ -196,7 +196,7 @@ impl<T: Transport> Session<T> {
     ) -> Result<(), ProtocolError> {
         let inbound = {
             let mut state = self.state();
-            received(&mut state.receiving, header, delivery)?;
+            received(&mut state.receive_budget, header, delivery)?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 None => return Ok(()),
                 Some(Route::Stream(inbound)) => {

@@ -18,7 +18,7 @@ use super::{ClientSetup, Connection, Outgoing, Started};
 use crate::call::refusal;
 use crate::calls::client::Calls;
 use crate::calls::id_hashing::IdHashing;
-use crate::calls::receiving::Receiving;
+use crate::calls::receive_budget::ReceiveBudget;
 use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
 use crate::policy::keepalive::Pinged;
@@ -48,7 +48,7 @@ pub(crate) struct Session<T> {
 
 pub(super) struct State {
     pub(super) calls: Calls<InFlight>,
-    pub(super) receiving: Receiving<()>,
+    pub(super) receive_budget: ReceiveBudget<()>,
     pub(super) closed: Option<CloseReason>,
     /// Set when the server has said that it starts no more calls here.
     pub(super) is_sent_away: bool,
@@ -120,7 +120,7 @@ impl<T: Transport> Session<T> {
             server: setup.server,
             state: Mutex::new(State {
                 calls: Calls::default(),
-                receiving: Receiving::new(setup.limits.max_receiving_bytes),
+                receive_budget: ReceiveBudget::new(setup.limits.max_receiving_bytes),
                 closed: None,
                 is_sent_away: false,
                 is_retired: false,

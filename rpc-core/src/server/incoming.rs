@@ -124,7 +124,7 @@ impl<T: Transport> Handler for ServerSession<T> {
         reason: Withheld,
     ) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse(prefix)?;
-        self.state().receiving.withheld(header.frame_key());
+        self.state().receive_budget.withheld(header.frame_key());
         if reason == Withheld::GivenUp && header.kind == FrameKind::Request {
             self.state().give_up(header.call);
             self.idle.notify_waiters();
@@ -195,7 +195,7 @@ impl<T: Transport> ServerSession<T> {
             Err(status) => status,
             Ok((charge, inbound)) => {
                 let mut state = self.state();
-                match state.receiving.announce(header.frame_key(), len, charge) {
+                match state.receive_budget.announce(header.frame_key(), len, charge) {
                     Ok(()) => {
                         if inbound.is_some() {
                             let streams = CallStreams { inbound, outbound: None };
@@ -225,10 +225,12 @@ impl<T: Transport> ServerSession<T> {
         let checked = refusal::check_incoming("request", header, "server's", &self.limits);
         let refusal = match checked.and_then(|()| self.memory.try_take(len)) {
             Err(status) => status,
-            Ok(charge) => match self.state().receiving.announce(header.frame_key(), len, charge) {
-                Ok(()) => return Ok(Admission::Accept { deadline: None }),
-                Err(over) => refusal::over_budget("request", len, "server's", over),
-            },
+            Ok(charge) => {
+                match self.state().receive_budget.announce(header.frame_key(), len, charge) {
+                    Ok(()) => return Ok(Admission::Accept { deadline: None }),
+                    Err(over) => refusal::over_budget("request", len, "server's", over),
+                }
+            }
         };
         self.fail_requests(header.call, refusal);
         Ok(Admission::Refuse)
@@ -243,7 +245,7 @@ impl<T: Transport> ServerSession<T> {
     ) -> Result<(), ProtocolError> {
         let (received, early, check) = {
             let mut state = self.state();
-            let received = received(&mut state.receiving, header, delivery)?;
+            let received = received(&mut state.receive_budget, header, delivery)?;
             if state.calls.start(header.call)? == Start::GivenUp {
                 return Ok(());
             }
@@ -367,7 +369,7 @@ impl<T: Transport> ServerSession<T> {
         delivery: Delivery,
     ) -> Result<(), ProtocolError> {
         // A large one counts until the stream has counted it.
-        let _received = received(&mut self.state().receiving, header, delivery)?;
+        let _received = received(&mut self.state().receive_budget, header, delivery)?;
         let (what, whose) = ("request", "server's");
         let fits = refusal::check_incoming(what, header, whose, &self.limits);
         let (_, messages) = take_apart(header, frame);

@@ -218,7 +218,7 @@ async fn what_follows_a_request_that_has_no_stream_is_dropped() {
         rig.receive(&FrameHeader::bare(FrameKind::HalfClose, 2));
         let state = rig.session.state();
         assert_eq!(state.streams.keys().collect::<Vec<_>>(), [&1], "only the call that runs");
-        assert_eq!(state.receiving.bytes(), 0);
+        assert_eq!(state.receive_budget.bytes(), 0);
     }
 }
 

@@ -22,7 +22,7 @@ use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
 use crate::call::refusal;
 use crate::calls::id_hashing::IdHashing;
-use crate::calls::receiving::Receiving;
+use crate::calls::receive_budget::ReceiveBudget;
 use crate::calls::server::{Calls, Start};
 use crate::connect::ConnectionInfo;
 use crate::limits::log::LogLimit;
@@ -78,7 +78,7 @@ pub(super) struct State {
     /// The streams of calls that have them, also while their requests are on their way.
     pub(super) streams: HashMap<u64, CallStreams, IdHashing>,
     /// The large frames on their way, each with what it holds of the memory budget.
-    pub(super) receiving: Receiving<MemoryCharge>,
+    pub(super) receive_budget: ReceiveBudget<MemoryCharge>,
     /// Answers that have left the table of calls and are not the transport's yet.
     answering_count: usize,
     pub(super) draining: bool,
@@ -143,7 +143,7 @@ impl<T: Transport> ServerSession<T> {
             is_upgraded: setup.is_upgraded,
             state: Mutex::new(State {
                 calls: Calls::new(setup.limits.max_calls),
-                receiving: Receiving::new(setup.limits.max_receiving_bytes),
+                receive_budget: ReceiveBudget::new(setup.limits.max_receiving_bytes),
                 streams: HashMap::default(),
                 answering_count: 0,
                 draining: false,

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes};
 
-use crate::calls::receiving::Receiving;
+use crate::calls::receive_budget::ReceiveBudget;
 use crate::payload::encode::Encode;
 use crate::transport::{Delivery, Transport, TransportError};
 use crate::wire::{FrameHeader, HEADER_LEN, ProtocolError};
@@ -106,16 +106,16 @@ pub(crate) async fn reserve<T: Transport>(
     Ok(Reserved { buffer: transport.reserve(len).await?, tail })
 }
 
-/// Tells `receiving` of a frame that has come, and gives what was kept for it if it was announced.
+/// Tells `budget` of a frame that has come, and gives what was kept for it if it was announced.
 pub(crate) fn received<T>(
-    receiving: &mut Receiving<T>,
+    budget: &mut ReceiveBudget<T>,
     header: &FrameHeader,
     delivery: Delivery,
 ) -> Result<Option<T>, ProtocolError> {
     let key = header.frame_key();
     match delivery {
-        Delivery::Whole => receiving.came_whole(key).map(|()| None),
-        Delivery::Announced => receiving.arrived(key, header.frame_len()).map(Some),
+        Delivery::Whole => budget.came_whole(key).map(|()| None),
+        Delivery::Announced => budget.arrived(key, header.frame_len()).map(Some),
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) const FRAME_HELD: u64 = 256;
 
 /// The budget of bytes being received on one connection.
 #[derive(Debug)]
-pub struct Receiving<T> {
+pub struct ReceiveBudget<T> {
     frames: HashMap<(u64, u64), (u64, T)>,
     bytes: u64,
     bytes_max: u64,
@@ -35,7 +35,7 @@ pub struct OverBudget {
     pub bytes_max: u64,
 }
 
-impl<T> Receiving<T> {
+impl<T> ReceiveBudget<T> {
     /// A budget of `bytes_max`.
     #[must_use]
     pub fn new(bytes_max: u64) -> Self {
@@ -116,52 +116,52 @@ mod tests {
     /// Their entries would take more memory than what they count.
     #[test]
     fn short_frames_are_few() {
-        let mut receiving = Receiving::new(100 << 10);
-        let announced = (0..).take_while(|call| receiving.announce((*call, 0), 33, ()).is_ok());
+        let mut budget = ReceiveBudget::new(100 << 10);
+        let announced = (0..).take_while(|call| budget.announce((*call, 0), 33, ()).is_ok());
         assert_eq!(announced.count(), 100);
-        assert_eq!(receiving.arrived((7, 0), 33), Ok(()));
-        receiving.announce((7, 0), 33, ()).unwrap();
-        assert!((0..100).all(|call| receiving.withheld((call, 0)).is_some()));
-        assert_eq!(receiving.bytes(), 0);
+        assert_eq!(budget.arrived((7, 0), 33), Ok(()));
+        budget.announce((7, 0), 33, ()).unwrap();
+        assert!((0..100).all(|call| budget.withheld((call, 0)).is_some()));
+        assert_eq!(budget.bytes(), 0);
     }
 
     #[test]
     fn lengths_that_add_up_to_more_than_a_count_holds_do_not_fit() {
-        let mut receiving = Receiving::new(u64::MAX);
-        receiving.announce((1, 0), u64::MAX, ()).unwrap();
-        assert!(receiving.announce((2, 0), 1, ()).is_err());
-        assert_eq!(receiving.bytes(), u64::MAX);
+        let mut budget = ReceiveBudget::new(u64::MAX);
+        budget.announce((1, 0), u64::MAX, ()).unwrap();
+        assert!(budget.announce((2, 0), 1, ()).is_err());
+        assert_eq!(budget.bytes(), u64::MAX);
     }
 
     #[test]
     fn what_has_arrived_makes_room() {
-        let mut receiving = Receiving::new(10_000);
-        receiving.announce((1, 0), 6000, 60).unwrap();
+        let mut budget = ReceiveBudget::new(10_000);
+        budget.announce((1, 0), 6000, 60).unwrap();
         assert_eq!(
-            receiving.announce((2, 0), 6000, 60),
+            budget.announce((2, 0), 6000, 60),
             Err(OverBudget { bytes: 6000, bytes_max: 10_000 })
         );
-        assert_eq!(receiving.arrived((1, 0), 6000), Ok(60));
-        assert!(receiving.arrived((1, 0), 6000).is_err(), "it has arrived");
-        receiving.came_whole((1, 0)).unwrap();
-        receiving.announce((2, 0), 6000, 60).unwrap();
-        assert_eq!(receiving.bytes(), 6000);
+        assert_eq!(budget.arrived((1, 0), 6000), Ok(60));
+        assert!(budget.arrived((1, 0), 6000).is_err(), "it has arrived");
+        budget.came_whole((1, 0)).unwrap();
+        budget.announce((2, 0), 6000, 60).unwrap();
+        assert_eq!(budget.bytes(), 6000);
     }
 
     #[test]
     fn a_small_frame_does_not_make_room_in_the_name_of_a_large_one() {
-        let mut receiving = Receiving::new(10_000);
-        receiving.announce((1, 0), 6000, 60).unwrap();
-        assert!(receiving.arrived((1, 0), 40).is_err());
-        assert_eq!(receiving.bytes(), 6000);
+        let mut budget = ReceiveBudget::new(10_000);
+        budget.announce((1, 0), 6000, 60).unwrap();
+        assert!(budget.arrived((1, 0), 40).is_err());
+        assert_eq!(budget.bytes(), 6000);
     }
 
     #[test]
     fn a_message_over_the_whole_budget_travels_alone() {
-        let mut receiving = Receiving::new(100);
-        receiving.announce((1, 0), 500, 500).unwrap();
-        assert!(receiving.announce((2, 0), 1, 1).is_err());
-        receiving.withheld((1, 0));
-        assert_eq!(receiving.bytes(), 0);
+        let mut budget = ReceiveBudget::new(100);
+        budget.announce((1, 0), 500, 500).unwrap();
+        assert!(budget.announce((2, 0), 1, 1).is_err());
+        budget.withheld((1, 0));
+        assert_eq!(budget.bytes(), 0);
     }
 }
