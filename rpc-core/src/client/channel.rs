@@ -42,7 +42,7 @@ const ATTEMPTS_MAX: u32 = 3;
 /// as not executed, and is started once more, unless its requests are a stream, which is partly
 /// sent by then: that one ends with `UNAVAILABLE`, marked with [`NotExecuted`].
 ///
-/// When a better path under a connection dies (RDMA, where TCP still works) the channel goes on
+/// When an upgraded path under a connection dies (RDMA, where TCP still works) the channel goes on
 /// without it, at once, and tries in the background to win it back; [`Channel::path`] tells. Where
 /// the path is required, calls fail with `UNAVAILABLE` and the reason until it is back. A call
 /// that was in flight on a connection that ended is made once more if its method is idempotent by

@@ -38,7 +38,7 @@ pub struct ClientSetup {
     pub server: Arc<str>,
     /// The connection's two ends.
     pub addresses: Addresses,
-    /// Why the connection did not move to a better path.
+    /// Why the connection did not move to an upgraded path.
     pub fallback: Option<String>,
     /// Whether it moved to one.
     pub is_upgraded: bool,

@@ -3,7 +3,7 @@
 //! A session never changes its path. When the upgraded path fails, the connection on it ends, and
 //! the next one uses the path below. `failback` brings the upgraded path back.
 //!
-//! Lock order: `attempt` or `winning_back`, then `current`, then `breaker` or `reconnect`. None of
+//! Lock order: `attempt` or `failback_task`, then `current`, then `breaker` or `reconnect`. None of
 //! these is held while a connection is made; `connecting` is, so that only one is.
 
 use std::panic::AssertUnwindSafe;
@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::win_back::{Attempt as WinningBack, PathOwner, win_back};
+use super::failback::{FailbackAttempt, PathOwner, failback};
 use super::{Connect, Connection, Path, PathCounts};
 use crate::connect::{ConnectError, ConnectionInfo, UpgradePolicy, Wanted};
 use crate::limited_log;
@@ -43,8 +43,8 @@ pub(super) struct ConnectionManager {
     breaker: Mutex<Breaker>,
     reconnect: Mutex<Reconnect>,
     retry_budget: Mutex<RetryBudget>,
-    /// The task that tries to win the path back, while there is one.
-    winning_back: Mutex<Option<AbortOnDropHandle<()>>>,
+    /// The task that fails back to the upgraded path, while there is one.
+    failback_task: Mutex<Option<AbortOnDropHandle<()>>>,
     /// How many lines the server can write into the log: each of its connections is a reason.
     log: LogLimit,
 }
@@ -138,7 +138,7 @@ impl ConnectionManager {
             breaker: Mutex::new(Breaker::new(config.backoff, first, fastrand::u64(..))),
             reconnect: Mutex::new(Reconnect::new(config.connect_backoff, fastrand::u64(..))),
             retry_budget: Mutex::new(RetryBudget::new(config.replays, now())),
-            winning_back: Mutex::new(None),
+            failback_task: Mutex::new(None),
             log: LogLimit::default(),
             connector: Arc::new(connector),
         }
@@ -291,7 +291,7 @@ impl ConnectionManager {
     }
 
     fn next_step(&self) -> Result<NextStep, ConnectError> {
-        // An attempt to win the path back may have made one while this waited for it.
+        // An attempt at failback may have made one while this waited for it.
         if let Some(connection) = self.open() {
             return Ok(NextStep::Reuse(connection));
         }
@@ -320,7 +320,7 @@ impl ConnectionManager {
         }
         self.replace(attempted_at, Arc::clone(&connection));
         self.reap_when_ended(&connection);
-        self.try_to_win_back();
+        self.start_failback();
         Ok(connection)
     }
 
@@ -354,7 +354,7 @@ impl ConnectionManager {
         lock(&self.retry_budget).take(now())
     }
 
-    /// What the present connection says of itself, and why it is not on the better path.
+    /// What the connection says of itself, and why it is not on the upgraded path.
     pub(super) fn info(&self) -> Option<ConnectionInfo> {
         let mut info = self.open()?.info();
         if info.fallback.is_none() && !info.is_upgraded {
@@ -397,7 +397,7 @@ impl ConnectionManager {
     /// How often the upgraded path has failed and come back.
     pub(super) fn path_counts(&self) -> PathCounts {
         let breaker = lock(&self.breaker);
-        PathCounts { failovers: breaker.deaths(), failbacks: breaker.returns() }
+        PathCounts { failovers: breaker.failovers(), failbacks: breaker.failbacks() }
     }
 
     /// Drops a closed connection eagerly. Waiting for the next call could pin an RDMA device
@@ -435,7 +435,7 @@ impl ConnectionManager {
             return reconnect.handle_end(failure);
         };
         let reason = format!("{}: the path died: {reason}", info.transport);
-        lock(&self.breaker).handle_death(now(), reason.clone());
+        lock(&self.breaker).handle_failure(now(), reason.clone());
         let next_attempt = self.next_path_attempt();
         let addresses = info.addresses;
         limited_log!(self.log, WARN, "a path died", %addresses, %reason, ?next_attempt);
@@ -487,7 +487,7 @@ impl ConnectionManager {
         };
         if let Some(reason) = failure {
             tracing::debug!(%reason, "the better path could not be had");
-            lock(&self.breaker).handle_failed(now(), reason);
+            lock(&self.breaker).handle_attempt_failed(now(), reason);
         }
     }
 
@@ -500,31 +500,31 @@ impl ConnectionManager {
 }
 
 impl ConnectionManager {
-    /// Starts the task, unless it runs or there is nothing to be won.
-    fn try_to_win_back(self: &Arc<Self>) {
+    /// Starts the failback task, unless it runs or the path is not broken.
+    fn start_failback(self: &Arc<Self>) {
         let is_second_best = matches!(self.policy(), UpgradePolicy::Prefer(_))
             && lock(&self.breaker).broken().is_some();
-        let mut task = lock(&self.winning_back);
+        let mut task = lock(&self.failback_task);
         let is_running = task.as_ref().is_some_and(|task| !task.is_finished());
         if is_second_best && !is_running {
-            let attempt = WinningBack {
+            let attempt = FailbackAttempt {
                 connector: Arc::clone(&self.connector),
                 connecting: Arc::clone(&self.connecting),
                 pending_callers: self.pending_callers.subscribe(),
             };
-            let winning_back = win_back(Arc::downgrade(self), attempt);
-            *task = Some(AbortOnDropHandle::new(tokio::spawn(winning_back)));
+            let failback = failback(Arc::downgrade(self), attempt);
+            *task = Some(AbortOnDropHandle::new(tokio::spawn(failback)));
         }
     }
 }
 
 impl PathOwner for ConnectionManager {
-    /// When the path is to be tried again; `None`, which ends the task, when it is whole, or when
-    /// no call goes anywhere and none would gain from it.
+    /// When to retry the path; `None`, which ends the task, when the path works, or when the channel
+    /// has no connection.
     fn next_attempt(&self) -> Option<std::time::Instant> {
         // Looked at under this lock, so that a task that makes a connection right now either is
         // seen here or sees that there is no task any more.
-        let mut task = lock(&self.winning_back);
+        let mut task = lock(&self.failback_task);
         let is_in_use = self.open().is_some();
         let due = lock(&self.breaker).broken().map(|(_, due)| due);
         let due = due.filter(|_| is_in_use);

@@ -10,6 +10,7 @@ mod connection_manager;
 mod connector;
 mod download;
 mod dyn_caller;
+mod failback;
 mod incoming;
 mod keep_alive;
 mod layered;
@@ -20,7 +21,6 @@ mod reply;
 mod retry;
 mod session;
 mod upload;
-mod win_back;
 
 pub use call_deadline::CallDeadline;
 pub use caller::Caller;

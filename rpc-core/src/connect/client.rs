@@ -18,7 +18,7 @@ use crate::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 pub struct ClientConfig {
     /// What this side accepts.
     pub limits: Limits,
-    /// Which better paths to try.
+    /// Which upgraded paths to try.
     pub policy: UpgradePolicy,
     /// The bound on the whole handshake, upgrade included.
     ///
@@ -33,7 +33,7 @@ pub struct ClientConfig {
     ///
     /// 60 s by default, for the reasons of [`PROGRESS_TIMEOUT`].
     pub progress_timeout: Option<Duration>,
-    /// How soon a better path that has died is tried again.
+    /// How soon an upgraded path that has died is tried again.
     pub backoff: Backoff,
     /// How soon a channel connects again after it could not, or after a connection of no use.
     pub connect_backoff: ConnectBackoff,
@@ -56,7 +56,7 @@ impl Default for ClientConfig {
     }
 }
 
-/// Which better paths a client tries.
+/// Which upgraded paths a client tries.
 #[derive(Debug, Clone, Default)]
 pub enum UpgradePolicy {
     /// None: the bootstrap carries the connection.

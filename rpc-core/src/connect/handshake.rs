@@ -22,13 +22,13 @@ pub enum HandshakeError {
     /// The peer sent something that is not the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The client says that it uses a better path, and nothing of it has come over that.
+    /// The client says that it uses an upgraded path, and nothing of it has come over that.
     #[error("{upgrade}: the client says that the path is good, and has never sent a probe over it")]
     Unproven {
         /// The upgrade's name.
         upgrade: &'static str,
     },
-    /// The client does not say whether the better path is good.
+    /// The client does not say whether the upgraded path is good.
     #[error("{upgrade}: the client did not say within {timeout_ms} ms whether the path is good")]
     NoVerdict {
         /// The upgrade's name.

@@ -1,4 +1,4 @@
-//! Why no better path came about, in one text.
+//! Why no upgraded path came about, in one text.
 //!
 //! Each reason may have a name and words of the peer, which are escaped and cut where they are
 //! read. A peer may give eight of them, and all together go into one line of the log, into

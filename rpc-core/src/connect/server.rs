@@ -24,7 +24,7 @@ pub struct ServerHandshake {
     pub limits: Limits,
     /// The paths of the methods served; a method's index is its id.
     pub methods: Vec<String>,
-    /// The better paths that clients may ask for.
+    /// The upgraded paths that clients may ask for.
     pub upgrades: Vec<Arc<dyn Upgrade>>,
 }
 
@@ -34,7 +34,7 @@ pub struct Accepted {
     pub link: Box<dyn Link>,
     /// What the client said.
     pub hello: Hello,
-    /// Why it did not move to a better path, when the client asked for one.
+    /// Why it did not move to an upgraded path, when the client asked for one.
     pub fallback: Option<String>,
     /// Whether it moved to one.
     pub is_upgraded: bool,

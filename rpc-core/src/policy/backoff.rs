@@ -2,7 +2,7 @@
 //! random, so that many clients that failed together do not come back together.
 //!
 //! Pure: the seed of the randomness is an argument, and the clock is the caller's business. The
-//! `breaker` of a better path and the `reconnect` of a channel both take their delays from here.
+//! `breaker` of an upgraded path and the `reconnect` of a channel both take their delays from here.
 
 use std::time::Duration;
 

@@ -1,21 +1,21 @@
-//! When a better path that has died is tried again.
+//! A circuit breaker for a channel's upgraded path: when it is retried after a failure.
 //!
 //! ```text
-//!   Untried ──upgraded──> Whole ──died, or could not be had again──> Broken ──upgraded──> Whole
-//!                                                                      │  ^
-//!                                                                      └──┘ an attempt failed
+//!   Untried ──upgraded──> Closed ──failed, or an attempt failed──> Open ──upgraded──> Closed
+//!                                                                  │  ^
+//!                                                                  └──┘ an attempt failed
 //! ```
 //!
-//! Delays double from one failure to the next, and a path that dies soon after it was won back
-//! counts as one more failure: only one that has been whole for a while begins anew. Absent is
-//! what an attempt is: the client's business.
+//! Delays double from one failure to the next. A path that fails soon after failback counts as one
+//! more failure; the delays start over once the breaker was closed for a while. What counts as an
+//! attempt is up to the caller.
 
 use std::time::{Duration, Instant};
 
 use super::backoff::{Curve, Delays, check_delays};
 use crate::limits::settings::InvalidSetting;
 
-/// How soon a path that has died is tried again.
+/// How soon a path that has failed is tried again.
 ///
 /// [`check`](Self::check) says whether the delays are in range. The setters that take a `Backoff`
 /// check it, and panic.
@@ -33,7 +33,7 @@ pub struct Backoff {
     /// 60 s by default: one handshake a minute is nothing for either side, and a path that was
     /// mended is in use again after a minute and a half on average.
     pub max_delay: Duration,
-    /// For how long a path has to be whole before its next death counts as a first one.
+    /// For how long a path has to work before its next failure counts as a first one.
     ///
     /// 30 s by default: longer than the default keepalive takes to notice that a path which was
     /// proven carries nothing any more. At least 1 ms.
@@ -98,7 +98,7 @@ impl Default for Backoff {
     }
 }
 
-/// When a path is tried again after it was whole for a while.
+/// When a path is retried after it has worked for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstAttempt {
     /// At once: calls have no other path.
@@ -107,24 +107,24 @@ pub enum FirstAttempt {
     Delayed,
 }
 
-/// The memory of one channel's better path.
+/// The circuit breaker of one channel's upgraded path.
 #[derive(Debug)]
 pub struct Breaker {
     rules: Backoff,
     first: FirstAttempt,
     delays: Delays,
-    /// Whether nothing has failed since the path was whole for a while.
+    /// Whether nothing has failed since the path has worked for a while.
     is_fresh: bool,
     state: State,
-    deaths: u64,
-    returns: u64,
+    failovers: u64,
+    failbacks: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Untried,
-    Whole { since: Instant },
-    Broken { reason: String, due: Instant },
+    Closed { since: Instant },
+    Open { reason: String, due: Instant },
 }
 
 impl Breaker {
@@ -133,55 +133,55 @@ impl Breaker {
     pub fn new(rules: Backoff, first: FirstAttempt, seed: u64) -> Self {
         let delays = Delays::new(rules.curve(), seed);
         let state = State::Untried;
-        Self { rules, first, delays, is_fresh: true, state, deaths: 0, returns: 0 }
+        Self { rules, first, delays, is_fresh: true, state, failovers: 0, failbacks: 0 }
     }
 
-    /// Records that a connection has the path; true when it comes back by that.
+    /// Records that a connection uses the path; true when that is a failback.
     pub fn handle_upgraded(&mut self, now: Instant) -> bool {
-        let is_back = matches!(self.state, State::Broken { .. });
+        let is_back = matches!(self.state, State::Open { .. });
         if is_back {
-            self.returns += 1;
+            self.failbacks += 1;
         }
-        self.state = State::Whole { since: now };
+        self.state = State::Closed { since: now };
         is_back
     }
 
-    /// Records that the path of a connection has died.
-    pub fn handle_death(&mut self, now: Instant, reason: String) {
-        self.deaths += 1;
-        self.break_off(now, reason);
+    /// Records that the path failed under a connection.
+    pub fn handle_failure(&mut self, now: Instant, reason: String) {
+        self.failovers += 1;
+        self.open(now, reason);
     }
 
-    /// Records that the path could not be had. One that never was is left alone.
-    pub fn handle_failed(&mut self, now: Instant, reason: String) {
+    /// Records that an attempt at the path failed. A path that was never in use is left alone.
+    pub fn handle_attempt_failed(&mut self, now: Instant, reason: String) {
         if self.state != State::Untried {
-            self.break_off(now, reason);
+            self.open(now, reason);
         }
     }
 
-    /// Why the path is not in use, and when it is tried again; `None` while it is whole.
+    /// Why the breaker is open, and when the path is retried; `None` while it is closed.
     #[must_use]
     pub fn broken(&self) -> Option<(&str, Instant)> {
         match &self.state {
-            State::Broken { reason, due } => Some((reason, *due)),
-            State::Untried | State::Whole { .. } => None,
+            State::Open { reason, due } => Some((reason, *due)),
+            State::Untried | State::Closed { .. } => None,
         }
     }
 
-    /// How often the path has died.
+    /// How often the path has failed while it was in use.
     #[must_use]
-    pub fn deaths(&self) -> u64 {
-        self.deaths
+    pub fn failovers(&self) -> u64 {
+        self.failovers
     }
 
     /// How often it has come back.
     #[must_use]
-    pub fn returns(&self) -> u64 {
-        self.returns
+    pub fn failbacks(&self) -> u64 {
+        self.failbacks
     }
 
-    fn break_off(&mut self, now: Instant, reason: String) {
-        if let State::Whole { since } = self.state
+    fn open(&mut self, now: Instant, reason: String) {
+        if let State::Closed { since } = self.state
             && now.saturating_duration_since(since) >= self.rules.healthy_after
         {
             self.delays.reset();
@@ -193,7 +193,7 @@ impl Breaker {
             true => Duration::ZERO,
             false => self.delays.next_delay(),
         };
-        self.state = State::Broken { reason, due: now + delay };
+        self.state = State::Open { reason, due: now + delay };
     }
 }
 
@@ -246,10 +246,10 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
         breaker.handle_upgraded(now);
-        breaker.handle_death(now, "cut".into());
+        breaker.handle_failure(now, "cut".into());
         assert!(is_about(delay(&breaker, now), 100));
         for ms in [200, 400, 800, 1600, 1600] {
-            breaker.handle_failed(now, "still cut".into());
+            breaker.handle_attempt_failed(now, "still cut".into());
             assert!(is_about(delay(&breaker, now), ms), "{breaker:?}");
         }
         assert_eq!(breaker.broken().map(|(reason, _)| reason), Some("still cut"));
@@ -260,11 +260,11 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
         breaker.handle_upgraded(now);
-        breaker.handle_death(now, "cut".into());
+        breaker.handle_failure(now, "cut".into());
         assert!(breaker.handle_upgraded(now), "it is back");
-        breaker.handle_death(now + Duration::from_secs(9), "cut again".into());
+        breaker.handle_failure(now + Duration::from_secs(9), "cut again".into());
         assert!(is_about(delay(&breaker, now + Duration::from_secs(9)), 200));
-        assert_eq!((breaker.deaths(), breaker.returns()), (2, 1));
+        assert_eq!((breaker.failovers(), breaker.failbacks()), (2, 1));
     }
 
     #[test]
@@ -272,11 +272,11 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
         breaker.handle_upgraded(now);
-        breaker.handle_death(now, "cut".into());
-        breaker.handle_failed(now, "cut".into());
+        breaker.handle_failure(now, "cut".into());
+        breaker.handle_attempt_failed(now, "cut".into());
         breaker.handle_upgraded(now);
         let later = now + RULES.healthy_after;
-        breaker.handle_death(later, "cut".into());
+        breaker.handle_failure(later, "cut".into());
         assert!(is_about(delay(&breaker, later), 100));
     }
 
@@ -285,16 +285,16 @@ mod tests {
         let now = Instant::now();
         let mut breaker = Breaker::new(RULES, FirstAttempt::AtOnce, 1);
         breaker.handle_upgraded(now);
-        breaker.handle_death(now, "cut".into());
+        breaker.handle_failure(now, "cut".into());
         assert_eq!(delay(&breaker, now), Duration::ZERO);
-        breaker.handle_failed(now, "cut".into());
+        breaker.handle_attempt_failed(now, "cut".into());
         assert!(is_about(delay(&breaker, now), 100));
     }
 
     #[test]
     fn a_path_that_never_was_is_not_missed() {
         let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
-        breaker.handle_failed(Instant::now(), "no device".into());
+        breaker.handle_attempt_failed(Instant::now(), "no device".into());
         assert_eq!(breaker.broken(), None);
         assert!(!breaker.handle_upgraded(Instant::now()), "it does not come back");
     }
@@ -302,12 +302,12 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Upgraded,
-        Death,
+        Failure,
         Failed,
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![Just(Step::Upgraded), Just(Step::Death), Just(Step::Failed)]
+        prop_oneof![Just(Step::Upgraded), Just(Step::Failure), Just(Step::Failed)]
     }
 
     proptest! {
@@ -328,18 +328,18 @@ mod tests {
                         breaker.handle_upgraded(now);
                         prop_assert_eq!(breaker.broken(), None);
                     }
-                    Step::Death => breaker.handle_death(now, String::new()),
-                    Step::Failed => breaker.handle_failed(now, String::new()),
+                    Step::Failure => breaker.handle_failure(now, String::new()),
+                    Step::Failed => breaker.handle_attempt_failed(now, String::new()),
                 }
                 let day = Duration::from_secs(24 * 60 * 60);
                 let longest = (max.min(day) * 2).min(day);
-                if let (Step::Death, Some((_, due))) = (&step, breaker.broken()) {
+                if let (Step::Failure, Some((_, due))) = (&step, breaker.broken()) {
                     let slack = Duration::from_micros(1);
                     prop_assert!(due - now + slack >= min.min(max).min(day));
                     prop_assert!(due - now <= longest + slack);
                 }
             }
-            prop_assert!(breaker.returns() <= upgrades);
+            prop_assert!(breaker.failbacks() <= upgrades);
         }
     }
 }

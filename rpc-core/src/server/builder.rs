@@ -266,7 +266,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a better path that clients may ask for.
+    /// Adds an upgraded path that clients may ask for.
     #[must_use]
     pub fn upgrade(mut self, upgrade: Arc<dyn Upgrade>) -> Self {
         self.settings.upgrades.push(upgrade);

@@ -26,9 +26,9 @@ pub struct ServerSetup {
     pub peer_limits: Limits,
     /// The connection's two ends.
     pub addresses: Addresses,
-    /// Why the connection did not move to a better path.
+    /// Why the connection did not move to an upgraded path.
     pub fallback: Option<String>,
-    /// Whether the connection moved to a better path.
+    /// Whether the connection moved to an upgraded path.
     pub is_upgraded: bool,
     pub(crate) router: Arc<Router>,
     pub(crate) calls: LimitShare<PeerKey>,

@@ -1,8 +1,8 @@
-//! The task that tries to win a better path back while calls go on without it.
+//! Failback: the task that retries the upgraded path while calls use the path below.
 //!
-//! It makes a whole new connection and gives it to the channel only when the path is proven, so
-//! that the one in use is never at risk. It knows its channel weakly, because the channel closes
-//! its connection with its last clone, and aborts this.
+//! It makes a new connection and gives it to the channel only when the path is proven, so that the
+//! current connection is never at risk. It holds the channel weakly: the last clone of a channel
+//! closes the connection and aborts this task.
 
 use std::sync::{Arc, Weak};
 
@@ -14,18 +14,18 @@ use crate::connect::{ConnectError, Wanted};
 use crate::runtime::long_wait::wait_until;
 
 /// What an attempt needs, without the channel.
-pub(super) struct Attempt {
+pub(super) struct FailbackAttempt {
     pub(super) connector: Arc<dyn Connect>,
     /// Held by the task that makes a connection.
     pub(super) connecting: Arc<tokio::sync::Mutex<()>>,
-    /// Whether callers want a connection.
+    /// How many attempts callers wait for.
     pub(super) pending_callers: watch::Receiver<usize>,
 }
 
-impl Attempt {
-    /// Connects over the better path; `None` when a caller needed a connection meanwhile, or the
+impl FailbackAttempt {
+    /// Connects over the upgraded path; `None` when a caller needed a connection meanwhile, or the
     /// channel is gone.
-    async fn make(&mut self) -> Option<Made> {
+    async fn make(&mut self) -> Option<Connected> {
         self.pending_callers.wait_for(|count| *count == 0).await.ok()?;
         let alone = Arc::clone(&self.connecting).lock_owned().await;
         let attempted_at = Instant::now().into_std();
@@ -33,7 +33,7 @@ impl Attempt {
             biased;
             _ = self.pending_callers.wait_for(|count| *count > 0) => None,
             connected = self.connector.connect(Wanted::Upgraded) => {
-                Some(Made { attempted_at, connected, _alone: alone })
+                Some(Connected { attempted_at, connected, _alone: alone })
             }
         }
     }
@@ -53,14 +53,14 @@ pub(super) trait PathOwner: Send + Sync + 'static {
 }
 
 /// What became of an attempt. Until it is dropped, no other task connects.
-struct Made {
+struct Connected {
     attempted_at: std::time::Instant,
     connected: Result<Arc<dyn Connection>, ConnectError>,
     _alone: OwnedMutexGuard<()>,
 }
 
-/// Tries until the path is back, or until nothing would gain from it.
-pub(super) async fn win_back(owner: Weak<impl PathOwner>, mut attempt: Attempt) {
+/// Retries until the path is back, or until no call would use it.
+pub(super) async fn failback(owner: Weak<impl PathOwner>, mut attempt: FailbackAttempt) {
     loop {
         let due = owner.upgrade().and_then(|owner| owner.next_attempt());
         let Some(due) = due else { return };
@@ -70,7 +70,9 @@ pub(super) async fn win_back(owner: Weak<impl PathOwner>, mut attempt: Attempt) 
         if !is_wanted {
             return;
         }
-        let Some(Made { attempted_at, connected, _alone }) = attempt.make().await else { continue };
+        let Some(Connected { attempted_at, connected, _alone }) = attempt.make().await else {
+            continue;
+        };
         match (owner.upgrade(), connected) {
             (Some(owner), connected) => owner.finish_attempt(attempted_at, connected),
             (None, Ok(connection)) => return connection.close(),
