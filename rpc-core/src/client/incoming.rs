@@ -13,7 +13,7 @@ use crate::calls::window::Counts;
 use crate::runtime::handoff::Handoff;
 use crate::stream::{End, Inserted, Item};
 use crate::transport::frames::{received, take_apart};
-use crate::transport::liveness;
+use crate::transport::ping;
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 
@@ -70,8 +70,8 @@ impl<T: Transport> Handler for Session<T> {
                 Ok(())
             }
             FrameKind::Ping => {
-                if liveness::handle_ping(&self.transport, &mut self.state().pinged)? {
-                    liveness::answer(&self.transport, &header);
+                if ping::handle_ping(&self.transport, &mut self.state().ping_limiter)? {
+                    ping::answer(&self.transport, &header);
                 }
                 Ok(())
             }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::policy::keepalive::{Keepalive, Look, Prober};
+use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
 use crate::policy::progress::Progress;
 use crate::runtime::long_wait::wait_until;
-use crate::transport::liveness;
+use crate::transport::ping;
 use crate::transport::{CloseReason, Transport};
 
 /// What is looked after.
@@ -29,21 +29,21 @@ impl WatchRules {
 /// or has stopped to take what waits for it.
 pub(super) async fn keep_alive<T: Transport, S: AsRef<T>>(session: Weak<S>, rules: WatchRules) {
     let now = Instant::now().into_std();
-    let mut prober = rules.keepalive.map(|keepalive| Prober::new(keepalive, now));
+    let mut timer = rules.keepalive.map(|keepalive| KeepaliveTimer::new(keepalive, now));
     let mut progress = rules.progress_timeout.map(|timeout| Progress::new(timeout, now));
     loop {
-        let due = [prober.as_ref().map(Prober::due), progress.as_ref().map(Progress::due)];
+        let due = [timer.as_ref().map(KeepaliveTimer::due), progress.as_ref().map(Progress::due)];
         let Some(due) = due.into_iter().flatten().min() else { return };
         wait_until(due).await;
         let Some(session) = session.upgrade() else { return };
         let (transport, now) = (session.as_ref().as_ref(), Instant::now().into_std());
-        if let Some(prober) = &mut prober {
-            match prober.handle_tick(now, liveness::traffic(transport)) {
-                Look::Wait => {}
-                Look::Ping => liveness::ping(transport, prober.ping_count()),
-                Look::Dead if transport.has_unread() => prober.handle_unread(now),
-                Look::Dead => {
-                    let timeout = prober.timeout();
+        if let Some(timer) = &mut timer {
+            match timer.handle_tick(now, ping::traffic(transport)) {
+                Action::Wait => {}
+                Action::Ping => ping::send(transport, timer.ping_count()),
+                Action::Close if transport.has_unread() => timer.handle_unread(now),
+                Action::Close => {
+                    let timeout = timer.timeout();
                     return transport.abort(CloseReason::Silent { timeout });
                 }
             }

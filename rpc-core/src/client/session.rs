@@ -21,7 +21,7 @@ use crate::calls::id_hashing::IdHashing;
 use crate::calls::receive_budget::ReceiveBudget;
 use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
-use crate::policy::keepalive::Pinged;
+use crate::policy::keepalive::PingLimiter;
 use crate::stream::{Inbound, Outbound, StreamHost};
 use crate::transport::frames::{self, Parts, Reserved};
 use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
@@ -56,7 +56,7 @@ pub(super) struct State {
     is_retired: bool,
     /// Why the transport takes nothing any more, of which the handler hears later.
     cut: Option<CloseReason>,
-    pub(super) pinged: Pinged,
+    pub(super) ping_limiter: PingLimiter,
     pub(super) answered_count: u64,
 }
 
@@ -125,7 +125,7 @@ impl<T: Transport> Session<T> {
                 is_sent_away: false,
                 is_retired: false,
                 cut: None,
-                pinged: Pinged::new(Instant::now().into_std()),
+                ping_limiter: PingLimiter::new(Instant::now().into_std()),
                 answered_count: 0,
             }),
             ended: CancellationToken::new(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             nothing came in: ping               nothing for `timeout`
-//!   (alive) ─────────────────────────> (asked) ─────────────────────────> dead
+//!   (alive) ─────────────────────────> (ping_sent_at) ─────────────────────────> dead
 //!      ^                                  │
 //!      └───── something, of any kind ─────┘
 //! ```
@@ -44,7 +44,7 @@ pub struct Keepalive {
 }
 
 impl Keepalive {
-    /// A peer that is silent for `interval` is asked, and has `timeout` to be heard.
+    /// A peer that is silent for `interval` is ping_sent_at, and has `timeout` to be heard.
     #[must_use]
     pub const fn new(interval: Duration, timeout: Duration) -> Self {
         Self { interval, timeout, min_interval: MIN_INTERVAL }
@@ -109,39 +109,39 @@ pub struct Traffic {
     pub received_bytes: u64,
 }
 
-/// What a look at a connection asks for.
+/// What the driver has to do after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Look {
+pub enum Action {
     /// Nothing.
     Wait,
     /// To send a ping.
     Ping,
     /// To end the connection, because the peer is silent, unless something came in that this side
-    /// has not read: see [`Prober::handle_unread`].
-    Dead,
+    /// has not read: see [`KeepaliveTimer::handle_unread`].
+    Close,
 }
 
-/// The looks at one connection.
+/// The keepalive of one connection.
 #[derive(Debug)]
-pub struct Prober {
+pub struct KeepaliveTimer {
     rules: Keepalive,
     seen: Traffic,
     /// When the ping was sent that nothing followed.
-    asked: Option<Instant>,
+    ping_sent_at: Option<Instant>,
     due: Instant,
     ping_count: u64,
 }
 
-impl Prober {
-    /// Begins to look at a connection.
+impl KeepaliveTimer {
+    /// Starts with a connection.
     #[must_use]
     pub fn new(rules: Keepalive, now: Instant) -> Self {
         // `check` refuses other values; a program that uses this machine alone need not call it.
         let in_range = |time: Duration| time.clamp(MIN_TIMEOUT, MAX_DURATION);
         let rules = Keepalive::new(in_range(rules.interval), in_range(rules.timeout));
         let due = now + rules.interval;
-        Self { rules, seen: Traffic::default(), asked: None, due, ping_count: 0 }
+        Self { rules, seen: Traffic::default(), ping_sent_at: None, due, ping_count: 0 }
     }
 
     /// How long the peer has to answer.
@@ -150,39 +150,39 @@ impl Prober {
         self.rules.timeout
     }
 
-    /// How many pings were asked for, which numbers the last of them.
+    /// How many pings were ping_sent_at for, which numbers the last of them.
     #[must_use]
     pub fn ping_count(&self) -> u64 {
         self.ping_count
     }
 
-    /// When to look next.
+    /// When the next tick is due.
     #[must_use]
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// Looks, if it is time to.
-    pub fn handle_tick(&mut self, now: Instant, traffic: Traffic) -> Look {
+    /// Handles a tick, if one is due.
+    pub fn handle_tick(&mut self, now: Instant, traffic: Traffic) -> Action {
         let late = match now.checked_duration_since(self.due) {
             Some(late) => late,
-            None => return Look::Wait,
+            None => return Action::Wait,
         };
         let is_heard = traffic.received_bytes != self.seen.received_bytes;
         let is_quiet = traffic.sent_count == self.seen.sent_count;
         self.seen = traffic;
         if is_heard {
-            self.asked = None;
+            self.ping_sent_at = None;
             self.due = now + self.rules.interval;
-            return if is_quiet { self.ping() } else { Look::Wait };
+            return if is_quiet { self.ping() } else { Action::Wait };
         }
-        match self.asked {
+        match self.ping_sent_at {
             // A process that was stopped finds what came meanwhile unread: it has to look again.
             Some(_) if late >= self.rules.timeout => self.ask(now),
-            Some(asked) if now >= asked + self.rules.timeout => Look::Dead,
-            Some(asked) => {
-                self.due = (asked + self.rules.timeout).min(now + self.rules.interval);
-                Look::Wait
+            Some(ping_sent_at) if now >= ping_sent_at + self.rules.timeout => Action::Close,
+            Some(ping_sent_at) => {
+                self.due = (ping_sent_at + self.rules.timeout).min(now + self.rules.interval);
+                Action::Wait
             }
             None => self.ask(now),
         }
@@ -191,19 +191,19 @@ impl Prober {
     /// Records that something has come in that this side has not read. The peer is not silent: this
     /// side has not looked, because user code blocks the task that reads.
     pub fn handle_unread(&mut self, now: Instant) {
-        self.asked = None;
+        self.ping_sent_at = None;
         self.due = now + self.rules.interval;
     }
 
-    fn ask(&mut self, now: Instant) -> Look {
-        self.asked = Some(now);
+    fn ask(&mut self, now: Instant) -> Action {
+        self.ping_sent_at = Some(now);
         self.due = now + self.rules.interval.min(self.rules.timeout);
         self.ping()
     }
 
-    fn ping(&mut self) -> Look {
+    fn ping(&mut self) -> Action {
         self.ping_count += 1;
-        Look::Ping
+        Action::Ping
     }
 }
 
@@ -217,16 +217,16 @@ const PER_SECOND: u32 = 10;
 /// The shortest interval between pings that a peer bears for ever.
 const MIN_INTERVAL: Duration = Duration::from_millis(1000 / PER_SECOND as u64);
 
-/// The peer's pings: how many are too many, and which to leave unanswered.
+/// A token bucket for the peer's pings, which also tells which to answer.
 #[derive(Debug)]
-pub struct Pinged {
+pub struct PingLimiter {
     allowance: f64,
     at: Instant,
     /// What had been sent when the last pong was given away.
     answered_at: Option<u64>,
 }
 
-impl Pinged {
+impl PingLimiter {
     /// No ping yet.
     #[must_use]
     pub fn new(now: Instant) -> Self {
@@ -292,83 +292,84 @@ mod tests {
     #[test]
     fn a_peer_that_is_never_heard_is_dead_after_interval_and_timeout() {
         let start = Instant::now();
-        let mut prober = Prober::new(RULES, start);
-        assert_eq!(prober.handle_tick(start + SECOND, traffic(0, 0)), Look::Wait);
-        assert_eq!(prober.due(), start + 10 * SECOND);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(0, 0)), Look::Ping);
-        assert_eq!(prober.due(), start + 11 * SECOND);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(1, 0)), Look::Dead);
+        let mut timer = KeepaliveTimer::new(RULES, start);
+        assert_eq!(timer.handle_tick(start + SECOND, traffic(0, 0)), Action::Wait);
+        assert_eq!(timer.due(), start + 10 * SECOND);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(0, 0)), Action::Ping);
+        assert_eq!(timer.due(), start + 11 * SECOND);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(1, 0)), Action::Close);
     }
 
     #[test]
     fn sending_is_no_sign_of_life_and_a_part_of_a_frame_is() {
         let start = Instant::now();
-        let mut prober = Prober::new(RULES, start);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(50, 0)), Look::Ping);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(90, 7)), Look::Wait);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(99, 7)), Look::Ping);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(999, 7)), Look::Dead);
+        let mut timer = KeepaliveTimer::new(RULES, start);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(50, 0)), Action::Ping);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(90, 7)), Action::Wait);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(99, 7)), Action::Ping);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(999, 7)), Action::Close);
     }
 
     #[test]
     fn a_side_that_only_receives_pings() {
-        let mut prober = Prober::new(RULES, Instant::now());
-        assert_eq!(prober.handle_tick(prober.due(), traffic(0, 100)), Look::Ping);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(1, 200)), Look::Wait);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(1, 300)), Look::Ping);
+        let mut timer = KeepaliveTimer::new(RULES, Instant::now());
+        assert_eq!(timer.handle_tick(timer.due(), traffic(0, 100)), Action::Ping);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(1, 200)), Action::Wait);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(1, 300)), Action::Ping);
     }
 
     #[test]
     fn a_process_that_was_stopped_asks_again() {
-        let mut prober = Prober::new(RULES, Instant::now());
-        assert_eq!(prober.handle_tick(prober.due(), traffic(0, 0)), Look::Ping);
-        let woken = prober.due() + 60 * SECOND;
-        assert_eq!(prober.handle_tick(woken, traffic(1, 0)), Look::Ping);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(2, 0)), Look::Dead);
+        let mut timer = KeepaliveTimer::new(RULES, Instant::now());
+        assert_eq!(timer.handle_tick(timer.due(), traffic(0, 0)), Action::Ping);
+        let woken = timer.due() + 60 * SECOND;
+        assert_eq!(timer.handle_tick(woken, traffic(1, 0)), Action::Ping);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(2, 0)), Action::Close);
     }
 
     #[test]
     fn what_is_not_read_is_a_sign_of_life() {
-        let mut prober = Prober::new(RULES, Instant::now());
+        let mut timer = KeepaliveTimer::new(RULES, Instant::now());
         for pings in 0..100 {
-            assert_eq!(prober.handle_tick(prober.due(), traffic(2 * pings, 0)), Look::Ping);
-            assert_eq!(prober.handle_tick(prober.due(), traffic(2 * pings + 1, 0)), Look::Dead);
+            assert_eq!(timer.handle_tick(timer.due(), traffic(2 * pings, 0)), Action::Ping);
+            assert_eq!(timer.handle_tick(timer.due(), traffic(2 * pings + 1, 0)), Action::Close);
             // The task that reads is blocked, and the answer lies in the kernel.
-            prober.handle_unread(prober.due());
+            timer.handle_unread(timer.due());
         }
         // It has read what there was, and the peer says nothing more.
-        assert_eq!(prober.handle_tick(prober.due(), traffic(200, 7)), Look::Wait);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(201, 7)), Look::Ping);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(202, 7)), Look::Dead);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(200, 7)), Action::Wait);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(201, 7)), Action::Ping);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(202, 7)), Action::Close);
     }
 
     #[test]
     fn absurd_rules_neither_panic_nor_spin() {
         let now = Instant::now();
         let longest = Keepalive::new(Duration::MAX, Duration::MAX);
-        let mut prober = Prober::new(longest, now);
-        assert_eq!(prober.handle_tick(prober.due(), traffic(0, 0)), Look::Ping);
+        let mut timer = KeepaliveTimer::new(longest, now);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(0, 0)), Action::Ping);
         let none = Keepalive::new(Duration::ZERO, Duration::ZERO);
-        assert!(Prober::new(none, now).due() > now);
+        assert!(KeepaliveTimer::new(none, now).due() > now);
     }
 
     #[test]
     fn a_flood_of_pings_is_a_violation_and_costs_one_pong() {
         let now = Instant::now();
-        let mut pinged = Pinged::new(now);
-        let answered: Vec<_> = (0..BURST).map(|_| pinged.handle_ping(now, traffic(3, 0))).collect();
+        let mut ping_limiter = PingLimiter::new(now);
+        let answered: Vec<_> =
+            (0..BURST).map(|_| ping_limiter.handle_ping(now, traffic(3, 0))).collect();
         assert_eq!(answered.iter().filter(|answer| **answer == Ok(true)).count(), 1);
         assert!(answered.iter().all(Result::is_ok));
-        assert!(pinged.handle_ping(now, traffic(3, 0)).is_err());
+        assert!(ping_limiter.handle_ping(now, traffic(3, 0)).is_err());
     }
 
     #[test]
     fn pings_at_the_allowed_rate_are_answered_for_ever() {
         let mut now = Instant::now();
-        let mut pinged = Pinged::new(now);
+        let mut ping_limiter = PingLimiter::new(now);
         for number in 0..10_000 {
             now += SECOND / PER_SECOND;
-            assert_eq!(pinged.handle_ping(now, traffic(number, 0)), Ok(true));
+            assert_eq!(ping_limiter.handle_ping(now, traffic(number, 0)), Ok(true));
         }
     }
 
@@ -384,25 +385,25 @@ mod tests {
             let start = Instant::now();
             let (interval, timeout) =
                 (Duration::from_millis(interval_ms), Duration::from_millis(timeout_ms));
-            let mut prober = Prober::new(Keepalive::new(interval, timeout), start);
+            let mut timer = KeepaliveTimer::new(Keepalive::new(interval, timeout), start);
             let mut seen = traffic(0, 0);
             let mut last_heard = start;
             for is_heard in heard {
-                let now = prober.due();
+                let now = timer.due();
                 if is_heard {
                     seen.received_bytes += 1;
                     last_heard = now;
                 }
-                let look = prober.handle_tick(now, seen);
-                prop_assert!(!is_heard || look != Look::Dead);
-                if look == Look::Dead {
+                let look = timer.handle_tick(now, seen);
+                prop_assert!(!is_heard || look != Action::Close);
+                if look == Action::Close {
                     prop_assert!(now - last_heard <= 2 * interval + timeout);
                     return Ok(());
                 }
             }
             loop {
-                let now = prober.due();
-                if prober.handle_tick(now, seen) == Look::Dead {
+                let now = timer.due();
+                if timer.handle_tick(now, seen) == Action::Close {
                     prop_assert!(now - last_heard <= 2 * interval + timeout);
                     break;
                 }

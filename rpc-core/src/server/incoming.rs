@@ -26,7 +26,7 @@ use crate::limits::quota::Charge;
 use crate::runtime::handoff::Handoff;
 use crate::stream::{End, Inbound, Item, Outbound, WindowMemory};
 use crate::transport::frames::{received, take_apart};
-use crate::transport::liveness;
+use crate::transport::ping;
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Transport, Withheld};
 use crate::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
 use crate::{CallKind, Deadline, limited_log};
@@ -105,8 +105,8 @@ impl<T: Transport> Handler for ServerSession<T> {
                 Ok(())
             }
             FrameKind::Ping => {
-                if liveness::handle_ping(&self.transport, &mut self.state().pinged)? {
-                    liveness::answer(&self.transport, &header);
+                if ping::handle_ping(&self.transport, &mut self.state().ping_limiter)? {
+                    ping::answer(&self.transport, &header);
                 }
                 Ok(())
             }

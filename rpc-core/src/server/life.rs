@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::ServerConnection;
 use crate::limited_log;
 use crate::limits::log::LogLimit;
-use crate::policy::keepalive::{Keepalive, Look, Prober};
+use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
 use crate::policy::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
 use crate::policy::progress::Progress;
 use crate::runtime::long_wait::wait_until;
@@ -30,7 +30,7 @@ pub(super) struct LifeRules {
 struct Life<'a> {
     connection: &'a dyn ServerConnection,
     log: &'a LogLimit,
-    prober: Option<Prober>,
+    keepalive_timer: Option<KeepaliveTimer>,
     progress: Option<Progress>,
     lifetime: Lifetime,
 }
@@ -46,7 +46,7 @@ pub(super) async fn live(
     let mut life = Life {
         connection,
         log,
-        prober: rules.keepalive.map(|keepalive| Prober::new(keepalive, now)),
+        keepalive_timer: rules.keepalive.map(|keepalive| KeepaliveTimer::new(keepalive, now)),
         progress: rules.progress_timeout.map(|timeout| Progress::new(timeout, now)),
         lifetime: Lifetime::new(rules.lifetime, now, fastrand::f64()),
     };
@@ -137,7 +137,7 @@ impl Life<'_> {
     /// Waits for what is due next, and looks.
     async fn look(&mut self) -> Stage {
         let due = [
-            self.prober.as_ref().map(Prober::due),
+            self.keepalive_timer.as_ref().map(KeepaliveTimer::due),
             self.progress.as_ref().map(Progress::due),
             self.lifetime.due(),
         ];
@@ -146,13 +146,13 @@ impl Life<'_> {
             None => std::future::pending().await,
         }
         let now = Instant::now().into_std();
-        if let Some(prober) = &mut self.prober {
-            match prober.handle_tick(now, self.connection.traffic()) {
-                Look::Wait => {}
-                Look::Ping => self.connection.ping(prober.ping_count()),
-                Look::Dead if self.connection.has_unread() => prober.handle_unread(now),
-                Look::Dead => {
-                    let timeout = prober.timeout();
+        if let Some(keepalive_timer) = &mut self.keepalive_timer {
+            match keepalive_timer.handle_tick(now, self.connection.traffic()) {
+                Action::Wait => {}
+                Action::Ping => self.connection.ping(keepalive_timer.ping_count()),
+                Action::Close if self.connection.has_unread() => keepalive_timer.handle_unread(now),
+                Action::Close => {
+                    let timeout = keepalive_timer.timeout();
                     self.connection.abort(CloseReason::Silent { timeout });
                     // The task that waits for the end of the connection goes on.
                     std::future::pending::<()>().await;

@@ -30,12 +30,12 @@ use crate::limits::memory::{MemoryCharge, MemoryShare};
 use crate::limits::peer_key::PeerKey;
 use crate::limits::shared::LimitShare;
 use crate::payload::buffer::Buffers;
-use crate::policy::keepalive::{Pinged, Traffic};
+use crate::policy::keepalive::{PingLimiter, Traffic};
 use crate::policy::lifetime::CallCounts;
 use crate::policy::progress::Flows;
 use crate::stream::StreamHost;
 use crate::transport::frames::{self, Parts, Reserved};
-use crate::transport::liveness;
+use crate::transport::ping;
 use crate::transport::{Addresses, CloseReason, Transport, TransportError};
 use crate::wire::messages::BATCH_LEN_MAX;
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
@@ -84,7 +84,7 @@ pub(super) struct State {
     pub(super) draining: bool,
     pub(super) is_closed: bool,
     pub(super) started_count: u64,
-    pub(super) pinged: Pinged,
+    pub(super) ping_limiter: PingLimiter,
 }
 
 impl State {
@@ -149,7 +149,7 @@ impl<T: Transport> ServerSession<T> {
                 draining: false,
                 is_closed: false,
                 started_count: 0,
-                pinged: Pinged::new(Instant::now().into_std()),
+                ping_limiter: PingLimiter::new(Instant::now().into_std()),
             }),
             idle: Notify::new(),
             closed: CancellationToken::new(),
@@ -435,11 +435,11 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
     }
 
     fn ping(&self, number: u64) {
-        liveness::ping(&self.transport, number);
+        ping::send(&self.transport, number);
     }
 
     fn traffic(&self) -> Traffic {
-        liveness::traffic(&self.transport)
+        ping::traffic(&self.transport)
     }
 
     fn has_unread(&self) -> bool {

@@ -15,7 +15,7 @@
 mod addresses;
 pub mod byte_budget;
 pub(crate) mod frames;
-pub(crate) mod liveness;
+pub(crate) mod ping;
 
 pub use addresses::Addresses;
 

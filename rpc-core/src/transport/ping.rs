@@ -1,8 +1,8 @@
-//! What both sides' drivers do about pings.
+//! Pings and pongs, the same for both roles.
 
 use tokio::time::Instant;
 
-use crate::policy::keepalive::{Pinged, Traffic};
+use crate::policy::keepalive::{PingLimiter, Traffic};
 use crate::transport::Transport;
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
 
@@ -12,9 +12,9 @@ pub(crate) fn traffic<T: Transport>(transport: &T) -> Traffic {
     Traffic { sent_count: stats.sent_count, received_bytes: stats.received_bytes }
 }
 
-/// Asks the peer for a sign of life.
-pub(crate) fn ping<T: Transport>(transport: &T, number: u64) {
-    send(transport, FrameKind::Ping, number);
+/// Sends a ping.
+pub(crate) fn send<T: Transport>(transport: &T, number: u64) {
+    send_control(transport, FrameKind::Ping, number);
 }
 
 /// Whether a ping of the peer is to be answered: not while an answer is waiting to be sent.
@@ -24,18 +24,18 @@ pub(crate) fn ping<T: Transport>(transport: &T, number: u64) {
 /// When there are too many.
 pub(crate) fn handle_ping<T: Transport>(
     transport: &T,
-    pinged: &mut Pinged,
+    ping_limiter: &mut PingLimiter,
 ) -> Result<bool, ProtocolError> {
-    pinged.handle_ping(Instant::now().into_std(), traffic(transport))
+    ping_limiter.handle_ping(Instant::now().into_std(), traffic(transport))
 }
 
 /// Answers a ping. Nothing may be locked that its sessions' methods lock: what the transport lets
 /// go of while it sends may be the application's, whose destructor may ask for the connection.
 pub(crate) fn answer<T: Transport>(transport: &T, ping: &FrameHeader) {
-    send(transport, FrameKind::Pong, ping.argument);
+    send_control(transport, FrameKind::Pong, ping.argument);
 }
 
-fn send<T: Transport>(transport: &T, kind: FrameKind, number: u64) {
+fn send_control<T: Transport>(transport: &T, kind: FrameKind, number: u64) {
     let mut header = FrameHeader::bare(kind, 0);
     header.argument = number;
     // A closed connection has no peer to tell.
