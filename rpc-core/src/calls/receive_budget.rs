@@ -42,7 +42,7 @@ impl<T> ReceiveBudget<T> {
         Self { frames: HashMap::new(), bytes: 0, bytes_max }
     }
 
-    /// Counts an announced frame of `len` bytes, known by its call and its place there.
+    /// Counts an announced frame of `len` bytes, known by its call and its sequence number there.
     ///
     /// # Errors
     ///

@@ -21,32 +21,32 @@ impl<T> Default for Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// The place of the item that comes next.
+    /// The sequence number of the item that comes next.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The furthest place of those that came too early.
+    /// The highest sequence number of the items ahead.
     #[must_use]
     pub fn furthest(&self) -> Option<u64> {
-        self.early.last_key_value().map(|(place, _)| *place)
+        self.early.last_key_value().map(|(seq, _)| *seq)
     }
 
-    /// Takes the item of a place, before which at most `before_max` items can be missing.
+    /// Takes the item with that sequence number, before which at most `before_max` items can be missing.
     ///
     /// # Errors
     ///
-    /// When the place has been taken, or is further ahead than that.
-    pub fn insert(&mut self, place: u64, item: T, before_max: u64) -> Result<(), ProtocolError> {
-        let ahead = place.checked_sub(self.next).filter(|ahead| *ahead <= before_max);
-        if ahead.is_none() || self.early.contains_key(&place) {
+    /// When the number was taken already, or is further ahead than that.
+    pub fn insert(&mut self, seq: u64, item: T, before_max: u64) -> Result<(), ProtocolError> {
+        let ahead = seq.checked_sub(self.next).filter(|ahead| *ahead <= before_max);
+        if ahead.is_none() || self.early.contains_key(&seq) {
             return Err(ProtocolError::Invalid {
                 what: "place of a frame in its call",
-                value: place,
+                value: seq,
             });
         }
-        self.early.insert(place, item);
+        self.early.insert(seq, item);
         Ok(())
     }
 
@@ -98,8 +98,8 @@ mod tests {
         ) {
             let mut reorder = Reorder::default();
             let mut out = Vec::new();
-            for place in places {
-                reorder.insert(place, place, 40).unwrap();
+            for seq in places {
+                reorder.insert(seq, seq, 40).unwrap();
                 while let Some(item) = reorder.take() { out.push(item); }
             }
             prop_assert_eq!(out, (0..40).collect::<Vec<_>>());

@@ -119,7 +119,7 @@ impl<T: Transport> Handler for Session<T> {
 impl State {
     /// Counts the first frame of an answer. A refusal is none: no handler has seen the call.
     fn count_answer(&mut self, header: &FrameHeader) {
-        // Its place among the frames of the answer.
+        // Its sequence number among the frames of the answer.
         if header.argument == 0 && !header.is_not_executed {
             self.answered_count += 1;
         }

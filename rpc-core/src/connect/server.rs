@@ -70,7 +70,7 @@ pub async fn accept(
         answer.declined.iter().map(|d| format!("{}: {}", d.name(), d.reason())).collect();
     let candidate = match candidate {
         Some((name, candidate)) => {
-            // On every way out but the good one the candidate is dropped, and its place is free.
+            // On every way out but the good one the candidate is dropped, and its slot is free.
             let verdict = read_verdict(&mut *bootstrap, name).await?;
             match verdict.failure() {
                 None if !candidate.is_probed() => {

@@ -9,7 +9,7 @@ use crate::wire::{FrameHeader, FrameKind};
 pub(crate) struct Answer<'a> {
     pub(super) code: u16,
     /// How many frames the answer has before this one.
-    pub(super) place: u64,
+    pub(super) seq: u64,
     pub(super) is_not_executed: bool,
     pub(super) block: Vec<u8>,
     pub(super) message: Option<&'a dyn Encode>,
@@ -20,7 +20,7 @@ impl Answer<'_> {
     pub(super) fn parts(&self, id: u64) -> Parts<'_> {
         let mut header = FrameHeader::bare(FrameKind::Response, id);
         header.selector = self.code;
-        header.argument = self.place;
+        header.argument = self.seq;
         header.is_not_executed = self.is_not_executed;
         Parts { header, block: &self.block, message: self.message }
     }

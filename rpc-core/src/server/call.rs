@@ -243,8 +243,8 @@ async fn send_stream<M, S>(
     };
     let sent = Handling::new(deadline, || sending).await;
     let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
-    let place = response.writer.place();
-    responder.end(place, sent.map(|()| trailers)).await;
+    let seq = response.writer.seq();
+    responder.end(seq, sent.map(|()| trailers)).await;
 }
 
 /// The writer of a response stream. However it ends, layers learn how far it has come.
@@ -256,7 +256,7 @@ struct ResponseWriter {
 impl Drop for ResponseWriter {
     fn drop(&mut self) {
         if let Some(capture) = &self.capture {
-            capture.set_place(self.writer.place());
+            capture.set_seq(self.writer.seq());
         }
     }
 }

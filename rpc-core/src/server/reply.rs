@@ -164,7 +164,7 @@ impl Responder {
         };
         Answering(Some(Box::pin(async move {
             let message = Some(&message as &dyn Encode);
-            let answer = Answer { code, place: 0, is_not_executed: false, block, message };
+            let answer = Answer { code, seq: 0, is_not_executed: false, block, message };
             self.wait(&answer).await;
         })))
     }
@@ -179,10 +179,10 @@ impl Responder {
         self.end(0, Err(status))
     }
 
-    /// Ends an answer of which `place` frames have been sent, with its status or its trailers.
-    pub(super) fn end(mut self, place: u64, result: Result<MetadataMap, Status>) -> Answering {
+    /// Ends an answer of which `seq` frames have been sent, with its status or its trailers.
+    pub(super) fn end(mut self, seq: u64, result: Result<MetadataMap, Status>) -> Answering {
         if let Some(capture) = &self.capture {
-            capture.set_place(place);
+            capture.set_seq(seq);
             capture.set(result.map(ServerResponse::streamed));
             return Answering::DONE;
         }
@@ -196,7 +196,7 @@ impl Responder {
             let brief = Outcome { metadata, result: Err(Status::new(code, words)) };
             self.answer(&brief, None).unwrap_or(Answer {
                 code: code as u16,
-                place,
+                seq,
                 is_not_executed: false,
                 block: Vec::new(),
                 message: None,
@@ -205,7 +205,7 @@ impl Responder {
         let is_not_executed = matches!(self.standing, Standing::Refused);
         self.release_permit();
         let (code, block) = (answer.code, answer.block);
-        let answer = Answer { code, place, is_not_executed, block, message: None };
+        let answer = Answer { code, seq, is_not_executed, block, message: None };
         if self.replies.try_reply(self.id, &answer, &mut self.record) {
             return Answering::DONE;
         }
@@ -239,6 +239,6 @@ impl Responder {
         refusal::check_metadata("response", block.len(), "client's", limits)?;
         let message_len = message.map_or(0, Encode::len) as u64;
         refusal::check_message("response", message_len, "client's", limits)?;
-        Ok(Answer { code: outcome.code(), place: 0, is_not_executed: false, block, message })
+        Ok(Answer { code: outcome.code(), seq: 0, is_not_executed: false, block, message })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `Streaming` takes its bytes from a body and copies them into a buffer of its own, which would
 //! cost every message a copy. So the body gives it the five bytes of an empty message instead, and
-//! leaves the real one in a place that it shares with the decoder: the message is decoded from the
+//! leaves the real one in a cell that it shares with the decoder: the message is decoded from the
 //! memory it arrived in, and its `bytes` fields alias that.
 
 use std::future::Future;
@@ -30,7 +30,7 @@ pub(super) const EMPTY_MESSAGE: &[u8] = &[0; 5];
 
 /// Where the body leaves a message for the decoder, or the status of a response that fails on this
 /// side: in trailers it would lose its source, which tells whether the call may have been executed.
-type Place = Arc<Mutex<Option<Result<Bytes, Status>>>>;
+type Handoff = Arc<Mutex<Option<Result<Bytes, Status>>>>;
 
 /// How far a body has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(crate) struct MessageBody<E> {
     pub(crate) end: Option<E>,
     /// What the stub or the service allows each message.
     limit: MessageLimit,
-    pub(super) place: Place,
+    pub(super) handoff: Handoff,
     stage: Stage,
 }
 
@@ -77,15 +77,15 @@ impl<E> MessageBody<E> {
         deadline: Option<Pin<Box<Sleep>>>,
         end: Option<E>,
     ) -> Self {
-        let (place, stage) = (Place::default(), Stage::Open);
-        Self { inbound, host, call, deadline, end, limit, place, stage }
+        let (handoff, stage) = (Handoff::default(), Stage::Open);
+        Self { inbound, host, call, deadline, end, limit, handoff, stage }
     }
 }
 
 impl<E: ResponseEnd + Unpin> MessageBody<E> {
     /// Leaves a message, or a failure, for the decoder, and calls it.
     fn leave(&self, message: Result<Bytes, Status>) -> Frame<Bytes> {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        *self.handoff.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
         Frame::data(Bytes::from_static(EMPTY_MESSAGE))
     }
 
@@ -188,17 +188,17 @@ fn failure(status: &Status) -> Result<HeaderMap, Status> {
 }
 
 /// Decodes the message that the body left, whatever `Streaming` has in its buffer.
-pub(super) struct PlaceDecoder<M> {
-    pub(super) place: Place,
+pub(super) struct HandoffDecoder<M> {
+    pub(super) handoff: Handoff,
     pub(super) message: PhantomData<fn() -> M>,
 }
 
-impl<M: Message + Default> Decoder for PlaceDecoder<M> {
+impl<M: Message + Default> Decoder for HandoffDecoder<M> {
     type Item = M;
     type Error = Status;
 
     fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
-        let message = self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let message = self.handoff.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(message) = message else { return Ok(None) };
         let decoded = M::decode(message?).map_err(|error| {
             Status::internal(format!("a message of the stream does not decode: {error}"))

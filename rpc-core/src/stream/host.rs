@@ -30,17 +30,17 @@ pub(crate) trait StreamHost: fmt::Debug + Send + Sync {
     fn send_control(&self, header: FrameHeader);
 }
 
-/// One direction of a call, as its sender holds it: it gives every frame its place.
+/// One direction of a call, as its sender holds it: it numbers every frame.
 #[derive(Debug)]
 pub(crate) struct StreamWriter {
     host: Arc<dyn StreamHost>,
     call: u64,
-    place: u64,
+    seq: u64,
 }
 
 impl StreamWriter {
     pub(crate) fn new(host: Arc<dyn StreamHost>, call: u64) -> Self {
-        Self { host, call, place: 0 }
+        Self { host, call, seq: 0 }
     }
 
     pub(crate) fn peer_limits(&self) -> &Limits {
@@ -51,9 +51,9 @@ impl StreamWriter {
         self.host.batch_len_max()
     }
 
-    /// The place of the frame that comes next.
-    pub(crate) fn place(&self) -> u64 {
-        self.place
+    /// The sequence number of the frame that comes next.
+    pub(crate) fn seq(&self) -> u64 {
+        self.seq
     }
 
     /// Sends a frame once there is memory for it. Dropped before that, it is not sent.
@@ -68,19 +68,19 @@ impl StreamWriter {
             self.host.send(parts).await?;
         }
         // Only now: a frame that was given up while it waited leaves no gap.
-        self.place += 1;
+        self.seq += 1;
         Ok(())
     }
 
     /// Sends a frame that is a header alone.
     pub(crate) fn send_control(&mut self, kind: FrameKind) {
         self.host.send_control(self.header(kind));
-        self.place += 1;
+        self.seq += 1;
     }
 
     fn header(&self, kind: FrameKind) -> FrameHeader {
         let mut header = FrameHeader::bare(kind, self.call);
-        header.argument = self.place;
+        header.argument = self.seq;
         header
     }
 }

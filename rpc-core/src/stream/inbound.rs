@@ -90,7 +90,7 @@ struct State {
     early_bytes: usize,
     /// The longest frame that came early since none was.
     early_len_max: usize,
-    /// The place of the end, once that has come, early or not.
+    /// The sequence number of the end, once that has come, ahead or not.
     end: Option<u64>,
     ready: VecDeque<Item>,
     window: ReceiveWindow,
@@ -137,11 +137,11 @@ impl Inbound {
     ///
     /// # Errors
     ///
-    /// When its place, its contents or its size cannot be.
-    pub(crate) fn insert(&self, place: u64, item: Item) -> Result<Inserted, ProtocolError> {
+    /// When its sequence number, its contents or its size cannot be.
+    pub(crate) fn insert(&self, seq: u64, item: Item) -> Result<Inserted, ProtocolError> {
         let (inserted, waker) = {
             let mut state = self.state();
-            state.insert(place, item)?;
+            state.insert(seq, item)?;
             let inserted = if state.is_complete { Inserted::Complete } else { Inserted::Open };
             let waker = if state.ready.is_empty() { None } else { state.waker.take() };
             (inserted, waker)
@@ -182,18 +182,18 @@ impl Inbound {
 }
 
 impl State {
-    fn insert(&mut self, place: u64, item: Item) -> Result<(), ProtocolError> {
+    fn insert(&mut self, seq: u64, item: Item) -> Result<(), ProtocolError> {
         if self.failure.is_some() {
             return Ok(());
         }
-        self.check_place(place, &item)?;
+        self.check_seq(seq, &item)?;
         let len = match &item {
             Item::Messages(messages) => messages.len(),
             // Neither waits in numbers: headers never wait, and there is one end.
             Item::Headers(_) | Item::End(_) => 0,
         };
         let frames_before_max = self.frames_before_max(&item);
-        self.early.insert(place, item, frames_before_max)?;
+        self.early.insert(seq, item, frames_before_max)?;
         self.early_bytes += len;
         self.early_len_max = self.early_len_max.max(len);
         while let Some(item) = self.early.take() {
@@ -232,25 +232,25 @@ impl State {
         self.memory.settle(self.waiting(), window);
     }
 
-    /// Checks that a frame of that kind may stand at `place`.
-    fn check_place(&mut self, place: u64, item: &Item) -> Result<(), ProtocolError> {
-        let misplaced = |what, rule| Err(ProtocolError::Misplaced { what, place, rule });
-        if self.end.is_some_and(|end| end < place) {
+    /// Checks that a frame of that kind may have the sequence number `seq`.
+    fn check_seq(&mut self, seq: u64, item: &Item) -> Result<(), ProtocolError> {
+        let misplaced = |what, rule| Err(ProtocolError::Misplaced { what, place: seq, rule });
+        if self.end.is_some_and(|end| end < seq) {
             return misplaced("frame", "the end of its stream stands before it");
         }
         match (item, self.opening) {
-            (Item::Headers(_), _) if place > 0 => {
+            (Item::Headers(_), _) if seq > 0 => {
                 misplaced("headers", "an answer has them once, at place 0")
             }
-            (Item::Messages(_), Opening::Headers) if place == 0 => {
+            (Item::Messages(_), Opening::Headers) if seq == 0 => {
                 misplaced("frame of messages", "an answer begins with its headers")
             }
             (Item::End(_), _) => {
                 let is_second = self.end.is_some();
-                if is_second || self.early.furthest().is_some_and(|furthest| furthest > place) {
+                if is_second || self.early.furthest().is_some_and(|furthest| furthest > seq) {
                     return misplaced("end of a stream", "it comes once, behind all other frames");
                 }
-                self.end = Some(place);
+                self.end = Some(seq);
                 Ok(())
             }
             (Item::Headers(_) | Item::Messages(_), _) => Ok(()),

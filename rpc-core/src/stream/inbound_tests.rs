@@ -115,11 +115,11 @@ fn no_more_frames_wait_for_one_than_the_window_has_messages() {
     let (empty, end) = (|| messages(&[b""]), || Item::End(End::HalfClose));
     // Three at most, since the one that they wait for has a message too.
     let stream = requests(WINDOW);
-    (1..4).for_each(|place| assert!(stream.insert(place, empty()).is_ok(), "{place}"));
+    (1..4).for_each(|seq| assert!(stream.insert(seq, empty()).is_ok(), "{seq}"));
     assert!(stream.insert(4, empty()).is_err());
     // Headers have none.
     let responses = Inbound::responses(WINDOW);
-    (1..5).for_each(|place| assert!(responses.insert(place, empty()).is_ok(), "{place}"));
+    (1..5).for_each(|seq| assert!(responses.insert(seq, empty()).is_ok(), "{seq}"));
     assert_eq!(responses.insert(5, end()), Ok(Inserted::Open));
     let far = Inbound::responses(WINDOW);
     assert!(far.insert(6, end()).is_err());
@@ -227,12 +227,12 @@ proptest! {
             false => requests(WINDOW),
         };
         let mut longest = 0;
-        for (index, (place, item)) in frames.into_iter().enumerate() {
+        for (index, (seq, item)) in frames.into_iter().enumerate() {
             if let Item::Messages(messages) = &item {
                 longest = longest.max(messages.len());
             }
             // One that costs its peer the connection is dropped with all else.
-            if inbound.insert(place, item).is_err() {
+            if inbound.insert(seq, item).is_err() {
                 return Ok(());
             }
             if index >= reads {
@@ -260,11 +260,11 @@ proptest! {
             false => requests(WINDOW),
         };
         let mut sending = SendWindow::new(WINDOW);
-        let (mut place, mut sent, mut read, mut is_ended) = (0, 0, 0, false);
+        let (mut seq, mut sent, mut read, mut is_ended) = (0, 0, 0, false);
         let mut on_their_way = Vec::new();
         if is_answer {
             on_their_way.push((0, Item::Headers(Bytes::new())));
-            place = 1;
+            seq = 1;
         }
         let mut picks = picks.into_iter().cycle();
         while !is_ended {
@@ -280,16 +280,16 @@ proptest! {
                         sent += 1;
                     }
                     let parts: Vec<_> = parts.iter().map(Vec::as_slice).collect();
-                    on_their_way.push((place, messages(&parts)));
-                    place += 1;
+                    on_their_way.push((seq, messages(&parts)));
+                    seq += 1;
                     if sent == lens.len() {
-                        on_their_way.push((place, Item::End(End::HalfClose)));
+                        on_their_way.push((seq, Item::End(End::HalfClose)));
                     }
                     true
                 }
                 1 if !on_their_way.is_empty() => {
-                    let (place, item) = on_their_way.swap_remove(pick % on_their_way.len());
-                    assert!(inbound.insert(place, item).is_ok());
+                    let (seq, item) = on_their_way.swap_remove(pick % on_their_way.len());
+                    assert!(inbound.insert(seq, item).is_ok());
                     true
                 }
                 2 => match next(&inbound) {

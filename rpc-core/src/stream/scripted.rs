@@ -18,7 +18,7 @@ use tonic::{Status, Streaming};
 use super::body::{EMPTY_MESSAGE, Stage, success};
 
 /// Where the body leaves a message for the decoder, as for what arrives from a peer.
-type Place<M> = Arc<Mutex<Option<Result<M, Status>>>>;
+type Handoff<M> = Arc<Mutex<Option<Result<M, Status>>>>;
 
 /// A part of a stream of responses.
 pub(crate) enum Scripted<M> {
@@ -31,21 +31,21 @@ pub(crate) enum Scripted<M> {
 pub(crate) fn scripted_response<M: Message + 'static>(
     parts: BoxStream<'static, Result<Scripted<M>, Status>>,
 ) -> Streaming<M> {
-    let body = ScriptedBody { parts, place: Place::default(), stage: Stage::Open };
-    let decoder = ScriptedDecoder { place: Arc::clone(&body.place), message: PhantomData };
+    let body = ScriptedBody { parts, handoff: Handoff::default(), stage: Stage::Open };
+    let decoder = ScriptedDecoder { handoff: Arc::clone(&body.handoff), message: PhantomData };
     Streaming::new_response(decoder, body, StatusCode::OK, None, None)
 }
 
 struct ScriptedBody<M> {
     parts: BoxStream<'static, Result<Scripted<M>, Status>>,
-    place: Place<M>,
+    handoff: Handoff<M>,
     stage: Stage,
 }
 
 impl<M> ScriptedBody<M> {
     /// Leaves a message, or a failure, for the decoder, and calls it.
     fn leave(&self, message: Result<M, Status>) -> Frame<Bytes> {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+        *self.handoff.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
         Frame::data(Bytes::from_static(EMPTY_MESSAGE))
     }
 }
@@ -85,7 +85,7 @@ impl<M: Message> Body for ScriptedBody<M> {
 }
 
 struct ScriptedDecoder<M> {
-    place: Place<M>,
+    handoff: Handoff<M>,
     message: PhantomData<fn() -> M>,
 }
 
@@ -94,7 +94,7 @@ impl<M: Message + 'static> Decoder for ScriptedDecoder<M> {
     type Error = Status;
 
     fn decode(&mut self, _: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).take().transpose()
+        self.handoff.lock().unwrap_or_else(PoisonError::into_inner).take().transpose()
     }
 
     fn buffer_settings(&self) -> BufferSettings {

@@ -7,7 +7,7 @@ use http::StatusCode;
 use prost::Message;
 use tonic::Streaming;
 
-use super::body::{MessageBody, PlaceDecoder, ResponseEnd};
+use super::body::{HandoffDecoder, MessageBody, ResponseEnd};
 use super::{Inbound, StreamHost};
 use crate::call::message_limits::MessageLimit;
 
@@ -38,6 +38,6 @@ where
     Streaming::new_response(decoder(&body), body, StatusCode::OK, None, None)
 }
 
-fn decoder<M, E>(body: &MessageBody<E>) -> PlaceDecoder<M> {
-    PlaceDecoder { place: Arc::clone(&body.place), message: PhantomData }
+fn decoder<M, E>(body: &MessageBody<E>) -> HandoffDecoder<M> {
+    HandoffDecoder { handoff: Arc::clone(&body.handoff), message: PhantomData }
 }

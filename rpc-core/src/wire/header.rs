@@ -14,7 +14,7 @@
 //! response that no handler has seen the call.
 //!
 //! The argument of a request is what is left of its deadline in microseconds, 0 for none; that of
-//! a window is two counts; that of a cancel is 0. The other frames of a call carry their place
+//! a window is two counts; that of a cancel is 0. The other frames of a call carry their seq
 //! there, counted from 0 for each direction. A ping has its number there, and its pong the same.
 //!
 //! What may follow the header, by kind; anything else is a violation, since what a frame carries
@@ -138,8 +138,8 @@ impl FrameHeader {
     #[must_use]
     pub fn frame_key(&self) -> (u64, u64) {
         // A request's argument is a timeout; places of frames that follow it count from 0.
-        let place = if self.kind == FrameKind::Request { u64::MAX } else { self.argument };
-        (self.call, place)
+        let seq = if self.kind == FrameKind::Request { u64::MAX } else { self.argument };
+        (self.call, seq)
     }
 
     fn flags(&self) -> u8 {

@@ -1,4 +1,4 @@
-//! A place for each thread that delivers: the driver that user code on that thread keeps waiting.
+//! A slot for each thread that delivers: the driver that user code on that thread keeps waiting.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,8 +33,8 @@ pub(super) struct YieldEntry {
 impl Drop for YieldEntry {
     fn drop(&mut self) {
         let mut yielding = self.slot.yielding();
-        let place = yielding.wakers.iter().position(|(id, _)| *id == self.id);
-        let removed = place.map(|place| yielding.wakers.swap_remove(place));
+        let index = yielding.wakers.iter().position(|(id, _)| *id == self.id);
+        let removed = index.map(|index| yielding.wakers.swap_remove(index));
         drop(yielding);
         drop(removed);
     }

@@ -21,7 +21,7 @@ pub(in crate::server) struct Capture {
 struct Captured {
     /// What these layers add to the metadata of a response.
     metadata: MetadataMap,
-    place: u64,
+    seq: u64,
     result: Option<Result<ServerResponse, Status>>,
 }
 
@@ -60,15 +60,15 @@ impl Capture {
     }
 
     /// Records how many frames of the answer have been sent.
-    pub(in crate::server) fn set_place(&self, place: u64) {
-        self.state().place = place;
+    pub(in crate::server) fn set_seq(&self, seq: u64) {
+        self.state().seq = seq;
         if let Some(outer) = &self.outer {
-            outer.set_place(place);
+            outer.set_seq(seq);
         }
     }
 
-    pub(super) fn place(&self) -> u64 {
-        self.state().place
+    pub(super) fn seq(&self) -> u64 {
+        self.state().seq
     }
 
     pub(super) fn take(&self) -> Option<Result<ServerResponse, Status>> {

@@ -33,24 +33,24 @@ pub(in crate::server) fn handle(
             }
             Err(status) => Err(status),
         };
-        answer(responder, capture.place(), result).await;
+        answer(responder, capture.seq(), result).await;
     }))
 }
 
 /// Sends what came out of the layers, or gives it to the layers around them.
-async fn answer(responder: Responder, place: u64, result: Result<ServerResponse, Status>) {
+async fn answer(responder: Responder, seq: u64, result: Result<ServerResponse, Status>) {
     if let Some(outer) = &responder.capture {
         return outer.set(result);
     }
     let ServerResponse { metadata, mut extensions, body } = match result {
         Ok(response) => response,
-        Err(status) => return responder.end(place, Err(status)).await,
+        Err(status) => return responder.end(seq, Err(status)).await,
     };
     match body {
         Body::Message(message) => responder.send(metadata, extensions, message).await,
         Body::Streamed => {
             let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
-            responder.end(place, Ok(trailers)).await;
+            responder.end(seq, Ok(trailers)).await;
         }
     }
 }
