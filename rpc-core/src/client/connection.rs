@@ -17,7 +17,7 @@ use super::CallDeadline;
 use crate::call::message_limits::MessageLimits;
 use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
-use crate::stream::{Inbound, Next, Outbound, ResponseEnd, StreamHost};
+use crate::stream::{Next, RecvStream, ResponseEnd, SendStream, SessionIo};
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
@@ -150,15 +150,15 @@ pub struct Started {
     pub(super) guard: CallGuard,
     pub(super) answer: Answer,
     /// The window of the request stream, where there is one.
-    pub(super) outbound: Option<Arc<Outbound>>,
-    pub(super) host: Arc<dyn StreamHost>,
+    pub(super) send_stream: Option<Arc<SendStream>>,
+    pub(super) host: Arc<dyn SessionIo>,
 }
 
 /// Where the answer comes from.
 #[derive(Debug)]
 pub(super) enum Answer {
     Reply(oneshot::Receiver<Result<Reply, Status>>),
-    Stream(Arc<Inbound>),
+    Stream(Arc<RecvStream>),
 }
 
 /// Keeps a call: dropped before the call has ended, it cancels it on the peer.
@@ -233,7 +233,7 @@ impl Started {
     /// Waits for the beginning of an answer that is a stream.
     pub(super) async fn first(&self) -> Next {
         match &self.answer {
-            Answer::Stream(inbound) => poll_fn(|cx| inbound.poll_next(cx)).await,
+            Answer::Stream(recv_stream) => poll_fn(|cx| recv_stream.poll_next(cx)).await,
             Answer::Reply(_) => Next::Failed(Status::internal("the answer is one message")),
         }
     }

@@ -76,11 +76,11 @@ pub(super) async fn begin(
         Status::internal(format!("the response's metadata does not decode: {error}"))
     })?;
     let Started { guard, answer, host, .. } = started;
-    let Answer::Stream(inbound) = answer else {
+    let Answer::Stream(recv_stream) = answer else {
         return Err(Status::internal("the answer is one message"));
     };
     let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
     let (id, limit) = (guard.id(), call.response_limit());
     let kept = Kept { guard, _upload: upload, call };
-    Ok((metadata, MessageBody::new(inbound, host, id, limit, timer, Some(kept))))
+    Ok((metadata, MessageBody::new(recv_stream, host, id, limit, timer, Some(kept))))
 }

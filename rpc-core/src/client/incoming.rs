@@ -61,11 +61,11 @@ impl<T: Transport> Handler for Session<T> {
             }
             FrameKind::Window => {
                 let state = self.state();
-                let outbound =
-                    state.calls.value(header.call).and_then(|call| call.outbound.clone());
+                let send_stream =
+                    state.calls.value(header.call).and_then(|call| call.send_stream.clone());
                 drop(state);
-                if let Some(outbound) = outbound {
-                    outbound.handle_grant(Counts::from_wire(header.argument));
+                if let Some(send_stream) = send_stream {
+                    send_stream.handle_grant(Counts::from_wire(header.argument));
                 }
                 Ok(())
             }
@@ -145,16 +145,16 @@ impl<T: Transport> Session<T> {
         frame: Bytes,
         delivery: Delivery,
     ) -> Result<(), ProtocolError> {
-        let (call, inbound, is_done) = {
+        let (call, recv_stream, is_done) = {
             let mut state = self.state();
             received(&mut state.receive_budget, header, delivery)?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 // The call may have been given up: then its response is dropped here.
                 None => return Ok(()),
-                Some(Route::Stream(inbound)) => {
-                    let inbound = inbound.clone();
+                Some(Route::Stream(recv_stream)) => {
+                    let recv_stream = recv_stream.clone();
                     state.count_answer(header);
-                    (None, Some(inbound), false)
+                    (None, Some(recv_stream), false)
                 }
                 Some(Route::Reply(_)) => {
                     state.count_answer(header);
@@ -165,7 +165,7 @@ impl<T: Transport> Session<T> {
         self.leave_if(is_done);
         let refused = refusal::check_incoming("response", header, "client's", &self.limits);
         let (block, message) = take_apart(header, frame);
-        if let Some(inbound) = inbound {
+        if let Some(recv_stream) = recv_stream {
             let words = "the server answers with one message where a stream is needed";
             let fits = if message.is_empty() { Ok(()) } else { Err(Status::internal(words)) };
             if let Err(status) = refused.and(fits) {
@@ -174,7 +174,7 @@ impl<T: Transport> Session<T> {
             }
             let is_not_executed = header.is_not_executed;
             let end = End::Outcome { code: header.selector, block, is_not_executed };
-            if inbound.insert(header.argument, Item::End(end))? == Inserted::Complete {
+            if recv_stream.insert(header.argument, Item::End(end))? == Inserted::Complete {
                 drop(self.finish(header.call));
             }
             return Ok(());
@@ -194,20 +194,20 @@ impl<T: Transport> Session<T> {
         frame: Bytes,
         delivery: Delivery,
     ) -> Result<(), ProtocolError> {
-        let inbound = {
+        let recv_stream = {
             let mut state = self.state();
             received(&mut state.receive_budget, header, delivery)?;
             match state.calls.value(header.call).map(|call| &call.route) {
                 None => return Ok(()),
-                Some(Route::Stream(inbound)) => {
-                    let inbound = inbound.clone();
+                Some(Route::Stream(recv_stream)) => {
+                    let recv_stream = recv_stream.clone();
                     state.count_answer(header);
-                    Some(inbound)
+                    Some(recv_stream)
                 }
                 Some(Route::Reply(_)) => None,
             }
         };
-        let Some(inbound) = inbound else {
+        let Some(recv_stream) = recv_stream else {
             // The two sides have different editions of the `.proto`, which is this call's affair.
             let words = "the server answers with a stream where one message is needed";
             self.end(header, Status::internal(words));
@@ -225,7 +225,7 @@ impl<T: Transport> Session<T> {
             FrameKind::Headers => Item::Headers(block),
             _ => Item::Messages(messages),
         };
-        if inbound.insert(header.argument, item)? == Inserted::Complete {
+        if recv_stream.insert(header.argument, item)? == Inserted::Complete {
             drop(self.finish(header.call));
         }
         Ok(())

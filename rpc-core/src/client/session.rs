@@ -22,7 +22,7 @@ use crate::calls::receive_budget::ReceiveBudget;
 use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
 use crate::policy::keepalive::PingLimiter;
-use crate::stream::{Inbound, Outbound, StreamHost};
+use crate::stream::{RecvStream, SendStream, SessionIo};
 use crate::transport::frames::{self, Parts, Reserved};
 use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
 use crate::wire::messages::BATCH_LEN_MAX;
@@ -70,13 +70,13 @@ impl State {
 /// What the session keeps of a call in flight.
 pub(super) struct InFlight {
     pub(super) route: Route,
-    pub(super) outbound: Option<Arc<Outbound>>,
+    pub(super) send_stream: Option<Arc<SendStream>>,
 }
 
 /// Where a call's answer goes.
 pub(super) enum Route {
     Reply(ReplySender),
-    Stream(Arc<Inbound>),
+    Stream(Arc<RecvStream>),
 }
 
 impl Route {
@@ -84,7 +84,7 @@ impl Route {
     pub(super) fn fail(self, status: Status) {
         match self {
             Self::Reply(sender) => drop(sender.send(Err(status))),
-            Self::Stream(inbound) => inbound.fail(status),
+            Self::Stream(recv_stream) => recv_stream.fail(status),
         }
     }
 }
@@ -164,15 +164,16 @@ impl<T: Transport> Session<T> {
     /// Enters a call into the table.
     fn enter(self: &Arc<Self>, kind: CallKind) -> Result<Entered, Status> {
         let is_uploading = matches!(kind, CallKind::ClientStreaming | CallKind::Streaming);
-        let outbound = is_uploading.then(|| Arc::new(Outbound::new(self.peer_limits.window())));
+        let send_stream =
+            is_uploading.then(|| Arc::new(SendStream::new(self.peer_limits.window())));
         let (route, answer) = match kind {
             CallKind::Unary | CallKind::ClientStreaming => {
                 let (sender, receiver) = oneshot::channel();
                 (Route::Reply(sender), Answer::Reply(receiver))
             }
             CallKind::ServerStreaming | CallKind::Streaming => {
-                let inbound = Arc::new(Inbound::responses(self.limits.window()));
-                (Route::Stream(Arc::clone(&inbound)), Answer::Stream(inbound))
+                let recv_stream = Arc::new(RecvStream::responses(self.limits.window()));
+                (Route::Stream(Arc::clone(&recv_stream)), Answer::Stream(recv_stream))
             }
         };
         let mut state = self.state();
@@ -185,8 +186,8 @@ impl<T: Transport> Session<T> {
         if state.is_retired {
             return Err(refusal::retired());
         }
-        let id = state.calls.start(InFlight { route, outbound: outbound.clone() });
-        Ok(Entered { id, answer, outbound })
+        let id = state.calls.start(InFlight { route, send_stream: send_stream.clone() });
+        Ok(Entered { id, answer, send_stream })
     }
 
     /// Puts a prepared call into memory that is there for it, and sends it.
@@ -202,7 +203,7 @@ impl<T: Transport> Session<T> {
         if let Some((limit, _)) = timed.filter(|(limit, now)| limit.deadline().has_passed(*now)) {
             return Err(limit.exceeded());
         }
-        let Entered { id, answer, outbound } = self.enter(call.method.kind)?;
+        let Entered { id, answer, send_stream } = self.enter(call.method.kind)?;
         prepared.header.call = id;
         prepared.header.argument = timed.map_or(0, |(limit, now)| limit.deadline().to_wire(now));
         reserved.write(&prepared.parts(call));
@@ -211,7 +212,7 @@ impl<T: Transport> Session<T> {
             return Err(self.unsendable(&error));
         }
         let guard = CallGuard::new(id, self.clone(), permit);
-        Ok(Started { guard, answer, outbound, host: self })
+        Ok(Started { guard, answer, send_stream, host: self })
     }
 }
 
@@ -219,7 +220,7 @@ impl<T: Transport> Session<T> {
 struct Entered {
     id: u64,
     answer: Answer,
-    outbound: Option<Arc<Outbound>>,
+    send_stream: Option<Arc<SendStream>>,
 }
 
 impl<T> Session<T> {
@@ -371,7 +372,7 @@ impl<T: Transport> Connection for Session<T> {
     }
 }
 
-impl<T: Transport> StreamHost for Session<T> {
+impl<T: Transport> SessionIo for Session<T> {
     fn peer_limits(&self) -> &Limits {
         &self.peer_limits
     }

@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Outgoing;
 use super::connection::Started;
-use crate::stream::{Direction, StreamWriter, pump};
+use crate::stream::{Direction, StreamWriter, forward};
 use crate::wire::FrameKind;
 use crate::{Deadline, MayHaveExecuted};
 
@@ -22,7 +22,7 @@ pub(super) fn upload<S>(
 where
     S: Stream<Item: Message> + Send + 'static,
 {
-    let outbound = Arc::clone(started.outbound.as_ref()?);
+    let send_stream = Arc::clone(started.send_stream.as_ref()?);
     let id = started.guard.id();
     let connection = started.guard.connection()?;
     let direction = Direction::requests(call.method, call.limits);
@@ -30,7 +30,7 @@ where
     // Calls that the stream makes while it is polled belong to the maker of the stream.
     let sending = Deadline::scope(Deadline::current(), async move {
         let stream = pin!(stream.map(Ok));
-        match pump(stream, &outbound, &mut writer, direction).await {
+        match forward(stream, &send_stream, &mut writer, direction).await {
             Ok(()) => writer.send_control(FrameKind::HalfClose),
             // It may have found the connection's end before the session did.
             Err(status) if connection.closed().is_some() => {

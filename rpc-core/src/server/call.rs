@@ -18,7 +18,7 @@ use super::layers::Capture;
 use super::reply::Responder;
 use crate::call::message_limits::MessageLimits;
 use crate::call::refusal;
-use crate::stream::{Direction, Inbound, Outbound, StreamWriter, pump, request_streaming};
+use crate::stream::{Direction, RecvStream, SendStream, StreamWriter, forward, request_streaming};
 use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, ServiceDescriptor, Trailers};
 
@@ -56,9 +56,9 @@ pub struct ServerCall {
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallStreams {
     /// The client's messages.
-    pub(super) inbound: Option<Arc<Inbound>>,
+    pub(super) recv_stream: Option<Arc<RecvStream>>,
     /// The client's window for ours.
-    pub(super) outbound: Option<Arc<Outbound>>,
+    pub(super) send_stream: Option<Arc<SendStream>>,
 }
 
 impl ServerCall {
@@ -155,12 +155,12 @@ impl ServerCall {
     where
         M: Message + Default + 'static,
     {
-        let Some(inbound) = self.streams.inbound.clone() else {
+        let Some(recv_stream) = self.streams.recv_stream.clone() else {
             return Err(Status::internal("the client sent one message where a stream is needed"));
         };
         let (metadata, extensions) = self.take_head()?;
         let (host, limit) = (self.responder.host(), self.limits.of_service_requests());
-        let messages = request_streaming(inbound, host, self.responder.id, limit);
+        let messages = request_streaming(recv_stream, host, self.responder.id, limit);
         Ok(Request::from_parts(metadata, extensions, messages))
     }
 }
@@ -219,7 +219,7 @@ async fn send_stream<M, S>(
     M: Message + 'static,
     S: Stream<Item = Result<M, Status>>,
 {
-    let Some(outbound) = &streams.outbound else {
+    let Some(send_stream) = &streams.send_stream else {
         let status = Status::internal("a stream answers a method without one");
         return responder.fail(status).await;
     };
@@ -239,7 +239,7 @@ async fn send_stream<M, S>(
         encoded.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         refusal::check_metadata("response", block.len(), "client's", writer.peer_limits())?;
         writer.send(FrameKind::Headers, &block, None).await?;
-        pump(pin!(stream), outbound, writer, direction).await
+        forward(pin!(stream), send_stream, writer, direction).await
     };
     let sent = Handling::new(deadline, || sending).await;
     let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
@@ -267,7 +267,7 @@ fn decode<Req: Message + Default>(
     streams: &CallStreams,
     (running, limits): (&Running, MessageLimits),
 ) -> Result<Request<Req>, Status> {
-    if streams.inbound.is_some() {
+    if streams.recv_stream.is_some() {
         return Err(Status::internal("the client sent a stream where one message is needed"));
     }
     limits.of_service_requests().check(message.len())?;

@@ -14,7 +14,7 @@ use crate::MethodDescriptor;
 use crate::call::deadline::rounded;
 use crate::call::log::{CallLog, FailedCall, NameOf};
 use crate::limits::log::LogLimit;
-use crate::stream::{Inbound, Outbound};
+use crate::stream::{RecvStream, SendStream};
 use crate::transport::Addresses;
 use crate::wire::FrameHeader;
 use crate::wire::outcome::Outcome;
@@ -69,17 +69,17 @@ impl fmt::Display for Peer<'_> {
 }
 
 impl Messages {
-    /// Those of a call that is answered so; `inbound` and `outbound` are its streams.
+    /// Those of a call that is answered so; `recv_stream` and `send_stream` are its streams.
     pub(super) fn of(
         answer: &Answer<'_>,
-        inbound: Option<&Inbound>,
-        outbound: Option<&Outbound>,
+        recv_stream: Option<&RecvStream>,
+        send_stream: Option<&SendStream>,
     ) -> Self {
         let response_len = answer.message.map(crate::payload::encode::Encode::len);
         Self {
-            requests: inbound.map(Inbound::received_count).or(Some(1)),
-            responses: match outbound {
-                Some(outbound) => Some(outbound.sent_count()),
+            requests: recv_stream.map(RecvStream::received_count).or(Some(1)),
+            responses: match send_stream {
+                Some(send_stream) => Some(send_stream.sent_count()),
                 None => Some(u32::from(answer.message.is_some())),
             },
             response_len,

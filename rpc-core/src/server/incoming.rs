@@ -24,7 +24,7 @@ use crate::limits::memory::MemoryCharge;
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
 use crate::runtime::handoff::Handoff;
-use crate::stream::{End, Inbound, Item, Outbound, WindowMemory};
+use crate::stream::{End, Item, RecvStream, SendStream, WindowMemory};
 use crate::transport::frames::{received, take_apart};
 use crate::transport::ping;
 use crate::transport::{Admission, CloseReason, Delivery, Handler, Transport, Withheld};
@@ -89,8 +89,8 @@ impl<T: Transport> Handler for ServerSession<T> {
             FrameKind::HalfClose => self.insert(&header, Item::End(End::HalfClose)),
             FrameKind::Window => {
                 let streams = self.state().streams.get(&header.call).cloned();
-                if let Some(outbound) = streams.and_then(|streams| streams.outbound) {
-                    outbound.handle_grant(Counts::from_wire(header.argument));
+                if let Some(send_stream) = streams.and_then(|streams| streams.send_stream) {
+                    send_stream.handle_grant(Counts::from_wire(header.argument));
                 }
                 Ok(())
             }
@@ -190,15 +190,15 @@ impl<T: Transport> ServerSession<T> {
         let check = check.and_then(|()| self.check_request(header));
         let charged = check.and_then(|_| self.memory.try_take(len));
         // Its messages may overtake it. Made before the lock: that it is refused may be logged.
-        let charged = charged.and_then(|charge| Ok((charge, self.inbound(header)?)));
+        let charged = charged.and_then(|charge| Ok((charge, self.recv_stream(header)?)));
         let refusal = match charged {
             Err(status) => status,
-            Ok((charge, inbound)) => {
+            Ok((charge, recv_stream)) => {
                 let mut state = self.state();
                 match state.receive_budget.announce(header.frame_key(), len, charge) {
                     Ok(()) => {
-                        if inbound.is_some() {
-                            let streams = CallStreams { inbound, outbound: None };
+                        if recv_stream.is_some() {
+                            let streams = CallStreams { recv_stream, send_stream: None };
                             state.streams.insert(header.call, streams);
                         }
                         return Ok(Admission::Accept { deadline });
@@ -219,7 +219,7 @@ impl<T: Transport> ServerSession<T> {
         // Without a stream to read it, the call has been answered or refused, or its method takes
         // one message: receiving it would cost memory for nothing.
         let streams = self.state().streams.get(&header.call).cloned();
-        if streams.is_none_or(|streams| streams.inbound.is_none()) {
+        if streams.is_none_or(|streams| streams.recv_stream.is_none()) {
             return Ok(Admission::Refuse);
         }
         let checked = refusal::check_incoming("request", header, "server's", &self.limits);
@@ -251,7 +251,7 @@ impl<T: Transport> ServerSession<T> {
             }
             // There is one already where the request was announced before it arrived.
             let early = match header.is_streaming {
-                true => state.streams.remove(&header.call).and_then(|early| early.inbound),
+                true => state.streams.remove(&header.call).and_then(|early| early.recv_stream),
                 false => None,
             };
             state.started_count += 1;
@@ -261,7 +261,7 @@ impl<T: Transport> ServerSession<T> {
         // it are dropped.
         let admitted = check.and_then(|()| self.admit(header, received, early));
         if let Ok(Admitted { streams, .. }) = &admitted
-            && (streams.inbound.is_some() || streams.outbound.is_some())
+            && (streams.recv_stream.is_some() || streams.send_stream.is_some())
         {
             self.state().streams.insert(header.call, streams.clone());
         }
@@ -314,7 +314,7 @@ impl<T: Transport> ServerSession<T> {
         &self,
         header: &FrameHeader,
         received: Option<MemoryCharge>,
-        early: Option<Arc<Inbound>>,
+        early: Option<Arc<RecvStream>>,
     ) -> Result<Admitted<'_>, Status> {
         let route = self.check_request(header)?;
         let permit = self.calls.try_take(1)?;
@@ -324,13 +324,13 @@ impl<T: Transport> ServerSession<T> {
             }
             received => received.unwrap_or_default(),
         };
-        let inbound = match early {
-            None => self.inbound(header)?,
+        let recv_stream = match early {
+            None => self.recv_stream(header)?,
             early => early,
         };
-        let outbound = || Arc::new(Outbound::new(self.peer_limits.window()));
-        let outbound = route.kind.has_response_stream().then(outbound);
-        Ok(Admitted { permit, received, route, streams: CallStreams { inbound, outbound } })
+        let send_stream = || Arc::new(SendStream::new(self.peer_limits.window()));
+        let send_stream = route.kind.has_response_stream().then(send_stream);
+        Ok(Admitted { permit, received, route, streams: CallStreams { recv_stream, send_stream } })
     }
 
     /// The method that a request names, if it takes requests of that shape.
@@ -352,14 +352,14 @@ impl<T: Transport> ServerSession<T> {
     }
 
     /// The stream of a request whose method takes one, with the memory that its window binds.
-    fn inbound(&self, header: &FrameHeader) -> Result<Option<Arc<Inbound>>, Status> {
+    fn recv_stream(&self, header: &FrameHeader) -> Result<Option<Arc<RecvStream>>, Status> {
         if !header.is_streaming {
             return Ok(None);
         }
         let first = self.limits.first_window();
         let memory = WindowMemory::open(&self.memory, first)?;
         let window = ReceiveWindow::widening(first, self.limits.window());
-        Ok(Some(Arc::new(Inbound::requests(window, memory))))
+        Ok(Some(Arc::new(RecvStream::requests(window, memory))))
     }
 
     fn handle_messages(
@@ -384,8 +384,8 @@ impl<T: Transport> ServerSession<T> {
     fn insert(&self, header: &FrameHeader, item: Item) -> Result<(), ProtocolError> {
         let streams = self.state().streams.get(&header.call).cloned();
         // The call may have been answered or refused: then the frame is dropped.
-        if let Some(inbound) = streams.and_then(|streams| streams.inbound) {
-            let _ = inbound.insert(header.argument, item)?;
+        if let Some(recv_stream) = streams.and_then(|streams| streams.recv_stream) {
+            let _ = recv_stream.insert(header.argument, item)?;
         }
         Ok(())
     }
@@ -394,8 +394,8 @@ impl<T: Transport> ServerSession<T> {
     /// is its handler's decision, which most leave to `?`.
     fn fail_requests(&self, call: u64, status: Status) {
         let streams = self.state().streams.get(&call).cloned();
-        if let Some(inbound) = streams.and_then(|streams| streams.inbound) {
-            inbound.fail(status);
+        if let Some(recv_stream) = streams.and_then(|streams| streams.recv_stream) {
+            recv_stream.fail(status);
         }
     }
 }

@@ -24,13 +24,13 @@ use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
 use crate::payload::encode::{Encode, Split};
 use crate::payload::tail_field::Detacher;
-use crate::stream::StreamHost;
+use crate::stream::SessionIo;
 use crate::wire::outcome::Outcome;
 
 /// Where answers go: the session, its transport type forgotten.
-pub(super) trait Replies: StreamHost {
+pub(super) trait Replies: SessionIo {
     /// The same session as what streams need of it.
-    fn host(self: Arc<Self>) -> Arc<dyn StreamHost>;
+    fn host(self: Arc<Self>) -> Arc<dyn SessionIo>;
 
     /// Sends the answer if nothing has to be waited for; true when it is settled, sent or not. Once
     /// it is sent, its call is logged, and the record is gone.
@@ -170,7 +170,7 @@ impl Responder {
     }
 
     /// The session as what streams need of it.
-    pub(super) fn host(&self) -> Arc<dyn StreamHost> {
+    pub(super) fn host(&self) -> Arc<dyn SessionIo> {
         Arc::clone(&self.replies).host()
     }
 

@@ -227,8 +227,8 @@ async fn what_follows_a_request_that_has_no_stream_is_dropped() {
 async fn a_call_without_a_stream_of_requests_has_no_room_for_large_ones() {
     let rig = Rig::with_call_of(0).await;
     let streams = CallStreams {
-        inbound: None,
-        outbound: Some(Arc::new(crate::stream::Outbound::new(Limits::default().window()))),
+        recv_stream: None,
+        send_stream: Some(Arc::new(crate::stream::SendStream::new(Limits::default().window()))),
     };
     rig.session.state().streams.insert(2, streams);
     let (long, _) = messages_of(2, 100_000);

@@ -33,7 +33,7 @@ use crate::payload::buffer::Buffers;
 use crate::policy::keepalive::{PingLimiter, Traffic};
 use crate::policy::lifetime::CallCounts;
 use crate::policy::progress::Flows;
-use crate::stream::StreamHost;
+use crate::stream::SessionIo;
 use crate::transport::frames::{self, Parts, Reserved};
 use crate::transport::ping;
 use crate::transport::{Addresses, CloseReason, Transport, TransportError};
@@ -118,8 +118,8 @@ impl State {
 /// Ends the requests of a call that has ended, for a task that still reads them: a task that was
 /// given them by the handler would wait for ever, and keep the session.
 pub(super) fn end_requests(streams: Option<CallStreams>, why: impl FnOnce() -> Status) {
-    if let Some(inbound) = streams.and_then(|streams| streams.inbound) {
-        inbound.fail(why());
+    if let Some(recv_stream) = streams.and_then(|streams| streams.recv_stream) {
+        recv_stream.fail(why());
     }
 }
 
@@ -195,9 +195,9 @@ impl<T: Transport> ServerSession<T> {
         };
         let record = record.take().map(|it| {
             (it, {
-                let inbound = streams.as_ref().and_then(|it| it.inbound.as_deref());
-                let outbound = streams.as_ref().and_then(|it| it.outbound.as_deref());
-                Messages::of(answer, inbound, outbound)
+                let recv_stream = streams.as_ref().and_then(|it| it.recv_stream.as_deref());
+                let send_stream = streams.as_ref().and_then(|it| it.send_stream.as_deref());
+                Messages::of(answer, recv_stream, send_stream)
             })
         });
         end_requests(streams, refusal::answered);
@@ -315,7 +315,7 @@ impl<T: Transport> ServerSession<T> {
     }
 }
 
-impl<T: Transport> StreamHost for ServerSession<T> {
+impl<T: Transport> SessionIo for ServerSession<T> {
     fn peer_limits(&self) -> &Limits {
         &self.peer_limits
     }
@@ -344,7 +344,7 @@ impl<T: Transport> StreamHost for ServerSession<T> {
 }
 
 impl<T: Transport> Replies for ServerSession<T> {
-    fn host(self: Arc<Self>) -> Arc<dyn StreamHost> {
+    fn host(self: Arc<Self>) -> Arc<dyn SessionIo> {
         self
     }
 

@@ -19,8 +19,8 @@ use tokio::time::Sleep;
 use tonic::Status;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
 
-use super::host::{StreamHost, grant};
-use super::{End, Inbound, Next};
+use super::session_io::{SessionIo, grant};
+use super::{End, Next, RecvStream};
 use crate::call::message_limits::MessageLimit;
 use crate::call::refusal;
 use crate::wire::outcome::Outcome;
@@ -57,8 +57,8 @@ pub(crate) trait ResponseEnd: Send + 'static {
 
 /// The messages of one direction of a call. Dropped, it drops what keeps the call.
 pub(crate) struct MessageBody<E> {
-    pub(crate) inbound: Arc<Inbound>,
-    pub(crate) host: Arc<dyn StreamHost>,
+    pub(crate) recv_stream: Arc<RecvStream>,
+    pub(crate) host: Arc<dyn SessionIo>,
     pub(crate) call: u64,
     pub(crate) deadline: Option<Pin<Box<Sleep>>>,
     pub(crate) end: Option<E>,
@@ -70,15 +70,15 @@ pub(crate) struct MessageBody<E> {
 
 impl<E> MessageBody<E> {
     pub(crate) fn new(
-        inbound: Arc<Inbound>,
-        host: Arc<dyn StreamHost>,
+        recv_stream: Arc<RecvStream>,
+        host: Arc<dyn SessionIo>,
         call: u64,
         limit: MessageLimit,
         deadline: Option<Pin<Box<Sleep>>>,
         end: Option<E>,
     ) -> Self {
         let (handoff, stage) = (Handoff::default(), Stage::Open);
-        Self { inbound, host, call, deadline, end, limit, handoff, stage }
+        Self { recv_stream, host, call, deadline, end, limit, handoff, stage }
     }
 }
 
@@ -144,7 +144,7 @@ impl<E: ResponseEnd + Unpin> Body for MessageBody<E> {
             let over = self.end.as_ref().map_or_else(refusal::deadline_exceeded, E::over_time);
             return Poll::Ready(self.fail(over));
         }
-        let next = ready!(self.inbound.poll_next(cx));
+        let next = ready!(self.recv_stream.poll_next(cx));
         Poll::Ready(match next {
             Next::Message(message, due) => {
                 if let Some(granted) = due {

@@ -15,7 +15,7 @@ use crate::{Limits, MayHaveExecuted};
 #[derive(Debug)]
 struct Host(Limits);
 
-impl StreamHost for Host {
+impl SessionIo for Host {
     fn peer_limits(&self) -> &Limits {
         &self.0
     }
@@ -42,14 +42,14 @@ impl ResponseEnd for Kept {
 }
 
 /// A stream whose first message, an empty one, has arrived.
-fn stream(inbound: &Arc<Inbound>) -> Streaming<()> {
+fn stream(recv_stream: &Arc<RecvStream>) -> Streaming<()> {
     let limits = Limits::default();
-    let _ = inbound.insert(0, Item::Headers(Bytes::new())).unwrap();
-    let next = inbound.poll_next(&mut Context::from_waker(std::task::Waker::noop()));
+    let _ = recv_stream.insert(0, Item::Headers(Bytes::new())).unwrap();
+    let next = recv_stream.poll_next(&mut Context::from_waker(std::task::Waker::noop()));
     assert!(matches!(next, Poll::Ready(Next::Headers(_))));
-    let _ = inbound.insert(1, Item::Messages(Bytes::from_static(&[0; 4]))).unwrap();
+    let _ = recv_stream.insert(1, Item::Messages(Bytes::from_static(&[0; 4]))).unwrap();
     let (host, limit) = (Arc::new(Host(limits)), MessageLimits::NONE.of_responses());
-    response_streaming(MessageBody::new(Arc::clone(inbound), host, 1, limit, None, Some(Kept)))
+    response_streaming(MessageBody::new(Arc::clone(recv_stream), host, 1, limit, None, Some(Kept)))
 }
 
 fn next(stream: &mut Streaming<()>) -> Result<Option<()>, Status> {
@@ -58,9 +58,9 @@ fn next(stream: &mut Streaming<()>) -> Result<Option<()>, Status> {
 
 #[test]
 fn a_stream_that_is_cut_says_so_once_and_keeps_what_marks_its_status() {
-    let inbound = Arc::new(Inbound::responses(Limits::default().window()));
-    let mut stream = stream(&inbound);
-    inbound.fail(MayHaveExecuted::mark(Status::unavailable("gone")));
+    let recv_stream = Arc::new(RecvStream::responses(Limits::default().window()));
+    let mut stream = stream(&recv_stream);
+    recv_stream.fail(MayHaveExecuted::mark(Status::unavailable("gone")));
     assert_eq!(next(&mut stream).unwrap(), Some(()));
     let status = next(&mut stream).unwrap_err();
     assert_eq!((status.code(), status.message()), (tonic::Code::Unavailable, "gone"));

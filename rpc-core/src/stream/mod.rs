@@ -1,25 +1,25 @@
 //! Streams of messages: one direction of a call at a time, the same for both roles.
 //!
-//! What arrives is put in order and waits in an [`Inbound`] until a `Streaming` reads it. What is
-//! sent is polled from the user's stream by a [`pump`], which gathers small messages into shared
+//! What arrives is put in order and waits in an [`RecvStream`] until a `Streaming` reads it. What is
+//! sent is polled from the user's stream by a [`forward`], which gathers small messages into shared
 //! frames and waits for the receiver's window. The windows themselves are pure machines in
 //! [`crate::calls`].
 
 mod batch;
 mod body;
-mod host;
-mod inbound;
-mod outbound;
-mod pump;
+mod forward;
+mod recv_stream;
 mod scripted;
+mod send_stream;
+mod session_io;
 mod streaming;
 mod window_memory;
 
 pub(crate) use body::{MessageBody, ResponseEnd};
-pub(crate) use host::{StreamHost, StreamWriter};
-pub(crate) use inbound::{End, Inbound, Inserted, Item, Next};
-pub(crate) use outbound::Outbound;
-pub(crate) use pump::{Direction, pump};
+pub(crate) use forward::{Direction, forward};
+pub(crate) use recv_stream::{End, Inserted, Item, Next, RecvStream};
 pub(crate) use scripted::{Scripted, scripted_response};
+pub(crate) use send_stream::SendStream;
+pub(crate) use session_io::{SessionIo, StreamWriter};
 pub(crate) use streaming::{request_streaming, response_streaming};
 pub(crate) use window_memory::WindowMemory;

@@ -8,7 +8,7 @@ use prost::Message;
 use tonic::Streaming;
 
 use super::body::{HandoffDecoder, MessageBody, ResponseEnd};
-use super::{Inbound, StreamHost};
+use super::{RecvStream, SessionIo};
 use crate::call::message_limits::MessageLimit;
 
 /// A request stream holds nothing that would have to be told of its end.
@@ -20,12 +20,12 @@ impl ResponseEnd for Nothing {
 
 /// The client's messages, for a handler.
 pub(crate) fn request_streaming<M: Message + Default + 'static>(
-    inbound: Arc<Inbound>,
-    host: Arc<dyn StreamHost>,
+    recv_stream: Arc<RecvStream>,
+    host: Arc<dyn SessionIo>,
     call: u64,
     limit: MessageLimit,
 ) -> Streaming<M> {
-    let body = MessageBody::<Nothing>::new(inbound, host, call, limit, None, None);
+    let body = MessageBody::<Nothing>::new(recv_stream, host, call, limit, None, None);
     Streaming::new_request(decoder(&body), body, None, None)
 }
 

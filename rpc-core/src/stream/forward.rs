@@ -7,7 +7,7 @@ use prost::Message;
 use tonic::Status;
 
 use super::batch::Batch;
-use super::{Outbound, StreamWriter};
+use super::{SendStream, StreamWriter};
 use crate::MethodDescriptor;
 use crate::call::message_limits::{MessageLimit, MessageLimits};
 use crate::call::refusal;
@@ -44,9 +44,9 @@ impl Direction {
 ///
 /// The stream's own error, a message over the peer's limit, or the end of the connection. What
 /// came before it has been sent.
-pub(crate) async fn pump<M, S>(
+pub(crate) async fn forward<M, S>(
     mut stream: Pin<&mut S>,
-    window: &Outbound,
+    window: &SendStream,
     writer: &mut StreamWriter,
     Direction { what, whose, limit, detacher }: Direction,
 ) -> Result<(), Status>
@@ -96,7 +96,7 @@ where
 fn fits<M: Message + 'static>(
     batch: &Batch<M>,
     message: &M,
-    window: &Outbound,
+    window: &SendStream,
     writer: &StreamWriter,
     limit: MessageLimit,
 ) -> bool {

@@ -13,7 +13,7 @@ use crate::transport::frames::Parts;
 use crate::wire::{FrameHeader, FrameKind};
 
 /// A session, its role and its transport type forgotten.
-pub(crate) trait StreamHost: fmt::Debug + Send + Sync {
+pub(crate) trait SessionIo: fmt::Debug + Send + Sync {
     /// What the peer accepts.
     fn peer_limits(&self) -> &Limits;
 
@@ -33,13 +33,13 @@ pub(crate) trait StreamHost: fmt::Debug + Send + Sync {
 /// One direction of a call, as its sender holds it: it numbers every frame.
 #[derive(Debug)]
 pub(crate) struct StreamWriter {
-    host: Arc<dyn StreamHost>,
+    host: Arc<dyn SessionIo>,
     call: u64,
     seq: u64,
 }
 
 impl StreamWriter {
-    pub(crate) fn new(host: Arc<dyn StreamHost>, call: u64) -> Self {
+    pub(crate) fn new(host: Arc<dyn SessionIo>, call: u64) -> Self {
         Self { host, call, seq: 0 }
     }
 
@@ -86,7 +86,7 @@ impl StreamWriter {
 }
 
 /// Tells the peer how much of its stream it may send.
-pub(super) fn grant(host: &dyn StreamHost, call: u64, granted: Counts) {
+pub(super) fn grant(host: &dyn SessionIo, call: u64, granted: Counts) {
     let mut header = FrameHeader::bare(FrameKind::Window, call);
     header.argument = granted.to_wire();
     host.send_control(header);

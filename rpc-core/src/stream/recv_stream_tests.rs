@@ -18,19 +18,19 @@ fn messages(parts: &[&[u8]]) -> Item {
     Item::Messages(out.into())
 }
 
-fn requests(window: Window) -> Inbound {
-    Inbound::requests(ReceiveWindow::new(window), WindowMemory::default())
+fn requests(window: Window) -> RecvStream {
+    RecvStream::requests(ReceiveWindow::new(window), WindowMemory::default())
 }
 
-fn next(inbound: &Inbound) -> Option<Next> {
-    match inbound.poll_next(&mut Context::from_waker(Waker::noop())) {
+fn next(recv_stream: &RecvStream) -> Option<Next> {
+    match recv_stream.poll_next(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(next) => Some(next),
         Poll::Pending => None,
     }
 }
 
-fn message(inbound: &Inbound) -> Bytes {
-    match next(inbound) {
+fn message(recv_stream: &RecvStream) -> Bytes {
+    match next(recv_stream) {
         Some(Next::Message(message, _)) => message,
         other => panic!("no message: {other:?}"),
     }
@@ -38,29 +38,32 @@ fn message(inbound: &Inbound) -> Bytes {
 
 #[test]
 fn messages_come_in_order_although_frames_do_not() {
-    let inbound = requests(WINDOW);
-    assert_eq!(inbound.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Open));
-    assert_eq!(inbound.insert(1, messages(&[b"c"])), Ok(Inserted::Open));
-    assert!(next(&inbound).is_none());
-    assert_eq!(inbound.insert(0, messages(&[b"a", b"b"])), Ok(Inserted::Complete));
-    assert_eq!([message(&inbound), message(&inbound), message(&inbound)], ["a", "b", "c"]);
-    assert!(matches!(next(&inbound), Some(Next::End(End::HalfClose))));
+    let recv_stream = requests(WINDOW);
+    assert_eq!(recv_stream.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Open));
+    assert_eq!(recv_stream.insert(1, messages(&[b"c"])), Ok(Inserted::Open));
+    assert!(next(&recv_stream).is_none());
+    assert_eq!(recv_stream.insert(0, messages(&[b"a", b"b"])), Ok(Inserted::Complete));
+    assert_eq!(
+        [message(&recv_stream), message(&recv_stream), message(&recv_stream)],
+        ["a", "b", "c"]
+    );
+    assert!(matches!(next(&recv_stream), Some(Next::End(End::HalfClose))));
 }
 
 #[test]
 fn a_failure_comes_after_what_had_arrived() {
-    let inbound = requests(WINDOW);
-    let _ = inbound.insert(0, messages(&[b"a"])).unwrap();
-    inbound.fail(Status::unavailable("gone"));
-    assert_eq!(message(&inbound), "a");
-    assert!(matches!(next(&inbound), Some(Next::Failed(_))));
+    let recv_stream = requests(WINDOW);
+    let _ = recv_stream.insert(0, messages(&[b"a"])).unwrap();
+    recv_stream.fail(Status::unavailable("gone"));
+    assert_eq!(message(&recv_stream), "a");
+    assert!(matches!(next(&recv_stream), Some(Next::Failed(_))));
 }
 
 #[test]
 fn a_peer_beyond_the_window_is_a_violation() {
-    let inbound = requests(WINDOW);
-    let _ = inbound.insert(0, messages(&[&b""[..]; 4])).unwrap();
-    assert!(inbound.insert(1, messages(&[&b""[..]])).is_err());
+    let recv_stream = requests(WINDOW);
+    let _ = recv_stream.insert(0, messages(&[&b""[..]; 4])).unwrap();
+    assert!(recv_stream.insert(1, messages(&[&b""[..]])).is_err());
     let early = requests(WINDOW);
     let long = [0; 150];
     let _ = early.insert(1, messages(&[&long])).unwrap();
@@ -69,26 +72,26 @@ fn a_peer_beyond_the_window_is_a_violation() {
 
 #[test]
 fn the_message_that_crosses_the_line_may_come_before_those_within_it() {
-    let inbound = requests(WINDOW);
+    let recv_stream = requests(WINDOW);
     let long = [7; 1000];
-    assert_eq!(inbound.insert(1, messages(&[&long])), Ok(Inserted::Open));
-    assert_eq!(inbound.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Open));
-    assert_eq!(inbound.insert(0, messages(&[b"a"])), Ok(Inserted::Complete));
-    assert_eq!([message(&inbound), message(&inbound)], [&b"a"[..], &long[..]]);
+    assert_eq!(recv_stream.insert(1, messages(&[&long])), Ok(Inserted::Open));
+    assert_eq!(recv_stream.insert(2, Item::End(End::HalfClose)), Ok(Inserted::Open));
+    assert_eq!(recv_stream.insert(0, messages(&[b"a"])), Ok(Inserted::Complete));
+    assert_eq!([message(&recv_stream), message(&recv_stream)], [&b"a"[..], &long[..]]);
 }
 
 /// A second one would be kept, and no window counts it.
 #[test]
 fn an_answer_has_its_headers_once_and_first() {
     let headers = || Item::Headers(Bytes::from_static(b"block"));
-    let inbound = Inbound::responses(WINDOW);
-    assert_eq!(inbound.insert(0, headers()), Ok(Inserted::Open));
-    assert!(inbound.insert(1, headers()).is_err());
-    let early = Inbound::responses(WINDOW);
+    let recv_stream = RecvStream::responses(WINDOW);
+    assert_eq!(recv_stream.insert(0, headers()), Ok(Inserted::Open));
+    assert!(recv_stream.insert(1, headers()).is_err());
+    let early = RecvStream::responses(WINDOW);
     assert!(early.insert(1, headers()).is_err());
-    let without = Inbound::responses(WINDOW);
+    let without = RecvStream::responses(WINDOW);
     assert!(without.insert(0, messages(&[b"a"])).is_err());
-    let refused = Inbound::responses(WINDOW);
+    let refused = RecvStream::responses(WINDOW);
     assert_eq!(refused.insert(0, Item::End(End::HalfClose)), Ok(Inserted::Complete));
 }
 
@@ -118,10 +121,10 @@ fn no_more_frames_wait_for_one_than_the_window_has_messages() {
     (1..4).for_each(|seq| assert!(stream.insert(seq, empty()).is_ok(), "{seq}"));
     assert!(stream.insert(4, empty()).is_err());
     // Headers have none.
-    let responses = Inbound::responses(WINDOW);
+    let responses = RecvStream::responses(WINDOW);
     (1..5).for_each(|seq| assert!(responses.insert(seq, empty()).is_ok(), "{seq}"));
     assert_eq!(responses.insert(5, end()), Ok(Inserted::Open));
-    let far = Inbound::responses(WINDOW);
+    let far = RecvStream::responses(WINDOW);
     assert!(far.insert(6, end()).is_err());
     // What has been received leaves room for as many less.
     let begun = requests(WINDOW);
@@ -136,20 +139,20 @@ fn no_more_frames_wait_for_one_than_the_window_has_messages() {
 fn a_long_frame_has_one_message() {
     let wide = Window { messages: 4, bytes: 1 << 20 };
     let long = vec![0; BATCH_LEN_MAX];
-    let inbound = requests(wide);
-    assert!(inbound.insert(0, messages(&[&long])).is_ok());
-    assert!(inbound.insert(1, messages(&[b"", &long])).is_err());
+    let recv_stream = requests(wide);
+    assert!(recv_stream.insert(0, messages(&[&long])).is_ok());
+    assert!(recv_stream.insert(1, messages(&[b"", &long])).is_err());
 }
 
 #[test]
 fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
-    let inbound = requests(WINDOW);
+    let recv_stream = requests(WINDOW);
     let early = Bytes::from(vec![0; 4]);
-    let _ = inbound.insert(1, Item::Messages(early.clone())).unwrap();
-    inbound.fail(Status::resource_exhausted("no room"));
-    let _ = inbound.insert(0, Item::Messages(early.clone())).unwrap();
+    let _ = recv_stream.insert(1, Item::Messages(early.clone())).unwrap();
+    recv_stream.fail(Status::resource_exhausted("no room"));
+    let _ = recv_stream.insert(0, Item::Messages(early.clone())).unwrap();
     assert!(early.is_unique(), "neither is kept");
-    assert!(matches!(next(&inbound), Some(Next::Failed(_))));
+    assert!(matches!(next(&recv_stream), Some(Next::Failed(_))));
 }
 
 /// What a hostile peer sends.
@@ -165,7 +168,7 @@ fn a_window_counts_from_the_beginning_and_widens_while_half_of_the_budget_is_fre
     };
     let open = || {
         let window = ReceiveWindow::widening(WINDOW, Window { messages: 8, bytes: 150 });
-        Inbound::requests(window, WindowMemory::open(&share(1), WINDOW).unwrap())
+        RecvStream::requests(window, WindowMemory::open(&share(1), WINDOW).unwrap())
     };
     let stream = open();
     assert_eq!(limit.total(), bound(4, 100));
@@ -204,8 +207,8 @@ fn item() -> impl Strategy<Value = Item> {
 }
 
 /// How many frames a stream keeps, and how many bytes of messages with their lengths.
-fn kept(inbound: &Inbound) -> (usize, usize) {
-    let state = inbound.state();
+fn kept(recv_stream: &RecvStream) -> (usize, usize) {
+    let state = recv_stream.state();
     let ready = state.ready.iter().map(|item| match item {
         Item::Messages(messages) => messages.len(),
         Item::Headers(_) | Item::End(_) => 0,
@@ -222,8 +225,8 @@ proptest! {
         frames in prop::collection::vec((0u64..12, item()), 0..40),
         reads in 0usize..40,
     ) {
-        let inbound = match is_answer {
-            true => Inbound::responses(WINDOW),
+        let recv_stream = match is_answer {
+            true => RecvStream::responses(WINDOW),
             false => requests(WINDOW),
         };
         let mut longest = 0;
@@ -232,15 +235,15 @@ proptest! {
                 longest = longest.max(messages.len());
             }
             // One that costs its peer the connection is dropped with all else.
-            if inbound.insert(seq, item).is_err() {
+            if recv_stream.insert(seq, item).is_err() {
                 return Ok(());
             }
             if index >= reads {
                 continue;
             }
-            let _ = next(&inbound);
+            let _ = next(&recv_stream);
         }
-        let (frames, bytes) = kept(&inbound);
+        let (frames, bytes) = kept(&recv_stream);
         let messages = WINDOW.messages as usize;
         prop_assert!(frames <= messages + 2, "{frames} frames");
         // The window, the message that crosses its line, and what has been read of a frame.
@@ -255,8 +258,8 @@ proptest! {
         lens in prop::collection::vec(0usize..300, 1..60),
         picks in prop::collection::vec(0usize..64, 1..200),
     ) {
-        let inbound = match is_answer {
-            true => Inbound::responses(WINDOW),
+        let recv_stream = match is_answer {
+            true => RecvStream::responses(WINDOW),
             false => requests(WINDOW),
         };
         let mut sending = SendWindow::new(WINDOW);
@@ -289,10 +292,10 @@ proptest! {
                 }
                 1 if !on_their_way.is_empty() => {
                     let (seq, item) = on_their_way.swap_remove(pick % on_their_way.len());
-                    assert!(inbound.insert(seq, item).is_ok());
+                    assert!(recv_stream.insert(seq, item).is_ok());
                     true
                 }
-                2 => match next(&inbound) {
+                2 => match next(&recv_stream) {
                     Some(Next::Headers(_)) => true,
                     Some(Next::Message(message, due)) => {
                         assert_eq!(message.len(), lens[read]);
@@ -315,9 +318,9 @@ proptest! {
 
     #[test]
     fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-        let inbound = requests(WINDOW);
-        if inbound.insert(0, Item::Messages(bytes.into())).is_ok() {
-            while next(&inbound).is_some() {}
+        let recv_stream = requests(WINDOW);
+        if recv_stream.insert(0, Item::Messages(bytes.into())).is_ok() {
+            while next(&recv_stream).is_some() {}
         }
     }
 }

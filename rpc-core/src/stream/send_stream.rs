@@ -8,7 +8,7 @@ use crate::calls::window::{Counts, SendWindow, Window};
 
 /// The window of one stream to the peer.
 #[derive(Debug)]
-pub(crate) struct Outbound {
+pub(crate) struct SendStream {
     state: Mutex<State>,
 }
 
@@ -18,7 +18,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl Outbound {
+impl SendStream {
     pub(crate) fn new(window: Window) -> Self {
         Self { state: Mutex::new(State { window: SendWindow::new(window), waker: None }) }
     }

@@ -79,7 +79,7 @@ enum Opening {
 
 /// One direction of a stream.
 #[derive(Debug)]
-pub(crate) struct Inbound {
+pub(crate) struct RecvStream {
     state: Mutex<State>,
 }
 
@@ -100,7 +100,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl Inbound {
+impl RecvStream {
     /// The requests of a call, with a window of which `memory` has taken what it binds.
     pub(crate) fn requests(window: ReceiveWindow, memory: WindowMemory) -> Self {
         Self::new(Opening::Messages, window, memory)
@@ -348,5 +348,5 @@ impl State {
 }
 
 #[cfg(test)]
-#[path = "inbound_tests.rs"]
+#[path = "recv_stream_tests.rs"]
 mod tests;
