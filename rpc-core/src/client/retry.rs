@@ -6,8 +6,9 @@
 //! | ambiguous: its connection ended | once, if idempotent and within the retry budget |
 //! | in any other way | never |
 //!
-//! Only a call whose request is one message can be retried: its caller still has the message. A stream of responses is the caller's from its first answer on, headers included,
-//! as in gRPC's A6: what has been seen cannot be taken back.
+//! Only a call whose request is one message can be retried: its caller still has the message.
+//! A stream of responses is committed with its first answer, headers included, as in gRPC's A6:
+//! what the caller has seen cannot be taken back.
 
 use tonic::Status;
 

@@ -33,7 +33,7 @@ pub struct ClientConfig {
     ///
     /// 60 s by default, for the reasons of [`PROGRESS_TIMEOUT`].
     pub progress_timeout: Option<Duration>,
-    /// How soon an upgraded path that has died is tried again.
+    /// How soon an upgraded path that has failed is retried.
     pub backoff: Backoff,
     /// How soon a channel connects again after it could not, or after a connection of no use.
     pub connect_backoff: ConnectBackoff,

@@ -1,4 +1,4 @@
-//! From a byte stream to a connection: the handshake, and the upgrade to an upgraded path.
+//! From a byte stream to a connection: the handshake, and the upgrade of the path.
 //!
 //! Every connection starts on a [`Bootstrap`], a byte stream that also *is* a transport. The
 //! client says Hello and offers upgrades; the server answers and accepts at most one; the client
@@ -40,7 +40,7 @@ pub struct ConnectionInfo {
     pub transport: &'static str,
     /// Its two ends.
     pub addresses: Addresses,
-    /// Whether it moved to an upgraded path than the one that it started on.
+    /// Whether it moved from the path that it started on to an upgraded one.
     pub is_upgraded: bool,
     /// Why it did not move to an upgraded path, when one was tried.
     pub fallback: Option<String>,

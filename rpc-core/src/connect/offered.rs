@@ -1,6 +1,6 @@
 //! What a server can offer beside its bootstrap, asked when it begins to listen.
 //!
-//! A client learns why it has no upgraded path from the handshake. The operator of a server learns it
+//! A client learns why it has no upgraded path from the handshake. The server's operator learns it
 //! here, before any client comes.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A way from the bootstrap to an upgraded path.
+//! The upgrade from the bootstrap to another path.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::{Bootstrap, Link};
 use crate::transport::Addresses;
 
-/// A kind of upgraded path, for example RDMA between the hosts that a TCP stream joins.
+/// An upgrade, for example RDMA between the hosts that a TCP stream joins.
 ///
 /// Its methods, and [`PendingOffer::connect`], may block: they are called on a thread for that.
 pub trait Upgrade: std::fmt::Debug + Send + Sync + 'static {

@@ -11,8 +11,8 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::PeerExtensions;
-use super::context::Running;
-use super::handling::{AnsweringMessage, Handling};
+use super::context::CallScope;
+use super::handling::{Handling, RespondingHandler};
 use super::head::{Head, undecodable};
 use super::layers::Capture;
 use super::reply::Responder;
@@ -45,7 +45,7 @@ pub trait Service: Send + Sync + 'static {
 pub struct ServerCall {
     pub(super) head: Head,
     pub(super) message: Bytes,
-    pub(super) running: Running,
+    pub(super) running: CallScope,
     pub(super) responder: Responder,
     pub(super) streams: CallStreams,
     /// What its service allows its messages.
@@ -168,7 +168,7 @@ impl ServerCall {
 /// Runs a handler and sends the message, or the status, that it returns.
 fn answer_message<M, Fut>(
     responder: Responder,
-    running: Running,
+    running: CallScope,
     limits: MessageLimits,
     handler: impl FnOnce() -> Fut + Send + 'static,
 ) -> HandlerFuture
@@ -179,13 +179,13 @@ where
     let (deadline, detacher) = (running.deadline(), running.method().detach.response);
     // Not before the first poll: what a handler does at once runs inside its call, too.
     let handling = Handling::new(deadline, handler);
-    Box::pin(running.scope(AnsweringMessage::new(handling, responder, detacher, limits)))
+    Box::pin(running.scope(RespondingHandler::new(handling, responder, detacher, limits)))
 }
 
 /// Runs a handler and sends the stream, or the status, that it returns.
 fn answer_stream<M, S, Fut>(
     responder: Responder,
-    running: Running,
+    running: CallScope,
     (streams, limits): (CallStreams, MessageLimits),
     handler: impl FnOnce() -> Fut + Send + 'static,
 ) -> HandlerFuture
@@ -265,7 +265,7 @@ fn decode<Req: Message + Default>(
     head: Head,
     message: Bytes,
     streams: &CallStreams,
-    (running, limits): (&Running, MessageLimits),
+    (running, limits): (&CallScope, MessageLimits),
 ) -> Result<Request<Req>, Status> {
     if streams.recv_stream.is_some() {
         return Err(Status::internal("the client sent a stream where one message is needed"));

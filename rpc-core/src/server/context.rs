@@ -17,7 +17,7 @@ use crate::payload::buffer::{Buffer, any_buffer, buffer_of};
 use crate::{Deadline, MethodDescriptor};
 
 tokio::task_local! {
-    static RUNNING: Running;
+    static CURRENT: CallScope;
 }
 
 /// What a handler can know of its call beside the request.
@@ -54,7 +54,7 @@ impl CallContext {
     /// asked for its context costs an allocation.
     #[must_use]
     pub fn current() -> Option<Self> {
-        Self::with_current(Running::context)
+        Self::with_current(CallScope::context)
     }
 
     /// The method.
@@ -98,8 +98,8 @@ impl CallContext {
         self.cancellation.cancelled()
     }
 
-    pub(super) fn with_current<T>(look: impl FnOnce(&Running) -> T) -> Option<T> {
-        RUNNING.try_with(look).ok()
+    pub(super) fn with_current<T>(look: impl FnOnce(&CallScope) -> T) -> Option<T> {
+        CURRENT.try_with(look).ok()
     }
 }
 
@@ -156,16 +156,16 @@ pub async fn buffer(len: usize) -> Buffer {
     }
 }
 
-/// A call's part of the task-local.
+/// The call that a task handles: the value of the task-local.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct CallScope {
     method: &'static MethodDescriptor,
     time_limit: TimeLimit,
     peer: Arc<PeerInfo>,
     cancellation: OnceCell<CancellationToken>,
 }
 
-impl Running {
+impl CallScope {
     pub(super) fn new(
         method: &'static MethodDescriptor,
         time_limit: TimeLimit,
@@ -196,7 +196,7 @@ impl Running {
         handler: F,
     ) -> impl Future<Output = ()> + use<F> {
         let deadline = self.deadline();
-        RUNNING.scope(self, Deadline::of_call(deadline, handler))
+        CURRENT.scope(self, Deadline::of_call(deadline, handler))
     }
 
     fn context(&self) -> CallContext {
@@ -215,15 +215,15 @@ pub(super) fn time_exceeded() -> Status {
     exceeded.unwrap_or_else(refusal::deadline_exceeded)
 }
 
-/// Stands for a handler that has not ended. Dropped as it is, it tells who asked for the context
-/// that the call was given up.
+/// The drop guard of a handler. Dropped before the handler has ended, it fires the call's
+/// cancellation token.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Unfinished {
+pub(super) struct CancelOnDrop {
     is_finished: bool,
 }
 
-impl Unfinished {
+impl CancelOnDrop {
     pub(super) fn new() -> Self {
         Self { is_finished: false }
     }
@@ -234,7 +234,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if !self.is_finished {
             // A task-local future drops what it runs inside its scope.
@@ -258,9 +258,9 @@ mod tests {
         detach: crate::Detach::NONE,
     };
 
-    fn running() -> Running {
+    fn running() -> CallScope {
         let peer = PeerInfo::new("none", Addresses::default());
-        Running::new(&METHOD, TimeLimit::None, Arc::new(peer))
+        CallScope::new(&METHOD, TimeLimit::None, Arc::new(peer))
     }
 
     #[tokio::test]
@@ -280,12 +280,12 @@ mod tests {
         let handler = |wait| {
             let sender = sender.clone();
             running().scope(async move {
-                let unfinished = Unfinished::new();
+                let cancel_on_drop = CancelOnDrop::new();
                 sender.send(CallContext::current().unwrap()).unwrap();
                 if wait {
                     std::future::pending::<()>().await;
                 }
-                unfinished.finish();
+                cancel_on_drop.finish();
             })
         };
         {

@@ -16,8 +16,8 @@ use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep_until};
 use tonic::{Response, Status};
 
-use super::context::{Unfinished, time_exceeded};
-use super::reply::{Answering, Responder};
+use super::context::{CancelOnDrop, time_exceeded};
+use super::reply::{PendingReply, Responder};
 use crate::Deadline;
 use crate::call::message_limits::MessageLimits;
 use crate::payload::tail_field::Detacher;
@@ -42,7 +42,7 @@ pin_project! {
         #[pin]
         stage: Stage<H, F>,
         // Dropped as it is, it tells the handler's helpers that the call was given up.
-        unfinished: Option<Unfinished>,
+        cancel_on_drop: Option<CancelOnDrop>,
         deadline: Option<Deadline>,
         // Made when a handler is not done at once: most are.
         #[pin]
@@ -57,8 +57,8 @@ where
 {
     pub(super) fn new(deadline: Option<Deadline>, handler: H) -> Self {
         let stage = Stage::Waiting { handler: Some(handler) };
-        let unfinished = Some(Unfinished::new());
-        Self { stage, unfinished, deadline, timer: None }
+        let cancel_on_drop = Some(CancelOnDrop::new());
+        Self { stage, cancel_on_drop, deadline, timer: None }
     }
 
     /// Calls the handler if it was not, and polls it.
@@ -93,8 +93,8 @@ where
         let handler = AssertUnwindSafe(|| Self::poll_handler(this.stage.as_mut(), context));
         let result = match catch_unwind(handler) {
             Ok(Poll::Ready(result)) => {
-                if let Some(unfinished) = this.unfinished.take() {
-                    unfinished.finish();
+                if let Some(cancel_on_drop) = this.cancel_on_drop.take() {
+                    cancel_on_drop.finish();
                 }
                 result
             }
@@ -112,37 +112,37 @@ where
             Err(_) => Err(Status::internal("the handler panicked")),
         };
         this.stage.set(Stage::Ended);
-        *this.unfinished = None;
+        *this.cancel_on_drop = None;
         Poll::Ready(result)
     }
 }
 
 pin_project! {
     /// Runs a handler and sends the message, or the status, that it returns.
-    pub(super) struct AnsweringMessage<H, F, M> {
+    pub(super) struct RespondingHandler<H, F, M> {
         #[pin]
         handling: Handling<H, F>,
         responder: Option<Responder>,
         detacher: Option<Detacher>,
         limits: MessageLimits,
-        answering: Answering,
+        pending_reply: PendingReply,
         message: PhantomData<fn() -> M>,
     }
 }
 
-impl<H, F, M> AnsweringMessage<H, F, M> {
+impl<H, F, M> RespondingHandler<H, F, M> {
     pub(super) fn new(
         handling: Handling<H, F>,
         responder: Responder,
         detacher: Option<Detacher>,
         limits: MessageLimits,
     ) -> Self {
-        let (responder, answering) = (Some(responder), Answering::DONE);
-        Self { handling, responder, detacher, limits, answering, message: PhantomData }
+        let (responder, pending_reply) = (Some(responder), PendingReply::DONE);
+        Self { handling, responder, detacher, limits, pending_reply, message: PhantomData }
     }
 }
 
-impl<H, F, M> Future for AnsweringMessage<H, F, M>
+impl<H, F, M> Future for RespondingHandler<H, F, M>
 where
     H: FnOnce() -> F,
     F: Future<Output = Result<Response<M>, Status>>,
@@ -155,10 +155,10 @@ where
         if this.responder.is_some() {
             let result = ready!(this.handling.poll(context));
             if let Some(responder) = this.responder.take() {
-                *this.answering = responder.reply(result, *this.detacher, *this.limits);
+                *this.pending_reply = responder.reply(result, *this.detacher, *this.limits);
             }
         }
-        Pin::new(this.answering).poll(context)
+        Pin::new(this.pending_reply).poll(context)
     }
 }
 

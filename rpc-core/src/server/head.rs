@@ -5,7 +5,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
 use super::PeerExtensions;
-use super::context::Running;
+use super::context::CallScope;
 use crate::wire::metadata;
 
 /// A request's head: as it came, or as a layer left it.
@@ -23,7 +23,7 @@ pub(super) enum Head {
 
 impl Head {
     /// Decodes the head, if that has not been done, and adds what the runtime tells a handler.
-    pub(super) fn decode(self, running: &Running) -> Result<(MetadataMap, Extensions), Status> {
+    pub(super) fn decode(self, running: &CallScope) -> Result<(MetadataMap, Extensions), Status> {
         let (block, peer) = match self {
             Self::Decoded(decoded) => return Ok(*decoded),
             Self::Encoded { block, peer } => (block, peer),

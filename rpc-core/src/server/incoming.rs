@@ -10,9 +10,9 @@ use bytes::Bytes;
 use tonic::Status;
 
 use super::call::CallStreams;
-use super::context::Running;
+use super::context::CallScope;
 use super::head::Head;
-use super::reply::{Responder, Standing};
+use super::reply::{Disposition, Responder};
 use super::session::{ServerSession, State, end_requests};
 use super::time_limit::TimeLimit;
 use super::{ServerCall, Service};
@@ -269,19 +269,19 @@ impl<T: Transport> ServerSession<T> {
         let record = self.record(header);
         let future = match admitted {
             Err(status) => {
-                let responder = Responder::new(header.call, this, Standing::Refused, record);
+                let responder = Responder::new(header.call, this, Disposition::Refused, record);
                 Box::pin(responder.fail(status))
             }
             Ok(Admitted { permit, received, route, streams }) => {
                 let Route { service, method, kind } = route;
-                let standing = Standing::Running { _permit: permit, _received: received };
-                let responder = Responder::new(header.call, this, standing, record);
+                let disposition = Disposition::Running { _permit: permit, _received: received };
+                let responder = Responder::new(header.call, this, disposition, record);
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
                 handoff.release();
                 let descriptor = &service.descriptor().methods[method];
                 let unary_timeout = self.router.unary_timeout;
                 let limit = TimeLimit::of_call(header.argument, kind, unary_timeout);
-                let running = Running::new(descriptor, limit, Arc::clone(&self.peer));
+                let running = CallScope::new(descriptor, limit, Arc::clone(&self.peer));
                 let limits = MessageLimits::NONE;
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };
                 let call = ServerCall { head, message, running, responder, streams, limits };

@@ -28,7 +28,7 @@ use crate::stream::SessionIo;
 use crate::wire::outcome::Outcome;
 
 /// Where answers go: the session, its transport type forgotten.
-pub(super) trait Replies: SessionIo {
+pub(super) trait ReplySink: SessionIo {
     /// The same session as what streams need of it.
     fn host(self: Arc<Self>) -> Arc<dyn SessionIo>;
 
@@ -50,13 +50,13 @@ pub(super) trait Replies: SessionIo {
 
 /// An answer on its way to the transport: it has it, unless there was no memory for it.
 #[must_use]
-pub(super) struct Answering(Option<BoxFuture<'static, ()>>);
+pub(super) struct PendingReply(Option<BoxFuture<'static, ()>>);
 
-impl Answering {
+impl PendingReply {
     pub(super) const DONE: Self = Self(None);
 }
 
-impl Future for Answering {
+impl Future for PendingReply {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -68,8 +68,8 @@ impl Future for Answering {
 #[derive(Debug)]
 pub(crate) struct Responder {
     pub(super) id: u64,
-    pub(super) replies: Arc<dyn Replies>,
-    pub(super) standing: Standing,
+    pub(super) sink: Arc<dyn ReplySink>,
+    pub(super) disposition: Disposition,
     /// Where the answer goes instead when layers are to see it first.
     pub(super) capture: Option<Arc<Capture>>,
     /// What the log is to say of the call when it ends; with the outermost of several obligations.
@@ -79,14 +79,14 @@ pub(crate) struct Responder {
 impl Drop for Responder {
     fn drop(&mut self) {
         if let Some(record) = self.record.take() {
-            self.replies.log_given_up(record);
+            self.sink.log_given_up(record);
         }
     }
 }
 
 /// What has become of the call by the time it is answered.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(super) enum Disposition {
     /// No handler has seen it.
     Refused,
     /// A handler has it, and it counts among the server's running calls.
@@ -102,20 +102,20 @@ pub(super) enum Standing {
 impl Responder {
     pub(super) fn new(
         id: u64,
-        replies: Arc<dyn Replies>,
-        standing: Standing,
+        sink: Arc<dyn ReplySink>,
+        disposition: Disposition,
         record: Option<CallRecord>,
     ) -> Self {
-        Self { id, replies, standing, capture: None, record }
+        Self { id, sink, disposition, capture: None, record }
     }
 
-    /// The same obligation once more, for who answers what layers have seen. The call's record goes
-    /// there.
-    pub(super) fn again(&mut self) -> Self {
-        let (replies, record) = (Arc::clone(&self.replies), self.record.take());
-        let mut again = Self::new(self.id, replies, Standing::Ended, record);
-        again.capture = self.capture.clone();
-        again
+    /// A second responder for the same call, used to send the response once the layers have run.
+    /// It takes the call's record along.
+    pub(super) fn split_off(&mut self) -> Self {
+        let (sink, record) = (Arc::clone(&self.sink), self.record.take());
+        let mut other = Self::new(self.id, sink, Disposition::Ended, record);
+        other.capture = self.capture.clone();
+        other
     }
 
     /// Answers with what a handler returned.
@@ -124,7 +124,7 @@ impl Responder {
         result: Result<Response<M>, Status>,
         detacher: Option<Detacher>,
         limits: MessageLimits,
-    ) -> Answering {
+    ) -> PendingReply {
         if let Ok(response) = &result {
             let len = || response.get_ref().encoded_len();
             if let Err(status) = limits.of_service_responses().check_len_of(len) {
@@ -136,7 +136,7 @@ impl Responder {
             (Ok(response), Some(capture)) => {
                 let response = response.map(|message| Split::new(message, detacher));
                 capture.set(Ok(ServerResponse::message(response)));
-                Answering::DONE
+                PendingReply::DONE
             }
             (Ok(response), None) => {
                 let (metadata, message, extensions) = response.into_parts();
@@ -151,40 +151,40 @@ impl Responder {
         metadata: MetadataMap,
         mut extensions: Extensions,
         message: impl Encode + 'static,
-    ) -> Answering {
+    ) -> PendingReply {
         self.release_permit();
         let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
         let outcome = Outcome { metadata, result: Ok(trailers) };
         let Answer { code, block, .. } = match self.answer(&outcome, Some(&message)) {
-            Ok(answer) if self.replies.try_reply(self.id, &answer, &mut self.record) => {
-                return Answering::DONE;
+            Ok(answer) if self.sink.try_reply(self.id, &answer, &mut self.record) => {
+                return PendingReply::DONE;
             }
             Ok(answer) => answer,
             Err(status) => return self.fail(status),
         };
-        Answering(Some(Box::pin(async move {
+        PendingReply(Some(Box::pin(async move {
             let message = Some(&message as &dyn Encode);
             let answer = Answer { code, seq: 0, is_not_executed: false, block, message };
-            self.wait(&answer).await;
+            self.send_waiting(&answer).await;
         })))
     }
 
     /// The session as what streams need of it.
     pub(super) fn host(&self) -> Arc<dyn SessionIo> {
-        Arc::clone(&self.replies).host()
+        Arc::clone(&self.sink).host()
     }
 
     /// Answers with a status alone.
-    pub(super) fn fail(self, status: Status) -> Answering {
+    pub(super) fn fail(self, status: Status) -> PendingReply {
         self.end(0, Err(status))
     }
 
     /// Ends an answer of which `seq` frames have been sent, with its status or its trailers.
-    pub(super) fn end(mut self, seq: u64, result: Result<MetadataMap, Status>) -> Answering {
+    pub(super) fn end(mut self, seq: u64, result: Result<MetadataMap, Status>) -> PendingReply {
         if let Some(capture) = &self.capture {
             capture.set_seq(seq);
             capture.set(result.map(ServerResponse::streamed));
-            return Answering::DONE;
+            return PendingReply::DONE;
         }
         // The second is of use only when trailers do not fit.
         let code = result.as_ref().err().map_or(Code::ResourceExhausted, Status::code);
@@ -202,14 +202,14 @@ impl Responder {
                 message: None,
             })
         });
-        let is_not_executed = matches!(self.standing, Standing::Refused);
+        let is_not_executed = matches!(self.disposition, Disposition::Refused);
         self.release_permit();
         let (code, block) = (answer.code, answer.block);
         let answer = Answer { code, seq, is_not_executed, block, message: None };
-        if self.replies.try_reply(self.id, &answer, &mut self.record) {
-            return Answering::DONE;
+        if self.sink.try_reply(self.id, &answer, &mut self.record) {
+            return PendingReply::DONE;
         }
-        Answering(Some(Box::pin(async move { self.wait(&answer).await })))
+        PendingReply(Some(Box::pin(async move { self.send_waiting(&answer).await })))
     }
 
     /// The handler has ended: its call no longer counts among the running ones. Before the answer
@@ -217,14 +217,14 @@ impl Responder {
     /// has memory, because the peer decides when that is: one that reads nothing could otherwise
     /// hold every permit of the server.
     fn release_permit(&mut self) {
-        if let Standing::Running { .. } = self.standing {
-            self.standing = Standing::Ended;
+        if let Disposition::Running { .. } = self.disposition {
+            self.disposition = Disposition::Ended;
         }
     }
 
     /// Sends an answer for which there was no memory at once.
-    async fn wait(mut self, answer: &Answer<'_>) {
-        self.replies.reply(self.id, answer, &mut self.record).await;
+    async fn send_waiting(mut self, answer: &Answer<'_>) {
+        self.sink.reply(self.id, answer, &mut self.record).await;
     }
 
     fn answer<'a>(
@@ -235,7 +235,7 @@ impl Responder {
         let mut block = Vec::new();
         let encoded = outcome.encode(&mut block);
         encoded.map_err(|error| Status::resource_exhausted(error.to_string()))?;
-        let limits = self.replies.peer_limits();
+        let limits = self.sink.peer_limits();
         refusal::check_metadata("response", block.len(), "client's", limits)?;
         let message_len = message.map_or(0, Encode::len) as u64;
         refusal::check_message("response", message_len, "client's", limits)?;

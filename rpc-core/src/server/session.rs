@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use super::answer::Answer;
 use super::call::CallStreams;
 use super::call_record::{CallLines, CallRecord, Messages};
-use super::reply::{Replies, Responder, Standing};
+use super::reply::{Disposition, ReplySink, Responder};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
 use crate::call::refusal;
@@ -254,7 +254,7 @@ impl<T: Transport> ServerSession<T> {
         // The call counts as in flight until its refusal is sent, which bounds refusals too.
         let start = self.state().calls.start(id)?;
         if start == Start::Run {
-            let responder = Responder::new(id, this, Standing::Refused, self.record(header));
+            let responder = Responder::new(id, this, Disposition::Refused, self.record(header));
             let _ = self.run(id, Box::pin(responder.fail(status)));
         }
         Ok(())
@@ -309,7 +309,7 @@ impl<T: Transport> ServerSession<T> {
 
     fn spawn_refusal(&self, id: u64, status: Status, record: Option<CallRecord>) {
         if let Some(this) = self.this.upgrade() {
-            let responder = Responder::new(id, this, Standing::Ended, record);
+            let responder = Responder::new(id, this, Disposition::Ended, record);
             tokio::spawn(responder.fail(status));
         }
     }
@@ -343,7 +343,7 @@ impl<T: Transport> SessionIo for ServerSession<T> {
     }
 }
 
-impl<T: Transport> Replies for ServerSession<T> {
+impl<T: Transport> ReplySink for ServerSession<T> {
     fn host(self: Arc<Self>) -> Arc<dyn SessionIo> {
         self
     }

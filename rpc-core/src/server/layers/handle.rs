@@ -7,7 +7,7 @@ use tower::{Service as _, ServiceExt};
 
 use super::{Body, Capture, ServerRequest, ServerResponse, ServerStack};
 use crate::Trailers;
-use crate::server::context::Running;
+use crate::server::context::CallScope;
 use crate::server::handling::Handling;
 use crate::server::reply::Responder;
 use crate::server::{HandlerFuture, ServerCall, Service};
@@ -20,9 +20,9 @@ pub(in crate::server) fn handle(
     mut call: ServerCall,
 ) -> HandlerFuture {
     let capture = Arc::new(Capture::inside(call.responder.capture.clone()));
-    let responder = call.responder.again();
+    let responder = call.responder.split_off();
     let (method_called, time_limit) = (call.running.method(), call.running.time_limit());
-    let around = Running::new(method_called, time_limit, Arc::clone(call.running.peer()));
+    let around = CallScope::new(method_called, time_limit, Arc::clone(call.running.peer()));
     let request = ServerRequest::new(service, method, call, Arc::clone(&capture));
     Box::pin(around.scope(async move {
         let result = match request {
