@@ -1,4 +1,4 @@
-//! The statuses with which the runtime itself ends calls. Each names the limit and its knob.
+//! The statuses with which the runtime itself ends calls. Each names the limit and its setting.
 
 use std::sync::Arc;
 use std::time::Duration;

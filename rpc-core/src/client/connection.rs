@@ -17,7 +17,7 @@ use super::CallDeadline;
 use crate::call::message_limits::MessageLimits;
 use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
-use crate::stream::{Next, RecvStream, ResponseEnd, SendStream, SessionIo};
+use crate::stream::{Next, OnComplete, RecvStream, SendStream, SessionIo};
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
@@ -189,7 +189,7 @@ impl CallGuard {
     }
 }
 
-impl ResponseEnd for CallGuard {
+impl OnComplete for CallGuard {
     fn complete(&mut self) {
         self.connection = None;
     }

@@ -7,19 +7,19 @@ use tonic::{Response, Status, Streaming};
 use super::begun::BegunWithin;
 use super::connection::{Answer, CallGuard, Started, refused};
 use crate::Deadline;
-use crate::stream::{End, MessageBody, Next, ResponseEnd, response_streaming};
+use crate::stream::{End, MessageBody, Next, OnComplete, response_streaming};
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
 
 /// What a response stream keeps alive: the call, the task that sends its requests, and the channel,
 /// which closes its connection when nothing holds it any more. Dropped in this order.
-pub(super) struct Kept {
+pub(super) struct StreamGuard {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,
     call: BegunWithin,
 }
 
-impl ResponseEnd for Kept {
+impl OnComplete for StreamGuard {
     fn complete(&mut self) {
         self.guard.complete();
     }
@@ -53,7 +53,7 @@ pub(super) async fn begin(
     mut started: Started,
     upload: Option<AbortOnDropHandle<()>>,
     call: BegunWithin,
-) -> Result<(MetadataMap, MessageBody<Kept>), Status> {
+) -> Result<(MetadataMap, MessageBody<StreamGuard>), Status> {
     let block = match started.first().await {
         Next::Headers(block) => block,
         Next::Failed(status) => return Err(status),
@@ -81,6 +81,6 @@ pub(super) async fn begin(
     };
     let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
     let (id, limit) = (guard.id(), call.response_limit());
-    let kept = Kept { guard, _upload: upload, call };
-    Ok((metadata, MessageBody::new(recv_stream, host, id, limit, timer, Some(kept))))
+    let stream_guard = StreamGuard { guard, _upload: upload, call };
+    Ok((metadata, MessageBody::new(recv_stream, host, id, limit, timer, Some(stream_guard))))
 }

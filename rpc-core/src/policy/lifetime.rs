@@ -49,7 +49,7 @@ pub enum Retiring {
 impl Retiring {
     /// The setting that says how long calls in flight may then go on.
     #[must_use]
-    pub fn knob(self) -> &'static str {
+    pub fn setting(self) -> &'static str {
         match self {
             Self::Idle => "server.idle_timeout",
             Self::Age => "server.max_connection_age_grace",

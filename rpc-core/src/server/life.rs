@@ -98,10 +98,10 @@ impl Life<'_> {
             () = connection.closed() => return,
             () = dismissed(connection, drain_timeout) => {}
             () = self.until_over(drain_timeout, drain) => {
-                let knob = retiring.knob();
+                let setting = retiring.setting();
                 let addresses = connection.info().addresses;
                 limited_log!(
-                    self.log, WARN, "closed: the client did not leave in time", %addresses, knob
+                    self.log, WARN, "closed: the client did not leave in time", %addresses, setting
                 );
             }
         }

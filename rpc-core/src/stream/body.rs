@@ -42,7 +42,7 @@ pub(super) enum Stage {
 }
 
 /// What a client does when a response stream is over or given up: drops what keeps the call.
-pub(crate) trait ResponseEnd: Send + 'static {
+pub(crate) trait OnComplete: Send + 'static {
     /// The stream was read to its end, so there is nothing to cancel.
     fn complete(&mut self);
 
@@ -82,7 +82,7 @@ impl<E> MessageBody<E> {
     }
 }
 
-impl<E: ResponseEnd + Unpin> MessageBody<E> {
+impl<E: OnComplete + Unpin> MessageBody<E> {
     /// Leaves a message, or a failure, for the decoder, and calls it.
     fn leave(&self, message: Result<Bytes, Status>) -> Frame<Bytes> {
         *self.handoff.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
@@ -122,7 +122,7 @@ impl<E: ResponseEnd + Unpin> MessageBody<E> {
     }
 }
 
-impl<E: ResponseEnd + Unpin> Body for MessageBody<E> {
+impl<E: OnComplete + Unpin> Body for MessageBody<E> {
     type Data = Bytes;
     type Error = Status;
 

@@ -37,7 +37,7 @@ impl SessionIo for Host {
 
 struct Kept;
 
-impl ResponseEnd for Kept {
+impl OnComplete for Kept {
     fn complete(&mut self) {}
 }
 

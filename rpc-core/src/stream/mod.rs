@@ -15,7 +15,7 @@ mod session_io;
 mod streaming;
 mod window_memory;
 
-pub(crate) use body::{MessageBody, ResponseEnd};
+pub(crate) use body::{MessageBody, OnComplete};
 pub(crate) use forward::{Direction, forward};
 pub(crate) use recv_stream::{End, Inserted, Item, Next, RecvStream};
 pub(crate) use scripted::{Scripted, scripted_response};

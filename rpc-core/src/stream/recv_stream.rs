@@ -16,7 +16,7 @@ use bytes::Bytes;
 use tonic::Status;
 
 use super::WindowMemory;
-use crate::calls::reorder::Reorder;
+use crate::calls::assembler::Assembler;
 use crate::calls::window::{Counts, ReceiveWindow, Window};
 use crate::limits::connection::MESSAGE_HELD;
 use crate::wire::messages::{BATCH_LEN_MAX, message_lens, split_message};
@@ -86,10 +86,10 @@ pub(crate) struct RecvStream {
 #[derive(Debug)]
 struct State {
     opening: Opening,
-    early: Reorder<Item>,
-    early_bytes: usize,
-    /// The longest frame that came early since none was.
-    early_len_max: usize,
+    ahead: Assembler<Item>,
+    ahead_bytes: usize,
+    /// The longest frame that came ahead of its turn since none was waiting.
+    ahead_len_max: usize,
     /// The sequence number of the end, once that has come, ahead or not.
     end: Option<u64>,
     ready: VecDeque<Item>,
@@ -114,9 +114,9 @@ impl RecvStream {
     fn new(opening: Opening, window: ReceiveWindow, memory: WindowMemory) -> Self {
         let state = State {
             opening,
-            early: Reorder::default(),
-            early_bytes: 0,
-            early_len_max: 0,
+            ahead: Assembler::default(),
+            ahead_bytes: 0,
+            ahead_len_max: 0,
             end: None,
             ready: VecDeque::new(),
             window,
@@ -161,8 +161,8 @@ impl RecvStream {
         // and not when the call ends. It is dropped outside the lock.
         let (waker, _early) = {
             let mut state = self.state();
-            let early = if state.is_complete { None } else { Some(state.fail(status)) };
-            (state.waker.take(), early)
+            let ahead = if state.is_complete { None } else { Some(state.fail(status)) };
+            (state.waker.take(), ahead)
         };
         waker.into_iter().for_each(Waker::wake);
     }
@@ -193,16 +193,16 @@ impl State {
             Item::Headers(_) | Item::End(_) => 0,
         };
         let frames_before_max = self.frames_before_max(&item);
-        self.early.insert(seq, item, frames_before_max)?;
-        self.early_bytes += len;
-        self.early_len_max = self.early_len_max.max(len);
-        while let Some(item) = self.early.take() {
+        self.ahead.insert(seq, item, frames_before_max)?;
+        self.ahead_bytes += len;
+        self.ahead_len_max = self.ahead_len_max.max(len);
+        while let Some(item) = self.ahead.take() {
             self.accept(item)?;
         }
-        if self.early_bytes == 0 {
-            self.early_len_max = 0;
+        if self.ahead_bytes == 0 {
+            self.ahead_len_max = 0;
         }
-        self.check_early()?;
+        self.check_ahead()?;
         if self.is_complete {
             // Nothing more can come: what was granted and not used is free.
             self.settle_memory();
@@ -215,13 +215,13 @@ impl State {
     /// What waits to be read, and what waits for a frame before it.
     fn waiting(&self) -> Window {
         let Window { messages, bytes } = self.window.unread();
-        let early = [self.early.early_count(), self.early_bytes].map(|count| {
+        let ahead = [self.ahead.ahead_count(), self.ahead_bytes].map(|count| {
             // Both are bounded by the window and a message.
             u32::try_from(count).unwrap_or(u32::MAX)
         });
         Window {
-            messages: messages.saturating_add(early[0]),
-            bytes: bytes.saturating_add(early[1]),
+            messages: messages.saturating_add(ahead[0]),
+            bytes: bytes.saturating_add(ahead[1]),
         }
     }
 
@@ -247,7 +247,7 @@ impl State {
             }
             (Item::End(_), _) => {
                 let is_second = self.end.is_some();
-                if is_second || self.early.furthest().is_some_and(|furthest| furthest > seq) {
+                if is_second || self.ahead.furthest().is_some_and(|furthest| furthest > seq) {
                     return misplaced("end of a stream", "it comes once, behind all other frames");
                 }
                 self.end = Some(seq);
@@ -260,7 +260,7 @@ impl State {
     /// How many frames may still be missing before `item`. Headers and end aside, each of them has
     /// a message, which the window counts, and so has `item`, unless it is the end.
     fn frames_before_max(&self, item: &Item) -> u64 {
-        let has_headers_to_come = self.opening == Opening::Headers && self.early.next() == 0;
+        let has_headers_to_come = self.opening == Opening::Headers && self.ahead.next() == 0;
         let messages = u64::from(self.window.left().messages);
         let messages_before = match item {
             Item::Messages(_) => messages.saturating_sub(1),
@@ -270,8 +270,8 @@ impl State {
     }
 
     /// Checks that all that waits for a frame before it may have been sent.
-    fn check_early(&self) -> Result<(), ProtocolError> {
-        if self.early_bytes == 0 {
+    fn check_ahead(&self) -> Result<(), ProtocolError> {
+        if self.ahead_bytes == 0 {
             return Ok(());
         }
         // A sender stops at the message that crosses the line. That is the last of those that it
@@ -280,22 +280,22 @@ impl State {
         let lens_len = (left.messages as usize).saturating_mul(MESSAGE_LEN_LEN);
         let max = match left.bytes {
             0 => 0,
-            bytes => lens_len.saturating_add(bytes as usize).saturating_add(self.early_len_max),
+            bytes => lens_len.saturating_add(bytes as usize).saturating_add(self.ahead_len_max),
         };
-        if self.early_bytes > max {
-            let (len, max) = (self.early_bytes as u64, max as u64);
+        if self.ahead_bytes > max {
+            let (len, max) = (self.ahead_bytes as u64, max as u64);
             return Err(ProtocolError::TooLong { what: "early part of a stream", len, max });
         }
         Ok(())
     }
 
     /// Ends the stream with a status, and gives back what will not be read.
-    fn fail(&mut self, status: Status) -> Reorder<Item> {
+    fn fail(&mut self, status: Status) -> Assembler<Item> {
         self.failure.get_or_insert(status);
-        self.early_bytes = 0;
-        let early = std::mem::take(&mut self.early);
+        self.ahead_bytes = 0;
+        let ahead = std::mem::take(&mut self.ahead);
         self.settle_memory();
-        early
+        ahead
     }
 
     /// Takes an item whose turn it is.
@@ -303,7 +303,7 @@ impl State {
         match &item {
             Item::Headers(_) => {}
             Item::Messages(messages) => {
-                self.early_bytes -= messages.len();
+                self.ahead_bytes -= messages.len();
                 for len in message_lens(messages) {
                     let len = len?;
                     let is_alone = MESSAGE_LEN_LEN + len == messages.len();

@@ -213,8 +213,8 @@ fn kept(recv_stream: &RecvStream) -> (usize, usize) {
         Item::Messages(messages) => messages.len(),
         Item::Headers(_) | Item::End(_) => 0,
     });
-    let bytes = state.early_bytes + ready.sum::<usize>();
-    (state.ready.len() + state.early.early_count(), bytes)
+    let bytes = state.ahead_bytes + ready.sum::<usize>();
+    (state.ready.len() + state.ahead.ahead_count(), bytes)
 }
 
 proptest! {

@@ -7,14 +7,14 @@ use http::StatusCode;
 use prost::Message;
 use tonic::Streaming;
 
-use super::body::{HandoffDecoder, MessageBody, ResponseEnd};
+use super::body::{HandoffDecoder, MessageBody, OnComplete};
 use super::{RecvStream, SessionIo};
 use crate::call::message_limits::MessageLimit;
 
 /// A request stream holds nothing that would have to be told of its end.
 pub(crate) struct Nothing;
 
-impl ResponseEnd for Nothing {
+impl OnComplete for Nothing {
     fn complete(&mut self) {}
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn request_streaming<M: Message + Default + 'static>(
 pub(crate) fn response_streaming<M, E>(body: MessageBody<E>) -> Streaming<M>
 where
     M: Message + Default + 'static,
-    E: ResponseEnd + Unpin,
+    E: OnComplete + Unpin,
 {
     Streaming::new_response(decoder(&body), body, StatusCode::OK, None, None)
 }

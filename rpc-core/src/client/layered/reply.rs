@@ -7,7 +7,7 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status, Streaming};
 
-use crate::client::download::Kept;
+use crate::client::download::StreamGuard;
 use crate::client::reply::undecodable;
 use crate::stream::{MessageBody, response_streaming};
 
@@ -24,7 +24,7 @@ pub(super) enum ReplyBody {
     /// One message, in the memory that it was received into.
     Message(Bytes),
     /// A stream of messages.
-    Stream(Box<MessageBody<Kept>>),
+    Stream(Box<MessageBody<StreamGuard>>),
 }
 
 impl ClientReply {
