@@ -1,4 +1,4 @@
-//! The lines of the log that tell how calls ended: one for each call that failed, on either side,
+//! The log of calls: one line for each call that failed, on either side,
 //! and a server's access log.
 //!
 //! A line about a failed call has the target `farcall::call`. Its level is what the status says of

@@ -1,13 +1,13 @@
 //! The frames of one direction of a call, put back into their order.
 //!
-//! A large frame may be overtaken by small ones, so that every frame of a stream carries its
-//! turn. What came ahead of it waits here; the caller says, from its window, how much that can be.
+//! A large frame may be overtaken by small ones, so that every frame of a stream carries a sequence
+//! number. Frames that are ahead wait here; the caller bounds them by its window.
 
 use std::collections::BTreeMap;
 
 use crate::wire::ProtocolError;
 
-/// Items in the order of their places, which count from 0.
+/// Items by their sequence numbers, which count from 0.
 #[derive(Debug)]
 pub struct Assembler<T> {
     next: u64,
@@ -33,7 +33,8 @@ impl<T> Assembler<T> {
         self.ahead.last_key_value().map(|(seq, _)| *seq)
     }
 
-    /// Takes the item with that sequence number, before which at most `before_max` items can be missing.
+    /// Inserts the item with that sequence number, before which at most `before_max` items can be
+    /// missing.
     ///
     /// # Errors
     ///

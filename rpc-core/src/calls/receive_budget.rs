@@ -1,4 +1,4 @@
-//! The large messages on their way to us: which, and how many bytes in all.
+//! The budget of large frames being received: which are announced, and how many bytes in all.
 //!
 //! An announced message counts from its announcement until it has arrived, also when its call is
 //! given up meanwhile, since its memory is in use until then. With each goes a value of the

@@ -1,4 +1,4 @@
-//! When a client's call ends at the latest, and what set that limit.
+//! The deadline of a client's call, and what set it.
 //!
 //! A call can have up to three limits: its request's or its channel's, and that of the call whose
 //! handler makes it. The earliest counts, and the status of a call that is over it names it.

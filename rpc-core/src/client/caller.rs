@@ -1,4 +1,4 @@
-//! What a generated stub calls.
+//! `Caller`: the trait through which generated stubs make calls.
 
 use std::future::Future;
 

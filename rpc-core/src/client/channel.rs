@@ -79,7 +79,7 @@ impl Channel {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, nothing is left behind.
+    /// This method is cancel safe: the attempt is torn down.
     pub async fn connect(connector: impl Connect) -> Result<Self, ConnectError> {
         let channel = Self::new(connector);
         channel.manager.connect().await?;
@@ -264,12 +264,12 @@ impl Channel {
     }
 
     /// Memory for a long `bytes` field of a request: as [`crate::buffer()`], and right for this
-    /// channel. It belongs to the device of the present connection; before the first one, and over
+    /// channel. It belongs to the device of the current connection; before the first one, and over
     /// a transport without a device, it is plain memory.
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, nothing is taken.
+    /// This method is cancel safe: no memory stays taken.
     ///
     /// # Examples
     ///
@@ -289,7 +289,7 @@ impl Channel {
         buffer_of(source, len).await
     }
 
-    /// What the present connection says of itself; `None` when there is none.
+    /// Describes the current connection; `None` when there is none.
     #[must_use]
     pub fn info(&self) -> Option<ConnectionInfo> {
         self.manager.info()

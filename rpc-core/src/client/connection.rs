@@ -1,5 +1,4 @@
-//! A connection as the channel sees it, its transport type forgotten, and the calls in flight on
-//! it.
+//! `Connection`: a client session, its transport type erased, and the calls in flight on it.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -87,7 +86,7 @@ pub trait Connection: fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled before it is ready, the call is not started.
+    /// This method is cancel safe: dropped before it is ready, it does not start the call.
     fn start<'a>(self: Arc<Self>, call: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>>;
 
     /// Gives a call up. A call that has ended is left alone.

@@ -76,7 +76,7 @@ impl Current {
     }
 }
 
-/// What became of an attempt to connect. All who waited for it get the same.
+/// The outcome of an attempt to connect, the same for every caller that waited for it.
 type Outcome = Result<Arc<dyn Connection>, Arc<ConnectError>>;
 
 /// An attempt to connect, which runs in a task of its own: the call that asked for it may end
@@ -154,15 +154,15 @@ impl ConnectionManager {
         &self.log
     }
 
-    /// The present connection, if calls can be started on it.
+    /// The current connection, if calls can be started on it.
     pub(super) fn open(&self) -> Option<Arc<dyn Connection>> {
         let current = lock(&self.current);
         let connection = &current.as_ref()?.connection;
         connection.is_open().then(|| Arc::clone(connection))
     }
 
-    /// The present connection, or a new one. All who ask while one is being made wait for the same
-    /// attempt, which goes on without them.
+    /// The current connection, or a new one. Callers share one attempt; it goes on when they are
+    /// dropped.
     ///
     /// # Errors
     ///
@@ -170,7 +170,8 @@ impl ConnectionManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, the attempt goes on for the next caller, as long as the channel lives.
+    /// This method is cancel safe: the attempt goes on for the next caller, as long as the
+    /// channel lives.
     pub(super) async fn connection(self: &Arc<Self>) -> Outcome {
         // The runtime of an attempt may have ended, and then this one makes another.
         for _ in 0..2 {
@@ -201,7 +202,7 @@ impl ConnectionManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, nothing is left behind.
+    /// This method is cancel safe: the attempt is torn down.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<(), ConnectError> {
         let (wanted, attempted_at) = (self.wanted()?, now());
         let connected = self.connector.connect(wanted).await;
@@ -299,7 +300,7 @@ impl ConnectionManager {
         self.wanted().map(NextStep::Connect)
     }
 
-    /// Takes what an attempt has made.
+    /// Records the outcome of an attempt, and makes its connection the current one.
     fn finish_connecting(
         self: &Arc<Self>,
         wanted: Wanted,
@@ -324,8 +325,8 @@ impl ConnectionManager {
         Ok(connection)
     }
 
-    /// Records an attempt that made no connection. A required path that could not be had is the
-    /// breaker's business, unless that leaves it alone because it never was in use.
+    /// Records an attempt that made no connection. The breaker delays
+    /// attempts at a required path, except at one that was never in use.
     fn handle_failed(&self, attempted_at: std::time::Instant, error: &ConnectError) {
         let is_of_path = matches!(error, ConnectError::UpgradeRequired { .. });
         // The breaker has refused this attempt, which was none.
@@ -349,7 +350,7 @@ impl ConnectionManager {
         Some(replaced?.connection)
     }
 
-    /// Takes the right to replay a call; false when the channel has replayed too many.
+    /// Takes one retry from the budget; false when it is empty.
     pub(super) fn may_retry(&self) -> bool {
         lock(&self.retry_budget).take(now())
     }
@@ -519,11 +520,11 @@ impl ConnectionManager {
 }
 
 impl PathOwner for ConnectionManager {
-    /// When to retry the path; `None`, which ends the task, when the path works, or when the channel
-    /// has no connection.
+    /// When to retry the path; `None`, which ends the task, when the path works, or when the
+    /// channel has no connection.
     fn next_attempt(&self) -> Option<std::time::Instant> {
-        // Looked at under this lock, so that a task that makes a connection right now either is
-        // seen here or sees that there is no task any more.
+        // Checked under the lock of the task: `start_failback` either runs before this, and its
+        // connection is seen here, or after it, and finds that there is no task.
         let mut task = lock(&self.failback_task);
         let is_in_use = self.open().is_some();
         let due = lock(&self.breaker).broken().map(|(_, due)| due);
@@ -534,8 +535,8 @@ impl PathOwner for ConnectionManager {
         due
     }
 
-    /// Takes the outcome of an attempt. A connection takes the place of the present one, which
-    /// ends with its last call.
+    /// Handles the outcome of an attempt. A new connection replaces the current one, which ends
+    /// with its last call.
     fn finish_attempt(
         self: Arc<Self>,
         attempted_at: std::time::Instant,

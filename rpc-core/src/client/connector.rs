@@ -1,4 +1,4 @@
-//! What a channel makes its connections with.
+//! `Connect`: how a channel makes its connections.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,6 +24,6 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, nothing is left behind.
+    /// This method is cancel safe: the attempt is torn down.
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>>;
 }

@@ -11,8 +11,8 @@ use crate::stream::{End, MessageBody, Next, OnComplete, response_streaming};
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
 
-/// What a response stream keeps alive: the call, the task that sends its requests, and the channel,
-/// which closes its connection when nothing holds it any more. Dropped in this order.
+/// What a response stream keeps alive: the call, the task that sends its requests, and the
+/// connection manager, whose last reference closes the connection. Dropped in this order.
 pub(super) struct StreamGuard {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,

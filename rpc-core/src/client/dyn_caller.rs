@@ -1,4 +1,4 @@
-//! A caller whose type is forgotten.
+//! `DynCaller`: a type-erased caller.
 
 use std::fmt;
 use std::sync::Arc;

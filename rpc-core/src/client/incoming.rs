@@ -1,4 +1,4 @@
-//! What a client's session does with what arrives.
+//! The client session's handler of incoming frames.
 //!
 //! Everything here runs in the transport's task: an answer wakes its caller and nothing else.
 
@@ -75,7 +75,7 @@ impl<T: Transport> Handler for Session<T> {
                 }
                 Ok(())
             }
-            // That it came in is all that it says.
+            // Receiving it already counted as traffic.
             FrameKind::Pong => Ok(()),
             FrameKind::GoAway => {
                 self.handle_go_away();
@@ -127,14 +127,14 @@ impl State {
 }
 
 impl<T: Transport> Session<T> {
-    /// Starts no more calls here, and leaves when those in flight have ended.
+    /// Starts no more calls here, and closes when those in flight have ended.
     fn handle_go_away(&self) {
         let is_done = {
             let mut state = self.state();
             state.is_sent_away = true;
             state.is_done()
         };
-        // A caller that waits for a turn here takes it elsewhere.
+        // Callers that wait for a permit start their calls on another connection.
         self.permits.close();
         self.leave_if(is_done);
     }

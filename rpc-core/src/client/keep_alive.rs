@@ -1,4 +1,4 @@
-//! The client's one timer of a connection.
+//! A client connection's timer: keepalive and progress.
 
 use std::sync::Weak;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which path the calls of a channel take, and why not a better one.
+//! The path that calls of a channel take, and why it is not the upgraded one.
 
 use std::fmt;
 use std::time::Duration;

@@ -347,7 +347,7 @@ impl<T: Transport> Connection for Session<T> {
             state.is_retired = true;
             state.is_done()
         };
-        // A caller that waits for a turn here takes it elsewhere.
+        // Callers that wait for a permit start their calls on another connection.
         self.permits.close();
         self.leave_if(is_done);
     }

@@ -120,7 +120,7 @@ impl Offers {
 ///
 /// # Cancel safety
 ///
-/// Cancelled, the stream is closed and what was prepared is torn down.
+/// If it is cancelled, the stream is closed and a prepared path is torn down.
 pub async fn connect(
     bootstrap: Box<dyn Bootstrap>,
     server: &Arc<str>,

@@ -1,4 +1,4 @@
-//! Links whose transport type is forgotten, so that a server can hold many kinds.
+//! `Link`: a type-erased transport, so that a server can hold many kinds.
 
 use std::sync::Arc;
 

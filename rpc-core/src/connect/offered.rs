@@ -21,7 +21,7 @@ use super::{Declined, Upgrade};
 ///
 /// # Cancel safety
 ///
-/// Cancelled, the thread goes on to the end of what it asks.
+/// This function is cancel safe: the thread finishes its query alone.
 pub async fn offered(upgrade: Arc<dyn Upgrade>, local: Option<IpAddr>) -> Result<String, Declined> {
     blocking(move || upgrade.check(local)).await
 }

@@ -55,7 +55,7 @@ impl std::fmt::Debug for Accepted {
 ///
 /// # Cancel safety
 ///
-/// Cancelled, the stream is closed and what was prepared is torn down.
+/// If it is cancelled, the stream is closed and a prepared path is torn down.
 pub async fn accept(
     mut bootstrap: Box<dyn Bootstrap>,
     server: &ServerHandshake,

@@ -47,7 +47,7 @@ pub trait Upgrade: std::fmt::Debug + Send + Sync + 'static {
 
 /// The client's end of a path that is offered and not yet answered. Dropped, it is torn down.
 pub trait PendingOffer: Send {
-    /// What the peer has to be told.
+    /// The parameters for the peer.
     fn blob(&self) -> Vec<u8>;
 
     /// Joins the two ends.
@@ -65,13 +65,12 @@ pub trait Candidate: Send {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, the path counts as not proven.
+    /// If it is cancelled, the path counts as not proven.
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>>;
 
-    /// Whether the peer has shown that the path works, on the server's end: its probe has come over
-    /// it. The client says that the path is good after its probe was answered, so that an honest
-    /// client's has come by then. Without this, a client could have the server keep a path that
-    /// nothing ever came over.
+    /// Whether the peer has shown that the path works, on the server's end: the client's probe has
+    /// arrived over it. An honest client sends a good verdict only after its probe was answered.
+    /// Without this check a client could make the server keep a path that carries nothing.
     fn is_probed(&self) -> bool;
 
     /// The link over the path. It keeps the bootstrap: when that ends, so does the link.

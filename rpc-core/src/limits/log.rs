@@ -1,4 +1,4 @@
-//! Lines of the log that a peer can cause as often as it likes, and how many of them are written.
+//! Rate limits on log lines that a peer can cause.
 //!
 //! The rules are those of [`LineLimit`]; here are its clock, its timer and the log. A line's kind
 //! is its text, so that what is remembered is bounded by the lines that the code has, and by

@@ -1,4 +1,4 @@
-//! Which peers count as one when a limit is shared out.
+//! The key by which limits are shared between peers.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};

@@ -8,7 +8,7 @@
 //!
 //! Used for calls, connections and bytes of memory. Nothing here waits, reads a clock or knows
 //! what is counted. Taking and giving back are a few atomic operations; the lock is for making and
-//! dropping holders, and for the question who holds most.
+//! dropping holders, and for finding the largest holder.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -68,7 +68,7 @@ pub struct Quota<K: Eq + Hash> {
     shares: Mutex<HashMap<K, Weak<Share<K>>>>,
 }
 
-/// What one holder has of a quota. All who ask for the same holder get the same share.
+/// What one holder has of a quota. Every request for the same holder returns the same share.
 #[derive(Debug)]
 pub struct Share<K: Eq + Hash> {
     quota: Arc<Quota<K>>,

@@ -144,8 +144,8 @@ impl<K: Eq + Hash + Clone + Display> LimitShare<K> {
         if self.share.admits(amount) { Ok(()) } else { Err(self.refuse(amount)) }
     }
 
-    /// The status for one who gets nothing. It is logged, too, so that no lock may be held here
-    /// that a subscriber could want.
+    /// The status of a refusal, which is also logged. The caller must hold no lock that a log
+    /// subscriber could take.
     fn refuse(&self, amount: u64) -> Status {
         self.limit.refused(Some(self.share.key()));
         let Names { what, setting, holder, share_setting } = self.limit.names;

@@ -1,4 +1,4 @@
-//! Memory that an application fills and a transport can send from.
+//! Buffers that an application fills and a transport sends from without a copy.
 //!
 //! A large `bytes` field is copied once on its way out, because a device reads registered memory
 //! only. A message whose field lies in a [`Buffer`] is sent from there, if the buffer belongs to

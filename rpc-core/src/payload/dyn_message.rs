@@ -1,4 +1,4 @@
-//! Messages whose types are forgotten, for callers whose type is.
+//! Type-erased messages, for type-erased callers.
 //!
 //! The methods of a [`crate::Caller`] are generic over messages, so that no `dyn Caller` can have
 //! them. A [`DynMessage`] stands for any request, a [`RawMessage`] for any response: with these two

@@ -1,4 +1,4 @@
-//! A message to be encoded, its type forgotten.
+//! `Encode`: a type-erased message to be encoded.
 //!
 //! The transport type is forgotten on the other side of this seam, so that neither stubs nor
 //! sessions are generic over both. The message goes straight into the transport's memory, whose

@@ -1,4 +1,4 @@
-//! Taking a message's largest `bytes` field out of it, so that it can travel from where it lies.
+//! The tail field: a message's largest `bytes` field, moved to the end and sent without a copy.
 //!
 //! Protobuf allows the fields of a message in any order. So the rest of a message is encoded by
 //! prost as ever, and one long field follows it: its key and length, and then its bytes, which a

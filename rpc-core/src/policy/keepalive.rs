@@ -1,4 +1,4 @@
-//! Whether the peer is still there, from what came in between two looks.
+//! Keepalive: whether the peer is alive, from the traffic between two ticks.
 //!
 //! ```text
 //!             nothing came in: ping               nothing for `timeout`

@@ -1,4 +1,4 @@
-//! When a line of the log is written that a peer can cause as often as it likes.
+//! The rate limit of one kind of log line, as a pure machine.
 //!
 //! A peer that connects and breaks the protocol ten thousand times a second writes ten thousand
 //! lines a second: the disk fills, and the lines that matter are lost among them. So lines of one

@@ -1,4 +1,4 @@
-//! Whether a peer still takes what waits for it, and goes on with what it has begun to send.
+//! Progress: whether a peer still reads what waits for it, and goes on with a frame that it began.
 //!
 //! A pong says that a peer's process runs. It does not say that the peer takes its answers: one
 //! that only writes makes this side keep them for as long as it answers pings. So each direction

@@ -1,4 +1,4 @@
-//! When a channel that has lost its connection, or could not make one, connects again.
+//! Backoff of a channel that lost its connection, or could not make one.
 //!
 //! ```text
 //!            attempt failed, or connection lost before it was useful

@@ -1,4 +1,4 @@
-//! How many calls may be made once more after their connection ended under them.
+//! The retry budget: how many calls may be retried after their connection ended.
 //!
 //! A call that kills the server, or a path that dies again and again, must not be doubled without
 //! end. A bucket of tokens refills with time, so that a call that succeeds has nothing to count.

@@ -1,4 +1,4 @@
-//! What a server is made of.
+//! `Server` and its builder.
 
 use std::io;
 use std::sync::Arc;

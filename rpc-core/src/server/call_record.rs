@@ -1,4 +1,4 @@
-//! What a server keeps of a call for the log, from the arrival of its request to its end.
+//! The record of a call for the log, from the arrival of its request to its end.
 //!
 //! It goes with the obligation to answer: the session takes it when it has sent the answer, and an
 //! obligation that is dropped with it stands for a call that its client has given up.

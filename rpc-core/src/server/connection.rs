@@ -1,4 +1,4 @@
-//! A connection as the server sees it, its transport type forgotten.
+//! `ServerConnection`: a server session, its transport type erased.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub struct ServerSetup {
 
 /// The server's end of one connection.
 pub trait ServerConnection: fmt::Debug + Send + Sync {
-    /// Starts receiving. Called once, inside a tokio runtime, when the server's list has the
-    /// connection: its first call may want to find it there.
+    /// Starts receiving. Called once, inside a tokio runtime, after the connection is in the
+    /// server's list, where its first call may look it up.
     fn start(&self);
 
     /// Waits until the connection has ended.
@@ -53,13 +53,13 @@ pub trait ServerConnection: fmt::Debug + Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, new calls stay refused.
+    /// This method is cancel safe: new calls stay refused.
     fn drained(&self) -> BoxFuture<'_, ()>;
 
     /// Refuses new calls from now on, and tells the client to make them elsewhere.
     fn go_away(&self);
 
-    /// Asks the client for a sign of life.
+    /// Sends a ping.
     fn ping(&self, number: u64);
 
     /// What has been sent and received so far.

@@ -35,7 +35,7 @@ tokio::task_local! {
 /// async fn search() -> Result<u64, Status> {
 ///     let call = CallContext::current().ok_or_else(|| Status::internal("not in a handler"))?;
 ///     let searching = tokio::task::spawn_blocking(move || {
-///         // Looks now and then whether anybody still wants to know.
+///         // Stops once the call has been given up.
 ///         (0..1_000_000).take_while(|_| !call.is_cancelled()).sum()
 ///     });
 ///     searching.await.map_err(|error| Status::new(Code::Internal, error.to_string()))
@@ -136,8 +136,8 @@ impl PeerInfo {
 ///
 /// # Cancel safety
 ///
-/// Cancelled, nothing is taken. It does not wait: registering long memory for the first time
-/// takes milliseconds, on a thread of its own.
+/// This function is cancel safe: no memory stays taken. It never waits for memory to become free;
+/// registering a long buffer for the first time takes milliseconds, on another thread.
 ///
 /// # Examples
 ///

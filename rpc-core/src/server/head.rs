@@ -1,4 +1,4 @@
-//! What precedes a request's messages: metadata and extensions.
+//! A request's head: metadata and extensions, decoded on demand.
 
 use bytes::Bytes;
 use tonic::metadata::MetadataMap;

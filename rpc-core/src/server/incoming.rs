@@ -1,4 +1,4 @@
-//! What a server's session does with what arrives.
+//! The server session's handler of incoming frames.
 //!
 //! Everything here runs in the transport's task, the first poll of a handler included. That poll
 //! may block, so that the transport's driver is released before it, when the tables are complete.
@@ -110,7 +110,7 @@ impl<T: Transport> Handler for ServerSession<T> {
                 }
                 Ok(())
             }
-            // That it came in is all that it says.
+            // Receiving it already counted as traffic.
             FrameKind::Pong => Ok(()),
             kind @ (FrameKind::Response | FrameKind::Headers | FrameKind::GoAway) => {
                 Err(unexpected(kind))

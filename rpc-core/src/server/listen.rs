@@ -23,7 +23,7 @@ pub trait Listen: std::fmt::Debug + Send + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, no stream is lost.
+    /// This method is cancel safe: no stream is lost.
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>>;
 
     /// The settings of the connections that this listener accepts. A server reads them once, when

@@ -1,4 +1,4 @@
-//! What a handler can know of the connection that its call came in on.
+//! The peer of a connection, as handlers see it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

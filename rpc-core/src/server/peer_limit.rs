@@ -1,4 +1,4 @@
-//! What each peer may have of a server's calls and connections.
+//! Each peer's share of a server's calls and connections.
 
 use std::sync::Arc;
 

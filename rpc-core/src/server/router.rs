@@ -1,4 +1,4 @@
-//! From a method's id, as the Hello gave it, to the service that has it.
+//! The router: from a method's id, as the Hello numbered it, to its service.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -74,8 +74,8 @@ pub(super) async fn serve(
                 break Ok(());
             }
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break Err(error),
-            // It ended while it waited, which anybody can have it do: no reason for others to wait,
-            // or for a line in the log.
+            // The connection ended in the backlog. Any client can cause that, so that it neither
+            // delays the next accept nor writes a line into the log.
             Err(error) if is_of_one_connection(&error) => {
                 tracing::debug!(%error, "a connection ended before it was accepted");
             }
@@ -145,8 +145,8 @@ async fn live(
     life::live(&*registered.connection, &rules.life, &shared.log, &drain).await;
 }
 
-/// Runs a handshake, which a server that shuts down does not wait for, but for the moment that a
-/// client needs who is in the middle of it, and is told to go elsewhere.
+/// Runs the handshake. During shutdown it gets `DRAIN_HANDSHAKE_TIMEOUT` to finish, so that the
+/// client can still receive GOAWAY. `None` when it did not.
 async fn until_drained<T>(
     handshake: impl Future<Output = T>,
     drain: &CancellationToken,

@@ -1,4 +1,4 @@
-//! What all connections of a server have in common.
+//! The state that a server's connections share.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! When a call ends at the latest, and which side set that limit.
+//! The deadline of a call on the server, and which side set it.
 
 use std::time::Duration;
 

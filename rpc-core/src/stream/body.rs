@@ -1,4 +1,4 @@
-//! What arrives, as the body that tonic's `Streaming` reads.
+//! A received stream as the HTTP body that tonic's `Streaming` reads.
 //!
 //! `Streaming` takes its bytes from a body and copies them into a buffer of its own, which would
 //! cost every message a copy. So the body gives it the five bytes of an empty message instead, and

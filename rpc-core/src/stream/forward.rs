@@ -1,4 +1,4 @@
-//! From a user's stream into frames.
+//! Forwarding a user's stream into frames, within the receiver's window.
 
 use std::pin::Pin;
 

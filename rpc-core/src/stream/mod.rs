@@ -1,8 +1,8 @@
 //! Streams of messages: one direction of a call at a time, the same for both roles.
 //!
-//! What arrives is put in order and waits in an [`RecvStream`] until a `Streaming` reads it. What is
-//! sent is polled from the user's stream by a [`forward`], which gathers small messages into shared
-//! frames and waits for the receiver's window. The windows themselves are pure machines in
+//! Received frames are put in order and wait in a [`RecvStream`] until a `Streaming` reads them.
+//! [`forward`] polls the user's stream, gathers small messages into shared frames and waits for
+//! the receiver's window. The windows themselves are pure machines in
 //! [`crate::calls`].
 
 mod batch;

@@ -1,4 +1,4 @@
-//! One direction of a stream as it arrives: frames go in in any order, messages come out in theirs.
+//! The receiving end of a stream: frames arrive in any order, messages come out in sequence.
 //!
 //! The connection's task inserts, the stream's reader polls. A connection that ends, or a message
 //! that cannot be received, fails the stream: what had arrived in order is still read first.

@@ -1,4 +1,4 @@
-//! The receiver's window, as the sender of a stream waits for it.
+//! The sending end of a stream: it waits for the receiver's window.
 
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ impl SendStream {
         self.state().window.sent().messages
     }
 
-    /// Takes the peer's word on how much it may be sent.
+    /// Handles a window update of the peer.
     pub(crate) fn handle_grant(&self, granted: Counts) {
         let waker = {
             let mut state = self.state();

@@ -1,4 +1,4 @@
-//! What a stream needs of the session that carries it.
+//! The I/O that a stream uses of its session.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! tonic's `Streaming` over what arrives.
+//! tonic's `Streaming` over a received stream.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the window of a stream binds of its server's memory budget.
+//! The share of a server's memory budget that the window of a stream reserves.
 //!
 //! A sender may fill its window at any time, and the handler decides how long it stays filled. So
 //! what counts is the window as it was granted, from the beginning of the stream, and not what has

@@ -1,4 +1,4 @@
-//! Where the two ends of a link are.
+//! The addresses of the two ends of a link.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -8,8 +8,8 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError
 /// Bytes are counted by the KiB, so that 32 bits are enough for 4 TiB.
 const UNIT: u64 = 1 << 10;
 
-/// A budget of bytes, from which frames have shares. Those who wait get theirs in order, whatever
-/// their lengths; a frame longer than all of it waits to be alone.
+/// A budget of bytes, from which frames take shares in the order in which they ask, whatever their
+/// lengths. A frame longer than the whole budget waits until no other frame has a share.
 #[derive(Debug)]
 pub struct ByteBudget {
     semaphore: Arc<Semaphore>,
@@ -51,7 +51,7 @@ impl ByteBudget {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, the turn is lost and nothing is taken.
+    /// This method is cancel safe: only the position in the queue is lost.
     pub async fn take(&self, len: usize) -> Result<OwnedSemaphorePermit, AcquireError> {
         Arc::clone(&self.semaphore).acquire_many_owned(self.share(len)).await
     }

@@ -1,4 +1,4 @@
-//! Frames from their parts into a transport's memory, whichever transport it is.
+//! Writing frames from their parts into a transport's memory, and taking them apart.
 
 use bytes::{Buf, Bytes};
 

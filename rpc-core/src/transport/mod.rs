@@ -75,7 +75,7 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Cancelling loses nothing but the place in the queue.
+    /// This method is cancel safe: only the position in the queue is lost.
     fn reserve(
         &self,
         len: usize,
@@ -106,16 +106,14 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
     /// When the transport is closed; the frame is not sent.
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError>;
 
-    /// Tells, before the transport is started, how many bytes of large frames the peer receives at
-    /// a time. It refuses what is beyond, so that memory for it is reserved once it is not; a
-    /// longer frame is sent while no other is under way. Without large frames there is nothing to
-    /// heed.
+    /// Sets the peer's `max_receiving_bytes`, before the transport is started. Large frames beyond
+    /// it wait on this side; a single frame above it is sent alone. A transport without large
+    /// frames ignores it.
     fn limit_large(&self, _bytes_max: u64) {}
 
-    /// Tells, before the transport is started, where to count the memory of frames that the
-    /// network has not taken. What a session sends has been admitted, or exists all the same: it
-    /// is counted without asking. By default nothing is counted, for transports whose memory has
-    /// a bound of its own.
+    /// Sets, before the transport is started, the share that is charged for frames that the network
+    /// has not taken. The session has admitted these frames, so that charging never fails. By
+    /// default nothing is charged, for transports whose memory has its own bound.
     fn charge_memory(&self, _share: &MemoryShare) {}
 
     /// Gives up the large frames of a call, either way: no call wants them any more. What is being

@@ -1,4 +1,4 @@
-//! What a peer can send that is not the protocol. Each costs the peer its connection.
+//! Protocol violations of a peer. Each closes the connection.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::{PeerText, foreign};
 
-/// What is known of a peer by its first bytes.
+/// Describes a peer by its first bytes.
 fn first_words(found: &[u8]) -> Cow<'static, str> {
     match foreign::protocol(found) {
         Some(protocol) => protocol.into(),

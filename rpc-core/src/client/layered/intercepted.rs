@@ -36,7 +36,7 @@ impl<C, F: Interceptor> Intercepted<C, F> {
         extensions.insert(GrpcMethod::new(method.service(), method.name()));
         let shown = Request::from_parts(metadata, extensions, ());
         let changed = {
-            // An interceptor that panicked answers for what it has left.
+            // Ignore poisoning: the interceptor's own state is its responsibility.
             let mut interceptor = self.interceptor.lock().unwrap_or_else(PoisonError::into_inner);
             interceptor.call(shown)?
         };

@@ -1,4 +1,4 @@
-//! What was called.
+//! The calls that a mock has received.
 
 use bytes::Bytes;
 use prost::{DecodeError, Message};

@@ -1,4 +1,4 @@
-//! The mock itself.
+//! The mock of a channel.
 
 use std::collections::BTreeMap;
 use std::future::Future;

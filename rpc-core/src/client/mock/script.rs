@@ -1,4 +1,4 @@
-//! How a method answers, the types of its messages forgotten.
+//! How a mocked method answers, its message types erased.
 
 use std::any::{Any, TypeId, type_name};
 use std::future::Future;

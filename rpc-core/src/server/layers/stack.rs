@@ -1,4 +1,4 @@
-//! A server's layers, their types forgotten.
+//! A server's layers, type-erased.
 
 use std::fmt;
 use std::task::{Context, Poll};
