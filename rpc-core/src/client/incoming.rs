@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tonic::Status;
 
 use super::Reply;
+use super::phase::Draining;
 use super::session::{InFlight, Route, Session, State};
 use crate::MayHaveExecuted;
 use crate::call::refusal;
@@ -102,8 +103,8 @@ impl<T: Transport> Handler for Session<T> {
         );
         let (calls, was_sent_away) = {
             let mut state = self.state();
-            state.closed = Some(reason.clone());
-            (state.calls.close(), state.is_sent_away)
+            let was_sent_away = state.phase.close(reason.clone());
+            (state.calls.close(), was_sent_away)
         };
         self.permits.close();
         self.ended.cancel();
@@ -131,7 +132,7 @@ impl<T: Transport> Session<T> {
     fn handle_go_away(&self) {
         let is_done = {
             let mut state = self.state();
-            state.is_sent_away = true;
+            state.phase.drain(Draining::SentAway);
             state.is_done()
         };
         // Callers that wait for a permit start their calls on another connection.

@@ -16,6 +16,7 @@ mod keep_alive;
 mod layered;
 pub mod mock;
 mod path;
+mod phase;
 mod ready;
 mod reply;
 mod retry;

@@ -14,6 +14,7 @@ use tonic::Status;
 
 use super::connection::{Answer, CallGuard, ReplySender};
 use super::keep_alive::{WatchRules, keep_alive};
+use super::phase::{Draining, Phase};
 use super::{ClientSetup, Connection, Outgoing, Started};
 use crate::call::refusal;
 use crate::calls::client::Calls;
@@ -49,13 +50,7 @@ pub(crate) struct Session<T> {
 pub(super) struct State {
     pub(super) calls: Calls<InFlight>,
     pub(super) receive_budget: ReceiveBudget<()>,
-    pub(super) closed: Option<CloseReason>,
-    /// Set when the server has said that it starts no more calls here.
-    pub(super) is_sent_away: bool,
-    /// Set when another connection has taken this one's place.
-    is_retired: bool,
-    /// Why the transport takes nothing any more, of which the handler hears later.
-    cut: Option<CloseReason>,
+    pub(super) phase: Phase,
     pub(super) ping_limiter: PingLimiter,
     pub(super) answered_count: u64,
 }
@@ -63,7 +58,7 @@ pub(super) struct State {
 impl State {
     /// Whether no more calls are started here, and the last has ended.
     pub(super) fn is_done(&self) -> bool {
-        (self.is_sent_away || self.is_retired) && self.calls.in_flight_count() == 0
+        self.phase.draining().is_some() && self.calls.in_flight_count() == 0
     }
 }
 
@@ -121,10 +116,7 @@ impl<T: Transport> Session<T> {
             state: Mutex::new(State {
                 calls: Calls::default(),
                 receive_budget: ReceiveBudget::new(setup.limits.max_receiving_bytes),
-                closed: None,
-                is_sent_away: false,
-                is_retired: false,
-                cut: None,
+                phase: Phase::Open,
                 ping_limiter: PingLimiter::new(Instant::now().into_std()),
                 answered_count: 0,
             }),
@@ -177,14 +169,8 @@ impl<T: Transport> Session<T> {
             }
         };
         let mut state = self.state();
-        if let Some(reason) = &state.closed {
-            return Err(refusal::lost(&self.server, reason));
-        }
-        if state.is_sent_away {
-            return Err(refusal::going_away());
-        }
-        if state.is_retired {
-            return Err(refusal::retired());
+        if let Some(status) = state.phase.refusal(&self.server) {
+            return Err(status);
         }
         let id = state.calls.start(InFlight { route, send_stream: send_stream.clone() });
         Ok(Entered { id, answer, send_stream })
@@ -230,19 +216,14 @@ impl<T> Session<T> {
     }
 
     fn closed_status(&self) -> Status {
-        let state = self.state();
-        match &state.closed {
-            Some(reason) => refusal::lost(&self.server, reason),
-            None if state.is_sent_away => refusal::going_away(),
-            None if state.is_retired => refusal::retired(),
-            None => refusal::lost(&self.server, &CloseReason::Local),
-        }
+        let refusal = self.state().phase.refusal(&self.server);
+        refusal.unwrap_or_else(|| refusal::lost(&self.server, &CloseReason::Local))
     }
 
     /// The status of a call that the transport does not take.
     fn unsendable(&self, error: &TransportError) -> Status {
         let TransportError::Closed { reason } = error else { return refusal::unsendable(error) };
-        self.state().cut.get_or_insert_with(|| reason.clone());
+        self.state().phase.cut(reason);
         refusal::lost(&self.server, reason)
     }
 }
@@ -324,13 +305,11 @@ impl<T: Transport> Connection for Session<T> {
     }
 
     fn is_open(&self) -> bool {
-        let state = self.state();
-        state.closed.is_none() && state.cut.is_none() && !state.is_sent_away && !state.is_retired
+        self.state().phase.is_open()
     }
 
     fn closed(&self) -> Option<CloseReason> {
-        let state = self.state();
-        state.closed.as_ref().or(state.cut.as_ref()).cloned()
+        self.state().phase.closed().cloned()
     }
 
     fn answered_count(&self) -> u64 {
@@ -344,7 +323,7 @@ impl<T: Transport> Connection for Session<T> {
     fn retire(&self) {
         let is_done = {
             let mut state = self.state();
-            state.is_retired = true;
+            state.phase.drain(Draining::Replaced);
             state.is_done()
         };
         // Callers that wait for a permit start their calls on another connection.
@@ -410,7 +389,7 @@ impl<T: fmt::Debug> fmt::Debug for Session<T> {
         f.debug_struct("Session")
             .field("transport", &self.transport)
             .field("in_flight_count", &state.calls.in_flight_count())
-            .field("closed", &state.closed)
+            .field("phase", &state.phase)
             .finish_non_exhaustive()
     }
 }

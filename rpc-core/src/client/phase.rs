@@ -1,0 +1,185 @@
+//! The life of a client's session, from its start to the end of its connection.
+//!
+//! ```text
+//!   Open ──GOAWAY, or replaced──> Draining ──send failed──> Cut ──closed──> Closed
+//!     │                               │                      ^                ^
+//!     ├──────────────send failed──────┼──────────────────────┘                │
+//!     └───────────────────────────────┴─────────────closed────────────────────┘
+//! ```
+//!
+//! New calls are started in `Open` alone. Calls in flight go on while the session drains.
+
+use tonic::Status;
+
+use crate::call::refusal;
+use crate::transport::CloseReason;
+
+/// Why a session starts no more calls although its connection lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Draining {
+    /// The server sent GOAWAY.
+    SentAway,
+    /// Another connection of the channel has replaced this one.
+    Replaced,
+}
+
+/// The phase of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    Open,
+    Draining(Draining),
+    /// The transport takes no more frames; its handler has not been told yet.
+    Cut {
+        reason: CloseReason,
+        draining: Option<Draining>,
+    },
+    Closed {
+        reason: CloseReason,
+    },
+}
+
+impl Phase {
+    /// Starts to drain. GOAWAY outranks a replacement, since its status names the server's reason.
+    pub(super) fn drain(&mut self, why: Draining) {
+        let draining = match self {
+            Self::Open => return *self = Self::Draining(why),
+            Self::Draining(before) => before,
+            Self::Cut { draining, .. } => draining.get_or_insert(why),
+            Self::Closed { .. } => return,
+        };
+        if why == Draining::SentAway {
+            *draining = why;
+        }
+    }
+
+    /// Records that the transport refused a frame because it is closed.
+    pub(super) fn cut(&mut self, reason: &CloseReason) {
+        let draining = match self {
+            Self::Open => None,
+            Self::Draining(why) => Some(*why),
+            Self::Cut { .. } | Self::Closed { .. } => return,
+        };
+        *self = Self::Cut { reason: reason.clone(), draining };
+    }
+
+    /// Records the end of the connection; true when the server had sent GOAWAY before.
+    pub(super) fn close(&mut self, reason: CloseReason) -> bool {
+        let was_sent_away = self.draining() == Some(Draining::SentAway);
+        *self = Self::Closed { reason };
+        was_sent_away
+    }
+
+    /// Whether new calls are started.
+    pub(super) fn is_open(&self) -> bool {
+        *self == Self::Open
+    }
+
+    /// Why the session drains, while its connection has not ended.
+    pub(super) fn draining(&self) -> Option<Draining> {
+        match self {
+            Self::Open | Self::Closed { .. } => None,
+            Self::Draining(why) => Some(*why),
+            Self::Cut { draining, .. } => *draining,
+        }
+    }
+
+    /// Why the connection has ended, or is about to.
+    pub(super) fn closed(&self) -> Option<&CloseReason> {
+        match self {
+            Self::Open | Self::Draining(_) => None,
+            Self::Cut { reason, .. } | Self::Closed { reason } => Some(reason),
+        }
+    }
+
+    /// The status of a new call on this connection to `server`; `None` when the call is started.
+    pub(super) fn refusal(&self, server: &str) -> Option<Status> {
+        match (self.draining(), self.closed()) {
+            (Some(Draining::SentAway), _) => Some(refusal::going_away()),
+            (Some(Draining::Replaced), _) => Some(refusal::retired()),
+            (None, Some(reason)) => Some(refusal::lost(server, reason)),
+            (None, None) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOST: CloseReason = CloseReason::Peer;
+
+    type Step = fn(&mut Phase);
+
+    /// Every step, by its name.
+    const STEPS: [(&str, Step); 4] = [
+        ("sent away", |phase| phase.drain(Draining::SentAway)),
+        ("replaced", |phase| phase.drain(Draining::Replaced)),
+        ("cut", |phase| phase.cut(&LOST)),
+        ("closed", |phase| _ = phase.close(LOST)),
+    ];
+
+    fn draining(why: Draining) -> Phase {
+        Phase::Draining(why)
+    }
+
+    fn cut(draining: Option<Draining>) -> Phase {
+        Phase::Cut { reason: LOST, draining }
+    }
+
+    #[test]
+    fn each_step_leads_from_each_phase_to_one_other() {
+        use Draining::{Replaced, SentAway};
+        let closed = || Phase::Closed { reason: LOST };
+        let sent_away = || draining(SentAway);
+        let table = [
+            (Phase::Open, [sent_away(), draining(Replaced), cut(None), closed()]),
+            (sent_away(), [sent_away(), sent_away(), cut(Some(SentAway)), closed()]),
+            (draining(Replaced), [sent_away(), draining(Replaced), cut(Some(Replaced)), closed()]),
+            (cut(None), [cut(Some(SentAway)), cut(Some(Replaced)), cut(None), closed()]),
+            (closed(), [closed(), closed(), closed(), closed()]),
+        ];
+        for (before, afters) in table {
+            for ((name, step), after) in STEPS.into_iter().zip(afters) {
+                let mut phase = before.clone();
+                step(&mut phase);
+                assert_eq!(phase, after, "{before:?}: {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_reason_for_a_cut_stays() {
+        let mut phase = Phase::Open;
+        phase.cut(&LOST);
+        phase.cut(&CloseReason::Local);
+        assert_eq!(phase.closed(), Some(&LOST));
+    }
+
+    #[test]
+    fn only_an_open_session_starts_calls_and_a_status_says_why_not() {
+        let words = |phase: &Phase| phase.refusal("there").map(|it| it.message().to_owned());
+        assert_eq!(words(&Phase::Open), None);
+        let mut phase = Phase::Open;
+        for (_, step) in STEPS {
+            step(&mut phase);
+            assert!(!phase.is_open() && words(&phase).is_some(), "{phase:?}");
+        }
+        let away = words(&draining(Draining::SentAway));
+        assert_eq!(words(&cut(Some(Draining::SentAway))), away);
+        assert_ne!(words(&draining(Draining::Replaced)), away);
+        assert!(words(&Phase::Closed { reason: LOST }).unwrap().contains("there"));
+    }
+
+    #[test]
+    fn a_close_tells_whether_the_server_had_announced_it() {
+        for (before, was_sent_away) in [
+            (Phase::Open, false),
+            (draining(Draining::Replaced), false),
+            (draining(Draining::SentAway), true),
+            (cut(Some(Draining::SentAway)), true),
+            (cut(None), false),
+        ] {
+            assert_eq!(before.clone().close(LOST), was_sent_away, "{before:?}");
+        }
+    }
+}
