@@ -150,7 +150,7 @@ pub struct Started {
     pub(super) answer: Answer,
     /// The window of the request stream, where there is one.
     pub(super) send_stream: Option<Arc<SendStream>>,
-    pub(super) host: Arc<dyn SessionIo>,
+    pub(super) io: Arc<dyn SessionIo>,
 }
 
 /// Where the answer comes from.

@@ -75,12 +75,12 @@ pub(super) async fn begin(
     let metadata = metadata::decode(block).map_err(|error| {
         Status::internal(format!("the response's metadata does not decode: {error}"))
     })?;
-    let Started { guard, answer, host, .. } = started;
+    let Started { guard, answer, io, .. } = started;
     let Answer::Stream(recv_stream) = answer else {
         return Err(Status::internal("the answer is one message"));
     };
     let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
     let (id, limit) = (guard.id(), call.response_limit());
     let stream_guard = StreamGuard { guard, _upload: upload, call };
-    Ok((metadata, MessageBody::new(recv_stream, host, id, limit, timer, Some(stream_guard))))
+    Ok((metadata, MessageBody::new(recv_stream, io, id, limit, timer, Some(stream_guard))))
 }

@@ -198,7 +198,7 @@ impl<T: Transport> Session<T> {
             return Err(self.unsendable(&error));
         }
         let guard = CallGuard::new(id, self.clone(), permit);
-        Ok(Started { guard, answer, send_stream, host: self })
+        Ok(Started { guard, answer, send_stream, io: self })
     }
 }
 

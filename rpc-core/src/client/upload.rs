@@ -26,7 +26,7 @@ where
     let id = started.guard.id();
     let connection = started.guard.connection()?;
     let direction = Direction::requests(call.method, call.limits);
-    let mut writer = StreamWriter::new(Arc::clone(&started.host), id);
+    let mut writer = StreamWriter::new(Arc::clone(&started.io), id);
     // Calls that the stream makes while it is polled belong to the maker of the stream.
     let sending = Deadline::scope(Deadline::current(), async move {
         let stream = pin!(stream.map(Ok));

@@ -159,8 +159,8 @@ impl ServerCall {
             return Err(Status::internal("the client sent one message where a stream is needed"));
         };
         let (metadata, extensions) = self.take_head()?;
-        let (host, limit) = (self.responder.host(), self.limits.of_service_requests());
-        let messages = request_streaming(recv_stream, host, self.responder.id, limit);
+        let (io, limit) = (self.responder.io(), self.limits.of_service_requests());
+        let messages = request_streaming(recv_stream, io, self.responder.id, limit);
         Ok(Request::from_parts(metadata, extensions, messages))
     }
 }
@@ -230,7 +230,7 @@ async fn send_stream<M, S>(
     if let Some(capture) = &responder.capture {
         capture.extend_headers(&mut metadata);
     }
-    let writer = StreamWriter::new(responder.host(), responder.id);
+    let writer = StreamWriter::new(responder.io(), responder.id);
     let mut response = ResponseWriter { writer, capture: responder.capture.clone() };
     let writer = &mut response.writer;
     let sending = async {

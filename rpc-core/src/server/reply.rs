@@ -30,7 +30,7 @@ use crate::wire::outcome::Outcome;
 /// Where answers go: the session, its transport type forgotten.
 pub(super) trait ReplySink: SessionIo {
     /// The same session as what streams need of it.
-    fn host(self: Arc<Self>) -> Arc<dyn SessionIo>;
+    fn io(self: Arc<Self>) -> Arc<dyn SessionIo>;
 
     /// Sends the answer if nothing has to be waited for; true when it is settled, sent or not. Once
     /// it is sent, its call is logged, and the record is gone.
@@ -170,8 +170,8 @@ impl Responder {
     }
 
     /// The session as what streams need of it.
-    pub(super) fn host(&self) -> Arc<dyn SessionIo> {
-        Arc::clone(&self.sink).host()
+    pub(super) fn io(&self) -> Arc<dyn SessionIo> {
+        Arc::clone(&self.sink).io()
     }
 
     /// Answers with a status alone.

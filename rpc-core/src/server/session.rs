@@ -344,7 +344,7 @@ impl<T: Transport> SessionIo for ServerSession<T> {
 }
 
 impl<T: Transport> ReplySink for ServerSession<T> {
-    fn host(self: Arc<Self>) -> Arc<dyn SessionIo> {
+    fn io(self: Arc<Self>) -> Arc<dyn SessionIo> {
         self
     }
 

@@ -58,7 +58,7 @@ pub(crate) trait OnComplete: Send + 'static {
 /// The messages of one direction of a call. Dropped, it drops what keeps the call.
 pub(crate) struct MessageBody<E> {
     pub(crate) recv_stream: Arc<RecvStream>,
-    pub(crate) host: Arc<dyn SessionIo>,
+    pub(crate) io: Arc<dyn SessionIo>,
     pub(crate) call: u64,
     pub(crate) deadline: Option<Pin<Box<Sleep>>>,
     pub(crate) end: Option<E>,
@@ -71,14 +71,14 @@ pub(crate) struct MessageBody<E> {
 impl<E> MessageBody<E> {
     pub(crate) fn new(
         recv_stream: Arc<RecvStream>,
-        host: Arc<dyn SessionIo>,
+        io: Arc<dyn SessionIo>,
         call: u64,
         limit: MessageLimit,
         deadline: Option<Pin<Box<Sleep>>>,
         end: Option<E>,
     ) -> Self {
         let (handoff, stage) = (Handoff::default(), Stage::Open);
-        Self { recv_stream, host, call, deadline, end, limit, handoff, stage }
+        Self { recv_stream, io, call, deadline, end, limit, handoff, stage }
     }
 }
 
@@ -148,7 +148,7 @@ impl<E: OnComplete + Unpin> Body for MessageBody<E> {
         Poll::Ready(match next {
             Next::Message(message, due) => {
                 if let Some(granted) = due {
-                    grant(&*self.host, self.call, granted);
+                    grant(&*self.io, self.call, granted);
                 }
                 match self.limit.check(message.len()) {
                     Ok(()) => Some(Ok(self.leave(Ok(message)))),

@@ -48,8 +48,8 @@ fn stream(recv_stream: &Arc<RecvStream>) -> Streaming<()> {
     let next = recv_stream.poll_next(&mut Context::from_waker(std::task::Waker::noop()));
     assert!(matches!(next, Poll::Ready(Next::Headers(_))));
     let _ = recv_stream.insert(1, Item::Messages(Bytes::from_static(&[0; 4]))).unwrap();
-    let (host, limit) = (Arc::new(Host(limits)), MessageLimits::NONE.of_responses());
-    response_streaming(MessageBody::new(Arc::clone(recv_stream), host, 1, limit, None, Some(Kept)))
+    let (io, limit) = (Arc::new(Host(limits)), MessageLimits::NONE.of_responses());
+    response_streaming(MessageBody::new(Arc::clone(recv_stream), io, 1, limit, None, Some(Kept)))
 }
 
 fn next(stream: &mut Streaming<()>) -> Result<Option<()>, Status> {

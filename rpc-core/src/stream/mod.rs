@@ -1,7 +1,7 @@
 //! Streams of messages: one direction of a call at a time, the same for both roles.
 //!
 //! Received frames are put in order and wait in a [`RecvStream`] until a `Streaming` reads them.
-//! [`forward`] polls the user's stream, gathers small messages into shared frames and waits for
+//! [`forward()`] polls the user's stream, gathers small messages into shared frames and waits for
 //! the receiver's window. The windows themselves are pure machines in
 //! [`crate::calls`].
 

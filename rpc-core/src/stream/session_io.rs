@@ -33,22 +33,22 @@ pub(crate) trait SessionIo: fmt::Debug + Send + Sync {
 /// One direction of a call, as its sender holds it: it numbers every frame.
 #[derive(Debug)]
 pub(crate) struct StreamWriter {
-    host: Arc<dyn SessionIo>,
+    io: Arc<dyn SessionIo>,
     call: u64,
     seq: u64,
 }
 
 impl StreamWriter {
-    pub(crate) fn new(host: Arc<dyn SessionIo>, call: u64) -> Self {
-        Self { host, call, seq: 0 }
+    pub(crate) fn new(io: Arc<dyn SessionIo>, call: u64) -> Self {
+        Self { io, call, seq: 0 }
     }
 
     pub(crate) fn peer_limits(&self) -> &Limits {
-        self.host.peer_limits()
+        self.io.peer_limits()
     }
 
     pub(super) fn batch_len_max(&self) -> usize {
-        self.host.batch_len_max()
+        self.io.batch_len_max()
     }
 
     /// The sequence number of the frame that comes next.
@@ -64,8 +64,8 @@ impl StreamWriter {
         message: Option<&dyn Encode>,
     ) -> Result<(), Status> {
         let parts = Parts { header: self.header(kind), block, message };
-        if !self.host.try_send(&parts)? {
-            self.host.send(parts).await?;
+        if !self.io.try_send(&parts)? {
+            self.io.send(parts).await?;
         }
         // Only now: a frame that was given up while it waited leaves no gap.
         self.seq += 1;
@@ -74,7 +74,7 @@ impl StreamWriter {
 
     /// Sends a frame that is a header alone.
     pub(crate) fn send_control(&mut self, kind: FrameKind) {
-        self.host.send_control(self.header(kind));
+        self.io.send_control(self.header(kind));
         self.seq += 1;
     }
 
@@ -86,8 +86,8 @@ impl StreamWriter {
 }
 
 /// Tells the peer how much of its stream it may send.
-pub(super) fn grant(host: &dyn SessionIo, call: u64, granted: Counts) {
+pub(super) fn grant(io: &dyn SessionIo, call: u64, granted: Counts) {
     let mut header = FrameHeader::bare(FrameKind::Window, call);
     header.argument = granted.to_wire();
-    host.send_control(header);
+    io.send_control(header);
 }

@@ -21,11 +21,11 @@ impl OnComplete for Nothing {
 /// The client's messages, for a handler.
 pub(crate) fn request_streaming<M: Message + Default + 'static>(
     recv_stream: Arc<RecvStream>,
-    host: Arc<dyn SessionIo>,
+    io: Arc<dyn SessionIo>,
     call: u64,
     limit: MessageLimit,
 ) -> Streaming<M> {
-    let body = MessageBody::<Nothing>::new(recv_stream, host, call, limit, None, None);
+    let body = MessageBody::<Nothing>::new(recv_stream, io, call, limit, None, None);
     Streaming::new_request(decoder(&body), body, None, None)
 }
 

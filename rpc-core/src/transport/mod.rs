@@ -250,7 +250,7 @@ pub enum TransportError {
         reason: CloseReason,
     },
     /// The frame needs more memory than the pool may ever have.
-    #[error("{len} bytes do not fit the {pool} of {max} bytes ({knob})")]
+    #[error("{len} bytes do not fit the {pool} of {max} bytes ({setting})")]
     OverPool {
         /// The frame's length in bytes.
         len: u64,
@@ -259,7 +259,7 @@ pub enum TransportError {
         /// The pool's limit in bytes.
         max: u64,
         /// The setting that raises the limit.
-        knob: &'static str,
+        setting: &'static str,
     },
     /// The operating system grants no more memory for the pool.
     #[error("no memory for {len} bytes: {detail}")]

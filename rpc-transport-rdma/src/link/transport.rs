@@ -54,14 +54,14 @@ fn pool_error(len: usize, error: PoolError) -> TransportError {
                 len: len as u64,
                 pool: "memory for large frames being sent",
                 max: bytes_max,
-                knob: "rdma.max_source_bytes",
+                setting: "rdma.max_source_bytes",
             }
         }
         PoolError::OverShare { len, bytes_max, .. } => TransportError::OverPool {
             len: len as u64,
             pool: "this peer's share of the memory for large frames being sent",
             max: bytes_max,
-            knob: "rdma.max_source_bytes",
+            setting: "rdma.max_source_bytes",
         },
         error @ PoolError::Register(_) => {
             TransportError::Memory { len: len as u64, detail: error.to_string() }
