@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_nobody_knows_travels_as_prost_writes_it() {
+    fn a_message_of_an_unknown_type_travels_as_prost_writes_it() {
         let message = sample(DETACH_LEN_MIN, 0);
         let expected = message.encode_to_vec();
         assert_eq!(encoded(&Split::new(message, None)), expected);

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_only_receives_lets_itself_be_heard() {
+    fn a_side_that_only_receives_lets_itself_be_heard() {
         let mut prober = Prober::new(RULES, Instant::now());
         assert_eq!(prober.handle_tick(prober.due(), traffic(0, 100)), Look::Ping);
         assert_eq!(prober.handle_tick(prober.due(), traffic(1, 200)), Look::Wait);

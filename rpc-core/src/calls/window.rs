@@ -305,7 +305,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_waits_is_bounded_and_nobody_waits_for_ever(
+        fn what_waits_is_bounded_and_no_sender_waits_for_ever(
             messages in 1u32..10,
             bytes in 1u32..200,
             first in (1u32..10, 1u32..200),

@@ -127,7 +127,7 @@ impl Rig {
 }
 
 #[tokio::test]
-async fn whoever_reads_requests_is_told_when_the_call_is_given_up() {
+async fn a_reader_of_requests_is_told_when_the_call_is_given_up() {
     let mut rig = Rig::with_call_of(0).await;
     assert!(rig.seen.recv().now_or_never().is_none(), "it waits");
     rig.receive(&FrameHeader::bare(FrameKind::Cancel, 1));
@@ -135,14 +135,14 @@ async fn whoever_reads_requests_is_told_when_the_call_is_given_up() {
 }
 
 #[tokio::test]
-async fn whoever_reads_requests_is_told_when_the_call_is_answered() {
+async fn a_reader_of_requests_is_told_when_the_call_is_answered() {
     let mut rig = Rig::with_call_of(0).await;
     rig.answer.take().unwrap().send(()).unwrap();
     assert_eq!(rig.end().await.unwrap_err().code(), Code::Aborted);
 }
 
 #[tokio::test]
-async fn whoever_reads_requests_is_told_when_the_connection_ends() {
+async fn a_reader_of_requests_is_told_when_the_connection_ends() {
     let mut rig = Rig::with_call_of(0).await;
     rig.session.handle_closed(CloseReason::Peer);
     let status = rig.end().await.unwrap_err();

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connections_that_end_before_they_are_accepted_make_nobody_wait() {
+    async fn connections_that_end_before_they_are_accepted_delay_no_other() {
         use io::ErrorKind::{ConnectionAborted, ConnectionReset, NotConnected, OutOfMemory};
         let of_one = [NotConnected, ConnectionAborted, ConnectionReset];
         assert_eq!(time_for(of_one.into_iter().cycle().take(1000)).await, Duration::ZERO);
