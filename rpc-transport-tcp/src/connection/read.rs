@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn beside_large_frames_whom_a_frame_woke_runs_before_anything_is_written() {
+    async fn beside_large_frames_a_woken_task_runs_before_anything_is_written() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut theirs = theirs.into_std().unwrap();
         theirs.write_all(&piece_and_frame()).unwrap();

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connections_task_sleeps_while_somebody_else_writes() {
+    fn the_connections_task_sleeps_while_another_task_writes() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let _context = runtime.enter();
         let (ours, _theirs) = UnixStream::pair().unwrap();
@@ -293,10 +293,10 @@ mod tests {
             assert!(pending.is_pending());
             woken.0.swap(false, Ordering::Relaxed).then_some(())
         });
-        let somebody_else = shared.outgoing.lock();
+        let another_task = shared.outgoing.lock();
         // Its turn comes once, for what it was held for.
         assert_eq!(polls.by_ref().take(10).count(), 1);
-        drop(somebody_else);
+        drop(another_task);
         shared.held.notify_one();
         assert!(polls.next().is_some(), "it is told when it can go on");
     }

@@ -312,7 +312,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_may_not_send_is_owed_a_receipt(
+        fn a_sender_that_may_not_send_is_owed_a_receipt(
             steps in prop::collection::vec(step(), 0..400),
         ) {
             let (mut unread, mut now) = (Unread::default(), Instant::now());

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_writes_to_a_full_socket_and_small_frames_go_between_turns() {
+    fn no_task_writes_to_a_full_socket_and_small_frames_go_between_turns() {
         let mut queue = Queue { hold: Some(Hold::SocketFull), ..Queue::default() };
         assert!(!push(&mut queue, 100));
         queue.hold = Some(Hold::TurnOver);

@@ -2,8 +2,8 @@
 //!
 //! The driver (`transport`) reads and writes a socket without waiting, from senders' tasks too, and
 //! asks the socket when to try again. A stream has only polls, which keep a waker.
-//! `polled` makes a [`Socket`](crate::connection::socket::Socket) of one: every poll of the stream gets the
-//! same waker, which belongs to no task, and `readiness` records what it says for the
+//! `polled` makes a [`Socket`](crate::connection::socket::Socket) of one: every poll of the stream
+//! gets the same waker, which belongs to no task, and `readiness` records what it says for the
 //! connection's task.
 
 mod accepted;
