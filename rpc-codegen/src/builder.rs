@@ -512,8 +512,8 @@ impl Builder {
         })
     }
 
-    fn accepts(&mut self, knob: &'static str, attribute: &str) -> bool {
-        match settings::attributes(knob, attribute) {
+    fn accepts(&mut self, setting: &'static str, attribute: &str) -> bool {
+        match settings::attributes(setting, attribute) {
             Ok(_) => true,
             Err(error) => {
                 self.reject(error);

@@ -80,10 +80,10 @@ pub enum CodegenError {
     },
 
     /// A builder setting is not the piece of Rust that it has to be.
-    #[error("{knob}({value:?}) is not valid Rust: {reason}")]
+    #[error("{setting}({value:?}) is not valid Rust: {reason}")]
     Setting {
         /// The builder's method.
-        knob: &'static str,
+        setting: &'static str,
         /// What it was given.
         value: String,
         /// Why it does not parse.
@@ -189,8 +189,8 @@ fn into(out_dir: Option<&Path>) -> String {
 }
 
 impl From<InvalidSetting> for CodegenError {
-    fn from(InvalidSetting { knob, value, reason }: InvalidSetting) -> Self {
-        Self::Setting { knob, value, reason }
+    fn from(InvalidSetting { setting, value, reason }: InvalidSetting) -> Self {
+        Self::Setting { setting, value, reason }
     }
 }
 

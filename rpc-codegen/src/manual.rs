@@ -168,7 +168,7 @@ impl Builder {
         let module =
             generator::farcall_module(&described(service), &self.rpc, &BytesFields::default());
         let invalid = |reason| CodegenError::Setting {
-            knob: "manual::Service",
+            setting: "manual::Service",
             value: service.name().to_owned(),
             reason,
         };

@@ -15,7 +15,7 @@ use crate::tonic_paths::TonicPaths;
 #[derive(Debug, Clone)]
 pub(crate) struct InvalidSetting {
     /// The builder's method.
-    pub(crate) knob: &'static str,
+    pub(crate) setting: &'static str,
     /// What it was given.
     pub(crate) value: String,
     /// Why it does not parse.
@@ -65,36 +65,36 @@ impl RpcSettings {
 }
 
 /// Reads a path such as `::farcall::codegen`.
-pub(crate) fn path(knob: &'static str, value: &str) -> Result<TokenStream, InvalidSetting> {
+pub(crate) fn path(setting: &'static str, value: &str) -> Result<TokenStream, InvalidSetting> {
     syn::parse_str(value)
         .map(syn::Path::into_token_stream)
-        .map_err(|reason| invalid(knob, value, reason))
+        .map_err(|reason| invalid(setting, value, reason))
 }
 
 /// Reads a type such as `::prost_wkt_types::Timestamp`.
-pub(crate) fn rust_type(knob: &'static str, value: &str) -> Result<syn::Type, InvalidSetting> {
-    syn::parse_str(value).map_err(|reason| invalid(knob, value, reason))
+pub(crate) fn rust_type(setting: &'static str, value: &str) -> Result<syn::Type, InvalidSetting> {
+    syn::parse_str(value).map_err(|reason| invalid(setting, value, reason))
 }
 
 /// Reads the path of a module that is outside of what is generated.
-pub(crate) fn outside_path(knob: &'static str, value: &str) -> Result<(), InvalidSetting> {
-    path(knob, value)?;
+pub(crate) fn outside_path(setting: &'static str, value: &str) -> Result<(), InvalidSetting> {
+    path(setting, value)?;
     if value.starts_with("::") || value.starts_with("crate::") {
         return Ok(());
     }
     let reason = "it begins with neither `::` nor `crate::`";
-    Err(invalid(knob, value, syn::Error::new(Span::call_site(), reason)))
+    Err(invalid(setting, value, syn::Error::new(Span::call_site(), reason)))
 }
 
 /// Reads attributes such as `#[derive(Hash)] #[serde(default)]`.
 pub(crate) fn attributes(
-    knob: &'static str,
+    setting: &'static str,
     value: &str,
 ) -> Result<Vec<syn::Attribute>, InvalidSetting> {
     let parser = syn::Attribute::parse_outer;
-    parser.parse_str(value).map_err(|reason| invalid(knob, value, reason))
+    parser.parse_str(value).map_err(|reason| invalid(setting, value, reason))
 }
 
-fn invalid(knob: &'static str, value: &str, reason: syn::Error) -> InvalidSetting {
-    InvalidSetting { knob, value: value.to_owned(), reason }
+fn invalid(setting: &'static str, value: &str, reason: syn::Error) -> InvalidSetting {
+    InvalidSetting { setting, value: value.to_owned(), reason }
 }

@@ -164,7 +164,7 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) struct CallGuard {
     id: u64,
-    /// ConnectionManager while the call is in flight.
+    /// The session, until the call has ended.
     connection: Option<Arc<dyn Connection>>,
     _permit: OwnedSemaphorePermit,
 }

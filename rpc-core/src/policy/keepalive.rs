@@ -1,8 +1,8 @@
 //! Keepalive: whether the peer is alive, from the traffic between two ticks.
 //!
 //! ```text
-//!             nothing came in: ping               nothing for `timeout`
-//!   (alive) ─────────────────────────> (ping_sent_at) ─────────────────────────> dead
+//!             nothing came in: ping              nothing for `timeout`
+//!   (alive) ─────────────────────────> (pinged) ─────────────────────────> dead
 //!      ^                                  │
 //!      └───── something, of any kind ─────┘
 //! ```
@@ -44,7 +44,7 @@ pub struct Keepalive {
 }
 
 impl Keepalive {
-    /// A peer that is silent for `interval` is ping_sent_at, and has `timeout` to be heard.
+    /// A peer that is silent for `interval` is sent a ping, and has `timeout` to be heard.
     #[must_use]
     pub const fn new(interval: Duration, timeout: Duration) -> Self {
         Self { interval, timeout, min_interval: MIN_INTERVAL }
@@ -150,7 +150,7 @@ impl KeepaliveTimer {
         self.rules.timeout
     }
 
-    /// How many pings were ping_sent_at for, which numbers the last of them.
+    /// How many pings were sent, which numbers the last of them.
     #[must_use]
     pub fn ping_count(&self) -> u64 {
         self.ping_count

@@ -14,8 +14,9 @@
 //! response that no handler has seen the call.
 //!
 //! The argument of a request is what is left of its deadline in microseconds, 0 for none; that of
-//! a window is two counts; that of a cancel is 0. The other frames of a call carry their seq
-//! there, counted from 0 for each direction. A ping has its number there, and its pong the same.
+//! a window is two counts; that of a cancel is 0. The other frames of a call carry their
+//! sequence number there, counted from 0 for each direction. A ping has its number there, and its
+//! pong the same.
 //!
 //! What may follow the header, by kind; anything else is a violation, since what a frame carries
 //! is memory that its receiver keeps and that no window counts:

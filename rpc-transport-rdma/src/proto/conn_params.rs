@@ -132,7 +132,7 @@ impl ConnParams {
     }
 
     /// Checks everything about the peer's end that can be checked without a queue pair, so that a
-    /// conn_params that cannot be used costs none: `local` is an end of ours, of which the queue
+    /// Parameters that cannot be used cost none: `local` is an end of ours, of which the queue
     /// pair number does not matter. Gives the length of slots that both ends have.
     ///
     /// # Errors

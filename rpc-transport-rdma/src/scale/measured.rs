@@ -4,7 +4,7 @@
 /// are waited for 4,096 of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// WorkerSet that there were.
+    /// How many workers there were.
     pub lanes: u32,
     /// Memory to receive into, for a connection.
     pub receive_bytes_per_connection: f64,

@@ -2,7 +2,7 @@
 //!
 //! A device gets its workers one after the other: another is made when all there are have
 //! connections, until there are as many as the configuration says. Then a connection goes where
-//! the fewest are. WorkerSet of a device share the memory for large frames, and nothing else.
+//! the fewest are. Workers of a device share the memory for large frames, and nothing else.
 //!
 //! Making a worker registers memory and checks the device's windows, which takes up to half a
 //! second. The list is not locked meanwhile: tasks of the runtime read it, and handshakes look for

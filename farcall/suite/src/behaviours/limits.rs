@@ -26,10 +26,10 @@ const SMALL: Limits = Limits::new()
 const LENS_OVER: [usize; 2] = [100_001, 5 << 20];
 
 #[track_caller]
-fn check_names(status: &Status, knob: &str, whose: &str) -> Result<(), Failure> {
+fn check_names(status: &Status, setting: &str, whose: &str) -> Result<(), Failure> {
     check_eq("the code", &status.code(), &Code::ResourceExhausted)?;
     let words = status.message();
-    check(words.contains(knob) && words.contains(whose), "the limit's name in", words)
+    check(words.contains(setting) && words.contains(whose), "the limit's name in", words)
 }
 
 pub(super) async fn a_request_over_the_servers_limit_is_refused_before_it_is_sent(

@@ -8,9 +8,9 @@ pub struct SimCounters {
     pub messages: u64,
     /// READs that were answered with bytes.
     pub reads: u64,
-    /// MemoryWindows that were bound.
+    /// Memory windows that were bound.
     pub binds: u64,
-    /// MemoryWindows that a request of either side has invalidated.
+    /// Memory windows that a request of either side has invalidated.
     pub invalidations: u64,
     /// Requests and answers that were lost on the way.
     pub lost: u64,
