@@ -61,6 +61,16 @@ pub(super) struct CallStreams {
     pub(super) send_stream: Option<Arc<SendStream>>,
 }
 
+impl CallStreams {
+    /// Ends the requests of a call that has ended, for a task that still reads them: a task that
+    /// was given them by the handler would wait for ever, and keep the session.
+    pub(super) fn end_requests(self, why: impl FnOnce() -> Status) {
+        if let Some(recv_stream) = self.recv_stream {
+            recv_stream.fail(why());
+        }
+    }
+}
+
 impl ServerCall {
     /// Puts limits on the call's messages, beside those of the server. For generated code.
     #[doc(hidden)]

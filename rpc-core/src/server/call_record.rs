@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use super::answer::Answer;
+use super::call::CallStreams;
 use crate::MethodDescriptor;
 use crate::call::deadline::rounded;
 use crate::call::log::{CallLog, FailedCall, NameOf};
 use crate::limits::log::LogLimit;
-use crate::stream::{RecvStream, SendStream};
 use crate::transport::Addresses;
 use crate::wire::FrameHeader;
 use crate::wire::outcome::Outcome;
@@ -69,16 +69,12 @@ impl fmt::Display for Peer<'_> {
 }
 
 impl Messages {
-    /// Those of a call that is answered so; `recv_stream` and `send_stream` are its streams.
-    pub(super) fn of(
-        answer: &Answer<'_>,
-        recv_stream: Option<&RecvStream>,
-        send_stream: Option<&SendStream>,
-    ) -> Self {
+    /// Those of a call with `streams` that is answered so.
+    pub(super) fn of(answer: &Answer<'_>, streams: &CallStreams) -> Self {
         let response_len = answer.message.map(crate::payload::encode::Encode::len);
         Self {
-            requests: recv_stream.map(RecvStream::received_count).or(Some(1)),
-            responses: match send_stream {
+            requests: Some(streams.recv_stream.as_ref().map_or(1, |it| it.received_count())),
+            responses: match &streams.send_stream {
                 Some(send_stream) => Some(send_stream.sent_count()),
                 None => Some(u32::from(answer.message.is_some())),
             },

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::task::AbortHandle;
 use tonic::Status;
 
 use super::call::CallStreams;
 use super::context::CallScope;
 use super::head::Head;
 use super::reply::{Disposition, Responder};
-use super::session::{ServerSession, State, end_requests};
+use super::session::{ServerSession, State};
 use super::time_limit::TimeLimit;
 use super::{ServerCall, Service};
 use crate::call::message_limits::MessageLimits;
 use crate::call::refusal;
-use crate::calls::server::Start;
+use crate::calls::server::{Kept, Start};
 use crate::calls::window::{Counts, ReceiveWindow};
 use crate::limits::memory::MemoryCharge;
 use crate::limits::peer_key::PeerKey;
@@ -88,18 +89,17 @@ impl<T: Transport> Handler for ServerSession<T> {
             FrameKind::Messages => self.handle_messages(&header, frame, delivery),
             FrameKind::HalfClose => self.insert(&header, Item::End(End::HalfClose)),
             FrameKind::Window => {
-                let streams = self.state().streams.get(&header.call).cloned();
-                if let Some(send_stream) = streams.and_then(|streams| streams.send_stream) {
+                let send_stream = self.state().send_stream(header.call);
+                if let Some(send_stream) = send_stream {
                     send_stream.handle_grant(Counts::from_wire(header.argument));
                 }
                 Ok(())
             }
             FrameKind::Cancel => {
-                let (running, streams) = self.state().cancel(header.call);
-                if let Some(running) = running {
-                    running.abort();
+                let ended = self.state().calls.cancel(header.call);
+                if let Some(call) = ended {
+                    end(call, refusal::given_up);
                 }
-                end_requests(streams, refusal::given_up);
                 self.transport.abandon(header.call);
                 self.idle.notify_waiters();
                 Ok(())
@@ -126,7 +126,9 @@ impl<T: Transport> Handler for ServerSession<T> {
         let header = FrameHeader::parse(prefix)?;
         self.state().receive_budget.withheld(header.frame_key());
         if reason == Withheld::GivenUp && header.kind == FrameKind::Request {
-            self.state().give_up(header.call);
+            let ended = self.state().calls.withheld(header.call);
+            // Its handler has not run, so that no task reads its stream.
+            drop(ended);
             self.idle.notify_waiters();
             return Ok(());
         }
@@ -153,16 +155,13 @@ impl<T: Transport> Handler for ServerSession<T> {
     }
 
     fn handle_closed(&self, reason: CloseReason) {
-        let (running, streams) = {
+        let ended = {
             let mut state = self.state();
             state.is_closed = true;
-            (state.calls.close(), std::mem::take(&mut state.streams))
+            state.calls.close()
         };
-        for abort in running {
-            abort.abort();
-        }
-        for streams in streams.into_values() {
-            end_requests(Some(streams), || refusal::requests_cut_short(&reason));
+        for call in ended {
+            end(call, || refusal::requests_cut_short(&reason));
         }
         let addresses = &self.addresses;
         match &reason {
@@ -197,9 +196,8 @@ impl<T: Transport> ServerSession<T> {
                 let mut state = self.state();
                 match state.receive_budget.announce(header.frame_key(), len, charge) {
                     Ok(()) => {
-                        if recv_stream.is_some() {
-                            let streams = CallStreams { recv_stream, send_stream: None };
-                            state.streams.insert(header.call, streams);
+                        if let Some(streams) = state.calls.streams_mut(header.call) {
+                            streams.recv_stream = recv_stream;
                         }
                         return Ok(Admission::Accept { deadline });
                     }
@@ -218,8 +216,7 @@ impl<T: Transport> ServerSession<T> {
     ) -> Result<Admission, ProtocolError> {
         // Without a stream to read it, the call has been answered or refused, or its method takes
         // one message: receiving it would cost memory for nothing.
-        let streams = self.state().streams.get(&header.call).cloned();
-        if streams.is_none_or(|streams| streams.recv_stream.is_none()) {
+        if self.state().recv_stream(header.call).is_none() {
             return Ok(Admission::Refuse);
         }
         let checked = refusal::check_incoming("request", header, "server's", &self.limits);
@@ -246,14 +243,9 @@ impl<T: Transport> ServerSession<T> {
         let (received, early, check) = {
             let mut state = self.state();
             let received = received(&mut state.receive_budget, header, delivery)?;
-            if state.calls.start(header.call)? == Start::GivenUp {
-                return Ok(());
-            }
+            let Start::Run(streams) = state.calls.start(header.call)? else { return Ok(()) };
             // There is one already where the request was announced before it arrived.
-            let early = match header.is_streaming {
-                true => state.streams.remove(&header.call).and_then(|early| early.recv_stream),
-                false => None,
-            };
+            let early = streams.recv_stream.take().filter(|_| header.is_streaming);
             state.started_count += 1;
             (received, early, self.check_draining(&state))
         };
@@ -262,8 +254,9 @@ impl<T: Transport> ServerSession<T> {
         let admitted = check.and_then(|()| self.admit(header, received, early));
         if let Ok(Admitted { streams, .. }) = &admitted
             && (streams.recv_stream.is_some() || streams.send_stream.is_some())
+            && let Some(slot) = self.state().calls.streams_mut(header.call)
         {
-            self.state().streams.insert(header.call, streams.clone());
+            *slot = streams.clone();
         }
         let (block, message) = take_apart(header, frame);
         let record = self.record(header);
@@ -382,9 +375,9 @@ impl<T: Transport> ServerSession<T> {
     }
 
     fn insert(&self, header: &FrameHeader, item: Item) -> Result<(), ProtocolError> {
-        let streams = self.state().streams.get(&header.call).cloned();
+        let recv_stream = self.state().recv_stream(header.call);
         // The call may have been answered or refused: then the frame is dropped.
-        if let Some(recv_stream) = streams.and_then(|streams| streams.recv_stream) {
+        if let Some(recv_stream) = recv_stream {
             let _ = recv_stream.insert(header.argument, item)?;
         }
         Ok(())
@@ -393,11 +386,29 @@ impl<T: Transport> ServerSession<T> {
     /// Ends a request stream because of what this side cannot receive. What becomes of the call
     /// is its handler's decision, which most leave to `?`.
     fn fail_requests(&self, call: u64, status: Status) {
-        let streams = self.state().streams.get(&call).cloned();
-        if let Some(recv_stream) = streams.and_then(|streams| streams.recv_stream) {
+        let recv_stream = self.state().recv_stream(call);
+        if let Some(recv_stream) = recv_stream {
             recv_stream.fail(status);
         }
     }
+}
+
+impl State {
+    fn recv_stream(&self, call: u64) -> Option<Arc<RecvStream>> {
+        self.calls.streams(call)?.recv_stream.clone()
+    }
+
+    fn send_stream(&self, call: u64) -> Option<Arc<SendStream>> {
+        self.calls.streams(call)?.send_stream.clone()
+    }
+}
+
+/// Stops the handler of a call that has ended without an answer, and its requests.
+fn end(Kept { streams, task }: Kept<CallStreams, AbortHandle>, why: impl FnOnce() -> Status) {
+    if let Some(task) = task {
+        task.abort();
+    }
+    streams.end_requests(why);
 }
 
 /// Whether a client may announce frames of that kind.

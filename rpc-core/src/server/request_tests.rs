@@ -121,7 +121,7 @@ impl Rig {
             tokio::task::yield_now().await;
         }
         assert_eq!(Arc::strong_count(&self.session), 1, "neither task is left");
-        assert_eq!(self.session.state().streams.len(), 0);
+        assert!(self.session.state().calls.streams(1).is_none());
         seen
     }
 }
@@ -217,7 +217,8 @@ async fn what_follows_a_request_that_has_no_stream_is_dropped() {
         assert_eq!(admission, Admission::Refuse);
         rig.receive(&FrameHeader::bare(FrameKind::HalfClose, 2));
         let state = rig.session.state();
-        assert_eq!(state.streams.keys().collect::<Vec<_>>(), [&1], "only the call that runs");
+        let has_streams = [1, 2].map(|call| state.calls.streams(call).is_some());
+        assert_eq!(has_streams, [true, false], "only the call that runs");
         assert_eq!(state.receive_budget.bytes(), 0);
     }
 }
@@ -230,7 +231,10 @@ async fn a_call_without_a_stream_of_requests_has_no_room_for_large_ones() {
         recv_stream: None,
         send_stream: Some(Arc::new(crate::stream::SendStream::new(Limits::default().window()))),
     };
-    rig.session.state().streams.insert(2, streams);
+    let mut state = rig.session.state();
+    let Start::Run(slot) = state.calls.start(2).unwrap() else { panic!("it is new") };
+    *slot = streams;
+    drop(state);
     let (long, _) = messages_of(2, 100_000);
     let admission = rig.session.handle_announced(&long.to_bytes(), long.frame_len()).unwrap();
     assert_eq!(admission, Admission::Refuse);

@@ -2,7 +2,6 @@
 //!
 //! A handler is polled once where its request arrived; only what is pending then becomes a task.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
@@ -21,9 +20,8 @@ use super::reply::{Disposition, ReplySink, Responder};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
 use crate::call::refusal;
-use crate::calls::id_hashing::IdHashing;
 use crate::calls::receive_budget::ReceiveBudget;
-use crate::calls::server::{Calls, Start};
+use crate::calls::server::{Calls, Kept, Start};
 use crate::connect::ConnectionInfo;
 use crate::limits::log::LogLimit;
 use crate::limits::memory::{MemoryCharge, MemoryShare};
@@ -74,13 +72,9 @@ pub(crate) struct ServerSession<T> {
 }
 
 pub(super) struct State {
-    pub(super) calls: Calls<AbortHandle>,
-    /// The streams of calls that have them, also while their requests are on their way.
-    pub(super) streams: HashMap<u64, CallStreams, IdHashing>,
+    pub(super) calls: Calls<CallStreams, AbortHandle>,
     /// The large frames on their way, each with what it holds of the memory budget.
     pub(super) receive_budget: ReceiveBudget<MemoryCharge>,
-    /// Answers that have left the table of calls and are not the transport's yet.
-    answering_count: usize,
     pub(super) draining: bool,
     pub(super) is_closed: bool,
     pub(super) started_count: u64,
@@ -88,38 +82,9 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Ends a call because its answer is ready; false when it was given up.
-    fn finish(&mut self, id: u64) -> (bool, Option<CallStreams>) {
-        (self.calls.finish(id), self.streams.remove(&id))
-    }
-
-    /// Ends a call because the client gave it up.
-    pub(super) fn cancel(&mut self, id: u64) -> (Option<AbortHandle>, Option<CallStreams>) {
-        (self.calls.cancel(id), self.streams.remove(&id))
-    }
-
-    /// Forgets a call whose announced request will not come because the client gave it up.
-    pub(super) fn give_up(&mut self, id: u64) {
-        if self.calls.give_up(id) {
-            self.streams.remove(&id);
-        }
-    }
-
     /// Whether a task that waits for the last call to end is to be woken.
     fn is_drained(&self) -> bool {
-        self.draining && self.is_idle()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.calls.in_flight_count() == 0 && self.answering_count == 0
-    }
-}
-
-/// Ends the requests of a call that has ended, for a task that still reads them: a task that was
-/// given them by the handler would wait for ever, and keep the session.
-pub(super) fn end_requests(streams: Option<CallStreams>, why: impl FnOnce() -> Status) {
-    if let Some(recv_stream) = streams.and_then(|streams| streams.recv_stream) {
-        recv_stream.fail(why());
+        self.draining && self.calls.is_idle()
     }
 }
 
@@ -144,8 +109,6 @@ impl<T: Transport> ServerSession<T> {
             state: Mutex::new(State {
                 calls: Calls::new(setup.limits.max_calls),
                 receive_budget: ReceiveBudget::new(setup.limits.max_receiving_bytes),
-                streams: HashMap::default(),
-                answering_count: 0,
                 draining: false,
                 is_closed: false,
                 started_count: 0,
@@ -163,18 +126,19 @@ impl<T: Transport> ServerSession<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the call out of the table because its answer is settled; false when it was given up.
-    fn finish(&self, id: u64) -> bool {
-        let (in_flight, streams) = {
+    /// Ends a call that is not answered: the client is gone, or cannot be told.
+    fn finish(&self, id: u64) {
+        let ended = {
             let mut state = self.state();
-            let finished = state.finish(id);
+            let ended = state.calls.finish(id);
             if state.is_drained() {
                 self.idle.notify_waiters();
             }
-            finished
+            ended
         };
-        end_requests(streams, refusal::answered);
-        in_flight
+        if let Some(Kept { streams, .. }) = ended {
+            streams.end_requests(refusal::answered);
+        }
     }
 
     /// Sends the answer of a call that was not given up. The call is out of the table before its
@@ -187,24 +151,13 @@ impl<T: Transport> ServerSession<T> {
         answer: &Answer<'_>,
         record: &mut Option<CallRecord>,
     ) {
-        let streams = {
-            let mut state = self.state();
-            let (true, streams) = state.finish(id) else { return };
-            state.answering_count += 1;
-            streams
-        };
-        let record = record.take().map(|it| {
-            (it, {
-                let recv_stream = streams.as_ref().and_then(|it| it.recv_stream.as_deref());
-                let send_stream = streams.as_ref().and_then(|it| it.send_stream.as_deref());
-                Messages::of(answer, recv_stream, send_stream)
-            })
-        });
-        end_requests(streams, refusal::answered);
+        let Some(Kept { streams, .. }) = self.state().calls.answer(id) else { return };
+        let record = record.take().map(|record| (record, Messages::of(answer, &streams)));
+        streams.end_requests(refusal::answered);
         // A connection that has ended meanwhile has no peer to tell.
         let _ = frame.send(&self.transport);
         let mut state = self.state();
-        state.answering_count -= 1;
+        state.calls.answered();
         if state.is_drained() {
             self.idle.notify_waiters();
         }
@@ -252,8 +205,8 @@ impl<T: Transport> ServerSession<T> {
     ) -> Result<(), ProtocolError> {
         let id = header.call;
         // The call counts as in flight until its refusal is sent, which bounds refusals too.
-        let start = self.state().calls.start(id)?;
-        if start == Start::Run {
+        let is_to_run = matches!(self.state().calls.start(id)?, Start::Run(_));
+        if is_to_run {
             let responder = Responder::new(id, this, Disposition::Refused, self.record(header));
             let _ = self.run(id, Box::pin(responder.fail(status)));
         }
@@ -281,9 +234,7 @@ impl<T: Transport> ServerSession<T> {
     ) -> Option<Status> {
         match reserved {
             Ok(reserved) => self.fill(reserved, id, answer, record),
-            Err(TransportError::Closed { .. }) => {
-                self.finish(id);
-            }
+            Err(TransportError::Closed { .. }) => self.finish(id),
             Err(error) if answer.message.is_some() => {
                 return Some(Status::resource_exhausted(error.to_string()));
             }
@@ -418,7 +369,7 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
                 {
                     let mut state = self.state();
                     state.draining = true;
-                    if state.is_idle() {
+                    if state.calls.is_idle() {
                         return;
                     }
                 }
