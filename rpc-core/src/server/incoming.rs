@@ -16,7 +16,7 @@ use super::head::Head;
 use super::reply::{Disposition, Responder};
 use super::session::{ServerSession, State};
 use super::time_limit::TimeLimit;
-use super::{ServerCall, Service};
+use super::{HandlerFuture, ServerCall, Service};
 use crate::call::message_limits::MessageLimits;
 use crate::call::refusal;
 use crate::calls::server::{Kept, Start};
@@ -52,6 +52,15 @@ struct Admitted<'a> {
     received: MemoryCharge,
     route: Route<'a>,
     streams: CallStreams,
+}
+
+/// What becomes of a request that has arrived.
+enum Verdict<'a> {
+    Run(Admitted<'a>),
+    /// It is answered with this status, and no handler sees it.
+    Reject(Status),
+    /// Its client gave it up while it was on its way: no answer is sent.
+    Drop,
 }
 
 impl<T: Transport> Handler for ServerSession<T> {
@@ -184,29 +193,32 @@ impl<T: Transport> ServerSession<T> {
         // Before any reason to refuse it. A refusal of a request whose id is in use would answer
         // the call that has the id, and that call would be started when its own request arrives.
         self.state().calls.announce(header.call)?;
-        let deadline = Deadline::from_wire(header.argument);
-        let check = self.check_draining(&self.state());
-        let check = check.and_then(|()| self.check_request(header));
-        let charged = check.and_then(|_| self.memory.try_take(len));
-        // Its messages may overtake it. Made before the lock: that it is refused may be logged.
-        let charged = charged.and_then(|charge| Ok((charge, self.recv_stream(header)?)));
-        let refusal = match charged {
-            Err(status) => status,
-            Ok((charge, recv_stream)) => {
-                let mut state = self.state();
-                match state.receive_budget.announce(header.frame_key(), len, charge) {
-                    Ok(()) => {
-                        if let Some(streams) = state.calls.streams_mut(header.call) {
-                            streams.recv_stream = recv_stream;
-                        }
-                        return Ok(Admission::Accept { deadline });
-                    }
-                    Err(over) => refusal::over_budget("request", len, "server's", over),
-                }
+        match self.expect_request(header, len) {
+            Ok(()) => Ok(Admission::Accept { deadline: Deadline::from_wire(header.argument) }),
+            Err(status) => {
+                self.refuse(this, header, status)?;
+                Ok(Admission::Refuse)
             }
-        };
-        self.refuse(this, header, refusal)?;
-        Ok(Admission::Refuse)
+        }
+    }
+
+    /// Makes room for a request that is announced, and for the messages that may overtake it.
+    fn expect_request(&self, header: &FrameHeader, len: u64) -> Result<(), Status> {
+        if self.state().draining {
+            return Err(refusal::going_away());
+        }
+        self.check_request(header)?;
+        let charge = self.memory.try_take(len)?;
+        // Made before the lock: that it is refused may be logged.
+        let recv_stream = self.recv_stream(header)?;
+        let mut state = self.state();
+        if let Err(over) = state.receive_budget.announce(header.frame_key(), len, charge) {
+            return Err(refusal::over_budget("request", len, "server's", over));
+        }
+        if let Some(streams) = state.calls.streams_mut(header.call) {
+            streams.recv_stream = recv_stream;
+        }
+        Ok(())
     }
 
     fn announce_messages(
@@ -240,33 +252,18 @@ impl<T: Transport> ServerSession<T> {
         (frame, delivery): (Bytes, Delivery),
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError> {
-        let (received, early, check) = {
-            let mut state = self.state();
-            let received = received(&mut state.receive_budget, header, delivery)?;
-            let Start::Run(streams) = state.calls.start(header.call)? else { return Ok(()) };
-            // There is one already where the request was announced before it arrived.
-            let early = streams.recv_stream.take().filter(|_| header.is_streaming);
-            state.started_count += 1;
-            (received, early, self.check_draining(&state))
-        };
-        // A call that is refused has no streams: messages that were sent before the client hears of
-        // it are dropped.
-        let admitted = check.and_then(|()| self.admit(header, received, early));
-        if let Ok(Admitted { streams, .. }) = &admitted
-            && (streams.recv_stream.is_some() || streams.send_stream.is_some())
-            && let Some(slot) = self.state().calls.streams_mut(header.call)
-        {
-            *slot = streams.clone();
-        }
+        let verdict = self.judge(header, delivery)?;
         let (block, message) = take_apart(header, frame);
-        let record = self.record(header);
-        let future = match admitted {
-            Err(status) => {
+        let future: HandlerFuture = match verdict {
+            Verdict::Drop => return Ok(()),
+            Verdict::Reject(status) => {
+                let record = self.record(header);
                 let responder = Responder::new(header.call, this, Disposition::Refused, record);
                 Box::pin(responder.fail(status))
             }
-            Ok(Admitted { permit, received, route, streams }) => {
+            Verdict::Run(Admitted { permit, received, route, streams }) => {
                 let Route { service, method, kind } = route;
+                let record = self.record(header);
                 let disposition = Disposition::Running { _permit: permit, _received: received };
                 let responder = Responder::new(header.call, this, disposition, record);
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
@@ -287,8 +284,39 @@ impl<T: Transport> ServerSession<T> {
         Ok(())
     }
 
-    fn check_draining(&self, state: &State) -> Result<(), Status> {
-        if state.draining { Err(refusal::going_away()) } else { Ok(()) }
+    /// Starts the call of a request that has arrived, and decides what becomes of it.
+    fn judge(
+        &self,
+        header: &FrameHeader,
+        delivery: Delivery,
+    ) -> Result<Verdict<'_>, ProtocolError> {
+        let (received, early, is_draining) = {
+            let mut state = self.state();
+            let received = received(&mut state.receive_budget, header, delivery)?;
+            let Start::Run(streams) = state.calls.start(header.call)? else {
+                return Ok(Verdict::Drop);
+            };
+            // There is one already where the request was announced before it arrived. A call that
+            // is refused has no streams: messages that were sent before the client hears of the
+            // refusal are dropped.
+            let early = streams.recv_stream.take().filter(|_| header.is_streaming);
+            state.started_count += 1;
+            (received, early, state.draining)
+        };
+        if is_draining {
+            return Ok(Verdict::Reject(refusal::going_away()));
+        }
+        let admitted = match self.admit(header, received, early) {
+            Ok(admitted) => admitted,
+            Err(status) => return Ok(Verdict::Reject(status)),
+        };
+        let CallStreams { recv_stream, send_stream } = &admitted.streams;
+        if (recv_stream.is_some() || send_stream.is_some())
+            && let Some(streams) = self.state().calls.streams_mut(header.call)
+        {
+            *streams = admitted.streams.clone();
+        }
+        Ok(Verdict::Run(admitted))
     }
 
     /// Whether a request may be run at all, as far as its header tells, and by which method.
