@@ -26,7 +26,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::state::{Arrival, ConnectionState, Outgoing, Phase};
+use crate::connection::state::{Action, Arrival, ConnectionState, Outgoing, Phase};
 use crate::device::open::LocalAddress;
 use crate::memory::PoolShare;
 use crate::verbs::{Completion, RemoteKey, WorkKind};
@@ -163,30 +163,31 @@ impl Connection {
         if let Some(reason) = reason {
             self.halt(state, reason);
         }
-        // Effects are collected under the lock and carried out after it: dropping memory that was
-        // lent may run code of the application, and most of what follows takes this lock again.
-        let (withheld, is_exposed) = (state.take_withheld(), state.is_exposed());
-        let (retired, must_retry) = (state.take_retired(), state.take_retry());
-        let (read_wait, takes_memory) = (state.take_read_wait(), state.starts_taking());
+        let actions = state.take_actions();
         drop(life);
-        if !retired.is_empty() || !withheld.is_empty() || must_retry || read_wait.is_some() {
-            self.worker.note_woken();
-        }
-        drop(retired);
-        if must_retry {
-            self.retry_later();
-        }
-        if let Some((share, len)) = read_wait {
-            self.read_later(share, len);
-        }
-        if takes_memory {
-            self.take_memory();
-        }
-        if is_exposed {
-            self.watch();
-        }
-        self.report_withheld(withheld);
+        self.carry_out(actions);
         result.map_err(|reason| TransportError::Closed { reason })
+    }
+
+    /// Does what the connection has asked for, with its lock released.
+    fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
+        if actions.is_empty() {
+            return;
+        }
+        self.worker.note_woken();
+        for action in actions {
+            match action {
+                Action::Free(memory) => drop(memory),
+                Action::RetryPost => self.retry_later(),
+                Action::TakeTurn { share, len } => self.read_later(share, len),
+                Action::TakeMemory => self.take_memory(),
+                Action::WatchOffers => self.watch(),
+                Action::Withhold { prefix, reason } => {
+                    self.stopped.notify_waiters();
+                    self.worker.send(Command::Withheld(Arc::clone(self), prefix, reason));
+                }
+            }
+        }
     }
 
     /// Posts again after a while what the device did not take.

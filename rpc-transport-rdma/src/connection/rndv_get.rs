@@ -14,7 +14,6 @@ use crate::fair::semaphore::PeerShare;
 use crate::memory::{LargeBuffer, PoolError};
 use crate::proto::rndv::get::{Due, GetRequest};
 use crate::proto::wire::Rts;
-use crate::worker::Command;
 
 impl Connection {
     pub(super) fn handle_offer(
@@ -140,17 +139,6 @@ impl Connection {
             state.withhold(transfer, why);
             Ok(())
         });
-    }
-
-    /// Has the worker's task tell the handler of frames that will not come.
-    pub(super) fn report_withheld(self: &Arc<Self>, withheld: Vec<([u8; HEADER_LEN], Withheld)>) {
-        if withheld.is_empty() {
-            return;
-        }
-        self.stopped.notify_waiters();
-        for (prefix, reason) in withheld {
-            self.worker.send(Command::Withheld(Arc::clone(self), prefix, reason));
-        }
     }
 
     /// Tells the handler of a frame that will not come. For the worker's task.

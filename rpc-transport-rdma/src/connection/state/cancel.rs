@@ -5,10 +5,9 @@
 //! the peer may still use.
 
 use rpc_core::transport::Withheld;
-use rpc_core::wire::HEADER_LEN;
 use tokio::time::Instant;
 
-use super::{ConnectionState, Outgoing};
+use super::{Action, ConnectionState, Outgoing};
 use crate::proto::rndv::get::{Ended, Outcome};
 use crate::proto::rndv::send::AckTimeouts;
 use crate::proto::wire::{AtsStatus, MessageKind};
@@ -69,12 +68,7 @@ impl ConnectionState {
         };
         self.cancellations.pulls_stopped.add(1);
         self.push_release(ended.transfer, outcome);
-        self.withheld.push((ended.prefix, why));
-    }
-
-    /// The frames that were announced and will not come.
-    pub(crate) fn take_withheld(&mut self) -> Vec<([u8; HEADER_LEN], Withheld)> {
-        std::mem::take(&mut self.withheld)
+        self.actions.push(Action::Withhold { prefix: ended.prefix, reason: why });
     }
 
     /// When the peer is late with the first of its releases, and whether that one was taken back.

@@ -11,6 +11,7 @@
 //! borrows one. What a peer may READ stays in `offered` until it is released, or until the queue
 //! pair is gone. What arrives becomes an [`Arrival`], which is delivered when the lock is released.
 
+mod action;
 mod advertise;
 mod cancel;
 mod post;
@@ -20,7 +21,7 @@ use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rpc_core::transport::{CloseReason, Counters, Withheld};
+use rpc_core::transport::{CloseReason, Counters};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -39,6 +40,7 @@ use crate::stats::cancellations::Cancellations;
 use crate::verbs::{
     Completion, ConnectError, ConnectOptions, Done, QueuePair, RemoteKey, VerbsError, Work,
 };
+pub(crate) use action::Action;
 
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
@@ -150,9 +152,6 @@ pub(crate) struct ConnectionState {
     outgoing: VecDeque<Outgoing>,
     offered: RndvSends<Exposed<RndvPayload>>,
     windows: MemoryWindowPool<RndvPayload>,
-    /// Memory that the peer is done with. Dropping the last of what an application was lent may run
-    /// code of the application, which must not happen under the lock.
-    retired: Vec<RndvPayload>,
     /// Transfers whose keys were revoked, and whose releases may come late.
     revoked: HashSet<u32>,
     /// The keys of what the peer offers, which our releases take away.
@@ -161,15 +160,12 @@ pub(crate) struct ConnectionState {
     /// Whether a caller takes memory for transfers that are due.
     is_taking: bool,
     read_throttle: ReadThrottle,
-    /// Announced frames that were aborted; the handler is notified after unlock.
-    withheld: Vec<([u8; HEADER_LEN], Withheld)>,
+    actions: Vec<Action>,
     cancellations: Arc<Cancellations>,
     batch: VecDeque<Work>,
     /// For every send in `batch` or posted, in order, what comes back with its completion.
     permits: VecDeque<Option<OwnedSemaphorePermit>>,
     done: Vec<Done>,
-    /// Set when the device took a part of a post, and no completion will say when it takes more.
-    must_retry: bool,
     stale_count: u32,
 }
 
@@ -200,18 +196,16 @@ impl ConnectionState {
             outgoing: VecDeque::new(),
             offered: RndvSends::default(),
             windows: MemoryWindowPool::new(rules.windows_max),
-            retired: Vec::new(),
             revoked: HashSet::new(),
             peer_keys: HashMap::new(),
             rndv_get,
             is_taking: false,
             read_throttle,
-            withheld: Vec::new(),
+            actions: Vec::new(),
             cancellations,
             batch: VecDeque::new(),
             permits: VecDeque::new(),
             done: Vec::new(),
-            must_retry: false,
             stale_count: 0,
         }
     }
@@ -228,11 +222,6 @@ impl ConnectionState {
         self.read_queues.connect(&peer.read_ends, options)?;
         self.queue_pair.connect(&peer.endpoint, options)?;
         Ok(())
-    }
-
-    /// Whether a timer has to try posting again. Clears the flag.
-    pub(crate) fn take_retry(&mut self) -> bool {
-        std::mem::take(&mut self.must_retry)
     }
 
     /// Whether something new may be sent.
@@ -311,14 +300,6 @@ impl ConnectionState {
         wanted: GetRequest,
     ) -> Result<(), ProtocolError> {
         self.rndv_get.accept(transfer, wanted)
-    }
-
-    /// Whether memory is to be taken for transfers that are due. The caller who is told so takes it
-    /// until [`ConnectionState::next_due`] gives nothing; meanwhile no other caller is told.
-    pub(crate) fn starts_taking(&mut self) -> bool {
-        let starts = !self.is_taking && self.rndv_get.has_due();
-        self.is_taking |= starts;
-        starts
     }
 
     /// The next transfer to take memory for.
@@ -508,10 +489,12 @@ impl ConnectionState {
                     self.handle_read(queue, sink, arrivals);
                 }
                 Work::Bind(binding) if outcome.is_ok() => {
-                    self.retired.extend(self.windows.handle_bound(binding));
+                    let memory = self.windows.handle_bound(binding);
+                    self.free(memory);
                 }
                 Work::Invalidate(binding) if outcome.is_ok() => {
-                    self.retired.extend(self.windows.handle_dead(binding));
+                    let memory = self.windows.handle_dead(binding);
+                    self.free(memory);
                 }
                 // What a failed connection has exposed stays until its queue pair is gone.
                 Work::Read { .. } | Work::Bind(_) | Work::Invalidate(_) => {}
@@ -534,11 +517,6 @@ impl ConnectionState {
         }
     }
 
-    /// Memory that the peer is done with, to be dropped when the lock is released.
-    pub(crate) fn take_retired(&mut self) -> Vec<RndvPayload> {
-        std::mem::take(&mut self.retired)
-    }
-
     /// Stops the queue pairs; what is in flight comes back through their completions. What was not
     /// posted is dropped here, what was offered stays until the queue pairs are gone.
     pub(crate) fn halt(&mut self, reason: CloseReason) {
@@ -549,7 +527,7 @@ impl ConnectionState {
         self.control.clear();
         for outgoing in self.outgoing.drain(..) {
             if let Outgoing::Rts { memory, .. } = outgoing {
-                self.retired.push(memory);
+                self.actions.push(Action::Free(memory));
             }
         }
         self.rndv_get.clear();
