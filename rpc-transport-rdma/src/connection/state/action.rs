@@ -13,17 +13,18 @@ use crate::fair::semaphore::PeerShare;
 pub(crate) enum Action {
     /// Drop memory that the peer is done with.
     Free(RndvPayload),
-    /// Post again after a while: the device took a part, and no completion will say when it takes
-    /// more.
-    RetryPost,
     /// Wait for room for so many bytes of READs, and then [grant](ConnectionState::grant_read) it.
     TakeTurn { share: PeerShare, len: u32 },
     /// Take memory for the transfers that are due, until [`ConnectionState::next_due`] gives none.
     TakeMemory,
-    /// See to it that a task watches what the peer was offered.
-    WatchOffers,
     /// Tell the handler of an announced frame that will not come.
     Withhold { prefix: [u8; HEADER_LEN], reason: Withheld },
+    /// Log that something waits for credit.
+    LogStall(String),
+    /// Look whether everything in flight has come back.
+    CheckDrained,
+    /// Destroy the queue pairs although they do not drain.
+    Destroy,
 }
 
 impl ConnectionState {
@@ -37,13 +38,6 @@ impl ConnectionState {
             self.actions.push(Action::TakeTurn { share, len });
         }
         std::mem::take(&mut self.actions)
-    }
-
-    /// Has posting tried again by a timer; once for each event is enough.
-    pub(super) fn retry_post(&mut self) {
-        if !matches!(self.actions.last(), Some(Action::RetryPost)) {
-            self.actions.push(Action::RetryPost);
-        }
     }
 
     /// Has memory dropped that the peer is done with.

@@ -87,7 +87,7 @@ impl ConnectionState {
 
     /// Takes the peer's access to everything away that it did not release in time after it was
     /// taken back; false when that cannot be, and the connection has to end instead.
-    pub(crate) fn revoke_overdue(&mut self, timeouts: AckTimeouts, now: Instant) -> bool {
+    pub(super) fn revoke_overdue(&mut self, timeouts: AckTimeouts, now: Instant) -> bool {
         for transfer in self.offered.overdue(timeouts, now) {
             let key = self.offered.get(transfer).and_then(|exposed| exposed.key);
             let is_revoked = self.revoked.len() < REVOKED_MAX

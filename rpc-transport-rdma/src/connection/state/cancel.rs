@@ -7,9 +7,9 @@
 use rpc_core::transport::Withheld;
 use tokio::time::Instant;
 
+use super::timers::{Timer, after};
 use super::{Action, ConnectionState, Outgoing};
 use crate::proto::rndv::get::{Ended, Outcome};
-use crate::proto::rndv::send::AckTimeouts;
 use crate::proto::wire::{AtsStatus, MessageKind};
 
 impl ConnectionState {
@@ -33,7 +33,12 @@ impl ConnectionState {
 
     /// Asks the peer to release what was offered to it for a call.
     pub(super) fn withdraw(&mut self, call: u64) {
-        for transfer in self.offered.withdraw(call, Instant::now()) {
+        let now = Instant::now();
+        let transfers = self.offered.withdraw(call, now);
+        if !transfers.is_empty() {
+            self.timers.arm(Timer::Release, after(now, self.rules.timeouts.cancel));
+        }
+        for transfer in transfers {
             self.cancellations.withdrawn.add(1);
             self.control.push_back(MessageKind::Cancel { transfer });
         }
@@ -69,15 +74,5 @@ impl ConnectionState {
         self.cancellations.pulls_stopped.add(1);
         self.push_release(ended.transfer, outcome);
         self.actions.push(Action::Withhold { prefix: ended.prefix, reason: why });
-    }
-
-    /// When the peer is late with the first of its releases, and whether that one was taken back.
-    pub(crate) fn overdue_at(&self, timeouts: AckTimeouts) -> Option<(Instant, bool)> {
-        self.offered.overdue_at(timeouts)
-    }
-
-    /// Whether the peer may read anything.
-    pub(crate) fn is_exposed(&self) -> bool {
-        !self.offered.is_empty()
     }
 }

@@ -15,6 +15,7 @@ mod action;
 mod advertise;
 mod cancel;
 mod post;
+pub(crate) mod timers;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
@@ -41,6 +42,7 @@ use crate::verbs::{
     Completion, ConnectError, ConnectOptions, Done, QueuePair, RemoteKey, VerbsError, Work,
 };
 pub(crate) use action::Action;
+use timers::{Timeouts, Timer, TimerTable};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
@@ -118,6 +120,7 @@ pub(crate) struct Rules {
     pub(crate) windows_max: usize,
     /// Whether the peer wants its keys taken away with releases, and we can do that.
     pub(crate) takes_keys_away: bool,
+    pub(crate) timeouts: Timeouts,
 }
 
 /// What a connection reads with.
@@ -161,6 +164,9 @@ pub(crate) struct ConnectionState {
     is_taking: bool,
     read_throttle: ReadThrottle,
     actions: Vec<Action>,
+    timers: TimerTable,
+    /// The deadline that the worker has been told of.
+    pub(crate) armed: Option<Instant>,
     cancellations: Arc<Cancellations>,
     batch: VecDeque<Work>,
     /// For every send in `batch` or posted, in order, what comes back with its completion.
@@ -202,6 +208,8 @@ impl ConnectionState {
             is_taking: false,
             read_throttle,
             actions: Vec::new(),
+            timers: TimerTable::default(),
+            armed: None,
             cancellations,
             batch: VecDeque::new(),
             permits: VecDeque::new(),
@@ -264,11 +272,6 @@ impl ConnectionState {
         self.read_queues.handle_last_receive(number);
     }
 
-    /// Waits no longer for the device to say that.
-    pub(crate) fn give_up_last_receives(&mut self) {
-        self.last_receives = LastReceives::GivenUp;
-    }
-
     pub(crate) fn push(&mut self, outgoing: Outgoing) {
         self.outgoing.push_back(outgoing);
     }
@@ -299,7 +302,10 @@ impl ConnectionState {
         transfer: u32,
         wanted: GetRequest,
     ) -> Result<(), ProtocolError> {
-        self.rndv_get.accept(transfer, wanted)
+        let until = wanted.deadline.map_or(wanted.memory_by, |it| it.min(wanted.memory_by)).0;
+        self.rndv_get.accept(transfer, wanted)?;
+        self.timers.arm(Timer::Memory, until);
+        Ok(())
     }
 
     /// The next transfer to take memory for.
@@ -307,16 +313,6 @@ impl ConnectionState {
         let due = self.rndv_get.next_due();
         self.is_taking = due.is_some();
         due
-    }
-
-    /// The transfers whose turn to have memory has not come in time.
-    pub(crate) fn late(&self, now: Instant) -> Vec<Due> {
-        self.rndv_get.late(now)
-    }
-
-    /// Whether a transfer waits for its turn to have memory.
-    pub(crate) fn has_queued(&self) -> bool {
-        self.rndv_get.has_queued()
     }
 
     /// Starts the GET of an accepted transfer. One that was stopped meanwhile needs no memory, and
@@ -519,11 +515,12 @@ impl ConnectionState {
 
     /// Stops the queue pairs; what is in flight comes back through their completions. What was not
     /// posted is dropped here, what was offered stays until the queue pairs are gone.
-    pub(crate) fn halt(&mut self, reason: CloseReason) {
+    pub(crate) fn halt(&mut self, reason: CloseReason, now: Instant) {
         if matches!(self.phase, Phase::Halting(_)) {
             return;
         }
         self.phase = Phase::Halting(reason);
+        self.arm_drain(now);
         self.control.clear();
         for outgoing in self.outgoing.drain(..) {
             if let Outgoing::Rts { memory, .. } = outgoing {

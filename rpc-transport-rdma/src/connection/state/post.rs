@@ -4,7 +4,8 @@ use rpc_core::transport::{CloseReason, Counters};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::{Action, CONTROL_SLOT_LEN, ConnectionState, Outgoing, Phase};
+use super::timers::{Timer, after};
+use super::{CONTROL_SLOT_LEN, ConnectionState, Outgoing, Phase};
 use crate::fair::semaphore::FairPermit;
 use crate::memory::Slot;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
@@ -114,11 +115,6 @@ impl ConnectionState {
         while self.batch.len() < room && self.fill_control() {}
     }
 
-    /// Since when the READ that is next to be answered has been that, if any is outstanding.
-    pub(crate) fn reads_since(&self) -> Option<Instant> {
-        self.read_throttle.waits_since()
-    }
-
     /// Whether a waiter is queued for that.
     #[cfg(test)]
     pub(crate) fn waits_to_read(&self) -> bool {
@@ -179,8 +175,9 @@ impl ConnectionState {
                 let (exposed, remote) = self.expose(memory);
                 let offer = exposed.buffer.describe(&slot, remote);
                 let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
-                let transfer = self.offered.insert(call, exposed, Instant::now());
-                self.actions.push(Action::WatchOffers);
+                let now = Instant::now();
+                let transfer = self.offered.insert(call, exposed, now);
+                self.timers.arm(Timer::Release, after(now, self.rules.timeouts.release));
                 self.commit(MessageKind::Rts { transfer }, slot, len, Some(permit));
                 if is_given_up {
                     self.withdraw(call);
