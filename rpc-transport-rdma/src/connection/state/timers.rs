@@ -153,6 +153,10 @@ impl TimerTable {
 impl ConnectionState {
     /// When [`ConnectionState::handle_timeout`] has to be called.
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
+        if matches!(self.phase, Phase::Halting(_)) {
+            // Waits of a connection that ends have no deadlines but that of its end.
+            return self.timers.next;
+        }
         if let Some(since) = self.credits.waits_since()
             && !self.timers.is_armed(Timer::Credit)
         {
