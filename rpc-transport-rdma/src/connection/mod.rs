@@ -4,8 +4,6 @@
 //! alone, so that calls of the [`Handler`] never overlap, but for user code that blocks.
 
 pub(crate) mod batching;
-mod cancel;
-pub(crate) mod credit_watchdog;
 pub(crate) mod memory_windows;
 pub(crate) mod read_queues;
 pub(crate) mod read_throttle;
@@ -14,9 +12,7 @@ pub(crate) mod rndv_payload;
 pub(crate) mod state;
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use rpc_core::handoff::Handoff;
 use rpc_core::peer_key::PeerKey;
@@ -26,7 +22,8 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::state::{Arrival, ConnectionState, Outgoing, Phase};
+use crate::connection::state::timers::Look;
+use crate::connection::state::{Action, Arrival, ConnectionState, Outgoing, Phase};
 use crate::device::open::LocalAddress;
 use crate::memory::PoolShare;
 use crate::verbs::{Completion, RemoteKey, WorkKind};
@@ -36,14 +33,6 @@ pub(crate) use batching::BatchEnd;
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a worker's default 256.
 pub(crate) const SLOTS_MAX: usize = 64;
-
-/// How long an end waits at most for the device to say that a queue pair takes no more receives:
-/// far longer than a device takes, and short enough for one that never says it.
-const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// After how long a post is tried again that the device took only a part of: a few round trips,
-/// in which what it took has left its queue.
-const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// One connection of a worker.
 pub(crate) struct Connection {
@@ -70,14 +59,9 @@ pub(crate) struct Connection {
     pub(crate) ended: CancellationToken,
     /// Wakes the tasks that wait for a transfer's memory, when one is stopped.
     stopped: Notify,
-    /// Wakes who watches what the peer was offered, when some of it is taken back.
-    withdrawn: Notify,
-    /// Whether the task that watches for overdue releases runs.
-    is_watching: AtomicBool,
     /// Taken when the connection ends, because the handler owns the transport that owns this.
     handler: Mutex<Option<Arc<dyn Handler>>>,
     life: Mutex<Life>,
-    close_timeout: Duration,
 }
 
 enum Life {
@@ -97,7 +81,6 @@ impl Connection {
             number: state.queue_pair.number(),
             read_numbers: state.read_queues.numbers(),
             reach: LocalAddress::of(state.queue_pair.port()),
-            close_timeout: worker.config.close_timeout,
             sources: worker.sources.share(limits.peer),
             sinks: worker.sinks.share(limits.peer),
             worker,
@@ -108,8 +91,6 @@ impl Connection {
             ending: CancellationToken::new(),
             ended: CancellationToken::new(),
             stopped: Notify::new(),
-            withdrawn: Notify::new(),
-            is_watching: AtomicBool::new(false),
             handler: Mutex::new(None),
             life: Mutex::new(Life::Alive(Box::new(state))),
         }
@@ -150,9 +131,6 @@ impl Connection {
             state.flush(&self.counters)?;
             Ok(value)
         });
-        if state.credits.is_waiting() || state.reads_since().is_some() || state.has_queued() {
-            self.worker.watch();
-        }
         let is_done =
             matches!(state.phase, Phase::Closing) && state.is_idle() && !state.is_batching;
         let reason = match &result {
@@ -163,42 +141,80 @@ impl Connection {
         if let Some(reason) = reason {
             self.halt(state, reason);
         }
-        // Effects are collected under the lock and carried out after it: dropping memory that was
-        // lent may run code of the application, and most of what follows takes this lock again.
-        let (withheld, is_exposed) = (state.take_withheld(), state.is_exposed());
-        let (retired, must_retry) = (state.take_retired(), state.take_retry());
-        let (read_wait, takes_memory) = (state.take_read_wait(), state.starts_taking());
+        self.arm(state);
+        let actions = state.take_actions();
         drop(life);
-        if !retired.is_empty() || !withheld.is_empty() || must_retry || read_wait.is_some() {
-            self.worker.note_woken();
-        }
-        drop(retired);
-        if must_retry {
-            self.retry_later();
-        }
-        if let Some((share, len)) = read_wait {
-            self.read_later(share, len);
-        }
-        if takes_memory {
-            self.take_memory();
-        }
-        if is_exposed {
-            self.watch();
-        }
-        self.report_withheld(withheld);
+        self.carry_out(actions);
         result.map_err(|reason| TransportError::Closed { reason })
     }
 
-    /// Posts again after a while what the device did not take.
-    fn retry_later(self: &Arc<Self>) {
-        let this = Arc::downgrade(self);
-        self.worker.runtime.spawn(async move {
-            tokio::time::sleep(RETRY_AFTER).await;
-            if let Some(this) = this.upgrade() {
-                // A connection that has ended has nothing to post.
-                let _ = this.with_state(|_| Ok(()));
+    /// Does what the connection has asked for, with its lock released.
+    fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
+        if actions.is_empty() {
+            return;
+        }
+        self.worker.note_woken();
+        for action in actions {
+            match action {
+                Action::Free(memory) => drop(memory),
+                Action::TakeTurn { share, len } => self.read_later(share, len),
+                Action::TakeMemory => self.take_memory(),
+                Action::Withhold { prefix, reason } => {
+                    self.stopped.notify_waiters();
+                    self.worker.send(Command::Withheld(Arc::clone(self), prefix, reason));
+                }
+                Action::LogStall(words) => {
+                    let (tag, device) = (self.tag, self.worker.attachment.device().name());
+                    rpc_core::limited_log!(
+                        of_process, WARN, "an RDMA connection stalls", tag, device, %words
+                    );
+                }
+                Action::CheckDrained => self.worker.send(Command::Check(Arc::clone(self))),
+                Action::Destroy => {
+                    rpc_core::limited_log!(
+                        of_process,
+                        WARN,
+                        "a queue pair does not drain: destroying it",
+                        connection = ?self
+                    );
+                    self.worker.send(Command::End(Arc::clone(self)));
+                }
             }
-        });
+        }
+    }
+
+    /// Has the worker's timer call for the next deadline, if that is before what it knows of.
+    fn arm(&self, state: &mut ConnectionState) {
+        if let Some(at) = state.next_deadline()
+            && state.armed.is_none_or(|armed| at < armed)
+        {
+            state.armed = Some(at);
+            self.worker.timers.arm(at, self.tag);
+        }
+    }
+
+    /// Does what is due at the deadline `at`, which the worker's timer was told of; it may be that
+    /// of an earlier connection with the same tag.
+    pub(crate) fn handle_timeout(self: &Arc<Self>, at: Instant) {
+        // Before the lock is taken: it may be a system call.
+        let (now, has_unread) = (Instant::now(), self.worker.has_unread());
+        let look = Look { now, has_unread, late_by: now.saturating_duration_since(at) };
+        let actions = {
+            let mut life = self.life();
+            let Life::Alive(state) = &mut *life else { return };
+            state.armed.take_if(|armed| *armed == at);
+            if !matches!(state.phase, Phase::Halting(_)) {
+                drop(life);
+                // A connection that has ended meanwhile has other deadlines.
+                let _ = self.with_state(|state| state.handle_timeout(look));
+                return;
+            }
+            // Nothing can make it end but what it is told by these.
+            let _ = state.handle_timeout(look);
+            self.arm(state);
+            state.take_actions()
+        };
+        self.carry_out(actions);
     }
 
     /// Looks at the connection, unless it has ended.
@@ -211,30 +227,14 @@ impl Connection {
 
     /// Stops the connection, and sees to it that it ends within bounds.
     fn halt(self: &Arc<Self>, state: &mut ConnectionState, reason: CloseReason) {
-        // The caller holds the connection's lock. Only the task below and the worker's task, which
-        // the command reaches, take it again.
-        state.halt(reason);
+        // The caller holds the connection's lock. Only the worker's task, which the command reaches,
+        // and its timer take it again.
+        state.halt(reason, Instant::now());
+        self.arm(state);
         self.worker.note_woken();
         self.ending.cancel();
         self.frames.close();
         // A queue pair that had nothing in flight is drained at once, or cannot be halted.
-        let this = Arc::clone(self);
-        self.worker.runtime.spawn(async move {
-            let first = LAST_RECEIVE_TIMEOUT.min(this.close_timeout);
-            if tokio::time::timeout(first, this.ended.cancelled()).await.is_ok() {
-                return;
-            }
-            this.give_up_last_receives();
-            let rest = this.close_timeout.saturating_sub(first);
-            if tokio::time::timeout(rest, this.ended.cancelled()).await.is_err() {
-                rpc_core::limited_log!(
-                    of_process, WARN,
-                    "a queue pair does not drain: destroying it",
-                    connection = ?this
-                );
-                this.worker.send(Command::End(Arc::clone(&this)));
-            }
-        });
         self.worker.send(Command::Check(Arc::clone(self)));
     }
 
@@ -244,13 +244,6 @@ impl Connection {
     pub(crate) fn handle_last_receive(self: &Arc<Self>, number: u32) {
         if let Life::Alive(state) = &mut *self.life() {
             state.handle_last_receive(number);
-        }
-        self.worker.send(Command::Check(Arc::clone(self)));
-    }
-
-    fn give_up_last_receives(self: &Arc<Self>) {
-        if let Life::Alive(state) = &mut *self.life() {
-            state.give_up_last_receives();
         }
         self.worker.send(Command::Check(Arc::clone(self)));
     }
@@ -325,21 +318,11 @@ impl Connection {
 
     /// Ends in order: everything that was sent goes out first, within bounds.
     pub(crate) fn close(self: &Arc<Self>) {
-        let closing = self.with_state(|state| {
-            if state.is_open() {
-                state.phase = Phase::Closing;
-            }
+        // A connection that has ended is closed.
+        let _ = self.with_state(|state| {
+            state.close(Instant::now());
             Ok(())
         });
-        if closing.is_ok() {
-            let this = Arc::clone(self);
-            self.worker.runtime.spawn(async move {
-                let flushed = this.ending.cancelled();
-                if tokio::time::timeout(this.close_timeout, flushed).await.is_err() {
-                    this.fail(CloseReason::Local);
-                }
-            });
-        }
     }
 
     /// Ends at once.
@@ -471,27 +454,6 @@ impl Connection {
         });
     }
 
-    /// How long something has waited for credit.
-    pub(crate) fn waited(&self, now: Instant) -> Option<Duration> {
-        self.look(|state| state.credits.waited(now)).flatten()
-    }
-
-    /// How long the peer has taken to answer the READ that is next on its queue pair.
-    pub(crate) fn waited_for_read(&self, now: Instant) -> Option<Duration> {
-        let since = self.look(ConnectionState::reads_since).flatten()?;
-        Some(now.saturating_duration_since(since))
-    }
-
-    /// Whether something waits for credit; if so, what to say about a wait of at least `limit`.
-    pub(crate) fn stall(&self, now: Instant, limit: Duration) -> Option<Option<String>> {
-        match &mut *self.life() {
-            Life::Alive(state) if state.credits.is_waiting() => {
-                Some(state.credits.stall(now, limit))
-            }
-            _ => None,
-        }
-    }
-
     /// Destroys the queue pairs and tells the handler; false when that was done before. For the
     /// worker's task.
     pub(crate) fn end(self: &Arc<Self>) -> bool {
@@ -509,6 +471,9 @@ impl Connection {
                 Life::Ended(_) => return false,
             }
         };
+        if let Some(at) = state.armed {
+            self.worker.timers.disarm(at, self.tag);
+        }
         self.ending.cancel();
         self.frames.close();
         self.worker.note_woken();

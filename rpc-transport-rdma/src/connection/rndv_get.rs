@@ -1,7 +1,6 @@
 //! The receiver's side of a rendezvous: admission of an RTS, memory for the GET, and aborts.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rpc_core::Deadline;
 use rpc_core::transport::{Admission, Handler, Withheld};
@@ -9,12 +8,10 @@ use rpc_core::wire::{FrameHeader, HEADER_LEN, ProtocolError};
 use tokio::time::Instant;
 
 use super::Connection;
-use crate::connection::state::ConnectionState;
 use crate::fair::semaphore::PeerShare;
 use crate::memory::{LargeBuffer, PoolError};
 use crate::proto::rndv::get::{Due, GetRequest};
 use crate::proto::wire::Rts;
-use crate::worker::Command;
 
 impl Connection {
     pub(super) fn handle_offer(
@@ -33,17 +30,12 @@ impl Connection {
             return Ok(());
         };
         let call = FrameHeader::parse(&prefix)?.call;
-        let memory_by = Deadline::after(Instant::now(), self.memory_timeout());
+        let memory_by = Deadline::after(Instant::now(), self.worker.config.release_timeout / 2);
         let wanted =
             GetRequest { call, prefix, head, deadline, memory_by, segments: segments.into() };
         // A connection that has ended takes nothing, and says so to the handler by itself.
         let _ = self.with_state(|state| Ok(state.accept(transfer, wanted)?));
         Ok(())
-    }
-
-    /// How long a transfer waits for memory: the peer waits twice as long for its release.
-    fn memory_timeout(&self) -> Duration {
-        self.worker.config.release_timeout / 2
     }
 
     /// Takes memory for the transfers whose READs are about to be due.
@@ -59,34 +51,13 @@ impl Connection {
         }
     }
 
-    /// Refuses the transfers whose turn to have memory has not come in time; whether others wait.
-    pub(crate) fn refuse_late(self: &Arc<Self>, now: Instant) -> bool {
-        for due in self.look(|state| state.late(now)).unwrap_or_default() {
-            let (_, why) = self.limit_of(&due);
-            self.withhold(due.transfer, why);
-        }
-        self.look(ConnectionState::has_queued).unwrap_or(false)
-    }
-
-    /// Until when a transfer waits for memory, and what ends it then.
-    fn limit_of(&self, due: &Due) -> (Deadline, Withheld) {
-        match due.deadline.filter(|deadline| *deadline <= due.memory_by) {
-            Some(deadline) => (deadline, Withheld::Expired),
-            None => {
-                let words = no_memory_within(due.len, self.memory_timeout());
-                (due.memory_by, Withheld::NoMemory(words))
-            }
-        }
-    }
-
-    /// Waits for memory and then fetches, unless the transfer is stopped meanwhile.
+    /// Waits for memory and then fetches, unless the transfer is stopped meanwhile: by the peer, its
+    /// call, or a deadline.
     async fn get_later(self: Arc<Self>, due: Due) {
-        let (until, why) = self.limit_of(&due);
         let (transfer, len) = (due.transfer, len_of(&due));
         tokio::select! {
             () = self.ending.cancelled() => {}
             () = self.stopped(transfer) => {}
-            () = tokio::time::sleep_until(until.0) => self.withhold(transfer, why),
             taken = self.sinks.take(len) => self.start_get(transfer, taken),
         }
     }
@@ -116,6 +87,24 @@ impl Connection {
         }
     }
 
+    /// Gives up what travels for a call, either way.
+    pub(crate) fn abandon(self: &Arc<Self>, call: u64) {
+        // A connection that has ended has nothing to give up.
+        let _ = self.with_state(|state| {
+            state.abandon(call);
+            Ok(())
+        });
+    }
+
+    /// Stops what the peer takes back. For the worker's task.
+    pub(super) fn handle_cancelled(self: &Arc<Self>, transfer: u32) {
+        // A connection that has ended fetches nothing.
+        let _ = self.with_state(|state| {
+            state.handle_cancelled(transfer);
+            Ok(())
+        });
+    }
+
     /// Waits until it is this connection's turn to read `len` bytes more.
     pub(super) fn read_later(self: &Arc<Self>, share: PeerShare, len: u32) {
         let this = Arc::clone(self);
@@ -142,17 +131,6 @@ impl Connection {
         });
     }
 
-    /// Has the worker's task tell the handler of frames that will not come.
-    pub(super) fn report_withheld(self: &Arc<Self>, withheld: Vec<([u8; HEADER_LEN], Withheld)>) {
-        if withheld.is_empty() {
-            return;
-        }
-        self.stopped.notify_waiters();
-        for (prefix, reason) in withheld {
-            self.worker.send(Command::Withheld(Arc::clone(self), prefix, reason));
-        }
-    }
-
     /// Tells the handler of a frame that will not come. For the worker's task.
     pub(crate) fn handle_withheld(self: &Arc<Self>, prefix: &[u8; HEADER_LEN], reason: Withheld) {
         let Some(handler) = self.handler() else { return };
@@ -165,10 +143,6 @@ impl Connection {
 /// What no pool has is refused by the pool, by name.
 fn len_of(due: &Due) -> usize {
     usize::try_from(due.len).unwrap_or(usize::MAX)
-}
-
-fn no_memory_within(len: u64, timeout: Duration) -> String {
-    format!("no memory for {len} bytes within {timeout:?} (rdma.max_sink_bytes)")
 }
 
 fn no_memory(error: &PoolError) -> Withheld {

@@ -14,6 +14,7 @@ use rpc_core::transport::{Addresses, CloseReason};
 
 use crate::connection::read_queues::ReadQueues;
 use crate::connection::read_throttle::ReadThrottle;
+use crate::connection::state::timers::Timeouts;
 use crate::connection::state::{CONTROL_SLOT_LEN, ConnectionState, Reading, Rules};
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
@@ -315,6 +316,12 @@ impl LocalEnd {
             stale_max: config.max_credits.max(WINDOW_MIN) + RESERVE,
             windows_max: self.windows_max(),
             takes_keys_away: self.has_windows() && peer.has_windows,
+            timeouts: Timeouts {
+                release: config.release_timeout,
+                cancel: config.cancel_timeout,
+                read: config.read_timeout,
+                close: config.close_timeout,
+            },
         };
         let chunk_len = config.max_read_len.min(self.queue_pair.message_len_max()).max(1);
         let limits = match self.read_queues.len() {

@@ -19,6 +19,7 @@ pub(crate) mod set;
 mod shared;
 pub(crate) mod srq_replenish;
 pub(crate) mod srq_watermark;
+mod timers;
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -120,7 +121,7 @@ impl Worker {
             shares: Arc::new(SharedQuota::new(quota)),
             unproven: HalfOpen::new(),
             activity: Arc::default(),
-            is_watched: AtomicBool::new(false),
+            timers: Arc::default(),
             table: Mutex::default(),
             commands: Mutex::new(Some(Vec::new())),
             has_commands: AtomicBool::new(false),
@@ -143,6 +144,7 @@ impl Worker {
             is_stopped: false,
         };
         tokio::spawn(Box::new(driver).run());
+        tokio::spawn(timers::run(Arc::downgrade(&shared)));
         offer_buffers(&shared);
         Ok(Self { shared })
     }

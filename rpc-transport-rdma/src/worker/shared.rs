@@ -30,6 +30,7 @@ use crate::stats::cancellations::Cancellations;
 use crate::verbs::Attachment;
 use crate::worker::half_open::{HalfOpen, OverShare};
 use crate::worker::outstanding::OutstandingBuffers;
+use crate::worker::timers::Timers;
 
 /// A worker that misses this part of its receive slots gets no new connections.
 const WORN_PART: u32 = 10;
@@ -57,8 +58,8 @@ pub(crate) struct WorkerShared {
     /// Places of clients that have proven nothing yet.
     pub(crate) unproven: HalfOpen,
     pub(crate) activity: Arc<ActivityCounters>,
-    /// Whether a task looks for connections that have waited too long.
-    pub(crate) is_watched: AtomicBool,
+    /// The deadlines of its connections.
+    pub(crate) timers: Arc<Timers>,
     pub(super) table: Mutex<Table>,
     /// What waits for the worker's task; `None` when that has ended.
     pub(super) commands: Mutex<Option<Vec<Command>>>,

@@ -4,7 +4,7 @@
 use rpc_core::wire::ProtocolError;
 use tokio::time::Instant;
 
-use super::ConnectionState;
+use super::{Action, ConnectionState};
 use crate::connection::memory_windows::Exposed;
 use crate::connection::rndv_payload::RndvPayload;
 use crate::proto::rndv::send::AckTimeouts;
@@ -80,13 +80,14 @@ impl ConnectionState {
         }
         let exposed = released.buffer;
         let is_taken = taken_key.is_some() && taken_key == exposed.key;
-        self.retired.extend(self.windows.release(exposed, is_taken));
+        let memory = self.windows.release(exposed, is_taken);
+        self.free(memory);
         Ok(())
     }
 
     /// Takes the peer's access to everything away that it did not release in time after it was
     /// taken back; false when that cannot be, and the connection has to end instead.
-    pub(crate) fn revoke_overdue(&mut self, timeouts: AckTimeouts, now: Instant) -> bool {
+    pub(super) fn revoke_overdue(&mut self, timeouts: AckTimeouts, now: Instant) -> bool {
         for transfer in self.offered.overdue(timeouts, now) {
             let key = self.offered.get(transfer).and_then(|exposed| exposed.key);
             let is_revoked = self.revoked.len() < REVOKED_MAX
@@ -95,7 +96,7 @@ impl ConnectionState {
             else {
                 return false;
             };
-            self.retired.push(released.buffer.buffer);
+            self.actions.push(Action::Free(released.buffer.buffer));
             self.revoked.insert(transfer);
             self.cancellations.revoked.add(1);
         }

@@ -5,12 +5,11 @@
 //! the peer may still use.
 
 use rpc_core::transport::Withheld;
-use rpc_core::wire::HEADER_LEN;
 use tokio::time::Instant;
 
-use super::{ConnectionState, Outgoing};
+use super::timers::{Timer, after};
+use super::{Action, ConnectionState, Outgoing};
 use crate::proto::rndv::get::{Ended, Outcome};
-use crate::proto::rndv::send::AckTimeouts;
 use crate::proto::wire::{AtsStatus, MessageKind};
 
 impl ConnectionState {
@@ -34,7 +33,12 @@ impl ConnectionState {
 
     /// Asks the peer to release what was offered to it for a call.
     pub(super) fn withdraw(&mut self, call: u64) {
-        for transfer in self.offered.withdraw(call, Instant::now()) {
+        let now = Instant::now();
+        let transfers = self.offered.withdraw(call, now);
+        if !transfers.is_empty() {
+            self.timers.arm(Timer::Release, after(now, self.rules.timeouts.cancel));
+        }
+        for transfer in transfers {
             self.cancellations.withdrawn.add(1);
             self.control.push_back(MessageKind::Cancel { transfer });
         }
@@ -69,21 +73,6 @@ impl ConnectionState {
         };
         self.cancellations.pulls_stopped.add(1);
         self.push_release(ended.transfer, outcome);
-        self.withheld.push((ended.prefix, why));
-    }
-
-    /// The frames that were announced and will not come.
-    pub(crate) fn take_withheld(&mut self) -> Vec<([u8; HEADER_LEN], Withheld)> {
-        std::mem::take(&mut self.withheld)
-    }
-
-    /// When the peer is late with the first of its releases, and whether that one was taken back.
-    pub(crate) fn overdue_at(&self, timeouts: AckTimeouts) -> Option<(Instant, bool)> {
-        self.offered.overdue_at(timeouts)
-    }
-
-    /// Whether the peer may read anything.
-    pub(crate) fn is_exposed(&self) -> bool {
-        !self.offered.is_empty()
+        self.actions.push(Action::Withhold { prefix: ended.prefix, reason: why });
     }
 }

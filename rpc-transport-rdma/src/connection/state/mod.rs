@@ -11,16 +11,18 @@
 //! borrows one. What a peer may READ stays in `offered` until it is released, or until the queue
 //! pair is gone. What arrives becomes an [`Arrival`], which is delivered when the lock is released.
 
+mod action;
 mod advertise;
 mod cancel;
 mod post;
+pub(crate) mod timers;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rpc_core::transport::{CloseReason, Counters, Withheld};
+use rpc_core::transport::{CloseReason, Counters};
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -39,6 +41,8 @@ use crate::stats::cancellations::Cancellations;
 use crate::verbs::{
     Completion, ConnectError, ConnectOptions, Done, QueuePair, RemoteKey, VerbsError, Work,
 };
+pub(crate) use action::Action;
+use timers::{Timeouts, Timer, TimerTable};
 
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
@@ -116,6 +120,7 @@ pub(crate) struct Rules {
     pub(crate) windows_max: usize,
     /// Whether the peer wants its keys taken away with releases, and we can do that.
     pub(crate) takes_keys_away: bool,
+    pub(crate) timeouts: Timeouts,
 }
 
 /// What a connection reads with.
@@ -150,9 +155,6 @@ pub(crate) struct ConnectionState {
     outgoing: VecDeque<Outgoing>,
     offered: RndvSends<Exposed<RndvPayload>>,
     windows: MemoryWindowPool<RndvPayload>,
-    /// Memory that the peer is done with. Dropping the last of what an application was lent may run
-    /// code of the application, which must not happen under the lock.
-    retired: Vec<RndvPayload>,
     /// Transfers whose keys were revoked, and whose releases may come late.
     revoked: HashSet<u32>,
     /// The keys of what the peer offers, which our releases take away.
@@ -161,15 +163,15 @@ pub(crate) struct ConnectionState {
     /// Whether a caller takes memory for transfers that are due.
     is_taking: bool,
     read_throttle: ReadThrottle,
-    /// Announced frames that were aborted; the handler is notified after unlock.
-    withheld: Vec<([u8; HEADER_LEN], Withheld)>,
+    actions: Vec<Action>,
+    timers: TimerTable,
+    /// The deadline that the worker has been told of.
+    pub(crate) armed: Option<Instant>,
     cancellations: Arc<Cancellations>,
     batch: VecDeque<Work>,
     /// For every send in `batch` or posted, in order, what comes back with its completion.
     permits: VecDeque<Option<OwnedSemaphorePermit>>,
     done: Vec<Done>,
-    /// Set when the device took a part of a post, and no completion will say when it takes more.
-    must_retry: bool,
     stale_count: u32,
 }
 
@@ -200,18 +202,18 @@ impl ConnectionState {
             outgoing: VecDeque::new(),
             offered: RndvSends::default(),
             windows: MemoryWindowPool::new(rules.windows_max),
-            retired: Vec::new(),
             revoked: HashSet::new(),
             peer_keys: HashMap::new(),
             rndv_get,
             is_taking: false,
             read_throttle,
-            withheld: Vec::new(),
+            actions: Vec::new(),
+            timers: TimerTable::default(),
+            armed: None,
             cancellations,
             batch: VecDeque::new(),
             permits: VecDeque::new(),
             done: Vec::new(),
-            must_retry: false,
             stale_count: 0,
         }
     }
@@ -228,11 +230,6 @@ impl ConnectionState {
         self.read_queues.connect(&peer.read_ends, options)?;
         self.queue_pair.connect(&peer.endpoint, options)?;
         Ok(())
-    }
-
-    /// Whether a timer has to try posting again. Clears the flag.
-    pub(crate) fn take_retry(&mut self) -> bool {
-        std::mem::take(&mut self.must_retry)
     }
 
     /// Whether something new may be sent.
@@ -275,11 +272,6 @@ impl ConnectionState {
         self.read_queues.handle_last_receive(number);
     }
 
-    /// Waits no longer for the device to say that.
-    pub(crate) fn give_up_last_receives(&mut self) {
-        self.last_receives = LastReceives::GivenUp;
-    }
-
     pub(crate) fn push(&mut self, outgoing: Outgoing) {
         self.outgoing.push_back(outgoing);
     }
@@ -310,15 +302,10 @@ impl ConnectionState {
         transfer: u32,
         wanted: GetRequest,
     ) -> Result<(), ProtocolError> {
-        self.rndv_get.accept(transfer, wanted)
-    }
-
-    /// Whether memory is to be taken for transfers that are due. The caller who is told so takes it
-    /// until [`ConnectionState::next_due`] gives nothing; meanwhile no other caller is told.
-    pub(crate) fn starts_taking(&mut self) -> bool {
-        let starts = !self.is_taking && self.rndv_get.has_due();
-        self.is_taking |= starts;
-        starts
+        let until = wanted.deadline.map_or(wanted.memory_by, |it| it.min(wanted.memory_by)).0;
+        self.rndv_get.accept(transfer, wanted)?;
+        self.timers.arm(Timer::Memory, until);
+        Ok(())
     }
 
     /// The next transfer to take memory for.
@@ -326,16 +313,6 @@ impl ConnectionState {
         let due = self.rndv_get.next_due();
         self.is_taking = due.is_some();
         due
-    }
-
-    /// The transfers whose turn to have memory has not come in time.
-    pub(crate) fn late(&self, now: Instant) -> Vec<Due> {
-        self.rndv_get.late(now)
-    }
-
-    /// Whether a transfer waits for its turn to have memory.
-    pub(crate) fn has_queued(&self) -> bool {
-        self.rndv_get.has_queued()
     }
 
     /// Starts the GET of an accepted transfer. One that was stopped meanwhile needs no memory, and
@@ -508,10 +485,12 @@ impl ConnectionState {
                     self.handle_read(queue, sink, arrivals);
                 }
                 Work::Bind(binding) if outcome.is_ok() => {
-                    self.retired.extend(self.windows.handle_bound(binding));
+                    let memory = self.windows.handle_bound(binding);
+                    self.free(memory);
                 }
                 Work::Invalidate(binding) if outcome.is_ok() => {
-                    self.retired.extend(self.windows.handle_dead(binding));
+                    let memory = self.windows.handle_dead(binding);
+                    self.free(memory);
                 }
                 // What a failed connection has exposed stays until its queue pair is gone.
                 Work::Read { .. } | Work::Bind(_) | Work::Invalidate(_) => {}
@@ -534,22 +513,18 @@ impl ConnectionState {
         }
     }
 
-    /// Memory that the peer is done with, to be dropped when the lock is released.
-    pub(crate) fn take_retired(&mut self) -> Vec<RndvPayload> {
-        std::mem::take(&mut self.retired)
-    }
-
     /// Stops the queue pairs; what is in flight comes back through their completions. What was not
     /// posted is dropped here, what was offered stays until the queue pairs are gone.
-    pub(crate) fn halt(&mut self, reason: CloseReason) {
+    pub(crate) fn halt(&mut self, reason: CloseReason, now: Instant) {
         if matches!(self.phase, Phase::Halting(_)) {
             return;
         }
         self.phase = Phase::Halting(reason);
+        self.arm_drain(now);
         self.control.clear();
         for outgoing in self.outgoing.drain(..) {
             if let Outgoing::Rts { memory, .. } = outgoing {
-                self.retired.push(memory);
+                self.actions.push(Action::Free(memory));
             }
         }
         self.rndv_get.clear();

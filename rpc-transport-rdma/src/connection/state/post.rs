@@ -4,8 +4,9 @@ use rpc_core::transport::{CloseReason, Counters};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
+use super::timers::{Timer, after};
 use super::{CONTROL_SLOT_LEN, ConnectionState, Outgoing, Phase};
-use crate::fair::semaphore::{FairPermit, PeerShare};
+use crate::fair::semaphore::FairPermit;
 use crate::memory::Slot;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
 use crate::verbs::{PostError, Work};
@@ -48,7 +49,9 @@ impl ConnectionState {
             let reads = self.read_queues.post().map_err(|error| post_failed(&error))?;
             if reads.posts > 0 {
                 self.credits.activity().posts.add(reads.posts);
-                self.must_retry |= reads.must_retry;
+                if reads.must_retry {
+                    self.retry_post();
+                }
             }
             if self.batch.is_empty() {
                 return Ok(());
@@ -66,7 +69,9 @@ impl ConnectionState {
                 // A completion makes room, and its handler flushes again; if none is to come, a
                 // timer tries again.
                 Ok(_) => {
-                    self.must_retry |= !self.queue_pair.will_complete();
+                    if !self.queue_pair.will_complete() {
+                        self.retry_post();
+                    }
                     return Ok(());
                 }
                 Err(error) => return Err(post_failed(&error)),
@@ -108,16 +113,6 @@ impl ConnectionState {
         }
         self.settle_stopped();
         while self.batch.len() < room && self.fill_control() {}
-    }
-
-    /// The bytes that a task has to wait for until this connection may read on. Returned once.
-    pub(crate) fn take_read_wait(&mut self) -> Option<(PeerShare, u32)> {
-        self.read_throttle.take_wait()
-    }
-
-    /// Since when the READ that is next to be answered has been that, if any is outstanding.
-    pub(crate) fn reads_since(&self) -> Option<Instant> {
-        self.read_throttle.waits_since()
     }
 
     /// Whether a waiter is queued for that.
@@ -180,7 +175,9 @@ impl ConnectionState {
                 let (exposed, remote) = self.expose(memory);
                 let offer = exposed.buffer.describe(&slot, remote);
                 let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
-                let transfer = self.offered.insert(call, exposed, Instant::now());
+                let now = Instant::now();
+                let transfer = self.offered.insert(call, exposed, now);
+                self.timers.arm(Timer::Release, after(now, self.rules.timeouts.release));
                 self.commit(MessageKind::Rts { transfer }, slot, len, Some(permit));
                 if is_given_up {
                     self.withdraw(call);

@@ -170,14 +170,9 @@ impl FlowWindow {
         }
     }
 
-    /// Whether something waits for credit.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.wait.is_some()
-    }
-
-    /// How long something has waited for credit.
-    pub(crate) fn waited(&self, now: Instant) -> Option<Duration> {
-        self.wait.as_ref().map(|wait| now.saturating_duration_since(wait.since))
+    /// Since when something waits for credit.
+    pub(crate) fn waits_since(&self) -> Option<Instant> {
+        self.wait.as_ref().map(|wait| wait.since)
     }
 
     /// What to say about a wait that has lasted for `limit`; once for each wait.

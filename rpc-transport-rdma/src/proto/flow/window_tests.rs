@@ -290,14 +290,14 @@ fn a_long_wait_is_told_once() {
     let window = &mut world.links[0].window;
     while window.try_take() {}
     let (now, limit) = (Instant::now(), Duration::from_secs(5));
-    assert!(window.is_waiting());
+    assert!(window.waits_since().is_some());
     assert_eq!(window.stall(now, limit), None, "not yet");
     let words = window.stall(now + limit, limit).unwrap();
     assert!(words.contains("no credit for") && words.contains("granted: 8"), "{words}");
     assert_eq!(window.stall(now + 2 * limit, limit), None, "told");
     let grant = Grant { count: PEER_WINDOW + 1, control_seen: 0, wants_more: false };
     window.handle_grant(grant).unwrap();
-    assert!(window.try_take() && !window.is_waiting());
+    assert!(window.try_take() && window.waits_since().is_none());
     let activity = world.activity.snapshot();
     assert_eq!((activity.credit_waits, activity.credit_stalls), (1, 1));
 }

@@ -100,6 +100,13 @@ pub(crate) enum Outcome {
     Stopped(Withheld),
 }
 
+impl Due {
+    /// When it is to be refused if it has no memory.
+    fn late_at(&self) -> Instant {
+        self.deadline.map_or(self.memory_by, |deadline| deadline.min(self.memory_by)).0
+    }
+}
+
 impl ReadLimits {
     /// One queue carries them all.
     pub(crate) fn one_queue(reads_max: u8) -> Self {
@@ -205,20 +212,23 @@ impl<S: Clone> RndvGet<S> {
         Some(entry.due(number))
     }
 
-    /// The transfers whose turn has not come at `now`, although they should have memory by then or
-    /// their calls have ended.
+    /// The transfers that have no memory at `now`, although they should by then or their calls have
+    /// ended.
     pub(crate) fn late(&self, now: Instant) -> Vec<Due> {
-        let queued = self.queued.iter();
-        let dues = queued.filter_map(|number| Some(self.transfers.get(number)?.due(*number)));
-        let is_late = |due: &Due| {
-            due.memory_by.has_passed(now) || due.deadline.is_some_and(|it| it.has_passed(now))
-        };
-        dues.filter(is_late).collect()
+        let mut late: Vec<_> = self.waiting().filter(|due| due.late_at() <= now).collect();
+        late.sort_unstable_by_key(|due| due.transfer);
+        late
     }
 
-    /// Whether a transfer waits for its turn to have memory.
-    pub(crate) fn has_queued(&self) -> bool {
-        !self.queued.is_empty()
+    /// When the first of the transfers that have no memory is late.
+    pub(crate) fn late_at(&self) -> Option<Instant> {
+        self.waiting().map(|due| due.late_at()).min()
+    }
+
+    /// The transfers that have no memory.
+    fn waiting(&self) -> impl Iterator<Item = Due> {
+        let waiting = self.transfers.iter().filter(|(_, entry)| !entry.has_sink());
+        waiting.map(|(number, entry)| entry.due(*number))
     }
 
     /// The head of a frame of `len` bytes whose transfer waits for memory. A peer may have taken

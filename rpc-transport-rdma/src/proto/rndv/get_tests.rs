@@ -107,11 +107,11 @@ fn a_transfer_needs_memory_when_its_first_read_is_about_to_be_due() {
     assert_eq!((rndv_get.handle_read(0), rndv_get.handle_read(0)), (None, None));
     while rndv_get.next_chunk(now, |_, _| true).is_some() {}
     assert_eq!(due(&mut rndv_get), [5, 6]);
-    assert!(!rndv_get.has_queued());
+    assert_eq!(rndv_get.queued, [0; 0]);
 }
 
 #[test]
-fn a_transfer_whose_turn_does_not_come_in_time_is_late() {
+fn a_transfer_that_has_no_memory_in_time_is_late() {
     let now = Instant::now();
     let mut rndv_get = RndvGet::<()>::new(ReadLimits::one_queue(1), 10);
     let after = |seconds| Deadline(now + Duration::from_secs(seconds));
@@ -127,7 +127,14 @@ fn a_transfer_whose_turn_does_not_come_in_time_is_late() {
         let late = rndv_get.late(after(seconds).0).into_iter();
         late.map(|due| due.transfer).collect::<Vec<_>>()
     };
-    assert_eq!((late(9), late(10), late(30)), (vec![], vec![3], vec![2, 3, 4]));
+    assert_eq!(
+        [late(4), late(5), late(10), late(30)],
+        [vec![], vec![1], vec![1, 3], vec![1, 2, 3, 4]],
+        "whether its turn has come or not"
+    );
+    assert_eq!(rndv_get.late_at(), Some(after(5).0));
+    assert!(rndv_get.begin(1, ()));
+    assert_eq!(rndv_get.late_at(), Some(after(10).0), "one that has memory");
 }
 
 #[test]

@@ -22,8 +22,8 @@ use rpc_core::{byte_budget::ByteBudget, handoff::Handoff};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::*;
-use crate::connection::credit_watchdog::STALL_AFTER;
 use crate::connection::rndv_payload::RndvPayload;
+use crate::connection::state::timers::STALL_AFTER;
 use crate::connection::state::{ConnectionState, Outgoing};
 use crate::proto::flow::credits::RESERVE;
 use crate::proto::rndv::send::RndvSends;

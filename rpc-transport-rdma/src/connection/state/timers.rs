@@ -1,0 +1,340 @@
+//! The deadlines of one connection.
+//!
+//! The owner asks for the next one and calls [`ConnectionState::handle_timeout`] when it has
+//! passed. An entry of the table is a lower bound: what it waits for may be over by then, or may
+//! have become due later, so that nothing has to be done here when something ends in time. What has
+//! passed is looked at, and armed again where something is left to wait for.
+//!
+//! A peer grants as messages arrive, whatever its application does. A long wait for credit means
+//! that the peer is stuck or one of both has a fault: it is logged once, with the state of the
+//! window. Keepalive and the bootstrap find a peer that is gone; one that is there and never grants
+//! keeps slots and memory that other connections need, for no longer than `release_timeout`.
+//!
+//! READs are answered by the peer's device. A device, or software in its place, that answers just
+//! in time before the queue pair's retries are used up could hold this peer's share of READs and of
+//! memory for as long as its frames are long. So each READ has `read_timeout` from the moment when
+//! it is the next to be answered on its queue pair. Frames that the peer offered, and that have no
+//! memory in time, are refused.
+//!
+//! Memory that the peer was offered is free once its key is dead or the queue pair is gone, and
+//! never by time alone: what the peer does not release in time costs it the key, or the connection.
+
+use std::time::Duration;
+
+use rpc_core::Deadline;
+use rpc_core::transport::{CloseReason, Withheld};
+use tokio::time::Instant;
+
+use super::{Action, ConnectionState, LastReceives, Phase};
+use crate::proto::rndv::send::AckTimeouts;
+
+/// A wait for credit that is logged: far longer than a healthy peer takes, retries of lost packets
+/// included, and shorter than keepalive's default bound of 40 s.
+pub(crate) const STALL_AFTER: Duration = Duration::from_secs(5);
+
+/// After how long a peer is judged again whose words may lie unread: half of what makes the worker
+/// late, so that it is found to have caught up soon, and rarely enough to cost nothing.
+const UNREAD_LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// After how long a post is tried again that the device took only a part of: a few round trips,
+/// in which what it took has left its queue.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// How long an end waits at most for the device to say that a queue pair takes no more receives:
+/// far longer than a device takes, and short enough for one that never says it.
+const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the peer and its device may take, as configured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timeouts {
+    /// To release what it was offered, and to grant credit.
+    pub(crate) release: Duration,
+    /// To release what was taken back.
+    pub(crate) cancel: Duration,
+    /// To answer a READ.
+    pub(crate) read: Duration,
+    /// To take what was sent before a close, and to drain.
+    pub(crate) close: Duration,
+}
+
+impl Timeouts {
+    /// How long a transfer waits for memory: the peer waits twice as long for its release.
+    pub(crate) fn memory(&self) -> Duration {
+        self.release / 2
+    }
+
+    fn acks(&self) -> AckTimeouts {
+        AckTimeouts { release: self.release, cancel: self.cancel }
+    }
+}
+
+/// When a deadline is looked at, and what this side may have missed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    pub(crate) now: Instant,
+    /// Whether something may have come that the worker has not read: user code can keep it from
+    /// that.
+    pub(crate) has_unread: bool,
+    /// How long ago the deadline was: long when this process has stood still.
+    pub(crate) late_by: Duration,
+}
+
+/// What a deadline is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// Post again: the device took a part, and no completion will say when it takes more.
+    RetryPost,
+    /// Something waits for credit.
+    Credit,
+    /// A READ is to be answered.
+    Read,
+    /// A transfer waits for memory.
+    Memory,
+    /// The peer is to release something.
+    Release,
+    /// What was sent before a close is to go out.
+    Close,
+    /// The device is to say that it takes no more receives.
+    LastReceive,
+    /// Everything in flight is to come back.
+    Drain,
+}
+
+impl Timer {
+    const COUNT: usize = 8;
+
+    const ALL: [Self; Self::COUNT] = [
+        Self::RetryPost,
+        Self::Credit,
+        Self::Read,
+        Self::Memory,
+        Self::Release,
+        Self::Close,
+        Self::LastReceive,
+        Self::Drain,
+    ];
+}
+
+/// When each timer has to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct TimerTable {
+    at: [Option<Instant>; Timer::COUNT],
+    next: Option<Instant>,
+}
+
+impl TimerTable {
+    /// Has a timer looked at by `at`, or before if it would be anyway.
+    pub(super) fn arm(&mut self, timer: Timer, at: Instant) {
+        let entry = &mut self.at[timer as usize];
+        *entry = Some(entry.map_or(at, |before| before.min(at)));
+        self.next = Some(self.next.map_or(at, |before| before.min(at)));
+    }
+
+    fn is_armed(&self, timer: Timer) -> bool {
+        self.at[timer as usize].is_some()
+    }
+
+    /// Takes a timer that has passed out of the table.
+    fn take_passed(&mut self, now: Instant) -> Option<Timer> {
+        let passed = Timer::ALL.into_iter().find(|timer| {
+            let at = self.at[*timer as usize];
+            at.is_some_and(|at| at <= now)
+        })?;
+        self.at[passed as usize] = None;
+        self.next = self.at.iter().flatten().min().copied();
+        Some(passed)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl ConnectionState {
+    /// When [`ConnectionState::handle_timeout`] has to be called.
+    pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
+        if matches!(self.phase, Phase::Halting(_)) {
+            // Waits of a connection that ends have no deadlines but that of its end.
+            return self.timers.next;
+        }
+        if let Some(since) = self.credits.waits_since()
+            && !self.timers.is_armed(Timer::Credit)
+        {
+            self.timers.arm(Timer::Credit, since + STALL_AFTER);
+        }
+        if let Some(since) = self.read_throttle.waits_since()
+            && !self.timers.is_armed(Timer::Read)
+        {
+            self.timers.arm(Timer::Read, after(since, self.rules.timeouts.read));
+        }
+        self.timers.next
+    }
+
+    /// Has posting tried again after a while.
+    pub(super) fn retry_post(&mut self) {
+        self.timers.arm(Timer::RetryPost, Instant::now() + RETRY_AFTER);
+    }
+
+    /// Does what is due.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection has to end.
+    pub(crate) fn handle_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
+        // Each is armed for later, or gone, when it has been handled.
+        let mut passed = Vec::new();
+        while let Some(timer) = self.timers.take_passed(look.now) {
+            passed.push(timer);
+        }
+        for timer in passed {
+            match timer {
+                // Posting follows every event.
+                Timer::RetryPost => {}
+                Timer::Credit => self.handle_credit_timeout(look)?,
+                Timer::Read => self.handle_read_timeout(look)?,
+                Timer::Memory => self.refuse_late(look.now),
+                Timer::Release => self.handle_release_timeout(look)?,
+                Timer::Close => self.handle_close_timeout()?,
+                Timer::LastReceive => self.handle_last_receive_timeout(),
+                Timer::Drain => self.actions.push(Action::Destroy),
+            }
+        }
+        Ok(())
+    }
+
+    /// When a peer is to be judged again of which something may not have been read; `None` when it
+    /// may be judged now.
+    fn postponed(look: Look) -> Option<Instant> {
+        match look {
+            Look { has_unread: true, now, .. } => Some(now + UNREAD_LOOK_INTERVAL),
+            // What came while this process stood still may not have been looked at.
+            Look { late_by, now, .. } if late_by >= STALL_AFTER => Some(now + STALL_AFTER),
+            Look { .. } => None,
+        }
+    }
+
+    fn handle_credit_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
+        let Some(since) = self.credits.waits_since() else { return Ok(()) };
+        let timeout = self.rules.timeouts.release.max(STALL_AFTER);
+        let ends_at = after(since, timeout);
+        if ends_at <= look.now {
+            let Some(later) = Self::postponed(look) else {
+                return Err(CloseReason::Failed(format!(
+                    "the peer granted no credit within {timeout:?} (rdma.release_timeout)"
+                )));
+            };
+            self.timers.arm(Timer::Credit, later);
+        } else if let Some(words) = self.credits.stall(look.now, STALL_AFTER) {
+            self.actions.push(Action::LogStall(words));
+            self.timers.arm(Timer::Credit, ends_at);
+        } else {
+            let is_reported = since + STALL_AFTER <= look.now;
+            self.timers.arm(Timer::Credit, if is_reported { ends_at } else { since + STALL_AFTER });
+        }
+        Ok(())
+    }
+
+    fn handle_read_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
+        let timeout = self.rules.timeouts.read;
+        let Some(since) = self.read_throttle.waits_since() else { return Ok(()) };
+        let ends_at = after(since, timeout);
+        let look_at = match ends_at <= look.now {
+            true => Self::postponed(look),
+            false => Some(ends_at),
+        };
+        let Some(at) = look_at else {
+            return Err(CloseReason::Failed(format!(
+                "the peer has not answered a READ within {timeout:?} (rdma.read_timeout)"
+            )));
+        };
+        self.timers.arm(Timer::Read, at);
+        Ok(())
+    }
+
+    fn handle_release_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
+        let timeouts = self.rules.timeouts.acks();
+        while let Some((at, is_withdrawn)) = self.offered.overdue_at(timeouts) {
+            if at > look.now {
+                self.timers.arm(Timer::Release, at);
+                return Ok(());
+            }
+            if look.has_unread {
+                // What it says may have come, and user code keep the worker from reading it.
+                self.timers.arm(Timer::Release, look.now + UNREAD_LOOK_INTERVAL);
+                return Ok(());
+            }
+            if !is_withdrawn || !self.revoke_overdue(timeouts, look.now) {
+                return Err(self.unreleased(timeouts, is_withdrawn));
+            }
+        }
+        Ok(())
+    }
+
+    fn unreleased(&self, timeouts: AckTimeouts, is_withdrawn: bool) -> CloseReason {
+        CloseReason::Failed(if is_withdrawn {
+            self.cancellations.overdue.add(1);
+            let timeout = timeouts.cancel;
+            format!(
+                "the peer did not release within {timeout:?} what was taken back from it \
+                 (rdma.cancel_timeout)"
+            )
+        } else {
+            let timeout = timeouts.release;
+            format!(
+                "the peer did not release within {timeout:?} what it was offered \
+                 (rdma.release_timeout)"
+            )
+        })
+    }
+
+    /// Takes nothing new; what was taken goes out, within bounds.
+    pub(crate) fn close(&mut self, now: Instant) {
+        if self.is_open() {
+            self.phase = Phase::Closing;
+            self.timers.arm(Timer::Close, after(now, self.rules.timeouts.close));
+        }
+    }
+
+    fn handle_close_timeout(&self) -> Result<(), CloseReason> {
+        match self.phase {
+            Phase::Closing => Err(CloseReason::Local),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the timers be those of a connection that is halted.
+    pub(super) fn arm_drain(&mut self, now: Instant) {
+        self.timers.clear();
+        let timeout = self.rules.timeouts.close;
+        self.timers.arm(Timer::LastReceive, now + LAST_RECEIVE_TIMEOUT.min(timeout));
+        self.timers.arm(Timer::Drain, after(now, timeout));
+    }
+
+    fn handle_last_receive_timeout(&mut self) {
+        self.last_receives = LastReceives::GivenUp;
+        self.actions.push(Action::CheckDrained);
+    }
+
+    /// Refuses the transfers that have no memory in time.
+    fn refuse_late(&mut self, now: Instant) {
+        for due in self.rndv_get.late(now) {
+            let why = match due.deadline.filter(|deadline| *deadline <= due.memory_by) {
+                Some(_) => Withheld::Expired,
+                None => {
+                    let (len, timeout) = (due.len, self.rules.timeouts.memory());
+                    let words = format!("no memory for {len} bytes within {timeout:?}");
+                    Withheld::NoMemory(format!("{words} (rdma.max_sink_bytes)"))
+                }
+            };
+            self.withhold(due.transfer, why);
+        }
+        if let Some(at) = self.rndv_get.late_at() {
+            self.timers.arm(Timer::Memory, at);
+        }
+    }
+}
+
+/// Any timeout of the configuration may be added: one of more than a year is a year.
+pub(super) fn after(now: Instant, timeout: Duration) -> Instant {
+    Deadline::after(now, timeout).0
+}
