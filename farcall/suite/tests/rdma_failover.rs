@@ -38,6 +38,9 @@ const BACKOFF: Backoff = Backoff::new()
 /// Permits for every handler that waits.
 const OPEN_GATE: usize = 1 << 20;
 
+/// UDP by its number: its name stands in `/etc/protocols`, which a bare Debian does not have.
+const UDP: &str = "17";
+
 /// Tasks that call one idempotent method after the other, and as many that call another.
 const TASK_COUNT: u64 = 4;
 
@@ -58,7 +61,7 @@ impl Blackhole {
 
     fn rules(verb: &str) {
         for interface in ["v0", "v1"] {
-            let rule = ["pref", "0", "iif", interface, "ipproto", "udp", "dport", "4791"];
+            let rule = ["pref", "0", "iif", interface, "ipproto", UDP, "dport", "4791"];
             let words = [&["rule", verb], &rule[..], &["blackhole"]].concat();
             let output = Command::new("ip").args(&words).output().expect("the program `ip`");
             let said = String::from_utf8_lossy(&output.stderr);

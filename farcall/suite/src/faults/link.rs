@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use super::FaultError;
 use super::command::run;
 
+/// UDP by its number: its name stands in `/etc/protocols`, which a bare Debian does not have.
+const UDP: &str = "17";
+
 /// A network interface, and what leads to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Link {
@@ -79,7 +82,7 @@ impl Link {
     }
 
     fn rdma_rule(&self, verb: &str) -> Result<(), FaultError> {
-        let rule = ["pref", "0", "iif", &self.interface, "ipproto", "udp", "dport", "4791"];
+        let rule = ["pref", "0", "iif", &self.interface, "ipproto", UDP, "dport", "4791"];
         let words = ["ip", "rule", verb].into_iter().chain(rule).chain(["blackhole"]);
         run(&words.collect::<Vec<_>>()).map(drop)
     }
