@@ -1,5 +1,6 @@
-//! Calls as layers see them, and interceptors.
+//! Calls: the functions that make them, how layers see them, and interceptors.
 
 pub use rpc_core::client::{
-    ClientCall, ClientReply, DynCaller, Intercepted, LayeredChannel, Path, PathCounts, mock,
+    Call, ClientCall, ClientReply, DynCaller, Intercepted, LayeredChannel, Path, PathCounts,
+    client_streaming, mock, server_streaming, streaming, unary,
 };

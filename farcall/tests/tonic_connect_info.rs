@@ -1,9 +1,10 @@
 //! tonic's own accessors find the connection of a call.
 
+use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
-    CallKind, Caller, Channel, Detach, Idempotency, MethodDescriptor, Request, Response, Server,
-    Service, ServiceDescriptor,
+    CallKind, Channel, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    ServiceDescriptor,
 };
 
 use tonic::transport::server::UdsConnectInfo;
@@ -48,7 +49,7 @@ async fn told(address: &str) -> (String, String) {
     let serving = tokio::spawn(async move { server.serve(endpoint).await });
     let channel = Channel::connect(&address).await.expect("it works");
     let told: Response<String> =
-        channel.unary(&SERVICE.methods[0], Request::new(())).await.expect("it works");
+        unary(&channel, &SERVICE.methods[0], Request::new(())).await.expect("it works");
     let ours = channel.info().expect("it works").addresses;
     serving.abort();
     (told.into_inner(), format!("{:?} {:?}", ours.local, ours.peer))

@@ -10,13 +10,12 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Unstructured};
 use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
-use rpc_core::client::{Connect, Connection};
+use rpc_core::client::{Connect, Connection, client_streaming, server_streaming, streaming, unary};
 use rpc_core::connect::{ClientConfig, ConnectError, Wanted, connect};
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::{
-    CallKind, Caller, Channel, Deadline, Detach, Idempotency, Limits, MethodDescriptor, Request,
-    Status,
+    CallKind, Channel, Deadline, Detach, Idempotency, Limits, MethodDescriptor, Request, Status,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -236,17 +235,17 @@ async fn call(channel: Channel, start: Start) -> Result<u64, Status> {
         start.deadline_ms.map(|ms| Deadline(Instant::now() + Duration::from_millis(ms.into())));
     let mut replies = match method.kind {
         CallKind::Unary => {
-            return channel.unary::<_, Ask>(method, request(ask, deadline)).await.map(|_| 1);
+            return unary::<_, Ask>(&channel, method, request(ask, deadline)).await.map(|_| 1);
         }
         CallKind::ClientStreaming => {
-            let reply = channel.client_streaming::<_, Ask>(method, request(messages, deadline));
+            let reply = client_streaming::<_, Ask>(&channel, method, request(messages, deadline));
             return reply.await.map(|_| 1);
         }
         CallKind::ServerStreaming => {
-            channel.server_streaming::<_, Ask>(method, request(ask, deadline)).await?.into_inner()
+            server_streaming::<_, Ask>(&channel, method, request(ask, deadline)).await?.into_inner()
         }
         CallKind::Streaming => {
-            channel.streaming::<_, Ask>(method, request(messages, deadline)).await?.into_inner()
+            streaming::<_, Ask>(&channel, method, request(messages, deadline)).await?.into_inner()
         }
     };
     let mut count = 0;

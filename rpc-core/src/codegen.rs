@@ -10,6 +10,8 @@ pub use {prost, tonic, tonic_prost};
 
 pub use crate::call::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use crate::call::message_limits::MessageLimits;
-pub use crate::client::{Caller, Channel, Intercepted};
+pub use crate::client::{
+    Caller, Channel, Intercepted, client_streaming, server_streaming, streaming, unary,
+};
 pub use crate::payload::tail_field::{BytesField, Detach, Detached, Detacher, detach_longest};
 pub use crate::server::{HandlerFuture, ServerCall, Service};

@@ -2,62 +2,16 @@
 
 use std::task::{Context, Poll};
 
-use futures::Stream;
 use futures::future::BoxFuture;
-use prost::Message;
-use rpc_core::client::{ClientCall, ClientReply};
+use rpc_core::client::{Call, ClientCall, ClientReply};
 use tower::Service;
 
 use super::Channel;
-use crate::{Caller, MethodDescriptor, Request, Response, Status, Streaming};
+use crate::{Caller, Status};
 
 impl Caller for Channel {
-    fn unary<Req, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<Req>,
-    ) -> impl Future<Output = Result<Response<Resp>, Status>> + Send
-    where
-        Req: Message + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.core.unary(method, request)
-    }
-
-    fn server_streaming<Req, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<Req>,
-    ) -> impl Future<Output = Result<Response<Streaming<Resp>>, Status>> + Send
-    where
-        Req: Message + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.core.server_streaming(method, request)
-    }
-
-    fn client_streaming<S, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<S>,
-    ) -> impl Future<Output = Result<Response<Resp>, Status>> + Send
-    where
-        S: Stream<Item: Message> + Send + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.core.client_streaming(method, request)
-    }
-
-    fn streaming<S, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<S>,
-    ) -> impl Future<Output = Result<Response<Streaming<Resp>>, Status>> + Send
-    where
-        S: Stream<Item: Message> + Send + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.core.streaming(method, request)
+    fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
+        self.core.call(call)
     }
 }
 

@@ -252,7 +252,8 @@ mod tests {
     use tower::ServiceBuilder;
 
     use super::*;
-    use crate::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor, Request, Response};
+    use crate::client::unary;
+    use crate::{CallKind, Code, Detach, Idempotency, MethodDescriptor, Request, Response};
 
     static METHOD: MethodDescriptor = MethodDescriptor {
         path: "/t.T/M",
@@ -269,7 +270,8 @@ mod tests {
         let layers = ServiceBuilder::new().load_shed().concurrency_limit(8);
         let layered = channel.connect_lazy().layer(layers);
         for _ in 0..3 {
-            let response: Result<Response<()>, _> = layered.unary(&METHOD, Request::new(())).await;
+            let response: Result<Response<()>, _> =
+                unary(&layered, &METHOD, Request::new(())).await;
             assert_eq!(response.unwrap_err().code(), Code::Unavailable);
         }
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use farcall::{Caller, Channel, Deadline, Limits, Request, Server, Status};
+use farcall::client::{client_streaming, server_streaming, unary};
+use farcall::{Channel, Deadline, Limits, Request, Server, Status};
 use futures::stream;
 use tokio::time::Instant;
 
@@ -92,7 +93,7 @@ async fn limits(told: &mut Told) {
     say(told, "metadata over the server's limit", &status);
     let requests = stream::iter([long.clone()]);
     let upload =
-        small_server.client_streaming::<_, String>(named("Upload"), Request::new(requests));
+        client_streaming::<_, String>(&small_server, named("Upload"), Request::new(requests));
     say(told, "a message of a stream over the server's limit", &upload.await.unwrap_err());
     let (address, _) = demo(Server::builder()).await;
     let small_client = Channel::builder(&address).unwrap().max_message_len(1_000);
@@ -111,20 +112,23 @@ async fn limits(told: &mut Told) {
 async fn handlers(told: &mut Told) {
     let (address, _) = demo(Server::builder()).await;
     let channel = channel(&address).await;
-    let missing = channel.unary::<String, String>(&MISSING, Request::new(String::new())).await;
+    let missing = unary::<String, String>(&channel, &MISSING, Request::new(String::new())).await;
     say(told, "a method that the server does not have", &missing.unwrap_err());
     say(told, "a handler that panics", &failure(&channel, "Panic", "").await);
     say(told, "a status of a handler", &failure(&channel, "Fail", "").await);
-    let mut subscribed = channel
-        .server_streaming::<String, String>(named("Subscribe"), Request::new(String::new()))
-        .await
-        .unwrap()
-        .into_inner();
+    let mut subscribed = server_streaming::<String, String>(
+        &channel,
+        named("Subscribe"),
+        Request::new(String::new()),
+    )
+    .await
+    .unwrap()
+    .into_inner();
     assert_eq!(subscribed.message().await.unwrap().as_deref(), Some("one"));
     say(told, "a status at the end of a stream", &subscribed.message().await.unwrap_err());
-    let as_number = channel.unary::<String, u64>(named("Echo"), Request::new("text".to_owned()));
+    let as_number = unary::<String, u64>(&channel, named("Echo"), Request::new("text".to_owned()));
     say(told, "a response of another type", &as_number.await.unwrap_err());
-    let as_number = channel.unary::<u64, String>(named("Echo"), Request::new(7));
+    let as_number = unary::<u64, String>(&channel, named("Echo"), Request::new(7));
     say(told, "a request of another type", &as_number.await.unwrap_err());
 }
 

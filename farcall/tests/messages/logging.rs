@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use farcall::{Caller, Channel, Request, Server};
+use farcall::client::{client_streaming, server_streaming, unary};
+use farcall::{Channel, Request, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -63,11 +64,14 @@ async fn failing(told: &mut Told, log: &Log) {
     let line = log.line(&["farcall::call", "DEADLINE_EXCEEDED"]).await;
     say(told, "a timeout: the client's line", line);
     log.clear();
-    let mut subscribed = channel
-        .server_streaming::<String, String>(named("Subscribe"), Request::new(String::new()))
-        .await
-        .unwrap()
-        .into_inner();
+    let mut subscribed = server_streaming::<String, String>(
+        &channel,
+        named("Subscribe"),
+        Request::new(String::new()),
+    )
+    .await
+    .unwrap()
+    .into_inner();
     while subscribed.message().await.is_ok_and(|message| message.is_some()) {}
     let line = log.line(&["farcall::call", "peer=auto://"]).await;
     say(told, "a stream that fails after its first message: the client's line", line);
@@ -107,20 +111,23 @@ async fn access(told: &mut Told, log: &Log) {
     for (cause, name) in [("a call", "Echo"), ("a call that fails", "Fail")] {
         log.clear();
         let request = Request::new("hello".to_owned());
-        let _ = channel.unary::<String, String>(named(name), request).await;
+        let _ = unary::<String, String>(&channel, named(name), request).await;
         told.say(&format!("access_log: {cause}"), log.line(&["farcall::access"]).await);
     }
     log.clear();
     let requests = futures::stream::iter(["a", "b", "c"].map(str::to_owned));
-    let upload = channel.client_streaming::<_, String>(named("Upload"), Request::new(requests));
+    let upload = client_streaming::<_, String>(&channel, named("Upload"), Request::new(requests));
     upload.await.unwrap();
     told.say("access_log: a stream of requests", log.line(&["farcall::access"]).await);
     log.clear();
-    let mut subscribed = channel
-        .server_streaming::<String, String>(named("Subscribe"), Request::new(String::new()))
-        .await
-        .unwrap()
-        .into_inner();
+    let mut subscribed = server_streaming::<String, String>(
+        &channel,
+        named("Subscribe"),
+        Request::new(String::new()),
+    )
+    .await
+    .unwrap()
+    .into_inner();
     while subscribed.message().await.is_ok_and(|message| message.is_some()) {}
     let line = log.line(&["farcall::access"]).await;
     told.say("access_log: a stream of responses that fails", line);

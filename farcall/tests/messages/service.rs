@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use farcall::client::unary;
 use farcall::server::{HandlerFuture, ServerCall};
 use farcall::{
     CallKind, Caller, Channel, Detach, Idempotency, Listener, MethodDescriptor, Rdma, RdmaConfig,
@@ -78,7 +79,7 @@ impl Service for Demo {
             }),
             6 => call.unary(async move |request: Request<String>| {
                 let next = next.ok_or_else(|| Status::internal("there is no next one"))?;
-                next.unary::<String, String>(named("Wait"), request).await
+                unary::<String, String>(&next, named("Wait"), request).await
             }),
             _ => call.unimplemented(),
         }
@@ -115,7 +116,7 @@ pub(crate) async fn failure_of(
     name: &str,
     request: Request<String>,
 ) -> Status {
-    let answer = channel.unary::<String, String>(named(name), request).await;
+    let answer = unary::<String, String>(channel, named(name), request).await;
     answer.expect_err("the call fails")
 }
 

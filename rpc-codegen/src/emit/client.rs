@@ -75,7 +75,7 @@ fn stub_method(index: usize, method: &MethodModel, settings: &RpcSettings) -> To
         ) -> ::core::result::Result<#runtime::Response<#reply>, #runtime::Status> {
             let mut request = #conversion(request);
             self.limits.apply(&mut request);
-            #runtime::Caller::#kind(&self.caller, &SERVICE.methods[#index], request).await
+            #runtime::#kind(&self.caller, &SERVICE.methods[#index], request).await
         }
     }
 }

@@ -115,7 +115,7 @@ impl MethodModel {
         })
     }
 
-    /// The function of the runtime's `ServerCall` and `Caller` for this kind of call.
+    /// The runtime's function that makes calls of this kind, and `ServerCall`'s that answers them.
     pub(crate) fn kind(&self) -> Ident {
         format_ident!(
             "{}",

@@ -157,6 +157,11 @@ pub(crate) fn take_grpc_timeout(metadata: &mut MetadataMap) -> Option<Duration> 
     parse_grpc_timeout(value.to_str().ok()?)
 }
 
+/// The same timeout, left where it is.
+pub(crate) fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
+    parse_grpc_timeout(metadata.get(GRPC_TIMEOUT)?.to_str().ok()?)
+}
+
 fn parse_grpc_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -182,6 +187,7 @@ mod tests {
     fn set_timeout_is_understood_and_taken_out() {
         let mut request = tonic::Request::new(());
         request.set_timeout(Duration::from_millis(1500));
+        assert_eq!(grpc_timeout(request.metadata()), Some(Duration::from_millis(1500)));
         let taken = take_grpc_timeout(request.metadata_mut());
         assert_eq!(taken, Some(Duration::from_millis(1500)));
         assert!(request.metadata().is_empty());

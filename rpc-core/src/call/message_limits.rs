@@ -3,7 +3,7 @@
 //! They stand beside the limits of the connection, which both sides know and which bound memory
 //! before a message is received. These are checked where a message is encoded or decoded.
 
-use tonic::{Request, Status};
+use tonic::{Extensions, Request, Status};
 
 /// The longest messages of the calls of one stub, or of one service, in bytes of their encoding.
 ///
@@ -41,9 +41,9 @@ impl MessageLimits {
         }
     }
 
-    /// The limits that the stub has put into the request.
-    pub(crate) fn of<T>(request: &Request<T>) -> Self {
-        request.extensions().get().copied().unwrap_or(Self::NONE)
+    /// The limits that the stub has put into a request's extensions.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get().copied().unwrap_or(Self::NONE)
     }
 
     /// What a stub sends.
@@ -152,7 +152,7 @@ mod tests {
         assert!(request.extensions().is_empty());
         let limits = MessageLimits::NONE.with_max_decoding(7);
         limits.apply(&mut request);
-        assert_eq!(MessageLimits::of(&request), limits);
+        assert_eq!(MessageLimits::of(request.extensions()), limits);
     }
 
     #[test]

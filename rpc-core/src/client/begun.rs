@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tonic::{Request, Status};
+use tonic::Status;
 
-use super::CallDeadline;
 use super::call_deadline::SetBy;
 use super::connection_manager::ConnectionManager;
+use super::{Call, CallDeadline};
 use crate::call::deadline::take_grpc_timeout;
 use crate::call::log::{CallLog, FailedCall};
 use crate::call::message_limits::{MessageLimit, MessageLimits};
@@ -45,6 +45,21 @@ pub(super) struct Begun {
     limits: MessageLimits,
 }
 
+/// Where the end of a call is logged that a stub finds out: its channel keeps no part in it.
+#[derive(Debug)]
+pub(super) struct EndLog {
+    method: &'static MethodDescriptor,
+    began_at: Instant,
+    manager: Arc<ConnectionManager>,
+}
+
+impl EndLog {
+    /// Records that the call ends with this status.
+    pub(super) fn log_failure(&self, status: &Status) {
+        log_failure(self.method, self.began_at, &self.manager, status);
+    }
+}
+
 /// The same with its channel's connection, which a stream of responses keeps open.
 #[derive(Debug)]
 pub(super) struct BegunWithin {
@@ -53,40 +68,20 @@ pub(super) struct BegunWithin {
 }
 
 impl Begun {
-    /// Begins a call of `request`, whose timeout it takes out of the metadata.
-    pub(super) fn new<T>(
-        defaults: &CallDefaults,
-        method: &'static MethodDescriptor,
-        request: &mut Request<T>,
-    ) -> Self {
-        Self::under_layers(defaults, method, request, None)
-    }
-
-    /// As [`Begun::new`], under layers that have a limit of their own.
+    /// Begins `call`, whose timeout it takes out of the metadata.
     ///
-    /// The earliest counts of what the request says, or the channel where it says nothing, of what
-    /// is inherited, and of the layers' limit. The clock is looked at only where there is one, or
+    /// The earliest counts of what the call says, or the channel where it says nothing, of what is
+    /// inherited, and of the layers' limit. The clock is looked at only where there is one, or
     /// where the call's end may be logged.
-    pub(super) fn under_layers<T>(
-        defaults: &CallDefaults,
-        method: &'static MethodDescriptor,
-        request: &mut Request<T>,
-        of_layers: Option<CallDeadline>,
-    ) -> Self {
-        let (at, limits) = (defaults.log.begin(), MessageLimits::of(request));
-        let explicit = request.extensions().get::<Deadline>().copied();
-        let own = take_grpc_timeout(request.metadata_mut()).map(|own| (own, SetBy::Request));
+    pub(super) fn new(defaults: &CallDefaults, call: &mut Call<'_>) -> Self {
+        let (method, at) = (call.method(), defaults.log.begin());
+        let limits = MessageLimits::of(call.extensions());
+        let explicit = call.extensions().get::<Deadline>().copied();
+        let own = take_grpc_timeout(call.metadata_mut()).map(|own| (own, SetBy::Request));
         let of_channel = || defaults.timeout_of(method.kind).filter(|_| explicit.is_none());
-        let (timeout, inherited) = (own.or_else(of_channel), Deadline::current());
-        if timeout.is_none() && explicit.is_none() && inherited.is_none() {
-            return Self { method, at, deadline: of_layers, limits };
-        }
-        let now = at.unwrap_or_else(Instant::now);
-        let timeout = timeout.map(|(timeout, by)| CallDeadline::after(now, timeout, by));
-        let explicit = explicit.map(|deadline| CallDeadline::at(deadline, now, SetBy::Request));
-        let inherited = inherited.map(|it| CallDeadline::at(it, now, SetBy::Inherited));
-        let deadlines = [of_layers, timeout, explicit, inherited].into_iter().flatten();
-        Self { method, at, deadline: CallDeadline::earliest(deadlines), limits }
+        let timeout = own.or_else(of_channel);
+        let deadline = CallDeadline::of_call(call.layers_limit(), timeout, explicit, at);
+        Self { method, at, deadline, limits }
     }
 
     /// When the call ends at the latest.
@@ -97,6 +92,12 @@ impl Begun {
     /// What its stub allows its messages.
     pub(super) fn limits(&self) -> MessageLimits {
         self.limits
+    }
+
+    /// Where the call's end is logged after the channel's part; `None` where no line is written.
+    pub(super) fn end_log(&self, manager: &Arc<ConnectionManager>) -> Option<EndLog> {
+        let began_at = self.at?;
+        Some(EndLog { method: self.method, began_at, manager: Arc::clone(manager) })
     }
 
     /// This call with its channel's connection.
@@ -118,15 +119,24 @@ impl Begun {
 
     fn log_failure(&self, manager: &ConnectionManager, status: &Status) {
         let Some(at) = self.at else { return };
-        let failed = FailedCall {
-            method: self.method.path,
-            peer: &manager.address(),
-            code: status.code(),
-            message: status.message(),
-            took: at.elapsed(),
-        };
-        failed.log(manager.log());
+        log_failure(self.method, at, manager, status);
     }
+}
+
+fn log_failure(
+    method: &MethodDescriptor,
+    began_at: Instant,
+    manager: &ConnectionManager,
+    status: &Status,
+) {
+    let failed = FailedCall {
+        method: method.path,
+        peer: &manager.address(),
+        code: status.code(),
+        message: status.message(),
+        took: began_at.elapsed(),
+    };
+    failed.log(manager.log());
 }
 
 impl BegunWithin {

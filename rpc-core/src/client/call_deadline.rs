@@ -74,6 +74,26 @@ impl CallDeadline {
         refusal::not_connected_in_time(self.timeout, self.set_by.words(), error)
     }
 
+    /// The earliest of the layers' limit, of a call's timeout, of the deadline that it sets, and of
+    /// what it inherits. The clock is looked at only where there is one of the latter and `now` is
+    /// not known.
+    pub(super) fn of_call(
+        of_layers: Option<Self>,
+        timeout: Option<(Duration, SetBy)>,
+        explicit: Option<Deadline>,
+        now: Option<Instant>,
+    ) -> Option<Self> {
+        let inherited = Deadline::current();
+        if timeout.is_none() && explicit.is_none() && inherited.is_none() {
+            return of_layers;
+        }
+        let now = now.unwrap_or_else(Instant::now);
+        let timeout = timeout.map(|(timeout, by)| Self::after(now, timeout, by));
+        let explicit = explicit.map(|deadline| Self::at(deadline, now, SetBy::Request));
+        let inherited = inherited.map(|it| Self::at(it, now, SetBy::Inherited));
+        Self::earliest([of_layers, timeout, explicit, inherited].into_iter().flatten())
+    }
+
     /// The earliest of several.
     pub(super) fn earliest(limits: impl IntoIterator<Item = Self>) -> Option<Self> {
         limits.into_iter().min_by_key(|limit| limit.deadline)

@@ -5,20 +5,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Interceptor;
-use tonic::{Request, Status};
+use tonic::{Extensions, Status};
 use tower::Layer;
 
-use super::begun::CallDefaults;
+use super::begun::{Begun, CallDefaults};
+use super::call::{ReplyBody, RequestStream, Sent};
+use super::call_deadline::within;
 use super::connection_manager::ConnectionManager;
+use super::download::begin;
 use super::ready::ReadyWhen;
 use super::retry::Attempts;
 use super::{
-    Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path, PathCounts, Started,
+    Call, Caller, ClientReply, Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path,
+    PathCounts, Started,
 };
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::payload::buffer::buffer_of;
-use crate::{Buffer, Deadline, MethodDescriptor, NotExecuted, Readiness};
+use crate::{Buffer, CallKind, Deadline, NotExecuted, Readiness};
 
 /// How many closed connections a call may meet before it fails: the channel's, its replacement, and
 /// one more.
@@ -50,9 +55,9 @@ const ATTEMPTS_MAX: u32 = 3;
 /// [`crate::MayHaveExecuted`].
 #[derive(Clone, Debug)]
 pub struct Channel {
-    pub(super) manager: Arc<ConnectionManager>,
+    manager: Arc<ConnectionManager>,
     /// What calls have that set nothing themselves.
-    pub(super) defaults: CallDefaults,
+    defaults: CallDefaults,
     readiness: Readiness,
     /// What tower is told.
     ready_when: ReadyWhen,
@@ -205,7 +210,7 @@ impl Channel {
     }
 
     /// Starts a call. A connection that ends just then is renewed.
-    pub(super) async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
+    async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
         call.check_message().map_err(NotExecuted::mark)?;
         let (mut left, waits) = (ATTEMPTS_MAX, call.readiness == Readiness::WaitForReady);
         loop {
@@ -258,11 +263,6 @@ impl Channel {
         polled.map_err(ConnectError::into_status)
     }
 
-    /// The attempts at a call with one request.
-    pub(super) fn attempts(&self, method: &'static MethodDescriptor) -> Attempts<'_> {
-        Attempts::new(&self.manager, method)
-    }
-
     /// Memory for a long `bytes` field of a request: as [`crate::buffer()`], and right for this
     /// channel. It belongs to the device of the current connection; before the first one, and over
     /// a transport without a device, it is plain memory.
@@ -306,9 +306,63 @@ impl Channel {
     pub fn path_counts(&self) -> PathCounts {
         self.manager.path_counts()
     }
+}
 
-    /// What the request says, or the channel where it says nothing.
-    pub(super) fn readiness<T>(&self, request: &Request<T>) -> Readiness {
-        request.extensions().get().copied().unwrap_or(self.readiness)
+// Not listed at the trait, which farcall's users read: their channel is farcall's.
+#[doc(hidden)]
+impl Caller for Channel {
+    async fn call(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
+        let (method, begun) = (call.method(), Begun::new(&self.defaults, &mut call));
+        let readiness = call.extensions().get().copied().unwrap_or(self.readiness);
+        let (deadline, limits) = (begun.deadline(), begun.limits());
+        let (metadata, _, mut body) = call.into_parts();
+        let (message, stream) = match body.as_sent() {
+            Sent::Message(message) => (Some(message), None),
+            Sent::Stream(stream) => (None, Some(stream)),
+        };
+        let metadata = &metadata;
+        let call = Outgoing { method, metadata, deadline, readiness, limits, message };
+        begun.finish(&self.manager, within(deadline, self.make(call, stream, begun)).await)
+    }
+}
+
+impl Channel {
+    /// Makes a call, again if it may be retried, until its first answer.
+    async fn make(
+        &self,
+        call: Outgoing<'_>,
+        mut stream: Option<&mut (dyn RequestStream + 'static)>,
+        begun: Begun,
+    ) -> Result<ClientReply, Status> {
+        let mut attempts = Attempts::new(&self.manager, &call);
+        loop {
+            let started = self.start(call).await.map_err(|status| attempts.final_status(status))?;
+            let upload = stream.as_mut().and_then(|stream| stream.start(&started, call));
+            match self.answer(call, started, upload, begun).await {
+                Err(status) => attempts.retry_after(status)?,
+                reply => return reply,
+            }
+        }
+    }
+
+    /// Waits for the first answer to a call.
+    async fn answer(
+        &self,
+        call: Outgoing<'_>,
+        started: Started,
+        upload: Option<AbortOnDropHandle<()>>,
+        begun: Begun,
+    ) -> Result<ClientReply, Status> {
+        if matches!(call.method.kind, CallKind::Unary | CallKind::ClientStreaming) {
+            let reply = started.reply().await?;
+            return ClientReply::of(
+                reply,
+                call.limits.of_responses(),
+                begun.end_log(&self.manager),
+            );
+        }
+        let (metadata, stream) = begin(started, upload, begun.within(&self.manager)).await?;
+        let body = ReplyBody::Stream(Box::new(stream));
+        Ok(ClientReply::new(metadata, Extensions::new(), body))
     }
 }

@@ -1,13 +1,13 @@
 //! The response stream of a call, from its headers on.
 
 use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
 use tonic::metadata::MetadataMap;
-use tonic::{Response, Status, Streaming};
 
 use super::begun::BegunWithin;
 use super::connection::{Answer, CallGuard, Started, refused};
 use crate::Deadline;
-use crate::stream::{End, MessageBody, Next, OnComplete, response_streaming};
+use crate::stream::{End, MessageBody, Next, OnComplete};
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
 
@@ -33,22 +33,7 @@ impl OnComplete for StreamGuard {
     }
 }
 
-/// Waits for the headers of a response stream, which is to keep the call's channel.
-pub(super) async fn download<M>(
-    started: Started,
-    upload: Option<AbortOnDropHandle<()>>,
-    call: BegunWithin,
-) -> Result<Response<Streaming<M>>, Status>
-where
-    M: prost::Message + Default + 'static,
-{
-    let (metadata, body) = begin(started, upload, call).await?;
-    let mut response = Response::new(response_streaming(body));
-    *response.metadata_mut() = metadata;
-    Ok(response)
-}
-
-/// Waits for the headers of a response stream whose messages' type is not known here.
+/// Waits for the headers of a response stream, which keeps the call's channel.
 pub(super) async fn begin(
     mut started: Started,
     upload: Option<AbortOnDropHandle<()>>,

@@ -12,6 +12,7 @@
 
 use tonic::Status;
 
+use super::Outgoing;
 use super::connection_manager::ConnectionManager;
 use crate::call::log::NameOf;
 use crate::wire::PeerText;
@@ -21,14 +22,17 @@ use crate::{Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted};
 pub(super) struct Attempts<'a> {
     manager: &'a ConnectionManager,
     method: &'static MethodDescriptor,
+    /// Whether the request is one message.
+    is_repeatable: bool,
     was_refused: bool,
     /// Set when an attempt may have been executed.
     is_ambiguous: bool,
 }
 
 impl<'a> Attempts<'a> {
-    pub(super) fn new(manager: &'a ConnectionManager, method: &'static MethodDescriptor) -> Self {
-        Self { manager, method, was_refused: false, is_ambiguous: false }
+    pub(super) fn new(manager: &'a ConnectionManager, call: &Outgoing<'_>) -> Self {
+        let (method, is_repeatable) = (call.method, call.message.is_some());
+        Self { manager, method, is_repeatable, was_refused: false, is_ambiguous: false }
     }
 
     /// Allows one more attempt after this status.
@@ -37,6 +41,9 @@ impl<'a> Attempts<'a> {
     ///
     /// With the call's final status when there is none.
     pub(super) fn retry_after(&mut self, status: Status) -> Result<(), Status> {
+        if !self.is_repeatable {
+            return Err(status);
+        }
         if NotExecuted::is_retryable(&status) && !self.was_refused {
             self.was_refused = true;
             return Ok(());

@@ -1,7 +1,6 @@
 //! Messages as bytes: how they are encoded, and the memory that they are encoded in.
 
 pub(crate) mod buffer;
-pub(crate) mod dyn_message;
 pub(crate) mod encode;
 pub mod pool;
 pub(crate) mod tail_field;

@@ -12,8 +12,6 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::payload::dyn_message::DynMessage;
-
 /// Shorter fields are encoded with their message: copying as much takes about 10 us, and a field
 /// apart costs a look-up and a larger offer.
 pub(crate) const DETACH_LEN_MIN: usize = 64 << 10;
@@ -44,13 +42,7 @@ impl Detacher {
     }
 
     pub(crate) fn detach<M: Any>(self, message: &mut M) -> Option<Detached> {
-        let message: &mut dyn Any = message;
-        // The type that generated code knows is inside.
-        if message.is::<DynMessage>() {
-            (self.0)(message.downcast_mut::<DynMessage>()?.as_any_mut())
-        } else {
-            (self.0)(message)
-        }
+        (self.0)(message)
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) const EMPTY_MESSAGE: &[u8] = &[0; 5];
 
 /// Where the body leaves a message for the decoder, or the status of a response that fails on this
 /// side: in trailers it would lose its source, which tells whether the call may have been executed.
-type Handoff = Arc<Mutex<Option<Result<Bytes, Status>>>>;
+pub(super) type Handoff = Arc<Mutex<Option<Result<Bytes, Status>>>>;
 
 /// How far a body has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use rpc_core::client::{Caller, ClientCall};
+use rpc_core::client::{Caller, ClientCall, unary};
 use rpc_core::layer::for_methods;
 use rpc_core::metadata::MetadataMap;
 use rpc_core::server::{ServerRequest, Service, intercepted, layered, layered_methods};
@@ -84,7 +84,7 @@ async fn a_layer_of_one_service_leaves_the_others_alone() {
     let serving = Serving::start(server.build());
     let channel = serving.channel();
     assert_eq!(double(&NumbersStub(channel.clone())).await, "numbers");
-    assert_eq!(passed(channel.unary(&OTHERS.methods[0], Request::new(4_u64)).await), "");
+    assert_eq!(passed(unary(&channel, &OTHERS.methods[0], Request::new(4_u64)).await), "");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
+use rpc_core::client::{client_streaming, server_streaming, streaming, unary};
 use rpc_core::server::{HandlerFuture, ServerCall};
 use rpc_core::{
     CallKind, Caller, Detach, Idempotency, MethodDescriptor, Request, Response, Service,
@@ -141,20 +142,20 @@ impl<C: Caller> NumbersStub<C> {
         &self,
         request: Request<u64>,
     ) -> Result<Response<u64>, Status> {
-        self.0.unary(&SERVICE.methods[0], request).await
+        unary(&self.0, &SERVICE.methods[0], request).await
     }
 
     pub(crate) async fn wait(&self) -> Result<(), Status> {
-        self.0.unary(&SERVICE.methods[1], Request::new(())).await.map(Response::into_inner)
+        unary(&self.0, &SERVICE.methods[1], Request::new(())).await.map(Response::into_inner)
     }
 
     pub(crate) async fn count(&self, to: u64) -> Result<Streaming<u64>, Status> {
-        let response = self.0.server_streaming(&SERVICE.methods[2], Request::new(to)).await;
+        let response = server_streaming(&self.0, &SERVICE.methods[2], Request::new(to)).await;
         response.map(Response::into_inner)
     }
 
     pub(crate) async fn sum(&self, numbers: BoxStream<'static, u64>) -> Result<u64, Status> {
-        let response = self.0.client_streaming(&SERVICE.methods[3], Request::new(numbers)).await;
+        let response = client_streaming(&self.0, &SERVICE.methods[3], Request::new(numbers)).await;
         response.map(Response::into_inner)
     }
 
@@ -162,7 +163,7 @@ impl<C: Caller> NumbersStub<C> {
         &self,
         numbers: BoxStream<'static, u64>,
     ) -> Result<Streaming<u64>, Status> {
-        let response = self.0.streaming(&SERVICE.methods[4], Request::new(numbers)).await;
+        let response = streaming(&self.0, &SERVICE.methods[4], Request::new(numbers)).await;
         response.map(Response::into_inner)
     }
 }

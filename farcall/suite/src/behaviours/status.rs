@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use farcall::client::unary;
 use farcall::{Code, Status};
 use prost::Message;
 use tonic_types::{ErrorDetails, StatusExt};
@@ -75,12 +76,11 @@ struct Misfit {
 pub(super) async fn a_message_that_does_not_decode_is_an_internal_error(
     harness: &Harness,
 ) -> Result<(), Failure> {
-    use farcall::codegen::Caller;
     let server = harness.serve().await?;
     let channel = server.channel().await?;
     let method = &crate::proto::probe_rpc::SERVICE.methods[0];
     let request = farcall::Request::new(Misfit { payload: 7 });
-    let answer = channel.unary::<_, EchoReply>(method, request).await;
+    let answer = unary::<_, EchoReply>(&channel, method, request).await;
     let status = refused("a request of another type", answer)?;
     check_eq("the code", &status.code(), &Code::Internal)?;
     super::echo::echo(&crate::proto::probe_rpc::ProbeStub::new(channel), 1, 100).await

@@ -1,7 +1,8 @@
 //! What a server does not have.
 
 use bytes::Bytes;
-use farcall::{CallKind, Caller, Code, Detach, Idempotency, MethodDescriptor, Request};
+use farcall::client::unary;
+use farcall::{CallKind, Code, Detach, Idempotency, MethodDescriptor, Request};
 
 use super::echo::echo;
 use crate::harness::failure::{check, check_eq, refused};
@@ -27,7 +28,7 @@ pub(super) async fn unknown_methods_and_services_are_unimplemented(
 ) -> Result<(), Failure> {
     let server = harness.serve().await?;
     let channel = server.channel().await?;
-    let answer = channel.unary::<_, EchoReply>(&NEWER, Request::new(request())).await;
+    let answer = unary::<_, EchoReply>(&channel, &NEWER, Request::new(request())).await;
     let status = refused("an unknown method", answer)?;
     check_eq("the code", &status.code(), &Code::Unimplemented)?;
     check(status.message().contains(NEWER.path), "the method's name in", status.message())?;

@@ -1,14 +1,11 @@
 //! A stack of layers as what stubs call.
 
-use futures::Stream;
-use prost::Message;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::Status;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::{ClientCall, ClientReply};
 use crate::client::call_deadline::within;
+use crate::client::{Call, Caller, ClientCall, ClientReply};
 use crate::layer::into_status;
-use crate::{Caller, MethodDescriptor};
 
 /// Makes calls through a `tower::Service`: a `Channel` with layers around it, or whatever
 /// else takes a [`ClientCall`]. Made by `Channel::layer`.
@@ -49,13 +46,14 @@ impl<S> LayeredChannel<S> {
     }
 }
 
-impl<S> LayeredChannel<S>
+impl<S> Caller for LayeredChannel<S>
 where
     S: Service<ClientCall, Response = ClientReply> + Clone + Send + Sync,
     S::Error: Into<BoxError>,
     S::Future: Send,
 {
-    async fn make(&self, call: ClientCall) -> Result<ClientReply, Status> {
+    async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
+        let call = call.into_owned();
         let limit = call.time_limit();
         within(limit.as_ref(), async {
             let mut service = self.service.clone();
@@ -63,60 +61,5 @@ where
             ready.call(call).await.map_err(into_status)
         })
         .await
-    }
-}
-
-impl<S> Caller for LayeredChannel<S>
-where
-    S: Service<ClientCall, Response = ClientReply> + Clone + Send + Sync,
-    S::Error: Into<BoxError>,
-    S::Future: Send,
-{
-    async fn unary<Req, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<Req>,
-    ) -> Result<Response<Resp>, Status>
-    where
-        Req: Message + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.make(ClientCall::with_message(method, request)).await?.into_message()
-    }
-
-    async fn server_streaming<Req, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<Req>,
-    ) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        Req: Message + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.make(ClientCall::with_message(method, request)).await?.into_stream()
-    }
-
-    async fn client_streaming<St, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<St>,
-    ) -> Result<Response<Resp>, Status>
-    where
-        St: Stream<Item: Message> + Send + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.make(ClientCall::with_stream(method, request)).await?.into_message()
-    }
-
-    async fn streaming<St, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<St>,
-    ) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        St: Stream<Item: Message> + Send + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.make(ClientCall::with_stream(method, request)).await?.into_stream()
     }
 }

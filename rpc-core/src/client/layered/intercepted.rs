@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::Stream;
-use prost::Message;
 use tonic::service::Interceptor;
-use tonic::{GrpcMethod, Request, Response, Status, Streaming};
+use tonic::{Request, Status};
 
-use crate::{Caller, MethodDescriptor};
+use crate::client::{Call, Caller, ClientReply};
+use crate::layer::RequestHead;
 
 /// Shows every request of a caller to one of tonic's interceptors before the call is made. Made by
 /// `Channel::intercept`.
@@ -26,14 +25,8 @@ impl<C, F: Interceptor> Intercepted<C, F> {
         Self { caller, interceptor: Arc::new(Mutex::new(interceptor)) }
     }
 
-    fn intercept<T>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<T>,
-    ) -> Result<Request<T>, Status> {
-        let (metadata, mut extensions, message) = request.into_parts();
-        // As tonic's clients tell interceptors which method is called.
-        extensions.insert(GrpcMethod::new(method.service(), method.name()));
+    fn intercept(&self, call: &mut Call<'_>) -> Result<(), Status> {
+        let (metadata, extensions) = call.take_head();
         let shown = Request::from_parts(metadata, extensions, ());
         let changed = {
             // Ignore poisoning: the interceptor's own state is its responsibility.
@@ -41,7 +34,8 @@ impl<C, F: Interceptor> Intercepted<C, F> {
             interceptor.call(shown)?
         };
         let (metadata, extensions, ()) = changed.into_parts();
-        Ok(Request::from_parts(metadata, extensions, message))
+        call.set_head(metadata, extensions);
+        Ok(())
     }
 }
 
@@ -52,51 +46,8 @@ impl<C: Clone, F> Clone for Intercepted<C, F> {
 }
 
 impl<C: Caller, F: Interceptor + Send> Caller for Intercepted<C, F> {
-    async fn unary<Req, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<Req>,
-    ) -> Result<Response<Resp>, Status>
-    where
-        Req: Message + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.caller.unary(method, self.intercept(method, request)?).await
-    }
-
-    async fn server_streaming<Req, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<Req>,
-    ) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        Req: Message + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.caller.server_streaming(method, self.intercept(method, request)?).await
-    }
-
-    async fn client_streaming<S, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<S>,
-    ) -> Result<Response<Resp>, Status>
-    where
-        S: Stream<Item: Message> + Send + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.caller.client_streaming(method, self.intercept(method, request)?).await
-    }
-
-    async fn streaming<S, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<S>,
-    ) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        S: Stream<Item: Message> + Send + 'static,
-        Resp: Message + Default + 'static,
-    {
-        self.caller.streaming(method, self.intercept(method, request)?).await
+    async fn call(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
+        self.intercept(&mut call)?;
+        self.caller.call(call).await
     }
 }

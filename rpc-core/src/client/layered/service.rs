@@ -3,19 +3,10 @@
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use tokio_util::task::AbortOnDropHandle;
-use tonic::{Extensions, Status};
+use tonic::Status;
 use tower::Service;
 
-use super::call::CallBody;
-use super::reply::ReplyBody;
-use super::{ClientCall, ClientReply};
-use crate::client::begun::Begun;
-use crate::client::call_deadline::within;
-use crate::client::download::begin;
-use crate::client::reply::open_reply;
-use crate::client::{Channel, Outgoing, Started};
-use crate::{CallKind, Trailers};
+use crate::client::{Caller, Channel, ClientCall, ClientReply};
 
 /// A channel among others, of which tower chooses one for each call. [`LayeredChannel`] has an
 /// example.
@@ -43,62 +34,6 @@ impl Service<ClientCall> for Channel {
 
     fn call(&mut self, call: ClientCall) -> Self::Future {
         let channel = self.clone();
-        Box::pin(async move { channel.make(call).await })
-    }
-}
-
-impl Channel {
-    async fn make(&self, call: ClientCall) -> Result<ClientReply, Status> {
-        let method = call.method();
-        let (mut request, body, of_layers) = call.into_parts();
-        let begun = Begun::under_layers(&self.defaults, method, &mut request, of_layers);
-        let (deadline, readiness) = (begun.deadline(), self.readiness(&request));
-        let limits = begun.limits();
-        let (message, stream) = match body {
-            CallBody::Message(message) => (Some(message), None),
-            CallBody::Stream(stream) => (None, Some(stream)),
-        };
-        let (metadata, message) = (request.metadata(), message.as_deref());
-        let outgoing = Outgoing { method, metadata, deadline, readiness, limits, message };
-        let reply = within(deadline, async {
-            if let Some(stream) = stream {
-                let started = self.start(outgoing).await?;
-                let upload = stream.start(&started, outgoing);
-                return self.answer(outgoing, started, upload, begun).await;
-            }
-            let mut attempts = self.attempts(method);
-            loop {
-                let started =
-                    self.start(outgoing).await.map_err(|status| attempts.final_status(status))?;
-                match self.answer(outgoing, started, None, begun).await {
-                    Err(status) => attempts.retry_after(status)?,
-                    reply => return reply,
-                }
-            }
-        });
-        begun.finish(&self.manager, reply.await)
-    }
-
-    /// Waits for the first answer to a call.
-    async fn answer(
-        &self,
-        outgoing: Outgoing<'_>,
-        started: Started,
-        upload: Option<AbortOnDropHandle<()>>,
-        begun: Begun,
-    ) -> Result<ClientReply, Status> {
-        if matches!(outgoing.method.kind, CallKind::Unary | CallKind::ClientStreaming) {
-            let (metadata, Trailers(trailers), message) = open_reply(started.reply().await?)?;
-            outgoing.limits.of_responses().check(message.len())?;
-            drop(upload);
-            let mut extensions = Extensions::new();
-            if !trailers.is_empty() {
-                extensions.insert(Trailers(trailers));
-            }
-            return Ok(ClientReply { metadata, extensions, body: ReplyBody::Message(message) });
-        }
-        let (metadata, stream) = begin(started, upload, begun.within(&self.manager)).await?;
-        let body = ReplyBody::Stream(Box::new(stream));
-        Ok(ClientReply { metadata, extensions: Extensions::new(), body })
+        Box::pin(async move { Caller::call(&channel, call.into_call()).await })
     }
 }

@@ -4,18 +4,15 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::Stream;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt, TryStreamExt};
 use prost::Message;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 
 use super::RecordedCall;
-use super::script::{
-    DynForms, Script, boxed, erased_requests, many_requests, many_responses, one_request,
-    one_response,
-};
-use crate::stream::{Scripted, scripted_response};
-use crate::{CallKind, Caller, Deadline, MethodDescriptor};
+use super::script::{Script, many_messages, one_message};
+use crate::client::{Call, Caller, ClientReply};
+use crate::{CallKind, Deadline, MethodDescriptor};
 
 /// A channel whose answers a test scripts, a script a method; clones share them.
 ///
@@ -40,7 +37,7 @@ use crate::{CallKind, Caller, Deadline, MethodDescriptor};
 /// # impl<C: Caller> GreeterStub<C> {
 /// #     fn new(caller: C) -> Self { Self(caller) }
 /// #     async fn say_hello(&self, name: String) -> Result<Response<String>, Status> {
-/// #         self.0.unary(&SAY_HELLO, Request::new(name)).await
+/// #         farcall::client::unary(&self.0, &SAY_HELLO, Request::new(name)).await
 /// #     }
 /// # }
 /// # #[tokio::main(flavor = "current_thread")]
@@ -92,8 +89,8 @@ impl MockChannel {
         F: Fn(Request<Req>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
-        let forms = DynForms { request: one_request, response: one_response };
-        self.add(path, Script::new(CallKind::Unary, forms, handler));
+        let body = |message| one_message::<Resp>(&message);
+        self.add(path, Script::new::<_, _, Resp, _, _>(CallKind::Unary, body, handler));
     }
 
     /// As [`MockChannel::on_unary`], for a method that answers with a stream.
@@ -105,12 +102,8 @@ impl MockChannel {
         F: Fn(Request<Req>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
     {
-        let handler = move |request| {
-            let answer = handler(request);
-            async move { answer.await.map(boxed) }
-        };
-        let forms = DynForms { request: one_request, response: many_responses };
-        self.add(path, Script::new(CallKind::ServerStreaming, forms, handler));
+        let (kind, body) = (CallKind::ServerStreaming, many_messages);
+        self.add(path, Script::new::<_, _, Resp, _, _>(kind, body, handler));
     }
 
     /// As [`MockChannel::on_unary`], for a method that is sent a stream, which the script reads.
@@ -121,8 +114,8 @@ impl MockChannel {
         F: Fn(Request<BoxStream<'static, Req>>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
-        let forms = DynForms { request: many_requests, response: one_response };
-        self.add(path, Script::new(CallKind::ClientStreaming, forms, handler));
+        let (kind, body) = (CallKind::ClientStreaming, |message| one_message::<Resp>(&message));
+        self.add(path, Script::new::<_, _, Resp, _, _>(kind, body, handler));
     }
 
     /// As [`MockChannel::on_unary`], for a method with a stream each way.
@@ -134,12 +127,8 @@ impl MockChannel {
         F: Fn(Request<BoxStream<'static, Req>>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
     {
-        let handler = move |request| {
-            let answer = handler(request);
-            async move { answer.await.map(boxed) }
-        };
-        let forms = DynForms { request: many_requests, response: many_responses };
-        self.add(path, Script::new(CallKind::Streaming, forms, handler));
+        let (kind, body) = (CallKind::Streaming, many_messages);
+        self.add(path, Script::new::<_, _, Resp, _, _>(kind, body, handler));
     }
 
     /// The calls so far, in their order; those that nothing was scripted for are among them.
@@ -178,66 +167,14 @@ impl MockChannel {
 }
 
 impl Caller for MockChannel {
-    async fn unary<Req, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<Req>,
-    ) -> Result<Response<Resp>, Status>
-    where
-        Req: Message + 'static,
-        Resp: Message + Default + 'static,
-    {
-        let message = request.get_ref().encode_to_vec();
-        let script = self.script(method, &request, Some(message))?;
-        script.answer(CallKind::Unary, Box::new(request)).await
+    async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
+        let (method, response) = (call.method(), (call.response)());
+        let (metadata, extensions, body) = call.into_parts();
+        let (body, message) = body.into_any();
+        let request = Request::from_parts(metadata, extensions, body);
+        let script = self.script(method, &request, message)?;
+        script.answer(method.kind, request, response).await
     }
-
-    async fn server_streaming<Req, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<Req>,
-    ) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        Req: Message + 'static,
-        Resp: Message + Default + 'static,
-    {
-        let message = request.get_ref().encode_to_vec();
-        let script = self.script(method, &request, Some(message))?;
-        Ok(script.answer(CallKind::ServerStreaming, Box::new(request)).await?.map(streaming))
-    }
-
-    async fn client_streaming<S, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<S>,
-    ) -> Result<Response<Resp>, Status>
-    where
-        S: Stream<Item: Message> + Send + 'static,
-        Resp: Message + Default + 'static,
-    {
-        let script = self.script(method, &request, None)?;
-        script.answer(CallKind::ClientStreaming, erased_requests(request)).await
-    }
-
-    async fn streaming<S, Resp>(
-        &self,
-        method: &'static MethodDescriptor,
-        request: Request<S>,
-    ) -> Result<Response<Streaming<Resp>>, Status>
-    where
-        S: Stream<Item: Message> + Send + 'static,
-        Resp: Message + Default + 'static,
-    {
-        let script = self.script(method, &request, None)?;
-        Ok(script.answer(CallKind::Streaming, erased_requests(request)).await?.map(streaming))
-    }
-}
-
-/// The stream that a caller reads.
-fn streaming<M: Message + 'static>(
-    messages: BoxStream<'static, Result<M, Status>>,
-) -> Streaming<M> {
-    scripted_response(messages.map_ok(Scripted::Message).boxed())
 }
 
 #[cfg(test)]

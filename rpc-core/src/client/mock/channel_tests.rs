@@ -1,9 +1,10 @@
 //! Scripts of every kind, and what is said of scripts that do not fit.
 
-use futures::stream;
+use futures::{StreamExt, stream};
 use tonic::Code;
 
 use super::*;
+use crate::client::{client_streaming, server_streaming, streaming, unary};
 use crate::{Detach, Idempotency};
 
 static UNARY: MethodDescriptor = method("/t.T/Unary", CallKind::Unary);
@@ -41,16 +42,16 @@ async fn every_kind_of_call_can_be_scripted() {
         Ok(Response::new(request.into_inner().map(|number| Ok(number * 2))))
     });
 
-    let response: Response<String> = mock.unary(&UNARY, Request::new(7_u64)).await.unwrap();
+    let response: Response<String> = unary(&mock, &UNARY, Request::new(7_u64)).await.unwrap();
     assert_eq!(response.metadata().get("x-a").unwrap(), "b");
     assert_eq!(response.into_inner(), "7");
-    let response = mock.server_streaming::<_, u64>(&SERVER, Request::new(2_u64)).await.unwrap();
+    let response = server_streaming::<_, u64>(&mock, &SERVER, Request::new(2_u64)).await.unwrap();
     let items: Vec<_> =
         response.into_inner().map(|item| item.map_err(|e| e.code())).collect().await;
     assert_eq!(items, [Ok(0), Ok(1), Err(Code::DataLoss)]);
-    let response = mock.client_streaming::<_, u64>(&CLIENT, numbers()).await.unwrap();
+    let response = client_streaming::<_, u64>(&mock, &CLIENT, numbers()).await.unwrap();
     assert_eq!(response.into_inner(), 6);
-    let mut response = mock.streaming::<_, u64>(&BOTH, numbers()).await.unwrap().into_inner();
+    let mut response = streaming::<_, u64>(&mock, &BOTH, numbers()).await.unwrap().into_inner();
     let mut doubled = Vec::new();
     while let Some(number) = response.message().await.unwrap() {
         doubled.push(number);
@@ -68,15 +69,15 @@ async fn every_kind_of_call_can_be_scripted() {
 async fn a_call_without_a_script_that_fits_says_so() {
     let mock = MockChannel::new();
     mock.on_unary(UNARY.path, |_: Request<u64>| async { Ok(Response::new(1_u64)) });
-    let absent = mock.server_streaming::<_, u64>(&SERVER, Request::new(1_u64)).await.unwrap_err();
+    let absent = server_streaming::<_, u64>(&mock, &SERVER, Request::new(1_u64)).await.unwrap_err();
     assert_eq!(absent.code(), Code::Unimplemented);
     assert!(absent.message().contains(SERVER.path) && absent.message().contains(UNARY.path));
-    let request = mock.unary::<_, u64>(&UNARY, Request::new(String::new())).await.unwrap_err();
+    let request = unary::<_, u64>(&mock, &UNARY, Request::new(String::new())).await.unwrap_err();
     assert_eq!(request.message(), "the script takes u64, and the call has another type");
-    let response = mock.unary::<_, String>(&UNARY, Request::new(1_u64)).await.unwrap_err();
+    let response = unary::<_, String>(&mock, &UNARY, Request::new(1_u64)).await.unwrap_err();
     assert!(response.message().contains("answers with u64 instead of"), "{response}");
     static SAME: MethodDescriptor = method("/t.T/Unary", CallKind::ServerStreaming);
-    let kind = mock.server_streaming::<_, u64>(&SAME, Request::new(1_u64)).await.unwrap_err();
+    let kind = server_streaming::<_, u64>(&mock, &SAME, Request::new(1_u64)).await.unwrap_err();
     assert!(kind.message().contains("kind Unary"), "{kind}");
     assert_eq!(mock.calls().len(), 4);
 }

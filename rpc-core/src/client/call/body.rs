@@ -1,0 +1,193 @@
+//! What a client sends in a call: one message or a stream of messages, their types erased.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt};
+use prost::Message;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::client::upload::upload;
+use crate::client::{Outgoing, Started};
+use crate::payload::encode::{Encode, Split};
+use crate::payload::tail_field::Detacher;
+
+/// The request of a call.
+pub(in crate::client) enum Body<'a> {
+    /// One message, which the stub keeps until the call ends.
+    Message(&'a mut (dyn RequestMessage + 'static)),
+    /// One message of a call under layers; shared, so that the call can be made again.
+    Shared(Arc<dyn Encode>),
+    /// A stream of messages, which the stub keeps until the call has begun.
+    Stream(&'a mut (dyn RequestStream + 'static)),
+    /// A stream of messages of a call under layers.
+    Boxed(Box<dyn RequestStream>),
+}
+
+/// The one or the other, as a channel sends it.
+pub(in crate::client) enum Sent<'a> {
+    Message(&'a dyn Encode),
+    Stream(&'a mut (dyn RequestStream + 'static)),
+}
+
+impl Body<'_> {
+    /// What the channel sends. A long tail field is taken out of the message here.
+    pub(in crate::client) fn as_sent(&mut self) -> Sent<'_> {
+        match self {
+            Self::Message(message) => Sent::Message(message.as_encode()),
+            Self::Shared(message) => Sent::Message(&**message),
+            Self::Stream(stream) => Sent::Stream(&mut **stream),
+            Self::Boxed(stream) => Sent::Stream(&mut **stream),
+        }
+    }
+
+    pub(super) fn into_owned(self) -> Body<'static> {
+        match self {
+            Self::Message(message) => Body::Shared(message.take_shared()),
+            Self::Shared(message) => Body::Shared(message),
+            Self::Stream(stream) => Body::Boxed(stream.take_boxed()),
+            Self::Boxed(stream) => Body::Boxed(stream),
+        }
+    }
+
+    /// The same message; `None` for a stream.
+    pub(super) fn try_clone(&self) -> Option<Body<'static>> {
+        let Self::Shared(message) = self else { return None };
+        Some(Body::Shared(Arc::clone(message)))
+    }
+
+    /// The request as the stub was given it, an `M` or a `BoxStream<'static, M>`, and the encoding
+    /// of the one message. A request that layers have taken comes as what they were given.
+    pub(in crate::client) fn into_any(self) -> (Box<dyn Any + Send>, Option<Vec<u8>>) {
+        match self {
+            Self::Message(message) => {
+                let (message, encoding) = message.take_any();
+                (message, Some(encoding))
+            }
+            Self::Stream(stream) => (stream.take_any(), None),
+            Self::Shared(message) => (Box::new(message), None),
+            Self::Boxed(stream) => (Box::new(stream), None),
+        }
+    }
+}
+
+/// One message in its stub's hands. A call is consumed where its message is taken, so that nothing
+/// takes a message twice.
+pub(in crate::client) trait RequestMessage: Send + Sync {
+    /// The message to be encoded into the transport's memory.
+    fn as_encode(&mut self) -> &dyn Encode;
+
+    /// Takes the message out, for layers.
+    fn take_shared(&mut self) -> Arc<dyn Encode>;
+
+    /// Takes the message out as it is, and its encoding, for a mock.
+    fn take_any(&mut self) -> (Box<dyn Any + Send>, Vec<u8>);
+}
+
+/// The request of a stub's call with one request message.
+pub(super) struct OneMessage<M> {
+    /// Absent once it was taken out.
+    message: Option<Split<M>>,
+    detacher: Option<Detacher>,
+}
+
+impl<M: Message + 'static> OneMessage<M> {
+    pub(super) fn new(message: M, detacher: Option<Detacher>) -> Self {
+        Self { message: Some(Split::whole(message)), detacher }
+    }
+
+    fn take(&mut self) -> Split<M> {
+        self.message.take().expect("the call that had the message is consumed")
+    }
+}
+
+impl<M: Message + 'static> RequestMessage for OneMessage<M> {
+    fn as_encode(&mut self) -> &dyn Encode {
+        let message = self.message.as_mut().expect("the call that had the message is consumed");
+        message.split(self.detacher);
+        message
+    }
+
+    fn take_shared(&mut self) -> Arc<dyn Encode> {
+        let mut message = self.take();
+        message.split(self.detacher);
+        Arc::new(message)
+    }
+
+    fn take_any(&mut self) -> (Box<dyn Any + Send>, Vec<u8>) {
+        let message = self.take().into_whole();
+        let encoding = message.encode_to_vec();
+        (Box::new(message), encoding)
+    }
+}
+
+/// A stream of messages in its stub's hands; it is taken once, as a message is.
+pub(in crate::client) trait RequestStream: Send {
+    /// Sends the stream as the requests of a call.
+    fn start(&mut self, started: &Started, call: Outgoing<'_>) -> Option<AbortOnDropHandle<()>>;
+
+    /// Takes the stream out, for layers.
+    fn take_boxed(&mut self) -> Box<dyn RequestStream>;
+
+    /// Takes the stream out as a `BoxStream<'static, S::Item>`, for a mock.
+    fn take_any(&mut self) -> Box<dyn Any + Send>;
+}
+
+/// The requests of a stub's call with a stream of request messages; absent once they were taken.
+pub(super) struct Requests<S>(pub(super) Option<S>);
+
+impl<S> Requests<S> {
+    fn take(&mut self) -> S {
+        self.0.take().expect("the call that had the stream is consumed")
+    }
+}
+
+impl<S> RequestStream for Requests<S>
+where
+    S: Stream<Item: Message> + Send + 'static,
+{
+    fn start(&mut self, started: &Started, call: Outgoing<'_>) -> Option<AbortOnDropHandle<()>> {
+        upload(self.take(), started, call)
+    }
+
+    fn take_boxed(&mut self) -> Box<dyn RequestStream> {
+        Box::new(Self(Some(self.take())))
+    }
+
+    fn take_any(&mut self) -> Box<dyn Any + Send> {
+        Box::new(self.take().boxed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_the_same_with_layers_and_without() {
+        let text = "some words".to_owned();
+        let encode = |message: &dyn Encode| {
+            let mut out = vec![0; message.len()];
+            message.encode_head(&mut out);
+            out
+        };
+        let mut own = OneMessage::new(text.clone(), None);
+        let mut body = Body::Message(&mut own);
+        let Sent::Message(message) = body.as_sent() else { panic!("it is one message") };
+        assert_eq!(encode(message), text.encode_to_vec());
+        let mut shared = body.into_owned();
+        let mut again = shared.try_clone().expect("it is one message");
+        for body in [&mut shared, &mut again] {
+            let Sent::Message(message) = body.as_sent() else { panic!("it is one message") };
+            assert_eq!(encode(message), text.encode_to_vec());
+        }
+    }
+
+    #[test]
+    fn a_mock_is_given_the_message_itself() {
+        let mut message = OneMessage::new(7_u64, None);
+        let (message, encoding) = Body::Message(&mut message).into_any();
+        assert_eq!(message.downcast_ref(), Some(&7_u64));
+        assert_eq!(encoding, Some(7_u64.encode_to_vec()));
+    }
+}

@@ -1,0 +1,219 @@
+//! A call of any kind, on its way from a stub to a channel.
+//!
+//! The types of its messages are known to the stub alone: the functions of `kinds` put the request
+//! into a [`Call`] and decode the [`ClientReply`]. Everything between them, layers and interceptors
+//! included, has one type for all calls. A request is still encoded once, in the transport's
+//! memory, and a response is decoded once, from the memory that it was received into.
+
+mod body;
+mod kinds;
+mod reply;
+
+use std::any::{TypeId, type_name};
+use std::ops::{Deref, DerefMut};
+use std::{fmt, mem};
+
+use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, GrpcMethod};
+
+pub(super) use body::{Body, RequestStream, Sent};
+pub use kinds::{client_streaming, server_streaming, streaming, unary};
+pub use reply::ClientReply;
+pub(super) use reply::ReplyBody;
+
+use super::CallDeadline;
+use super::call_deadline::SetBy;
+use crate::call::deadline::grpc_timeout;
+use crate::layer::{Described, RequestHead};
+use crate::{Deadline, MethodDescriptor};
+
+/// A call on its way to the server, the types of its messages erased.
+///
+/// A stub's call borrows its request from the stub. Under layers, which may queue a call or make it
+/// again, the call owns its request: [`ClientCall`].
+pub struct Call<'a> {
+    method: &'static MethodDescriptor,
+    metadata: MetadataMap,
+    extensions: Extensions,
+    /// The earliest of what layers say and, once the call owns its request, of what its caller
+    /// says and of what it inherits.
+    limit: Option<CallDeadline>,
+    pub(super) body: Body<'a>,
+    /// The type that the stub decodes responses to. A mock checks its script against it.
+    pub(super) response: fn() -> TypeName,
+}
+
+/// A [`Call`] that owns its request, as the layers of a client see it.
+pub struct ClientCall(Call<'static>);
+
+/// A message's type, for comparison and for error messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TypeName {
+    id: TypeId,
+    pub(super) name: &'static str,
+}
+
+impl TypeName {
+    pub(super) fn of<M: 'static>() -> Self {
+        Self { id: TypeId::of::<M>(), name: type_name::<M>() }
+    }
+}
+
+impl<'a> Call<'a> {
+    /// A call of `method` whose responses are decoded to `Resp`.
+    fn new<Resp: 'static>(
+        method: &'static MethodDescriptor,
+        metadata: MetadataMap,
+        extensions: Extensions,
+        body: Body<'a>,
+    ) -> Self {
+        Self { method, metadata, extensions, limit: None, body, response: TypeName::of::<Resp> }
+    }
+
+    /// The same call with its request out of the stub's hands. Its deadline is settled here rather
+    /// than in the channel, because a layer may hand the call to another task, which inherits
+    /// nothing.
+    pub(super) fn into_owned(self) -> ClientCall {
+        let limit = self.time_limit();
+        let Self { method, metadata, extensions, body, response, .. } = self;
+        ClientCall(Call { method, metadata, extensions, limit, body: body.into_owned(), response })
+    }
+
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &'static MethodDescriptor {
+        self.method
+    }
+
+    /// When the call ends at the latest, as far as its caller, layers and the call that is being
+    /// handled around it say; the channel's own timeout may come earlier.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Deadline> {
+        self.time_limit().map(|limit| limit.deadline())
+    }
+
+    /// The same, and what set it.
+    pub(super) fn time_limit(&self) -> Option<CallDeadline> {
+        let timeout = grpc_timeout(&self.metadata).map(|timeout| (timeout, SetBy::Request));
+        CallDeadline::of_call(self.limit, timeout, self.extensions.get().copied(), None)
+    }
+
+    /// Brings the call's deadline nearer; one that is further away changes nothing.
+    pub fn limit(&mut self, deadline: Deadline) {
+        let limit = CallDeadline::at(deadline, Instant::now(), SetBy::Layer);
+        self.limit = CallDeadline::earliest(self.limit.into_iter().chain([limit]));
+    }
+
+    /// What layers say of its deadline.
+    pub(super) fn layers_limit(&self) -> Option<CallDeadline> {
+        self.limit
+    }
+
+    /// The request's metadata.
+    #[must_use]
+    pub fn metadata(&self) -> &MetadataMap {
+        &self.metadata
+    }
+
+    /// The request's metadata, to be changed before it is sent.
+    pub fn metadata_mut(&mut self) -> &mut MetadataMap {
+        &mut self.metadata
+    }
+
+    /// What the caller tells layers.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// What layers tell each other; a [`Deadline`] among it counts.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+
+    /// What the channel makes the call with.
+    pub(super) fn into_parts(self) -> (MetadataMap, Extensions, Body<'a>) {
+        (self.metadata, self.extensions, self.body)
+    }
+}
+
+impl ClientCall {
+    /// The same call once more, for layers that repeat calls; `None` when its requests are a
+    /// stream, which can be read only once.
+    #[must_use]
+    pub fn try_clone(&self) -> Option<Self> {
+        Some(Self(Call {
+            method: self.method,
+            metadata: self.metadata.clone(),
+            extensions: self.extensions.clone(),
+            limit: self.limit,
+            body: self.body.try_clone()?,
+            response: self.response,
+        }))
+    }
+
+    /// The call, to be made.
+    pub(super) fn into_call(self) -> Call<'static> {
+        self.0
+    }
+}
+
+impl Deref for ClientCall {
+    type Target = Call<'static>;
+
+    fn deref(&self) -> &Call<'static> {
+        &self.0
+    }
+}
+
+impl DerefMut for ClientCall {
+    fn deref_mut(&mut self) -> &mut Call<'static> {
+        &mut self.0
+    }
+}
+
+impl Described for ClientCall {
+    fn method(&self) -> &'static MethodDescriptor {
+        self.method
+    }
+}
+
+impl RequestHead for ClientCall {
+    fn take_head(&mut self) -> (MetadataMap, Extensions) {
+        self.0.take_head()
+    }
+
+    fn set_head(&mut self, metadata: MetadataMap, extensions: Extensions) {
+        self.0.set_head(metadata, extensions);
+    }
+}
+
+impl fmt::Debug for ClientCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl RequestHead for Call<'_> {
+    fn take_head(&mut self) -> (MetadataMap, Extensions) {
+        let mut extensions = mem::take(&mut self.extensions);
+        // As tonic's clients tell interceptors which method is called.
+        extensions.insert(GrpcMethod::new(self.method.service(), self.method.name()));
+        (mem::take(&mut self.metadata), extensions)
+    }
+
+    fn set_head(&mut self, metadata: MetadataMap, extensions: Extensions) {
+        (self.metadata, self.extensions) = (metadata, extensions);
+    }
+}
+
+impl fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("method", &self.method.path)
+            .field("metadata", &self.metadata)
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
+    }
+}
