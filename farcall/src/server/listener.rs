@@ -8,7 +8,7 @@ use super::Server;
 use crate::{Address, BindError, Endpoint};
 
 /// A server that could not be begun at its address, or that can go on no longer.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The address cannot be listened on.
@@ -29,6 +29,8 @@ pub enum ServeError {
         reason: io::Error,
     },
 }
+
+rpc_core::readable_debug!(ServeError);
 
 /// A server that listens, and accepts no connection before it is told to serve.
 ///
