@@ -7,4 +7,9 @@ pub use rpc_core::codegen::{
     detach_longest, prost, tonic, tonic_prost,
 };
 
-pub use crate::Channel;
+pub use crate::{Channel, ConnectError, IntoAddress};
+
+/// What a stub's `connect` does.
+pub async fn connect(address: impl IntoAddress) -> Result<Channel, ConnectError> {
+    Channel::connect(address).await
+}
