@@ -80,7 +80,10 @@ fn report(connection: &Arc<Connection>, now: Instant, may_end: bool) -> bool {
     let Some(stall) = connection.stall(now, STALL_AFTER) else { return is_getting };
     if let Some(words) = stall {
         let (tag, device) = (connection.tag, connection.worker.attachment.device().name());
-        rpc_core::limited_log!(of_process, WARN, "an RDMA connection stalls", tag, device, %words);
+        rpc_core::limited_log!(
+            target: "farcall::rdma",
+            of_process, WARN, "an RDMA connection stalls", tag, device, %words
+        );
     }
     true
 }

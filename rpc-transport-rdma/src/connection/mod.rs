@@ -228,6 +228,7 @@ impl Connection {
             let rest = this.close_timeout.saturating_sub(first);
             if tokio::time::timeout(rest, this.ended.cancelled()).await.is_err() {
                 rpc_core::limited_log!(
+                    target: "farcall::rdma",
                     of_process, WARN,
                     "a queue pair does not drain: destroying it",
                     connection = ?this
