@@ -129,6 +129,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_socket_address_is_auto() {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Server::builder().bind(address).await.unwrap();
+        let bound = listener.local_address().to_string();
+        assert!(bound.starts_with("auto://127.0.0.1:") && !bound.ends_with(":0"), "{bound}");
+    }
+
+    #[tokio::test]
     async fn an_address_in_use_is_named_and_its_reason_is_said_once() {
         let first = Server::builder().bind("tcp://127.0.0.1:0").await.unwrap();
         let address = first.local_address().to_string();
