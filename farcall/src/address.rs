@@ -1,11 +1,11 @@
 //! Addresses: the path, and the server at its end.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use http::Uri;
 use http::uri::Authority;
 use rpc_core::connect::ConnectError;
 use thiserror::Error;
@@ -20,7 +20,7 @@ pub enum Address {
     Rdma(String),
     /// `tcp://host:port`.
     Tcp(String),
-    /// `unix:///path`, `unix://relative/path` or, for an abstract name, `unix://@name`: a Unix
+    /// `unix:///path`, `unix://./relative/path` or, for an abstract name, `unix://@name`: a Unix
     /// socket.
     Unix(String),
     /// `inproc://name`: inside the process.
@@ -28,12 +28,14 @@ pub enum Address {
 }
 
 /// Text that is not an address, and what to write in its place where that can be told.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("`{text}` is not an address: {reason}")]
 pub struct AddressError {
     text: String,
     reason: Cow<'static, str>,
 }
+
+rpc_core::readable_debug!(AddressError);
 
 impl From<AddressError> for ConnectError {
     fn from(AddressError { text, reason }: AddressError) -> Self {
@@ -41,10 +43,82 @@ impl From<AddressError> for ConnectError {
     }
 }
 
-/// For what takes an [`Address`] and text alike.
-impl From<Infallible> for AddressError {
-    fn from(never: Infallible) -> Self {
-        match never {}
+/// What can be given where an address is wanted: text, an [`Address`], a `SocketAddr`, or a `Uri`.
+///
+/// A `SocketAddr` has no scheme, and is `auto://`: RDMA when both sides can, otherwise TCP. Text
+/// says its scheme.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(service: impl farcall::Service) -> Result<(), farcall::ServeError> {
+/// use std::net::{Ipv4Addr, SocketAddr};
+///
+/// let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7000));
+/// farcall::Server::builder().add_service(service).serve(address).await
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no address",
+    label = "not an address",
+    note = "an address is text, as \"auto://10.0.0.1:7000\" or a `String`, a `farcall::Address`, a \
+            `SocketAddr` (which is auto://) or an `http::Uri`"
+)]
+pub trait IntoAddress {
+    /// The address.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not an address.
+    fn into_address(self) -> Result<Address, AddressError>;
+}
+
+impl IntoAddress for Address {
+    fn into_address(self) -> Result<Address, AddressError> {
+        Ok(self)
+    }
+}
+
+impl IntoAddress for &Address {
+    fn into_address(self) -> Result<Address, AddressError> {
+        Ok(self.clone())
+    }
+}
+
+impl IntoAddress for &str {
+    fn into_address(self) -> Result<Address, AddressError> {
+        self.parse()
+    }
+}
+
+impl IntoAddress for String {
+    fn into_address(self) -> Result<Address, AddressError> {
+        self.parse()
+    }
+}
+
+impl IntoAddress for &String {
+    fn into_address(self) -> Result<Address, AddressError> {
+        self.parse()
+    }
+}
+
+impl IntoAddress for SocketAddr {
+    fn into_address(self) -> Result<Address, AddressError> {
+        Ok(self.into())
+    }
+}
+
+impl IntoAddress for Uri {
+    fn into_address(self) -> Result<Address, AddressError> {
+        self.to_string().parse()
+    }
+}
+
+impl From<SocketAddr> for Address {
+    /// The address at `auto://`.
+    fn from(address: SocketAddr) -> Self {
+        Self::Auto(address.to_string())
     }
 }
 
@@ -61,20 +135,6 @@ impl TryFrom<String> for Address {
 
     fn try_from(text: String) -> Result<Self, AddressError> {
         text.parse()
-    }
-}
-
-impl TryFrom<&String> for Address {
-    type Error = AddressError;
-
-    fn try_from(text: &String) -> Result<Self, AddressError> {
-        text.parse()
-    }
-}
-
-impl From<&Self> for Address {
-    fn from(address: &Self) -> Self {
-        address.clone()
     }
 }
 
@@ -97,11 +157,23 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
         "unix" if rest.is_empty() || rest == "@" || rest.contains('\0') => {
             Err("unix:// needs a path or an @name".into())
         }
-        "unix" => Ok(Address::Unix(rest.to_owned())),
+        "unix" if ["/", "@", "./", "../"].iter().any(|start| rest.starts_with(start)) => {
+            Ok(Address::Unix(rest.to_owned()))
+        }
+        "unix" => Err(format!(
+            "unix:// has three slashes before an absolute path: write unix:///{rest}, or \
+             unix://./{rest} for a path from the working directory"
+        )
+        .into()),
         "inproc" if rest.is_empty() || rest.contains('/') => Err("inproc:// needs a name".into()),
         "inproc" => Ok(Address::Inproc(rest.to_owned())),
-        "http" | "grpc" => Err(format!("tonic's http:// is tcp:// here: tcp://{rest}").into()),
-        "https" | "grpcs" => Err("farcall has no TLS, and https:// asks for it".into()),
+        "http" => Err(format!("tonic's http:// is tcp:// here: tcp://{rest}").into()),
+        "grpc" => Err(format!(
+            "grpc:// would be gRPC over HTTP/2, which farcall does not speak: where a farcall \
+             server listens, write auto://{rest} or tcp://{rest}"
+        )
+        .into()),
+        "https" | "grpcs" => Err(format!("farcall has no TLS, and {scheme}:// asks for it").into()),
         _ => Err("its scheme is none of auto, rdma, tcp, unix and inproc".into()),
     }
 }
@@ -112,7 +184,8 @@ fn without_scheme(text: &str) -> Cow<'static, str> {
     let named = [("unix:", "unix://"), ("unix-abstract:", "unix://@")];
     let unix = named.into_iter().find_map(|(prefix, ours)| {
         let rest = text.strip_prefix(prefix).filter(|rest| !rest.is_empty())?;
-        Some(format!("write {ours}{rest}"))
+        let is_relative = ours == "unix://" && !rest.starts_with('/');
+        Some(format!("write {ours}{}{rest}", if is_relative { "./" } else { "" }))
     });
     match unix {
         Some(reason) => reason.into(),
@@ -185,11 +258,31 @@ mod tests {
             "tcp://[::1]:80",
             "inproc://my-server",
             "unix:///run/x.sock",
-            "unix://relative/path",
+            "unix://./relative/path",
+            "unix://../path",
             "unix://@abstract",
         ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn addresses_are_made_of_what_programs_have() {
+        let socket: SocketAddr = "[::1]:7000".parse().unwrap();
+        let uri: Uri = "tcp://host:1/".parse().unwrap();
+        let made = [
+            ("auto://[::1]:7000", socket.into_address()),
+            ("tcp://host:1", uri.into_address()),
+            ("tcp://host:1", "tcp://host:1".into_address()),
+            ("tcp://host:1", "tcp://host:1".to_owned().into_address()),
+            ("inproc://a", Address::Inproc("a".to_owned()).into_address()),
+        ];
+        for (text, address) in made {
+            assert_eq!(address.unwrap().to_string(), text);
+        }
+        let tonics: Uri = "http://host:1".parse().unwrap();
+        let error = tonics.into_address().unwrap_err().to_string();
+        assert!(error.contains("tonic's http:// is tcp:// here"), "{error}");
     }
 
     #[test]
@@ -206,9 +299,15 @@ mod tests {
             ("host", "no scheme (auto://, "),
             ("", "no scheme (auto://, "),
             ("http://host:1", "tonic's http:// is tcp:// here: tcp://host:1"),
-            ("https://host:1", "no TLS"),
+            ("https://host:1", "no TLS, and https:// asks"),
+            ("grpcs://host:1", "no TLS, and grpcs:// asks"),
+            (
+                "grpc://host:1",
+                "does not speak: where a farcall server listens, write auto://host:1",
+            ),
+            ("unix://tmp/x", "write unix:///tmp/x, or unix://./tmp/x for a path from the working"),
             ("unix:/run/app.sock", "write unix:///run/app.sock"),
-            ("unix:app.sock", "write unix://app.sock"),
+            ("unix:app.sock", "write unix://./app.sock"),
             ("unix-abstract:app", "write unix://@app"),
             ("tcp://::1:7000", "stands in brackets: tcp://[::1]:7000"),
             ("RDMA://fe80::1:7000", "stands in brackets: rdma://[fe80::1]:7000"),

@@ -8,4 +8,9 @@ pub use rpc_core::codegen::{
     unary,
 };
 
-pub use crate::Channel;
+pub use crate::{Channel, ConnectError, IntoAddress};
+
+/// What a stub's `connect` does.
+pub async fn connect(address: impl IntoAddress) -> Result<Channel, ConnectError> {
+    Channel::connect(address).await
+}

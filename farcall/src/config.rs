@@ -20,7 +20,7 @@ pub struct Config {
     handshake_timeout: Duration,
     keepalive: Option<Keepalive>,
     progress_timeout: Option<Duration>,
-    backoff: Backoff,
+    path_backoff: Backoff,
     connect_backoff: ConnectBackoff,
     replays: ReplayLimits,
     log_failed_calls: bool,
@@ -35,7 +35,7 @@ impl Default for Config {
             handshake_timeout: client.handshake_timeout,
             keepalive: client.keepalive,
             progress_timeout: client.progress_timeout,
-            backoff: client.backoff,
+            path_backoff: client.backoff,
             connect_backoff: client.connect_backoff,
             replays: client.replays,
             log_failed_calls: true,
@@ -136,16 +136,16 @@ impl Config {
     /// When a delay is out of its range: see [`Backoff::check`].
     #[must_use]
     #[track_caller]
-    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
+    pub fn with_path_backoff(mut self, backoff: Backoff) -> Self {
         expect_valid(backoff.check());
-        self.backoff = backoff;
+        self.path_backoff = backoff;
         self
     }
 
     /// The delays before an RDMA path that has failed is tried again.
     #[must_use]
-    pub fn backoff(&self) -> Backoff {
-        self.backoff
+    pub fn path_backoff(&self) -> Backoff {
+        self.path_backoff
     }
 
     /// Sets the delays before a channel connects again to a server that cannot be reached, or whose
@@ -236,7 +236,7 @@ impl Config {
             handshake_timeout: self.handshake_timeout,
             keepalive: self.keepalive,
             progress_timeout: self.progress_timeout,
-            backoff: self.backoff,
+            backoff: self.path_backoff,
             connect_backoff: self.connect_backoff,
             replays: self.replays,
         }
@@ -279,7 +279,7 @@ mod tests {
         let config = Config::default();
         assert_eq!(config.limits().check(), Ok(()));
         assert_eq!(config.keepalive().map_or(Ok(()), |rules| rules.check()), Ok(()));
-        assert_eq!(config.backoff().check(), Ok(()));
+        assert_eq!(config.path_backoff().check(), Ok(()));
         assert_eq!(config.connect_backoff().check(), Ok(()));
         assert_eq!(config.replays().check(), Ok(()));
         assert_eq!(config.handshake_timeout(), Duration::from_secs(10));

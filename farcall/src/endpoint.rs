@@ -13,10 +13,10 @@ use thiserror::Error;
 use tokio::runtime::Handle;
 
 use crate::server::SocketListener;
-use crate::{Address, AddressError, Config, Rdma};
+use crate::{Address, AddressError, Config, IntoAddress, Rdma};
 
 /// An address that cannot be listened on.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// The text is not an address.
@@ -48,6 +48,8 @@ pub enum BindError {
         reason: io::Error,
     },
 }
+
+rpc_core::readable_debug!(BindError);
 
 /// A listening address. A [`Server`](crate::Server) that serves it offers the paths that the
 /// address names, under the [`Config`] that the endpoint was bound with. A setting of its builder
@@ -117,10 +119,10 @@ impl Endpoint {
     /// Listens on `address` under the default rules. A server at an `rdma://` address takes clients
     /// that stay on TCP, too: which path is required is the client's decision.
     ///
-    /// A server that begins to serve an `auto://` or `rdma://` endpoint writes one line of INFO
-    /// with the target `farcall::server`: which RDMA ports clients can have, or why none. At
-    /// `rdma://` it ends with an error where RDMA is impossible, unless
-    /// [`Config::with_rdma_required`] says otherwise.
+    /// A server that begins to serve an endpoint writes one line of INFO with the target
+    /// `farcall::server`: the address with the port that was taken, and at `auto://` and `rdma://`
+    /// which RDMA ports clients can have, or why none. At `rdma://` it ends with an error where
+    /// RDMA is impossible, unless [`Config::with_rdma_required`] says otherwise.
     ///
     /// # Errors
     ///
@@ -140,11 +142,7 @@ impl Endpoint {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn bind<A>(address: A) -> Result<Self, BindError>
-    where
-        A: TryInto<Address>,
-        AddressError: From<A::Error>,
-    {
+    pub async fn bind(address: impl IntoAddress) -> Result<Self, BindError> {
         Self::bind_with(address, &Config::default()).await
     }
 
@@ -157,12 +155,8 @@ impl Endpoint {
     /// # Cancel safety
     ///
     /// As [`Endpoint::bind`].
-    pub async fn bind_with<A>(address: A, config: &Config) -> Result<Self, BindError>
-    where
-        A: TryInto<Address>,
-        AddressError: From<A::Error>,
-    {
-        let address: Address = address.try_into().map_err(AddressError::from)?;
+    pub async fn bind_with(address: impl IntoAddress, config: &Config) -> Result<Self, BindError> {
+        let address = address.into_address()?;
         let listened = listen(&address).await;
         match listened {
             Ok((local, socket)) => {
@@ -256,6 +250,9 @@ impl Endpoint {
     /// Prepares it to be served by a server with these RDMA devices.
     pub(crate) fn into_listener(self, of_server: &Rdma) -> EndpointListener {
         let (offer, mut settings) = (self.offer(of_server), self.config.server());
+        if offer.is_none() {
+            connect::announce(&self.address, None);
+        }
         settings.upgrades.extend(offer.as_ref().map(|offer| Arc::clone(&offer.upgrade)));
         let unchecked = offer.filter(|_| self.rdma_check == RdmaCheck::Due);
         EndpointListener { socket: self.socket, settings, unchecked }
@@ -279,7 +276,7 @@ impl Offer {
     async fn check(&self) -> Result<(), BindError> {
         let offered = connect::offered(Arc::clone(&self.upgrade), self.local).await;
         if offered.is_ok() {
-            connect::announce(&self.address, self.upgrade.name(), &offered);
+            connect::announce(&self.address, Some(&offered));
         }
         let address = self.asked.clone();
         let refused = |Declined { reason, .. }| BindError::NoRdma { address, reason };
@@ -293,7 +290,7 @@ impl Offer {
         let Some(runtime) = runtime else { return };
         runtime.spawn(async move {
             let offered = connect::offered(Arc::clone(&self.upgrade), self.local).await;
-            connect::announce(&self.address, self.upgrade.name(), &offered);
+            connect::announce(&self.address, Some(&offered));
         });
     }
 }

@@ -9,7 +9,7 @@
 //! | `auto://host:port` | RDMA when both sides can, else TCP, with the reason logged and kept |
 //! | `rdma://host:port` | RDMA, or a clear error |
 //! | `tcp://host:port` | TCP |
-//! | `unix:///path`, `unix://@name` | a Unix socket; a file without a listener is replaced |
+//! | `unix:///path`, `unix://./path`, `unix://@name` | a Unix socket; a file alone is replaced |
 //! | `inproc://name` | queues inside the process |
 //!
 //! [`ServerBuilder::serve_with_incoming`] serves listeners and byte streams that the program made.
@@ -33,7 +33,7 @@ mod settings;
 #[cfg(feature = "sim")]
 pub mod sim;
 
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, IntoAddress};
 pub use channel::{Channel, ChannelBuilder};
 pub use config::Config;
 #[cfg(feature = "tonic-connect-info")]

@@ -1,5 +1,5 @@
 //! A report with causes (`anyhow`'s `{:#}`) says nothing twice: no error's text has that of its
-//! source in it.
+//! source in it. And what a `main` that returns an error prints, its `Debug`, is that report.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 #[path = "messages/service.rs"]
@@ -15,8 +15,14 @@ use farcall::{
 
 use self::service::{Demo, failure, listen, serve, without_device};
 
-/// Walks from an error to its sources.
+/// Walks from an error to its sources. Its `Debug` is to have its text and theirs; a status is
+/// tonic's, with a `Debug` of its own.
 fn assert_says_nothing_twice(error: &(dyn Error + 'static)) {
+    let printed = format!("{error:?}");
+    if !error.is::<farcall::Status>() {
+        assert!(printed.starts_with(&error.to_string()), "{printed}");
+        assert_eq!(printed.contains("Caused by:"), error.source().is_some(), "{printed}");
+    }
     let mut error = error;
     while let Some(source) = error.source() {
         let (text, cause) = (error.to_string(), source.to_string());

@@ -66,7 +66,7 @@ fn by_hand(out_dir: &Path) -> Result<(), CodegenError> {
         .codec_path("tonic_prost::ProstCodec")
         .build();
     let service = Service::builder().name("ByHand").package("hand").method(greet).build();
-    manual::Builder::new().runtime_path("::rpc_core::codegen").out_dir(out_dir).compile(&[service])
+    manual::Builder::new().runtime_path("crate::runtime").out_dir(out_dir).compile(&[service])
 }
 
 /// The samples under every setting that changes the text, so that rustc sees the golden texts.
@@ -99,7 +99,7 @@ fn samples(out_dir: &Path) -> Result<(), CodegenError> {
 
 /// With `connect()`, whose name some methods share.
 fn configure() -> Builder {
-    rpc_codegen::configure().build_transport(true).runtime_path("::rpc_core::codegen")
+    rpc_codegen::configure().build_transport(true).runtime_path("crate::runtime")
 }
 
 /// Compiles `protos` below `root` into `out_dir`, with a `mod.rs` that includes them.

@@ -97,6 +97,16 @@ pub enum CodegenError {
     )]
     TransportFeature,
 
+    /// `package_dir` without the feature that it needs.
+    #[error(
+        "package_dir({name:?}) needs rpc-codegen's feature: \
+         rpc-codegen = {{ version = \"...\", features = [\"package-dir\"] }}"
+    )]
+    PackageDirFeature {
+        /// The package that was looked for.
+        name: String,
+    },
+
     /// `skip_protoc_run()` without the file that is to be read.
     #[error("skip_protoc_run() needs file_descriptor_set_path(), the file that it reads")]
     NoDescriptorSet,

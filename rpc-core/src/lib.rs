@@ -17,6 +17,7 @@ pub mod layer;
 pub mod limits;
 mod payload;
 pub mod policy;
+pub mod readable;
 mod runtime;
 pub mod server;
 mod stream;

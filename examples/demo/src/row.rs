@@ -23,7 +23,7 @@ pub(crate) struct Row {
     pub(crate) elapsed: Duration,
     /// The bytes that farcall copied, on both sides.
     pub(crate) copied_bytes: u64,
-    /// Why the connection is not on a better path, when its address asked for one.
+    /// Why the connection is not on an upgraded path, when its address asked for one.
     pub(crate) fallback: Option<String>,
 }
 

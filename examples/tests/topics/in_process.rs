@@ -28,7 +28,7 @@ async fn a_service_that_is_left_out_is_unimplemented() -> anyhow::Result<()> {
         let listener = Server::builder().add_optional_service(greeter).bind(&address).await?;
         tokio::spawn(listener.serve());
 
-        let stub = GreeterStub::new(Channel::connect(&address).await?);
+        let stub = GreeterStub::connect(&address).await?;
         match stub.say_hello(hello("you")).await {
             Ok(reply) => assert!(is_offered, "{reply:?}"),
             Err(status) => assert_eq!((is_offered, status.code()), (false, Code::Unimplemented)),

@@ -1,5 +1,7 @@
 //! The settings of a channel.
 
+mod getters;
+
 use std::io;
 use std::time::Duration;
 
@@ -166,7 +168,7 @@ impl ChannelBuilder {
     /// When a delay is out of its range: see [`Backoff::check`].
     #[track_caller]
     pub fn path_backoff(mut self, backoff: Backoff) -> Self {
-        self.config = self.config.with_backoff(backoff);
+        self.config = self.config.with_path_backoff(backoff);
         self
     }
 
@@ -221,18 +223,6 @@ impl ChannelBuilder {
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
-    }
-
-    /// The rules that [`ChannelBuilder::config`] and the other setters have made.
-    #[must_use]
-    pub fn settings(&self) -> &Config {
-        &self.config
-    }
-
-    /// The timeout for calls that set none themselves.
-    #[must_use]
-    pub fn call_timeout(&self) -> Option<Duration> {
-        self.calls.timeout
     }
 
     /// Makes a channel that connects at its first call.

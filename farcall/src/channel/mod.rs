@@ -11,7 +11,8 @@ use tonic::service::Interceptor;
 use tower::Layer;
 
 use crate::{
-    Address, AddressError, Buffer, ConnectError, ConnectionInfo, Path, PathCounts, Rdma, Readiness,
+    AddressError, Buffer, ConnectError, ConnectionInfo, IntoAddress, Path, PathCounts, Rdma,
+    Readiness,
 };
 
 /// A cheap handle that makes calls to one server; clones share its connection. A generated stub
@@ -67,11 +68,7 @@ impl Channel {
     /// # Cancel safety
     ///
     /// This method is cancel safe: cancelled, it closes what it has opened.
-    pub async fn connect<A>(address: A) -> Result<Self, ConnectError>
-    where
-        A: TryInto<Address>,
-        AddressError: From<A::Error>,
-    {
+    pub async fn connect(address: impl IntoAddress) -> Result<Self, ConnectError> {
         Self::builder(address)?.connect().await
     }
 
@@ -80,12 +77,8 @@ impl Channel {
     /// # Errors
     ///
     /// When the text is not an address.
-    pub fn builder<A>(address: A) -> Result<ChannelBuilder, AddressError>
-    where
-        A: TryInto<Address>,
-        AddressError: From<A::Error>,
-    {
-        Ok(ChannelBuilder::new(address.try_into()?))
+    pub fn builder(address: impl IntoAddress) -> Result<ChannelBuilder, AddressError> {
+        Ok(ChannelBuilder::new(address.into_address()?))
     }
 
     /// The same channel with a timeout for calls of every kind that set none themselves. A stream

@@ -1,15 +1,18 @@
 //! What a server is made of, and where it listens.
 
+mod getters;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use rpc_core::connect::Upgrade;
 use rpc_core::server::{PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
+use rpc_core::settings::expect_valid;
 use rpc_core::{Keepalive, Limits};
 use tower::{BoxError, Layer};
 
 use super::{IntoIncoming, Listener, ServeError, Server, SocketListener};
-use crate::{Address, AddressError, BindError, Config, Endpoint, Rdma};
+use crate::{BindError, Config, Endpoint, IntoAddress, Rdma};
 
 /// Builds a [`Server`].
 ///
@@ -33,6 +36,8 @@ pub struct ServerBuilder {
     core: rpc_core::server::ServerBuilder,
     config: Config,
     rdma: Option<Rdma>,
+    /// In the place of what `config` and `limits` say.
+    max_message_len: Option<u64>,
     /// In the place of what `config` says.
     log_failed_calls: Option<bool>,
     rdma_required: Option<bool>,
@@ -199,10 +204,25 @@ impl ServerBuilder {
     #[track_caller]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.core = self.core.limits(limits);
+        self.max_message_len = None;
         self
     }
 
-    /// Adds a better path that clients may ask for, beside those that the address names; for tests
+    /// The longest request message accepted, in bytes of its encoding; 4 MiB by default. The
+    /// client's own limit holds for responses.
+    ///
+    /// # Panics
+    ///
+    /// When `bytes` is 0.
+    #[must_use]
+    #[track_caller]
+    pub fn max_message_len(mut self, bytes: u64) -> Self {
+        expect_valid(Limits::new().with_max_message_len(bytes).check());
+        self.max_message_len = Some(bytes);
+        self
+    }
+
+    /// Adds a path that clients may ask for, beside those that the address names; for tests
     /// of transports.
     #[doc(hidden)]
     #[must_use]
@@ -405,14 +425,14 @@ impl ServerBuilder {
     /// The finished server, for programs that serve several listeners with one.
     #[must_use]
     pub fn build(self) -> Server {
-        let Self { core, mut config, rdma, log_failed_calls, rdma_required } = self;
-        if let Some(is_logged) = log_failed_calls {
-            config = config.with_log_failed_calls(is_logged);
+        let (is_logged, is_required) = (self.get_log_failed_calls(), self.get_rdma_required());
+        let limits = self.max_message_len.map(|_| self.get_limits());
+        let Self { mut core, config, rdma, .. } = self;
+        if let Some(limits) = limits {
+            core = core.limits(limits);
         }
-        if let Some(is_required) = rdma_required {
-            config = config.with_rdma_required(is_required);
-        }
-        let core = core.log_failed_calls(config.log_failed_calls()).build();
+        let config = config.with_log_failed_calls(is_logged).with_rdma_required(is_required);
+        let core = core.log_failed_calls(is_logged).build();
         Server { core, config, rdma: rdma.unwrap_or_default() }
     }
 
@@ -428,11 +448,7 @@ impl ServerBuilder {
     /// # Cancel safety
     ///
     /// Cancelled, nothing is left behind.
-    pub async fn bind<A>(self, address: A) -> Result<Listener, BindError>
-    where
-        A: TryInto<Address>,
-        AddressError: From<A::Error>,
-    {
+    pub async fn bind(self, address: impl IntoAddress) -> Result<Listener, BindError> {
         let server = self.build();
         let endpoint = Endpoint::bind_with(address, server.config()).await?;
         let endpoint = endpoint.with_rdma_checked(server.rdma()).await?;
@@ -448,11 +464,7 @@ impl ServerBuilder {
     /// # Cancel safety
     ///
     /// Cancelled, no connection is accepted any more; those that are open are closed at once.
-    pub async fn serve<A>(self, address: A) -> Result<(), ServeError>
-    where
-        A: TryInto<Address>,
-        AddressError: From<A::Error>,
-    {
+    pub async fn serve(self, address: impl IntoAddress) -> Result<(), ServeError> {
         self.bind(address).await?.serve().await
     }
 
@@ -465,15 +477,11 @@ impl ServerBuilder {
     /// # Cancel safety
     ///
     /// As [`serve`](Self::serve).
-    pub async fn serve_with_shutdown<A>(
+    pub async fn serve_with_shutdown(
         self,
-        address: A,
+        address: impl IntoAddress,
         shutdown: impl Future<Output = ()> + Send,
-    ) -> Result<(), ServeError>
-    where
-        A: TryInto<Address>,
-        AddressError: From<A::Error>,
-    {
+    ) -> Result<(), ServeError> {
         self.bind(address).await?.serve_with_shutdown(shutdown).await
     }
 

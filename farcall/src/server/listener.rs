@@ -8,7 +8,7 @@ use super::Server;
 use crate::{Address, BindError, Endpoint};
 
 /// A server that could not be begun at its address, or that can go on no longer.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The address cannot be listened on.
@@ -29,6 +29,8 @@ pub enum ServeError {
         reason: io::Error,
     },
 }
+
+rpc_core::readable_debug!(ServeError);
 
 /// A server that listens, and accepts no connection before it is told to serve.
 ///
@@ -124,6 +126,14 @@ mod tests {
         stop.send(()).unwrap();
         serving.await.unwrap().unwrap();
         drop(channel);
+    }
+
+    #[tokio::test]
+    async fn a_socket_address_is_auto() {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Server::builder().bind(address).await.unwrap();
+        let bound = listener.local_address().to_string();
+        assert!(bound.starts_with("auto://127.0.0.1:") && !bound.ends_with(":0"), "{bound}");
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use thiserror::Error;
 ///
 /// Its text names the file with line and column, or the variable of the environment, the key, and
 /// what would be right. As a [`miette::Diagnostic`] it shows the line, too.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum SettingsError {
     /// The file cannot be read.
@@ -44,7 +44,6 @@ pub enum SettingsError {
 }
 
 /// What is wrong at a place of the file.
-#[derive(Debug)]
 pub struct Misplaced {
     message: String,
     key: String,
@@ -102,6 +101,8 @@ impl fmt::Display for Misplaced {
 }
 
 impl std::error::Error for Misplaced {}
+
+rpc_core::readable_debug!(SettingsError, Misplaced);
 
 impl Diagnostic for SettingsError {
     fn source_code(&self) -> Option<&dyn SourceCode> {

@@ -10,10 +10,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::SettingsError;
 use super::places::Places;
+use super::strays;
 use super::tables::Root;
 
 /// What a variable's name begins with. Two underscores separate the names of tables.
-const PREFIX: &str = "FARCALL__";
+pub(super) const PREFIX: &str = "FARCALL__";
 
 /// More tables than any setting is in. What is beyond them in a variable's name is one name, so
 /// that a long one makes no document that is too deep for the stack.
@@ -29,25 +30,25 @@ pub(super) fn read(
     text: &str,
     environment: impl Iterator<Item = (String, String)>,
 ) -> Result<(Root, Places), SettingsError> {
-    let variables: Vec<(String, String)> = {
-        let ours = environment.filter(|(name, _)| name.starts_with(PREFIX));
-        let mut ours: Vec<_> = ours.collect();
-        ours.sort();
-        ours
-    };
+    let (mut variables, others): (Vec<_>, Vec<_>) =
+        environment.partition(|(name, _)| name.starts_with(PREFIX));
+    variables.sort();
     let names = variables.iter().map(|(name, _)| name.clone()).collect();
     let mut places = Places::new(origin, text, names);
     let misplaced = |places: &Places, error: &toml::de::Error| {
         places.error(error.span().unwrap_or(0..0), None, error.message().to_owned())
     };
     let mut document = DeTable::parse(text).map_err(|error| misplaced(&places, &error))?;
+    let in_file = document.clone();
     for (index, (name, value)) in variables.iter().enumerate() {
         let names: Vec<&str> = name[PREFIX.len()..].splitn(MAX_DEPTH, "__").collect();
+        strays::check_named(name, &names, in_file.get_ref(), origin)?;
         insert(document.get_mut(), &names, value, &places.of_variable(index));
     }
     places.record(document.get_ref());
     let root = Root::deserialize(document.into_deserializer());
     let root = root.map_err(|error| misplaced(&places, &error))?;
+    strays::check_others(&root, others.iter().map(|(name, _)| name.as_str()))?;
     Ok((root, places))
 }
 
@@ -74,7 +75,7 @@ fn insert<'a>(table: &mut DeTable<'a>, names: &[&str], value: &'a str, place: &R
 
 /// The key that a variable means: the one in lower case with underscores if it is there, else one
 /// that differs from it in case and hyphens only, else a new one.
-fn existing(table: &DeTable<'_>, name: &str) -> String {
+pub(super) fn existing(table: &DeTable<'_>, name: &str) -> String {
     let plain = |name: &str| name.to_ascii_lowercase().replace('-', "_");
     let wanted = plain(name);
     if table.contains_key(wanted.as_str()) {

@@ -1,6 +1,7 @@
 //! Configuration as data: servers and targets by name, from a TOML file and the environment.
 //!
-//! [`layers`] joins the file and the environment, [`places`] says where each value came from,
+//! [`layers`] joins the file and the environment, [`strays`] finds variables that would set
+//! nothing, [`places`] says where each value came from,
 //! [`table`] and [`tables`] say which keys there are, [`value`] how values are written, and
 //! [`apply`] gives them to the builders.
 
@@ -9,6 +10,7 @@ mod error;
 mod layers;
 mod places;
 mod server;
+mod strays;
 mod table;
 mod tables;
 mod value;
@@ -43,7 +45,9 @@ use crate::{Channel, ChannelBuilder, Rdma, Server};
 /// A variable of the environment replaces a value of the file:
 /// `FARCALL__TARGETS__INVENTORY__ADDRESS` is `targets.inventory.address`. Its value is TOML where
 /// it can be read as that, as `8`, `true` or `["mlx5_0"]`, and text otherwise. What the program
-/// sets in code takes precedence over both.
+/// sets in code takes precedence over both. A variable of a target or server that the file does not
+/// have is an error, and so is one with a single underscore between its parts: both would set
+/// nothing, in silence. To set a target by variables alone, write its empty table into the file.
 ///
 /// Every key, with its documentation and default, stands in [`Settings::reference`]. A key that
 /// does not exist, a value of another type and one that makes no sense are errors that name the
@@ -204,7 +208,8 @@ impl Settings {
         let mut text = String::from(
             "# Every setting of a program that uses farcall, with its default.\n\
              # A variable of the environment replaces a value: targets.inventory.timeout is\n\
-             # FARCALL__TARGETS__INVENTORY__TIMEOUT. What the program sets in code replaces both.\n\
+             # FARCALL__TARGETS__INVENTORY__TIMEOUT. The file has to have the table of its target\n\
+             # or server, which may be empty. What the program sets in code replaces both.\n\
              # [defaults.target] and [defaults.server] have the same keys, for all of a kind.\n",
         );
         Root::describe("", &mut text);

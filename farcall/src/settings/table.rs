@@ -18,6 +18,10 @@ pub(super) trait Table: Default + Clone {
 
     /// Writes each key with its documentation and its default, all commented out.
     fn describe(path: &str, out: &mut String);
+
+    /// Shows `visit` each key that the table has or could have, with the names of its tables, of
+    /// which the first are in `path`.
+    fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String]));
 }
 
 /// Tables by a name that the file chooses.
@@ -40,6 +44,14 @@ impl<T: Table> Table for Named<T> {
 
     fn describe(path: &str, out: &mut String) {
         T::describe(path, out);
+    }
+
+    fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String])) {
+        for (name, table) in &self.0 {
+            path.push(name.clone());
+            table.each_key(path, visit);
+            path.pop();
+        }
     }
 }
 
@@ -201,6 +213,19 @@ macro_rules! table {
                         let dot = if path.is_empty() { "" } else { "." };
                         <$inner>::describe(&format!("{path}{dot}{}", $heading), out);
                     }
+                )*
+            }
+
+            fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String])) {
+                $(
+                    path.push(stringify!($key).to_owned());
+                    visit(path);
+                    path.pop();
+                )*
+                $(
+                    path.push(stringify!($table).to_owned());
+                    self.$table.each_key(path, visit);
+                    path.pop();
                 )*
             }
         }

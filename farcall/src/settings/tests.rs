@@ -35,12 +35,12 @@ fn a_target_has_its_own_settings_and_the_defaults_of_the_others() {
     let inventory = settings.channel_builder("inventory").unwrap();
     let billing = settings.channel_builder("billing").unwrap();
     let of = |builder: &ChannelBuilder| {
-        let limits = builder.settings().limits();
+        let limits = builder.get_limits();
         (limits.max_calls, limits.max_message_len)
     };
     assert_eq!((of(&inventory), of(&billing)), ((7, 64 << 20), (7, 4 << 20)));
-    assert_eq!(inventory.call_timeout(), Some(Duration::from_secs(3)));
-    assert_eq!(billing.call_timeout(), None);
+    assert_eq!(inventory.get_timeout(), Some(Duration::from_secs(3)));
+    assert_eq!(billing.get_timeout(), None);
 }
 
 #[test]
@@ -48,14 +48,14 @@ fn the_environment_replaces_what_the_file_says() {
     let environment = [
         ("FARCALL__TARGETS__INVENTORY__ADDRESS", "auto://10.0.0.1:7000"),
         ("FARCALL__TARGETS__INVENTORY__LIMITS__MAX_CALLS", "9"),
-        ("FARCALL__TARGETS__NEW__ADDRESS", "inproc://new"),
+        ("FARCALL__TARGETS__EMPTY__ADDRESS", "inproc://new"),
         ("FARCALL__RDMA__DEVICES", "[\"mlx5_0\"]"),
         ("FARCALL_RDMA", "another program's"),
     ];
-    let settings = read(TWO, &environment).unwrap();
+    let settings = read(&format!("{TWO}\n[targets.empty]\n"), &environment).unwrap();
     let inventory = settings.channel_builder("inventory").unwrap();
     assert_eq!(inventory.address(), &Address::Auto("10.0.0.1:7000".to_owned()));
-    assert_eq!(inventory.settings().limits().max_calls, 9);
+    assert_eq!(inventory.get_limits().max_calls, 9);
     assert_eq!(settings.targets().count(), 3);
     assert_eq!(settings.root.rdma.devices.as_deref(), Some(&["mlx5_0".to_owned()][..]));
 }
@@ -104,6 +104,13 @@ fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
         ("FARCALL__TARGETS__INVENTORY__TIMOUT", "1s"),
         ("FARCALL__RDMA", "off"),
         ("FARCALL__RDMA__DEVICES", "mlx5_0"),
+        ("FARCALL__TARGETS__INVENTRY__ADDRESS", "tcp://127.0.0.1:2"),
+        ("FARCALL__SERVERS__ORDERS__ADDRESS", "tcp://127.0.0.1:2"),
+        ("FARCALL_TARGETS_INVENTORY_TIMEOUT", "1s"),
+        ("FARCALL_TARGETS__INVENTORY__LIMITS__MAX_CALLS", "9"),
+        ("FARCALL_TARGETS_BILLING_TIMEOUT", "1s"),
+        ("FARCALL_DEFAULTS_SERVER_MAX_CALLS", "9"),
+        ("FARCALL_RDMA_DEVICES", "[]"),
     ] {
         let error = read(target, &[(variable, value)]).unwrap_err();
         write!(told, "{variable}={value}\n--> {error}\n\n").unwrap();
@@ -132,8 +139,8 @@ fn the_reference_is_the_file_in_docs_and_its_defaults_are_the_defaults() {
         Settings::parse("nothing", "[targets.inventory]\naddress = \"tcp://h:1\"").unwrap();
     let [said, unsaid] = [&said, &unsaid].map(|it| it.channel_builder("inventory").unwrap());
     let rules = |it: &ChannelBuilder| {
-        let rules = it.settings().client(UpgradePolicy::Never);
-        format!("{rules:?} {:?}", it.call_timeout())
+        let rules = it.get_config().client(UpgradePolicy::Never);
+        format!("{rules:?} {:?}", it.get_timeout())
     };
     assert_eq!(rules(&said), rules(&unsaid));
 }

@@ -82,7 +82,7 @@ async fn rdma_without_a_device_is_an_error_that_says_why() -> Result<(), Failure
     };
     assert!(is_reason(&format!("rdma: {reason}"), here()), "{reason}");
     assert!(words.contains(&reason) && words.contains(&authority), "{words}");
-    assert!(log.lines().iter().all(|line| !line.contains("without the better path")), "{log:?}");
+    assert!(log.lines().iter().all(|line| !line.contains("without RDMA")), "{log:?}");
     Ok(())
 }
 

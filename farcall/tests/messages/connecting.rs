@@ -39,6 +39,8 @@ async fn addresses(told: &mut Told) {
         "tcp://inventory",
         "tcp://::1:7000",
         "unix:/run/app.sock",
+        "unix://run/app.sock",
+        "grpc://inventory:7000",
     ] {
         let error = Channel::connect(text).await.unwrap_err();
         told.say(&format!("Channel::connect({text:?})"), error);

@@ -9,9 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::service::{demo, failure, named, on, serve, with_device, without_device};
-use crate::told::{Log, Told};
+use crate::told::{LIMIT, Log, Told};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const UNIX: &str = "unix://@farcall-messages-log";
 const SOON: Duration = Duration::from_millis(50);
 
 pub(crate) async fn tell(told: &mut Told, log: &Log) {
@@ -20,6 +21,7 @@ pub(crate) async fn tell(told: &mut Told, log: &Log) {
     silenced(log).await;
     access(told, log).await;
     strangers(told, log).await;
+    vanishing(told, log).await;
     without_rdma(told, log).await;
 }
 
@@ -30,6 +32,9 @@ async fn starting(told: &mut Told, log: &Log) {
         ("rdma:// with a device", "rdma://127.0.0.1:0", with_device(&[LOOPBACK])),
         ("auto:// without a device", "auto://127.0.0.1:0", without_device()),
         ("rdma:// without a device, which is not required", "rdma://127.0.0.1:0", without_device()),
+        ("tcp://", "tcp://127.0.0.1:0", without_device()),
+        ("unix://", UNIX, without_device()),
+        ("inproc://", "inproc://messages-log", without_device()),
     ] {
         log.clear();
         let is_required = !cause.contains("not required");
@@ -152,12 +157,44 @@ async fn strangers(told: &mut Told, log: &Log) {
     }
 }
 
+/// Clients whose program or cable ends in the middle of the handshake: nothing to warn of.
+async fn vanishing(told: &mut Told, log: &Log) {
+    for (cause, line, end) in [
+        ("ends its stream in the handshake", "went away", End::Close),
+        ("goes silent in the handshake", "in time", End::Silence),
+    ] {
+        let timeout = if matches!(end, End::Silence) { SOON } else { LIMIT };
+        let (address, _) = demo(Server::builder().handshake_timeout(timeout)).await;
+        log.clear();
+        let authority = address.trim_start_matches("tcp://");
+        let mut stream = TcpStream::connect(authority).await.unwrap();
+        stream.write_all(&FIRST_BYTES).await.unwrap();
+        match end {
+            End::Close => stream.shutdown().await.unwrap(),
+            End::Silence => {}
+        }
+        let silent = Some(stream).filter(|_| matches!(end, End::Silence));
+        told.say(&format!("a client that {cause}"), log.line(&[line]).await);
+        drop(silent);
+    }
+    assert!(!log.text().contains("WARN"), "{}", log.text());
+}
+
+/// How a client goes.
+enum End {
+    Close,
+    Silence,
+}
+
+/// What a Hello of farcall begins with.
+const FIRST_BYTES: [u8; 4] = *b"farc";
+
 async fn without_rdma(told: &mut Told, log: &Log) {
     let listener = on(&with_device(&[LOOPBACK])).bind("auto://127.0.0.1:0").await.unwrap();
     let address = serve(listener);
     log.clear();
     let channel = Channel::builder(&address).unwrap().rdma(&without_device());
     let _channel = channel.connect().await.unwrap();
-    let line = log.line(&["connected without"]).await;
+    let line = log.line(&["connected over TCP"]).await;
     told.say("auto:// where the client has no device: the client's line", line);
 }

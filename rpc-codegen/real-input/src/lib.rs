@@ -5,6 +5,38 @@
 
 #![forbid(unsafe_code)]
 
+/// What generated code names: the runtime's, and in the place of farcall's addresses names inside
+/// the process.
+pub mod runtime {
+    pub use rpc_core::codegen::*;
+    pub use rpc_core::connect::ConnectError;
+
+    use rpc_core::connect::ClientConfig;
+    use rpc_core::inproc::InprocConnector;
+
+    /// A name inside the process.
+    pub trait IntoAddress {
+        /// The name.
+        fn into_name(self) -> String;
+    }
+
+    impl IntoAddress for &str {
+        fn into_name(self) -> String {
+            self.to_owned()
+        }
+    }
+
+    /// A channel to the server of that name.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub async fn connect(address: impl IntoAddress) -> Result<Channel, ConnectError> {
+        let connector = InprocConnector::new(address.into_name(), ClientConfig::default());
+        Channel::connect(connector).await
+    }
+}
+
 /// Declares one module for each group of files that the build script made.
 macro_rules! generated {
     ($($(#[$doc:meta])* $group:ident)*) => {$(

@@ -3,6 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
+use super::limits::{self, Side};
 use super::model::{MethodModel, ServiceModel};
 use crate::settings::RpcSettings;
 
@@ -14,6 +15,8 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
     let doc = format!(" Calls `{}` over farcall.", service.full_name);
     let methods = service.methods.iter().enumerate();
     let methods = methods.map(|(index, method)| stub_method(index, method, settings));
+    let limits = limits::setters(&LIMITED);
+    let connect = connect(service, settings);
     quote! {
         #(#cfg)*
         #[doc = #doc]
@@ -38,25 +41,37 @@ pub(crate) fn items(service: &ServiceModel, settings: &RpcSettings) -> TokenStre
                 #name { caller, limits: self.limits }
             }
 
-            /// Limits the length of each response message that this stub takes, in bytes. The
-            /// channel's own limit holds beside it, 4 MiB unless its builder says otherwise.
-            #[must_use]
-            pub fn max_decoding_message_len(mut self, bytes: usize) -> Self {
-                self.limits = self.limits.with_max_decoding(bytes);
-                self
-            }
-
-            /// Limits the length of each request message that this stub sends, in bytes. The
-            /// server's own limit holds beside it.
-            #[must_use]
-            pub fn max_encoding_message_len(mut self, bytes: usize) -> Self {
-                self.limits = self.limits.with_max_encoding(bytes);
-                self
-            }
+            #limits
 
             #(#methods)*
         }
+        #connect
     }
+}
+
+const LIMITED: Side =
+    Side { name: "stub", takes: ("response", "channel"), sends: ("request", "server") };
+
+/// `connect`, as tonic's clients have it; not beside a method of that name.
+fn connect(service: &ServiceModel, settings: &RpcSettings) -> Option<TokenStream> {
+    let (runtime, name) = (&settings.runtime, &service.stub);
+    let cfg = settings.client_cfg.of(&service.package);
+    let is_free = service.methods.iter().all(|method| method.stub_method != "connect");
+    is_free.then(|| {
+        quote! {
+            #(#cfg)*
+            impl #name<#runtime::Channel> {
+                /// Connects to a server, and makes the calls over that channel: what
+                /// `Channel::connect` and `new` do.
+                pub async fn connect(
+                    address: impl #runtime::IntoAddress,
+                ) -> ::core::result::Result<Self, #runtime::ConnectError> {
+                    let channel = #runtime::connect(address).await?;
+                    ::core::result::Result::Ok(Self::new(channel))
+                }
+            }
+        }
+    })
 }
 
 fn stub_method(index: usize, method: &MethodModel, settings: &RpcSettings) -> TokenStream {

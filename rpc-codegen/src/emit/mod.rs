@@ -7,6 +7,7 @@
 mod client;
 mod descriptor;
 mod detach;
+mod limits;
 mod model;
 mod server;
 

@@ -3,6 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
+use super::limits::{self, Side};
 use super::model::{MethodModel, ServiceModel};
 use crate::settings::RpcSettings;
 
@@ -43,6 +44,7 @@ fn definition(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     let cfg = settings.server_cfg.of(&service.package);
     let (name, tonic_trait) = (&service.service, &service.tonic_trait);
     let doc = format!(" Serves an implementation of `{}` over farcall.", service.full_name);
+    let limits = limits::setters(&LIMITED);
     quote! {
         #[doc = #doc]
         pub struct #name<T> {
@@ -61,24 +63,13 @@ fn definition(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
                 Self { inner, limits: #runtime::MessageLimits::NONE }
             }
 
-            /// Limits the length of each request message that this service takes, in bytes. The
-            /// server's own limit holds beside it, 4 MiB unless its builder says otherwise.
-            #[must_use]
-            pub fn max_decoding_message_len(mut self, bytes: usize) -> Self {
-                self.limits = self.limits.with_max_decoding(bytes);
-                self
-            }
-
-            /// Limits the length of each response message that this service sends, in bytes. The
-            /// client's own limit holds beside it.
-            #[must_use]
-            pub fn max_encoding_message_len(mut self, bytes: usize) -> Self {
-                self.limits = self.limits.with_max_encoding(bytes);
-                self
-            }
+            #limits
         }
     }
 }
+
+const LIMITED: Side =
+    Side { name: "service", takes: ("request", "server"), sends: ("response", "client") };
 
 fn dispatch(service: &ServiceModel, settings: &RpcSettings) -> TokenStream {
     let runtime = &settings.runtime;

@@ -1,6 +1,7 @@
 //! The marks on a status that say whether its call may have been executed.
 
 use std::error::Error;
+use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -14,9 +15,16 @@ use crate::connect::ConnectError;
 /// A call that was never sent has it, and one that the server refused: because it shuts down,
 /// because a limit was met, or because it has no such method. A status without it says nothing:
 /// the call may have been executed, or not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[error("no handler has seen the call")]
 pub struct NotExecuted;
+
+/// A status shows its source in this way, and its text behind it.
+impl fmt::Debug for NotExecuted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NotExecuted")
+    }
+}
 
 impl NotExecuted {
     /// Whether the status says that its call was not executed.
@@ -65,9 +73,16 @@ impl NotExecuted {
 /// }
 /// # assert_eq!(advice(&Status::aborted("no")), "the server has decided");
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Error)]
 #[error("the call was in flight when its connection ended: it may have been executed")]
 pub struct MayHaveExecuted;
+
+/// A status shows its source in this way, and its text behind it.
+impl fmt::Debug for MayHaveExecuted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MayHaveExecuted")
+    }
+}
 
 impl MayHaveExecuted {
     /// Whether the status says that its call may have been executed.

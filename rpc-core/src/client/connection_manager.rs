@@ -315,7 +315,8 @@ impl ConnectionManager {
         let ConnectionInfo { transport, addresses, fallback, .. } = connection.info();
         if let Some(reason) = fallback {
             limited_log!(
-                self.log, WARN, "connected without the better path",
+                target: "farcall::path",
+                self.log, WARN, "connected over TCP, without RDMA",
                 transport, %addresses, %reason
             );
         }
@@ -334,7 +335,7 @@ impl ConnectionManager {
         if is_none || (is_of_path && lock(&self.breaker).broken().is_some()) {
             return;
         }
-        tracing::debug!(%error, "cannot connect");
+        tracing::debug!(target: "farcall::path", %error, "cannot connect");
         lock(&self.reconnect).handle_failed(attempted_at, now(), error.to_string());
     }
 
@@ -439,7 +440,10 @@ impl ConnectionManager {
         lock(&self.breaker).handle_failure(now(), reason.clone());
         let next_attempt = self.next_path_attempt();
         let addresses = info.addresses;
-        limited_log!(self.log, WARN, "a path died", %addresses, %reason, ?next_attempt);
+        limited_log!(
+            target: "farcall::path",
+            self.log, WARN, "RDMA failed", %addresses, %reason, ?next_attempt
+        );
     }
 
     /// How long until a path that has failed is tried again.
@@ -487,7 +491,7 @@ impl ConnectionManager {
             Err(error) => (wanted == Wanted::Upgraded).then(|| error.to_string()),
         };
         if let Some(reason) = failure {
-            tracing::debug!(%reason, "the better path could not be had");
+            tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
             lock(&self.breaker).handle_attempt_failed(now(), reason);
         }
     }
@@ -495,7 +499,10 @@ impl ConnectionManager {
     fn record_upgraded(&self, info: &ConnectionInfo) {
         if lock(&self.breaker).handle_upgraded(now()) {
             let (transport, addresses) = (info.transport, &info.addresses);
-            limited_log!(self.log, INFO, "a path that had died is back", transport, %addresses);
+            limited_log!(
+                target: "farcall::path",
+                self.log, INFO, "RDMA is back", transport, %addresses
+            );
         }
     }
 }

@@ -99,6 +99,7 @@ impl<T: Transport> Handler for Session<T> {
 
     fn handle_closed(&self, reason: CloseReason) {
         tracing::debug!(
+            target: "farcall::path",
             transport = self.transport.name(), addresses = %self.addresses, %reason, "closed",
         );
         let (calls, was_sent_away) = {

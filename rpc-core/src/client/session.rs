@@ -123,6 +123,7 @@ impl<T: Transport> Session<T> {
             ended: CancellationToken::new(),
         });
         tracing::debug!(
+            target: "farcall::path",
             transport = session.transport.name(), addresses = %session.addresses, "connected",
         );
         session.transport.start(Arc::clone(&session) as Arc<dyn Handler>);

@@ -13,7 +13,7 @@ use crate::wire::ProtocolError;
 /// A connection could not be made. No call was sent.
 ///
 /// Its text has the reason, so that it has no source: a report with causes would say it twice.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The byte stream could not be opened.
@@ -81,6 +81,8 @@ pub enum ConnectError {
         reason: String,
     },
 }
+
+crate::readable_debug!(ConnectError);
 
 /// The source of a status whose call found no connection. The status's text is the error's.
 #[derive(Clone, Error)]

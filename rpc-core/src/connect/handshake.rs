@@ -10,7 +10,7 @@ use crate::wire::ProtocolError;
 use crate::wire::hello::{self, MAGIC_LEN, PREFIX_LEN, Shape};
 
 /// What can go wrong with the messages of a handshake.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The peer closed the stream before it said anything, as a port scan or a health check does.
@@ -37,6 +37,8 @@ pub enum HandshakeError {
         timeout_ms: u128,
     },
 }
+
+crate::readable_debug!(HandshakeError);
 
 /// The first memory for a body. It grows with what has arrived, so that a peer which announces a
 /// long message and sends none of it holds no more than this.

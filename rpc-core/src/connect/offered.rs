@@ -26,18 +26,16 @@ pub async fn offered(upgrade: Arc<dyn Upgrade>, local: Option<IpAddr>) -> Result
     blocking(move || upgrade.check(local)).await
 }
 
-/// Writes one line about what a server that listens at `address` can offer.
-pub fn announce(
-    address: &dyn fmt::Display,
-    upgrade: &'static str,
-    offered: &Result<String, Declined>,
-) {
+/// Writes the line of a server that begins to listen at `address`: that it does, and what it can
+/// offer beside the bootstrap where its address has clients ask for that.
+pub fn announce(address: &dyn fmt::Display, offered: Option<&Result<String, Declined>>) {
     match offered {
-        Ok(ports) => tracing::info!(
-            target: "farcall::server", %address, %ports, "listening: clients can have {upgrade}"
+        None => tracing::info!(target: "farcall::server", %address, "listening"),
+        Some(Ok(ports)) => tracing::info!(
+            target: "farcall::server", %address, %ports, "listening: clients can have RDMA"
         ),
-        Err(reason) => tracing::info!(
-            target: "farcall::server", %address, %reason, "listening without {upgrade}"
+        Some(Err(reason)) => tracing::info!(
+            target: "farcall::server", %address, %reason, "listening without RDMA"
         ),
     }
 }

@@ -87,12 +87,14 @@ pub(super) async fn blocking<T: Send + 'static>(
 }
 
 /// Why a path cannot be had.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("{reason}")]
 pub struct Declined {
     /// The reason, for people.
     pub reason: String,
 }
+
+crate::readable_debug!(Declined);
 
 impl Declined {
     /// Declines for `reason`.

@@ -13,7 +13,7 @@ use super::{Described, into_status};
 use crate::{MethodDescriptor, ServiceDescriptor};
 
 /// A method that a service does not have.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("the service {} has no method {method:?}, but {:?}", service.name, names(service))]
 #[non_exhaustive]
 pub struct UnknownMethod {
@@ -22,6 +22,8 @@ pub struct UnknownMethod {
     /// The name or path that was given.
     pub method: String,
 }
+
+crate::readable_debug!(UnknownMethod);
 
 fn names(service: &ServiceDescriptor) -> Vec<&'static str> {
     service.methods.iter().map(MethodDescriptor::name).collect()

@@ -67,6 +67,7 @@ where
     fn call(&mut self, request: R) -> Self::Future {
         let method = request.method();
         let span = tracing::info_span!(
+            target: "farcall::trace",
             "call",
             service = method.service(),
             method = method.name(),

@@ -182,9 +182,9 @@ impl Count {
     fn log(self) {
         let Self { line, level, left_out } = self;
         if level == Level::INFO {
-            tracing::info!(line, left_out, "lines were left out");
+            tracing::info!(target: "farcall::log", line, left_out, "lines were left out");
         } else {
-            tracing::warn!(line, left_out, "lines were left out");
+            tracing::warn!(target: "farcall::log", line, left_out, "lines were left out");
         }
     }
 }
@@ -204,18 +204,24 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Writes a line that a peer can cause, unless there were many of its kind: a limit, or
+/// Writes a line that a peer can cause, unless there were many of its kind: its target; a limit, or
 /// `of_process` for that of the process; a level; the line, which is its kind; and its fields.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! limited_log {
-    (of_process, $($line:tt)+) => {
-        $crate::limited_log!($crate::limits::log::LogLimit::of_process(), $($line)+)
+    (target: $target:literal, of_process, $($line:tt)+) => {
+        $crate::limited_log!(
+            target: $target, $crate::limits::log::LogLimit::of_process(), $($line)+
+        )
     };
-    ($limit:expr, $level:ident, $line:literal, $($fields:tt)+) => {
+    (target: $target:literal, $limit:expr, $level:ident, $line:literal, $($fields:tt)+) => {
         if let Some(left_out) = $limit.admit(tracing::Level::$level, $line) {
             tracing::event!(
-                tracing::Level::$level, $($fields)+, left_out = left_out.field(), $line
+                target: $target,
+                tracing::Level::$level,
+                $($fields)+,
+                left_out = left_out.field(),
+                $line
             );
         }
     };
@@ -233,7 +239,7 @@ mod tests {
 
     fn flood(limit: &LogLimit) {
         for number in 0..u64::from(BURST) + EXCESS {
-            limited_log!(limit, WARN, "a flood", number);
+            limited_log!(target: "farcall::log", limit, WARN, "a flood", number);
         }
     }
 
@@ -250,8 +256,8 @@ mod tests {
         assert_eq!(lines.len(), 10, "{lines:?}");
         assert!(lines.iter().all(|line| !line.contains("left_out")), "{lines:?}");
         tokio::time::sleep(INTERVAL).await;
-        limited_log!(limit, WARN, "a flood", number = 1);
-        limited_log!(limit, INFO, "another kind", number = 2);
+        limited_log!(target: "farcall::log", limit, WARN, "a flood", number = 1);
+        limited_log!(target: "farcall::log", limit, INFO, "another kind", number = 2);
         let lines = log.take_lines();
         assert!(lines[0].contains("left_out=990") && lines[0].contains("number=1"), "{lines:?}");
         assert_eq!(lines.len(), 2, "kinds are counted apart: {lines:?}");
@@ -299,9 +305,9 @@ mod tests {
         flood(limit);
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
         tokio::time::sleep(INTERVAL).await;
-        limited_log!(of_process, WARN, "another kind", number = 1);
+        limited_log!(target: "farcall::log", of_process, WARN, "another kind", number = 1);
         tokio::time::sleep(INTERVAL).await;
-        limited_log!(of_process, WARN, "another kind", number = 2);
+        limited_log!(target: "farcall::log", of_process, WARN, "another kind", number = 2);
         let lines = log.take_lines();
         assert_eq!(lines.len(), 13, "{lines:#?}");
         assert!(is_count(&lines[11]) && lines[12].contains("number=2"), "{lines:#?}");

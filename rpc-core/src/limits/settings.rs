@@ -13,13 +13,15 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// A setting with a value that it cannot have.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("{name} is {value}: {rule}")]
 pub struct InvalidSetting {
     name: &'static str,
     value: String,
     rule: &'static str,
 }
+
+crate::readable_debug!(InvalidSetting);
 
 impl InvalidSetting {
     /// The setting `name` cannot have `value`, because of `rule`.

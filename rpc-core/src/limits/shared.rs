@@ -78,6 +78,7 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
         };
         let refused = holder.map(tracing::field::display);
         tracing::warn!(
+            target: "farcall::server",
             setting,
             share_setting,
             max,
@@ -103,7 +104,10 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
         };
         if let Some(refused_count) = refused_count {
             let Names { what, setting, .. } = self.names;
-            tracing::warn!(setting, refused_count, "the limit on {what} has room again");
+            tracing::warn!(
+                target: "farcall::server",
+                setting, refused_count, "the limit on {what} has room again"
+            );
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `Server` and its builder.
 
+mod getters;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;

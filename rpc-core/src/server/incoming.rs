@@ -175,12 +175,20 @@ impl<T: Transport> Handler for ServerSession<T> {
         let addresses = &self.addresses;
         match &reason {
             CloseReason::Protocol(error) => {
-                limited_log!(self.log, WARN, "closed a connection", %addresses, %error);
+                limited_log!(
+                    target: "farcall::server",
+                    self.log, WARN, "closed a connection", %addresses, %error
+                );
             }
             CloseReason::Stalled { .. } => {
-                limited_log!(self.log, WARN, "closed a stalled connection", %addresses, %reason);
+                limited_log!(
+                    target: "farcall::server",
+                    self.log, WARN, "closed a stalled connection", %addresses, %reason
+                );
             }
-            reason => tracing::debug!(%addresses, %reason, "connection closed"),
+            reason => tracing::debug!(
+                target: "farcall::server", %addresses, %reason, "connection closed"
+            ),
         }
         self.idle.notify_waiters();
         self.closed.cancel();

@@ -92,7 +92,10 @@ impl Life<'_> {
         drain: &CancellationToken,
     ) {
         let connection = self.connection;
-        tracing::debug!(addresses = %connection.info().addresses, ?retiring, "sends a client away");
+        tracing::debug!(
+            target: "farcall::server",
+            addresses = %connection.info().addresses, ?retiring, "sends a client away"
+        );
         connection.go_away();
         tokio::select! {
             () = connection.closed() => return,
@@ -101,6 +104,7 @@ impl Life<'_> {
                 let setting = retiring.setting();
                 let addresses = connection.info().addresses;
                 limited_log!(
+                    target: "farcall::server",
                     self.log, WARN, "closed: the client did not leave in time", %addresses, setting
                 );
             }

@@ -77,10 +77,15 @@ pub(super) async fn serve(
             // The connection ended in the backlog. Any client can cause that, so that it neither
             // delays the next accept nor writes a line into the log.
             Err(error) if is_of_one_connection(&error) => {
-                tracing::debug!(%error, "a connection ended before it was accepted");
+                tracing::debug!(
+                    target: "farcall::server", %error, "a connection ended before it was accepted"
+                );
             }
             Err(error) => {
-                limited_log!(shared.log, WARN, "cannot accept a connection", %error);
+                limited_log!(
+                    target: "farcall::server",
+                    shared.log, WARN, "cannot accept a connection", %error
+                );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -173,11 +178,24 @@ async fn join(
     let accepted = match tokio::time::timeout(rules.handshake_timeout, handshake).await {
         Ok(Ok(accepted)) => accepted,
         Ok(Err(error @ HandshakeError::Silent)) => {
-            tracing::debug!(%addresses, %error, "a connection ended before its handshake");
+            tracing::debug!(
+                target: "farcall::server",
+                %addresses, %error, "a connection ended before its handshake"
+            );
+            return None;
+        }
+        // The peer or its link has gone, as a cable that is pulled or a program that ends: no fault
+        // of either side.
+        Ok(Err(HandshakeError::Io(error))) => {
+            limited_log!(
+                target: "farcall::server",
+                shared.log, INFO, "a client went away in its handshake", %addresses, %error
+            );
             return None;
         }
         Ok(Err(error)) => {
             limited_log!(
+                target: "farcall::server",
                 shared.log, WARN, "refused a connection in its handshake", %addresses, %error
             );
             return None;
@@ -185,7 +203,8 @@ async fn join(
         Err(_) => {
             let timeout = rules.handshake_timeout;
             limited_log!(
-                shared.log, WARN, "refused a connection: no handshake in time", %addresses, ?timeout
+                target: "farcall::server",
+                shared.log, INFO, "a client did not end its handshake in time", %addresses, ?timeout
             );
             return None;
         }
@@ -193,7 +212,8 @@ async fn join(
     let Accepted { link, hello, fallback, is_upgraded } = accepted;
     if let Some(reason) = &fallback {
         limited_log!(
-            shared.log, WARN, "accepted without the better path", %addresses, %reason
+            target: "farcall::path",
+            shared.log, WARN, "a client is connected over TCP, without RDMA", %addresses, %reason
         );
     }
     let limits = rules.handshake.limits;

@@ -241,7 +241,10 @@ impl<T: Transport> ServerSession<T> {
             Err(error) => {
                 self.finish(id);
                 let addresses = &self.addresses;
-                limited_log!(self.log, ERROR, "cannot answer a call", %addresses, %error);
+                limited_log!(
+                    target: "farcall::server",
+                    self.log, ERROR, "cannot answer a call", %addresses, %error
+                );
                 if let Some(record) = record.take() {
                     record.log_unanswered(self.lines(), Code::Unavailable, &error.to_string());
                 }

@@ -240,7 +240,7 @@ pub enum Withheld {
 }
 
 /// Why a frame cannot be sent.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[derive(Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportError {
     /// The link has ended.
@@ -271,8 +271,10 @@ pub enum TransportError {
     },
 }
 
+crate::readable_debug!(TransportError);
+
 /// Why a link ended.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[derive(Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// We closed it.
@@ -302,6 +304,8 @@ pub enum CloseReason {
     #[error("{0}")]
     Failed(String),
 }
+
+crate::readable_debug!(CloseReason);
 
 fn describe(stalled: Stalled) -> &'static str {
     match stalled {

@@ -15,7 +15,7 @@ fn first_words(found: &[u8]) -> Cow<'static, str> {
 }
 
 /// A violation of the wire format or of the call protocol by the peer.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[derive(Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
     /// The connection does not open with farcall's magic.
@@ -132,3 +132,5 @@ pub enum ProtocolError {
         max: u32,
     },
 }
+
+crate::readable_debug!(ProtocolError);

@@ -33,9 +33,11 @@ impl fmt::Display for RkeyScope {
 }
 
 /// A word that names no scope.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no scope of keys: it is `auto`, `window` or `region`")]
 pub struct UnknownRkeyScope(String);
+
+rpc_core::readable_debug!(UnknownRkeyScope);
 
 impl FromStr for RkeyScope {
     type Err = UnknownRkeyScope;

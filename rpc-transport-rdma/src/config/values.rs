@@ -21,6 +21,7 @@ pub enum PortChoice {
 /// The defaults let a dead peer be noticed within about half a second: the acknowledgement timeout
 /// is 4.096 us x 2^14 = 67 ms, tried seven times (devices may stretch it up to fourfold).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectOptions {
     /// Acknowledgement timeout: 4.096 us x 2^this. 1 to 31; 14 by default.
     pub timeout: u8,
@@ -34,6 +35,36 @@ pub struct ConnectOptions {
     /// How long a sender waits when we have no receive posted, as verbs numbers it. 1 to 31; 12,
     /// the default, is 0.64 ms. 0 is refused: it means 655 ms.
     pub rnr_timer: u8,
+}
+
+impl ConnectOptions {
+    /// Sets [`timeout`](Self::timeout).
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: u8) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets [`retry_count`](Self::retry_count).
+    #[must_use]
+    pub fn with_retry_count(mut self, count: u8) -> Self {
+        self.retry_count = count;
+        self
+    }
+
+    /// Sets [`rnr_retry`](Self::rnr_retry).
+    #[must_use]
+    pub fn with_rnr_retry(mut self, count: u8) -> Self {
+        self.rnr_retry = count;
+        self
+    }
+
+    /// Sets [`rnr_timer`](Self::rnr_timer).
+    #[must_use]
+    pub fn with_rnr_timer(mut self, timer: u8) -> Self {
+        self.rnr_timer = timer;
+        self
+    }
 }
 
 impl Default for ConnectOptions {

@@ -85,7 +85,9 @@ impl<B> MemoryWindowPool<B> {
             && self.allocated < self.max
             && let Err(error) = self.allocate(queue_pair)
         {
-            tracing::debug!(%error, count = self.allocated, "no further memory window");
+            tracing::debug!(
+                target: "farcall::rdma", %error, count = self.allocated, "no further memory window"
+            );
             if self.allocated == 0 {
                 self.failure = Some(error);
             } else {
@@ -178,7 +180,9 @@ impl<B> MemoryWindowPool<B> {
         match binding.into_window() {
             Ok(window) => self.free.push_back(window),
             // It stays with its queue pair, unused.
-            Err(binding) => tracing::error!(?binding, "a window came back bound"),
+            Err(binding) => tracing::error!(
+                target: "farcall::rdma", ?binding, "a window came back bound"
+            ),
         }
     }
 }

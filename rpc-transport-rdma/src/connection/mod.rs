@@ -166,12 +166,14 @@ impl Connection {
                 Action::LogStall(words) => {
                     let (tag, device) = (self.tag, self.worker.attachment.device().name());
                     rpc_core::limited_log!(
+                        target: "farcall::rdma",
                         of_process, WARN, "an RDMA connection stalls", tag, device, %words
                     );
                 }
                 Action::CheckDrained => self.worker.send(Command::Check(Arc::clone(self))),
                 Action::Destroy => {
                     rpc_core::limited_log!(
+                        target: "farcall::rdma",
                         of_process,
                         WARN,
                         "a queue pair does not drain: destroying it",

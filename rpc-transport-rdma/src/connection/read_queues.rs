@@ -159,6 +159,7 @@ impl ReadQueues {
             if let Err(error) = queue.queue_pair.halt() {
                 // Destroying it, which follows in bounded time, does what halting could not.
                 rpc_core::limited_log!(
+                    target: "farcall::rdma",
                     of_process, WARN, "cannot halt a queue pair for READs", %error
                 );
             }

@@ -105,6 +105,7 @@ impl RkeyScope {
                 }
                 if let Some(defect) = defect {
                     rpc_core::limited_log!(
+                        target: "farcall::rdma",
                         of_process,
                         WARN,
                         "rkey scope is window, as configured",
@@ -116,6 +117,7 @@ impl RkeyScope {
             }
             (Self::Auto, Some(defect)) => {
                 rpc_core::limited_log!(
+                    target: "farcall::rdma",
                     of_process,
                     INFO,
                     "rkey scope is region",
@@ -128,6 +130,7 @@ impl RkeyScope {
                 Ok(()) => Self::Window,
                 Err(reason) => {
                     rpc_core::limited_log!(
+                        target: "farcall::rdma",
                         of_process, INFO, "rkey scope is region", device, %reason
                     );
                     Self::Region

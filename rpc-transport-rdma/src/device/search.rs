@@ -161,6 +161,7 @@ fn open_all(
             Ok(device) => devices.push(device),
             Err(error) => {
                 rpc_core::limited_log!(
+                    target: "farcall::rdma",
                     of_process, WARN, "cannot open an RDMA device", device = name, %error
                 );
                 first_error = first_error.or(Some(error));

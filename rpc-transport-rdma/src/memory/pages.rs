@@ -170,7 +170,9 @@ mod system {
     pub(in crate::memory) unsafe fn unmap(base: NonNull<u8>, len: usize) {
         // SAFETY: the caller's promise.
         if let Err(error) = unsafe { munmap(base.cast(), len) } {
-            tracing::error!(%error, len, "cannot unmap memory; it is leaked");
+            tracing::error!(
+                target: "farcall::rdma", %error, len, "cannot unmap memory; it is leaked"
+            );
         }
     }
 

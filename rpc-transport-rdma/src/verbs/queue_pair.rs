@@ -371,7 +371,10 @@ impl QueuePair {
         if self.in_flight.len() > 0
             && let Err(error) = raw.set_error()
         {
-            tracing::debug!(%error, number = self.number(), "cannot halt before destroying");
+            tracing::debug!(
+                target: "farcall::rdma",
+                %error, number = self.number(), "cannot halt before destroying"
+            );
         }
         // A device may take long to destroy a queue pair that still has a bound window.
         self.windows.deallocate_all();
@@ -402,7 +405,10 @@ impl QueuePair {
             Err(error) => {
                 let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));
                 let (number, leaked) = (self.local.queue_pair_number, in_flight.len());
-                tracing::error!(%error, number, leaked, "a queue pair's buffers are leaked");
+                tracing::error!(
+                    target: "farcall::rdma",
+                    %error, number, leaked, "a queue pair's buffers are leaked"
+                );
                 mem::forget(in_flight);
             }
         }

@@ -84,7 +84,9 @@ impl Driver {
     /// Serves the worker until it ends, or until another task goes on with it.
     pub(super) async fn run(self: Box<Self>) {
         match self.drive().await {
-            Err(ended) => tracing::debug!(?ended, "a task no longer serves an RDMA lane"),
+            Err(ended) => tracing::debug!(
+                target: "farcall::rdma", ?ended, "a task no longer serves an RDMA lane"
+            ),
             Ok(never) => match never {},
         }
     }
@@ -171,7 +173,7 @@ impl Driver {
     fn check<T>(&self, result: Result<T, impl Into<WorkerError>>) -> Result<T, Ended> {
         result.map_err(|error| {
             let (error, device) = (error.into(), self.shared.attachment.device().name());
-            tracing::error!(%error, device, "an RDMA lane has failed");
+            tracing::error!(target: "farcall::rdma", %error, device, "an RDMA lane has failed");
             self.shared.lose(&format!("an RDMA lane of {device} has failed: {error}"));
             Ended::Failed
         })
@@ -226,6 +228,7 @@ impl Driver {
         if shared.is_worn() {
             let device = shared.attachment.device().name();
             rpc_core::limited_log!(
+                target: "farcall::rdma",
                 of_process,
                 WARN,
                 "a lane misses a tenth of its receive slots or more",
@@ -282,7 +285,10 @@ impl Driver {
         if self.replenish.handle_attempt(posted, idle_count, tokio::time::Instant::now)? {
             self.shared.activity.refills_refused.add(1);
             let device = self.shared.attachment.device().name();
-            tracing::debug!(device, idle_count, "the device takes no more receives for now");
+            tracing::debug!(
+                target: "farcall::rdma",
+                device, idle_count, "the device takes no more receives for now"
+            );
         }
         Ok(())
     }
@@ -330,7 +336,10 @@ impl Driver {
         let Some(limit) = self.watermark.limit_to_arm(count) else { return };
         if let Err(error) = self.receives.arm_limit(limit) {
             let device = self.shared.attachment.device().name();
-            tracing::debug!(%error, device, "the device gives no word of a queue that runs low");
+            tracing::debug!(
+                target: "farcall::rdma",
+                %error, device, "the device gives no word of a queue that runs low"
+            );
         }
     }
 
@@ -345,6 +354,7 @@ impl Driver {
         if self.watermark.handle_limit() {
             let device = self.shared.attachment.device().name();
             rpc_core::limited_log!(
+                target: "farcall::rdma",
                 of_process,
                 WARN,
                 "a shared receive queue ran low: the lane is late, windows are halved",
@@ -381,7 +391,9 @@ impl Driver {
         match (received, connection) {
             (Err(ReceiveError::Failed(error)), _) if error.is_flush() => {}
             (Err(error), Some(connection)) => connection.handle_bad_receive(error.to_string()),
-            (Err(error), None) => tracing::debug!(%error, number, "ignored a receive"),
+            (Err(error), None) => tracing::debug!(
+                target: "farcall::rdma", %error, number, "ignored a receive"
+            ),
             (Ok(()), _) => {}
         }
     }

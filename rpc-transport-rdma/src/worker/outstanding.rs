@@ -93,6 +93,7 @@ impl OutstandingBuffers {
         self.overdue_count.fetch_add(due.len() as u64, Ordering::Relaxed);
         for (len, age) in due {
             rpc_core::limited_log!(
+                target: "farcall::rdma",
                 of_process,
                 WARN,
                 "received memory is still held by the application: copy what is kept for long, or \

@@ -62,6 +62,7 @@ fn page(folder: &Path, version: &str) -> Result<String> {
     text.push_str("With every feature. `cargo doc --open -p farcall` has the words to it.\n");
     let (mut pages, mut others) = (user_docs::html_below(folder)?, Vec::new());
     pages.sort();
+    let mut ours: Vec<Item> = Vec::new();
     for path in pages {
         let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
         let Some(item) = item_of(&name) else { continue };
@@ -71,15 +72,45 @@ fn page(folder: &Path, version: &str) -> Result<String> {
             continue;
         }
         let declared = declarations(&html);
-        if declared.is_empty() {
-            others.push(format!("`{item}`"));
-        } else {
-            let declared = declared.join("\n");
-            let _ = write!(text, "\n## `{item}`\n\n```rust,ignore\n{declared}\n```\n");
+        match declared.is_empty() {
+            true => others.push(format!("`{item}`")),
+            false => add(&mut ours, item, declared.join("\n")),
         }
+    }
+    for Item { path, others, declared } in ours {
+        let _ = write!(text, "\n## `{path}`\n\n");
+        for other in others {
+            let _ = write!(text, "Also `{other}`.\n\n");
+        }
+        let _ = write!(text, "```rust,ignore\n{declared}\n```\n");
     }
     let _ = write!(text, "\n## Of other crates\n\n{}\n", others.join(", "));
     Ok(text)
+}
+
+/// An item of ours.
+struct Item {
+    /// Its shortest path.
+    path: String,
+    /// The other modules' names for the same item.
+    others: Vec<String>,
+    declared: String,
+}
+
+/// Adds an item, once: a module may export what another one has.
+fn add(items: &mut Vec<Item>, path: String, declared: String) {
+    let name = |path: &str| path.rsplit("::").next().map(str::to_owned);
+    let known =
+        items.iter_mut().find(|it| name(&it.path) == name(&path) && it.declared == declared);
+    let Some(known) = known else {
+        return items.push(Item { path, others: Vec::new(), declared });
+    };
+    let (shorter, longer) = match path.len() < known.path.len() {
+        true => (path, std::mem::take(&mut known.path)),
+        false => (std::mem::take(&mut known.path), path),
+    };
+    known.path = shorter;
+    known.others.push(longer);
 }
 
 /// The path of the item that a page is about; `None` for pages about something else.
@@ -97,6 +128,8 @@ fn item_of(page: &str) -> Option<String> {
 fn declarations(html: &str) -> Vec<String> {
     let own = html.split("id=\"trait-implementations\"").next().unwrap_or(html);
     let own = own.split("id=\"synthetic-implementations\"").next().unwrap_or(own);
+    // Those of the type that it derefs to, which are not its own.
+    let own = own.split("id=\"deref-methods-").next().unwrap_or(own);
     if !OURS.iter().any(|folder| own.contains(folder)) {
         return Vec::new();
     }
@@ -143,6 +176,26 @@ mod tests {
         for other in ["index.html", "all.html", "codegen/struct.Detach.html", "layer/index.html"] {
             assert_eq!(item_of(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn an_item_that_two_modules_export_is_there_once_by_its_shortest_path() {
+        let mut items = Vec::new();
+        for path in ["client::Path", "Path", "server::Path"] {
+            add(&mut items, path.to_owned(), "pub enum Path".to_owned());
+        }
+        add(&mut items, "other::Path".to_owned(), "pub struct Path".to_owned());
+        let paths: Vec<_> = items.iter().map(|item| item.path.as_str()).collect();
+        assert_eq!(paths, ["Path", "other::Path"]);
+        assert_eq!(items[0].others, ["client::Path", "server::Path"]);
+    }
+
+    #[test]
+    fn the_functions_of_what_an_item_derefs_to_are_not_its_own() {
+        let html = "src/farcall/<pre class=\"rust item-decl\"><code>pub struct A;</code></pre>\
+            <h4 class=\"code-header\">pub fn own()</h4><h2 id=\"deref-methods-%5Bu8%5D\">\
+            <h4 class=\"code-header\">pub fn len()</h4>";
+        assert_eq!(declarations(html), ["pub struct A;", "pub fn own()"]);
     }
 
     #[test]

@@ -7,14 +7,44 @@ use super::packed::{self, Packed};
 use super::readme::Shown;
 use super::user::{PROGRAM, UserCrate};
 
-/// How the README serves its implementation.
-const RIGHT: &str = "GreeterService::new(MyGreeter)";
+/// A mistake: what stands in the README's program, what a reader writes in its place, and what
+/// rustc is to say.
+struct Mistake {
+    right: &'static str,
+    wrong: &'static str,
+    said: &'static str,
+}
 
-/// The implementation itself, and tonic's server of it.
-const WRONG: [&str; 2] = ["MyGreeter", "proto::greeter_server::GreeterServer::new(MyGreeter)"];
+/// How the README serves its implementation.
+const SERVED: &str = "GreeterService::new(MyGreeter)";
 
 /// What rustc is to say, in which `greeter_rpc` stands for any service's module.
 const ADVICE: &str = "`greeter_rpc::GreeterService::new(implementation)`";
+
+/// The address that the README's server listens at.
+const ADDRESS: &str = "\"auto://127.0.0.1:0\"";
+
+const MISTAKES: [Mistake; 5] = [
+    // The implementation itself, and tonic's server of it.
+    Mistake { right: SERVED, wrong: "MyGreeter", said: ADVICE },
+    Mistake {
+        right: SERVED,
+        wrong: "proto::greeter_server::GreeterServer::new(MyGreeter)",
+        said: ADVICE,
+    },
+    Mistake {
+        right: ADDRESS,
+        wrong: "7000",
+        said: "an address is text, as \"auto://10.0.0.1:7000\"",
+    },
+    // docs/moving-from-tonic.md explains what rustc says of the next two: the traits are others'.
+    Mistake { right: ADDRESS, wrong: "\"127.0.0.1:0\".parse()?", said: "type annotations needed" },
+    Mistake {
+        right: "GreeterStub::new(channel.clone())",
+        wrong: "proto::greeter_client::GreeterClient::new(channel.clone())",
+        said: "is not implemented for `farcall::Channel`",
+    },
+];
 
 /// Makes each mistake in the crate that `entrance`'s README shows, and reads what cargo says of it.
 ///
@@ -24,23 +54,25 @@ const ADVICE: &str = "`greeter_rpc::GreeterService::new(implementation)`";
 pub(super) fn are_explained(entrance: &Packed, packages: &[Packed]) -> Result<()> {
     let workspace = packed::metadata()?;
     let target = &workspace.target_directory;
-    for wrong in WRONG {
+    for mistake in MISTAKES {
         let readme = entrance.folder.join("README.md");
-        let mistake = |files: &mut [Shown]| make(files, wrong);
-        let user = UserCrate::changed(&readme, packages, &workspace.workspace_root, mistake)?;
-        let said = user.refusal(target).with_context(|| format!("serving {wrong}"))?;
+        let change = |files: &mut [Shown]| make(files, &mistake);
+        let user = UserCrate::changed(&readme, packages, &workspace.workspace_root, change)?;
+        let Mistake { wrong, said: advice, .. } = mistake;
+        let said = user.refusal(target).with_context(|| format!("with {wrong}"))?;
         user.clean(target, PROGRAM)?;
-        if !said.contains(ADVICE) {
-            bail!("serving {wrong}, rustc does not say {ADVICE}:\n{said}");
+        if !said.contains(advice) {
+            bail!("with {wrong}, rustc does not say {advice}:\n{said}");
         }
     }
     Ok(())
 }
 
-fn make(files: &mut [Shown], wrong: &str) -> Result<()> {
-    let main = files.iter_mut().find(|file| file.text.contains(RIGHT));
-    let main = main.with_context(|| format!("it does not serve {RIGHT}"))?;
-    main.text = main.text.replace(RIGHT, wrong);
+fn make(files: &mut [Shown], Mistake { right, wrong, .. }: &Mistake) -> Result<()> {
+    let main = files.iter_mut().find(|file| file.path == "src/main.rs");
+    let main = main.filter(|file| file.text.contains(right));
+    let main = main.with_context(|| format!("it does not say {right}"))?;
+    main.text = main.text.replace(right, wrong);
     Ok(())
 }
 
@@ -50,9 +82,10 @@ mod tests {
 
     #[test]
     fn a_mistake_stands_where_the_right_words_stood() {
-        let mut files = [Shown { path: "main.rs".into(), text: format!("a({RIGHT})") }];
-        make(&mut files, "b").unwrap();
+        let mut files = [Shown { path: "src/main.rs".into(), text: format!("a({SERVED})") }];
+        let mistake = Mistake { right: SERVED, wrong: "b", said: "" };
+        make(&mut files, &mistake).unwrap();
         assert_eq!(files[0].text, "a(b)");
-        assert!(make(&mut files, "c").is_err());
+        assert!(make(&mut files, &mistake).is_err());
     }
 }

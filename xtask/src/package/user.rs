@@ -115,6 +115,7 @@ pub(super) fn try_out(entrance: &Packed, packages: &[Packed]) -> Result<()> {
     let workspace = packed::metadata()?;
     let readme = entrance.folder.join("README.md");
     same_program(&readme, &workspace.workspace_root.join("README.md"))?;
+    resolves_from_a_clone(&readme, &workspace.workspace_root)?;
     let variants: [Change; 3] = [|_| Ok(()), with_default_tonic, with_tonics_build];
     for change in variants {
         let manifest = |files: &mut [Shown]| change(manifest(files)?);
@@ -144,6 +145,52 @@ type Change = fn(&mut String) -> Result<()>;
 fn manifest(files: &mut [Shown]) -> Result<&mut String> {
     let manifest = files.iter_mut().find(|file| file.path == "Cargo.toml");
     Ok(&mut manifest.context("it shows no Cargo.toml")?.text)
+}
+
+/// Where a reader has cloned the repository, seen from the reader's crate.
+const CLONE: &str = "../farcall/";
+
+/// Sees that cargo finds the crates of the manifest as it stands there, with the repository where
+/// the reader has a clone. The registry's form is the one that is built.
+fn resolves_from_a_clone(readme: &Path, root: &Path) -> Result<()> {
+    let here = |files: &mut [Shown]| {
+        let manifest = manifest(files)?;
+        if !manifest.contains(CLONE) {
+            bail!("it takes nothing from {CLONE}");
+        }
+        *manifest = manifest.replace(CLONE, &format!("{}/", root.display()));
+        Ok(())
+    };
+    let user = UserCrate::changed(readme, &[], root, here)?;
+    let mut command =
+        user.cargo(&["metadata", "--offline", "--quiet", "--format-version", "1"], root);
+    bounded::output(&mut command, CALL_LIMIT).map(drop)
+}
+
+/// The manifest as a reader has it once the crates are published: the lines that its comments say,
+/// in the place of those below them.
+fn from_registry(manifest: &str) -> Result<String> {
+    const LATER: &str = "# Once it is on crates.io: ";
+    let mut lines = manifest.lines();
+    let mut text = String::new();
+    while let Some(line) = lines.next() {
+        let line = match line.strip_prefix(LATER) {
+            Some(later) => {
+                let name = later.split(" = ").next().unwrap_or_default();
+                let now = lines.next().unwrap_or_default();
+                if !now.starts_with(&format!("{name} = {{ path = \"{CLONE}")) {
+                    bail!("below {line:?} stands {now:?}");
+                }
+                later
+            }
+            None => line,
+        };
+        let _ = writeln!(text, "{line}");
+    }
+    if text.contains(CLONE) {
+        bail!("a crate has no line for crates.io:\n{text}");
+    }
+    Ok(text)
 }
 
 /// tonic beside farcall, with the features that it has by default, as a program has it that moves.
@@ -196,6 +243,7 @@ fn write(folder: &Path, files: &[Shown], packages: &[Packed]) -> Result<()> {
     for Shown { path, text } in files {
         let mut text = text.clone();
         if path == "Cargo.toml" && !packages.is_empty() {
+            text = from_registry(&text)?;
             text.push_str(&patch(packages));
         }
         let path = folder.join(path);
@@ -241,6 +289,18 @@ mod tests {
                         farcall = { path = \"/packages/farcall-0.1.0\" }\n";
         assert_eq!(read("Cargo.toml"), manifest);
         assert_eq!(read("proto/a.proto"), "proto/a.proto\n");
+    }
+
+    #[test]
+    fn the_registrys_lines_take_the_place_of_the_clones() {
+        let farcall = "# Once it is on crates.io: farcall = \"0.1\"\n";
+        let now = "farcall = { path = \"../farcall/farcall\" }\n";
+        let manifest =
+            format!("[dependencies]\n# tonic comes with it.\n{farcall}{now}tokio = \"1\"\n");
+        let later = "[dependencies]\n# tonic comes with it.\nfarcall = \"0.1\"\ntokio = \"1\"\n";
+        assert_eq!(from_registry(&manifest).unwrap(), later);
+        assert!(from_registry(now).is_err(), "it says nothing of the registry");
+        assert!(from_registry(&format!("{farcall}tokio = \"1\"\n{now}")).is_err());
     }
 
     #[test]

@@ -8,9 +8,11 @@ mod fault;
 mod feature_names;
 mod layering;
 mod log_lines;
+mod log_targets;
 mod machine_paths;
 mod manifests;
 mod pure_modules;
+mod readable_errors;
 mod readme_excerpts;
 mod shape;
 mod source;
@@ -68,6 +70,20 @@ fn the_list_of_pure_modules_names_what_exists() {
 #[test]
 fn what_peers_can_write_into_the_log_is_limited() {
     check_sources(log_lines::check);
+}
+
+#[test]
+fn lines_of_the_log_have_targets_that_stay() {
+    check_sources(log_targets::check);
+    let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
+    let page = &files[log_targets::PAGE];
+    check_sources(|source| log_targets::check_documented(source, page));
+    assert_none(log_targets::check_page(page));
+}
+
+#[test]
+fn errors_that_users_meet_read_as_sentences() {
+    check_sources(readable_errors::check);
 }
 
 #[test]

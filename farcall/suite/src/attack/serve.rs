@@ -45,7 +45,7 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), AttackError> {
     log_to_stderr();
     let config = plan.keepalive_ms.map(short_keepalive).into_iter();
     let config = config.fold(Config::default(), Config::with_keepalive);
-    // With the offers of better paths, which are a part of what hostile clients attack.
+    // With the offers of upgraded paths, which are a part of what hostile clients attack.
     let endpoint = runtime
         .block_on(farcall::Endpoint::bind_with("auto://127.0.0.1:0", &config))
         .map_err(Failure::from)?;

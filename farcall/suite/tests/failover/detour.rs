@@ -1,5 +1,5 @@
-//! A better path that a test can cut and mend: queues inside the process, offered as an upgrade of
-//! whatever byte stream a connection starts on.
+//! An upgraded path that a test can cut and mend: queues inside the process, offered as an upgrade
+//! of whatever byte stream a connection starts on.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -71,6 +71,7 @@ impl Monitor {
                 Ok(thread) => Some(thread.thread().clone()),
                 Err(error) => {
                     tracing::warn!(
+                        target: "farcall::server",
                         %error,
                         "no thread to look for handlers that block: they hold up their connections"
                     );

@@ -404,7 +404,7 @@ impl ConnectionState {
             let value = epoch.into();
             return Err(ProtocolError::Invalid { what: "epoch of an RDMA message", value });
         }
-        tracing::debug!(epoch, "ignored a message of an earlier path");
+        tracing::debug!(target: "farcall::rdma", epoch, "ignored a message of an earlier path");
         Ok(None)
     }
 
@@ -464,12 +464,14 @@ impl ConnectionState {
         let queue = position.unwrap_or(0);
         if let Err(error) = handled {
             // A late completion of an earlier queue pair with the same tag frees nothing here.
-            tracing::debug!(%error, "ignored a completion");
+            tracing::debug!(target: "farcall::rdma", %error, "ignored a completion");
         }
         let mut result = Ok(());
         for Done { work, outcome } in done.drain(..) {
             if let Err(error) = outcome {
-                tracing::debug!(?work, %error, "an RDMA work request failed");
+                tracing::debug!(
+                    target: "farcall::rdma", ?work, %error, "an RDMA work request failed"
+                );
                 let is_cause = result.is_ok() || !error.is_flush();
                 if is_cause {
                     result = Err(CloseReason::Failed(format!("the RDMA path failed: {error}")));
@@ -540,7 +542,9 @@ impl ConnectionState {
         }
         if let Err(error) = self.queue_pair.halt() {
             // Destroying it, which follows in bounded time, does what halting could not.
-            rpc_core::limited_log!(of_process, WARN, "cannot halt a queue pair", %error);
+            rpc_core::limited_log!(
+                target: "farcall::rdma", of_process, WARN, "cannot halt a queue pair", %error
+            );
         }
     }
 
@@ -553,6 +557,7 @@ impl ConnectionState {
         self.credits.activity().offers_leaked.add(count as u64);
         let number = self.queue_pair.number();
         rpc_core::limited_log!(
+            target: "farcall::rdma",
             of_process, ERROR,
             "what a queue pair serves to its peer is leaked",
             %error, number, count

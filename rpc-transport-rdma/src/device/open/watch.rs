@@ -78,6 +78,7 @@ impl Watch {
         match response(event) {
             Response::Ignore | Response::LookAgain => {
                 rpc_core::limited_log!(
+                    target: "farcall::rdma",
                     of_process,
                     INFO,
                     "an RDMA device event without consequence",
@@ -88,6 +89,7 @@ impl Watch {
                 );
             }
             _ => rpc_core::limited_log!(
+                target: "farcall::rdma",
                 of_process,
                 WARN,
                 "an RDMA device event",
@@ -121,6 +123,7 @@ impl Watch {
             ),
             Err(error) => {
                 rpc_core::limited_log!(
+                    target: "farcall::rdma",
                     of_process, WARN, "cannot ask for a device's addresses", device = name, %error
                 );
                 0
@@ -153,7 +156,10 @@ impl Watch {
     /// Gives the device up: its workers and connections end, and nothing here keeps it open.
     fn lose(&self, reason: &str) {
         let ended = self.let_go(reason);
-        tracing::error!(device = self.device.name(), reason, ended, "an RDMA device is lost");
+        tracing::error!(
+            target: "farcall::rdma",
+            device = self.device.name(), reason, ended, "an RDMA device is lost"
+        );
     }
 
     fn let_go(&self, reason: &str) -> usize {

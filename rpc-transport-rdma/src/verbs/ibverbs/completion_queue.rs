@@ -55,7 +55,7 @@ impl Drop for Channel {
         // SAFETY: V1: its completion queue held it and is gone.
         let code = unsafe { self.context.verbs().ibv_destroy_comp_channel(self.pointer.as_ptr()) };
         if let Err(error) = check_errno(code) {
-            tracing::error!(%error, "cannot destroy a completion channel");
+            tracing::error!(target: "farcall::rdma", %error, "cannot destroy a completion channel");
         }
     }
 }
@@ -247,7 +247,9 @@ impl Drop for IbvCompletionQueue {
         match self.channel.context.destroyed("destroy a completion queue", freed) {
             // SAFETY: V1: its queue is gone, and `drop` runs once.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.channel) },
-            Err(error) => tracing::error!(%error, "cannot destroy a completion queue"),
+            Err(error) => tracing::error!(
+                target: "farcall::rdma", %error, "cannot destroy a completion queue"
+            ),
         }
     }
 }

@@ -112,7 +112,7 @@ impl Drop for Context {
         // SAFETY: V1: everything made from the context held an `Arc` of it and is gone.
         let closed = check_errno(unsafe { self.verbs.ibv_close_device(self.pointer.as_ptr()) });
         if let Err(error) = closed {
-            tracing::error!(%error, "cannot close an RDMA device");
+            tracing::error!(target: "farcall::rdma", %error, "cannot close an RDMA device");
         }
     }
 }
@@ -153,7 +153,9 @@ impl Drop for ProtectionDomain {
         let freed =
             check_errno(unsafe { self.context.verbs.ibv_dealloc_pd(self.pointer.as_ptr()) });
         if let Err(error) = freed {
-            tracing::error!(%error, "cannot deallocate a protection domain");
+            tracing::error!(
+                target: "farcall::rdma", %error, "cannot deallocate a protection domain"
+            );
         }
     }
 }

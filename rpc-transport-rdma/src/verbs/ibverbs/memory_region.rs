@@ -84,7 +84,9 @@ impl Drop for IbvMemoryRegion {
         let freed = check_errno(unsafe { verbs.ibv_dereg_mr(self.pointer.as_ptr()) });
         if let Err(error) = self.domain.context().destroyed("deregister memory", freed) {
             let len = self.mapping.len();
-            tracing::error!(%error, len, "cannot deregister memory; it is leaked");
+            tracing::error!(
+                target: "farcall::rdma", %error, len, "cannot deregister memory; it is leaked"
+            );
             return;
         }
         // SAFETY: M5: the device has forgotten the memory, and `drop` runs once.

@@ -63,7 +63,10 @@ impl Drop for IbvMemoryWindow {
             // SAFETY: V1: this child of the domain is gone, and `drop` runs once.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.domain) },
             Err(error) => {
-                tracing::error!(%error, "cannot deallocate a memory window; it is leaked");
+                tracing::error!(
+                    target: "farcall::rdma",
+                    %error, "cannot deallocate a memory window; it is leaked"
+                );
             }
         }
     }

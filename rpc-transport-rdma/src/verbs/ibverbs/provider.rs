@@ -32,7 +32,9 @@ fn verbs() -> Result<Verbs, VerbsError> {
     FORK_INIT.call_once(|| {
         // SAFETY: S4: it takes no arguments and may be called at any time.
         if let Err(error) = check_errno(unsafe { verbs.ibv_fork_init() }) {
-            tracing::warn!(%error, "libibverbs cannot protect its memory from forks");
+            tracing::warn!(
+                target: "farcall::rdma", %error, "libibverbs cannot protect its memory from forks"
+            );
         }
     });
     Ok(verbs)

@@ -235,7 +235,9 @@ unsafe impl RawQueuePair for IbvQueuePair {
 impl Drop for IbvQueuePair {
     fn drop(&mut self) {
         if let Err(error) = self.destroy_once() {
-            tracing::error!(%error, number = self.number, "a queue pair is leaked");
+            tracing::error!(
+                target: "farcall::rdma", %error, number = self.number, "a queue pair is leaked"
+            );
         }
     }
 }

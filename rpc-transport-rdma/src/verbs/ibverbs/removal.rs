@@ -81,7 +81,10 @@ impl Removal {
     fn listen(&self) -> Option<OwnedFd> {
         let opened = open();
         if let Err(error) = &opened {
-            tracing::debug!(%error, node = self.node, "a removed device will not be noticed");
+            tracing::debug!(
+                target: "farcall::rdma",
+                %error, node = self.node, "a removed device will not be noticed"
+            );
         }
         opened.ok()
     }

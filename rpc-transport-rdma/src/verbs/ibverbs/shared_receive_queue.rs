@@ -132,7 +132,10 @@ impl Drop for IbvSharedReceiveQueue {
             // SAFETY: V6: the device has forgotten the queue, and `drop` runs once.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.kept) },
             Err(error) => {
-                tracing::error!(%error, "cannot destroy a shared receive queue; it is leaked");
+                tracing::error!(
+                    target: "farcall::rdma",
+                    %error, "cannot destroy a shared receive queue; it is leaked"
+                );
             }
         }
     }

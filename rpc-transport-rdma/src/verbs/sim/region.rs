@@ -137,7 +137,7 @@ impl Drop for SimRegion {
         if let Err(error) = freed
             && !self.context.has_lost(&error)
         {
-            tracing::error!(%error, "a region is leaked");
+            tracing::error!(target: "farcall::rdma", %error, "a region is leaked");
             return;
         }
         // SAFETY: V1: taken once, here, and the value is not used again.

@@ -94,7 +94,7 @@ pub(super) fn not_executed(call: u64) -> Vec<u8> {
     whole(unavailable, b"", b"")
 }
 
-/// A Hello of a client that offers better paths.
+/// A Hello of a client that offers upgraded paths.
 pub(super) fn offering(offers: Vec<Offer>) -> Vec<u8> {
     let hello = Hello { offers, ..Hello::new(&Limits::default()) };
     hello::encode(&hello).unwrap_or_default()

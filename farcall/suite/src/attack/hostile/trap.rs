@@ -40,7 +40,7 @@ pub enum Trap {
     HelloAndClose,
     /// Accepts, says Hello, and sends the client away.
     GoawayLoop,
-    /// Declines better paths with reasons that break lines and colour terminals.
+    /// Declines upgraded paths with reasons that break lines and colour terminals.
     LogInjection,
 }
 

@@ -1,9 +1,4 @@
-//! Finding the `.proto` files that a crate from the registry carries.
-//!
-//! Standard services (health, reflection, etcd, OpenTelemetry) publish their `.proto` files inside
-//! crates. A dependency on such a crate pins them in `Cargo.lock`, and under
-//! `[target.'cfg(any())'.dependencies]`, a condition that is never true, the crate is resolved and
-//! downloaded but not built.
+//! Asking cargo where a package is.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,25 +7,8 @@ use serde_json::Value;
 
 use crate::error::CodegenError;
 
-/// The source directory of the package `name`, a direct dependency of the package whose build
-/// script or test is running.
-///
-/// It asks `cargo metadata`, which downloads what a build would not need: first offline, then with
-/// the network unless cargo is configured to stay offline. In a build script it also tells cargo to
-/// run the script again when `Cargo.lock` changes.
-///
-/// ```no_run
-/// let root = rpc_codegen::package_dir("etcd-client")?.join("proto");
-/// let proto = root.join("etcd/api/etcdserverpb/rpc.proto");
-/// rpc_codegen::configure().compile_protos(&[proto], &[root])?;
-/// # Ok::<(), rpc_codegen::CodegenError>(())
-/// ```
-///
-/// # Errors
-///
-/// When `cargo metadata` fails, or when the package depends on no package of that name or on
-/// several.
-pub fn package_dir(name: &str) -> Result<PathBuf, CodegenError> {
+/// See [`package_dir`](super::package_dir).
+pub(super) fn find_package(name: &str) -> Result<PathBuf, CodegenError> {
     let dir = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), PathBuf::from);
     let manifest = dir.join("Cargo.toml");
     let metadata = metadata(&manifest)?;
@@ -155,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_dependency_of_this_crate_is_found_by_asking_cargo() {
-        let dir = package_dir("prost-types").unwrap();
+        let dir = find_package("prost-types").unwrap();
         assert!(dir.join("Cargo.toml").is_file(), "{}", dir.display());
     }
 }

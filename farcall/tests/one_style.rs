@@ -1,0 +1,92 @@
+//! All settings have one style, read from the page of the public interface, `docs/api.md`.
+//!
+//! A value (`Limits`) is `#[non_exhaustive]` and has fields that are read, and `with_` for each. A
+//! builder has a setter by a setting's name, and `get_` for what it is, as tonic's `Endpoint`.
+#![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
+
+/// The items of the page whose path ends with `name`: their declarations.
+fn section<'a>(page: &'a str, name: &str) -> &'a str {
+    let mut sections = page.split("\n## `").skip(1);
+    let is_of = |section: &&str| {
+        let path = section.split('`').next().unwrap();
+        path.rsplit("::").next() == Some(name)
+    };
+    sections.find(is_of).unwrap_or_else(|| panic!("docs/api.md has no {name}"))
+}
+
+fn page() -> String {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/api.md");
+    std::fs::read_to_string(file).unwrap()
+}
+
+/// The name of a public function, and the rest of its head.
+fn functions(section: &str) -> impl Iterator<Item = (&str, &str)> {
+    section.lines().filter_map(|line| {
+        let head = line.strip_prefix("pub ")?.trim_start_matches("const ").strip_prefix("fn ")?;
+        let end = head.find(['(', '<'])?;
+        Some((&head[..end], &head[end..]))
+    })
+}
+
+#[test]
+fn every_setter_of_a_builder_has_a_getter() {
+    // What is added can be added again, and is no setting.
+    let additions = ["add_service", "add_optional_service", "layer"];
+    let page = page();
+    for builder in ["ServerBuilder", "ChannelBuilder"] {
+        let section = section(&page, builder);
+        let names: Vec<&str> = functions(section).map(|(name, _)| name).collect();
+        let is_setter = |head: &str| head.contains("(self") && head.contains("-> Self");
+        let setters = functions(section).filter(|(_, head)| is_setter(head));
+        let setters: Vec<&str> =
+            setters.map(|(name, _)| name).filter(|name| !additions.contains(name)).collect();
+        assert!(setters.len() > 10, "{setters:?}");
+        for setter in setters {
+            let getter = format!("get_{setter}");
+            assert!(names.contains(&getter.as_str()), "{builder} has no {getter}");
+        }
+    }
+}
+
+#[test]
+fn every_field_of_a_value_has_a_setter_and_others_may_follow() {
+    let page = page();
+    for value in [
+        "Limits",
+        "Keepalive",
+        "Backoff",
+        "ConnectBackoff",
+        "ReplayLimits",
+        "RdmaConfig",
+        "ConnectOptions",
+    ] {
+        let section = section(&page, value);
+        assert!(section.contains("#[non_exhaustive]"), "{value}");
+        let names: Vec<&str> = functions(section).map(|(name, _)| name).collect();
+        let fields = section.lines().filter_map(|line| line.strip_prefix("    pub "));
+        let fields: Vec<&str> = fields.filter_map(|field| field.split(':').next()).collect();
+        assert!(fields.len() > 1, "{value}: {fields:?}");
+        for field in fields {
+            let setter = format!("with_{field}");
+            assert!(names.contains(&setter.as_str()), "{value} has no {setter}");
+        }
+    }
+}
+
+#[test]
+fn every_setter_of_a_config_has_a_getter() {
+    let page = page();
+    let names: Vec<&str> = functions(section(&page, "Config")).map(|(name, _)| name).collect();
+    let setters: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix("with_")).collect();
+    assert!(setters.len() > 5, "{setters:?}");
+    for setter in setters {
+        assert!(names.contains(&setter), "Config has no {setter}()");
+    }
+}
+
+#[test]
+fn limits_are_called_as_in_tonic_and_hyper() {
+    for (name, _) in functions(&page()) {
+        assert!(!name.ends_with("_max"), "{name}: the word comes first, as in `max_calls`");
+    }
+}

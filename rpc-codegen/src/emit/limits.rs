@@ -1,0 +1,42 @@
+//! The setters of a limit on messages, which services and stubs have alike.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+/// What the documentation says of one side.
+pub(super) struct Side {
+    /// What takes and sends messages: `stub` or `service`.
+    pub(super) name: &'static str,
+    /// What it takes, and whose own limit holds beside.
+    pub(super) takes: (&'static str, &'static str),
+    /// What it sends, and whose own limit holds beside.
+    pub(super) sends: (&'static str, &'static str),
+}
+
+/// The setters, for an `impl` of a type with a field `limits`.
+pub(super) fn setters(side: &Side) -> TokenStream {
+    let Side { name, takes: (taken, ours), sends: (sent, peers) } = side;
+    let decoding = [
+        format!(" Limits the length of each {taken} message that this {name} takes, in bytes. The"),
+        format!(" {ours}'s own limit holds beside it, 4 MiB unless its builder says otherwise."),
+    ];
+    let encoding = [
+        format!(" Limits the length of each {sent} message that this {name} sends, in bytes. The"),
+        format!(" {peers}'s own limit holds beside it."),
+    ];
+    quote! {
+        #(#[doc = #decoding])*
+        #[must_use]
+        pub fn max_decoding_message_len(mut self, bytes: usize) -> Self {
+            self.limits = self.limits.with_max_decoding(bytes);
+            self
+        }
+
+        #(#[doc = #encoding])*
+        #[must_use]
+        pub fn max_encoding_message_len(mut self, bytes: usize) -> Self {
+            self.limits = self.limits.with_max_encoding(bytes);
+            self
+        }
+    }
+}
