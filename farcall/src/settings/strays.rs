@@ -32,7 +32,7 @@ pub(super) fn check_named(
         return Ok(());
     };
     let empty = DeTable::new();
-    let in_file = match file.get(table).map(|value| value.get_ref()) {
+    let in_file = match file.get(table).map(toml::Spanned::get_ref) {
         Some(DeValue::Table(in_file)) => in_file,
         // The reader says what is wrong with it.
         Some(_) => return Ok(()),
