@@ -95,7 +95,7 @@ async fn dropped_undrained_it_frees_its_buffers_and_the_worker_goes_on() {
 #[tokio::test]
 async fn a_peer_that_is_gone_is_noticed() {
     for route in routes() {
-        let options = ConnectOptions { retry_count: 2, ..Default::default() };
+        let options = ConnectOptions::default().with_retry_count(2);
         let mut ends = connected_with(&route, Sizes::default(), &options);
         let attachment = ends[1].receives.attachment();
         let config = QueuePairConfig::default();

@@ -71,7 +71,7 @@ async fn a_cable_that_is_out_shorter_than_the_retries_costs_only_time() {
 #[tokio::test(start_paused = true)]
 async fn a_cable_that_stays_out_ends_the_queue_pair_after_all_retries() {
     let (_network, devices, ports) = simulated(3);
-    let options = ConnectOptions { timeout: 14, retry_count: 2, ..Default::default() };
+    let options = ConnectOptions::default().with_timeout(14).with_retry_count(2);
     let mut ends = connected_with(&ports, Sizes::default(), &options);
     devices[0].link_down();
     let start = Instant::now();
@@ -90,7 +90,7 @@ async fn a_cable_that_stays_out_ends_the_queue_pair_after_all_retries() {
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_is_not_ready_ends_a_sender_that_does_not_wait_for_ever() {
     let (_network, _devices, ports) = simulated(4);
-    let options = ConnectOptions { rnr_retry: 3, rnr_timer: 20, ..Default::default() };
+    let options = ConnectOptions::default().with_rnr_retry(3).with_rnr_timer(20);
     let sizes = Sizes { receive_slots: 1, ..Default::default() };
     let mut ends = connected_with(&ports, sizes, &options);
     ends[1].reposts = false;
@@ -345,7 +345,7 @@ async fn what_is_sent_again_at_once_comes_later_and_in_order() {
 #[tokio::test(start_paused = true)]
 async fn what_is_lost_again_and_again_ends_the_queue_pair_after_all_retries() {
     let (network, _devices, ports) = simulated(9);
-    let options = ConnectOptions { timeout: 14, retry_count: 3, ..Default::default() };
+    let options = ConnectOptions::default().with_timeout(14).with_retry_count(3);
     let mut ends = connected_with(&ports, Sizes::default(), &options);
     let mut faults = SimFaults::default();
     faults.packet_loss = 1.0;

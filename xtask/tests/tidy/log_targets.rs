@@ -98,13 +98,13 @@ fn texts(stream: TokenStream, said: &mut Vec<(usize, String)>) {
             };
             let is_shown = ["info", "warn", "error"].iter().any(|it| name == it)
                 || (name == "limited_log" && arguments.iter().any(is_level));
-            let text = arguments.iter().skip(3).filter_map(|tree| match tree {
+            let mut text = arguments.iter().skip(3).filter_map(|tree| match tree {
                 TokenTree::Literal(literal) => {
                     literal.to_string().strip_prefix('"').map(str::to_owned)
                 }
                 _ => None,
             });
-            if let (true, Some(text)) = (is_shown, text.last()) {
+            if let (true, Some(text)) = (is_shown, text.next_back()) {
                 said.push((name.span().start().line, text.trim_end_matches('"').to_owned()));
             }
         }
