@@ -8,7 +8,7 @@ use tonic::Status;
 
 use super::call_deadline::SetBy;
 use super::connection_manager::ConnectionManager;
-use super::{Call, CallDeadline, ClientReply, Reply};
+use super::{Call, CallDeadline};
 use crate::call::deadline::take_grpc_timeout;
 use crate::call::log::{CallLog, FailedCall};
 use crate::call::message_limits::{MessageLimit, MessageLimits};
@@ -94,21 +94,10 @@ impl Begun {
         self.limits
     }
 
-    /// The answer that is one message.
-    ///
-    /// # Errors
-    ///
-    /// With the status that came instead.
-    pub(super) fn reply(
-        &self,
-        reply: Reply,
-        manager: &Arc<ConnectionManager>,
-    ) -> Result<ClientReply, Status> {
-        let log = self.at.map(|began_at| {
-            let manager = Arc::clone(manager);
-            EndLog { method: self.method, began_at, manager }
-        });
-        ClientReply::of_message(reply, self.limits.of_responses(), log)
+    /// Where the call's end is logged after the channel's part; `None` where no line is written.
+    pub(super) fn end_log(&self, manager: &Arc<ConnectionManager>) -> Option<EndLog> {
+        let (method, began_at) = (self.method, self.at?);
+        Some(EndLog { method, began_at, manager: Arc::clone(manager) })
     }
 
     /// This call with its channel's connection.

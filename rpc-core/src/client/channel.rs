@@ -344,7 +344,10 @@ impl Channel {
             let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
             let status = match call.method.kind {
                 CallKind::Unary | CallKind::ClientStreaming => match started.reply().await {
-                    Ok(reply) => return begun.reply(reply, &self.manager),
+                    Ok(reply) => {
+                        let log = begun.end_log(&self.manager);
+                        return ClientReply::of_message(reply, call.limits.of_responses(), log);
+                    }
                     Err(status) => status,
                 },
                 CallKind::ServerStreaming | CallKind::Streaming => {
