@@ -96,8 +96,8 @@ impl Begun {
 
     /// Where the call's end is logged after the channel's part; `None` where no line is written.
     pub(super) fn end_log(&self, manager: &Arc<ConnectionManager>) -> Option<EndLog> {
-        let began_at = self.at?;
-        Some(EndLog { method: self.method, began_at, manager: Arc::clone(manager) })
+        let (method, began_at) = (self.method, self.at?);
+        Some(EndLog { method, began_at, manager: Arc::clone(manager) })
     }
 
     /// This call with its channel's connection.

@@ -1,20 +1,21 @@
 //! The channel: a cheap handle that makes calls over one connection, which is renewed when it ends.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
 use tonic::service::Interceptor;
-use tonic::{Extensions, Status};
 use tower::Layer;
 
 use super::begun::{Begun, CallDefaults};
-use super::call::{ReplyBody, RequestStream, Sent};
+use super::call::{RequestStream, Sent};
 use super::call_deadline::within;
 use super::connection_manager::ConnectionManager;
-use super::download::begin;
+use super::download::{download, headers};
 use super::ready::ReadyWhen;
 use super::retry::Attempts;
 use super::{
@@ -210,7 +211,7 @@ impl Channel {
     }
 
     /// Starts a call. A connection that ends just then is renewed.
-    async fn start(&self, call: Outgoing<'_>) -> Result<Started, Status> {
+    async fn start(&self, call: &Outgoing<'_>) -> Result<Started, Status> {
         call.check_message().map_err(NotExecuted::mark)?;
         let (mut left, waits) = (ATTEMPTS_MAX, call.readiness == Readiness::WaitForReady);
         loop {
@@ -218,11 +219,11 @@ impl Channel {
             let connection = match self.manager.open() {
                 Some(connection) => connection,
                 // In memory of its own: most calls find a connection.
-                None => Box::pin(self.connection(&call)).await?,
+                None => Box::pin(self.connection(call)).await?,
             };
-            let started = match Arc::clone(&connection).try_start(call) {
+            let started = match Arc::clone(&connection).try_start(*call) {
                 Ok(Some(started)) => return Ok(started),
-                Ok(None) => Arc::clone(&connection).start(call).await,
+                Ok(None) => Arc::clone(&connection).start(*call).await,
                 Err(status) => Err(status),
             };
             match started {
@@ -311,18 +312,20 @@ impl Channel {
 // Not listed at the trait, which farcall's users read: their channel is farcall's.
 #[doc(hidden)]
 impl Caller for Channel {
-    async fn call(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
+    fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         let (method, begun) = (call.method(), Begun::new(&self.defaults, &mut call));
         let readiness = call.extensions().get().copied().unwrap_or(self.readiness);
-        let (deadline, limits) = (begun.deadline(), begun.limits());
         let (metadata, _, mut body) = call.into_parts();
-        let (message, stream) = match body.as_sent() {
-            Sent::Message(message) => (Some(message), None),
-            Sent::Stream(stream) => (None, Some(stream)),
-        };
-        let metadata = &metadata;
-        let call = Outgoing { method, metadata, deadline, readiness, limits, message };
-        begun.finish(&self.manager, within(deadline, self.make(call, stream, begun)).await)
+        async move {
+            let (message, stream) = match body.as_sent() {
+                Sent::Message(message) => (Some(message), None),
+                Sent::Stream(stream) => (None, Some(stream)),
+            };
+            let (metadata, deadline, limits) = (&metadata, begun.deadline(), begun.limits());
+            let call = Outgoing { method, metadata, deadline, readiness, limits, message };
+            let made = pin!(self.make(&call, stream, &begun));
+            begun.finish(&self.manager, within(deadline, made).await)
+        }
     }
 }
 
@@ -330,39 +333,34 @@ impl Channel {
     /// Makes a call, again if it may be retried, until its first answer.
     async fn make(
         &self,
-        call: Outgoing<'_>,
+        call: &Outgoing<'_>,
         mut stream: Option<&mut (dyn RequestStream + 'static)>,
-        begun: Begun,
+        begun: &Begun,
     ) -> Result<ClientReply, Status> {
-        let mut attempts = Attempts::new(&self.manager, &call);
+        let mut attempts = Attempts::new(&self.manager, call);
         loop {
-            let started = self.start(call).await.map_err(|status| attempts.final_status(status))?;
-            let upload = stream.as_mut().and_then(|stream| stream.start(&started, call));
-            match self.answer(call, started, upload, begun).await {
-                Err(status) => attempts.retry_after(status)?,
-                reply => return reply,
-            }
+            let mut started =
+                self.start(call).await.map_err(|status| attempts.final_status(status))?;
+            let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
+            let status = match call.method.kind {
+                CallKind::Unary | CallKind::ClientStreaming => match started.reply().await {
+                    Ok(reply) => {
+                        let log = begun.end_log(&self.manager);
+                        return ClientReply::of_message(reply, call.limits.of_responses(), log);
+                    }
+                    Err(status) => status,
+                },
+                CallKind::ServerStreaming | CallKind::Streaming => {
+                    match headers(&mut started).await {
+                        Ok(metadata) => {
+                            let stream = download(started, upload, begun.within(&self.manager))?;
+                            return Ok(ClientReply::of_stream(metadata, stream));
+                        }
+                        Err(status) => status,
+                    }
+                }
+            };
+            attempts.retry_after(status)?;
         }
-    }
-
-    /// Waits for the first answer to a call.
-    async fn answer(
-        &self,
-        call: Outgoing<'_>,
-        started: Started,
-        upload: Option<AbortOnDropHandle<()>>,
-        begun: Begun,
-    ) -> Result<ClientReply, Status> {
-        if matches!(call.method.kind, CallKind::Unary | CallKind::ClientStreaming) {
-            let reply = started.reply().await?;
-            return ClientReply::of(
-                reply,
-                call.limits.of_responses(),
-                begun.end_log(&self.manager),
-            );
-        }
-        let (metadata, stream) = begin(started, upload, begun.within(&self.manager)).await?;
-        let body = ReplyBody::Stream(Box::new(stream));
-        Ok(ClientReply::new(metadata, Extensions::new(), body))
     }
 }

@@ -214,8 +214,8 @@ pub(super) fn refused(code: u16, block: Bytes) -> Status {
 
 impl Started {
     /// Waits for an answer that is one message.
-    pub(super) async fn reply(mut self) -> Result<Reply, Status> {
-        let Answer::Reply(reply) = self.answer else {
+    pub(super) async fn reply(&mut self) -> Result<Reply, Status> {
+        let Answer::Reply(reply) = &mut self.answer else {
             return Err(Status::internal("the answer is a stream"));
         };
         let reply = reply.await;

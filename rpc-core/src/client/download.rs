@@ -33,12 +33,8 @@ impl OnComplete for StreamGuard {
     }
 }
 
-/// Waits for the headers of a response stream, which keeps the call's channel.
-pub(super) async fn begin(
-    mut started: Started,
-    upload: Option<AbortOnDropHandle<()>>,
-    call: BegunWithin,
-) -> Result<(MetadataMap, MessageBody<StreamGuard>), Status> {
+/// Waits for the headers of a response stream.
+pub(super) async fn headers(started: &mut Started) -> Result<MetadataMap, Status> {
     let block = match started.first().await {
         Next::Headers(block) => block,
         Next::Failed(status) => return Err(status),
@@ -57,9 +53,17 @@ pub(super) async fn begin(
             return Err(Status::internal("the server sent messages before its headers"));
         }
     };
-    let metadata = metadata::decode(block).map_err(|error| {
+    metadata::decode(block).map_err(|error| {
         Status::internal(format!("the response's metadata does not decode: {error}"))
-    })?;
+    })
+}
+
+/// The response stream behind its headers, which keeps the call's channel.
+pub(super) fn download(
+    started: Started,
+    upload: Option<AbortOnDropHandle<()>>,
+    call: BegunWithin,
+) -> Result<MessageBody<StreamGuard>, Status> {
     let Started { guard, answer, io, .. } = started;
     let Answer::Stream(recv_stream) = answer else {
         return Err(Status::internal("the answer is one message"));
@@ -67,5 +71,5 @@ pub(super) async fn begin(
     let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
     let (id, limit) = (guard.id(), call.response_limit());
     let stream_guard = StreamGuard { guard, _upload: upload, call };
-    Ok((metadata, MessageBody::new(recv_stream, io, id, limit, timer, Some(stream_guard))))
+    Ok(MessageBody::new(recv_stream, io, id, limit, timer, Some(stream_guard)))
 }

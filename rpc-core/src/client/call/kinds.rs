@@ -1,6 +1,12 @@
 //! The four kinds of calls, as generated stubs make them: the types of messages end here.
+//!
+//! An `async fn` keeps its arguments beside what it makes of them, in each of those that are
+//! nested. A call passes through several of them, so that what precedes the first wait is done
+//! outside of their futures.
 
-use futures::Stream;
+use std::future::Future;
+
+use futures::{FutureExt, Stream};
 use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -15,16 +21,17 @@ use crate::client::Caller;
 /// # Errors
 ///
 /// With the status of the call.
-pub async fn unary<Req, Resp>(
+pub fn unary<Req, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
     request: Request<Req>,
-) -> Result<Response<Resp>, Status>
+) -> impl Future<Output = Result<Response<Resp>, Status>> + Send
 where
     Req: Message + 'static,
     Resp: Message + Default + 'static,
 {
-    with_message::<_, Resp>(caller, method, request).await?.into_message()
+    with_message::<_, Resp>(caller, method, request)
+        .map(|reply| reply.and_then(ClientReply::into_message))
 }
 
 /// As [`unary()`], with a stream of responses.
@@ -32,16 +39,17 @@ where
 /// # Errors
 ///
 /// With the status of the call, if it fails before its first answer.
-pub async fn server_streaming<Req, Resp>(
+pub fn server_streaming<Req, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
     request: Request<Req>,
-) -> Result<Response<Streaming<Resp>>, Status>
+) -> impl Future<Output = Result<Response<Streaming<Resp>>, Status>> + Send
 where
     Req: Message + 'static,
     Resp: Message + Default + 'static,
 {
-    with_message::<_, Resp>(caller, method, request).await?.into_stream()
+    with_message::<_, Resp>(caller, method, request)
+        .map(|reply| reply.and_then(ClientReply::into_stream))
 }
 
 /// As [`unary()`], with a stream of requests.
@@ -49,16 +57,17 @@ where
 /// # Errors
 ///
 /// With the status of the call.
-pub async fn client_streaming<S, Resp>(
+pub fn client_streaming<S, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
     request: Request<S>,
-) -> Result<Response<Resp>, Status>
+) -> impl Future<Output = Result<Response<Resp>, Status>> + Send
 where
     S: Stream<Item: Message> + Send + 'static,
     Resp: Message + Default + 'static,
 {
-    with_stream::<_, Resp>(caller, method, request).await?.into_message()
+    with_stream::<_, Resp>(caller, method, request)
+        .map(|reply| reply.and_then(ClientReply::into_message))
 }
 
 /// As [`unary()`], with a stream each way.
@@ -66,44 +75,49 @@ where
 /// # Errors
 ///
 /// With the status of the call, if it fails before its first answer.
-pub async fn streaming<S, Resp>(
+pub fn streaming<S, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
     request: Request<S>,
-) -> Result<Response<Streaming<Resp>>, Status>
+) -> impl Future<Output = Result<Response<Streaming<Resp>>, Status>> + Send
 where
     S: Stream<Item: Message> + Send + 'static,
     Resp: Message + Default + 'static,
 {
-    with_stream::<_, Resp>(caller, method, request).await?.into_stream()
+    with_stream::<_, Resp>(caller, method, request)
+        .map(|reply| reply.and_then(ClientReply::into_stream))
 }
 
-async fn with_message<Req, Resp>(
+fn with_message<Req, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
     request: Request<Req>,
-) -> Result<ClientReply, Status>
+) -> impl Future<Output = Result<ClientReply, Status>> + Send
 where
     Req: Message + 'static,
     Resp: 'static,
 {
     let (metadata, extensions, message) = request.into_parts();
     let mut message = OneMessage::new(message, method.detach.request);
-    let body = Body::Message(&mut message);
-    caller.call(Call::new::<Resp>(method, metadata, extensions, body)).await
+    async move {
+        let body = Body::Message(&mut message);
+        caller.call(Call::new::<Resp>(method, metadata, extensions, body)).await
+    }
 }
 
-async fn with_stream<S, Resp>(
+fn with_stream<S, Resp>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
     request: Request<S>,
-) -> Result<ClientReply, Status>
+) -> impl Future<Output = Result<ClientReply, Status>> + Send
 where
     S: Stream<Item: Message> + Send + 'static,
     Resp: 'static,
 {
     let (metadata, extensions, stream) = request.into_parts();
     let mut stream = Requests(Some(stream));
-    let body = Body::Stream(&mut stream);
-    caller.call(Call::new::<Resp>(method, metadata, extensions, body)).await
+    async move {
+        let body = Body::Stream(&mut stream);
+        caller.call(Call::new::<Resp>(method, metadata, extensions, body)).await
+    }
 }

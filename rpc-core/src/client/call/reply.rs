@@ -46,7 +46,7 @@ impl ClientReply {
     }
 
     /// An answer that is one message, or the status that came instead.
-    pub(in crate::client) fn of(
+    pub(in crate::client) fn of_message(
         reply: Reply,
         limit: MessageLimit,
         log: Option<EndLog>,
@@ -65,6 +65,14 @@ impl ClientReply {
         }
         limit.check(message.len())?;
         Ok(Self { metadata, extensions, body: ReplyBody::Message(message), log })
+    }
+
+    /// An answer that is a stream.
+    pub(in crate::client) fn of_stream(
+        metadata: MetadataMap,
+        stream: MessageBody<StreamGuard>,
+    ) -> Self {
+        Self::new(metadata, Extensions::new(), ReplyBody::Stream(Box::new(stream)))
     }
 
     /// The response's metadata; trailing metadata is among it unless the response is a stream.

@@ -1,5 +1,8 @@
 //! A stack of layers as what stubs call.
 
+use std::future::Future;
+use std::pin::pin;
+
 use tonic::Status;
 use tower::{BoxError, Service, ServiceExt};
 
@@ -52,14 +55,14 @@ where
     S::Error: Into<BoxError>,
     S::Future: Send,
 {
-    async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
+    fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         let call = call.into_owned();
         let limit = call.time_limit();
-        within(limit.as_ref(), async {
+        let made = async move {
             let mut service = self.service.clone();
             let ready = service.ready().await.map_err(into_status)?;
             ready.call(call).await.map_err(into_status)
-        })
-        .await
+        };
+        async move { within(limit.as_ref(), pin!(made)).await }
     }
 }

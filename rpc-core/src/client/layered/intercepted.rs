@@ -1,7 +1,9 @@
 //! tonic's interceptors around a caller.
 
+use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::future::Either;
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
@@ -46,8 +48,10 @@ impl<C: Clone, F> Clone for Intercepted<C, F> {
 }
 
 impl<C: Caller, F: Interceptor + Send> Caller for Intercepted<C, F> {
-    async fn call(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
-        self.intercept(&mut call)?;
-        self.caller.call(call).await
+    fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
+        match self.intercept(&mut call) {
+            Ok(()) => Either::Left(self.caller.call(call)),
+            Err(status) => Either::Right(ready(Err(status))),
+        }
     }
 }
