@@ -61,8 +61,8 @@ impl From<AddressError> for ConnectError {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no address",
     label = "not an address",
-    note = "an address is text, as \"auto://10.0.0.1:7000\" or a `String`, a `farcall::Address`, a \
-            `SocketAddr` (which is auto://) or an `http::Uri`"
+    note = "an address is text as it is, without `parse`, such as \"auto://10.0.0.1:7000\" or a \
+            `String`; a `farcall::Address`; a `SocketAddr`, which is auto://; or an `http::Uri`"
 )]
 pub trait IntoAddress {
     /// The address.

@@ -10,6 +10,7 @@ mod in_process;
 mod interceptors;
 mod layers;
 mod lent_buffers;
+mod replicas;
 mod shutdown;
 mod uds;
 

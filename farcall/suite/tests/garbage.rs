@@ -131,8 +131,18 @@ async fn a_hello_that_does_not_decode_is_named() -> Result<(), Failure> {
 }
 
 #[tokio::test]
-async fn a_peer_that_ends_inside_its_hello_is_named() -> Result<(), Failure> {
-    costs_one_line(Opening::Garbage, b"farcall\n", "early eof").await
+async fn a_peer_that_ends_inside_its_hello_is_a_line_of_info() -> Result<(), Failure> {
+    let (log, _capturing) = Log::capture();
+    let server = Harness::new(Path::Tcp, LIMIT).serve().await?;
+    let good = server.stub().await?;
+    offend(&server, &good, Opening::Garbage, b"farcall\n").await?;
+    assert!(log.lines().is_empty(), "a cable that is pulled is no attack: {log:?}");
+    let mut lines = log.all_lines();
+    lines.retain(|line| line.contains("handshake"));
+    let [line] = &lines[..] else { panic!("{lines:#?}") };
+    let words = ["went away in its handshake", "early eof", "127.0.0.1:"];
+    assert!(words.iter().all(|words| line.contains(words)), "{line}");
+    Ok(())
 }
 
 #[tokio::test]

@@ -24,6 +24,9 @@ const ADVICE: &str = "`greeter_rpc::GreeterService::new(implementation)`";
 /// The address that the README's server listens at.
 const ADDRESS: &str = "\"auto://127.0.0.1:0\"";
 
+/// What rustc is to say of what is no address.
+const TEXT: &str = "an address is text as it is, without `parse`";
+
 const MISTAKES: [Mistake; 5] = [
     // The implementation itself, and tonic's server of it.
     Mistake { right: SERVED, wrong: "MyGreeter", said: ADVICE },
@@ -32,17 +35,14 @@ const MISTAKES: [Mistake; 5] = [
         wrong: "proto::greeter_server::GreeterServer::new(MyGreeter)",
         said: ADVICE,
     },
-    Mistake {
-        right: ADDRESS,
-        wrong: "7000",
-        said: "an address is text, as \"auto://10.0.0.1:7000\"",
-    },
-    // docs/moving-from-tonic.md explains what rustc says of the next two: the traits are others'.
-    Mistake { right: ADDRESS, wrong: "\"127.0.0.1:0\".parse()?", said: "type annotations needed" },
+    Mistake { right: ADDRESS, wrong: "7000", said: TEXT },
+    // In edition 2024 a type that cannot be told is `!`.
+    Mistake { right: ADDRESS, wrong: "\"127.0.0.1:0\".parse()?", said: TEXT },
+    // The trait is tonic's; docs/moving-from-tonic.md explains what rustc says.
     Mistake {
         right: "GreeterStub::new(channel.clone())",
         wrong: "proto::greeter_client::GreeterClient::new(channel.clone())",
-        said: "is not implemented for `farcall::Channel`",
+        said: "`Channel: Service<Request<Body>>` is not satisfied",
     },
 ];
 

@@ -115,7 +115,7 @@ pub(super) fn try_out(entrance: &Packed, packages: &[Packed]) -> Result<()> {
     let workspace = packed::metadata()?;
     let readme = entrance.folder.join("README.md");
     same_program(&readme, &workspace.workspace_root.join("README.md"))?;
-    resolves_from_a_clone(&readme, &workspace.workspace_root)?;
+    resolves_from_a_clone(&readme, &workspace.workspace_root, &workspace.target_directory)?;
     let variants: [Change; 3] = [|_| Ok(()), with_default_tonic, with_tonics_build];
     for change in variants {
         let manifest = |files: &mut [Shown]| change(manifest(files)?);
@@ -152,7 +152,7 @@ const CLONE: &str = "../farcall/";
 
 /// Sees that cargo finds the crates of the manifest as it stands there, with the repository where
 /// the reader has a clone. The registry's form is the one that is built.
-fn resolves_from_a_clone(readme: &Path, root: &Path) -> Result<()> {
+fn resolves_from_a_clone(readme: &Path, root: &Path, target: &Path) -> Result<()> {
     let here = |files: &mut [Shown]| {
         let manifest = manifest(files)?;
         if !manifest.contains(CLONE) {
@@ -163,7 +163,7 @@ fn resolves_from_a_clone(readme: &Path, root: &Path) -> Result<()> {
     };
     let user = UserCrate::changed(readme, &[], root, here)?;
     let mut command =
-        user.cargo(&["metadata", "--offline", "--quiet", "--format-version", "1"], root);
+        user.cargo(&["metadata", "--offline", "--quiet", "--format-version", "1"], target);
     bounded::output(&mut command, CALL_LIMIT).map(drop)
 }
 

@@ -14,7 +14,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Log>> = const { RefCell::new(None) };
 }
 
-/// The lines of WARN and above.
+/// The lines of INFO and above. Tests count those of WARN and above.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log {
     text: Arc<Mutex<Vec<u8>>>,
@@ -37,7 +37,7 @@ impl Log {
         static LISTENING: Once = Once::new();
         LISTENING.call_once(|| {
             let subscriber = tracing_subscriber::fmt()
-                .with_max_level(LevelFilter::WARN)
+                .with_max_level(LevelFilter::INFO)
                 .with_ansi(false)
                 .with_writer(|| ThreadWriter);
             subscriber.init();
@@ -47,8 +47,16 @@ impl Log {
         (log, Capturing(()))
     }
 
-    /// The lines so far.
+    /// The lines of WARN and above so far.
     pub(crate) fn lines(&self) -> Vec<String> {
+        let mut lines = self.all_lines();
+        // The time stands before the level.
+        lines.retain(|line| line.split_whitespace().nth(1) != Some("INFO"));
+        lines
+    }
+
+    /// The lines of INFO and above so far.
+    pub(crate) fn all_lines(&self) -> Vec<String> {
         let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
     }
