@@ -5,7 +5,6 @@
 mod attack;
 mod batch;
 mod bench;
-mod bench_rdma;
 mod bounded;
 mod budgets;
 mod cargo;

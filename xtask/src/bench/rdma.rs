@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::options::{BenchOptions, Group};
 use crate::batch::Job;
-use crate::bench::{BenchOptions, Group};
 use crate::bounded;
 use crate::kernel::Series;
 use crate::rdma_device::RdmaDevice;
