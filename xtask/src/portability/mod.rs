@@ -71,7 +71,7 @@ fn try_suite(
     let bare = match BareDebian::make(suite, options.mirror(), folder) {
         Ok(bare) => bare,
         Err(error) => {
-            let trials = options.users().into_iter().flat_map(|user| options.trials(suite, user));
+            let trials = options.users().into_iter().flat_map(|user| trials(options, suite, user));
             trials.for_each(|trial| table.add(trial.prevented(&error)));
             return;
         }
@@ -84,6 +84,12 @@ fn try_suite(
     }
 }
 
+/// What `user` tries on `suite`.
+fn trials(options: &PortabilityOptions, suite: Suite, user: User) -> Vec<Trial> {
+    let commands = options.commands().into_iter();
+    commands.map(|(command, words)| Trial::new(suite, user, command, words)).collect()
+}
+
 fn try_user(
     options: &PortabilityOptions,
     bare: &BareDebian,
@@ -91,7 +97,7 @@ fn try_user(
     source: &Source,
     table: &mut Table,
 ) {
-    let trials: Vec<Trial> = options.trials(bare.suite(), user);
+    let trials = trials(options, bare.suite(), user);
     let machine = match Machine::make(bare, user, source) {
         Ok(machine) => machine,
         Err(error) => {
