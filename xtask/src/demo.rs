@@ -3,13 +3,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-
-use crate::bounded;
 use crate::kernel::Series;
 use crate::rdma_place::RdmaPlace;
 use crate::rdma_programs::KV_DEMO;
 use crate::setup::{self, Purpose};
+use anyhow::{Context as _, Result};
+use farcall_testkit::process::bounded;
 
 /// The demo's arguments on this host, without RDMA.
 const HOST_ARGUMENTS: &[&str] = &["inproc://kv", "tcp://127.0.0.1:0"];

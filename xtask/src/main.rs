@@ -5,7 +5,6 @@
 mod attack;
 mod batch;
 mod bench;
-mod bounded;
 mod budgets;
 mod cargo;
 mod check;

@@ -11,12 +11,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use clap::ValueEnum as _;
-
-use crate::bounded;
 use crate::cargo;
 use crate::setup::{self, Purpose};
+use anyhow::{Context as _, Result};
+use clap::ValueEnum as _;
+use farcall_testkit::process::bounded;
 pub(crate) use options::BenchOptions;
 use options::Group;
 
@@ -81,7 +80,7 @@ fn on_host(options: &BenchOptions, mut arguments: Vec<String>) -> Result<()> {
     let driver = ["build", "--release", "--package", "farcall-benches"];
     let driver = program(&driver, DRIVER)?;
     arguments.extend(["--peers".to_owned(), peers()?.display().to_string()]);
-    bounded::run(Command::new(driver).args(arguments), options.limit())
+    Ok(bounded::run(Command::new(driver).args(arguments), options.limit())?)
 }
 
 /// Builds the peers.

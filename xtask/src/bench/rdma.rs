@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded;
 
 use super::options::{BenchOptions, Group};
 use crate::batch::Job;
-use crate::bounded;
 use crate::kernel::Series;
 use crate::rdma_device::RdmaDevice;
 use crate::rdma_place::RdmaPlace;

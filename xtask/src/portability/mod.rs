@@ -17,11 +17,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-
-use crate::bounded;
 use crate::interrupt;
 use crate::setup::{self, Purpose};
+use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded;
 use machine::{BareDebian, Machine, Source};
 pub(crate) use options::PortabilityOptions;
 use options::{Suite, User};
