@@ -6,7 +6,7 @@
 //! what may not be is held by the `tidy` test.
 
 mod graph;
-mod lines;
+pub(crate) mod lines;
 mod modules;
 mod paths;
 mod tree;
