@@ -1,11 +1,8 @@
 //! What every figure is measured with.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use farcall_testkit::process::bounded::tool_output;
 
 use super::effort::Effort;
 use super::options::Options;
@@ -120,10 +117,7 @@ fn require(program: &Path) -> Result<()> {
 
 /// The commit that is checked out where the driver runs, marked when files differ from it.
 pub(super) fn commit() -> String {
-    let mut command = Command::new("git");
-    command.args(["describe", "--always", "--dirty", "--abbrev=12"]);
-    let said = tool_output(&mut command, Duration::from_secs(10));
-    said.map_or_else(|_| "unknown".to_owned(), |line| line.trim().to_owned())
+    farcall_testkit::git::commit().unwrap_or_else(|_| "unknown".to_owned())
 }
 
 /// Processor, cores and kernel, in a line.
