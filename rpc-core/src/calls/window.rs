@@ -318,6 +318,9 @@ mod tests {
             window.consume(len, |_| true)
         });
         assert_eq!(grants, [None, Some(Counts { messages: 6, bytes: 150 })]);
+        let mut window = ReceiveWindow::new(WINDOW);
+        window.receive(50).unwrap();
+        assert_eq!(window.consume(50, |_| true), Some(Counts { messages: 5, bytes: 150 }));
     }
 
     proptest! {
