@@ -183,8 +183,9 @@ mod tests {
     #[test]
     fn what_is_offered_can_be_looked_at_until_it_is_released() {
         let (now, mut offered) = (Instant::now(), RndvSends::default());
+        assert_eq!((offered.len(), offered.is_empty()), (0, true));
         let transfers = ['a', 'b', 'c'].map(|buffer| offered.insert(1, buffer, now));
-        assert_eq!(offered.len(), 3);
+        assert_eq!((offered.len(), offered.is_empty()), (3, false));
         let buffers = transfers.map(|transfer| offered.get(transfer).copied());
         assert_eq!(buffers, [Some('a'), Some('b'), Some('c')]);
         assert_eq!(offered.release(transfers[1]).unwrap().buffer, 'b');
