@@ -421,7 +421,7 @@ mod tests {
             assert!(limiter.handle_ping(start, traffic(0, 0)).is_ok());
         }
         let later = start + SECOND;
-        let taken = (0..).take_while(|_| limiter.handle_ping(later, traffic(0, 0)).is_ok());
+        let taken = (0..1000).take_while(|_| limiter.handle_ping(later, traffic(0, 0)).is_ok());
         assert_eq!(taken.count(), 10);
     }
 
