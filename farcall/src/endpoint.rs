@@ -12,7 +12,6 @@ use rpc_transport_tcp::{TcpListener, UnixListener};
 use thiserror::Error;
 use tokio::runtime::Handle;
 
-use crate::server::SocketListener;
 use crate::{Address, AddressError, Config, IntoAddress, Rdma};
 
 /// An address that cannot be listened on.
@@ -50,6 +49,50 @@ pub enum BindError {
 }
 
 rpc_core::readable_debug!(BindError);
+
+/// A listening socket that the program made: a `TcpListener` or `UnixListener` of tokio or the
+/// standard library.
+///
+/// A listener of the standard library is made non-blocking. That includes the listeners that a
+/// service manager hands over (systemd's socket activation). The file of a Unix socket stays.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no listening socket",
+    note = "a `TcpListener` or `UnixListener` of tokio or the standard library is one"
+)]
+pub trait SocketListener {
+    /// Makes it ready to be served under the rules of `config`.
+    #[doc(hidden)]
+    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError>;
+}
+
+fn refused(reason: io::Error) -> BindError {
+    BindError::Listener { reason }
+}
+
+impl SocketListener for tokio::net::TcpListener {
+    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
+        Endpoint::of_tcp(self.into(), config).map_err(refused)
+    }
+}
+
+impl SocketListener for std::net::TcpListener {
+    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
+        let listener = self.try_into().map_err(refused)?;
+        Endpoint::of_tcp(listener, config).map_err(refused)
+    }
+}
+
+impl SocketListener for tokio::net::UnixListener {
+    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
+        Ok(Endpoint::of_unix(self.try_into().map_err(refused)?, config))
+    }
+}
+
+impl SocketListener for std::os::unix::net::UnixListener {
+    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
+        Ok(Endpoint::of_unix(self.try_into().map_err(refused)?, config))
+    }
+}
 
 /// A listening address. A [`Server`](crate::Server) that serves it offers the paths that the
 /// address names, under the [`Config`] that the endpoint was bound with. A setting of its builder

@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-
-use crate::bounded;
 use crate::rdma_programs::{RdmaProgram, Target};
 use crate::setup::{self, Purpose};
+use anyhow::{Context as _, Result};
+use farcall_testkit::process::bounded;
 
 /// Arguments of `cargo xtask attack`.
 #[derive(Debug, Clone, clap::Args)]
@@ -52,7 +51,7 @@ pub(crate) fn run(options: &AttackOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build])?;
     let program = build()?;
     let limit = if options.quick { QUICK_LIMIT } else { FULL_LIMIT };
-    bounded::run(Command::new(program).args(arguments(options)), limit)
+    Ok(bounded::run(Command::new(program).args(arguments(options)), limit)?)
 }
 
 /// Shows the short form, as one of the checks.
@@ -61,7 +60,7 @@ pub(crate) fn run(options: &AttackOptions) -> Result<()> {
 ///
 /// As [`run`].
 pub(crate) fn quick() -> Result<()> {
-    bounded::run(Command::new(build()?).args(["run", "--quick"]), QUICK_LIMIT)
+    Ok(bounded::run(Command::new(build()?).args(["run", "--quick"]), QUICK_LIMIT)?)
 }
 
 fn build() -> Result<PathBuf> {

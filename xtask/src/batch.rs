@@ -10,11 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use serde::{Deserialize, Serialize};
-
-use crate::bounded;
 use crate::interrupt;
+use anyhow::{Context as _, Result, anyhow, bail};
+use farcall_testkit::process::bounded;
+use serde::{Deserialize, Serialize};
 
 /// One program of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +45,7 @@ impl Job {
     }
 
     fn run(&self, command: &mut Command) -> Result<()> {
-        bounded::run(command, Duration::from_secs(self.limit_seconds))
+        Ok(bounded::run(command, Duration::from_secs(self.limit_seconds))?)
     }
 }
 

@@ -6,9 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use farcall_testkit::process::bounded;
 use serde::Deserialize;
-
-use crate::bounded;
 
 /// An executable that cargo has built.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,36 +3,16 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-
-use crate::bounded;
 use crate::kernel::Series;
 use crate::rdma_place::RdmaPlace;
-use crate::rdma_programs::{RdmaProgram, Target};
+use crate::rdma_programs::KV_DEMO;
 use crate::setup::{self, Purpose};
+use anyhow::{Context as _, Result};
+use farcall_testkit::process::bounded;
 
 /// The demo's arguments on this host, without RDMA.
 const HOST_ARGUMENTS: &[&str] = &["inproc://kv", "tcp://127.0.0.1:0"];
 const HOST_LIMIT: Duration = Duration::from_secs(120);
-
-/// The demo with all its rows in one table, where the devices are. Optimised, because it shows
-/// times, and because on emulated processors it takes six times as long otherwise.
-pub(crate) const PROGRAM: RdmaProgram = RdmaProgram {
-    package: "farcall-demo",
-    target: Target::Optimised("kv-demo"),
-    arguments: &[
-        "inproc://kv",
-        "tcp://127.0.0.1:0",
-        "rdma://{server}:0",
-        "auto://{server}:0",
-        // Enough for a p99 of small values, in seconds where the processor is emulated.
-        "--calls",
-        "100",
-    ],
-    // Measured in emulation it takes under a minute, and 213 s on a machine with four times the
-    // work that its two processors can do.
-    limit_seconds: 600,
-};
 
 /// The row that shows what `auto://` says on a host without a device.
 const FALLBACK_ARGUMENT: &str = "auto://127.0.0.1:0";
@@ -54,7 +34,7 @@ pub(crate) fn run(kernel: Series) -> Result<()> {
             "xtask: no RDMA device and no virtual machine here: the rows of RDMA are left out"
         );
     }
-    let jobs = PROGRAM.build(&place.addresses())?;
+    let jobs = KV_DEMO.build(&place.addresses())?;
     let demo = &jobs.first().context("the demo has no program")?.program;
     println!("=== on this host, without RDMA");
     let mut on_host = Command::new(demo);

@@ -10,9 +10,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded;
 
 use crate::batch::Job;
-use crate::bounded;
 use crate::interrupt;
 use crate::kernel::Series;
 use crate::rdma_place::{BOOT_LIMIT, RdmaPlace};

@@ -5,8 +5,6 @@
 mod attack;
 mod batch;
 mod bench;
-mod bench_rdma;
-mod bounded;
 mod budgets;
 mod cargo;
 mod check;
@@ -15,6 +13,7 @@ mod faults;
 mod interrupt;
 mod kernel;
 mod measure;
+mod mutants;
 mod package;
 mod portability;
 mod rdma_device;
@@ -36,6 +35,7 @@ use check::Step;
 use faults::FaultsOptions;
 use kernel::Series;
 use measure::MeasureOptions;
+use mutants::MutantsOptions;
 use package::PackageOptions;
 use portability::PortabilityOptions;
 use setup::Purpose;
@@ -93,6 +93,8 @@ enum Task {
     Faults(FaultsOptions),
     /// Measure the code itself: lengths of files, comments, circles of imports, as a table.
     Measure(MeasureOptions),
+    /// Change the pure machines place by place, and show which changes their tests do not notice.
+    Mutants(MutantsOptions),
     /// Run the README's commands as a new user does, on a bare Debian of every suite. Needs root.
     Portability(PortabilityOptions),
     /// Run a command in the Soft-RoCE virtual machine; its exit status becomes ours (124: time is
@@ -143,6 +145,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Attack(options) => attack::run(&options)?,
         Task::Faults(options) => faults::run(&options)?,
         Task::Measure(options) => measure::run(&options)?,
+        Task::Mutants(options) => mutants::run(&options)?,
         Task::Portability(options) => portability::run(&options)?,
         Task::Vm(options) => return Ok(ExitCode::from(vm::run(&options)?.exit_code())),
         Task::Batch { file } => batch::run_file(&file)?,

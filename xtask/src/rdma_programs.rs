@@ -61,8 +61,27 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
     },
 ];
 
+/// The demo with all its rows in one table, where the devices are. Optimised, because it shows
+/// times, and because on emulated processors it takes six times as long otherwise.
+pub(crate) const KV_DEMO: RdmaProgram = RdmaProgram {
+    package: "farcall-demo",
+    target: Target::Optimised("kv-demo"),
+    arguments: &[
+        "inproc://kv",
+        "tcp://127.0.0.1:0",
+        "rdma://{server}:0",
+        "auto://{server}:0",
+        // Enough for a p99 of small values, in seconds where the processor is emulated.
+        "--calls",
+        "100",
+    ],
+    // Measured in emulation it takes under a minute, and 213 s on a machine with four times the
+    // work that its two processors can do.
+    limit_seconds: 600,
+};
+
 /// The demo, as one of the checks.
-pub(crate) const DEMO: &[RdmaProgram] = &[crate::demo::PROGRAM];
+pub(crate) const DEMO: &[RdmaProgram] = &[KV_DEMO];
 
 /// The variable by which the suite knows where its servers listen.
 const SERVER_VARIABLE: &str = "FARCALL_RDMA_SERVER";

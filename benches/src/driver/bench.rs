@@ -1,52 +1,13 @@
 //! What every figure is measured with.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use farcall_testkit::process::bounded::tool_output;
 
+use super::effort::Effort;
 use super::options::Options;
 use super::side::Side;
 use crate::rdma::Place;
-use crate::worker::Span;
-
-/// How much is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Effort {
-    /// Rounds of each comparison.
-    pub round_count: usize,
-    /// The length of one measurement, in milliseconds.
-    pub millis: u64,
-    /// Whether every peer is measured, or only those that figures are ratios to.
-    pub all_peers: bool,
-}
-
-impl Effort {
-    /// Under five minutes for a group, on two cores.
-    pub const QUICK: Self = Self { round_count: 7, millis: 300, all_peers: false };
-    /// The same for RDMA in the virtual machine, where starting a tool takes longer than measuring
-    /// with it: a look at where things stand, and no median to quote.
-    pub const QUICK_RDMA: Self = Self { round_count: 3, ..Self::QUICK };
-    /// A quarter of an hour.
-    pub const USUAL: Self = Self { round_count: 9, millis: 1000, all_peers: false };
-    /// More than an hour.
-    pub const FULL: Self = Self { round_count: 15, millis: 2000, all_peers: true };
-
-    /// The length of one measurement.
-    #[must_use]
-    pub fn span(&self) -> Span {
-        Span::Millis(self.millis)
-    }
-
-    /// What is called before a side is measured, and not counted: caches, pools and windows find
-    /// their sizes.
-    #[must_use]
-    pub fn warm_up(&self) -> Span {
-        Span::Millis(self.millis.div_ceil(2).max(100).min(self.millis * 10))
-    }
-}
 
 /// What every figure is measured with: the effort, and where the programs are.
 #[derive(Debug)]
@@ -156,10 +117,7 @@ fn require(program: &Path) -> Result<()> {
 
 /// The commit that is checked out where the driver runs, marked when files differ from it.
 pub(super) fn commit() -> String {
-    let mut command = Command::new("git");
-    command.args(["describe", "--always", "--dirty", "--abbrev=12"]);
-    let said = tool_output(&mut command, Duration::from_secs(10));
-    said.map_or_else(|_| "unknown".to_owned(), |line| line.trim().to_owned())
+    farcall_testkit::git::commit().unwrap_or_else(|_| "unknown".to_owned())
 }
 
 /// Processor, cores and kernel, in a line.

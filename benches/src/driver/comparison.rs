@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 
-use super::bench::Effort;
-use super::pair::{Pair, Setting};
+use super::effort::Effort;
+use super::pair::Pair;
 use super::sample::Sample;
+use super::setting::Setting;
 use super::side::Side;
 use crate::figures::{Part, PartGoal, Sides};
 use crate::rounds::interleaved;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::bench::Effort;
+use super::effort::Effort;
 use crate::figures::{GOALS, Goal, Group, goal};
 use crate::rdma::Place;
 

@@ -6,50 +6,12 @@ use anyhow::{Context as _, Result, bail};
 use farcall_testkit::process::Process;
 
 use super::sample::Sample;
+use super::setting::Setting;
 use super::side::Side;
-use crate::processes::Placement;
 use crate::worker::{Command, Counts, Load, Outcome, Reply, Role, Usage};
 
 /// How long a worker may take to answer what is no work, on a machine that is slow or emulated.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-
-/// How the processes of a side run.
-#[derive(Debug, Clone, Copy)]
-pub struct Setting {
-    /// On which cores.
-    pub placement: Placement,
-    /// Threads of each process's runtime; 0 for one that runs on the main thread.
-    pub threads: usize,
-    /// Connections between them.
-    pub connections: usize,
-}
-
-impl Setting {
-    /// As applications run: on all cores, with tokio's usual runtime, over one connection.
-    #[must_use]
-    pub fn free() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { placement: Placement::Free, threads, connections: 1 }
-    }
-
-    /// Both processes on one core, each on one thread, over one connection.
-    #[must_use]
-    pub fn one_core() -> Self {
-        Self { placement: Placement::OneCore, threads: 0, connections: 1 }
-    }
-
-    /// With so many connections.
-    #[must_use]
-    pub fn with_connections(self, connections: usize) -> Self {
-        Self { connections, ..self }
-    }
-
-    /// With so many threads in each process.
-    #[must_use]
-    pub fn with_threads(self, threads: usize) -> Self {
-        Self { threads, ..self }
-    }
-}
 
 /// A server and a client of one side, each a process. They end with this value.
 #[derive(Debug)]

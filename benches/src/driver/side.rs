@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::pair::Setting;
+use super::setting::Setting;
 use crate::worker::Role;
 
 /// One side of a comparison.

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
 use super::caller::{Wait, over_rdma, setting};
-use super::contest::Contestant as _;
+use super::contestant::Contestant as _;
 use super::perftest::Perftest;
 use super::place::Place;
 use super::{MIB, SMALL};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::contest::{Contestant, Values};
+use super::contestant::{Contestant, Values};
 use crate::driver::{Bench, Pair, Setting, Side};
 use crate::worker::Load;
 

@@ -4,28 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::contestant::{Contestant, Values};
 use super::perftest::Perftest;
 use crate::driver::Bench;
 use crate::figures::{Better, Part, PartGoal, Sides};
 use crate::rounds::order;
 use crate::statistics::{Spread, ratios};
-
-/// What a contestant measured, by name: `p50_us`, `mb_per_s`, `calls_per_s` and others. What is
-/// compared has the same name for all.
-pub(super) type Values = BTreeMap<String, f64>;
-
-/// What can be measured again and again.
-pub(super) trait Contestant {
-    /// What results call it.
-    fn name(&self) -> &str;
-
-    /// Measures it once.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be.
-    fn measure(&mut self) -> Result<Values>;
-}
 
 /// A half round trip in microseconds from which on a round is thrown away: Soft-RoCE takes tens of
 /// microseconds, and milliseconds only while a spinning program waits for the scheduler's tick.

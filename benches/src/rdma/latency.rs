@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use super::SMALL;
 use super::caller::{Caller, Wait, over_rdma, over_tcp};
-use super::contest::{Contest, Contestant};
+use super::contest::Contest;
+use super::contestant::Contestant;
 use super::perftest::Perftest;
 use crate::driver::Bench;
 use crate::figures::{Goal, Part};

@@ -9,6 +9,7 @@ mod bandwidth;
 mod budget;
 pub(crate) mod caller;
 mod contest;
+mod contestant;
 mod copies;
 mod idle;
 mod latency;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::contest::{Contestant, Values};
+use super::contestant::{Contestant, Values};
 use super::place::Place;
 use super::{perftest_table as table, tool};
 use crate::driver::Bench;

@@ -7,7 +7,8 @@ use anyhow::Result;
 
 use super::MIB;
 use super::caller::{Caller, Wait, over_rdma};
-use super::contest::{Contest, Contestant};
+use super::contest::Contest;
+use super::contestant::Contestant;
 use crate::driver::Bench;
 use crate::figures::{Goal, Part};
 use crate::worker::{Load, Operation};

@@ -5,7 +5,8 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::caller::{Caller, Wait, over_rdma};
-use super::contest::{Contest, Contestant, Values};
+use super::contest::Contest;
+use super::contestant::{Contestant, Values};
 use super::place::Place;
 use super::{MIB, SMALL, tool, ucx_table as table};
 use crate::driver::Bench;

@@ -1,14 +1,36 @@
-//! One call after the other: what each of the calls in flight is made by.
+//! One call after the other: the calls of an asynchronous subject, and what makes them.
 
+use std::future::Future;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 
 use super::load::{Load, Operation};
 use super::quota::Quota;
-use super::subject::Client;
 use super::tally::Tally;
+
+/// A connection of an asynchronous subject, by its calls. Each returns how many bytes came back, so
+/// that what did not do its work is noticed.
+pub trait Client: Clone + Sized + 'static {
+    /// Sends a payload and gets it back.
+    fn echo(&self, payload: Bytes) -> impl Future<Output = Result<usize>>;
+
+    /// Sends a payload.
+    fn upload(&self, payload: Bytes) -> impl Future<Output = Result<()>>;
+
+    /// Gets a payload.
+    fn download(&self, len: usize) -> impl Future<Output = Result<usize>>;
+
+    /// Gets payloads as long as `quota` wants more, counting them there, and ends the stream.
+    fn feed(&self, len: usize, quota: &mut Quota) -> impl Future<Output = Result<()>>;
+
+    /// Runs a caller as a task: `tokio::spawn(caller.run())`, or `spawn_local` for what has to stay
+    /// on its thread. Whether the future may go to another thread is known only where this is
+    /// implemented.
+    fn spawn(caller: Caller<Self>) -> JoinHandle<Result<Tally>>;
+}
 
 /// Makes calls one after the other, over connections that take turns.
 #[derive(Debug, Clone)]

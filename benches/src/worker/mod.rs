@@ -17,11 +17,11 @@ mod usage;
 
 pub(crate) use arguments::block_on;
 pub use arguments::{Arguments, Role, run};
-pub use caller::Caller;
+pub use caller::{Caller, Client};
 pub use client::Fleet;
 pub use control::{Command, Reply};
 pub use load::{Load, Operation, Outcome, Span};
 pub use quota::Quota;
-pub use subject::{Callers, Client, Connection, Counts, Subject};
+pub use subject::{Callers, Connection, Counts, Subject};
 pub use tally::Tally;
 pub use usage::{AllocationCounter, Spent, Usage};

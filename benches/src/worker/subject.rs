@@ -1,14 +1,13 @@
 //! What a subject has to be able to do: the benchmark's service, as a server and as a client.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::time::Instant;
 
 use anyhow::Result;
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use super::caller::Caller;
+use super::caller::{Caller, Client};
 use super::load::Load;
 use super::quota::Quota;
 use super::tally::Tally;
@@ -52,27 +51,6 @@ pub trait Connection: Sized {
 
 /// The callers of a load, as tasks.
 pub type Callers = Vec<JoinHandle<Result<Tally>>>;
-
-/// A connection of an asynchronous subject, by its calls. Each returns how many bytes came back, so
-/// that what did not do its work is noticed.
-pub trait Client: Clone + Sized + 'static {
-    /// Sends a payload and gets it back.
-    fn echo(&self, payload: Bytes) -> impl Future<Output = Result<usize>>;
-
-    /// Sends a payload.
-    fn upload(&self, payload: Bytes) -> impl Future<Output = Result<()>>;
-
-    /// Gets a payload.
-    fn download(&self, len: usize) -> impl Future<Output = Result<usize>>;
-
-    /// Gets payloads as long as `quota` wants more, counting them there, and ends the stream.
-    fn feed(&self, len: usize, quota: &mut Quota) -> impl Future<Output = Result<()>>;
-
-    /// Runs a caller as a task: `tokio::spawn(caller.run())`, or `spawn_local` for what has to stay
-    /// on its thread. Whether the future may go to another thread is known only where this is
-    /// implemented.
-    fn spawn(caller: Caller<Self>) -> JoinHandle<Result<Tally>>;
-}
 
 impl<C: Client> Connection for C {
     fn start(&self, load: &Load, in_flight: usize, quota: Quota) -> Vec<JoinHandle<Result<Tally>>> {

@@ -3,6 +3,7 @@
 //! Its types do not depend on features. What does is in the modules below: [`open`] is there where
 //! a provider of verbs is built in, and [`not_built_in`] where this machine's devices are not.
 
+mod devices;
 #[cfg(not(feature = "rdma"))]
 mod not_built_in;
 #[cfg(any(feature = "rdma", feature = "sim"))]
@@ -15,6 +16,7 @@ use rpc_core::connect::Upgrade;
 use rpc_core::settings::expect_valid;
 use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig};
 
+use self::devices::Devices;
 #[cfg(not(feature = "rdma"))]
 use self::not_built_in::devices_of_host;
 #[cfg(feature = "rdma")]
@@ -61,13 +63,6 @@ pub struct Rdma {
 struct Shared {
     config: RdmaConfig,
     devices: Arc<dyn Devices>,
-}
-
-/// What opens devices, and says what is open.
-trait Devices: Upgrade {
-    fn status(&self) -> Vec<DeviceStatus>;
-
-    fn lanes(&self) -> Vec<LaneInfo>;
 }
 
 impl Default for Rdma {

@@ -6,7 +6,7 @@ use rpc_core::connect::{Candidate, Declined, PendingOffer, Upgrade};
 use rpc_core::transport::Addresses;
 use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig};
 
-use super::Devices;
+use super::devices::Devices;
 
 pub(super) fn devices_of_host(_: &RdmaConfig) -> Arc<dyn Devices> {
     Arc::new(NotBuiltIn)

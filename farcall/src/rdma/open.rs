@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rpc_transport_rdma::{DeviceStatus, LaneInfo, RdmaConfig, RdmaUpgrade};
 
-use super::Devices;
+use super::devices::Devices;
 
 #[cfg(feature = "rdma")]
 pub(super) fn devices_of_host(config: &RdmaConfig) -> Arc<dyn Devices> {

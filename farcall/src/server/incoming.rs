@@ -1,14 +1,13 @@
 //! What a server can take its connections from, beside an address.
 
 use std::error::Error;
-use std::io;
 
 use futures::Stream;
 use rpc_core::server::Listen;
 use rpc_transport_tcp::StreamListener;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::endpoint::EndpointListener;
+use crate::endpoint::{EndpointListener, SocketListener};
 use crate::{BindError, Config, Endpoint, Rdma};
 
 /// A source of connections, for
@@ -40,21 +39,6 @@ pub trait IntoIncoming<Kind> {
     fn into_incoming(self, config: &Config, rdma: &Rdma) -> Result<Self::Incoming, BindError>;
 }
 
-/// A listening socket that the program made: a `TcpListener` or `UnixListener` of tokio or the
-/// standard library.
-///
-/// A listener of the standard library is made non-blocking. That includes the listeners that a
-/// service manager hands over (systemd's socket activation). The file of a Unix socket stays.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is no listening socket",
-    note = "a `TcpListener` or `UnixListener` of tokio or the standard library is one"
-)]
-pub trait SocketListener {
-    /// Makes it ready to be served under the rules of `config`.
-    #[doc(hidden)]
-    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError>;
-}
-
 /// The kinds of sources: they keep the implementations of [`IntoIncoming`] apart.
 #[doc(hidden)]
 pub mod kind {
@@ -75,35 +59,6 @@ pub mod kind {
     /// It accepts connections itself, as transports' tests have it.
     #[derive(Debug)]
     pub struct Own;
-}
-
-fn refused(reason: io::Error) -> BindError {
-    BindError::Listener { reason }
-}
-
-impl SocketListener for tokio::net::TcpListener {
-    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
-        Endpoint::of_tcp(self.into(), config).map_err(refused)
-    }
-}
-
-impl SocketListener for std::net::TcpListener {
-    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
-        let listener = self.try_into().map_err(refused)?;
-        Endpoint::of_tcp(listener, config).map_err(refused)
-    }
-}
-
-impl SocketListener for tokio::net::UnixListener {
-    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
-        Ok(Endpoint::of_unix(self.try_into().map_err(refused)?, config))
-    }
-}
-
-impl SocketListener for std::os::unix::net::UnixListener {
-    fn into_endpoint(self, config: &Config) -> Result<Endpoint, BindError> {
-        Ok(Endpoint::of_unix(self.try_into().map_err(refused)?, config))
-    }
 }
 
 impl<L: SocketListener> IntoIncoming<kind::Socket> for L {
@@ -146,6 +101,8 @@ impl<L: Listen> IntoIncoming<kind::Own> for L {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use futures::channel::oneshot;
     use futures::future::BoxFuture;
     use futures::stream;

@@ -5,9 +5,9 @@ mod incoming;
 mod listener;
 
 pub use builder::ServerBuilder;
+pub use incoming::IntoIncoming;
 #[doc(hidden)]
 pub use incoming::kind;
-pub use incoming::{IntoIncoming, SocketListener};
 pub use listener::{Listener, ServeError};
 pub use rpc_core::server::{
     CallContext, HandlerFuture, InterceptedService, LayeredService, PeerExtensions, PeerInfo,
@@ -15,6 +15,7 @@ pub use rpc_core::server::{
     layered_methods,
 };
 
+pub use crate::endpoint::SocketListener;
 use crate::{Config, ConnectionInfo, Rdma};
 
 /// A set of services and the rules under which they are served. Clones are the same server.

@@ -2,12 +2,13 @@
 //!
 //! [`process`] starts child processes within bounds on their time, [`counters`] reads what the
 //! kernel counts, [`calls`] makes payloads and compares them byte by byte, [`table`] lays out
-//! tables of text. Nothing here knows farcall: xtask depends on this crate too, and must build
-//! without the runtime.
+//! tables of text, [`git`] names the commit. Nothing here knows farcall: xtask depends on this
+//! crate too, and must build without the runtime.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "calls")]
 pub mod calls;
 pub mod counters;
+pub mod git;
 pub mod process;
 pub mod table;

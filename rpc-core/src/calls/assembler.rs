@@ -95,6 +95,20 @@ mod tests {
         assert!(assembler.insert(u64::MAX, 'z', 1).is_err());
     }
 
+    #[test]
+    fn what_is_ahead_is_counted_until_it_is_taken() {
+        let mut assembler = Assembler::default();
+        assert_eq!((assembler.next(), assembler.furthest(), assembler.ahead_count()), (0, None, 0));
+        for seq in [2, 0, 5] {
+            assembler.insert(seq, seq, 9).unwrap();
+        }
+        assert_eq!((assembler.furthest(), assembler.ahead_count()), (Some(5), 3));
+        assert_eq!((assembler.take(), assembler.take()), (Some(0), None));
+        assembler.insert(1, 1, 9).unwrap();
+        assert_eq!((assembler.take(), assembler.take()), (Some(1), Some(2)));
+        assert_eq!((assembler.next(), assembler.ahead_count()), (3, 1));
+    }
+
     proptest! {
         #[test]
         fn any_order_of_arrival_comes_out_in_order(

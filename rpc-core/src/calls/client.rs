@@ -115,6 +115,20 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn the_table_holds_each_call_from_its_start_to_its_end() {
+        let mut calls = Calls::default();
+        let ids: Vec<_> = (0..3).map(|number| calls.start(number)).collect();
+        assert_eq!(calls.in_flight_count(), 3);
+        for (number, id) in ids.iter().enumerate() {
+            assert!(calls.contains(*id));
+            assert_eq!(calls.value(*id), Some(&number));
+        }
+        assert_eq!(calls.finish(ids[1]), Some(1));
+        assert_eq!((calls.contains(ids[1]), calls.value(ids[1])), (false, None));
+        assert_eq!(calls.in_flight_count(), 2);
+    }
+
     proptest! {
         #[test]
         fn every_started_call_ends_exactly_once(steps in prop::collection::vec(step(), 0..200)) {

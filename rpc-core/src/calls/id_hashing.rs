@@ -79,4 +79,33 @@ mod tests {
         let [one, other] = [IdHashing::default(), IdHashing::default()];
         assert_ne!(one.hash_one(7u64), other.hash_one(7u64));
     }
+
+    /// With a part of the id lost, ids that differ in that part alone would be one.
+    #[test]
+    fn every_bit_of_an_id_has_a_part_in_its_hash() {
+        let hashing = IdHashing::default();
+        let ids = (0..64).map(|bit| 1 << bit).chain([0]);
+        let hashes: HashSet<_> = ids.map(|id: u64| hashing.hash_one(id)).collect();
+        assert_eq!(hashes.len(), 65);
+    }
+
+    #[test]
+    fn about_half_of_the_bits_of_hashes_are_set() {
+        let hashing = IdHashing::default();
+        let ones = (0..4096u64).map(|id| u64::from(hashing.hash_one(id << 20).count_ones()));
+        let share = ones.sum::<u64>() as f64 / (64.0 * 4096.0);
+        assert!((0.4..0.6).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn paths_that_differ_in_one_byte_hash_apart() {
+        let hashing = IdHashing::default();
+        let path = "/farcall.example.Store/Put";
+        let mut hashes = HashSet::from([hashing.hash_one(path)]);
+        for at in 0..path.len() {
+            let mut other = path.as_bytes().to_vec();
+            other[at] ^= 1;
+            assert!(hashes.insert(hashing.hash_one(String::from_utf8(other).unwrap())), "{at}");
+        }
+    }
 }

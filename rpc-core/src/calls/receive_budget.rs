@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn short_frames_are_few() {
         let mut budget = ReceiveBudget::new(100 << 10);
-        let announced = (0..).take_while(|call| budget.announce((*call, 0), 33, ()).is_ok());
+        let announced = (0..1000).take_while(|call| budget.announce((*call, 0), 33, ()).is_ok());
         assert_eq!(announced.count(), 100);
         assert_eq!(budget.arrived((7, 0), 33), Ok(()));
         budget.announce((7, 0), 33, ()).unwrap();
@@ -163,5 +163,18 @@ mod tests {
         assert!(budget.announce((2, 0), 1, 1).is_err());
         budget.withheld((1, 0));
         assert_eq!(budget.bytes(), 0);
+    }
+
+    #[test]
+    fn a_whole_frame_must_not_have_the_name_of_one_on_its_way() {
+        let mut budget = ReceiveBudget::new(10_000);
+        budget.announce((1, 3), 6000, ()).unwrap();
+        budget.came_whole((1, 4)).unwrap();
+        budget.came_whole((2, 3)).unwrap();
+        let what = "call of a frame that came while another of its name was on its way";
+        let refused = Err(ProtocolError::Invalid { what, value: 1 });
+        assert_eq!(budget.came_whole((1, 3)), refused);
+        assert!(budget.announce((1, 3), 1, ()).is_err(), "its name is in use");
+        assert_eq!(budget.bytes(), 6000);
     }
 }

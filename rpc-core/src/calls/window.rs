@@ -298,12 +298,38 @@ mod tests {
     }
 
     #[test]
-    fn counts_cross_the_wire() {
-        let counts = Counts { messages: 1, bytes: u32::MAX };
-        assert_eq!(Counts::from_wire(counts.to_wire()), counts);
+    fn each_side_knows_what_it_has_sent_and_received() {
+        let (mut sender, mut receiver) = (SendWindow::new(WINDOW), ReceiveWindow::new(WINDOW));
+        for len in [30, 7] {
+            sender.send(len);
+            receiver.receive(len).unwrap();
+        }
+        let both = Counts { messages: 2, bytes: 37 };
+        assert_eq!((sender.sent(), receiver.received()), (both, both));
+        assert_eq!(receiver.unread(), Window { messages: 2, bytes: 37 });
+        assert_eq!(receiver.left(), Window { messages: 2, bytes: 63 });
+    }
+
+    #[test]
+    fn a_grant_is_due_when_half_of_either_count_was_read() {
+        let mut window = ReceiveWindow::new(WINDOW);
+        let grants = [49, 1].map(|len| {
+            window.receive(len).unwrap();
+            window.consume(len, |_| true)
+        });
+        assert_eq!(grants, [None, Some(Counts { messages: 6, bytes: 150 })]);
+        let mut window = ReceiveWindow::new(WINDOW);
+        window.receive(50).unwrap();
+        assert_eq!(window.consume(50, |_| true), Some(Counts { messages: 5, bytes: 150 }));
     }
 
     proptest! {
+        #[test]
+        fn counts_cross_the_wire(messages: u32, bytes: u32) {
+            let counts = Counts { messages, bytes };
+            prop_assert_eq!(Counts::from_wire(counts.to_wire()), counts);
+        }
+
         #[test]
         fn what_waits_is_bounded_and_no_sender_waits_for_ever(
             messages in 1u32..10,

@@ -126,6 +126,25 @@ mod tests {
         assert_eq!(delays.next_delay(), initial);
     }
 
+    #[test]
+    fn chance_has_all_of_the_spread() {
+        let second = Duration::from_secs(1);
+        let spread = (0.5, 3.0);
+        let delays: Vec<_> = (0..200)
+            .map(|seed| Curve { initial: second, max: second, multiplier: 1.0, spread }.at(seed))
+            .collect();
+        let (shortest, longest) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
+        assert!((0.5..0.7).contains(&shortest.as_secs_f64()), "{shortest:?}");
+        assert!((2.8..=3.0).contains(&longest.as_secs_f64()), "{longest:?}");
+    }
+
+    impl Curve {
+        /// The first delay that `seed` gives.
+        fn at(self, seed: u64) -> Duration {
+            Delays::new(self, seed).next_delay()
+        }
+    }
+
     proptest! {
         #[test]
         fn every_delay_is_within_its_spread(curve in curve(), seed: u64) {

@@ -310,6 +310,21 @@ mod tests {
         prop_oneof![Just(Step::Upgraded), Just(Step::Failure), Just(Step::Failed)]
     }
 
+    #[test]
+    fn every_failure_and_every_return_is_counted() {
+        let now = Instant::now();
+        let mut breaker = Breaker::new(RULES, FirstAttempt::Delayed, 1);
+        assert!(!breaker.handle_upgraded(now));
+        for count in 1..=3 {
+            breaker.handle_failure(now, "cut".into());
+            breaker.handle_attempt_failed(now, "still cut".into());
+            assert_eq!((breaker.failovers(), breaker.failbacks()), (count, count - 1));
+            assert!(breaker.handle_upgraded(now));
+            assert!(!breaker.handle_upgraded(now), "it was back");
+            assert_eq!((breaker.failovers(), breaker.failbacks()), (count, count));
+        }
+    }
+
     proptest! {
         #[test]
         fn every_delay_is_within_its_bounds(

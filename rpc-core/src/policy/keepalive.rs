@@ -373,6 +373,66 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_peer_has_all_of_its_timeout_however_often_it_is_looked_at() {
+        let start = Instant::now();
+        let mut timer = KeepaliveTimer::new(Keepalive::new(2 * SECOND, 7 * SECOND), start);
+        assert_eq!(timer.timeout(), 7 * SECOND);
+        assert_eq!((timer.due(), timer.ping_count()), (start + 2 * SECOND, 0));
+        assert_eq!(timer.handle_tick(timer.due(), traffic(0, 0)), Action::Ping);
+        for seconds in [4, 6, 8] {
+            assert_eq!(timer.due(), start + seconds * SECOND);
+            assert_eq!(timer.handle_tick(timer.due(), traffic(1, 0)), Action::Wait);
+        }
+        assert_eq!((timer.due(), timer.ping_count()), (start + 9 * SECOND, 1));
+        assert_eq!(timer.handle_tick(timer.due(), traffic(1, 0)), Action::Close);
+    }
+
+    #[test]
+    fn an_interval_begins_with_each_sign_of_life() {
+        let start = Instant::now();
+        let mut timer = KeepaliveTimer::new(RULES, start);
+        assert_eq!(timer.handle_tick(start + 12 * SECOND, traffic(1, 5)), Action::Wait);
+        assert_eq!(timer.due(), start + 22 * SECOND);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(1, 9)), Action::Ping);
+        assert_eq!((timer.due(), timer.ping_count()), (start + 32 * SECOND, 1));
+        timer.handle_unread(start + 30 * SECOND);
+        assert_eq!(timer.due(), start + 40 * SECOND);
+        assert_eq!(timer.handle_tick(timer.due(), traffic(2, 9)), Action::Ping);
+        assert_eq!(timer.ping_count(), 2);
+    }
+
+    /// Late by its whole timeout this side has to look again; by less it was the peer's silence.
+    #[test]
+    fn a_look_that_is_a_little_late_is_the_last() {
+        for (late_ms, action) in [(999, Action::Close), (1000, Action::Ping)] {
+            let mut timer = KeepaliveTimer::new(RULES, Instant::now());
+            assert_eq!(timer.handle_tick(timer.due(), traffic(0, 0)), Action::Ping);
+            let now = timer.due() + Duration::from_millis(late_ms);
+            assert_eq!(timer.handle_tick(now, traffic(1, 0)), action, "{late_ms} ms");
+        }
+    }
+
+    #[test]
+    fn after_a_burst_pings_are_allowed_by_the_second() {
+        let start = Instant::now();
+        let mut limiter = PingLimiter::new(start);
+        for _ in 0..BURST {
+            assert!(limiter.handle_ping(start, traffic(0, 0)).is_ok());
+        }
+        let later = start + SECOND;
+        let taken = (0..1000).take_while(|_| limiter.handle_ping(later, traffic(0, 0)).is_ok());
+        assert_eq!(taken.count(), 10);
+    }
+
+    #[test]
+    fn a_pong_is_given_again_once_something_was_sent() {
+        let start = Instant::now();
+        let mut limiter = PingLimiter::new(start);
+        let answers = [5, 5, 6, 6, 7].map(|sent| limiter.handle_ping(start, traffic(sent, 0)));
+        assert_eq!(answers, [Ok(true), Ok(false), Ok(true), Ok(false), Ok(true)]);
+    }
+
     proptest! {
         /// Whatever the traffic was before, silence ends within the documented bound, and a peer
         /// that is heard between any two looks never dies.

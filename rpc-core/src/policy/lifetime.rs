@@ -204,4 +204,45 @@ mod tests {
         };
         assert!(Lifetime::new(absurd, Instant::now(), 1.0).due().is_some());
     }
+
+    #[test]
+    fn idleness_is_looked_at_once_a_timeout() {
+        let start = Instant::now();
+        let mut life = Lifetime::new(RULES, start, 0.5);
+        assert_eq!(life.handle_tick(start + SECOND, counts(1, 1)), Stage::Stay);
+        assert_eq!(life.due(), Some(start + 2 * SECOND));
+        assert_eq!(life.handle_tick(start + SECOND * 3 / 2, counts(1, 0)), Stage::Stay);
+        // A call that went on all the time, and one that began and ended meanwhile.
+        assert_eq!(life.handle_tick(start + 2 * SECOND, counts(1, 1)), Stage::Stay);
+        assert_eq!(life.handle_tick(start + 3 * SECOND, counts(2, 0)), Stage::Stay);
+        let idle = life.handle_tick(start + 4 * SECOND, counts(2, 0));
+        assert_eq!(idle, Stage::Retire(Retiring::Idle));
+        assert_eq!(life.due(), Some(start + 4 * SECOND + GOODBYE_TIMEOUT));
+    }
+
+    #[test]
+    fn of_two_reasons_to_end_the_earlier_counts() {
+        let start = Instant::now();
+        let mut life = Lifetime::new(RULES, start, 0.5);
+        life.retire(start, Some(7 * SECOND));
+        life.retire(start + SECOND, Some(3 * SECOND));
+        assert_eq!(life.due(), Some(start + 4 * SECOND));
+        life.retire(start + SECOND, Some(9 * SECOND));
+        assert_eq!(life.due(), Some(start + 4 * SECOND));
+    }
+
+    #[test]
+    fn no_time_is_longer_than_a_year() {
+        let (start, year) = (Instant::now(), Duration::from_secs(31_536_000));
+        let idle = LifetimeRules { idle_timeout: Some(Duration::MAX), ..Default::default() };
+        assert_eq!(Lifetime::new(idle, start, 0.5).due(), Some(start + year));
+    }
+
+    #[test]
+    fn each_reason_names_the_setting_of_its_grace() {
+        let settings = [Retiring::Idle, Retiring::Age, Retiring::Shutdown].map(Retiring::setting);
+        let expected =
+            ["server.idle_timeout", "server.max_connection_age_grace", "server.drain_timeout"];
+        assert_eq!(settings, expected);
+    }
 }

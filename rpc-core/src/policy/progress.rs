@@ -215,6 +215,45 @@ mod tests {
         }
     }
 
+    #[test]
+    fn looks_are_often_while_something_waits_and_rare_otherwise() {
+        let start = Instant::now();
+        let mut progress = Progress::new(TIMEOUT, start);
+        assert_eq!((progress.timeout(), progress.due()), (TIMEOUT, start + 30 * SECOND));
+        assert_eq!(progress.handle_tick(progress.due(), Flows::default()), None);
+        assert_eq!(progress.due(), start + 60 * SECOND);
+        let flows = Flows { receiving: flow(true, 5), ..Flows::default() };
+        for (now, due) in [(60, 75), (75, 90), (80, 90), (90, 105), (100, 105), (110, 120)] {
+            let _ = progress.handle_tick(start + now * SECOND, flows);
+            assert_eq!(progress.due(), start + due * SECOND, "at {now}");
+        }
+        assert_eq!(progress.handle_tick(progress.due(), flows), Some(Stalled::Receiving));
+        // It was told so. If the connection is kept all the same, looks do not follow at once.
+        assert_eq!(progress.due(), start + 120 * SECOND + Duration::from_millis(1));
+    }
+
+    #[test]
+    fn a_look_counts_as_late_from_a_quarter_of_the_timeout_on() {
+        for (late, is_stalled) in [(14, true), (15, false)] {
+            let start = Instant::now();
+            let flows = Flows { sending: flow(true, 5), ..Flows::default() };
+            let mut progress = Progress::new(TIMEOUT, start);
+            for second in [30, 50, 65] {
+                assert_eq!(progress.handle_tick(start + second * SECOND, flows), None);
+            }
+            assert_eq!(progress.due(), start + 80 * SECOND);
+            let look = progress.handle_tick(progress.due() + late * SECOND, flows);
+            assert_eq!(look.is_some(), is_stalled, "{late} s late");
+        }
+    }
+
+    #[test]
+    fn timeouts_are_from_four_milliseconds_to_a_year() {
+        let timeout = |timeout| Progress::new(timeout, Instant::now()).timeout();
+        assert_eq!(timeout(Duration::ZERO), Duration::from_millis(4));
+        assert_eq!(timeout(Duration::MAX), Duration::from_secs(31_536_000));
+    }
+
     proptest! {
         /// Something moves at least once in every window of the timeout, for as long as something
         /// waits; what waits comes and goes.

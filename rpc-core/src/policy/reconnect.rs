@@ -318,6 +318,34 @@ mod tests {
         (prop_oneof![Just(Outcome::Failed), Just(Outcome::Closed)], 0..5000u64)
     }
 
+    #[test]
+    fn chance_makes_delays_shorter_and_longer() {
+        let (start, rules) = (Instant::now(), ConnectBackoff::default().with_jitter(0.5));
+        let delays: Vec<_> = (0..200)
+            .map(|seed| {
+                let mut reconnect = Reconnect::new(rules, seed);
+                reconnect.handle_failed(start, start, "no route".into());
+                wait(&reconnect, start).as_secs_f64()
+            })
+            .collect();
+        assert!(delays.iter().all(|delay| (0.5..=1.5).contains(delay)));
+        assert!(delays.iter().any(|delay| *delay < 0.6));
+        assert!(delays.iter().any(|delay| *delay > 1.4));
+    }
+
+    #[test]
+    fn the_last_failure_is_known_until_a_connection_ends_in_order() {
+        let start = Instant::now();
+        let mut reconnect = Reconnect::new(ConnectBackoff::default(), 1);
+        assert_eq!(reconnect.failure(), None);
+        reconnect.handle_failed(start, start, "no route".into());
+        assert_eq!(reconnect.failure(), Some("no route"));
+        reconnect.handle_end(Some("reset".into()));
+        assert_eq!(reconnect.failure(), Some("reset"));
+        reconnect.handle_end(None);
+        assert_eq!(reconnect.failure(), None);
+    }
+
     proptest! {
         /// Whatever a server does short of answering a call, and however eager the callers are.
         #[test]

@@ -159,6 +159,30 @@ mod tests {
         assert!(budget.take(now) && !budget.take(now + Duration::from_secs(1000)));
     }
 
+    #[test]
+    fn a_bucket_in_use_has_its_burst_and_what_time_gave() {
+        let (start, ms) = (Instant::now(), Duration::from_millis(1));
+        let mut budget = RetryBudget::new(ReplayLimits { max_burst: 8, per_second: 10 }, start);
+        let mut taken = 0;
+        // Two at a time, for one that comes back; half of an interval is not lost either.
+        for step in 0..40 {
+            let now = start + step * 150 * ms;
+            taken += u32::from(budget.take(now)) + u32::from(budget.take(now));
+        }
+        assert_eq!(taken, 8 + 39 * 150 / 100);
+    }
+
+    #[test]
+    fn time_beyond_a_full_bucket_is_not_saved() {
+        let (start, ms) = (Instant::now(), Duration::from_millis(1));
+        let mut budget = RetryBudget::new(ReplayLimits { max_burst: 2, per_second: 10 }, start);
+        assert!(budget.take(start) && budget.take(start));
+        let full = start + 250 * ms;
+        assert!(budget.take(full) && budget.take(full) && !budget.take(full));
+        assert!(!budget.take(full + 50 * ms));
+        assert!(budget.take(full + 100 * ms));
+    }
+
     proptest! {
         #[test]
         fn never_more_than_the_burst_and_what_time_gave(

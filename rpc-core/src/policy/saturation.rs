@@ -85,13 +85,14 @@ mod tests {
     #[test]
     fn a_limit_is_logged_when_it_is_reached_and_when_it_has_room_again() {
         let (start, mut saturation) = (Instant::now(), Saturation::default());
-        assert_eq!(saturation.handle_taken(start), None);
+        assert_eq!((saturation.handle_taken(start), saturation.is_full()), (None, false));
         assert_eq!(saturation.handle_refusal(start), Some(1));
         assert!((0..999).all(|_| saturation.handle_refusal(start + SECOND).is_none()));
         assert_eq!(saturation.handle_taken(start + 5 * SECOND), None, "it may be full again soon");
         assert_eq!(saturation.handle_refusal(start + 60 * SECOND), Some(1001));
         assert!(saturation.is_full());
         assert_eq!(saturation.handle_taken(start + 70 * SECOND), Some(1001));
+        assert!(!saturation.is_full());
         assert_eq!(saturation.handle_taken(start + 71 * SECOND), None);
         assert_eq!(saturation.handle_refusal(start + 71 * SECOND), Some(1));
     }

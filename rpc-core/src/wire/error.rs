@@ -134,3 +134,16 @@ pub enum ProtocolError {
 }
 
 crate::readable_debug!(ProtocolError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_speaks_something_else_is_described_by_its_first_bytes() {
+        let words = |found: &[u8]| ProtocolError::Magic { found: found.to_vec() }.to_string();
+        assert_eq!(words(b"GET /"), "the peer does not speak farcall: this is HTTP/1.1");
+        let unknown = "the peer does not speak farcall: its first bytes are [07, ff]";
+        assert_eq!(words(&[7, 255]), unknown);
+    }
+}

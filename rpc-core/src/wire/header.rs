@@ -321,6 +321,50 @@ mod tests {
         assert!(FrameHeader::parse(&with_message.to_bytes()).is_err());
     }
 
+    #[test]
+    fn a_flag_is_for_one_kind_and_survives() {
+        for kind in FrameKind::ALL {
+            for flags in 0..=u8::MAX {
+                let mut bytes = FrameHeader::bare(kind, 1).to_bytes();
+                if kind == FrameKind::Messages {
+                    bytes[24] = 4;
+                }
+                bytes[1] = flags;
+                let is_good = match flags {
+                    0 => true,
+                    1 => kind == FrameKind::Request,
+                    2 => kind == FrameKind::Response,
+                    _ => false,
+                };
+                let parsed = FrameHeader::parse(&bytes);
+                assert_eq!(parsed.is_ok(), is_good, "{kind:?} with {flags}");
+                let Ok(header) = parsed else { continue };
+                assert_eq!((header.is_streaming, header.is_not_executed), (flags == 1, flags == 2));
+                assert_eq!(header.to_bytes(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_frame_add_up_to_its_length() {
+        let mut header = FrameHeader::bare(FrameKind::Response, 1);
+        (header.metadata_len, header.message_len) = (5, 700);
+        assert_eq!(header.frame_len(), 32 + 5 + 700);
+        let mut frame = header.to_bytes().to_vec();
+        frame.resize(32 + 5 + 700, 0);
+        assert_eq!(FrameHeader::parse_whole(&frame), Ok(header));
+    }
+
+    #[test]
+    fn frames_of_a_call_have_keys_of_their_own() {
+        let key =
+            |kind, argument| FrameHeader { argument, ..FrameHeader::bare(kind, 7) }.frame_key();
+        assert_eq!(key(FrameKind::Messages, 3), (7, 3));
+        assert_eq!(key(FrameKind::HalfClose, 0), (7, 0));
+        // Its argument is a timeout, which may be the place of another frame.
+        assert_eq!(key(FrameKind::Request, 3), (7, u64::MAX));
+    }
+
     proptest! {
         #[test]
         fn decoding_never_panics_and_encoding_is_its_inverse(bytes: [u8; HEADER_LEN]) {

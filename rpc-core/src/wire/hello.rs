@@ -358,6 +358,64 @@ mod tests {
         }
     }
 
+    /// Peers of other builds rely on them.
+    #[test]
+    fn messages_may_be_as_long_as_documented() {
+        let lens = [CLIENT_HELLO, SERVER_HELLO, VERDICT].map(|shape| shape.body_len_max);
+        assert_eq!(lens, [65_536, 1_048_576, 4096]);
+        let hello = |len| Hello { methods: vec!["m".repeat(len)], ..Hello::default() };
+        // Four bytes beside the path: its tag, and its length in three.
+        assert!(encode(&hello(1_048_572)).is_ok());
+        assert!(matches!(encode(&hello(1_048_573)), Err(ProtocolError::TooLong { .. })));
+    }
+
+    #[test]
+    fn a_server_may_have_as_many_methods_as_there_are_ids() {
+        let hello = Hello { methods: vec![String::new(); 65_536], ..Hello::default() };
+        let decoded = decode_body::<Hello>(&SERVER_HELLO, &hello.encode_to_vec()).unwrap();
+        assert_eq!(decoded.methods.len(), 65_536);
+    }
+
+    #[test]
+    fn magic_is_checked_as_it_comes() {
+        for len in 0..=MAGIC_LEN {
+            check_magic(&MAGIC[..len]).unwrap();
+        }
+        check_magic(b"farcall\n and more").unwrap();
+        let found = b"farm".to_vec();
+        assert_eq!(check_magic(&found), Err(ProtocolError::Magic { found: found.clone() }));
+    }
+
+    #[test]
+    fn the_version_may_begin_or_end_with_ours() {
+        for (peer_min, peer_max, is_spoken) in
+            [(0, 0, false), (0, 1, true), (1, 1, true), (1, 2, true), (2, 2, false)]
+        {
+            let mut bytes = prefix(&encode(&Hello::default()).unwrap());
+            bytes[8..10].copy_from_slice(&u16::to_le_bytes(peer_min));
+            bytes[10..12].copy_from_slice(&u16::to_le_bytes(peer_max));
+            let decoded = decode_prefix(&CLIENT_HELLO, &bytes);
+            assert_eq!(decoded.is_ok(), is_spoken, "{peer_min} to {peer_max}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_good_or_has_a_reason() {
+        assert_eq!(Verdict::good().failure(), None);
+        assert_eq!(Verdict::failed("no answer").failure(), Some("no answer".into()));
+        assert_eq!(Verdict::failed("").failure(), Some("no reason given".into()));
+    }
+
+    #[test]
+    fn a_declined_offer_is_known_by_its_name() {
+        let declined = Declined::new("rdma", "no device");
+        assert!(declined.is_about("rdma") && !declined.is_about("other"));
+        assert_eq!((declined.name(), declined.reason()), ("rdma".into(), "no device".into()));
+        // Cut where a character ends: 21 of three bytes fit 64.
+        let long = Declined::new(&"€".repeat(30), "");
+        assert!(long.is_about(&"€".repeat(21)));
+    }
+
     proptest! {
         #[test]
         fn decoding_never_panics(

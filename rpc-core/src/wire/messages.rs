@@ -74,4 +74,18 @@ mod tests {
         }
         assert_eq!(message_lens(&[]).count(), 0);
     }
+
+    #[test]
+    fn messages_are_taken_off_their_frame_in_order() {
+        let mut rest = Bytes::from_static(&[2, 0, 0, 0, 7, 8, 0, 0, 0, 0, 1, 0, 0, 0, 9]);
+        let messages = [(); 3].map(|()| split_message(&mut rest));
+        assert_eq!(messages, [&[7, 8][..], &[], &[9]]);
+        assert!(rest.is_empty());
+    }
+
+    /// Peers of other builds size their limits on frames by it.
+    #[test]
+    fn a_frame_of_messages_may_be_so_much_longer_than_one() {
+        assert_eq!((BATCH_LEN_MAX, MESSAGES_EXTRA), (32_768, 32_772));
+    }
 }

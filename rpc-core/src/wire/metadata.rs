@@ -194,6 +194,30 @@ mod tests {
         assert!(matches!(decode(block.into()), Err(ProtocolError::TooLong { .. })));
     }
 
+    #[test]
+    fn one_entry_beyond_the_most_is_refused() {
+        let mut block = Vec::new();
+        for number in 0..ENTRIES_MAX {
+            encode_entry(&format!("k{number}"), b"v", &mut block).unwrap();
+        }
+        assert!(decode(block.clone().into()).is_ok());
+        encode_entry("last", b"v", &mut block).unwrap();
+        let (len, max) = (ENTRIES_MAX as u64 + 1, ENTRIES_MAX as u64);
+        let what = "metadata's number of entries";
+        let refused = decode(block.into()).unwrap_err();
+        assert_eq!(refused, ProtocolError::TooLong { what, len, max });
+    }
+
+    /// The block, its copies, and an entry for each seven bytes, up to the most there may be.
+    #[test]
+    fn what_a_block_takes_is_known_from_its_longest_length() {
+        assert_eq!(held_bytes_max(0), 0);
+        assert_eq!(held_bytes_max(6), 18);
+        assert_eq!(held_bytes_max(7), 21 + 260);
+        assert_eq!(held_bytes_max(700), 2100 + 100 * 260);
+        assert_eq!(held_bytes_max(1 << 20), (3 << 20) + 4096 * 260);
+    }
+
     proptest! {
         #[test]
         fn decoding_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {

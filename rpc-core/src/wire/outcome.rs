@@ -164,6 +164,36 @@ mod tests {
         assert_eq!(back.result.unwrap().get("b").unwrap(), "2");
     }
 
+    #[test]
+    fn each_part_of_a_block_survives_by_itself() {
+        let metadata = || {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("a", "1".parse().unwrap());
+            metadata
+        };
+        let back = round_trip(&Outcome { metadata: metadata(), result: Ok(MetadataMap::new()) });
+        assert_eq!((back.metadata.len(), back.result.unwrap().len()), (1, 0));
+        let back = round_trip(&Outcome { metadata: MetadataMap::new(), result: Ok(metadata()) });
+        assert_eq!((back.metadata.len(), back.result.unwrap().len()), (0, 1));
+        for (message, details) in [("no", ""), ("", "why"), ("", "")] {
+            let status = Status::with_details(Code::Internal, message, details.into());
+            let outcome = Outcome { metadata: MetadataMap::new(), result: Err(status) };
+            let status = round_trip(&outcome).result.unwrap_err();
+            assert_eq!((status.code(), status.message()), (Code::Internal, message));
+            assert_eq!(status.details(), details.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_code_is_one_of_grpcs_or_an_error() {
+        for code in 0..=16 {
+            let decoded = Outcome::decode(code, Bytes::new()).unwrap();
+            assert_eq!(decoded.code(), code);
+        }
+        let expected = ProtocolError::Invalid { what: "status code", value: 17 };
+        assert_eq!(Outcome::decode(17, Bytes::new()).unwrap_err(), expected);
+    }
+
     proptest! {
         #[test]
         fn decoding_never_panics(code: u16, bytes in prop::collection::vec(any::<u8>(), 0..100)) {

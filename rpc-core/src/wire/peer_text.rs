@@ -107,6 +107,14 @@ mod tests {
         assert!(cut.as_str().len() <= PeerText::LEN_MAX);
     }
 
+    #[test]
+    fn text_is_shown_as_it_is_held() {
+        let text = PeerText::from("a\nb".to_owned());
+        assert_eq!((text.to_string(), format!("{text:?}")), (r"a\nb".into(), r#""a\nb""#.into()));
+        assert_eq!(text, PeerText::from("a\nb"));
+        assert!(!text.is_empty() && PeerText::new("").is_empty());
+    }
+
     proptest! {
         #[test]
         fn it_is_one_bounded_printable_line(text in any::<String>(), times in 1..200usize) {

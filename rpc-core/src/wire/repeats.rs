@@ -79,6 +79,31 @@ mod tests {
     use super::*;
     use crate::wire::hello::{Hello, Offer};
 
+    /// A field of each type that there is, the long ones with lengths and numbers of two bytes.
+    #[test]
+    fn fields_of_every_type_are_skipped() {
+        let mut long = vec![0x82, 0x7d, 0xc8, 0x01];
+        long.resize(4 + 200, 0xff);
+        let fields: [(&[u8], u64); 5] = [
+            (&[0x08, 0xff, 0xff, 0x03], 1),
+            (&[0x11, 1, 2, 3, 4, 5, 6, 7, 8], 2),
+            (&[0x1a, 3, 0xff, 0xff, 0xff], 3),
+            (&[0x25, 1, 2, 3, 4], 4),
+            (&long, 2000),
+        ];
+        for (field, tag) in fields {
+            let followed = [field, &[0x38, 1]].concat();
+            let mut rest = &followed[..];
+            assert_eq!(skip_field(&mut rest), Some(tag));
+            assert_eq!(rest, [0x38, 1]);
+            let cut = &field[..field.len() - 1];
+            assert_eq!(skip_field(&mut &cut[..]), None, "{tag} is cut short");
+        }
+        assert_eq!(skip_field(&mut &[0x0b, 0x0c][..]), None, "a group");
+        assert_eq!(take_varint(&mut &[0x96, 0x01][..]), Some(150));
+        assert_eq!(take_varint(&mut &[0xff; 11][..]), None);
+    }
+
     proptest! {
         /// What the decoder takes, the scan has counted as the decoder does.
         #[test]

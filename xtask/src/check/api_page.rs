@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use farcall_testkit::process::bounded;
 
 use super::user_docs;
-use crate::bounded;
 
 /// Where the page stands in the repository.
 const PAGE: &str = "docs/api.md";

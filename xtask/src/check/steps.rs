@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Result, bail};
+use farcall_testkit::process::bounded::{self, command_line};
 
 use super::cost::Meter;
 use super::step::Step;
@@ -13,7 +14,6 @@ use super::{api_page, unit, user_docs};
 use crate::attack;
 use crate::batch::Job;
 use crate::bench;
-use crate::bounded::{self, command_line};
 use crate::budgets;
 use crate::cargo::{self, WORKSPACE};
 use crate::faults;

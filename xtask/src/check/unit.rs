@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use farcall_testkit::process::bounded;
 
 use crate::batch::{self, Job};
-use crate::bounded;
 use crate::cargo::{self, Executable, WORKSPACE};
 
 /// The bound on one test program. The longest takes half a minute on two cores of its own.
@@ -32,7 +32,7 @@ pub(super) fn run(limit: Duration) -> Result<()> {
     let mut examples = cargo::command([&["test", "--doc", "--no-fail-fast"], WORKSPACE].concat());
     println!("{}", bounded::command_line(&examples));
     let examples = bounded::run(&mut examples, limit);
-    tests.and(examples)
+    tests.and(examples.map_err(Into::into))
 }
 
 fn job(Executable { name, path, package, directory, .. }: Executable) -> Job {

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded;
 
 use super::debian_source::DebianSource;
 use super::release::Series;
-use crate::bounded;
 
 const SEARCH_LIMIT: Duration = Duration::from_secs(60);
 const UPDATE_LIMIT: Duration = Duration::from_secs(300);

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum as _;
+use farcall_testkit::process::bounded;
 
 use super::archive;
 use super::release::{Series, by_numbers};
-use crate::bounded;
 use crate::setup::program;
 
 const UNPACK_LIMIT: Duration = Duration::from_secs(300);

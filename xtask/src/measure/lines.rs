@@ -84,7 +84,7 @@ fn begins_with_word(line: &str, word: &str) -> bool {
 }
 
 /// The text up to a trailing `#[cfg(test)] mod tests { ... }`.
-pub(super) fn without_tests(text: &str) -> &str {
+pub(crate) fn without_tests(text: &str) -> &str {
     let Some(at) = text.rfind("#[cfg(test)]\n") else { return text };
     let opens_module = |line: &str| line.starts_with("mod ") && line.ends_with('{');
     let behind = text[at..].lines().skip(1).find(|line| !line.starts_with("#["));

@@ -6,20 +6,29 @@
 //! what may not be is held by the `tidy` test.
 
 mod graph;
-mod lines;
+pub(crate) mod lines;
 mod modules;
 mod paths;
 mod tree;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use farcall_testkit::process::bounded;
 use farcall_testkit::table::Columns;
 
 use graph::Graph;
 use lines::Counts;
 use tree::Crate;
+
+/// What the line of all crates is called.
+const ALL: &str = "all";
+
+/// `git archive` and `tar` take about a second.
+const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
 /// What `cargo xtask measure` is asked for.
 #[derive(Debug, Args)]
@@ -33,17 +42,18 @@ pub(crate) struct MeasureOptions {
     /// The checkout to measure.
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     root: PathBuf,
+    /// Measure this commit of the checkout, and not its files.
+    #[arg(long, value_name = "COMMIT")]
+    at: Option<String>,
 }
 
-/// The measures of a crate.
+/// The measures of a crate, or of all.
 #[derive(Debug)]
 struct Measures {
     folder: String,
-    files: usize,
     counts: Counts,
-    /// Code lines of the file in the middle, and of the longest one.
-    median: usize,
-    longest: usize,
+    /// Code lines of each file, the shortest first.
+    lengths: Vec<usize>,
     circles: Vec<Vec<String>>,
     levels: usize,
     words: usize,
@@ -53,23 +63,44 @@ struct Measures {
 ///
 /// # Errors
 ///
-/// When a file cannot be read, or there is no such crate.
+/// When a file cannot be read, or there is no such crate or commit.
 pub(crate) fn run(options: &MeasureOptions) -> Result<()> {
-    let mut crates = tree::crates(&options.root)?;
+    let mut crates = match &options.at {
+        None => tree::crates(&options.root)?,
+        Some(commit) => {
+            let folder = tempfile::Builder::new().prefix("farcall-measure-").tempdir()?;
+            unpack(&options.root, commit, folder.path())?;
+            tree::crates(folder.path())?
+        }
+    };
     if let Some(unknown) =
         options.crates.iter().find(|name| crates.iter().all(|known| known.folder != **name))
     {
         bail!("there is no crate in `{unknown}`");
     }
     crates.retain(|known| options.crates.is_empty() || options.crates.contains(&known.folder));
-    let measured: Vec<Measures> = crates.iter().map(measure).collect();
+    let mut measured: Vec<Measures> = crates.iter().map(measure).collect();
+    if measured.len() > 1 {
+        measured.push(together(&measured));
+    }
     print!("{}", table(&measured));
     if options.circles {
-        for Measures { folder, circles, .. } in &measured {
+        for Measures { folder, circles, .. } in measured.iter().filter(|it| it.folder != ALL) {
             circles.iter().for_each(|circle| println!("{folder}: {}", circle.join(" <-> ")));
         }
     }
     Ok(())
+}
+
+/// Puts the files of a commit into `folder`.
+fn unpack(root: &Path, commit: &str, folder: &Path) -> Result<()> {
+    let archive = folder.join("commit.tar");
+    let mut git = Command::new("git");
+    git.arg("-C").arg(root).args(["archive", "--format=tar", "--output"]).arg(&archive);
+    bounded::run(git.arg(commit), UNPACK_LIMIT)?;
+    let mut tar = Command::new("tar");
+    tar.arg("--extract").arg("--file").arg(&archive).arg("--directory").arg(folder);
+    Ok(bounded::run(&mut tar, UNPACK_LIMIT)?)
 }
 
 fn measure(measured: &Crate) -> Measures {
@@ -84,13 +115,27 @@ fn measure(measured: &Crate) -> Measures {
     let graph = Graph::new(&modules::imports(&measured.sources));
     Measures {
         folder: measured.folder.clone(),
-        files: lengths.len(),
         counts,
-        median: lengths.get(lengths.len() / 2).copied().unwrap_or_default(),
-        longest: lengths.last().copied().unwrap_or_default(),
+        lengths,
         circles: graph.circles(),
         levels: graph.levels(),
         words: measured.texts.iter().map(|text| lines::vague_words(text)).sum(),
+    }
+}
+
+/// The measures of all crates as one, whose circles have been named with the crates.
+fn together(measured: &[Measures]) -> Measures {
+    let mut counts = Counts::default();
+    measured.iter().for_each(|one| counts += one.counts);
+    let mut lengths: Vec<_> = measured.iter().flat_map(|one| one.lengths.clone()).collect();
+    lengths.sort_unstable();
+    Measures {
+        folder: ALL.to_owned(),
+        counts,
+        lengths,
+        circles: measured.iter().flat_map(|one| one.circles.clone()).collect(),
+        levels: measured.iter().map(|one| one.levels).max().unwrap_or_default(),
+        words: measured.iter().map(|one| one.words).sum(),
     }
 }
 
@@ -110,10 +155,13 @@ fn table(measured: &[Measures]) -> String {
         .right("levels", 7)
         .right("words", 6);
     let mut table = format!("{}\n", columns.heading());
-    for Measures { folder, files, counts, median, longest, circles, levels, words } in measured {
+    for Measures { folder, counts, lengths, circles, levels, words } in measured {
         let (code, doc) = (counts.code, counts.per_hundred(counts.doc));
         let inline = counts.per_hundred(counts.inline);
-        let numbers = [*files, code, *median, *longest, counts.types, counts.public, counts.traits];
+        let median = lengths.get(lengths.len() / 2).copied().unwrap_or_default();
+        let longest = lengths.last().copied().unwrap_or_default();
+        let Counts { types, public, traits, .. } = *counts;
+        let numbers = [lengths.len(), code, median, longest, types, public, traits];
         let mut cells = vec![folder.clone()];
         cells.extend(numbers.map(|number| number.to_string()));
         cells.extend([format!("{doc:.0}"), format!("{inline:.1}")]);
@@ -145,5 +193,28 @@ mod tests {
             ["it", "3", "7", "2", "3", "1", "2", "1", "29", "14.3", "1", "1", "0"],
             "{shown}"
         );
+    }
+
+    #[test]
+    fn all_crates_together_are_one_line() {
+        let one = |text: &str| {
+            let sources = vec![("lib.rs".into(), text.into())];
+            measure(&Crate { folder: "one".into(), sources, texts: vec![text.to_owned()] })
+        };
+        let shown = table(&[together(&[one("fn f() {}\n"), one("struct A;\nfn g() {}\n")])]);
+        let words: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(words, ["all", "2", "3", "2", "2", "1", "0", "0", "0", "0.0", "0", "1", "0"]);
+    }
+
+    #[test]
+    fn a_commit_is_measured_by_its_files() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        assert!(unpack(root, "no-such-commit", folder.path()).is_err());
+        let file = folder.path().join("xtask/src/measure/mod.rs");
+        if root.join(".git").exists() {
+            unpack(root, "HEAD", folder.path()).unwrap();
+            assert!(file.is_file());
+        }
     }
 }

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use serde::Deserialize;
-
-use crate::bounded::{self, command_line};
 use crate::cargo;
+use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded::{self, command_line};
+use serde::Deserialize;
 
 /// The first cargo that packs crates which depend on each other before any is published.
 const CARGO_MIN: (u32, u32) = (1, 90);
@@ -153,7 +152,7 @@ fn add_files(folder: &Path, prefix: &str, files: &mut Vec<String>) -> Result<u64
 
 fn run(command: &mut Command, limit: Duration) -> Result<()> {
     println!("{}", command_line(command));
-    bounded::run(command, limit)
+    Ok(bounded::run(command, limit)?)
 }
 
 #[cfg(test)]

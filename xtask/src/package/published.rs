@@ -6,10 +6,10 @@
 use std::process::Command;
 
 use anyhow::{Result, bail};
+use farcall_testkit::process::bounded::{self, command_line};
 
 use super::packed::{self, FETCH_LIMIT, Packed};
 use super::user::{BUILD_LIMIT, CALL_LIMIT, UserCrate};
-use crate::bounded::{self, command_line};
 
 /// The document that shows the program.
 const DOCUMENT: &str = "docs/published-services.md";

@@ -8,11 +8,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded::{self, command_line};
 use tempfile::TempDir;
 
 use super::packed::{self, Packed};
 use super::readme::{self, Shown};
-use crate::bounded::{self, command_line};
 use crate::cargo;
 
 /// What the README's program prints first.
@@ -93,7 +93,7 @@ impl UserCrate {
     pub(super) fn clean(&self, target: &Path, program: &str) -> Result<()> {
         let mut command = self.cargo(&["clean", "--quiet", "--package", program], target);
         command.env("CARGO_PROFILE_DEV_DEBUG", "0");
-        bounded::run(&mut command, CALL_LIMIT)
+        Ok(bounded::run(&mut command, CALL_LIMIT)?)
     }
 
     /// A cargo command in it, whose outputs go to `target`.

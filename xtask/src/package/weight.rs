@@ -9,10 +9,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use farcall_testkit::process::bounded;
 
 use super::packed::{self, Packed};
 use super::user::{self, BUILD_LIMIT, UserCrate};
-use crate::bounded;
 use crate::check::{Cost, Meter};
 
 /// The document that shows tonic's hello world.

@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded::{self, command_line};
 
 use super::network;
 use super::options::{Suite, User};
-use crate::bounded::{self, command_line};
 use crate::setup::program;
 
 /// 60 MB of packages at 100 KB/s, and as long again to set them up.
@@ -254,7 +254,7 @@ fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<()> {
 fn remove(root: &Path) -> Result<()> {
     let mut command = Command::new("rm");
     command.args(["--recursive", "--force", "--one-file-system"]).arg(root);
-    bounded::run(&mut command, COPY_LIMIT)
+    Ok(bounded::run(&mut command, COPY_LIMIT)?)
 }
 
 #[cfg(test)]

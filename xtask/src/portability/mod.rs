@@ -17,11 +17,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-
-use crate::bounded;
 use crate::interrupt;
 use crate::setup::{self, Purpose};
+use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded;
 use machine::{BareDebian, Machine, Source};
 pub(crate) use options::PortabilityOptions;
 use options::{Suite, User};
@@ -71,7 +70,7 @@ fn try_suite(
     let bare = match BareDebian::make(suite, options.mirror(), folder) {
         Ok(bare) => bare,
         Err(error) => {
-            let trials = options.users().into_iter().flat_map(|user| options.trials(suite, user));
+            let trials = options.users().into_iter().flat_map(|user| trials(options, suite, user));
             trials.for_each(|trial| table.add(trial.prevented(&error)));
             return;
         }
@@ -84,6 +83,12 @@ fn try_suite(
     }
 }
 
+/// What `user` tries on `suite`.
+fn trials(options: &PortabilityOptions, suite: Suite, user: User) -> Vec<Trial> {
+    let commands = options.commands().into_iter();
+    commands.map(|(command, words)| Trial::new(suite, user, command, words)).collect()
+}
+
 fn try_user(
     options: &PortabilityOptions,
     bare: &BareDebian,
@@ -91,7 +96,7 @@ fn try_user(
     source: &Source,
     table: &mut Table,
 ) {
-    let trials: Vec<Trial> = options.trials(bare.suite(), user);
+    let trials = trials(options, bare.suite(), user);
     let machine = match Machine::make(bare, user, source) {
         Ok(machine) => machine,
         Err(error) => {

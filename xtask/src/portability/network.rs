@@ -7,8 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-
-use crate::bounded;
+use farcall_testkit::process::bounded;
 
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 

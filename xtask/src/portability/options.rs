@@ -4,7 +4,6 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-use super::trial::Trial;
 use crate::check::Step;
 
 /// Arguments of `cargo xtask portability`.
@@ -68,10 +67,10 @@ impl PortabilityOptions {
         chosen(&self.user)
     }
 
-    /// What `user` tries on `suite`, in the README's order.
-    pub(super) fn trials(&self, suite: Suite, user: User) -> Vec<Trial> {
+    /// The commands to try, in the README's order, each with its command line.
+    pub(super) fn commands(&self) -> Vec<(ReadmeCommand, Vec<String>)> {
         let commands = chosen(&self.command).into_iter();
-        commands.map(|command| Trial::new(suite, user, command, self.words(command))).collect()
+        commands.map(|command| (command, self.words(command))).collect()
     }
 
     pub(super) fn mirror(&self) -> Option<&str> {
@@ -142,7 +141,7 @@ mod tests {
         let all = options(&[]);
         assert_eq!(all.suites(), [Suite::Bookworm, Suite::Trixie, Suite::Sid]);
         assert_eq!(all.users(), [User::Root, User::Sudo]);
-        assert_eq!(all.trials(Suite::Sid, User::Root).len(), 2);
+        assert_eq!(all.commands().len(), 2);
         let some = options(&["--suite", "sid", "--suite", "trixie", "--user", "sudo"]);
         assert_eq!(some.suites(), [Suite::Trixie, Suite::Sid]);
         assert_eq!(some.users(), [User::Sudo]);

@@ -7,10 +7,10 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use farcall_testkit::process::bounded::{End, Running};
 
 use super::machine::{Machine, Packages};
 use super::options::{ReadmeCommand, Suite, User};
-use crate::bounded::{End, Running};
 
 /// How many lines of the output are shown.
 const SHOWN_LINES: usize = 10;

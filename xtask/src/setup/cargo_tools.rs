@@ -4,8 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-
-use crate::bounded;
+use farcall_testkit::process::bounded;
 
 /// One version for everybody, because a newer one may find new faults in an unchanged tree.
 const CARGO_DENY: &str = "0.20.2";

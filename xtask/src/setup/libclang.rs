@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded;
 
 use super::{apt, program};
-use crate::bounded;
 
 /// The environment variable with which bindgen is told where libclang is.
 const VARIABLE: &str = "LIBCLANG_PATH";

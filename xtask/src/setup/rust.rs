@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded;
 
 use super::program;
-use crate::bounded;
 
 /// The oldest Rust that farcall is promised to build with.
 pub(crate) const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
@@ -62,7 +62,7 @@ fn rustup(arguments: &[&str]) -> Result<()> {
     if program::find("rustup").is_none() {
         bail!("this machine has no rustup");
     }
-    bounded::run(Command::new("rustup").args(arguments), ADD_LIMIT)
+    Ok(bounded::run(Command::new("rustup").args(arguments), ADD_LIMIT)?)
 }
 
 #[cfg(test)]

@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-
-use crate::bounded;
 use crate::kernel::{Kernel, cache_folder};
 use crate::setup::{self, program};
+use anyhow::{Context as _, Result, bail};
+use farcall_testkit::process::bounded;
 
 const INIT: &str = include_str!("init.sh");
 

@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use farcall_testkit::process::bounded::{End, Running};
 use tempfile::TempDir;
 
 use super::exchange::Exchange;
 use super::options::VmOptions;
 use super::qemu::{self, Files, Link};
 use super::{initramfs, stream};
-use crate::bounded::{End, Running};
 use crate::kernel::Kernel;
 use crate::setup::{self, Purpose};
 

@@ -142,10 +142,11 @@ fn plain(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use farcall_testkit::process::bounded::command_line;
+
     use std::time::Duration;
 
     use super::*;
-    use crate::bounded::command_line;
     use crate::kernel::Series;
 
     fn line(options: &VmOptions, host: u8, link: Option<Link>) -> String {

@@ -1,6 +1,5 @@
 //! The honest client's role: calls over connections that stay, and over new ones, all the time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farcall::{Channel, Config};
@@ -11,7 +10,7 @@ use super::control::{answer_until_end, line, log_to_stderr, misunderstood};
 use super::exposure::{Exposed, Exposure};
 use super::message::{CUT, EXPOSE};
 use super::serve::short_keepalive;
-use super::tally::{Group, Tally};
+use super::tally::{Group, SharedTally};
 use crate::proto::EchoRequest;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::{Failure, payload};
@@ -48,24 +47,6 @@ pub struct CallPlan {
     /// Host and port of the hostile server.
     #[arg(long, default_value = "")]
     hostile: String,
-}
-
-/// A tally that the client's tasks share.
-#[derive(Debug, Clone, Default)]
-pub(super) struct SharedTally(Arc<Mutex<Tally>>);
-
-impl SharedTally {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Tally> {
-        // Every change is complete before anything that could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a call.
-    pub(super) async fn count(&self, group: Group, call: impl Future<Output = Result<(), String>>) {
-        let waiting = self.lock().begin(group, Instant::now());
-        let result = call.await;
-        self.lock().end(&waiting, Instant::now(), result);
-    }
 }
 
 /// Calls until its standard input ends, and tells how that goes when it is asked.

@@ -8,7 +8,8 @@ use super::judge::{Memory, Observed};
 use super::log_text::LogFindings;
 use super::measure::{self, Usage, usage};
 use super::message::{CUT, Deeds, EXPOSE, REPORT, Standing, Summary, ask};
-use super::row::{Row, Rules, Scale, Scene};
+use super::row::{Row, Rules, Scene};
+use super::scale::Scale;
 use crate::conductor::process::{Process, ProcessLog};
 use crate::conductor::watchdog::Watchdog;
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use farcall::{Address, Channel, ChannelBuilder, Config};
 
-use super::call::SharedTally;
-use super::tally::Group;
+use super::tally::{Group, SharedTally};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::relay_rpc::RelayStub;
 use crate::proto::{DownloadRequest, EchoRequest};

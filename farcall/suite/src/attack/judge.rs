@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::log_text::{LINE_LEN_MAX, LINES_MAX, LogFindings};
 use super::message::{Deeds, Standing, Summary};
-use super::row::{Bounds, Row, Scale, Scene};
+use super::row::{Bounds, Row, Scene};
+use super::scale::Scale;
 
 /// How much longer than without the attack honest calls may take: 99 of 100 of them so many times
 /// as long, and in any case a second. On a busy machine that is no measurement; it is the bound

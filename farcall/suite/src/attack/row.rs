@@ -1,32 +1,7 @@
 //! What a row is: the attacker, its victim, and what the attack may cost the victim.
 
-use clap::ValueEnum;
-
+use super::Scale;
 use super::hostile::{Assault, Trap};
-
-/// How much of an attack is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Scale {
-    /// A few seconds a row, for every build.
-    Quick,
-    /// The sizes at which the defects were found.
-    Full,
-}
-
-impl Scale {
-    /// One of two values.
-    pub(super) fn pick<T>(self, quick: T, full: T) -> T {
-        match self {
-            Self::Quick => quick,
-            Self::Full => full,
-        }
-    }
-
-    /// Its name on the command line.
-    pub(super) fn name(self) -> &'static str {
-        self.pick("quick", "full")
-    }
-}
 
 /// A row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Time is an argument.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::message::Summary;
@@ -88,6 +89,24 @@ impl Tally {
         summary.p99_us = percentile(&durations, 99);
         summary.max_us = percentile(&durations, 100);
         summary
+    }
+}
+
+/// A tally that the client's tasks share.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SharedTally(Arc<Mutex<Tally>>);
+
+impl SharedTally {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Tally> {
+        // Every change is complete before anything that could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call.
+    pub(super) async fn count(&self, group: Group, call: impl Future<Output = Result<(), String>>) {
+        let waiting = self.lock().begin(group, Instant::now());
+        let result = call.await;
+        self.lock().end(&waiting, Instant::now(), result);
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use tokio::runtime::Runtime;
 
 use super::FaultError;
+use super::config::FAR_SERVER;
 use super::device::Device;
 use super::far_host::{FarHost, obey};
 use super::link::Link;
@@ -14,9 +15,6 @@ use crate::conductor::process::Process;
 /// The addresses of the two devices of one machine.
 const CLIENT: &str = "10.0.0.1";
 const SERVER: &str = "10.0.1.1";
-
-/// The address of the first of two machines, where the server is.
-const FAR_SERVER: &str = "10.0.2.1";
 
 /// The variable that the virtual machine sets.
 const MACHINE_VARIABLE: &str = "FARCALL_VM_HOST";
@@ -130,11 +128,6 @@ impl Lab {
 pub(super) fn be_far_host() -> Result<(), FaultError> {
     check_machine()?;
     obey(&format!("{FAR_SERVER}:0"), &Link::of(address(FAR_SERVER)?)?)
-}
-
-/// Whether a server at that address is on another machine than its clients.
-pub(super) fn is_far(authority: &str) -> bool {
-    authority.starts_with(&format!("{FAR_SERVER}:"))
 }
 
 /// Refuses to break anything outside of the virtual machine.

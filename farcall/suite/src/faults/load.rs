@@ -8,10 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farcall::{
-    Address, Channel, ChannelBuilder, Config, ConnectBackoff, ConnectionInfo, Keepalive, Rdma,
-    RdmaConfig,
-};
+use farcall::{Address, Channel, ChannelBuilder, ConnectionInfo};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -19,18 +16,9 @@ use super::FaultError;
 use super::call::{Caller, End, Kind};
 use super::column::Column;
 use super::command::until;
-use super::lab::is_far;
+use super::config::{config, rdma};
 use super::sample::Sample;
 use crate::proto::probe_rpc::ProbeStub;
-
-/// How both sides look for a peer that is gone: found within 8 s, which is not so short that a few
-/// lost packets in a row, sent again at growing intervals, would pass for a dead peer.
-pub(super) const KEEPALIVE: Keepalive =
-    Keepalive::new(Duration::from_secs(2), Duration::from_secs(4));
-
-/// The bound on a handshake, so that a silent peer does not make attempts to connect the longest
-/// calls.
-pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Beyond what any row allows.
 const CALL_LIMIT: Duration = Duration::from_secs(45);
@@ -46,33 +34,6 @@ const ANSWERS_FIRST: usize = 2;
 
 /// The bound on those; on emulated processors a connection takes a second.
 const FIRST_LIMIT: Duration = Duration::from_secs(60);
-
-/// How long a queue pair waits for an acknowledgement between two emulated machines, as verbs
-/// number it: 4.096 us x 2^this, 0.5 s. Four processors that are emulated on two, or fewer, answer
-/// later than the 67 ms of the default.
-const PATIENT_TIMEOUT: u8 = 17;
-
-/// The longest delay between two attempts to connect: a row measures how soon calls succeed again
-/// after its fault was lifted, to which the default of two minutes would add half of the fault.
-const CONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
-
-/// The rules of both sides.
-pub(super) fn config() -> Config {
-    let config = Config::default();
-    let config = config.with_keepalive(KEEPALIVE).with_handshake_timeout(HANDSHAKE_TIMEOUT);
-    let backoff = ConnectBackoff::new().with_max_delay(CONNECT_DELAY_MAX);
-    config.with_connect_backoff(backoff)
-}
-
-/// Devices for a client of the server at an address, or for the server.
-pub(super) fn rdma(authority: &str) -> Rdma {
-    // Calls check every byte themselves, on whatever kernel this runs.
-    let mut rdma = RdmaConfig::default().with_allow_untrusted_reads(true);
-    if is_far(authority) {
-        rdma.connect.timeout = PATIENT_TIMEOUT;
-    }
-    Rdma::new(rdma)
-}
 
 /// The calls of all columns.
 #[derive(Debug)]

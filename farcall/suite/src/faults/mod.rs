@@ -16,6 +16,7 @@ mod cancels;
 mod column;
 mod command;
 mod conduct;
+mod config;
 mod counters;
 mod device;
 mod error;

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::FaultError;
 use super::cancellations::Cancellations;
-use super::load::{config, rdma};
+use super::config::{config, rdma};
 use crate::conductor::process::SHUTDOWN;
 use crate::proto::probe_rpc::ProbeService;
 use crate::{Failure, Probe};

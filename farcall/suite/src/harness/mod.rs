@@ -14,15 +14,11 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use farcall::server::ServerBuilder;
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Config, Limits, Rdma, RdmaConfig, RkeyScope, Server};
+use farcall::{Config, Limits, Rdma, RdmaConfig, RkeyScope};
 
+use crate::Failure;
 use crate::harness::failure::{Cause, check_eq};
-use crate::harness::place::Place;
-use crate::harness::running::Running;
-use crate::proto::probe_rpc::ProbeService;
-use crate::{Failure, Probe};
 
 /// Large enough for the largest payload that the suite sends, 64 MiB, and its fields.
 const MESSAGE_LEN_MAX: u64 = 80 << 20;
@@ -194,67 +190,6 @@ impl Harness {
     /// The limits of both sides, unless a behaviour is about them.
     pub(crate) fn limits() -> Limits {
         Limits::new().with_max_message_len(MESSAGE_LEN_MAX)
-    }
-
-    /// Starts a server.
-    ///
-    /// # Errors
-    ///
-    /// When the address cannot be listened on.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancelled, nothing is left behind.
-    pub async fn serve(&self) -> Result<Running, Failure> {
-        self.serve_under(Self::limits()).await
-    }
-
-    /// Starts a server that accepts what `limits` say.
-    ///
-    /// # Errors
-    ///
-    /// As [`Harness::serve`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Harness::serve`].
-    pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
-        let Rules { config, rdma } = self.rules();
-        let rules = Rules { config: config.with_limits(limits), rdma };
-        Running::start(&self.path.address(), rules, self).await
-    }
-
-    /// Starts a server that `build` makes around the suite's service.
-    ///
-    /// # Errors
-    ///
-    /// As [`Harness::serve`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Harness::serve`].
-    pub async fn serve_with(
-        &self,
-        build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
-    ) -> Result<Running, Failure> {
-        Running::start_with(&self.path.address(), self.rules(), self, build).await
-    }
-
-    /// Starts a server with other rules for its connections.
-    pub(crate) async fn serve_by(
-        &self,
-        rules: impl FnOnce(ServerBuilder) -> ServerBuilder,
-    ) -> Result<Running, Failure> {
-        let limit = self.limit;
-        self.serve_with(|probe| rules(Server::builder().drain_timeout(limit)).add_service(probe))
-            .await
-    }
-
-    /// A place to listen on, and its address.
-    pub(crate) async fn place(&self) -> Result<(Place, String), Failure> {
-        let place = Place::bind(&self.path, &self.path.address(), &self.rules()).await?;
-        let address = place.address().to_string();
-        Ok((place, address))
     }
 
     /// Waits for something that is announced.

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tower::ServiceExt as _;
 
 use crate::harness::Rules;
-use crate::{Failure, Path};
+use crate::{Failure, Harness, Path};
 
 /// A listening address.
 #[derive(Debug)]
@@ -45,6 +45,15 @@ impl Place {
 
     pub(crate) fn address(&self) -> &Address {
         &self.address
+    }
+}
+
+impl Harness {
+    /// A place to listen on, and its address.
+    pub(crate) async fn place(&self) -> Result<(Place, String), Failure> {
+        let place = Place::bind(&self.path, &self.path.address(), &self.rules()).await?;
+        let address = place.address().to_string();
+        Ok((place, address))
     }
 }
 

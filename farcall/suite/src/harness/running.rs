@@ -33,6 +33,62 @@ pub struct Running {
     serving: JoinHandle<Result<(), ServeError>>,
 }
 
+impl Harness {
+    /// Starts a server.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be listened on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, nothing is left behind.
+    pub async fn serve(&self) -> Result<Running, Failure> {
+        self.serve_under(Self::limits()).await
+    }
+
+    /// Starts a server that accepts what `limits` say.
+    ///
+    /// # Errors
+    ///
+    /// As [`Harness::serve`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Harness::serve`].
+    pub async fn serve_under(&self, limits: Limits) -> Result<Running, Failure> {
+        let Rules { config, rdma } = self.rules();
+        let rules = Rules { config: config.with_limits(limits), rdma };
+        Running::start(&self.path.address(), rules, self).await
+    }
+
+    /// Starts a server that `build` makes around the suite's service.
+    ///
+    /// # Errors
+    ///
+    /// As [`Harness::serve`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Harness::serve`].
+    pub async fn serve_with(
+        &self,
+        build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
+    ) -> Result<Running, Failure> {
+        Running::start_with(&self.path.address(), self.rules(), self, build).await
+    }
+
+    /// Starts a server with other rules for its connections.
+    pub(crate) async fn serve_by(
+        &self,
+        rules: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    ) -> Result<Running, Failure> {
+        let limit = self.limit;
+        self.serve_with(|probe| rules(Server::builder().drain_timeout(limit)).add_service(probe))
+            .await
+    }
+}
+
 impl Running {
     pub(crate) async fn start(
         address: &str,

@@ -132,6 +132,49 @@ fn only_a_sender_that_has_to_stop_wants_more() {
     assert!(credits.announce(1).wants_more);
 }
 
+#[test]
+fn a_grant_raises_credit_by_what_a_window_can_hold_and_no_more() {
+    let mut credits = Credits::new(4, 10);
+    credits.handle_grant(grant(10 + 0xffff)).unwrap();
+    assert_eq!(credits.available(), 10 + 0xffff);
+    let beyond = grant(10 + 0xffff + 0x1_0000);
+    assert!(credits.handle_grant(beyond).is_err());
+}
+
+#[test]
+fn a_lone_grant_asks_for_a_larger_window_while_none_could_ride_along() {
+    for (window, messages, is_wanted) in [(1, 1, true), (2, 1, true), (3, 2, false), (4, 2, false)]
+    {
+        let mut credits = Credits::new(window, 0);
+        assert_eq!((credits.take_due(), credits.take_wanted()), (None, false));
+        for _ in 0..messages {
+            assert_eq!(credits.take_due(), None);
+            credits.handle_message().unwrap();
+        }
+        assert_eq!(credits.take_due(), Some(MessageKind::Grant));
+        assert_eq!(credits.take_wanted(), is_wanted, "a window of {window}");
+        assert!(!credits.take_wanted(), "asked once");
+    }
+}
+
+#[test]
+fn a_peer_that_stopped_for_credit_is_remembered_until_it_is_asked() {
+    let mut credits = Credits::new(4, 0);
+    credits.handle_grant(Grant { wants_more: true, ..grant(1) }).unwrap();
+    credits.handle_grant(grant(2)).unwrap();
+    assert!(credits.take_wanted() && !credits.take_wanted());
+}
+
+#[test]
+fn messages_and_returned_credits_are_counted_as_received() {
+    let mut credits = Credits::new(8, 0);
+    for _ in 0..3 {
+        credits.handle_message().unwrap();
+    }
+    assert_eq!(credits.handle_return(4), Ok(4));
+    assert_eq!((credits.received_count(), credits.outstanding()), (7, 1));
+}
+
 /// Two ends, and what is on its way to each.
 struct Pair {
     ends: [Credits; 2],

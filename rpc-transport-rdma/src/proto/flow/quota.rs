@@ -187,3 +187,94 @@ impl SharedQuota {
         self.is_pressed.load(Ordering::Relaxed) && self.is_pressed.swap(false, Ordering::Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 slots for at most 4 connections with windows of at most 32.
+    fn quota(connections: usize) -> SlotQuota {
+        let mut quota = SlotQuota::new(100, 4, 32);
+        (0..connections).for_each(|_| quota.admit().unwrap());
+        quota
+    }
+
+    #[test]
+    fn a_connection_needs_a_place_and_its_base() {
+        let mut quota = quota(4);
+        assert_eq!((quota.promised(), quota.places()), (4 * BASE, (4, 0)));
+        assert_eq!(quota.admit(), Err(Full { count: 4, free: 100 - 4 * BASE }));
+        assert_eq!(quota.grow(WINDOW_MIN, 5), 5);
+        quota.leave(5);
+        assert_eq!((quota.promised(), quota.places()), (3 * BASE, (3, 1)));
+        let mut scarce = SlotQuota::new(BASE + 2, 100, 32);
+        assert_eq!(scarce.places(), (0, 1));
+        scarce.admit().unwrap();
+        assert_eq!((scarce.places(), scarce.admit()), ((1, 0), Err(Full { count: 1, free: 2 })));
+        scarce.leave(0);
+        scarce.set_missing(2);
+        scarce.admit().unwrap();
+        scarce.leave(0);
+        scarce.set_missing(3);
+        assert_eq!(scarce.admit(), Err(Full { count: 0, free: BASE - 1 }));
+        assert_eq!(SlotQuota::new(10 * BASE + 1, 100, 32).places(), (0, 10));
+    }
+
+    #[test]
+    fn a_window_may_be_a_quarter_of_what_newcomers_leave() {
+        // The margin is the base of all who may still come, or a quarter of the slots.
+        let limits: Vec<_> = (0..5).map(|count| quota(count).limit()).collect();
+        assert_eq!(limits, [(100 - 12) / 4, (97 - 9) / 4, (94 - 6) / 4, (91 - 3) / 4, 88 / 4]);
+        assert_eq!(SlotQuota::new(100, 1000, 32).limit(), (100 - 25) / 4);
+        assert_eq!(SlotQuota::new(1000, 4, 32).limit(), 32, "as the configuration has it");
+        assert_eq!(SlotQuota::new(0, 4, 0).limit(), WINDOW_MIN);
+    }
+
+    #[test]
+    fn what_a_window_takes_counts_as_taken() {
+        let mut quota = quota(4);
+        assert_eq!(quota.grow(3, 100), (88 - 4 * 3) / 5);
+        assert_eq!(quota.promised(), 4 * BASE + 15);
+        assert_eq!(quota.grow(18, 100), 0, "it has a quarter of what is free");
+        quota.give_back(6);
+        assert_eq!(quota.promised(), 4 * BASE + 9);
+        assert_eq!(quota.grow(31, 100), 0);
+        let mut ample = SlotQuota::new(1000, 4, 32);
+        assert_eq!((ample.grow(20, 5), ample.grow(20, 100)), (5, 12));
+    }
+
+    #[test]
+    fn slots_are_short_when_newcomers_find_less_than_their_margin() {
+        let mut quota = SlotQuota::new(100, 100, 32);
+        for (missing, is_short) in [(0, false), (75, false), (76, true), (1000, true)] {
+            quota.set_missing(missing);
+            assert_eq!(quota.is_short(), is_short, "{missing} are missing");
+        }
+    }
+
+    #[test]
+    fn the_largest_window_is_halved_and_doubled_within_its_bounds() {
+        let mut quota = SlotQuota::new(1000, 4, 20);
+        let squeezed = [(); 5].map(|()| {
+            quota.squeeze();
+            quota.limit()
+        });
+        assert_eq!(squeezed, [10, 5, 2, 1, 1]);
+        let relaxed = [(); 6].map(|()| {
+            quota.relax();
+            quota.limit()
+        });
+        assert_eq!(relaxed, [2, 4, 8, 16, 20, 20]);
+    }
+
+    #[test]
+    fn connections_see_the_limit_after_each_change() {
+        let shared = SharedQuota::new(SlotQuota::new(1000, 4, 20));
+        assert_eq!((shared.window_max(), shared.limit()), (20, 20));
+        shared.change(SlotQuota::squeeze);
+        assert_eq!((shared.window_max(), shared.limit()), (20, 10));
+        assert!(!shared.take_pressed());
+        shared.press();
+        assert!(shared.take_pressed() && !shared.take_pressed(), "once");
+    }
+}

@@ -302,6 +302,80 @@ fn a_long_wait_is_told_once() {
     assert_eq!((activity.credit_waits, activity.credit_stalls), (1, 1));
 }
 
+#[test]
+fn a_wait_is_a_stall_from_its_limit_on() {
+    let mut world = World::new(64, 4, 8);
+    assert!(world.connect());
+    let window = &mut world.links[0].window;
+    let (now, limit) = (Instant::now(), Duration::from_secs(5));
+    assert_eq!((window.waited(now), window.stall(now, limit)), (None, None));
+    window.wait = Some(Wait { since: now, is_reported: false });
+    assert_eq!(window.waited(now + limit), Some(limit));
+    assert_eq!(window.stall(now + limit - Duration::from_nanos(1), limit), None);
+    assert!(window.stall(now + limit, limit).is_some());
+}
+
+#[test]
+fn control_messages_have_the_reserve_and_no_more() {
+    let mut world = World::new(64, 4, 8);
+    assert!(world.connect());
+    let link = &mut world.links[0];
+    for _ in 0..RESERVE {
+        assert!(link.send(MessageKind::Grant));
+    }
+    assert!(!link.send(MessageKind::Grant), "the peer has not seen one");
+    link.receive_at_peer(usize::MAX);
+    assert!(link.send_from_peer(MessageKind::Frame));
+    link.receive(usize::MAX);
+    assert!(link.window.try_take_reserved(), "now it has");
+}
+
+#[test]
+fn a_window_returns_what_its_peer_asks_for_and_counts_what_it_sends() {
+    let mut world = World::new(64, 4, 8);
+    assert!(world.connect());
+    let window = &mut world.links[0].window;
+    assert_eq!(window.outstanding(), WINDOW_MIN);
+    window.handle_reclaim(WINDOW_MIN);
+    let returned = PEER_WINDOW - WINDOW_MIN - 1;
+    assert_eq!(window.take_due(), Some(MessageKind::Return { returned }));
+    window.handle_message().unwrap();
+    assert_eq!(window.take_due(), Some(MessageKind::Grant));
+    let sent = [window.activity().grants_sent.value(), world.activity.recalls_sent.value()];
+    assert_eq!(sent, [1, 0]);
+}
+
+#[test]
+fn a_busy_connection_is_not_asked_for_what_it_holds() {
+    let mut world = World::new(1024, 4, 32);
+    greedy(&mut world, 1);
+    world.run(20);
+    let window = &mut world.links[0].window;
+    assert!(window.outstanding() >= 16, "half of a window is granted anew");
+    window.reclaim();
+    assert_eq!(window.window(), 32);
+    window.reclaim();
+    assert_eq!((window.window(), window.held()), (WINDOW_MIN, 32), "nothing came in between");
+    assert_eq!(window.take_due(), Some(MessageKind::Reclaim { keep: WINDOW_MIN }));
+    assert_eq!(world.activity.recalls_sent.value(), 1);
+}
+
+/// Its slots tell the others that it presses, so that idle ones return what they hold.
+#[test]
+fn a_window_that_cannot_grow_presses() {
+    let wants = Grant { count: PEER_WINDOW, control_seen: 0, wants_more: true };
+    let mut ample = World::new(1024, 4, 32);
+    assert!(ample.connect());
+    ample.links[0].window.handle_grant(wants).unwrap();
+    let _ = ample.links[0].window.announce(0);
+    assert_eq!((ample.windows(), ample.shares.take_pressed()), (vec![2], false));
+    let mut scarce = World::new(BASE, 1, 32);
+    assert!(scarce.connect());
+    scarce.links[0].window.handle_grant(wants).unwrap();
+    let _ = scarce.links[0].window.announce(0);
+    assert_eq!((scarce.windows(), scarce.shares.take_pressed()), (vec![1], true));
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Connect,

@@ -192,7 +192,7 @@ fn a_frame_beyond_four_gibibytes_is_read_whole() {
     rndv_get.accept(1, wanted(1, &segments)).unwrap();
     assert!(rndv_get.begin(1, ()));
     let (mut read, mut ended) = (0u64, None);
-    while ended.is_none() {
+    for _ in 0..1000 {
         while let Some(chunk) = rndv_get.next_chunk(now, |_, _| true) {
             assert_eq!(chunk.offset as u64, read);
             assert!(chunk.len <= CHUNK);
@@ -205,8 +205,86 @@ fn a_frame_beyond_four_gibibytes_is_read_whole() {
             read += u64::from(chunk.len);
         }
         ended = rndv_get.handle_read(0);
+        if ended.is_some() {
+            break;
+        }
     }
     assert_eq!((read, ended.map(outcome)), (lens.iter().sum(), Some((1, Outcome::Whole))));
+}
+
+#[test]
+fn the_head_is_there_for_memory_of_the_frames_length_until_it_begins() {
+    let mut rndv_get = RndvGet::new(ReadLimits::one_queue(1), 10);
+    let head = vec![7, 8, 9];
+    rndv_get.accept(1, GetRequest { head: head.clone(), ..wanted(1, &[(0, 5), (0, 6)]) }).unwrap();
+    assert_eq!(rndv_get.head(1, 14), Some(&head[..]));
+    assert_eq!(
+        (rndv_get.head(1, 13), rndv_get.head(1, 11), rndv_get.head(2, 14)),
+        (None, None, None)
+    );
+    assert!(rndv_get.is_waiting(1) && rndv_get.begin(1, ()));
+    assert_eq!(rndv_get.head(1, 14), None);
+    assert!(!rndv_get.is_waiting(1) && !rndv_get.begin(1, ()), "it has begun");
+    let chunk = rndv_get.next_chunk(Instant::now(), |_, _| true).unwrap();
+    assert_eq!((chunk.offset, chunk.len), (3, 5), "behind its head");
+}
+
+#[test]
+fn a_transfer_that_begins_out_of_turn_leaves_the_others_theirs() {
+    let mut rndv_get = RndvGet::new(ReadLimits::one_queue(9), 10);
+    for number in 1..=3 {
+        rndv_get.accept(number, wanted(number.into(), &[(0, 20)])).unwrap();
+    }
+    assert!(rndv_get.begin(2, ()) && rndv_get.has_queued());
+    let due: Vec<_> = std::iter::from_fn(|| rndv_get.next_due()).map(|due| due.transfer).collect();
+    assert_eq!((due, rndv_get.has_due(), rndv_get.transfer_count()), (vec![1, 3], false, 3));
+}
+
+#[test]
+fn a_read_that_is_rejected_comes_again() {
+    let now = Instant::now();
+    let mut rndv_get = RndvGet::new(ReadLimits::one_queue(2), 10);
+    started(&mut rndv_get, 1, 15, 'a');
+    started(&mut rndv_get, 2, 15, 'b');
+    let mut asked = Vec::new();
+    assert_eq!(
+        rndv_get.next_chunk(now, |queue, len| {
+            asked.push((queue, len));
+            false
+        }),
+        None
+    );
+    assert_eq!(asked, [(0, 10)]);
+    let chunk = rndv_get.next_chunk(now, |_, _| true).unwrap();
+    assert_eq!((chunk.sink, chunk.offset), ('a', 0));
+}
+
+#[test]
+fn a_path_that_is_gone_has_no_transfers() {
+    let mut rndv_get = RndvGet::new(ReadLimits::one_queue(1), 10);
+    started(&mut rndv_get, 1, 15, ());
+    for number in [2, 3, 4] {
+        rndv_get.accept(number, wanted(number.into(), &[(0, 20)])).unwrap();
+    }
+    rndv_get.stop(4, Withheld::GivenUp);
+    rndv_get.clear();
+    assert_eq!((rndv_get.transfer_count(), rndv_get.has_queued()), (0, false));
+    assert!(rndv_get.next_chunk(Instant::now(), |_, _| true).is_none());
+    assert!(rndv_get.take_ended().is_empty());
+    rndv_get.accept(1, wanted(1, &[(0, 20)])).unwrap();
+    assert_eq!(rndv_get.next_due().map(|due| due.transfer), Some(1));
+}
+
+#[test]
+fn the_first_reason_to_stop_counts() {
+    let now = Instant::now();
+    let mut rndv_get = RndvGet::new(ReadLimits::one_queue(1), 10);
+    started(&mut rndv_get, 1, 50, ());
+    assert!(rndv_get.next_chunk(now, |_, _| true).is_some());
+    rndv_get.stop(1, Withheld::Expired);
+    rndv_get.stop(1, Withheld::GivenUp);
+    let ended = rndv_get.handle_read(0).map(outcome);
+    assert_eq!(ended, Some((1, Outcome::Stopped(Withheld::Expired))));
 }
 
 proptest! {
@@ -231,6 +309,7 @@ proptest! {
         let mut ended = Vec::new();
         let mut outstanding = vec![VecDeque::new(); queues];
         for step in 0.. {
+            prop_assert!(step < 10_000, "a READ never completes its transfer");
             for (number, _) in stops.iter().filter(|(_, at)| *at == step) {
                 rndv_get.stop(*number, Withheld::GivenUp);
             }

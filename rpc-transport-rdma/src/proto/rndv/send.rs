@@ -180,6 +180,32 @@ mod tests {
         assert_eq!(offered.withdraw(2, later), [], "the other is taken back already");
     }
 
+    #[test]
+    fn what_is_offered_can_be_looked_at_until_it_is_released() {
+        let (now, mut offered) = (Instant::now(), RndvSends::default());
+        assert_eq!((offered.len(), offered.is_empty()), (0, true));
+        let transfers = ['a', 'b', 'c'].map(|buffer| offered.insert(1, buffer, now));
+        assert_eq!((offered.len(), offered.is_empty()), (3, false));
+        let buffers = transfers.map(|transfer| offered.get(transfer).copied());
+        assert_eq!(buffers, [Some('a'), Some('b'), Some('c')]);
+        assert_eq!(offered.release(transfers[1]).unwrap().buffer, 'b');
+        assert_eq!((offered.get(transfers[1]), offered.len()), (None, 2));
+        let again = offered.insert(1, 'd', now);
+        assert_eq!((offered.get(transfers[1]), offered.get(again)), (None, Some(&'d')));
+    }
+
+    #[test]
+    fn only_what_was_taken_back_is_overdue() {
+        let (now, mut offered) = (Instant::now(), RndvSends::default());
+        let [kept, taken_back] = [1, 2].map(|call| offered.insert(call, 'a', now));
+        assert_eq!(offered.withdraw(2, now + TIMEOUTS.cancel), [taken_back]);
+        let due = now + 2 * TIMEOUTS.cancel;
+        assert_eq!(offered.overdue(TIMEOUTS, due - Duration::from_nanos(1)), []);
+        assert_eq!(offered.overdue(TIMEOUTS, due), [taken_back]);
+        assert_eq!(offered.overdue(TIMEOUTS, now + 2 * TIMEOUTS.release), [taken_back]);
+        assert_eq!(offered.withdraw(1, due), [kept]);
+    }
+
     /// Every `Duration`, the longest ones as often as all others.
     fn any_timeout() -> impl Strategy<Value = Duration> {
         prop_oneof![

@@ -2,8 +2,8 @@
 
 use farcall::Limits;
 
-use super::assault::Orders;
 use super::frames::{echo, produce};
+use super::orders::Orders;
 use super::peer::Reading;
 use crate::raw_peer::hello_with;
 

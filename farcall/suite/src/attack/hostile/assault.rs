@@ -2,20 +2,16 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use tokio::runtime::Handle;
 
-use super::peer::{Peer, Reading, Record};
+use super::orders::{Orders, SENDING_LIMIT};
+use super::peer::Record;
 use super::{answers, floods, openings, streams};
 use crate::attack::control::{answer_until_end, line, misunderstood};
 use crate::attack::message::REPORT;
 use crate::attack::{AttackError, Scale};
-
-/// How long a peer may take to send what it has to send. A victim that reads no more holds it up,
-/// which is a defence like others.
-const SENDING_LIMIT: Duration = Duration::from_secs(20);
 
 /// What hostile clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -56,49 +52,6 @@ impl Assault {
     /// Its name on the command line.
     pub(in crate::attack) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-}
-
-/// What every connection of an assault knows.
-#[derive(Debug, Clone)]
-pub(super) struct Orders {
-    pub(super) victim: SocketAddr,
-    pub(super) scale: Scale,
-    pub(super) record: Arc<Record>,
-}
-
-impl Orders {
-    /// A connection after its Hello.
-    pub(super) async fn greeted(&self, hello: &[u8], reading: Reading) -> std::io::Result<Peer> {
-        let mut peer = Peer::connect(self.victim, reading, &self.record).await?;
-        match peer.greet(hello).await {
-            Ok(()) => Ok(peer),
-            Err(error) => {
-                peer.count_closed();
-                Err(error)
-            }
-        }
-    }
-
-    /// Sends in bounded time, and then stays until the victim closes.
-    pub(super) async fn send_and_stay(
-        &self,
-        mut peer: Peer,
-        parts: impl Iterator<Item = Vec<u8>>,
-    ) -> Option<Peer> {
-        let sending = async {
-            for part in parts {
-                peer.flood(&part).await?;
-            }
-            Ok::<_, std::io::Error>(())
-        };
-        match tokio::time::timeout(SENDING_LIMIT, sending).await {
-            Ok(Err(_)) => {
-                peer.count_closed();
-                None
-            }
-            Ok(Ok(())) | Err(_) => Some(peer),
-        }
     }
 }
 

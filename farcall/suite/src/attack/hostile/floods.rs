@@ -2,8 +2,8 @@
 
 use rpc_core::wire::FrameKind;
 
-use super::assault::Orders;
 use super::frames::{bare, method, request};
+use super::orders::Orders;
 use super::peer::{Peer, Reading};
 use crate::payload;
 use crate::proto::ParkRequest;

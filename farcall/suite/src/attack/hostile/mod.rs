@@ -8,6 +8,7 @@ mod assault;
 mod floods;
 mod frames;
 mod openings;
+mod orders;
 mod peer;
 mod streams;
 mod trap;

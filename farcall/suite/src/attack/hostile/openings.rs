@@ -7,8 +7,8 @@ use futures::stream;
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::Offer;
 
-use super::assault::Orders;
 use super::frames::{self, NEXT, first_piece, method, offering};
+use super::orders::Orders;
 use super::peer::{Peer, Reading};
 use crate::attack::log_text::FORGED;
 use crate::raw_peer::{frame, hello_bytes, record};

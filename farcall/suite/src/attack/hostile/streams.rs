@@ -2,8 +2,8 @@
 
 use rpc_core::wire::{FrameHeader, FrameKind};
 
-use super::assault::Orders;
 use super::frames::{self, NO_METHOD, begun_request, messages, method, streaming_request};
+use super::orders::Orders;
 use super::peer::Reading;
 use crate::raw_peer::hello_with;
 

@@ -17,9 +17,9 @@ use crate::conductor::watchdog::Watchdog;
 use crate::faults::FaultError;
 use crate::faults::cancellations::Cancellations;
 use crate::faults::command::until;
+use crate::faults::config::{config, rdma};
 use crate::faults::device::{Resources, queue_pairs};
 use crate::faults::lab::Lab;
-use crate::faults::load::{config, rdma};
 use crate::proto::probe_rpc::ProbeStub;
 use crate::soak::memory::{resident_kib, resident_kib_of};
 

@@ -1,28 +1,9 @@
-//! `cargo xtask bench`: the figures of the goals, from a bare machine to their table.
-//!
-//! What is measured and how is `farcall-bench`'s, in `benches`; here it is built and started.
+//! Which figures are asked for, and the driver's arguments for them.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-
-use crate::bench_rdma;
-use crate::bounded;
-use crate::cargo;
-use crate::setup::{self, Purpose};
-
-/// The driver.
-const DRIVER: &str = "farcall-bench";
-
-/// The manifest of the peers. They are a workspace of their own, so that no other build
-/// compiles their dependencies.
-pub(crate) const PEERS: &str = "benches/peers/Cargo.toml";
-
-/// From nothing, with the peers' dependencies, on a slow machine.
-const BUILD_LIMIT: Duration = Duration::from_secs(2400);
 
 /// Arguments of `cargo xtask bench`.
 #[derive(Debug, Clone, clap::Args)]
@@ -41,7 +22,7 @@ pub(crate) struct BenchOptions {
     full: bool,
     /// Put the figures into this file, in place of older ones with the same numbers.
     #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
+    pub(super) json: Option<PathBuf>,
 }
 
 /// Figures that are measured in one place.
@@ -54,9 +35,6 @@ pub(crate) enum Group {
     /// Many connections, over TCP on this host and over RDMA devices.
     Scale,
 }
-
-/// The figures of many connections that need devices. The driver has them as a group of its own.
-const SCALE_ON_DEVICES: (&str, &[&str]) = ("scale-rdma", &["C5", "C6", "C7"]);
 
 impl Group {
     /// What the numbers of its figures begin with.
@@ -71,24 +49,24 @@ impl Group {
 
 impl BenchOptions {
     /// The figures of a group that are asked for one by one.
-    pub(crate) fn only_of(&self, group: Group) -> Vec<String> {
+    pub(super) fn only_of(&self, group: Group) -> Vec<String> {
         let is_of = |number: &&String| number.to_uppercase().starts_with(group.letter());
         self.only.iter().filter(is_of).cloned().collect()
     }
 
     /// Whether something of a group is asked for.
-    fn wants(&self, group: Group) -> bool {
+    pub(super) fn wants(&self, group: Group) -> bool {
         let is_chosen = self.group.is_empty() || self.group.contains(&group);
         is_chosen && (self.only.is_empty() || !self.only_of(group).is_empty())
     }
 
     /// The arguments of the driver for a group.
-    fn arguments(&self, group: Group) -> Vec<String> {
+    pub(super) fn arguments(&self, group: Group) -> Vec<String> {
         self.with_file(self.arguments_without_file(group, &self.only_of(group)))
     }
 
     /// `arguments` with the file that figures are put into.
-    fn with_file(&self, mut arguments: Vec<String>) -> Vec<String> {
+    pub(super) fn with_file(&self, mut arguments: Vec<String>) -> Vec<String> {
         if let Some(file) = &self.json {
             arguments.extend(["--json".to_owned(), file.display().to_string()]);
         }
@@ -97,13 +75,13 @@ impl BenchOptions {
 
     /// The arguments for these figures, or for all when there are none, without the file that they
     /// are put into.
-    pub(crate) fn arguments_without_file(&self, group: Group, only: &[String]) -> Vec<String> {
+    pub(super) fn arguments_without_file(&self, group: Group, only: &[String]) -> Vec<String> {
         let name = group.to_possible_value();
         self.arguments_of(name.as_ref().map_or("", |value| value.get_name()), only)
     }
 
     /// The same for a group that the driver calls `name`.
-    fn arguments_of(&self, name: &str, only: &[String]) -> Vec<String> {
+    pub(super) fn arguments_of(&self, name: &str, only: &[String]) -> Vec<String> {
         let mut arguments = vec!["--group".to_owned(), name.to_owned()];
         for number in only {
             arguments.extend(["--only".to_owned(), number.clone()]);
@@ -114,76 +92,13 @@ impl BenchOptions {
     }
 
     /// Several times what the driver should take.
-    pub(crate) fn limit(&self) -> Duration {
+    pub(super) fn limit(&self) -> Duration {
         Duration::from_secs(match (self.quick, self.full) {
             (true, _) => 900,
             (_, true) => 6 * 3600,
             _ => 3600,
         })
     }
-}
-
-/// Builds what measures and what is measured, and runs it, one group after the other.
-///
-/// # Errors
-///
-/// When something it needs cannot be installed or built, and when a figure could not be measured.
-pub(crate) fn run(options: &BenchOptions) -> Result<()> {
-    let wanted = Group::value_variants().iter().filter(|group| options.wants(**group));
-    for group in wanted {
-        match group {
-            Group::Tcp => tcp(options)?,
-            Group::Rdma => bench_rdma::run(options)?,
-            Group::Scale => scale(options)?,
-        }
-    }
-    Ok(())
-}
-
-/// The group that runs on this host.
-fn tcp(options: &BenchOptions) -> Result<()> {
-    setup::ensure(&[Purpose::Build, Purpose::Bench])?;
-    on_host(options, options.arguments(Group::Tcp))
-}
-
-/// Many connections: what needs no devices first.
-fn scale(options: &BenchOptions) -> Result<()> {
-    setup::ensure(&[Purpose::Build, Purpose::Bench])?;
-    let (group, on_devices) = SCALE_ON_DEVICES;
-    let only = options.only_of(Group::Scale);
-    let is_on_device = |number: &String| on_devices.contains(&number.to_uppercase().as_str());
-    let (devices, host): (Vec<_>, Vec<_>) = only.iter().cloned().partition(is_on_device);
-    if only.is_empty() || !host.is_empty() {
-        let arguments = options.arguments_without_file(Group::Scale, &host);
-        on_host(options, options.with_file(arguments))?;
-    }
-    if only.is_empty() || !devices.is_empty() {
-        let mut arguments = options.arguments_of(group, &devices);
-        let peers = peers()?;
-        arguments.extend(["--peers".to_owned(), peers.display().to_string()]);
-        bench_rdma::measure(options, vec![arguments])?;
-    }
-    Ok(())
-}
-
-/// Runs the driver on this host.
-fn on_host(options: &BenchOptions, mut arguments: Vec<String>) -> Result<()> {
-    let driver = ["build", "--release", "--package", "farcall-benches"];
-    let driver = program(&driver, DRIVER)?;
-    arguments.extend(["--peers".to_owned(), peers()?.display().to_string()]);
-    bounded::run(Command::new(driver).args(arguments), options.limit())
-}
-
-/// Builds the peers.
-fn peers() -> Result<PathBuf> {
-    let peers = ["build", "--release", "--all-features", "--manifest-path", PEERS];
-    program(&peers, "farcall-bench-peers")
-}
-
-fn program(arguments: &[&str], name: &str) -> Result<PathBuf> {
-    let built = cargo::executables(arguments, BUILD_LIMIT)?;
-    let found = built.into_iter().find(|executable| executable.name == name);
-    Ok(found.with_context(|| format!("the build gave no {name}"))?.path)
 }
 
 #[cfg(test)]

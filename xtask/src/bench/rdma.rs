@@ -2,14 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use farcall_testkit::git;
 
+use super::options::{BenchOptions, Group};
 use crate::batch::Job;
-use crate::bench::{BenchOptions, Group};
-use crate::bounded;
 use crate::kernel::Series;
 use crate::rdma_device::RdmaDevice;
 use crate::rdma_place::RdmaPlace;
@@ -30,9 +28,6 @@ const APART: &str = "R8";
 
 /// The file of results in the folder that is shared with the virtual machine.
 const RESULTS: &str = "figures.json";
-
-/// `git describe` reads the workspace's files.
-const DESCRIBE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Measures the group, and puts its figures beside those that the file of `options` has.
 ///
@@ -61,7 +56,8 @@ pub(crate) fn measure(options: &BenchOptions, boots: Vec<Vec<String>>) -> Result
         fs::copy(file, &inside).with_context(|| format!("reading {}", file.display()))?;
     }
     let seen = place.share_as_seen(folder.path()).join(RESULTS);
-    let commit = commit()?;
+    // Asked here, since git's files are slow to read in the virtual machine.
+    let commit = git::commit()?;
     let mut failures = Vec::new();
     for boot in boots {
         let mut arguments = boot;
@@ -114,13 +110,6 @@ fn keep(inside: &Path, wanted: Option<&Path>) -> Result<()> {
     let Some(wanted) = wanted.filter(|_| inside.exists()) else { return Ok(()) };
     fs::copy(inside, wanted).with_context(|| format!("writing {}", wanted.display()))?;
     Ok(())
-}
-
-/// What is measured: git is asked here, since its files are slow to read in the virtual machine.
-fn commit() -> Result<String> {
-    let mut git = Command::new("git");
-    git.args(["describe", "--always", "--dirty", "--abbrev=12"]);
-    Ok(bounded::output(&mut git, DESCRIBE_LIMIT)?.trim().to_owned())
 }
 
 #[cfg(test)]
