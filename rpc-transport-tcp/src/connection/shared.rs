@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::codec::decoder::Incoming;
 use crate::send::frame::LARGE_BYTES_MAX;
-use crate::send::queue::Queue;
-use crate::send::scheduler::Outgoing;
+use crate::send::queue::SendQueue;
+use crate::send::scheduler::WriteScheduler;
 
 /// What senders and the connection's task share.
 pub(crate) struct Shared<S> {
@@ -22,9 +22,9 @@ pub(crate) struct Shared<S> {
     pub(crate) pool: Pool,
     pub(crate) counters: Counters,
     pub(crate) pieces_received: PiecesReceived,
-    queue: Mutex<Queue>,
+    queue: Mutex<SendQueue>,
     /// Held while writing, never while waiting. Locked before `queue` when both are.
-    pub(crate) outgoing: Mutex<Outgoing>,
+    pub(crate) scheduler: Mutex<WriteScheduler>,
     /// Tells the connection's task that it is to write.
     pub(crate) held: Notify,
     /// Tells a closing connection that everything is written.
@@ -45,7 +45,7 @@ impl<S> Shared<S> {
             counters: Counters::default(),
             pieces_received: PiecesReceived::default(),
             queue: Mutex::default(),
-            outgoing: Mutex::default(),
+            scheduler: Mutex::default(),
             held: Notify::new(),
             written: Notify::new(),
             room: Notify::new(),
@@ -55,7 +55,7 @@ impl<S> Shared<S> {
         }
     }
 
-    pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
+    pub(crate) fn queue(&self) -> MutexGuard<'_, SendQueue> {
         // No code between lock and unlock can leave the queue half-changed.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -16,8 +16,8 @@ use rpc_core::transport::{CloseReason, TransportError};
 use crate::codec::record::PIECE_LEN_MAX;
 use crate::connection::shared::Shared;
 use crate::connection::socket::{Moved, Socket};
-use crate::send::queue::{Hold, Queue};
-use crate::send::scheduler::Outgoing;
+use crate::send::queue::{Hold, SendQueue};
+use crate::send::scheduler::WriteScheduler;
 
 /// How much is written before other tasks have their turn: a long piece, about 0.2 ms. Shorter
 /// turns wake another thread in the midst of most large messages, which costs more than it gives.
@@ -51,7 +51,7 @@ impl<S: Socket> Shared<S> {
     /// Queues something, and writes if `queue` says that it is to be written here.
     pub(crate) fn push(
         &self,
-        queue: impl FnOnce(&mut Queue) -> bool,
+        queue: impl FnOnce(&mut SendQueue) -> bool,
     ) -> Result<(), TransportError> {
         let (is_to_write, is_flooded) = {
             let mut locked = self.queue();
@@ -86,13 +86,13 @@ impl<S: Socket> Shared<S> {
     /// something to the connection's task tells it.
     fn flush(&self, writer: Writer) -> Flushed {
         loop {
-            let mut outgoing = match self.outgoing.try_lock() {
-                Ok(outgoing) => outgoing,
+            let mut scheduler = match self.scheduler.try_lock() {
+                Ok(scheduler) => scheduler,
                 Err(TryLockError::WouldBlock) => return Flushed::Elsewhere,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             };
-            let flushed = self.write(&mut outgoing, writer);
-            drop(outgoing);
+            let flushed = self.write(&mut scheduler, writer);
+            drop(scheduler);
             match flushed {
                 // Another task may have queued more while the lock was still held.
                 Ok(Flushed::All | Flushed::Unread) if self.queue().is_waiting() => {}
@@ -110,17 +110,17 @@ impl<S: Socket> Shared<S> {
         }
     }
 
-    fn write(&self, outgoing: &mut Outgoing, writer: Writer) -> io::Result<Flushed> {
+    fn write(&self, scheduler: &mut WriteScheduler, writer: Writer) -> io::Result<Flushed> {
         let mut turn_bytes = 0;
         loop {
-            if let Some(flushed) = self.take_up(outgoing, writer, turn_bytes) {
+            if let Some(flushed) = self.take_up(scheduler, writer, turn_bytes) {
                 return Ok(flushed);
             }
             self.counters.kernel_calls.add(1);
-            let written = self.socket.try_write(&outgoing.slices());
+            let written = self.socket.try_write(&scheduler.slices());
             match written {
                 Ok(Moved { len, is_exhausted }) => {
-                    outgoing.advance(len);
+                    scheduler.advance(len);
                     self.counters.sent_bytes.add(len as u64);
                     turn_bytes += len;
                     if is_exhausted {
@@ -138,7 +138,7 @@ impl<S: Socket> Shared<S> {
     /// Takes up what was queued; says how far the write has got when it is over.
     fn take_up(
         &self,
-        outgoing: &mut Outgoing,
+        scheduler: &mut WriteScheduler,
         writer: Writer,
         turn_bytes: usize,
     ) -> Option<Flushed> {
@@ -148,8 +148,8 @@ impl<S: Socket> Shared<S> {
             // a stream may still owe a flush, which the connection's task waits for.
             return Some(Flushed::Held);
         }
-        let (taken, unwanted) = queue.take_up(outgoing);
-        let is_at_boundary = outgoing.is_at_boundary();
+        let (taken, unwanted) = queue.take_up(scheduler);
+        let is_at_boundary = scheduler.is_at_boundary();
         let is_over = turn_bytes >= TURN_BYTES
             // Large frames are the driver's while it holds them.
             || writer == Writer::Sender && queue.hold.is_some() && is_at_boundary;
@@ -169,7 +169,7 @@ impl<S: Socket> Shared<S> {
             Some(Flushed::Held)
         } else {
             if is_at_boundary {
-                queue.stage_piece(outgoing);
+                queue.stage_piece(scheduler);
             }
             None
         };
@@ -293,7 +293,7 @@ mod tests {
             assert!(pending.is_pending());
             woken.0.swap(false, Ordering::Relaxed).then_some(())
         });
-        let another_task = shared.outgoing.lock();
+        let another_task = shared.scheduler.lock();
         // Its turn comes once, for what it was held for.
         assert_eq!(polls.by_ref().take(10).count(), 1);
         drop(another_task);

@@ -18,7 +18,7 @@ use crate::pacing::chunk_len::{CHUNK_LEN_MAX, PieceLen};
 use crate::pacing::window::{Unread, WINDOW_MAX};
 use crate::send::batch::{Gathered, Spare};
 use crate::send::frame::{Frame, LARGE_BYTES_MAX, LargeFrame};
-use crate::send::scheduler::Outgoing;
+use crate::send::scheduler::WriteScheduler;
 
 /// A window has room for all that may wait to be written.
 const _: () = assert!(WINDOW_MAX == LARGE_BYTES_MAX as u64 && CHUNK_LEN_MAX == PIECE_LEN_MAX);
@@ -62,7 +62,7 @@ pub(crate) struct Taken {
 
 /// What senders touch.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct SendQueue {
     small: Gathered,
     large: Vec<LargeFrame>,
     /// The calls whose large frames were given up.
@@ -89,7 +89,7 @@ pub(crate) struct Queue {
     pub(crate) closed: Option<CloseReason>,
 }
 
-impl Queue {
+impl SendQueue {
     /// Has what the socket does not take counted as memory.
     pub(crate) fn count_backlog(&mut self, memory: &MemoryShare) {
         self.backlog = memory.take(0);
@@ -165,23 +165,23 @@ impl Queue {
 
     /// Moves everything to the writer, and says what that is. Gives back what no call wants any
     /// more, to be dropped when the queue is not locked: it may be the application's.
-    pub(crate) fn take_up(&mut self, outgoing: &mut Outgoing) -> (Taken, Vec<LargeFrame>) {
-        if self.piece_len.is_writing() && outgoing.is_at_boundary() {
+    pub(crate) fn take_up(&mut self, scheduler: &mut WriteScheduler) -> (Taken, Vec<LargeFrame>) {
+        if self.piece_len.is_writing() && scheduler.is_at_boundary() {
             self.piece_len.end(Instant::now());
         }
-        if self.small.bytes() > 0 && outgoing.has_pieces() {
+        if self.small.bytes() > 0 && scheduler.has_pieces() {
             self.unread.handle_small();
         }
         if let Some(read) = self.receipt.take() {
             self.small.push_bytes(&record::receipt(read));
         }
-        outgoing.stage_small(&mut self.small);
-        self.large.drain(..).for_each(|frame| outgoing.push_large(frame));
-        let unwanted = outgoing.take_unbegun(&self.abandoned);
+        scheduler.stage_small(&mut self.small);
+        self.large.drain(..).for_each(|frame| scheduler.push_large(frame));
+        let unwanted = scheduler.take_unbegun(&self.abandoned);
         self.abandoned.clear();
-        self.staged_bytes = outgoing.small_bytes();
+        self.staged_bytes = scheduler.small_bytes();
         self.charge_backlog();
-        self.is_busy = !outgoing.is_empty();
+        self.is_busy = !scheduler.is_empty();
         (std::mem::take(&mut self.taken), unwanted)
     }
 
@@ -200,10 +200,10 @@ impl Queue {
     }
 
     /// Has the next piece of a large frame staged.
-    pub(crate) fn stage_piece(&mut self, outgoing: &mut Outgoing) {
+    pub(crate) fn stage_piece(&mut self, scheduler: &mut WriteScheduler) {
         let (now, is_paced) = (Instant::now(), self.unread.is_paced());
         let len_max = if is_paced { self.unread.piece_len_max(now) } else { self.piece_len.max() };
-        let len = outgoing.stage_piece(len_max, is_paced);
+        let len = scheduler.stage_piece(len_max, is_paced);
         self.piece_len.begin(len, now);
         self.unread.handle_sent(len, now);
     }
@@ -279,13 +279,13 @@ mod tests {
     use crate::pacing::chunk_len::PIECE_LEN_MIN;
     use crate::send::frame::LargeShare;
 
-    fn push(queue: &mut Queue, len: usize) -> bool {
+    fn push(queue: &mut SendQueue, len: usize) -> bool {
         queue.push(Frame::Small(Pool::new(0).take(len)), len)
     }
 
     #[test]
     fn a_corked_queue_gathers_within_bounds() {
-        let mut queue = Queue::default();
+        let mut queue = SendQueue::default();
         assert!(push(&mut queue, 100));
         queue.cork();
         assert!(!push(&mut queue, 100));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn no_task_writes_to_a_full_socket_and_small_frames_go_between_turns() {
-        let mut queue = Queue { hold: Some(Hold::SocketFull), ..Queue::default() };
+        let mut queue = SendQueue { hold: Some(Hold::SocketFull), ..SendQueue::default() };
         assert!(!push(&mut queue, 100));
         queue.hold = Some(Hold::TurnOver);
         assert!(push(&mut queue, 100));
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn no_more_calls_are_noted_than_a_bound_and_none_twice() {
-        let mut queue = Queue::default();
+        let mut queue = SendQueue::default();
         queue.abandon(1);
         assert_eq!(queue.abandoned, [], "nothing is queued");
         let _ = push(&mut queue, 100);
@@ -313,13 +313,13 @@ mod tests {
         assert_eq!(queue.abandoned, [1]);
         (0..10_000).for_each(|call| queue.abandon(call));
         assert_eq!(queue.abandoned.len(), ABANDONED_MAX);
-        let _ = queue.take_up(&mut Outgoing::default());
+        let _ = queue.take_up(&mut WriteScheduler::default());
         assert_eq!(queue.abandoned, []);
     }
 
     #[test]
     fn headers_take_their_place_up_to_a_bound() {
-        let mut queue = Queue::default();
+        let mut queue = SendQueue::default();
         while queue.has_room() {
             let _ = push(&mut queue, WHOLE_LEN_MAX);
         }
@@ -334,37 +334,37 @@ mod tests {
 
     #[test]
     fn a_piece_is_over_when_all_of_it_is_written() {
-        let (mut queue, mut outgoing) = (Queue::default(), Outgoing::default());
+        let (mut queue, mut scheduler) = (SendQueue::default(), WriteScheduler::default());
         let _permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let share = LargeShare { _permit, _charge: MemoryCharge::default() };
         let memory = Pool::new(0).take(3 * PIECE_LEN_MIN);
         queue.large.push(LargeFrame::new(memory, Bytes::new(), share));
-        let _ = queue.take_up(&mut outgoing);
-        queue.stage_piece(&mut outgoing);
-        let len = outgoing.slices().iter().map(|slice| slice.len()).sum::<usize>();
-        outgoing.advance(len - 1);
-        let _ = queue.take_up(&mut outgoing);
+        let _ = queue.take_up(&mut scheduler);
+        queue.stage_piece(&mut scheduler);
+        let len = scheduler.slices().iter().map(|slice| slice.len()).sum::<usize>();
+        scheduler.advance(len - 1);
+        let _ = queue.take_up(&mut scheduler);
         assert!(queue.piece_len.is_writing());
-        outgoing.advance(1);
-        let _ = queue.take_up(&mut outgoing);
+        scheduler.advance(1);
+        let _ = queue.take_up(&mut scheduler);
         assert!(!queue.piece_len.is_writing() && queue.is_busy());
     }
 
     #[test]
     fn room_is_what_is_neither_queued_nor_staged() {
-        let (mut queue, mut outgoing) = (Queue::default(), Outgoing::default());
+        let (mut queue, mut scheduler) = (SendQueue::default(), WriteScheduler::default());
         while queue.has_room() {
             let _ = push(&mut queue, WHOLE_LEN_MAX);
         }
         queue.await_room();
-        let (taken, _) = queue.take_up(&mut outgoing);
+        let (taken, _) = queue.take_up(&mut scheduler);
         assert_eq!((taken.small_count, taken.bytes), (64, SMALL_BYTES_MAX as u64));
         assert!(queue.is_busy() && !queue.has_room() && !queue.takes_waiters());
         let mut written = 0;
         while !queue.takes_waiters() {
-            outgoing.advance(WHOLE_LEN_MAX);
+            scheduler.advance(WHOLE_LEN_MAX);
             written += WHOLE_LEN_MAX;
-            let _ = queue.take_up(&mut outgoing);
+            let _ = queue.take_up(&mut scheduler);
         }
         assert_eq!(written, SMALL_BYTES_MAX / 2);
         assert!(!queue.takes_waiters(), "they are told once");

@@ -54,7 +54,7 @@ struct Transfer {
 
 /// The queue of what is to be written.
 #[derive(Debug, Default)]
-pub(crate) struct Outgoing {
+pub(crate) struct WriteScheduler {
     waiting: VecDeque<LargeFrame>,
     transfers: VecDeque<Transfer>,
     transfer_count: u32,
@@ -67,7 +67,7 @@ pub(crate) struct Outgoing {
     spent: Option<Vec<u8>>,
 }
 
-impl Outgoing {
+impl WriteScheduler {
     /// Stages the small frames that have come, behind what is staged already.
     pub(crate) fn stage_small(&mut self, small: &mut Gathered) {
         if let Some(memory) = self.spent.take() {
@@ -230,34 +230,34 @@ mod tests {
     }
 
     /// Writes everything, at most `step` bytes at a time.
-    fn drain(outgoing: &mut Outgoing, step: usize) -> Vec<u8> {
+    fn drain(scheduler: &mut WriteScheduler, step: usize) -> Vec<u8> {
         let mut out = Vec::new();
-        while !outgoing.is_empty() {
-            if outgoing.is_at_boundary() {
-                outgoing.stage_piece(PIECE_LEN_MIN, false);
+        while !scheduler.is_empty() {
+            if scheduler.is_at_boundary() {
+                scheduler.stage_piece(PIECE_LEN_MIN, false);
             }
             let mut room = step;
-            for slice in outgoing.slices() {
+            for slice in scheduler.slices() {
                 let len = slice.len().min(room);
                 out.extend_from_slice(&slice[..len]);
                 room -= len;
             }
-            outgoing.advance(step - room);
+            scheduler.advance(step - room);
         }
         out
     }
 
     #[test]
     fn a_small_frame_overtakes_the_pieces_that_are_not_staged() {
-        let mut outgoing = Outgoing::default();
-        outgoing.push_large(large(10 * PIECE_LEN_MIN, 0, 1));
-        assert_eq!(outgoing.stage_piece(PIECE_LEN_MIN, false), PIECE_LEN_MIN);
-        outgoing.stage_small(&mut small(100, 0xee));
-        assert_eq!(outgoing.small_bytes(), 100);
-        let bytes = drain(&mut outgoing, 1000);
+        let mut scheduler = WriteScheduler::default();
+        scheduler.push_large(large(10 * PIECE_LEN_MIN, 0, 1));
+        assert_eq!(scheduler.stage_piece(PIECE_LEN_MIN, false), PIECE_LEN_MIN);
+        scheduler.stage_small(&mut small(100, 0xee));
+        assert_eq!(scheduler.small_bytes(), 100);
+        let bytes = drain(&mut scheduler, 1000);
         let at = bytes.iter().position(|byte| *byte == 0xee).unwrap();
         assert_eq!(at, RECORD_HEADER_LEN + FRAME_LEN_LEN + PIECE_LEN_MIN);
-        assert_eq!(outgoing.small_bytes(), 0);
+        assert_eq!(scheduler.small_bytes(), 0);
     }
 
     #[test]
@@ -268,26 +268,26 @@ mod tests {
             head[RECORD_HEADER_LEN..][..HEADER_LEN].copy_from_slice(&header);
             LargeFrame::new(head, Bytes::new(), share())
         };
-        let mut outgoing = Outgoing::default();
+        let mut scheduler = WriteScheduler::default();
         // Those of 7 and 9 have numbers by now, and the one of 7 has its turn.
-        [of(7), of(9)].into_iter().for_each(|frame| outgoing.push_large(frame));
-        outgoing.stage_piece(PIECE_LEN_MIN, false);
-        [of(8), of(7), large(40, 0, 3)].into_iter().for_each(|frame| outgoing.push_large(frame));
-        assert_eq!(outgoing.take_unbegun(&[]).len(), 0);
-        assert_eq!(outgoing.take_unbegun(&[7, 9]).len(), 2);
-        assert_eq!(outgoing.take_unbegun(&[7, 9]).len(), 0);
+        [of(7), of(9)].into_iter().for_each(|frame| scheduler.push_large(frame));
+        scheduler.stage_piece(PIECE_LEN_MIN, false);
+        [of(8), of(7), large(40, 0, 3)].into_iter().for_each(|frame| scheduler.push_large(frame));
+        assert_eq!(scheduler.take_unbegun(&[]).len(), 0);
+        assert_eq!(scheduler.take_unbegun(&[7, 9]).len(), 2);
+        assert_eq!(scheduler.take_unbegun(&[7, 9]).len(), 0);
         let left = 3 * PIECE_LEN_MIN + RECORD_HEADER_LEN * 3 + FRAME_LEN_LEN;
         let of_others = [3 * PIECE_LEN_MIN + RECORD_HEADER_LEN * 3, 40 + RECORD_HEADER_LEN];
         let lens = left + of_others.iter().map(|len| len + FRAME_LEN_LEN).sum::<usize>();
-        assert_eq!(drain(&mut outgoing, 1000).len(), lens);
+        assert_eq!(drain(&mut scheduler, 1000).len(), lens);
     }
 
     #[test]
     fn large_frames_take_turns() {
-        let mut outgoing = Outgoing::default();
-        outgoing.push_large(large(3 * PIECE_LEN_MIN, 0, 1));
-        outgoing.push_large(large(3 * PIECE_LEN_MIN, 0, 2));
-        let bytes = drain(&mut outgoing, usize::MAX / 2);
+        let mut scheduler = WriteScheduler::default();
+        scheduler.push_large(large(3 * PIECE_LEN_MIN, 0, 1));
+        scheduler.push_large(large(3 * PIECE_LEN_MIN, 0, 2));
+        let bytes = drain(&mut scheduler, usize::MAX / 2);
         let piece = PIECE_LEN_MIN + RECORD_HEADER_LEN;
         let first = RECORD_HEADER_LEN + FRAME_LEN_LEN;
         assert_eq!(bytes[first], 1);
@@ -298,10 +298,10 @@ mod tests {
     #[test]
     fn any_size_of_write_gives_the_same_bytes_wherever_they_lie() {
         let make = |head_len, tail_len| {
-            let mut outgoing = Outgoing::default();
-            outgoing.push_large(large(head_len, tail_len, 1));
-            outgoing.stage_small(&mut small(40, 2));
-            outgoing
+            let mut scheduler = WriteScheduler::default();
+            scheduler.push_large(large(head_len, tail_len, 1));
+            scheduler.stage_small(&mut small(40, 2));
+            scheduler
         };
         let len = 2 * PIECE_LEN_MIN + 7;
         let whole = drain(&mut make(len, 0), usize::MAX / 2);
