@@ -35,13 +35,13 @@ impl Segment {
 
 /// Small frames that wait, and memory to gather the next ones in.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct WriteBatch {
     segments: VecDeque<Segment>,
     bytes: usize,
     kept: Option<Vec<u8>>,
 }
 
-impl Gathered {
+impl WriteBatch {
     /// How many bytes wait.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -142,26 +142,26 @@ mod tests {
 
     #[test]
     fn short_records_share_a_segment_and_the_order_is_kept() {
-        let mut gathered = Gathered::default();
-        assert!(gathered.push(record(10, 1)).is_some(), "its memory is free again");
-        gathered.push_bytes(&[2; 10]);
-        assert!(gathered.push(record(SHORT_LEN_MAX + 1, 3)).is_none());
-        gathered.push_bytes(&[4; 10]);
-        assert_eq!(gathered.bytes(), SHORT_LEN_MAX + 31);
-        let segments: Vec<_> = std::iter::from_fn(|| gathered.pop()).collect();
+        let mut batch = WriteBatch::default();
+        assert!(batch.push(record(10, 1)).is_some(), "its memory is free again");
+        batch.push_bytes(&[2; 10]);
+        assert!(batch.push(record(SHORT_LEN_MAX + 1, 3)).is_none());
+        batch.push_bytes(&[4; 10]);
+        assert_eq!(batch.bytes(), SHORT_LEN_MAX + 31);
+        let segments: Vec<_> = std::iter::from_fn(|| batch.pop()).collect();
         let firsts: Vec<_> =
             segments.iter().map(|segment| (segment.bytes()[0], segment.bytes().len())).collect();
         assert_eq!(firsts, [(1, 20), (3, SHORT_LEN_MAX + 1), (4, 10)]);
-        assert_eq!(gathered.bytes(), 0);
+        assert_eq!(batch.bytes(), 0);
     }
 
     #[test]
     fn an_idle_connection_keeps_little_memory() {
-        let mut gathered = Gathered::default();
-        gathered.keep(Vec::with_capacity(KEPT_LEN_MAX + 1));
-        assert!(gathered.kept.is_none());
-        gathered.keep(Vec::with_capacity(100));
-        assert_eq!(gathered.kept.as_ref().map(Vec::capacity), Some(100));
+        let mut batch = WriteBatch::default();
+        batch.keep(Vec::with_capacity(KEPT_LEN_MAX + 1));
+        assert!(batch.kept.is_none());
+        batch.keep(Vec::with_capacity(100));
+        assert_eq!(batch.kept.as_ref().map(Vec::capacity), Some(100));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use rpc_core::wire::ProtocolError;
 use crate::codec::record::{self, PIECE_LEN_MAX, WHOLE_LEN_MAX};
 use crate::pacing::chunk_len::{CHUNK_LEN_MAX, PieceLen};
 use crate::pacing::window::{Unread, WINDOW_MAX};
-use crate::send::batch::{Gathered, Spare};
+use crate::send::batch::{Spare, WriteBatch};
 use crate::send::frame::{Frame, LARGE_BYTES_MAX, LargeFrame};
 use crate::send::scheduler::WriteScheduler;
 
@@ -63,7 +63,7 @@ pub(crate) struct Taken {
 /// What senders touch.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    small: Gathered,
+    small: WriteBatch,
     large: Vec<LargeFrame>,
     /// The calls whose large frames were given up.
     abandoned: Vec<u64>,

@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 use crate::codec::record::{
     FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
 };
-use crate::send::batch::{Gathered, Segment};
+use crate::send::batch::{Segment, WriteBatch};
 use crate::send::frame::LargeFrame;
 
 /// The most slices of one write; more gain nothing measurable.
@@ -22,7 +22,7 @@ const SLICES_MAX: usize = 64;
 
 /// Bytes that are committed to their order.
 #[derive(Debug)]
-enum Staged {
+enum WriteSlice {
     Small(Segment),
     /// The header of a piece, with the frame's length when it is the first.
     PieceHeader([u8; RECORD_HEADER_LEN + FRAME_LEN_LEN], usize),
@@ -32,7 +32,7 @@ enum Staged {
     Tail(Arc<LargeFrame>, Range<usize>),
 }
 
-impl Staged {
+impl WriteSlice {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Small(segment) => segment.bytes(),
@@ -58,7 +58,7 @@ pub(crate) struct WriteScheduler {
     waiting: VecDeque<LargeFrame>,
     transfers: VecDeque<Transfer>,
     transfer_count: u32,
-    staged: VecDeque<Staged>,
+    staged: VecDeque<WriteSlice>,
     /// How much of the first staged bytes is written.
     written: usize,
     /// The bytes of small frames that are staged.
@@ -69,13 +69,13 @@ pub(crate) struct WriteScheduler {
 
 impl WriteScheduler {
     /// Stages the small frames that have come, behind what is staged already.
-    pub(crate) fn stage_small(&mut self, small: &mut Gathered) {
+    pub(crate) fn stage_small(&mut self, small: &mut WriteBatch) {
         if let Some(memory) = self.spent.take() {
             small.keep(memory);
         }
         while let Some(segment) = small.pop() {
             self.small_bytes += segment.bytes().len();
-            self.staged.push_back(Staged::Small(segment));
+            self.staged.push_back(WriteSlice::Small(segment));
         }
     }
 
@@ -143,7 +143,7 @@ impl WriteScheduler {
                 break;
             }
             self.written -= first_len;
-            if let Some(Staged::Small(segment)) = self.staged.pop_front() {
+            if let Some(WriteSlice::Small(segment)) = self.staged.pop_front() {
                 self.small_bytes -= first_len;
                 if let Segment::Gathered(memory) = segment {
                     self.spent = Some(memory);
@@ -174,11 +174,11 @@ impl WriteScheduler {
         self.staged.push_back(piece_header(&transfer, frame_len, end - start, asks));
         if start < head_len {
             let range = start..end.min(head_len);
-            self.staged.push_back(Staged::Head(Arc::clone(&transfer.frame), range));
+            self.staged.push_back(WriteSlice::Head(Arc::clone(&transfer.frame), range));
         }
         if end > head_len {
             let range = start.saturating_sub(head_len)..end - head_len;
-            self.staged.push_back(Staged::Tail(Arc::clone(&transfer.frame), range));
+            self.staged.push_back(WriteSlice::Tail(Arc::clone(&transfer.frame), range));
         }
         transfer.at = end;
         if end < frame_len {
@@ -188,7 +188,7 @@ impl WriteScheduler {
     }
 }
 
-fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, asks: bool) -> Staged {
+fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, asks: bool) -> WriteSlice {
     let mut bytes = [0; RECORD_HEADER_LEN + FRAME_LEN_LEN];
     let (kind, extra) = match transfer.at {
         0 => (RecordKind::First, FRAME_LEN_LEN),
@@ -197,7 +197,7 @@ fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, asks: bool) -
     let header = RecordHeader { kind, len: len + extra, transfer: transfer.number, asks };
     bytes[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
     bytes[RECORD_HEADER_LEN..].copy_from_slice(&(frame_len as u64).to_le_bytes());
-    Staged::PieceHeader(bytes, RECORD_HEADER_LEN + extra)
+    WriteSlice::PieceHeader(bytes, RECORD_HEADER_LEN + extra)
 }
 
 #[cfg(test)]
@@ -223,10 +223,10 @@ mod tests {
         LargeFrame::new(head, vec![fill; tail_len].into(), share())
     }
 
-    fn small(len: usize, fill: u8) -> Gathered {
-        let mut gathered = Gathered::default();
-        gathered.push_bytes(&vec![fill; len]);
-        gathered
+    fn small(len: usize, fill: u8) -> WriteBatch {
+        let mut batch = WriteBatch::default();
+        batch.push_bytes(&vec![fill; len]);
+        batch
     }
 
     /// Writes everything, at most `step` bytes at a time.
