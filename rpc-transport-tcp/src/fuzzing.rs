@@ -26,10 +26,10 @@ pub fn reassemble(mut bytes: &[u8], step: usize, admitted_len_max: u64) -> Reass
     let (mut frames, mut receipts) = (Vec::new(), Vec::new());
     while !bytes.is_empty() {
         let mut len = 0;
-        for spare in incoming.spare() {
-            let part = spare.len().min(step - len).min(bytes.len());
+        for slice in incoming.read_slices() {
+            let part = slice.len().min(step - len).min(bytes.len());
             let (head, rest) = bytes.split_at(part);
-            spare[..part].copy_from_slice(head);
+            slice[..part].copy_from_slice(head);
             bytes = rest;
             len += part;
         }

@@ -1,6 +1,6 @@
 //! What has been read, put together into frames.
 //!
-//! Free of I/O: a reader asks where to read to ([`Incoming::spare`]), says how much it read, and
+//! Free of I/O: a reader asks where to read to ([`Incoming::read_slices`]), says how much it read, and
 //! takes events until there are none. A piece of a large frame is read straight into the frame's
 //! final memory; only what came along with an earlier read is copied there.
 
@@ -81,7 +81,7 @@ impl Incoming {
     }
 
     /// Where to read to, in order: the final memory of a piece under way, if any, and the buffer.
-    pub(crate) fn spare(&mut self) -> [&mut [u8]; 2] {
+    pub(crate) fn read_slices(&mut self) -> [&mut [u8]; 2] {
         // The next record is most likely a piece too. Its header decides.
         let is_between_pieces = matches!(self.state, State::Header)
             && self.buffer.bytes().len() < RECORD_HEADER_LEN
@@ -98,10 +98,10 @@ impl Incoming {
         };
         let reads_ahead = !direct.is_empty() || is_between_pieces;
         let len_max = if reads_ahead { AHEAD_LEN } else { BUFFER_LEN };
-        [direct, self.buffer.room(len_max)]
+        [direct, self.buffer.spare_capacity(len_max)]
     }
 
-    /// Records that `len` bytes were read into the spare memory.
+    /// Records that `len` bytes were read into the read slices.
     pub(crate) fn filled(&mut self, mut len: usize) {
         if let State::Piece { transfer, left } = &mut self.state
             && let Some(Transfer::Receiving { at, .. }) = self.transfers.get_mut(transfer)
@@ -312,9 +312,9 @@ mod tests {
                 rest = next;
             }
             let mut len = 0;
-            for spare in incoming.spare() {
-                let take = spare.len().min(rest.len());
-                spare[..take].copy_from_slice(&rest[..take]);
+            for slice in incoming.read_slices() {
+                let take = slice.len().min(rest.len());
+                slice[..take].copy_from_slice(&rest[..take]);
                 rest = &rest[take..];
                 len += take;
             }
@@ -424,7 +424,7 @@ mod tests {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() { *first = kind; }
             let mut incoming = Incoming::new(Pool::new(0));
-            incoming.spare()[1][..bytes.len()].copy_from_slice(&bytes);
+            incoming.read_slices()[1][..bytes.len()].copy_from_slice(&bytes);
             incoming.filled(bytes.len());
             while let Ok(Some(event)) = incoming.next() {
                 if let Event::Announced { len, .. } = event {

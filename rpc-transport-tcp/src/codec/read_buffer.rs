@@ -53,7 +53,7 @@ impl ReadBuffer {
     }
 
     /// Where to read to: at most `len_max` bytes, behind what is there.
-    pub(crate) fn room(&mut self, len_max: usize) -> &mut [u8] {
+    pub(crate) fn spare_capacity(&mut self, len_max: usize) -> &mut [u8] {
         let len = self.unread.len();
         match &mut self.memory {
             Some(Memory::Own(buffer)) if self.unread.start > 0 => {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn read(buffer: &mut ReadBuffer, bytes: &[u8]) {
-        buffer.room(bytes.len()).copy_from_slice(bytes);
+        buffer.spare_capacity(bytes.len()).copy_from_slice(bytes);
         buffer.filled(bytes.len());
     }
 
@@ -196,12 +196,12 @@ mod tests {
     #[test]
     fn there_is_room_for_its_capacity() {
         let mut buffer = buffer_of(&numbered(CAPACITY - 5));
-        assert_eq!(buffer.room(usize::MAX).len(), 5);
-        assert_eq!(buffer.room(3).len(), 3);
+        assert_eq!(buffer.spare_capacity(usize::MAX).len(), 5);
+        assert_eq!(buffer.spare_capacity(3).len(), 3);
         drop(buffer.take(20_000));
-        assert_eq!(buffer.room(usize::MAX).len(), 20_005);
+        assert_eq!(buffer.spare_capacity(usize::MAX).len(), 20_005);
         buffer.skip(CAPACITY - 20_005);
-        assert_eq!(buffer.room(usize::MAX).len(), CAPACITY);
+        assert_eq!(buffer.spare_capacity(usize::MAX).len(), CAPACITY);
         assert!(buffer.is_empty());
     }
 }

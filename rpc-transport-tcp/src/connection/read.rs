@@ -124,7 +124,7 @@ impl<S: Socket> Shared<S> {
     /// Reads once; `None` when there is nothing to read.
     fn read_some(&self, incoming: &mut Incoming) -> Result<Option<Moved>, CloseReason> {
         let is_between_frames = incoming.is_between_frames();
-        let [direct, buffer] = incoming.spare();
+        let [direct, buffer] = incoming.read_slices();
         self.counters.kernel_calls.add(1);
         let read = if direct.is_empty() {
             self.socket.try_read(&mut [IoSliceMut::new(buffer)])

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::codec::record::WHOLE_LEN_MAX;
 use crate::connection::shared::Shared;
-use crate::send::batch::Spare;
+use crate::send::batch::FreeList;
 use crate::send::frame::{FrameBuffer, LargeShare, Tail};
 
 impl<S> Shared<S> {
@@ -56,7 +56,7 @@ impl<S> Shared<S> {
 
     fn try_small_buffer(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
         let memory_len = FrameBuffer::memory_len(len);
-        let spare = {
+        let kept = {
             let mut queue = self.queue();
             if let Some(reason) = &queue.closed {
                 return Err(TransportError::Closed { reason: reason.clone() });
@@ -65,9 +65,9 @@ impl<S> Shared<S> {
                 queue.await_room();
                 return Ok(None);
             }
-            queue.spare.take(memory_len)
+            queue.free_list.take(memory_len)
         };
-        let memory = spare.unwrap_or_else(|| Spare::allocate(&self.pool, memory_len));
+        let memory = kept.unwrap_or_else(|| FreeList::allocate(&self.pool, memory_len));
         Ok(Some(FrameBuffer::new(memory, None)))
     }
 

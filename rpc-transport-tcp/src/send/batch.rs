@@ -102,11 +102,11 @@ const FREE_COUNT_MAX: usize = 2;
 
 /// Memory that is kept.
 #[derive(Debug, Default)]
-pub(crate) struct Spare {
+pub(crate) struct FreeList {
     buffers: Vec<PoolBuffer>,
 }
 
-impl Spare {
+impl FreeList {
     /// Memory of `len` bytes that was kept.
     pub(crate) fn take(&mut self, len: usize) -> Option<PoolBuffer> {
         if len > SHORT_LEN_MAX {
@@ -167,21 +167,21 @@ mod tests {
     #[test]
     fn short_memory_serves_again_and_long_memory_does_not() {
         let pool = Pool::new(0);
-        let mut spare = Spare::default();
-        let memory = Spare::allocate(&pool, 40);
+        let mut free_list = FreeList::default();
+        let memory = FreeList::allocate(&pool, 40);
         let address = memory.as_ptr();
-        spare.keep(memory);
-        spare.keep(Spare::allocate(&pool, SHORT_LEN_MAX + 1));
-        let again = spare.take(SHORT_LEN_MAX).unwrap();
+        free_list.keep(memory);
+        free_list.keep(FreeList::allocate(&pool, SHORT_LEN_MAX + 1));
+        let again = free_list.take(SHORT_LEN_MAX).unwrap();
         assert_eq!((again.as_ptr(), again.len()), (address, SHORT_LEN_MAX));
-        assert!(spare.take(40).is_none());
+        assert!(free_list.take(40).is_none());
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let pool = Pool::new(0);
-        let mut spare = Spare::default();
-        (0..2 * FREE_COUNT_MAX).for_each(|_| spare.keep(Spare::allocate(&pool, 1)));
-        assert_eq!(spare.buffers.len(), FREE_COUNT_MAX);
+        let mut free_list = FreeList::default();
+        (0..2 * FREE_COUNT_MAX).for_each(|_| free_list.keep(FreeList::allocate(&pool, 1)));
+        assert_eq!(free_list.buffers.len(), FREE_COUNT_MAX);
     }
 }

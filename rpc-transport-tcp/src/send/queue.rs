@@ -16,7 +16,7 @@ use rpc_core::wire::ProtocolError;
 use crate::codec::record::{self, PIECE_LEN_MAX, WHOLE_LEN_MAX};
 use crate::pacing::chunk_len::{CHUNK_LEN_MAX, PieceLen};
 use crate::pacing::window::{Unread, WINDOW_MAX};
-use crate::send::batch::{Spare, WriteBatch};
+use crate::send::batch::{FreeList, WriteBatch};
 use crate::send::frame::{Frame, LARGE_BYTES_MAX, LargeFrame};
 use crate::send::scheduler::WriteScheduler;
 
@@ -84,7 +84,7 @@ pub(crate) struct SendQueue {
     /// How many frames were queued since the queue was corked.
     corked: Option<usize>,
     /// Memory for small frames.
-    pub(crate) spare: Spare,
+    pub(crate) free_list: FreeList,
     pub(crate) hold: Option<Hold>,
     pub(crate) closed: Option<CloseReason>,
 }
@@ -102,7 +102,7 @@ impl SendQueue {
         match frame {
             Frame::Small(record) => {
                 let memory = self.small.push(record);
-                memory.into_iter().for_each(|memory| self.spare.keep(memory));
+                memory.into_iter().for_each(|memory| self.free_list.keep(memory));
                 self.pushed_small()
             }
             Frame::Large(frame) => {
