@@ -37,7 +37,7 @@ pub fn reassemble(mut bytes: &[u8], step: usize, admitted_len_max: u64) -> Reass
         if let Err(error) = take(&mut incoming, &mut frames, &mut receipts, admitted_len_max) {
             return Reassembled { frames, receipts, error: Some(error) };
         }
-        incoming.rest();
+        incoming.release_if_empty();
     }
     Reassembled { frames, receipts, error: None }
 }

@@ -116,8 +116,8 @@ impl Incoming {
     }
 
     /// Gives memory back while nothing is in it, so that an idle connection has none.
-    pub(crate) fn rest(&mut self) {
-        self.buffer.rest();
+    pub(crate) fn release_if_empty(&mut self) {
+        self.buffer.release_if_empty();
     }
 
     /// Whether the stream may end here.
@@ -329,7 +329,7 @@ mod tests {
                     Event::Receipt { .. } => {}
                 }
             }
-            incoming.rest();
+            incoming.release_if_empty();
         }
         assert!(incoming.is_between_frames());
         Ok((frames, incoming.take_copied_bytes()))

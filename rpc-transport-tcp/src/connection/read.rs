@@ -98,7 +98,7 @@ impl<S: Socket> Shared<S> {
     ) -> Result<Moved, CloseReason> {
         loop {
             self.send_receipt(incoming);
-            incoming.rest();
+            incoming.release_if_empty();
             let readable = poll_fn(|cx| {
                 let readable = self.socket.poll_readable(cx);
                 *has_woken &= readable.is_ready();
