@@ -18,7 +18,7 @@ use rpc_core::transport::{CloseReason, Counters, Delivery, Handler};
 
 use crate::codec::decoder::{Event, Incoming};
 use crate::connection::driver::{Driver, Ended};
-use crate::connection::lifo_slot::give_way;
+use crate::connection::lifo_slot::let_woken_run;
 use crate::connection::shared::Shared;
 use crate::connection::socket::{Moved, Socket};
 
@@ -61,7 +61,7 @@ impl<S: Socket> Shared<S> {
             self.pieces_received.update(incoming);
             let is_shared = woken_count > 0 && self.has_large_under_way(incoming);
             if is_shared {
-                give_way().await;
+                let_woken_run().await;
             }
             let is_over = turn_bytes >= TURN_BYTES;
             if is_over || read.is_exhausted {
