@@ -37,9 +37,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     refused.extend_from_slice(&frame);
     let mut asking = pieces.clone();
     asking[1] = 1;
-    let receipts = [record(4, 0, &[9; 8]), asking, record(4, 0, &[0; 8])].concat();
+    let acks = [record(4, 0, &[9; 8]), asking, record(4, 0, &[0; 8])].concat();
     let refused = record(2, 1, &refused);
-    [vec![], small.clone(), small.repeat(3), pieces, turns.concat(), refused, receipts]
+    [vec![], small.clone(), small.repeat(3), pieces, turns.concat(), refused, acks]
         .into_iter()
         .flat_map(|bytes| [0, 6, 255].map(|step| [&[step], &bytes[..]].concat()))
         .collect()

@@ -12,8 +12,8 @@ use crate::codec::decoder::{Event, Incoming};
 pub struct Reassembled {
     /// The frames that were whole, in order.
     pub frames: Vec<Bytes>,
-    /// What receipts said.
-    pub receipts: Vec<u64>,
+    /// The counts of the acks, in order.
+    pub acks: Vec<u64>,
     /// The violation that ended it, if any.
     pub error: Option<ProtocolError>,
 }
@@ -23,7 +23,7 @@ pub struct Reassembled {
 #[must_use]
 pub fn reassemble(mut bytes: &[u8], step: usize, admitted_len_max: u64) -> Reassembled {
     let mut incoming = Incoming::new(Pool::new(0));
-    let (mut frames, mut receipts) = (Vec::new(), Vec::new());
+    let (mut frames, mut acks) = (Vec::new(), Vec::new());
     while !bytes.is_empty() {
         let mut len = 0;
         for slice in incoming.read_slices() {
@@ -34,18 +34,18 @@ pub fn reassemble(mut bytes: &[u8], step: usize, admitted_len_max: u64) -> Reass
             len += part;
         }
         incoming.filled(len);
-        if let Err(error) = take(&mut incoming, &mut frames, &mut receipts, admitted_len_max) {
-            return Reassembled { frames, receipts, error: Some(error) };
+        if let Err(error) = take(&mut incoming, &mut frames, &mut acks, admitted_len_max) {
+            return Reassembled { frames, acks, error: Some(error) };
         }
         incoming.release_if_empty();
     }
-    Reassembled { frames, receipts, error: None }
+    Reassembled { frames, acks, error: None }
 }
 
 fn take(
     incoming: &mut Incoming,
     frames: &mut Vec<Bytes>,
-    receipts: &mut Vec<u64>,
+    acks: &mut Vec<u64>,
     admitted_len_max: u64,
 ) -> Result<(), ProtocolError> {
     while let Some(event) = incoming.next()? {
@@ -55,7 +55,7 @@ fn take(
             }
             Event::Announced { .. } => incoming.admit(Admission::Refuse),
             Event::Frame { frame, .. } => frames.push(frame),
-            Event::Receipt { read } => receipts.push(read),
+            Event::Ack { read } => acks.push(read),
         }
     }
     Ok(())

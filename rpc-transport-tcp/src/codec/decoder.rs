@@ -13,10 +13,10 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
 use crate::codec::read_buffer::ReadBuffer;
 use crate::codec::record::{
-    FRAME_LEN_LEN, RECEIPT_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
+    ACK_LEN, FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
     WHOLE_LEN_MAX,
 };
-use crate::pacing::acks::Receipts;
+use crate::pacing::acks::Acks;
 
 /// The buffer takes the longest record that has to be whole before it is looked at.
 const BUFFER_LEN: usize = RECORD_HEADER_LEN + WHOLE_LEN_MAX;
@@ -34,7 +34,7 @@ pub(crate) enum Event {
     /// A frame is whole.
     Frame { frame: Bytes, delivery: Delivery },
     /// The peer has read so many bytes of our pieces.
-    Receipt { read: u64 },
+    Ack { read: u64 },
 }
 
 /// A large frame on its way.
@@ -66,7 +66,7 @@ pub(crate) struct Incoming {
     buffer: ReadBuffer,
     state: State,
     transfers: HashMap<u32, Transfer>,
-    pub(crate) receipts: Receipts,
+    pub(crate) acks: Acks,
 }
 
 impl Incoming {
@@ -76,7 +76,7 @@ impl Incoming {
             pool,
             state: State::Header,
             transfers: HashMap::new(),
-            receipts: Receipts::default(),
+            acks: Acks::default(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Incoming {
             let direct = len.min(*left);
             *at += direct;
             *left -= direct;
-            self.receipts.add(direct);
+            self.acks.add(direct);
             len -= direct;
         }
         self.buffer.filled(len);
@@ -160,7 +160,7 @@ impl Incoming {
                     let header = RecordHeader::parse(&header)?;
                     let event = match header.kind {
                         RecordKind::Whole => self.whole(header),
-                        RecordKind::Receipt => self.receipt(),
+                        RecordKind::Ack => self.ack(),
                         RecordKind::First => self.first(header)?,
                         RecordKind::Next => {
                             self.next_piece(header)?;
@@ -195,10 +195,10 @@ impl Incoming {
         Some(Event::Frame { frame: self.buffer.take(header.len), delivery: Delivery::Whole })
     }
 
-    fn receipt(&mut self) -> Option<Event> {
-        let read = self.peek::<RECEIPT_LEN>(RECORD_HEADER_LEN)?;
-        self.buffer.skip(RECORD_HEADER_LEN + RECEIPT_LEN);
-        Some(Event::Receipt { read: u64::from_le_bytes(read) })
+    fn ack(&mut self) -> Option<Event> {
+        let read = self.peek::<ACK_LEN>(RECORD_HEADER_LEN)?;
+        self.buffer.skip(RECORD_HEADER_LEN + ACK_LEN);
+        Some(Event::Ack { read: u64::from_le_bytes(read) })
     }
 
     fn first(&mut self, header: RecordHeader) -> Result<Option<Event>, ProtocolError> {
@@ -236,8 +236,8 @@ impl Incoming {
     }
 
     fn begin_piece(&mut self, header: &RecordHeader, len: usize) {
-        if header.asks {
-            self.receipts.ask(len);
+        if header.wants_ack {
+            self.acks.want(len);
         }
     }
 
@@ -254,7 +254,7 @@ impl Incoming {
             }
             None => {}
         }
-        self.receipts.add(len);
+        self.acks.add(len);
         len
     }
 
@@ -326,7 +326,7 @@ mod tests {
                     }
                     Event::Announced { .. } => incoming.admit(Admission::Refuse),
                     Event::Frame { frame, .. } => frames.push(frame),
-                    Event::Receipt { .. } => {}
+                    Event::Ack { .. } => {}
                 }
             }
             incoming.release_if_empty();
@@ -337,7 +337,7 @@ mod tests {
 
     fn record(kind: RecordKind, transfer: u32, frame_len: Option<u64>, body: &[u8]) -> Vec<u8> {
         let len = body.len() + frame_len.map_or(0, |_| FRAME_LEN_LEN);
-        let mut out = RecordHeader { kind, len, transfer, asks: false }.to_bytes().to_vec();
+        let mut out = RecordHeader { kind, len, transfer, wants_ack: false }.to_bytes().to_vec();
         out.extend(frame_len.iter().flat_map(|len| len.to_le_bytes()));
         out.extend_from_slice(body);
         out

@@ -2,15 +2,15 @@
 //!
 //! | offset | size | field |
 //! |--:|--:|---|
-//! | 0 | 1 | kind: 1 whole, 2 first piece, 3 next piece, 4 receipt |
-//! | 1 | 1 | of a piece: 1 if it asks for a receipt; else 0 |
+//! | 0 | 1 | kind: 1 whole, 2 first piece, 3 next piece, 4 ack |
+//! | 1 | 1 | of a piece: 1 if it asks for an ack; else 0 |
 //! | 2 | 2 | zero |
 //! | 4 | 4 | length of what follows, in bytes |
 //! | 8 | 4 | transfer that a piece belongs to; else 0 |
 //!
-//! A first piece begins with the frame's whole length (`u64`), and holds at least its header. A
-//! receipt is a `u64`: how many bytes of frames in pieces were read since the connection began. It
-//! is sent some time after a piece that asks for one was read, once for all that were.
+//! A first piece begins with the frame's whole length (`u64`), and holds at least its header. An
+//! ack (acknowledgement) is a `u64`: how many bytes of frames in pieces were read since the
+//! connection began. One ack covers all pieces that asked for one and were read before it is sent.
 
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use zerocopy::little_endian::U32;
@@ -22,8 +22,8 @@ pub(crate) const RECORD_HEADER_LEN: usize = 12;
 /// The length of the frame's length in a first piece.
 pub(crate) const FRAME_LEN_LEN: usize = 8;
 
-/// The length of the count in a receipt.
-pub(crate) const RECEIPT_LEN: usize = 8;
+/// The length of the count in an ack.
+pub(crate) const ACK_LEN: usize = 8;
 
 /// Frames up to this length travel whole.
 ///
@@ -43,7 +43,7 @@ const _: () = assert!(size_of::<RawRecordHeader>() == RECORD_HEADER_LEN);
 #[repr(C)]
 struct RawRecordHeader {
     kind: u8,
-    asks: u8,
+    wants_ack: u8,
     zero: [u8; 2],
     len: U32,
     transfer: U32,
@@ -55,7 +55,7 @@ pub(crate) enum RecordKind {
     Whole,
     First,
     Next,
-    Receipt,
+    Ack,
 }
 
 /// A record's header.
@@ -65,14 +65,14 @@ pub(crate) struct RecordHeader {
     /// The length of what follows, at most [`PIECE_LEN_MAX`] and what belongs to its kind.
     pub(crate) len: usize,
     pub(crate) transfer: u32,
-    /// Whether a piece asks for a receipt.
-    pub(crate) asks: bool,
+    /// Whether a piece asks for an ack.
+    pub(crate) wants_ack: bool,
 }
 
-/// The bytes of a receipt.
-pub(crate) fn receipt(read: u64) -> [u8; RECORD_HEADER_LEN + RECEIPT_LEN] {
-    let mut bytes = [0; RECORD_HEADER_LEN + RECEIPT_LEN];
-    let header = RecordHeader::new(RecordKind::Receipt, RECEIPT_LEN);
+/// The bytes of an ack.
+pub(crate) fn ack(read: u64) -> [u8; RECORD_HEADER_LEN + ACK_LEN] {
+    let mut bytes = [0; RECORD_HEADER_LEN + ACK_LEN];
+    let header = RecordHeader::new(RecordKind::Ack, ACK_LEN);
     bytes[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
     bytes[RECORD_HEADER_LEN..].copy_from_slice(&read.to_le_bytes());
     bytes
@@ -81,7 +81,7 @@ pub(crate) fn receipt(read: u64) -> [u8; RECORD_HEADER_LEN + RECEIPT_LEN] {
 impl RecordHeader {
     /// The header of a record that is no piece.
     pub(crate) fn new(kind: RecordKind, len: usize) -> Self {
-        Self { kind, len, transfer: 0, asks: false }
+        Self { kind, len, transfer: 0, wants_ack: false }
     }
 
     pub(crate) fn to_bytes(self) -> [u8; RECORD_HEADER_LEN] {
@@ -89,13 +89,13 @@ impl RecordHeader {
             RecordKind::Whole => 1,
             RecordKind::First => 2,
             RecordKind::Next => 3,
-            RecordKind::Receipt => 4,
+            RecordKind::Ack => 4,
         };
         // The limits above keep every record far below 4 GiB.
         let len = u32::try_from(self.len).unwrap_or(u32::MAX).into();
         let transfer = self.transfer.into();
-        let asks = self.asks.into();
-        zerocopy::transmute!(RawRecordHeader { kind, asks, zero: [0; 2], len, transfer })
+        let wants_ack = self.wants_ack.into();
+        zerocopy::transmute!(RawRecordHeader { kind, wants_ack, zero: [0; 2], len, transfer })
     }
 
     /// Reads a header, and checks that its length suits its kind.
@@ -105,15 +105,15 @@ impl RecordHeader {
             1 => (RecordKind::Whole, HEADER_LEN, WHOLE_LEN_MAX),
             2 => (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN, FRAME_LEN_LEN + PIECE_LEN_MAX),
             3 => (RecordKind::Next, 1, PIECE_LEN_MAX),
-            4 => (RecordKind::Receipt, RECEIPT_LEN, RECEIPT_LEN),
+            4 => (RecordKind::Ack, ACK_LEN, ACK_LEN),
             other => {
                 let value = other.into();
                 return Err(ProtocolError::Invalid { what: "record kind", value });
             }
         };
         let is_piece = matches!(kind, RecordKind::First | RecordKind::Next);
-        if raw.asks > u8::from(is_piece) {
-            let value = raw.asks.into();
+        if raw.wants_ack > u8::from(is_piece) {
+            let value = raw.wants_ack.into();
             return Err(ProtocolError::Invalid { what: "mark of a record", value });
         }
         let len = raw.len.get() as usize;
@@ -125,7 +125,7 @@ impl RecordHeader {
             let (len, needed) = (len as u64, min as u64);
             return Err(ProtocolError::Truncated { what: "record", len, needed });
         }
-        Ok(Self { kind, len, transfer: raw.transfer.get(), asks: raw.asks == 1 })
+        Ok(Self { kind, len, transfer: raw.transfer.get(), wants_ack: raw.wants_ack == 1 })
     }
 }
 
@@ -138,21 +138,23 @@ mod tests {
     #[test]
     fn a_header_has_its_documented_bytes() {
         let header =
-            RecordHeader { kind: RecordKind::First, len: 0x0102, transfer: 7, asks: false };
+            RecordHeader { kind: RecordKind::First, len: 0x0102, transfer: 7, wants_ack: false };
         assert_eq!(header.to_bytes(), [2, 0, 0, 0, 2, 1, 0, 0, 7, 0, 0, 0]);
         assert_eq!(RecordHeader::parse(&header.to_bytes()), Ok(header));
-        let header = RecordHeader { asks: true, ..header };
+        let header = RecordHeader { wants_ack: true, ..header };
         assert_eq!(header.to_bytes(), [2, 1, 0, 0, 2, 1, 0, 0, 7, 0, 0, 0]);
         assert_eq!(RecordHeader::parse(&header.to_bytes()), Ok(header));
-        let receipt = receipt(0x0304);
-        assert_eq!(receipt, [4, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0]);
+        let ack = ack(0x0304);
+        assert_eq!(ack, [4, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
-    fn only_pieces_ask() {
-        for (kind, asks, is_good) in [(1, 1, false), (4, 1, false), (2, 2, false), (3, 1, true)] {
-            let header = RecordHeader::parse(&[kind, asks, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0]);
-            assert_eq!(header.is_ok(), is_good, "{kind} {asks}");
+    fn only_pieces_want_acks() {
+        for (kind, wants_ack, is_good) in
+            [(1, 1, false), (4, 1, false), (2, 2, false), (3, 1, true)]
+        {
+            let header = RecordHeader::parse(&[kind, wants_ack, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(header.is_ok(), is_good, "{kind} {wants_ack}");
         }
     }
 
@@ -164,10 +166,10 @@ mod tests {
             (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN - 1),
             (RecordKind::Next, 0),
             (RecordKind::Next, PIECE_LEN_MAX + 1),
-            (RecordKind::Receipt, RECEIPT_LEN - 1),
-            (RecordKind::Receipt, RECEIPT_LEN + 1),
+            (RecordKind::Ack, ACK_LEN - 1),
+            (RecordKind::Ack, ACK_LEN + 1),
         ] {
-            let header = RecordHeader { kind, len, transfer: 1, asks: false };
+            let header = RecordHeader { kind, len, transfer: 1, wants_ack: false };
             assert!(RecordHeader::parse(&header.to_bytes()).is_err(), "{header:?}");
         }
     }

@@ -65,7 +65,7 @@ impl<S: Socket> Shared<S> {
             }
             let is_over = turn_bytes >= TURN_BYTES;
             if is_over || read.is_exhausted {
-                self.send_receipt(incoming);
+                self.send_ack(incoming);
             }
             let is_gathering = woken_count > 1;
             // A peer that never pauses must not keep this thread from anybody else.
@@ -97,7 +97,7 @@ impl<S: Socket> Shared<S> {
         has_woken: &mut bool,
     ) -> Result<Moved, CloseReason> {
         loop {
-            self.send_receipt(incoming);
+            self.send_ack(incoming);
             incoming.release_if_empty();
             let readable = poll_fn(|cx| {
                 let readable = self.socket.poll_readable(cx);
@@ -113,11 +113,11 @@ impl<S: Socket> Shared<S> {
         }
     }
 
-    /// Tells the peer what has been read, if it wants to know.
-    fn send_receipt(&self, incoming: &mut Incoming) {
-        if let Some(read) = incoming.receipts.take() {
-            // A peer that has closed need not be told.
-            let _ = self.push(|queue| queue.push_receipt(read));
+    /// Queues an ack of what has been read, if the peer wants one.
+    fn send_ack(&self, incoming: &mut Incoming) {
+        if let Some(read) = incoming.acks.take() {
+            // A peer that has closed needs none.
+            let _ = self.push(|queue| queue.push_ack(read));
         }
     }
 
@@ -177,7 +177,7 @@ impl<S: Socket> Shared<S> {
                     driver = returned;
                     result?;
                 }
-                Event::Receipt { read } => is_let_on |= self.queue().handle_receipt(read)?,
+                Event::Ack { read } => is_let_on |= self.queue().handle_ack(read)?,
             }
         }
         received.add_to(&self.counters);
@@ -188,7 +188,7 @@ impl<S: Socket> Shared<S> {
         }
         if self.queue().has_small() {
             // It costs nothing in a write that is made anyway.
-            self.send_receipt(incoming);
+            self.send_ack(incoming);
         }
         let answered_count = self.uncork() as u64;
         let woken_count = received.sum().saturating_sub(answered_count);
@@ -296,11 +296,11 @@ mod tests {
         fn handle_closed(&self, _: CloseReason) {}
     }
 
-    /// A piece that asks for a receipt, of a frame that is not whole with it, and a small frame.
+    /// A piece that asks for an ack, of a frame that is not whole with it, and a small frame.
     fn piece_and_frame() -> Vec<u8> {
         let body = [0; HEADER_LEN];
         let len = size_of::<u64>() + body.len();
-        let piece = RecordHeader { kind: RecordKind::First, len, transfer: 1, asks: true };
+        let piece = RecordHeader { kind: RecordKind::First, len, transfer: 1, wants_ack: true };
         let frame = RecordHeader::new(RecordKind::Whole, body.len());
         let parts: [&[u8]; 5] =
             [&piece.to_bytes(), &100_000_u64.to_le_bytes(), &body, &frame.to_bytes(), &body];
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         assert!(reading.as_mut().poll(&mut context).is_pending());
         let len = theirs.read(&mut received).unwrap();
-        assert_eq!(received[..len], record::receipt(HEADER_LEN as u64));
+        assert_eq!(received[..len], record::ack(HEADER_LEN as u64));
     }
 
     /// Wakes a task at each frame, and knows whether an earlier one of the same poll has.

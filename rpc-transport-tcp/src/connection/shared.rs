@@ -78,7 +78,7 @@ impl PiecesReceived {
     pub(crate) fn update(&self, incoming: &Incoming) {
         // The two are looked at together but need not agree: a look that is a read late only
         // makes the peer's time longer.
-        self.bytes.store(incoming.receipts.read_bytes(), Ordering::Relaxed);
+        self.bytes.store(incoming.acks.read_bytes(), Ordering::Relaxed);
         self.are_missing.store(incoming.has_transfers(), Ordering::Relaxed);
     }
 

@@ -3,7 +3,7 @@
 //! What the peer's kernel has taken and its process has not read, a small frame waits behind; that
 //! grows to the peer's receive buffer, 32 MiB, whenever its process is kept from a core. A shorter
 //! buffer would cap long paths. So while small frames share the way, the writing is *paced*: pieces
-//! ask for receipts, which say how much the peer has read, and no more than a window is unread.
+//! ask for acks, which say how much the peer has read, and no more than a window is unread.
 //!
 //! The window is twice what the path holds: the bytes that were read in a round trip, in the part
 //! of it that the trip takes when nothing is queued. That doubles the window with every trip of a
@@ -44,7 +44,7 @@ const TRIP_COUNT: u32 = 4;
 /// The length of the pieces that are sent for that: writing and reading them takes no time.
 const ALONE_LEN: usize = 4 << 10;
 
-/// A piece that a receipt is awaited for, to measure a round trip by.
+/// A piece that an ack is awaited for, to measure a round trip by.
 #[derive(Debug)]
 struct Probe {
     /// Where the piece ends.
@@ -62,8 +62,8 @@ struct Probe {
 pub(crate) struct Unread {
     sent: u64,
     read: u64,
-    /// Where the last piece ends that asked for a receipt.
-    asked: u64,
+    /// Where the last piece ends that asked for an ack.
+    wanted: u64,
     /// The bytes of pieces that will still be paced.
     paced_left: u64,
     window: u64,
@@ -81,7 +81,7 @@ impl Default for Unread {
         Self {
             sent: 0,
             read: 0,
-            asked: 0,
+            wanted: 0,
             paced_left: 0,
             window: WINDOW_MIN,
             trip: None,
@@ -98,14 +98,14 @@ impl Unread {
         self.paced_left = PACED_BYTES;
     }
 
-    /// Whether pieces ask for receipts.
+    /// Whether pieces ask for acks.
     pub(crate) fn is_paced(&self) -> bool {
         self.paced_left > 0
     }
 
     /// Whether another piece may be sent.
     pub(crate) fn may_send(&self, now: Instant) -> bool {
-        if !self.is_paced() || self.read >= self.asked {
+        if !self.is_paced() || self.read >= self.wanted {
             return true;
         }
         !self.is_measuring(now) && self.has_room()
@@ -117,11 +117,11 @@ impl Unread {
         if is_to_be_alone { ALONE_LEN } else { PIECE_LEN }
     }
 
-    /// Records that a piece of `len` bytes is sent. It asks for a receipt if writing is paced.
+    /// Records that a piece of `len` bytes is sent. It asks for an ack if writing is paced.
     pub(crate) fn handle_sent(&mut self, len: usize, now: Instant) {
         let is_alone = self.read == self.sent;
-        // What did not ask for receipts would be counted as if this trip had brought it there.
-        let is_counted = is_alone || self.asked == self.sent;
+        // What did not ask for acks would be counted as if this trip had brought it there.
+        let is_counted = is_alone || self.wanted == self.sent;
         self.sent += len as u64;
         if !self.is_paced() {
             return;
@@ -130,7 +130,7 @@ impl Unread {
             (self.trip, self.trips_left) = (None, TRIP_COUNT);
         }
         self.paced_left = self.paced_left.saturating_sub(len as u64);
-        self.asked = self.sent;
+        self.wanted = self.sent;
         let is_full = !self.has_room();
         match &mut self.probe {
             Some(probe) => probe.is_full |= is_full,
@@ -143,14 +143,14 @@ impl Unread {
         }
     }
 
-    /// Records a receipt.
+    /// Records an ack.
     ///
     /// # Errors
     ///
     /// When it says nothing new, or more than there was to read.
-    pub(crate) fn handle_receipt(&mut self, read: u64, now: Instant) -> Result<(), ProtocolError> {
+    pub(crate) fn handle_ack(&mut self, read: u64, now: Instant) -> Result<(), ProtocolError> {
         if read <= self.read || read > self.sent {
-            return Err(ProtocolError::Invalid { what: "receipt", value: read });
+            return Err(ProtocolError::Invalid { what: "ack", value: read });
         }
         self.read = read;
         if let Some(probe) = self.probe.take_if(|probe| probe.end <= read) {
@@ -203,7 +203,7 @@ mod tests {
         /// When all that was sent will have left.
         idle_at: Instant,
         sent: u64,
-        receipts: VecDeque<(Instant, u64)>,
+        acks: VecDeque<(Instant, u64)>,
         unread: Unread,
     }
 
@@ -214,8 +214,8 @@ mod tests {
     impl Path {
         fn new(bytes_per_us: u64, one_way: Duration) -> Self {
             let now = Instant::now();
-            let (receipts, unread) = (VecDeque::new(), Unread::default());
-            Self { bytes_per_us, one_way, now, idle_at: now, sent: 0, receipts, unread }
+            let (acks, unread) = (VecDeque::new(), Unread::default());
+            Self { bytes_per_us, one_way, now, idle_at: now, sent: 0, acks, unread }
         }
 
         /// Sends as much as may be for a while, small frames beside it; the bytes a microsecond
@@ -229,9 +229,9 @@ mod tests {
                     let waiting = self.idle_at.saturating_duration_since(self.now);
                     queued_max = queued_max.max(micros(waiting) * self.bytes_per_us);
                 }
-                let (at, read) = self.receipts.pop_front().expect("a receipt is on its way");
+                let (at, read) = self.acks.pop_front().expect("an ack is on its way");
                 self.now = at;
-                self.unread.handle_receipt(read, at).unwrap();
+                self.unread.handle_ack(read, at).unwrap();
             }
             ((self.unread.read - read_before) / micros(time), queued_max)
         }
@@ -242,7 +242,7 @@ mod tests {
             self.sent += len as u64;
             let time = Duration::from_micros(len as u64 / self.bytes_per_us);
             self.idle_at = self.idle_at.max(self.now) + time;
-            self.receipts.push_back((self.idle_at + 2 * self.one_way, self.sent));
+            self.acks.push_back((self.idle_at + 2 * self.one_way, self.sent));
         }
     }
 
@@ -278,15 +278,15 @@ mod tests {
         unread.handle_sent(1 << 30, now);
         assert!(unread.may_send(now) && !unread.is_paced());
         unread.handle_small();
-        assert!(unread.may_send(now), "one piece asks how things stand");
+        assert!(unread.may_send(now), "one piece may always be sent, to get an ack");
         unread.handle_sent(100, now);
         assert!(!unread.may_send(now));
-        unread.handle_receipt((1 << 30) + 100, now).unwrap();
+        unread.handle_ack((1 << 30) + 100, now).unwrap();
         assert_eq!(unread.window, WINDOW_MIN, "that says nothing of the path");
         while unread.is_paced() {
             assert!(unread.may_send(now));
             unread.handle_sent(PIECE_LEN, now);
-            let _ = unread.handle_receipt(unread.sent, now);
+            let _ = unread.handle_ack(unread.sent, now);
         }
         assert!(unread.may_send(now));
         assert!(unread.sent >= (1 << 30) + PACED_BYTES);
@@ -296,8 +296,8 @@ mod tests {
     enum Step {
         Small,
         Send(usize),
-        /// A receipt for so many of 100 parts of what is unread.
-        Receipt(u64),
+        /// An ack for so many of 100 parts of what is unread.
+        Ack(u64),
         Wait(Duration),
     }
 
@@ -305,14 +305,14 @@ mod tests {
         prop_oneof![
             Just(Step::Small),
             (1..=PIECE_LEN).prop_map(Step::Send),
-            (1..=100_u64).prop_map(Step::Receipt),
+            (1..=100_u64).prop_map(Step::Ack),
             (0..20_000_u64).prop_map(|ms| Step::Wait(Duration::from_millis(ms))),
         ]
     }
 
     proptest! {
         #[test]
-        fn a_sender_that_may_not_send_is_owed_a_receipt(
+        fn a_sender_that_may_not_send_is_owed_an_ack(
             steps in prop::collection::vec(step(), 0..400),
         ) {
             let (mut unread, mut now) = (Unread::default(), Instant::now());
@@ -321,20 +321,20 @@ mod tests {
                     Step::Small => unread.handle_small(),
                     Step::Send(len) if unread.may_send(now) => unread.handle_sent(len, now),
                     Step::Send(_) => {}
-                    Step::Receipt(parts) => {
+                    Step::Ack(parts) => {
                         let read = unread.read + (unread.sent - unread.read) * parts / 100;
                         let is_news = read > unread.read;
-                        prop_assert_eq!(unread.handle_receipt(read, now).is_ok(), is_news);
+                        prop_assert_eq!(unread.handle_ack(read, now).is_ok(), is_news);
                     }
                     Step::Wait(time) => now += time,
                 }
-                prop_assert!(unread.handle_receipt(unread.read, now).is_err());
-                prop_assert!(unread.handle_receipt(unread.sent + 1, now).is_err());
+                prop_assert!(unread.handle_ack(unread.read, now).is_err());
+                prop_assert!(unread.handle_ack(unread.sent + 1, now).is_err());
                 prop_assert!((WINDOW_MIN..=WINDOW_MAX).contains(&unread.window));
-                prop_assert!(unread.may_send(now) || unread.asked > unread.read);
+                prop_assert!(unread.may_send(now) || unread.wanted > unread.read);
             }
             if !unread.may_send(now) {
-                unread.handle_receipt(unread.asked, now).unwrap();
+                unread.handle_ack(unread.wanted, now).unwrap();
                 prop_assert!(unread.may_send(now));
             }
         }

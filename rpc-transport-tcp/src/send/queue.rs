@@ -68,8 +68,8 @@ pub(crate) struct SendQueue {
     /// The calls whose large frames were given up.
     abandoned: Vec<u64>,
     taken: Taken,
-    /// What the peer is to be told that we have read.
-    receipt: Option<u64>,
+    /// The ack that has not gone out yet.
+    ack: Option<u64>,
     /// What the peer has read.
     unread: Unread,
     piece_len: PieceLen,
@@ -121,21 +121,21 @@ impl SendQueue {
         self.pushed_small()
     }
 
-    /// Adds a receipt, in place of one that has not gone out; true when it is to be written here.
+    /// Adds an ack, in place of one that has not gone out; true when it is to be written here.
     #[must_use]
-    pub(crate) fn push_receipt(&mut self, read: u64) -> bool {
-        self.receipt = Some(read);
+    pub(crate) fn push_ack(&mut self, read: u64) -> bool {
+        self.ack = Some(read);
         self.is_busy = true;
         self.hold != Some(Hold::SocketFull) && self.corked.is_none()
     }
 
-    /// Records a receipt; true when the connection's task can go on.
+    /// Records an ack; true when the connection's task can go on.
     ///
     /// # Errors
     ///
     /// When the peer cannot have read what it says.
-    pub(crate) fn handle_receipt(&mut self, read: u64) -> Result<bool, ProtocolError> {
-        self.unread.handle_receipt(read, Instant::now())?;
+    pub(crate) fn handle_ack(&mut self, read: u64) -> Result<bool, ProtocolError> {
+        self.unread.handle_ack(read, Instant::now())?;
         let is_awaited = self.hold == Some(Hold::Unread);
         if is_awaited {
             self.hold = Some(Hold::TurnOver);
@@ -172,8 +172,8 @@ impl SendQueue {
         if self.small.bytes() > 0 && scheduler.has_pieces() {
             self.unread.handle_small();
         }
-        if let Some(read) = self.receipt.take() {
-            self.small.push_bytes(&record::receipt(read));
+        if let Some(read) = self.ack.take() {
+            self.small.push_bytes(&record::ack(read));
         }
         scheduler.stage_small(&mut self.small);
         self.large.drain(..).for_each(|frame| scheduler.push_large(frame));
@@ -193,7 +193,7 @@ impl SendQueue {
         }
     }
 
-    /// Whether a piece of a large frame may be written. Who closes reads no receipts any more.
+    /// Whether a piece of a large frame may be written. A side that closes reads no acks any more.
     pub(crate) fn may_send_piece(&self) -> bool {
         // Time is looked at only when it counts.
         !self.unread.is_paced() || self.closed.is_some() || self.unread.may_send(Instant::now())
@@ -210,7 +210,7 @@ impl SendQueue {
 
     /// Whether something waits for a writer to take it up.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.has_small() || self.receipt.is_some() || !self.large.is_empty()
+        self.has_small() || self.ack.is_some() || !self.large.is_empty()
     }
 
     /// Whether a small frame waits for a writer to take it up.
@@ -260,7 +260,7 @@ impl SendQueue {
         self.small.clear();
         self.large.clear();
         self.abandoned.clear();
-        self.receipt = None;
+        self.ack = None;
         self.backlog.set(0);
         self.is_busy = false;
         self.corked = None;

@@ -157,10 +157,10 @@ impl WriteScheduler {
         !(self.transfers.is_empty() && self.waiting.is_empty())
     }
 
-    /// Stages the next piece of a large frame, of at most `len_max` bytes, which asks for a receipt
+    /// Stages the next piece of a large frame, of at most `len_max` bytes, which asks for an ack
     /// if it is to; says how long it is. To be called only when nothing else is staged, so that
     /// small frames that come meanwhile go before it.
-    pub(crate) fn stage_piece(&mut self, len_max: usize, asks: bool) -> usize {
+    pub(crate) fn stage_piece(&mut self, len_max: usize, wants_ack: bool) -> usize {
         while self.transfers.len() < TRANSFERS_MAX
             && let Some(frame) = self.waiting.pop_front()
         {
@@ -171,7 +171,7 @@ impl WriteScheduler {
         let Some(mut transfer) = self.transfers.pop_front() else { return 0 };
         let (frame_len, head_len) = (transfer.frame.len(), transfer.frame.head().len());
         let (start, end) = (transfer.at, frame_len.min(transfer.at + len_max));
-        self.staged.push_back(piece_header(&transfer, frame_len, end - start, asks));
+        self.staged.push_back(piece_header(&transfer, frame_len, end - start, wants_ack));
         if start < head_len {
             let range = start..end.min(head_len);
             self.staged.push_back(WriteSlice::Head(Arc::clone(&transfer.frame), range));
@@ -188,13 +188,13 @@ impl WriteScheduler {
     }
 }
 
-fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, asks: bool) -> WriteSlice {
+fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, wants_ack: bool) -> WriteSlice {
     let mut bytes = [0; RECORD_HEADER_LEN + FRAME_LEN_LEN];
     let (kind, extra) = match transfer.at {
         0 => (RecordKind::First, FRAME_LEN_LEN),
         _ => (RecordKind::Next, 0),
     };
-    let header = RecordHeader { kind, len: len + extra, transfer: transfer.number, asks };
+    let header = RecordHeader { kind, len: len + extra, transfer: transfer.number, wants_ack };
     bytes[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
     bytes[RECORD_HEADER_LEN..].copy_from_slice(&(frame_len as u64).to_le_bytes());
     WriteSlice::PieceHeader(bytes, RECORD_HEADER_LEN + extra)
