@@ -3,7 +3,7 @@
 //!
 //! [`TcpListener`] and [`TcpConnector`], [`UnixListener`] and [`UnixConnector`], [`StreamListener`]
 //! and [`StreamConnector`] give the runtime its byte streams; after the handshake the stream
-//! carries *records* (`codec::record`), whole small frames or pieces of large ones, so that a large
+//! carries *records* (`codec::record`), whole small frames or chunks of large ones, so that a large
 //! frame never holds up a small one for long. `send` orders what goes out, `codec` puts together
 //! what comes in, and `pacing` says how much of large frames is under way; all three are free of
 //! I/O. `connection` drives any kind of byte stream, and `net` opens and accepts them.

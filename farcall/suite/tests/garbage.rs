@@ -158,8 +158,8 @@ async fn a_frame_that_its_header_contradicts_is_named() -> Result<(), Failure> {
 }
 
 #[tokio::test]
-async fn a_piece_of_no_frame_is_named() -> Result<(), Failure> {
-    let words = "transfer of a next piece holds 7";
+async fn a_chunk_of_no_frame_is_named() -> Result<(), Failure> {
+    let words = "transfer of a next chunk holds 7";
     costs_one_line(Opening::Hello, &record(NEXT, 7, &[0; 100]), words).await
 }
 

@@ -1,7 +1,7 @@
 //! What has been read, put together into frames.
 //!
 //! Free of I/O: a reader asks where to read to ([`Incoming::read_slices`]), says how much it read, and
-//! takes events until there are none. A piece of a large frame is read straight into the frame's
+//! takes events until there are none. A chunk of a large frame is read straight into the frame's
 //! final memory; only what came along with an earlier read is copied there.
 
 use std::collections::HashMap;
@@ -21,9 +21,9 @@ use crate::pacing::acks::Acks;
 /// The buffer takes the longest record that has to be whole before it is looked at.
 const BUFFER_LEN: usize = RECORD_HEADER_LEN + WHOLE_LEN_MAX;
 
-/// What is read beyond a piece that goes straight to its frame, and where the next piece is
+/// What is read beyond a chunk that goes straight to its frame, and where the next chunk is
 /// expected: the next record's header, and what stands before a frame's own bytes there. What is
-/// read further would have to be copied, when it is the next piece, as it mostly is.
+/// read further would have to be copied, when it is the next chunk, as it mostly is.
 const AHEAD_LEN: usize = RECORD_HEADER_LEN + FRAME_LEN_LEN + HEADER_LEN;
 
 /// What there is to do.
@@ -33,7 +33,7 @@ pub(crate) enum Event {
     Announced { prefix: [u8; HEADER_LEN], len: u64 },
     /// A frame is whole.
     Frame { frame: Bytes, delivery: Delivery },
-    /// The peer has read so many bytes of our pieces.
+    /// The peer has read so many bytes of our chunks.
     Ack { read: u64 },
 }
 
@@ -47,13 +47,13 @@ enum Transfer {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Header,
-    /// The large frame of this transfer awaits admission; the piece's length stands with it.
+    /// The large frame of this transfer awaits admission; the chunk's length stands with it.
     Admission {
         transfer: u32,
-        piece_len: usize,
+        chunk_len: usize,
         len: u64,
     },
-    Piece {
+    Chunk {
         transfer: u32,
         left: usize,
     },
@@ -80,14 +80,14 @@ impl Incoming {
         }
     }
 
-    /// Where to read to, in order: the final memory of a piece under way, if any, and the buffer.
+    /// Where to read to, in order: the final memory of a chunk under way, if any, and the buffer.
     pub(crate) fn read_slices(&mut self) -> [&mut [u8]; 2] {
-        // The next record is most likely a piece too. Its header decides.
-        let is_between_pieces = matches!(self.state, State::Header)
+        // The next record is most likely a chunk too. Its header decides.
+        let is_between_chunks = matches!(self.state, State::Header)
             && self.buffer.bytes().len() < RECORD_HEADER_LEN
             && !self.transfers.is_empty();
         let direct: &mut [u8] = match self.state {
-            State::Piece { transfer, left } => match self.transfers.get_mut(&transfer) {
+            State::Chunk { transfer, left } => match self.transfers.get_mut(&transfer) {
                 Some(Transfer::Receiving { memory, at }) => {
                     let end = (*at + left).min(memory.len());
                     &mut memory[*at..end]
@@ -96,14 +96,14 @@ impl Incoming {
             },
             _ => &mut [],
         };
-        let reads_ahead = !direct.is_empty() || is_between_pieces;
+        let reads_ahead = !direct.is_empty() || is_between_chunks;
         let len_max = if reads_ahead { AHEAD_LEN } else { BUFFER_LEN };
         [direct, self.buffer.spare_capacity(len_max)]
     }
 
     /// Records that `len` bytes were read into the read slices.
     pub(crate) fn filled(&mut self, mut len: usize) {
-        if let State::Piece { transfer, left } = &mut self.state
+        if let State::Chunk { transfer, left } = &mut self.state
             && let Some(Transfer::Receiving { at, .. }) = self.transfers.get_mut(transfer)
         {
             let direct = len.min(*left);
@@ -144,9 +144,9 @@ impl Incoming {
         loop {
             match self.state {
                 State::Admission { .. } => return Ok(None),
-                State::Piece { transfer, left } => {
-                    let left = left - self.copy_piece(transfer, left);
-                    self.state = State::Piece { transfer, left };
+                State::Chunk { transfer, left } => {
+                    let left = left - self.copy_chunk(transfer, left);
+                    self.state = State::Chunk { transfer, left };
                     if left > 0 {
                         return Ok(None);
                     }
@@ -163,7 +163,7 @@ impl Incoming {
                         RecordKind::Ack => self.ack(),
                         RecordKind::First => self.first(header)?,
                         RecordKind::Next => {
-                            self.next_piece(header)?;
+                            self.next_chunk(header)?;
                             continue;
                         }
                     };
@@ -175,7 +175,7 @@ impl Incoming {
 
     /// Says what to do with the frame that was announced last.
     pub(crate) fn admit(&mut self, admission: Admission) {
-        let State::Admission { transfer, piece_len, len } = self.state else { return };
+        let State::Admission { transfer, chunk_len, len } = self.state else { return };
         // An admitted length has passed the limits; one that memory cannot index never does.
         let entry = match (admission, usize::try_from(len)) {
             (Admission::Accept { .. }, Ok(len)) => {
@@ -184,7 +184,7 @@ impl Incoming {
             _ => Transfer::Discarding { left: len },
         };
         self.transfers.insert(transfer, entry);
-        self.state = State::Piece { transfer, left: piece_len };
+        self.state = State::Chunk { transfer, left: chunk_len };
     }
 
     fn whole(&mut self, header: RecordHeader) -> Option<Event> {
@@ -207,42 +207,42 @@ impl Incoming {
             return Ok(None);
         };
         let len = u64::from_le_bytes(len);
-        let piece_len = header.len - FRAME_LEN_LEN;
-        check_piece(len, piece_len)?;
+        let chunk_len = header.len - FRAME_LEN_LEN;
+        check_chunk(len, chunk_len)?;
         if self.transfers.contains_key(&header.transfer) || self.transfers.len() >= TRANSFERS_MAX {
             let value = header.transfer.into();
-            return Err(ProtocolError::Invalid { what: "transfer of a first piece", value });
+            return Err(ProtocolError::Invalid { what: "transfer of a first chunk", value });
         }
         self.buffer.skip(RECORD_HEADER_LEN + FRAME_LEN_LEN);
-        self.begin_piece(&header, piece_len);
-        self.state = State::Admission { transfer: header.transfer, piece_len, len };
+        self.begin_chunk(&header, chunk_len);
+        self.state = State::Admission { transfer: header.transfer, chunk_len, len };
         Ok(Some(Event::Announced { prefix, len }))
     }
 
-    fn next_piece(&mut self, header: RecordHeader) -> Result<(), ProtocolError> {
+    fn next_chunk(&mut self, header: RecordHeader) -> Result<(), ProtocolError> {
         let left = match self.transfers.get(&header.transfer) {
             Some(Transfer::Receiving { memory, at }) => (memory.len() - at) as u64,
             Some(Transfer::Discarding { left }) => *left,
             None => {
                 let value = header.transfer.into();
-                return Err(ProtocolError::Invalid { what: "transfer of a next piece", value });
+                return Err(ProtocolError::Invalid { what: "transfer of a next chunk", value });
             }
         };
-        check_piece(left, header.len)?;
+        check_chunk(left, header.len)?;
         self.buffer.skip(RECORD_HEADER_LEN);
-        self.begin_piece(&header, header.len);
-        self.state = State::Piece { transfer: header.transfer, left: header.len };
+        self.begin_chunk(&header, header.len);
+        self.state = State::Chunk { transfer: header.transfer, left: header.len };
         Ok(())
     }
 
-    fn begin_piece(&mut self, header: &RecordHeader, len: usize) {
+    fn begin_chunk(&mut self, header: &RecordHeader, len: usize) {
         if header.wants_ack {
             self.acks.want(len);
         }
     }
 
-    /// Moves what is buffered of a piece to its frame, and says how much that was.
-    fn copy_piece(&mut self, transfer: u32, left: usize) -> usize {
+    /// Moves what is buffered of a chunk to its frame, and says how much that was.
+    fn copy_chunk(&mut self, transfer: u32, left: usize) -> usize {
         let len = left.min(self.buffer.bytes().len());
         match self.transfers.get_mut(&transfer) {
             Some(Transfer::Receiving { memory, at }) => {
@@ -258,7 +258,7 @@ impl Incoming {
         len
     }
 
-    /// Ends a transfer of which the last piece is there.
+    /// Ends a transfer of which the last chunk is there.
     fn finish(&mut self, transfer: u32) -> Option<Event> {
         let is_whole = match self.transfers.get(&transfer)? {
             Transfer::Receiving { memory, at } => *at == memory.len(),
@@ -280,10 +280,10 @@ impl Incoming {
     }
 }
 
-fn check_piece(left: u64, piece_len: usize) -> Result<(), ProtocolError> {
-    let len = piece_len as u64;
+fn check_chunk(left: u64, chunk_len: usize) -> Result<(), ProtocolError> {
+    let len = chunk_len as u64;
     if len > left {
-        return Err(ProtocolError::TooLong { what: "piece of a frame", len, max: left });
+        return Err(ProtocolError::TooLong { what: "chunk of a frame", len, max: left });
     }
     Ok(())
 }
@@ -383,11 +383,11 @@ mod tests {
 
     #[test]
     fn a_large_frame_is_read_into_its_final_memory() {
-        let pieces = (1..64).map(|_| record(RecordKind::Next, 1, None, &[1; 100_000]));
+        let chunks = (1..64).map(|_| record(RecordKind::Next, 1, None, &[1; 100_000]));
         let first = record(RecordKind::First, 1, Some(6_400_000), &[1; 100_000]);
-        let pieces: Vec<_> = std::iter::once(first).chain(pieces).collect();
-        let together = pieces.concat();
-        let one_by_one: Vec<_> = pieces.iter().map(|piece| &piece[..]).collect();
+        let chunks: Vec<_> = std::iter::once(first).chain(chunks).collect();
+        let together = chunks.concat();
+        let one_by_one: Vec<_> = chunks.iter().map(|chunk| &chunk[..]).collect();
         for steps in [&one_by_one[..], &[&together[..]]] {
             let (frames, copied_bytes) = feed_counted(steps, true).unwrap();
             assert_eq!(frames[0].len(), 6_400_000);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_do_not_fit_their_frame_are_violations() {
+    fn chunks_that_do_not_fit_their_frame_are_violations() {
         let too_much = record(RecordKind::First, 1, Some(50), &[1; 60]);
         assert!(matches!(feed(&too_much, 1000, true), Err(ProtocolError::TooLong { .. })));
         let unknown = record(RecordKind::Next, 9, None, &[1; 60]);

@@ -2,24 +2,26 @@
 //!
 //! | offset | size | field |
 //! |--:|--:|---|
-//! | 0 | 1 | kind: 1 whole, 2 first piece, 3 next piece, 4 ack |
-//! | 1 | 1 | of a piece: 1 if it asks for an ack; else 0 |
+//! | 0 | 1 | kind: 1 whole, 2 first chunk, 3 next chunk, 4 ack |
+//! | 1 | 1 | of a chunk: 1 if it asks for an ack; else 0 |
 //! | 2 | 2 | zero |
 //! | 4 | 4 | length of what follows, in bytes |
-//! | 8 | 4 | transfer that a piece belongs to; else 0 |
+//! | 8 | 4 | transfer that a chunk belongs to; else 0 |
 //!
-//! A first piece begins with the frame's whole length (`u64`), and holds at least its header. An
-//! ack (acknowledgement) is a `u64`: how many bytes of frames in pieces were read since the
-//! connection began. One ack covers all pieces that asked for one and were read before it is sent.
+//! A first chunk begins with the frame's whole length (`u64`), and holds at least its header. An
+//! ack (acknowledgement) is a `u64`: how many bytes of frames in chunks were read since the
+//! connection began. One ack covers all chunks that asked for one and were read before it is sent.
 
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::pacing::chunk_len::CHUNK_LEN_MAX;
+
 /// The length of a record's header in bytes.
 pub(crate) const RECORD_HEADER_LEN: usize = 12;
 
-/// The length of the frame's length in a first piece.
+/// The length of the frame's length in a first chunk.
 pub(crate) const FRAME_LEN_LEN: usize = 8;
 
 /// The length of the count in an ack.
@@ -30,11 +32,7 @@ pub(crate) const ACK_LEN: usize = 8;
 /// 64 KiB: what one read takes in, and, at 1 GB/s, 65 us that a small frame waits behind it.
 pub(crate) const WHOLE_LEN_MAX: usize = 64 << 10;
 
-/// The longest piece. To write it takes as long as to encode it did, 0.2 ms where copying is all
-/// there is.
-pub(crate) const PIECE_LEN_MAX: usize = 1 << 20;
-
-/// The most large frames in pieces at a time, each way. More wait their turn at the sender.
+/// The most large frames that are sent in chunks at a time, each way. More wait at the sender.
 pub(crate) const TRANSFERS_MAX: usize = 16;
 
 const _: () = assert!(size_of::<RawRecordHeader>() == RECORD_HEADER_LEN);
@@ -62,10 +60,10 @@ pub(crate) enum RecordKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) kind: RecordKind,
-    /// The length of what follows, at most [`PIECE_LEN_MAX`] and what belongs to its kind.
+    /// The length of what follows, at most [`CHUNK_LEN_MAX`] and what belongs to its kind.
     pub(crate) len: usize,
     pub(crate) transfer: u32,
-    /// Whether a piece asks for an ack.
+    /// Whether a chunk asks for an ack.
     pub(crate) wants_ack: bool,
 }
 
@@ -79,7 +77,7 @@ pub(crate) fn ack(read: u64) -> [u8; RECORD_HEADER_LEN + ACK_LEN] {
 }
 
 impl RecordHeader {
-    /// The header of a record that is no piece.
+    /// The header of a record that is no chunk.
     pub(crate) fn new(kind: RecordKind, len: usize) -> Self {
         Self { kind, len, transfer: 0, wants_ack: false }
     }
@@ -103,16 +101,16 @@ impl RecordHeader {
         let raw: RawRecordHeader = zerocopy::transmute!(*bytes);
         let (kind, min, max) = match raw.kind {
             1 => (RecordKind::Whole, HEADER_LEN, WHOLE_LEN_MAX),
-            2 => (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN, FRAME_LEN_LEN + PIECE_LEN_MAX),
-            3 => (RecordKind::Next, 1, PIECE_LEN_MAX),
+            2 => (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN, FRAME_LEN_LEN + CHUNK_LEN_MAX),
+            3 => (RecordKind::Next, 1, CHUNK_LEN_MAX),
             4 => (RecordKind::Ack, ACK_LEN, ACK_LEN),
             other => {
                 let value = other.into();
                 return Err(ProtocolError::Invalid { what: "record kind", value });
             }
         };
-        let is_piece = matches!(kind, RecordKind::First | RecordKind::Next);
-        if raw.wants_ack > u8::from(is_piece) {
+        let is_chunk = matches!(kind, RecordKind::First | RecordKind::Next);
+        if raw.wants_ack > u8::from(is_chunk) {
             let value = raw.wants_ack.into();
             return Err(ProtocolError::Invalid { what: "mark of a record", value });
         }
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pieces_want_acks() {
+    fn only_chunks_want_acks() {
         for (kind, wants_ack, is_good) in
             [(1, 1, false), (4, 1, false), (2, 2, false), (3, 1, true)]
         {
@@ -165,7 +163,7 @@ mod tests {
             (RecordKind::Whole, WHOLE_LEN_MAX + 1),
             (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN - 1),
             (RecordKind::Next, 0),
-            (RecordKind::Next, PIECE_LEN_MAX + 1),
+            (RecordKind::Next, CHUNK_LEN_MAX + 1),
             (RecordKind::Ack, ACK_LEN - 1),
             (RecordKind::Ack, ACK_LEN + 1),
         ] {

@@ -58,7 +58,7 @@ impl<S: Socket> Shared<S> {
             let woken_count;
             (driver, woken_count) = self.deliver(driver, handler, &mut has_woken)?;
             let incoming = &mut driver.incoming;
-            self.pieces_received.update(incoming);
+            self.chunks_received.update(incoming);
             let is_shared = woken_count > 0 && self.has_large_under_way(incoming);
             if is_shared {
                 let_woken_run().await;
@@ -296,14 +296,14 @@ mod tests {
         fn handle_closed(&self, _: CloseReason) {}
     }
 
-    /// A piece that asks for an ack, of a frame that is not whole with it, and a small frame.
-    fn piece_and_frame() -> Vec<u8> {
+    /// A chunk that asks for an ack, of a frame that is not whole with it, and a small frame.
+    fn chunk_and_frame() -> Vec<u8> {
         let body = [0; HEADER_LEN];
         let len = size_of::<u64>() + body.len();
-        let piece = RecordHeader { kind: RecordKind::First, len, transfer: 1, wants_ack: true };
+        let chunk = RecordHeader { kind: RecordKind::First, len, transfer: 1, wants_ack: true };
         let frame = RecordHeader::new(RecordKind::Whole, body.len());
         let parts: [&[u8]; 5] =
-            [&piece.to_bytes(), &100_000_u64.to_le_bytes(), &body, &frame.to_bytes(), &body];
+            [&chunk.to_bytes(), &100_000_u64.to_le_bytes(), &body, &frame.to_bytes(), &body];
         parts.concat()
     }
 
@@ -311,7 +311,7 @@ mod tests {
     async fn beside_large_frames_a_woken_task_runs_before_anything_is_written() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut theirs = theirs.into_std().unwrap();
-        theirs.write_all(&piece_and_frame()).unwrap();
+        theirs.write_all(&chunk_and_frame()).unwrap();
         let shared = SocketTransport::new(ours, Pool::new(0)).shared;
         let taker = Taker::default();
         let mut context = Context::from_waker(Waker::noop());

@@ -21,7 +21,7 @@ pub(crate) struct Shared<S> {
     pub(crate) socket: S,
     pub(crate) pool: Pool,
     pub(crate) counters: Counters,
-    pub(crate) pieces_received: PiecesReceived,
+    pub(crate) chunks_received: ChunksReceived,
     queue: Mutex<SendQueue>,
     /// Held while writing, never while waiting. Locked before `queue` when both are.
     pub(crate) scheduler: Mutex<WriteScheduler>,
@@ -43,7 +43,7 @@ impl<S> Shared<S> {
             socket,
             pool,
             counters: Counters::default(),
-            pieces_received: PiecesReceived::default(),
+            chunks_received: ChunksReceived::default(),
             queue: Mutex::default(),
             scheduler: Mutex::default(),
             held: Notify::new(),
@@ -68,12 +68,12 @@ impl<S> Shared<S> {
 /// record is left out: its peer can send nothing else before the rest of it, so that one that
 /// stops there is silent, which keepalive finds.
 #[derive(Debug, Default)]
-pub(crate) struct PiecesReceived {
+pub(crate) struct ChunksReceived {
     are_missing: AtomicBool,
     bytes: AtomicU64,
 }
 
-impl PiecesReceived {
+impl ChunksReceived {
     /// Records what `incoming` has.
     pub(crate) fn update(&self, incoming: &Incoming) {
         // The two are looked at together but need not agree: a look that is a read late only
@@ -82,7 +82,7 @@ impl PiecesReceived {
         self.are_missing.store(incoming.has_transfers(), Ordering::Relaxed);
     }
 
-    /// Whether pieces are missing, and the bytes of all that have come.
+    /// Whether chunks are missing, and the bytes of all that have come.
     pub(crate) fn flow(&self) -> Flow {
         Flow {
             is_waiting: self.are_missing.load(Ordering::Relaxed),

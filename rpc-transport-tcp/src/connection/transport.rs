@@ -122,7 +122,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
         // What the kernel has taken counts as taken by the peer: its buffer has an end.
         let moved_bytes = self.shared.counters.sent_bytes.value();
         let sending = Flow { is_waiting: self.shared.queue().is_busy(), moved_bytes };
-        Flows { sending, receiving: self.shared.pieces_received.flow() }
+        Flows { sending, receiving: self.shared.chunks_received.flow() }
     }
 }
 

@@ -13,15 +13,15 @@ use std::time::Duration;
 use rpc_core::handoff::yield_now;
 use rpc_core::transport::{CloseReason, TransportError};
 
-use crate::codec::record::PIECE_LEN_MAX;
 use crate::connection::shared::Shared;
 use crate::connection::socket::{Moved, Socket};
+use crate::pacing::chunk_len::CHUNK_LEN_MAX;
 use crate::send::queue::{Hold, SendQueue};
 use crate::send::scheduler::WriteScheduler;
 
-/// How much is written before other tasks have their turn: a long piece, about 0.2 ms. Shorter
+/// How much is written before other tasks have their turn: a long chunk, about 0.2 ms. Shorter
 /// turns wake another thread in the midst of most large messages, which costs more than it gives.
-const TURN_BYTES: usize = PIECE_LEN_MAX;
+const TURN_BYTES: usize = CHUNK_LEN_MAX;
 
 /// How long a closing connection may take to write what it was given.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -161,7 +161,7 @@ impl<S: Socket> Shared<S> {
                 self.written.notify_waiters();
             }
             Some(Flushed::All)
-        } else if is_at_boundary && !queue.may_send_piece() {
+        } else if is_at_boundary && !queue.may_send_chunk() {
             queue.hold = Some(Hold::Unread);
             Some(Flushed::Unread)
         } else if is_over {
@@ -169,7 +169,7 @@ impl<S: Socket> Shared<S> {
             Some(Flushed::Held)
         } else {
             if is_at_boundary {
-                queue.stage_piece(scheduler);
+                queue.stage_chunk(scheduler);
             }
             None
         };

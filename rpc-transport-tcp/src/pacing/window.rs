@@ -2,13 +2,13 @@
 //!
 //! What the peer's kernel has taken and its process has not read, a small frame waits behind; that
 //! grows to the peer's receive buffer, 32 MiB, whenever its process is kept from a core. A shorter
-//! buffer would cap long paths. So while small frames share the way, the writing is *paced*: pieces
+//! buffer would cap long paths. So while small frames share the way, the writing is *paced*: chunks
 //! ask for acks, which say how much the peer has read, and no more than a window is unread.
 //!
 //! The window is twice what the path holds: the bytes that were read in a round trip, in the part
 //! of it that the trip takes when nothing is queued. That doubles the window with every trip of a
 //! path that is not full yet, and leaves a queue of one trip on one that is. How long a trip takes
-//! at least is measured by short pieces that are alone on their way, now and then, since paths
+//! at least is measured by short chunks that are alone on their way, now and then, since paths
 //! change.
 //!
 //! Free of I/O and of clocks: the caller passes the time.
@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 
 use rpc_core::wire::ProtocolError;
 
-/// The longest piece while writing is paced.
-const PIECE_LEN: usize = 48 << 10;
+/// The longest chunk while writing is paced.
+const PACED_LEN: usize = 48 << 10;
 
-/// The smallest window: two pieces, one that is read while the other is on its way. Measured over
+/// The smallest window: two chunks, one that is read while the other is on its way. Measured over
 /// loopback: with twice that, a small call's 99th percentile was four times as long; with two
 /// thirds, a third less came through.
-const WINDOW_MIN: u64 = 2 * PIECE_LEN as u64;
+const WINDOW_MIN: u64 = 2 * PACED_LEN as u64;
 
 /// The largest window: no more than this waits to be written at all.
 pub(crate) const WINDOW_MAX: u64 = 128 << 20;
 
-/// The bytes of pieces behind the last small frame until pieces ask for nothing any more: 0.2 s of
+/// The bytes of chunks behind the last small frame until chunks ask for nothing any more: 0.2 s of
 /// a fast path. A connection that calls less often than that now and then waits for a full buffer
 /// once.
 const PACED_BYTES: u64 = 256 << 20;
@@ -41,13 +41,13 @@ const TRIP_LIFETIME: Duration = Duration::from_secs(30);
 /// core makes any one of them long.
 const TRIP_COUNT: u32 = 4;
 
-/// The length of the pieces that are sent for that: writing and reading them takes no time.
+/// The length of the chunks that are sent for that: writing and reading them takes no time.
 const ALONE_LEN: usize = 4 << 10;
 
-/// A piece that an ack is awaited for, to measure a round trip by.
+/// A chunk that an ack is awaited for, to measure a round trip by.
 #[derive(Debug)]
 struct Probe {
-    /// Where the piece ends.
+    /// Where the chunk ends.
     end: u64,
     sent_at: Instant,
     /// What had been read when it was sent.
@@ -57,14 +57,14 @@ struct Probe {
     is_full: bool,
 }
 
-/// What is known of pieces on their way to the peer. Bytes are counted from the connection's start.
+/// What is known of chunks on their way to the peer. Bytes are counted from the connection's start.
 #[derive(Debug)]
 pub(crate) struct Unread {
     sent: u64,
     read: u64,
-    /// Where the last piece ends that asked for an ack.
+    /// Where the last chunk ends that asked for an ack.
     wanted: u64,
-    /// The bytes of pieces that will still be paced.
+    /// The bytes of chunks that will still be paced.
     paced_left: u64,
     window: u64,
     /// The shortest round trip.
@@ -98,12 +98,12 @@ impl Unread {
         self.paced_left = PACED_BYTES;
     }
 
-    /// Whether pieces ask for acks.
+    /// Whether chunks ask for acks.
     pub(crate) fn is_paced(&self) -> bool {
         self.paced_left > 0
     }
 
-    /// Whether another piece may be sent.
+    /// Whether another chunk may be sent.
     pub(crate) fn may_send(&self, now: Instant) -> bool {
         if !self.is_paced() || self.read >= self.wanted {
             return true;
@@ -111,13 +111,13 @@ impl Unread {
         !self.is_measuring(now) && self.has_room()
     }
 
-    /// How long the next piece may be while writing is paced.
-    pub(crate) fn piece_len_max(&self, now: Instant) -> usize {
+    /// How long the next chunk may be while writing is paced.
+    pub(crate) fn chunk_len_max(&self, now: Instant) -> usize {
         let is_to_be_alone = self.read == self.sent && self.is_measuring(now);
-        if is_to_be_alone { ALONE_LEN } else { PIECE_LEN }
+        if is_to_be_alone { ALONE_LEN } else { PACED_LEN }
     }
 
-    /// Records that a piece of `len` bytes is sent. It asks for an ack if writing is paced.
+    /// Records that a chunk of `len` bytes is sent. It asks for an ack if writing is paced.
     pub(crate) fn handle_sent(&mut self, len: usize, now: Instant) {
         let is_alone = self.read == self.sent;
         // What did not ask for acks would be counted as if this trip had brought it there.
@@ -159,9 +159,9 @@ impl Unread {
         Ok(())
     }
 
-    /// Whether the window has room for another piece.
+    /// Whether the window has room for another chunk.
     fn has_room(&self) -> bool {
-        self.sent - self.read + PIECE_LEN as u64 <= self.window
+        self.sent - self.read + PACED_LEN as u64 <= self.window
     }
 
     /// Whether the shortest round trip is to be found out before more is sent.
@@ -237,7 +237,7 @@ mod tests {
         }
 
         fn send(&mut self) {
-            let len = self.unread.piece_len_max(self.now);
+            let len = self.unread.chunk_len_max(self.now);
             self.unread.handle_sent(len, self.now);
             self.sent += len as u64;
             let time = Duration::from_micros(len as u64 / self.bytes_per_us);
@@ -259,7 +259,7 @@ mod tests {
         let mut path = Path::new(1000, Duration::from_micros(10));
         let (rate, queued_max) = path.run(Duration::from_secs(30));
         assert!(rate > 850, "{rate} bytes a microsecond of 1000");
-        assert!(queued_max <= 3 * PIECE_LEN as u64, "{queued_max} bytes");
+        assert!(queued_max <= 3 * PACED_LEN as u64, "{queued_max} bytes");
     }
 
     #[test]
@@ -278,14 +278,14 @@ mod tests {
         unread.handle_sent(1 << 30, now);
         assert!(unread.may_send(now) && !unread.is_paced());
         unread.handle_small();
-        assert!(unread.may_send(now), "one piece may always be sent, to get an ack");
+        assert!(unread.may_send(now), "one chunk may always be sent, to get an ack");
         unread.handle_sent(100, now);
         assert!(!unread.may_send(now));
         unread.handle_ack((1 << 30) + 100, now).unwrap();
         assert_eq!(unread.window, WINDOW_MIN, "that says nothing of the path");
         while unread.is_paced() {
             assert!(unread.may_send(now));
-            unread.handle_sent(PIECE_LEN, now);
+            unread.handle_sent(PACED_LEN, now);
             let _ = unread.handle_ack(unread.sent, now);
         }
         assert!(unread.may_send(now));
@@ -304,7 +304,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             Just(Step::Small),
-            (1..=PIECE_LEN).prop_map(Step::Send),
+            (1..=PACED_LEN).prop_map(Step::Send),
             (1..=100_u64).prop_map(Step::Ack),
             (0..20_000_u64).prop_map(|ms| Step::Wait(Duration::from_millis(ms))),
         ]

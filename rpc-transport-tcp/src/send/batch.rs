@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use rpc_core::pool::{Pool, PoolBuffer};
 
-/// The most bytes that are gathered in one piece of memory.
+/// The most bytes that are gathered in one buffer.
 const GATHERED_LEN_MAX: usize = 64 << 10;
 
 /// Gathering memory up to this length is kept for the next frames; longer is for a burst, and an

@@ -31,7 +31,7 @@ pub(crate) struct Tail {
 pub(crate) enum Frame {
     /// A whole record.
     Small(PoolBuffer),
-    /// To be sent in pieces.
+    /// To be sent in chunks.
     Large(LargeFrame),
 }
 

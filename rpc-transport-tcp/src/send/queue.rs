@@ -13,15 +13,15 @@ use rpc_core::memory::{MemoryCharge, MemoryShare};
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 
-use crate::codec::record::{self, PIECE_LEN_MAX, WHOLE_LEN_MAX};
-use crate::pacing::chunk_len::{CHUNK_LEN_MAX, PieceLen};
+use crate::codec::record::{self, WHOLE_LEN_MAX};
+use crate::pacing::chunk_len::ChunkLen;
 use crate::pacing::window::{Unread, WINDOW_MAX};
 use crate::send::batch::{FreeList, WriteBatch};
 use crate::send::frame::{Frame, LARGE_BYTES_MAX, LargeFrame};
 use crate::send::scheduler::WriteScheduler;
 
 /// A window has room for all that may wait to be written.
-const _: () = assert!(WINDOW_MAX == LARGE_BYTES_MAX as u64 && CHUNK_LEN_MAX == PIECE_LEN_MAX);
+const _: () = assert!(WINDOW_MAX == LARGE_BYTES_MAX as u64);
 
 /// The bytes of small frames that may wait to be written: 64 of the longest.
 pub(crate) const SMALL_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
@@ -72,7 +72,7 @@ pub(crate) struct SendQueue {
     ack: Option<u64>,
     /// What the peer has read.
     unread: Unread,
-    piece_len: PieceLen,
+    chunk_len: ChunkLen,
     /// The bytes of small frames that the writer has taken up and not written.
     staged_bytes: usize,
     /// What small frames count towards the process's memory: nothing while the socket takes them.
@@ -166,10 +166,10 @@ impl SendQueue {
     /// Moves everything to the writer, and says what that is. Gives back what no call wants any
     /// more, to be dropped when the queue is not locked: it may be the application's.
     pub(crate) fn take_up(&mut self, scheduler: &mut WriteScheduler) -> (Taken, Vec<LargeFrame>) {
-        if self.piece_len.is_writing() && scheduler.is_at_boundary() {
-            self.piece_len.end(Instant::now());
+        if self.chunk_len.is_writing() && scheduler.is_at_boundary() {
+            self.chunk_len.end(Instant::now());
         }
-        if self.small.bytes() > 0 && scheduler.has_pieces() {
+        if self.small.bytes() > 0 && scheduler.has_chunks() {
             self.unread.handle_small();
         }
         if let Some(read) = self.ack.take() {
@@ -193,18 +193,18 @@ impl SendQueue {
         }
     }
 
-    /// Whether a piece of a large frame may be written. A side that closes reads no acks any more.
-    pub(crate) fn may_send_piece(&self) -> bool {
+    /// Whether a chunk of a large frame may be written. A side that closes reads no acks any more.
+    pub(crate) fn may_send_chunk(&self) -> bool {
         // Time is looked at only when it counts.
         !self.unread.is_paced() || self.closed.is_some() || self.unread.may_send(Instant::now())
     }
 
-    /// Has the next piece of a large frame staged.
-    pub(crate) fn stage_piece(&mut self, scheduler: &mut WriteScheduler) {
+    /// Has the next chunk of a large frame staged.
+    pub(crate) fn stage_chunk(&mut self, scheduler: &mut WriteScheduler) {
         let (now, is_paced) = (Instant::now(), self.unread.is_paced());
-        let len_max = if is_paced { self.unread.piece_len_max(now) } else { self.piece_len.max() };
-        let len = scheduler.stage_piece(len_max, is_paced);
-        self.piece_len.begin(len, now);
+        let len_max = if is_paced { self.unread.chunk_len_max(now) } else { self.chunk_len.max() };
+        let len = scheduler.stage_chunk(len_max, is_paced);
+        self.chunk_len.begin(len, now);
         self.unread.handle_sent(len, now);
     }
 
@@ -276,7 +276,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::pacing::chunk_len::PIECE_LEN_MIN;
+    use crate::pacing::chunk_len::CHUNK_LEN_MIN;
     use crate::send::frame::LargeShare;
 
     fn push(queue: &mut SendQueue, len: usize) -> bool {
@@ -333,21 +333,21 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_over_when_all_of_it_is_written() {
+    fn a_chunk_is_over_when_all_of_it_is_written() {
         let (mut queue, mut scheduler) = (SendQueue::default(), WriteScheduler::default());
         let _permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let share = LargeShare { _permit, _charge: MemoryCharge::default() };
-        let memory = Pool::new(0).take(3 * PIECE_LEN_MIN);
+        let memory = Pool::new(0).take(3 * CHUNK_LEN_MIN);
         queue.large.push(LargeFrame::new(memory, Bytes::new(), share));
         let _ = queue.take_up(&mut scheduler);
-        queue.stage_piece(&mut scheduler);
+        queue.stage_chunk(&mut scheduler);
         let len = scheduler.slices().iter().map(|slice| slice.len()).sum::<usize>();
         scheduler.advance(len - 1);
         let _ = queue.take_up(&mut scheduler);
-        assert!(queue.piece_len.is_writing());
+        assert!(queue.chunk_len.is_writing());
         scheduler.advance(1);
         let _ = queue.take_up(&mut scheduler);
-        assert!(!queue.piece_len.is_writing() && queue.is_busy());
+        assert!(!queue.chunk_len.is_writing() && queue.is_busy());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What is to be written, in the order in which it is to be written.
 //!
-//! Small frames go out in order, before any piece that is not yet staged; large frames take turns
-//! piece by piece. One piece is staged at a time, which is what a small frame can be behind. Free
+//! Small frames go out in order, before any chunk that is not yet staged; large frames take turns
+//! chunk by chunk. One chunk is staged at a time, which is what a small frame can be behind. Free
 //! of I/O: a writer asks for slices and says how much of them it wrote.
 
 use std::collections::VecDeque;
@@ -24,11 +24,11 @@ const SLICES_MAX: usize = 64;
 #[derive(Debug)]
 enum WriteSlice {
     Small(Segment),
-    /// The header of a piece, with the frame's length when it is the first.
-    PieceHeader([u8; RECORD_HEADER_LEN + FRAME_LEN_LEN], usize),
-    /// A piece of a large frame, from its own memory.
+    /// The header of a chunk, with the frame's length when it is the first.
+    ChunkHeader([u8; RECORD_HEADER_LEN + FRAME_LEN_LEN], usize),
+    /// A chunk of a large frame, from its own memory.
     Head(Arc<LargeFrame>, Range<usize>),
-    /// A piece of what lies elsewhere.
+    /// A chunk of what lies elsewhere.
     Tail(Arc<LargeFrame>, Range<usize>),
 }
 
@@ -36,14 +36,14 @@ impl WriteSlice {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Small(segment) => segment.bytes(),
-            Self::PieceHeader(bytes, len) => &bytes[..*len],
+            Self::ChunkHeader(bytes, len) => &bytes[..*len],
             Self::Head(frame, range) => &frame.head()[range.clone()],
             Self::Tail(frame, range) => &frame.tail[range.clone()],
         }
     }
 }
 
-/// A large frame of which pieces are still to be staged.
+/// A large frame of which chunks are still to be staged.
 #[derive(Debug)]
 struct Transfer {
     number: u32,
@@ -110,10 +110,10 @@ impl WriteScheduler {
 
     /// Whether nothing is left to be written.
     pub(crate) fn is_empty(&self) -> bool {
-        self.is_at_boundary() && !self.has_pieces()
+        self.is_at_boundary() && !self.has_chunks()
     }
 
-    /// Whether all that is left are large frames of which no piece is staged.
+    /// Whether all that is left are large frames of which no chunk is staged.
     pub(crate) fn is_at_boundary(&self) -> bool {
         self.staged.is_empty()
     }
@@ -153,14 +153,14 @@ impl WriteScheduler {
     }
 
     /// Whether large frames wait or are under way.
-    pub(crate) fn has_pieces(&self) -> bool {
+    pub(crate) fn has_chunks(&self) -> bool {
         !(self.transfers.is_empty() && self.waiting.is_empty())
     }
 
-    /// Stages the next piece of a large frame, of at most `len_max` bytes, which asks for an ack
+    /// Stages the next chunk of a large frame, of at most `len_max` bytes, which asks for an ack
     /// if it is to; says how long it is. To be called only when nothing else is staged, so that
     /// small frames that come meanwhile go before it.
-    pub(crate) fn stage_piece(&mut self, len_max: usize, wants_ack: bool) -> usize {
+    pub(crate) fn stage_chunk(&mut self, len_max: usize, wants_ack: bool) -> usize {
         while self.transfers.len() < TRANSFERS_MAX
             && let Some(frame) = self.waiting.pop_front()
         {
@@ -171,7 +171,7 @@ impl WriteScheduler {
         let Some(mut transfer) = self.transfers.pop_front() else { return 0 };
         let (frame_len, head_len) = (transfer.frame.len(), transfer.frame.head().len());
         let (start, end) = (transfer.at, frame_len.min(transfer.at + len_max));
-        self.staged.push_back(piece_header(&transfer, frame_len, end - start, wants_ack));
+        self.staged.push_back(chunk_header(&transfer, frame_len, end - start, wants_ack));
         if start < head_len {
             let range = start..end.min(head_len);
             self.staged.push_back(WriteSlice::Head(Arc::clone(&transfer.frame), range));
@@ -188,7 +188,7 @@ impl WriteScheduler {
     }
 }
 
-fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, wants_ack: bool) -> WriteSlice {
+fn chunk_header(transfer: &Transfer, frame_len: usize, len: usize, wants_ack: bool) -> WriteSlice {
     let mut bytes = [0; RECORD_HEADER_LEN + FRAME_LEN_LEN];
     let (kind, extra) = match transfer.at {
         0 => (RecordKind::First, FRAME_LEN_LEN),
@@ -197,7 +197,7 @@ fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, wants_ack: bo
     let header = RecordHeader { kind, len: len + extra, transfer: transfer.number, wants_ack };
     bytes[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
     bytes[RECORD_HEADER_LEN..].copy_from_slice(&(frame_len as u64).to_le_bytes());
-    WriteSlice::PieceHeader(bytes, RECORD_HEADER_LEN + extra)
+    WriteSlice::ChunkHeader(bytes, RECORD_HEADER_LEN + extra)
 }
 
 #[cfg(test)]
@@ -209,7 +209,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::pacing::chunk_len::PIECE_LEN_MIN;
+    use crate::pacing::chunk_len::CHUNK_LEN_MIN;
     use crate::send::frame::LargeShare;
 
     fn share() -> LargeShare {
@@ -234,7 +234,7 @@ mod tests {
         let mut out = Vec::new();
         while !scheduler.is_empty() {
             if scheduler.is_at_boundary() {
-                scheduler.stage_piece(PIECE_LEN_MIN, false);
+                scheduler.stage_chunk(CHUNK_LEN_MIN, false);
             }
             let mut room = step;
             for slice in scheduler.slices() {
@@ -248,22 +248,22 @@ mod tests {
     }
 
     #[test]
-    fn a_small_frame_overtakes_the_pieces_that_are_not_staged() {
+    fn a_small_frame_overtakes_the_chunks_that_are_not_staged() {
         let mut scheduler = WriteScheduler::default();
-        scheduler.push_large(large(10 * PIECE_LEN_MIN, 0, 1));
-        assert_eq!(scheduler.stage_piece(PIECE_LEN_MIN, false), PIECE_LEN_MIN);
+        scheduler.push_large(large(10 * CHUNK_LEN_MIN, 0, 1));
+        assert_eq!(scheduler.stage_chunk(CHUNK_LEN_MIN, false), CHUNK_LEN_MIN);
         scheduler.stage_small(&mut small(100, 0xee));
         assert_eq!(scheduler.small_bytes(), 100);
         let bytes = drain(&mut scheduler, 1000);
         let at = bytes.iter().position(|byte| *byte == 0xee).unwrap();
-        assert_eq!(at, RECORD_HEADER_LEN + FRAME_LEN_LEN + PIECE_LEN_MIN);
+        assert_eq!(at, RECORD_HEADER_LEN + FRAME_LEN_LEN + CHUNK_LEN_MIN);
         assert_eq!(scheduler.small_bytes(), 0);
     }
 
     #[test]
-    fn large_frames_of_which_no_piece_is_staged_can_be_taken_back() {
+    fn large_frames_of_which_no_chunk_is_staged_can_be_taken_back() {
         let of = |call: u64| {
-            let mut head = Pool::new(0).take(RECORD_HEADER_LEN + 3 * PIECE_LEN_MIN);
+            let mut head = Pool::new(0).take(RECORD_HEADER_LEN + 3 * CHUNK_LEN_MIN);
             let header = FrameHeader::bare(FrameKind::Request, call).to_bytes();
             head[RECORD_HEADER_LEN..][..HEADER_LEN].copy_from_slice(&header);
             LargeFrame::new(head, Bytes::new(), share())
@@ -271,13 +271,13 @@ mod tests {
         let mut scheduler = WriteScheduler::default();
         // Those of 7 and 9 have numbers by now, and the one of 7 has its turn.
         [of(7), of(9)].into_iter().for_each(|frame| scheduler.push_large(frame));
-        scheduler.stage_piece(PIECE_LEN_MIN, false);
+        scheduler.stage_chunk(CHUNK_LEN_MIN, false);
         [of(8), of(7), large(40, 0, 3)].into_iter().for_each(|frame| scheduler.push_large(frame));
         assert_eq!(scheduler.take_unbegun(&[]).len(), 0);
         assert_eq!(scheduler.take_unbegun(&[7, 9]).len(), 2);
         assert_eq!(scheduler.take_unbegun(&[7, 9]).len(), 0);
-        let left = 3 * PIECE_LEN_MIN + RECORD_HEADER_LEN * 3 + FRAME_LEN_LEN;
-        let of_others = [3 * PIECE_LEN_MIN + RECORD_HEADER_LEN * 3, 40 + RECORD_HEADER_LEN];
+        let left = 3 * CHUNK_LEN_MIN + RECORD_HEADER_LEN * 3 + FRAME_LEN_LEN;
+        let of_others = [3 * CHUNK_LEN_MIN + RECORD_HEADER_LEN * 3, 40 + RECORD_HEADER_LEN];
         let lens = left + of_others.iter().map(|len| len + FRAME_LEN_LEN).sum::<usize>();
         assert_eq!(drain(&mut scheduler, 1000).len(), lens);
     }
@@ -285,14 +285,14 @@ mod tests {
     #[test]
     fn large_frames_take_turns() {
         let mut scheduler = WriteScheduler::default();
-        scheduler.push_large(large(3 * PIECE_LEN_MIN, 0, 1));
-        scheduler.push_large(large(3 * PIECE_LEN_MIN, 0, 2));
+        scheduler.push_large(large(3 * CHUNK_LEN_MIN, 0, 1));
+        scheduler.push_large(large(3 * CHUNK_LEN_MIN, 0, 2));
         let bytes = drain(&mut scheduler, usize::MAX / 2);
-        let piece = PIECE_LEN_MIN + RECORD_HEADER_LEN;
+        let chunk = CHUNK_LEN_MIN + RECORD_HEADER_LEN;
         let first = RECORD_HEADER_LEN + FRAME_LEN_LEN;
         assert_eq!(bytes[first], 1);
-        assert_eq!(bytes[first + piece + FRAME_LEN_LEN], 2);
-        assert_eq!(bytes[first + 2 * piece + FRAME_LEN_LEN], 1);
+        assert_eq!(bytes[first + chunk + FRAME_LEN_LEN], 2);
+        assert_eq!(bytes[first + 2 * chunk + FRAME_LEN_LEN], 1);
     }
 
     #[test]
@@ -303,10 +303,10 @@ mod tests {
             scheduler.stage_small(&mut small(40, 2));
             scheduler
         };
-        let len = 2 * PIECE_LEN_MIN + 7;
+        let len = 2 * CHUNK_LEN_MIN + 7;
         let whole = drain(&mut make(len, 0), usize::MAX / 2);
         assert_eq!(drain(&mut make(len, 0), 7), whole);
-        for head_len in [40, PIECE_LEN_MIN, PIECE_LEN_MIN + 1] {
+        for head_len in [40, CHUNK_LEN_MIN, CHUNK_LEN_MIN + 1] {
             assert_eq!(drain(&mut make(head_len, len - head_len), 1000), whole);
         }
     }
