@@ -15,7 +15,7 @@ use rpc_core::wire::ProtocolError;
 
 use crate::codec::record::{self, WHOLE_LEN_MAX};
 use crate::pacing::chunk_len::ChunkLen;
-use crate::pacing::window::{Unread, WINDOW_MAX};
+use crate::pacing::window::{SendWindow, WINDOW_MAX};
 use crate::send::batch::{FreeList, WriteBatch};
 use crate::send::frame::{Frame, LARGE_BYTES_MAX, LargeFrame};
 use crate::send::scheduler::WriteScheduler;
@@ -71,7 +71,7 @@ pub(crate) struct SendQueue {
     /// The ack that has not gone out yet.
     ack: Option<u64>,
     /// What the peer has read.
-    unread: Unread,
+    window: SendWindow,
     chunk_len: ChunkLen,
     /// The bytes of small frames that the writer has taken up and not written.
     staged_bytes: usize,
@@ -135,7 +135,7 @@ impl SendQueue {
     ///
     /// When the peer cannot have read what it says.
     pub(crate) fn handle_ack(&mut self, read: u64) -> Result<bool, ProtocolError> {
-        self.unread.handle_ack(read, Instant::now())?;
+        self.window.handle_ack(read, Instant::now())?;
         let is_awaited = self.hold == Some(Hold::Unread);
         if is_awaited {
             self.hold = Some(Hold::TurnOver);
@@ -170,7 +170,7 @@ impl SendQueue {
             self.chunk_len.end(Instant::now());
         }
         if self.small.bytes() > 0 && scheduler.has_chunks() {
-            self.unread.handle_small();
+            self.window.handle_small();
         }
         if let Some(read) = self.ack.take() {
             self.small.push_bytes(&record::ack(read));
@@ -196,16 +196,16 @@ impl SendQueue {
     /// Whether a chunk of a large frame may be written. A side that closes reads no acks any more.
     pub(crate) fn may_send_chunk(&self) -> bool {
         // Time is looked at only when it counts.
-        !self.unread.is_paced() || self.closed.is_some() || self.unread.may_send(Instant::now())
+        !self.window.is_paced() || self.closed.is_some() || self.window.may_send(Instant::now())
     }
 
     /// Has the next chunk of a large frame staged.
     pub(crate) fn stage_chunk(&mut self, scheduler: &mut WriteScheduler) {
-        let (now, is_paced) = (Instant::now(), self.unread.is_paced());
-        let len_max = if is_paced { self.unread.chunk_len_max(now) } else { self.chunk_len.max() };
+        let (now, is_paced) = (Instant::now(), self.window.is_paced());
+        let len_max = if is_paced { self.window.chunk_len_max(now) } else { self.chunk_len.max() };
         let len = scheduler.stage_chunk(len_max, is_paced);
         self.chunk_len.begin(len, now);
-        self.unread.handle_sent(len, now);
+        self.window.handle_sent(len, now);
     }
 
     /// Whether something waits for a writer to take it up.
