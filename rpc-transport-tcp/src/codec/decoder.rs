@@ -13,13 +13,13 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
 use crate::codec::read_buffer::ReadBuffer;
 use crate::codec::record::{
-    ACK_LEN, FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
-    WHOLE_LEN_MAX,
+    ACK_LEN, FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, SINGLE_LEN_MAX,
+    TRANSFERS_MAX,
 };
 use crate::pacing::acks::Acks;
 
 /// The buffer takes the longest record that has to be whole before it is looked at.
-const BUFFER_LEN: usize = RECORD_HEADER_LEN + WHOLE_LEN_MAX;
+const BUFFER_LEN: usize = RECORD_HEADER_LEN + SINGLE_LEN_MAX;
 
 /// What is read beyond a chunk that goes straight to its frame, and where the next chunk is
 /// expected: the next record's header, and what stands before a frame's own bytes there. What is
@@ -159,7 +159,7 @@ impl Incoming {
                     let Some(header) = self.peek::<RECORD_HEADER_LEN>(0) else { return Ok(None) };
                     let header = RecordHeader::parse(&header)?;
                     let event = match header.kind {
-                        RecordKind::Whole => self.whole(header),
+                        RecordKind::Single => self.single(header),
                         RecordKind::Ack => self.ack(),
                         RecordKind::First => self.first(header)?,
                         RecordKind::Next => {
@@ -187,7 +187,7 @@ impl Incoming {
         self.state = State::Chunk { transfer, left: chunk_len };
     }
 
-    fn whole(&mut self, header: RecordHeader) -> Option<Event> {
+    fn single(&mut self, header: RecordHeader) -> Option<Event> {
         if self.buffer.bytes().len() < RECORD_HEADER_LEN + header.len {
             return None;
         }
@@ -346,7 +346,7 @@ mod tests {
     fn interleaved() -> Vec<u8> {
         [
             record(RecordKind::First, 1, Some(100_000), &[1; 60_000]),
-            record(RecordKind::Whole, 0, None, &[2; 40]),
+            record(RecordKind::Single, 0, None, &[2; 40]),
             record(RecordKind::First, 2, Some(70_000), &[3; 50_000]),
             record(RecordKind::Next, 1, None, &[1; 40_000]),
             record(RecordKind::Next, 2, None, &[3; 20_000]),
@@ -369,7 +369,7 @@ mod tests {
         let lens = [40, 26_000, 16_384, 16_383, 65_536, 26_000, 32, 26_000, 40_000, 26_000];
         let sent: Vec<_> = (1u8..).zip(lens).map(|(byte, len)| vec![byte; len]).collect();
         let records: Vec<_> =
-            sent.iter().map(|frame| record(RecordKind::Whole, 0, None, frame)).collect();
+            sent.iter().map(|frame| record(RecordKind::Single, 0, None, frame)).collect();
         let together = records.concat();
         for step in [1, 1000, 30_000, 1 << 20] {
             let steps: Vec<_> = together.chunks(step).collect();

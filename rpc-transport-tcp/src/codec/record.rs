@@ -2,7 +2,7 @@
 //!
 //! | offset | size | field |
 //! |--:|--:|---|
-//! | 0 | 1 | kind: 1 whole, 2 first chunk, 3 next chunk, 4 ack |
+//! | 0 | 1 | kind: 1 single, 2 first chunk, 3 next chunk, 4 ack |
 //! | 1 | 1 | of a chunk: 1 if it asks for an ack; else 0 |
 //! | 2 | 2 | zero |
 //! | 4 | 4 | length of what follows, in bytes |
@@ -27,10 +27,10 @@ pub(crate) const FRAME_LEN_LEN: usize = 8;
 /// The length of the count in an ack.
 pub(crate) const ACK_LEN: usize = 8;
 
-/// Frames up to this length travel whole.
+/// Frames up to this length travel in a single record.
 ///
 /// 64 KiB: what one read takes in, and, at 1 GB/s, 65 us that a small frame waits behind it.
-pub(crate) const WHOLE_LEN_MAX: usize = 64 << 10;
+pub(crate) const SINGLE_LEN_MAX: usize = 64 << 10;
 
 /// The most large frames that are sent in chunks at a time, each way. More wait at the sender.
 pub(crate) const TRANSFERS_MAX: usize = 16;
@@ -50,7 +50,7 @@ struct RawRecordHeader {
 /// What a record holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordKind {
-    Whole,
+    Single,
     First,
     Next,
     Ack,
@@ -84,7 +84,7 @@ impl RecordHeader {
 
     pub(crate) fn to_bytes(self) -> [u8; RECORD_HEADER_LEN] {
         let kind = match self.kind {
-            RecordKind::Whole => 1,
+            RecordKind::Single => 1,
             RecordKind::First => 2,
             RecordKind::Next => 3,
             RecordKind::Ack => 4,
@@ -100,7 +100,7 @@ impl RecordHeader {
     pub(crate) fn parse(bytes: &[u8; RECORD_HEADER_LEN]) -> Result<Self, ProtocolError> {
         let raw: RawRecordHeader = zerocopy::transmute!(*bytes);
         let (kind, min, max) = match raw.kind {
-            1 => (RecordKind::Whole, HEADER_LEN, WHOLE_LEN_MAX),
+            1 => (RecordKind::Single, HEADER_LEN, SINGLE_LEN_MAX),
             2 => (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN, FRAME_LEN_LEN + CHUNK_LEN_MAX),
             3 => (RecordKind::Next, 1, CHUNK_LEN_MAX),
             4 => (RecordKind::Ack, ACK_LEN, ACK_LEN),
@@ -159,8 +159,8 @@ mod tests {
     #[test]
     fn lengths_out_of_range_are_refused() {
         for (kind, len) in [
-            (RecordKind::Whole, HEADER_LEN - 1),
-            (RecordKind::Whole, WHOLE_LEN_MAX + 1),
+            (RecordKind::Single, HEADER_LEN - 1),
+            (RecordKind::Single, SINGLE_LEN_MAX + 1),
             (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN - 1),
             (RecordKind::Next, 0),
             (RecordKind::Next, CHUNK_LEN_MAX + 1),

@@ -301,7 +301,7 @@ mod tests {
         let body = [0; HEADER_LEN];
         let len = size_of::<u64>() + body.len();
         let chunk = RecordHeader { kind: RecordKind::First, len, transfer: 1, wants_ack: true };
-        let frame = RecordHeader::new(RecordKind::Whole, body.len());
+        let frame = RecordHeader::new(RecordKind::Single, body.len());
         let parts: [&[u8]; 5] =
             [&chunk.to_bytes(), &100_000_u64.to_le_bytes(), &body, &frame.to_bytes(), &body];
         parts.concat()
@@ -366,7 +366,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut theirs = theirs.into_std().unwrap();
         // Two of them are more than a read brings.
-        let frame = [&RecordHeader::new(RecordKind::Whole, 40_000).to_bytes()[..], &[0; 40_000]];
+        let frame = [&RecordHeader::new(RecordKind::Single, 40_000).to_bytes()[..], &[0; 40_000]];
         let frame = frame.concat();
         theirs.write_all(&[&frame[..], &frame].concat()).unwrap();
         let shared = SocketTransport::new(ours, Pool::new(0)).shared;
@@ -428,7 +428,7 @@ mod tests {
 
     /// A small frame of one byte over and over.
     fn frame(byte: u8) -> Vec<u8> {
-        let header = RecordHeader::new(RecordKind::Whole, HEADER_LEN);
+        let header = RecordHeader::new(RecordKind::Single, HEADER_LEN);
         [&header.to_bytes()[..], &[byte; HEADER_LEN]].concat()
     }
 

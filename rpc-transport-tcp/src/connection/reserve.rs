@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rpc_core::transport::{CloseReason, TransportError};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
-use crate::codec::record::WHOLE_LEN_MAX;
+use crate::codec::record::SINGLE_LEN_MAX;
 use crate::connection::shared::Shared;
 use crate::send::batch::FreeList;
 use crate::send::frame::{FrameBuffer, LargeShare, Tail};
@@ -16,7 +16,7 @@ use crate::send::frame::{FrameBuffer, LargeShare, Tail};
 impl<S> Shared<S> {
     /// Memory for a frame, if there is room for it.
     pub(crate) fn try_buffer(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
-        if len <= WHOLE_LEN_MAX {
+        if len <= SINGLE_LEN_MAX {
             return self.try_small_buffer(len);
         }
         match self.large_budget.try_take(len) {
@@ -28,7 +28,7 @@ impl<S> Shared<S> {
 
     /// Memory for a frame, once there is room for it.
     pub(crate) async fn buffer(&self, len: usize) -> Result<FrameBuffer, TransportError> {
-        if len > WHOLE_LEN_MAX {
+        if len > SINGLE_LEN_MAX {
             let permit = self.large_budget.take(len).await;
             return Ok(self.large_buffer(len, permit.map_err(|_| self.closed())?));
         }
@@ -46,7 +46,7 @@ impl<S> Shared<S> {
     /// frame waits for room as a whole; so does one whose head needs room for large frames, too,
     /// which might never come while the tail has its own.
     pub(crate) fn try_tail(&self, head_len: usize, bytes: &Bytes) -> Option<Tail> {
-        if head_len > WHOLE_LEN_MAX {
+        if head_len > SINGLE_LEN_MAX {
             return None;
         }
         let permit = self.large_budget.try_take(head_len + bytes.len()).ok()?;

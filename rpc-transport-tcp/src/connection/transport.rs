@@ -73,7 +73,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {
-        let record = RecordHeader::new(RecordKind::Whole, HEADER_LEN);
+        let record = RecordHeader::new(RecordKind::Single, HEADER_LEN);
         let mut bytes = [0; RECORD_HEADER_LEN + HEADER_LEN];
         bytes[..RECORD_HEADER_LEN].copy_from_slice(&record.to_bytes());
         bytes[RECORD_HEADER_LEN..].copy_from_slice(&header);

@@ -54,7 +54,7 @@ impl FrameBuffer {
         if let Some(share) = self.share {
             return Frame::Large(LargeFrame::new(self.memory, Bytes::new(), share));
         }
-        let header = RecordHeader::new(RecordKind::Whole, self.frame_len());
+        let header = RecordHeader::new(RecordKind::Single, self.frame_len());
         self.memory[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
         Frame::Small(self.memory)
     }

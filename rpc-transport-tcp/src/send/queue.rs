@@ -13,7 +13,7 @@ use rpc_core::memory::{MemoryCharge, MemoryShare};
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 
-use crate::codec::record::{self, WHOLE_LEN_MAX};
+use crate::codec::record::{self, SINGLE_LEN_MAX};
 use crate::pacing::chunk_len::ChunkLen;
 use crate::pacing::window::{SendWindow, WINDOW_MAX};
 use crate::send::batch::{FreeList, WriteBatch};
@@ -24,7 +24,7 @@ use crate::send::scheduler::WriteScheduler;
 const _: () = assert!(WINDOW_MAX == LARGE_BYTES_MAX as u64);
 
 /// The bytes of small frames that may wait to be written: 64 of the longest.
-pub(crate) const SMALL_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
+pub(crate) const SMALL_BYTES_MAX: usize = 64 * SINGLE_LEN_MAX;
 
 /// The bytes of small frames that a peer may leave waiting. Those beyond [`SMALL_BYTES_MAX`] are
 /// headers alone, which take their place without asking: 380,000 of them mean that the peer goes on
@@ -321,7 +321,7 @@ mod tests {
     fn headers_take_their_place_up_to_a_bound() {
         let mut queue = SendQueue::default();
         while queue.has_room() {
-            let _ = push(&mut queue, WHOLE_LEN_MAX);
+            let _ = push(&mut queue, SINGLE_LEN_MAX);
         }
         let record = [0; 44];
         for _ in 0..FLOOD_BYTES_MAX.saturating_sub(SMALL_BYTES_MAX) / record.len() {
@@ -354,7 +354,7 @@ mod tests {
     fn room_is_what_is_neither_queued_nor_staged() {
         let (mut queue, mut scheduler) = (SendQueue::default(), WriteScheduler::default());
         while queue.has_room() {
-            let _ = push(&mut queue, WHOLE_LEN_MAX);
+            let _ = push(&mut queue, SINGLE_LEN_MAX);
         }
         queue.await_room();
         let (taken, _) = queue.take_up(&mut scheduler);
@@ -362,8 +362,8 @@ mod tests {
         assert!(queue.is_busy() && !queue.has_room() && !queue.takes_waiters());
         let mut written = 0;
         while !queue.takes_waiters() {
-            scheduler.advance(WHOLE_LEN_MAX);
-            written += WHOLE_LEN_MAX;
+            scheduler.advance(SINGLE_LEN_MAX);
+            written += SINGLE_LEN_MAX;
             let _ = queue.take_up(&mut scheduler);
         }
         assert_eq!(written, SMALL_BYTES_MAX / 2);
