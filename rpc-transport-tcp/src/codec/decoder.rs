@@ -1,7 +1,7 @@
-//! What has been read, put together into frames.
+//! The decoder of a connection's records: frames from bytes.
 //!
-//! Free of I/O: a reader asks where to read to ([`Incoming::read_slices`]), says how much it read, and
-//! takes events until there are none. A chunk of a large frame is read straight into the frame's
+//! Free of I/O: the reader asks where to read to ([`Decoder::read_slices`]), says how much it read,
+//! and takes events until there are none. A chunk of a large frame is read straight into the frame's
 //! final memory; only what came along with an earlier read is copied there.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ const AHEAD_LEN: usize = RECORD_HEADER_LEN + FRAME_LEN_LEN + HEADER_LEN;
 /// What there is to do.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A large frame begins: [`Incoming::admit`] has to be called next.
+    /// A large frame begins: [`Decoder::admit`] has to be called next.
     Announced { prefix: [u8; HEADER_LEN], len: u64 },
     /// A frame is whole.
     Frame { frame: Bytes, delivery: Delivery },
@@ -59,9 +59,9 @@ enum State {
     },
 }
 
-/// Frames in the making.
+/// The decoder: the read buffer, and the large frames of which chunks are missing.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct Decoder {
     pool: Pool,
     buffer: ReadBuffer,
     state: State,
@@ -69,7 +69,7 @@ pub(crate) struct Incoming {
     pub(crate) acks: Acks,
 }
 
-impl Incoming {
+impl Decoder {
     pub(crate) fn new(pool: Pool) -> Self {
         Self {
             buffer: ReadBuffer::new(pool.clone(), BUFFER_LEN),
@@ -125,7 +125,7 @@ impl Incoming {
         matches!(self.state, State::Header) && self.buffer.is_empty() && self.transfers.is_empty()
     }
 
-    /// Whether large frames are in the making.
+    /// Whether chunks of large frames are missing.
     pub(crate) fn has_transfers(&self) -> bool {
         !self.transfers.is_empty()
     }
@@ -302,7 +302,7 @@ mod tests {
 
     /// The same for what the socket has at a time, with the count of bytes that were copied.
     fn feed_counted(steps: &[&[u8]], accept: bool) -> Result<(Vec<Bytes>, u64), ProtocolError> {
-        let mut incoming = Incoming::new(Pool::new(0));
+        let mut decoder = Decoder::new(Pool::new(0));
         let mut frames = Vec::new();
         let mut steps = steps.iter();
         let mut rest: &[u8] = &[];
@@ -312,27 +312,27 @@ mod tests {
                 rest = next;
             }
             let mut len = 0;
-            for slice in incoming.read_slices() {
+            for slice in decoder.read_slices() {
                 let take = slice.len().min(rest.len());
                 slice[..take].copy_from_slice(&rest[..take]);
                 rest = &rest[take..];
                 len += take;
             }
-            incoming.filled(len);
-            while let Some(event) = incoming.next()? {
+            decoder.filled(len);
+            while let Some(event) = decoder.next()? {
                 match event {
                     Event::Announced { .. } if accept => {
-                        incoming.admit(Admission::Accept { deadline: None });
+                        decoder.admit(Admission::Accept { deadline: None });
                     }
-                    Event::Announced { .. } => incoming.admit(Admission::Refuse),
+                    Event::Announced { .. } => decoder.admit(Admission::Refuse),
                     Event::Frame { frame, .. } => frames.push(frame),
                     Event::Ack { .. } => {}
                 }
             }
-            incoming.release_if_empty();
+            decoder.release_if_empty();
         }
-        assert!(incoming.is_between_frames());
-        Ok((frames, incoming.take_copied_bytes()))
+        assert!(decoder.is_between_frames());
+        Ok((frames, decoder.take_copied_bytes()))
     }
 
     fn record(kind: RecordKind, transfer: u32, frame_len: Option<u64>, body: &[u8]) -> Vec<u8> {
@@ -423,13 +423,13 @@ mod tests {
         ) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() { *first = kind; }
-            let mut incoming = Incoming::new(Pool::new(0));
-            incoming.read_slices()[1][..bytes.len()].copy_from_slice(&bytes);
-            incoming.filled(bytes.len());
-            while let Ok(Some(event)) = incoming.next() {
+            let mut decoder = Decoder::new(Pool::new(0));
+            decoder.read_slices()[1][..bytes.len()].copy_from_slice(&bytes);
+            decoder.filled(bytes.len());
+            while let Ok(Some(event)) = decoder.next() {
                 if let Event::Announced { len, .. } = event {
                     let accept = Admission::Accept { deadline: None };
-                    incoming.admit(if len < 1 << 20 { accept } else { Admission::Refuse });
+                    decoder.admit(if len < 1 << 20 { accept } else { Admission::Refuse });
                 }
             }
         }

@@ -8,7 +8,7 @@ use rpc_core::handoff::Resume;
 use rpc_core::transport::{CloseReason, Handler};
 use tokio::runtime::Handle;
 
-use crate::codec::decoder::Incoming;
+use crate::codec::decoder::Decoder;
 use crate::connection::shared::Shared;
 use crate::connection::socket::Socket;
 
@@ -32,14 +32,14 @@ pub(crate) struct Driver<S> {
     shared: Arc<Shared<S>>,
     handler: Arc<dyn Handler>,
     runtime: Handle,
-    pub(crate) incoming: Incoming,
+    pub(crate) decoder: Decoder,
 }
 
 impl<S: Socket> Driver<S> {
     /// For a task of the current runtime.
     pub(crate) fn new(shared: Arc<Shared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
-        let incoming = Incoming::new(shared.pool.clone());
-        Box::new(Self { shared, handler, runtime: Handle::current(), incoming })
+        let decoder = Decoder::new(shared.pool.clone());
+        Box::new(Self { shared, handler, runtime: Handle::current(), decoder })
     }
 
     /// Reads, and writes what senders leave, until the connection has ended.

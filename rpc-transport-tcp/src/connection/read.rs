@@ -16,7 +16,7 @@ use std::time::Duration;
 use rpc_core::handoff::{Handoff, yield_now};
 use rpc_core::transport::{CloseReason, Counters, Delivery, Handler};
 
-use crate::codec::decoder::{Event, Incoming};
+use crate::codec::decoder::{Decoder, Event};
 use crate::connection::driver::{Driver, Ended};
 use crate::connection::lifo_slot::let_woken_run;
 use crate::connection::shared::Shared;
@@ -52,20 +52,20 @@ impl<S: Socket> Shared<S> {
         // Whether this poll has woken a task, which may be in the worker's LIFO slot.
         let mut has_woken = false;
         loop {
-            driver.incoming.filled(read.len);
+            driver.decoder.filled(read.len);
             self.counters.received_bytes.add(read.len as u64);
             turn_bytes += read.len;
             let woken_count;
             (driver, woken_count) = self.deliver(driver, handler, &mut has_woken)?;
-            let incoming = &mut driver.incoming;
-            self.chunks_received.update(incoming);
-            let is_shared = woken_count > 0 && self.has_large_under_way(incoming);
+            let decoder = &mut driver.decoder;
+            self.chunks_received.update(decoder);
+            let is_shared = woken_count > 0 && self.has_large_under_way(decoder);
             if is_shared {
                 let_woken_run().await;
             }
             let is_over = turn_bytes >= TURN_BYTES;
             if is_over || read.is_exhausted {
-                self.send_ack(incoming);
+                self.send_ack(decoder);
             }
             let is_gathering = woken_count > 1;
             // A peer that never pauses must not keep this thread from anybody else.
@@ -78,12 +78,12 @@ impl<S: Socket> Shared<S> {
             if is_gathering {
                 self.uncork();
             }
-            let next = if read.is_exhausted { None } else { self.read_some(incoming)? };
+            let next = if read.is_exhausted { None } else { self.read_some(decoder)? };
             read = match next {
                 Some(read) => read,
                 None => {
                     turn_bytes = 0;
-                    self.read_next(incoming, &mut has_woken).await?
+                    self.read_next(decoder, &mut has_woken).await?
                 }
             };
         }
@@ -93,12 +93,12 @@ impl<S: Socket> Shared<S> {
     /// `has_woken` is about.
     async fn read_next(
         &self,
-        incoming: &mut Incoming,
+        decoder: &mut Decoder,
         has_woken: &mut bool,
     ) -> Result<Moved, CloseReason> {
         loop {
-            self.send_ack(incoming);
-            incoming.release_if_empty();
+            self.send_ack(decoder);
+            decoder.release_if_empty();
             let readable = poll_fn(|cx| {
                 let readable = self.socket.poll_readable(cx);
                 *has_woken &= readable.is_ready();
@@ -107,24 +107,24 @@ impl<S: Socket> Shared<S> {
             if let Err(error) = readable.await {
                 return Err(CloseReason::Failed(error.to_string()));
             }
-            if let Some(read) = self.read_some(incoming)? {
+            if let Some(read) = self.read_some(decoder)? {
                 return Ok(read);
             }
         }
     }
 
     /// Queues an ack of what has been read, if the peer wants one.
-    fn send_ack(&self, incoming: &mut Incoming) {
-        if let Some(read) = incoming.acks.take() {
+    fn send_ack(&self, decoder: &mut Decoder) {
+        if let Some(read) = decoder.acks.take() {
             // A peer that has closed needs none.
             let _ = self.push(|queue| queue.push_ack(read));
         }
     }
 
     /// Reads once; `None` when there is nothing to read.
-    fn read_some(&self, incoming: &mut Incoming) -> Result<Option<Moved>, CloseReason> {
-        let is_between_frames = incoming.is_between_frames();
-        let [direct, buffer] = incoming.read_slices();
+    fn read_some(&self, decoder: &mut Decoder) -> Result<Option<Moved>, CloseReason> {
+        let is_between_frames = decoder.is_between_frames();
+        let [direct, buffer] = decoder.read_slices();
         self.counters.kernel_calls.add(1);
         let read = if direct.is_empty() {
             self.socket.try_read(&mut [IoSliceMut::new(buffer)])
@@ -144,8 +144,8 @@ impl<S: Socket> Shared<S> {
     }
 
     /// Whether large frames share the way, in either direction. A socket that is full counts too.
-    fn has_large_under_way(&self, incoming: &Incoming) -> bool {
-        incoming.has_transfers() || self.queue().hold.is_some()
+    fn has_large_under_way(&self, decoder: &Decoder) -> bool {
+        decoder.has_transfers() || self.queue().hold.is_some()
     }
 
     /// Delivers what has arrived. Says how many frames have woken a task that has not answered
@@ -159,10 +159,10 @@ impl<S: Socket> Shared<S> {
         self.queue().cork();
         let mut received = Received::default();
         let mut is_let_on = false;
-        while let Some(event) = driver.incoming.next()? {
+        while let Some(event) = driver.decoder.next()? {
             match event {
                 Event::Announced { prefix, len } => {
-                    driver.incoming.admit(handler.handle_announced(&prefix, len)?);
+                    driver.decoder.admit(handler.handle_announced(&prefix, len)?);
                 }
                 Event::Frame { frame, delivery } => {
                     received.count(delivery);
@@ -181,14 +181,14 @@ impl<S: Socket> Shared<S> {
             }
         }
         received.add_to(&self.counters);
-        let incoming = &mut driver.incoming;
-        self.counters.copied_bytes.add(incoming.take_copied_bytes());
+        let decoder = &mut driver.decoder;
+        self.counters.copied_bytes.add(decoder.take_copied_bytes());
         if is_let_on {
             self.held.notify_one();
         }
         if self.queue().has_small() {
             // It costs nothing in a write that is made anyway.
-            self.send_ack(incoming);
+            self.send_ack(decoder);
         }
         let answered_count = self.uncork() as u64;
         let woken_count = received.sum().saturating_sub(answered_count);

@@ -11,7 +11,7 @@ use rpc_core::transport::Counters;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::codec::decoder::Incoming;
+use crate::codec::decoder::Decoder;
 use crate::send::frame::LARGE_BYTES_MAX;
 use crate::send::queue::SendQueue;
 use crate::send::scheduler::WriteScheduler;
@@ -74,12 +74,12 @@ pub(crate) struct ChunksReceived {
 }
 
 impl ChunksReceived {
-    /// Records what `incoming` has.
-    pub(crate) fn update(&self, incoming: &Incoming) {
+    /// Records what `decoder` has.
+    pub(crate) fn update(&self, decoder: &Decoder) {
         // The two are looked at together but need not agree: a look that is a read late only
         // makes the peer's time longer.
-        self.bytes.store(incoming.acks.read_bytes(), Ordering::Relaxed);
-        self.are_missing.store(incoming.has_transfers(), Ordering::Relaxed);
+        self.bytes.store(decoder.acks.read_bytes(), Ordering::Relaxed);
+        self.are_missing.store(decoder.has_transfers(), Ordering::Relaxed);
     }
 
     /// Whether chunks are missing, and the bytes of all that have come.
