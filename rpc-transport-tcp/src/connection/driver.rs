@@ -1,6 +1,7 @@
 //! The life of a connection, and what of it one task at a time owns.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -11,6 +12,9 @@ use tokio::runtime::Handle;
 use crate::codec::decoder::Decoder;
 use crate::connection::shared::Shared;
 use crate::connection::socket::Socket;
+
+/// How long a closing connection may take to write what it was given.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why reading is over.
 #[derive(Debug)]
@@ -47,31 +51,29 @@ impl<S: Socket> Driver<S> {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
         // If a handler blocks the task before this one, that task may still be the first in line
         // for a notification, which it would keep for itself as long as the handler blocks.
-        shared.held.notify_one();
+        shared.driver_wakeup.notify_one();
         let ended = tokio::select! {
             biased;
             () = shared.close.cancelled() => CloseReason::Local.into(),
             ended = shared.read(self, &*handler) => ended,
-            () = shared.write_held() => CloseReason::Failed("cannot write".into()).into(),
+            // The queue knows the reason.
+            () = shared.drive_writes() => CloseReason::Local.into(),
         };
         let Ended::Closed(reason) = ended else { return };
         if reason == CloseReason::Local {
             // The reading half may have been stopped while frames gathered.
             shared.uncork();
-            shared.let_go();
             // What was sent before closing still goes out, while nothing more is taken.
-            tokio::select! {
-                () = shared.flushed() => {}
-                () = shared.write_held() => {}
-            }
+            let _ = tokio::time::timeout(FLUSH_TIMEOUT, shared.drive_writes()).await;
             // A peer to which nothing can be written is not waited for.
-            if shared.queue().closed == Some(CloseReason::Local) {
+            let is_draining = shared.queue().is_draining();
+            if is_draining {
                 shared.linger().await;
             }
         }
         shared.fail(reason);
         shared.socket.end();
-        let reason = shared.queue().closed.clone().unwrap_or(CloseReason::Local);
+        let reason = shared.close_reason();
         handler.handle_closed(reason);
     }
 }

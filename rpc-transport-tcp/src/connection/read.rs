@@ -11,7 +11,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rpc_core::handoff::{Handoff, yield_now};
 use rpc_core::transport::{CloseReason, Counters, Delivery, Handler};
@@ -21,6 +21,7 @@ use crate::connection::driver::{Driver, Ended};
 use crate::connection::lifo_slot::let_woken_run;
 use crate::connection::shared::Shared;
 use crate::connection::socket::{Moved, Socket};
+use crate::send::queue::Turn;
 
 /// How much is read before other tasks have their turn: about 30 us.
 const TURN_BYTES: usize = 128 << 10;
@@ -145,7 +146,7 @@ impl<S: Socket> Shared<S> {
 
     /// Whether large frames share the way, in either direction. A socket that is full counts too.
     fn has_large_under_way(&self, decoder: &Decoder) -> bool {
-        decoder.has_transfers() || self.queue().hold.is_some()
+        decoder.has_transfers() || matches!(self.queue().turn(), Turn::Driver(_))
     }
 
     /// Delivers what has arrived. Says how many frames have woken a task that has not answered
@@ -158,7 +159,7 @@ impl<S: Socket> Shared<S> {
     ) -> Result<(Box<Driver<S>>, u64), Ended> {
         self.queue().cork();
         let mut received = Received::default();
-        let mut is_let_on = false;
+        let mut is_unblocked = false;
         while let Some(event) = driver.decoder.next()? {
             match event {
                 Event::Announced { prefix, len } => {
@@ -177,14 +178,16 @@ impl<S: Socket> Shared<S> {
                     driver = returned;
                     result?;
                 }
-                Event::Ack { read } => is_let_on |= self.queue().handle_ack(read)?,
+                Event::Ack { read } => {
+                    is_unblocked |= self.queue().handle_ack(read, Instant::now())?;
+                }
             }
         }
         received.add_to(&self.counters);
         let decoder = &mut driver.decoder;
         self.counters.copied_bytes.add(decoder.take_copied_bytes());
-        if is_let_on {
-            self.held.notify_one();
+        if is_unblocked {
+            self.driver_wakeup.notify_one();
         }
         if self.queue().has_small() {
             // It costs nothing in a write that is made anyway.

@@ -5,7 +5,7 @@
 //! lengths.
 
 use bytes::Bytes;
-use rpc_core::transport::{CloseReason, TransportError};
+use rpc_core::transport::TransportError;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::codec::record::SINGLE_LEN_MAX;
@@ -58,7 +58,7 @@ impl<S> Shared<S> {
         let memory_len = FrameBuffer::memory_len(len);
         let kept = {
             let mut queue = self.queue();
-            if let Some(reason) = &queue.closed {
+            if let Some(reason) = queue.close_reason() {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
             if !queue.has_room() {
@@ -82,7 +82,6 @@ impl<S> Shared<S> {
     }
 
     fn closed(&self) -> TransportError {
-        let reason = self.queue().closed.clone().unwrap_or(CloseReason::Local);
-        TransportError::Closed { reason }
+        TransportError::Closed { reason: self.close_reason() }
     }
 }

@@ -7,7 +7,7 @@ use rpc_core::byte_budget::ByteBudget;
 use rpc_core::memory::MemoryShare;
 use rpc_core::policy::progress::Flow;
 use rpc_core::pool::Pool;
-use rpc_core::transport::Counters;
+use rpc_core::transport::{CloseReason, Counters};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -23,12 +23,11 @@ pub(crate) struct Shared<S> {
     pub(crate) counters: Counters,
     pub(crate) chunks_received: ChunksReceived,
     queue: Mutex<SendQueue>,
-    /// Held while writing, never while waiting. Locked before `queue` when both are.
+    /// Locked while writing, never while waiting, and only by `try_lock`. Locked before `queue`
+    /// when both are, and unlocked before it.
     pub(crate) scheduler: Mutex<WriteScheduler>,
-    /// Tells the connection's task that it is to write.
-    pub(crate) held: Notify,
-    /// Tells a closing connection that everything is written.
-    pub(crate) written: Notify,
+    /// Tells the connection's task that it is its turn to write, or that all is drained.
+    pub(crate) driver_wakeup: Notify,
     /// Tells senders that there is room for small frames.
     pub(crate) room: Notify,
     pub(crate) large_budget: ByteBudget,
@@ -46,8 +45,7 @@ impl<S> Shared<S> {
             chunks_received: ChunksReceived::default(),
             queue: Mutex::default(),
             scheduler: Mutex::default(),
-            held: Notify::new(),
-            written: Notify::new(),
+            driver_wakeup: Notify::new(),
             room: Notify::new(),
             large_budget: ByteBudget::new(LARGE_BYTES_MAX as u64),
             memory: OnceLock::new(),
@@ -58,6 +56,11 @@ impl<S> Shared<S> {
     pub(crate) fn queue(&self) -> MutexGuard<'_, SendQueue> {
         // No code between lock and unlock can leave the queue half-changed.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why nothing more is taken.
+    pub(crate) fn close_reason(&self) -> CloseReason {
+        self.queue().close_reason().cloned().unwrap_or(CloseReason::Local)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A connected socket as a transport: what its two halves share.
 //!
-//! `reserving` gives memory to senders, `writing` takes it from there to the socket, `reading`
-//! brings frames in. One task a connection reads, and writes what senders do not (`driver`).
+//! `reserve` gives memory to senders, `write` takes it from there to the socket, `read` brings
+//! frames in. One task a connection reads, and writes what senders do not (`driver`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn close(&self) {
-        self.shared.queue().closed.get_or_insert(CloseReason::Local);
+        self.shared.queue().drain();
         self.shared.close.cancel();
     }
 
@@ -115,7 +115,14 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn stats(&self) -> TransportStats {
-        self.shared.counters.snapshot()
+        let sent = self.shared.queue().sent();
+        TransportStats {
+            small_sent: sent.small_count,
+            large_sent: sent.large_count,
+            sent_count: sent.small_count + sent.large_count,
+            written_bytes: sent.bytes,
+            ..self.shared.counters.snapshot()
+        }
     }
 
     fn flows(&self) -> Flows {

@@ -190,6 +190,23 @@ impl SendWindow {
 }
 
 #[cfg(test)]
+impl SendWindow {
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// What the peer has not acknowledged.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.sent - self.acked
+    }
+
+    /// Whether a chunk wants an ack that has not come.
+    pub(crate) fn is_owed_ack(&self) -> bool {
+        self.wanted > self.acked
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
 

@@ -88,6 +88,16 @@ pub(crate) struct LargeShare {
     pub(crate) _charge: MemoryCharge,
 }
 
+#[cfg(test)]
+impl LargeShare {
+    /// A share of budgets that nothing else uses.
+    pub(crate) fn unlimited() -> Self {
+        let budget = std::sync::Arc::new(tokio::sync::Semaphore::new(1));
+        let _permit = budget.try_acquire_owned().unwrap();
+        Self { _permit, _charge: MemoryCharge::default() }
+    }
+}
+
 impl LargeFrame {
     pub(crate) fn new(memory: PoolBuffer, tail: Bytes, share: LargeShare) -> Self {
         Self { memory, tail, _share: share }
