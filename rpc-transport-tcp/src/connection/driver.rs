@@ -1,4 +1,4 @@
-//! The life of a connection, and what of it one task at a time owns.
+//! The driver: the life of a connection, and the state that one task at a time owns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl<S: Socket> Driver<S> {
     pub(crate) async fn run(self: Box<Self>) {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
         // If a handler blocks the task before this one, that task may still be the first in line
-        // for a notification, which it would keep for itself as long as the handler blocks.
+        // for a notification, and would keep it as long as the handler blocks.
         shared.driver_wakeup.notify_one();
         let ended = tokio::select! {
             biased;

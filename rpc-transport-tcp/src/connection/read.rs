@@ -1,9 +1,8 @@
 //! The reading half of the driver, which is the connection's task.
 //!
-//! What a read brings is delivered with the queue of what goes out corked: answers that are made in
-//! place go out together. Frames that only wake a task, as answers wake their callers, keep it
-//! corked until those who were woken have had their turn, since what they send next can go out
-//! together too.
+//! The frames of a read are delivered with the send queue corked: answers that are made in place
+//! go out together. Frames that only wake a task, as answers wake their callers, keep it corked
+//! until the woken tasks have run, since their next requests can go out together too.
 //!
 //! Each frame is delivered with the [`Driver`] in a [`Handoff`]. When its handler blocks, another
 //! task goes on with the connection, and this one ends when the handler returns.
@@ -69,7 +68,7 @@ impl<S: Socket> Shared<S> {
                 self.send_ack(decoder);
             }
             let is_gathering = woken_count > 1;
-            // A peer that never pauses must not keep this thread from anybody else.
+            // A peer that never pauses must not starve the thread's other tasks.
             if !is_shared && (is_gathering || is_over) {
                 yield_now().await;
             }
@@ -135,8 +134,8 @@ impl<S: Socket> Shared<S> {
         match read {
             Ok(Moved { len: 0, .. }) if is_between_frames => Err(CloseReason::Peer),
             Ok(Moved { len: 0, .. }) => {
-                let words = "the peer closed the connection inside a frame";
-                Err(CloseReason::Failed(words.into()))
+                let message = "the peer closed the connection inside a frame";
+                Err(CloseReason::Failed(message.into()))
             }
             Ok(moved) => Ok(Some(moved)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -190,7 +189,7 @@ impl<S: Socket> Shared<S> {
             self.driver_wakeup.notify_one();
         }
         if self.queue().has_small() {
-            // It costs nothing in a write that is made anyway.
+            // The ack costs nothing in a write that is made anyway.
             self.send_ack(decoder);
         }
         let answered_count = self.uncork() as u64;

@@ -1,8 +1,8 @@
 //! Memory for frames, as far as there is room for them in the queue.
 //!
-//! Small frames have room while what waits is below a bound, which is looked at under the queue's
-//! lock. Large ones have permits, so that those who wait get their turn in order, whatever their
-//! lengths.
+//! Small frames have room while fewer bytes than a bound wait, which is checked under the queue's
+//! lock. Large ones have permits, so that senders that wait are served in order, whatever the
+//! lengths of their frames.
 
 use bytes::Bytes;
 use rpc_core::transport::TransportError;

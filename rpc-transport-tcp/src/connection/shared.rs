@@ -64,8 +64,8 @@ impl<S> Shared<S> {
     }
 }
 
-/// How far the peer's large frames had come after the last read, for those who are not the reading
-/// task.
+/// How far the peer's large frames had come after the last read, for other tasks than the reading
+/// one.
 ///
 /// The reading task tells after each read, which costs it two stores. A frame that comes in one
 /// record is left out: its peer can send nothing else before the rest of it, so that one that

@@ -1,4 +1,4 @@
-//! A connected socket as a transport: what its two halves share.
+//! A connected socket as a transport.
 //!
 //! `reserve` gives memory to senders, `write` takes it from there to the socket, `read` brings
 //! frames in. One task a connection reads, and writes what senders do not (`driver`).
@@ -88,12 +88,12 @@ impl<S: Socket> Transport for SocketTransport<S> {
 
     fn charge_memory(&self, share: &MemoryShare) {
         self.shared.queue().count_backlog(share);
-        // It is told once.
+        // The session calls this once.
         let _ = self.shared.memory.set(share.clone());
     }
 
     fn abandon(&self, call: u64) {
-        // What follows is written by its sender, or by the connection's task.
+        // The CANCEL that follows makes a writer look.
         self.shared.queue().abandon(call);
     }
 

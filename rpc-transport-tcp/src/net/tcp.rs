@@ -52,7 +52,7 @@ impl TcpListener {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, nothing is left behind.
+    /// This method is cancel safe: nothing stays bound.
     pub async fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         Ok(Self { listener: tokio::net::TcpListener::bind(address).await? })
     }

@@ -1,8 +1,9 @@
 //! How long chunks of large frames are while no small frame shares the way with them.
 //!
-//! A short chunk is what a small frame waits behind that comes first. A long one is one call into
-//! the kernel, and fewer packets. So chunks are as long as a socket takes within a millisecond:
-//! they double from one to the next while it takes them faster, and halve when it is slower.
+//! A small frame that comes waits behind the chunk that is being written, which should be short
+//! then. Long chunks cost fewer calls into the kernel, and fewer packets. So chunks are as long as
+//! a socket takes within a millisecond: they double from one to the next while it takes them
+//! faster, and halve when it is slower.
 //!
 //! Over loopback, 1 MiB messages are a fifth faster so than in chunks of 64 KiB, and cost a sixth
 //! more processor time than blocking reads and writes, instead of half as much again.
@@ -55,7 +56,7 @@ impl ChunkLen {
     pub(crate) fn end(&mut self, now: Instant) {
         let Some((len, begun)) = self.current.take() else { return };
         let time = now.saturating_duration_since(begun);
-        // The end of a frame is shorter, and says nothing.
+        // The last chunk of a frame is shorter, and says nothing of the socket.
         if time <= TIME_MAX / 2 && len == self.len_max {
             self.len_max = (2 * len).min(CHUNK_LEN_MAX);
         }
@@ -88,6 +89,26 @@ mod tests {
         assert_eq!(chunks(&mut chunk_len, 4_000), [64, 128, 256, 512, 1024, 1024]);
         assert_eq!(chunks(&mut chunk_len, 300), [1024, 512, 256, 256, 256, 256]);
         assert_eq!(chunks(&mut chunk_len, 10), [256, 128, 64, 64, 64, 64]);
+    }
+
+    /// The length after a chunk of 128 KiB that took so long.
+    fn len_after(time: Duration) -> usize {
+        let (begun, len_max) = (Instant::now(), 2 * CHUNK_LEN_MIN);
+        let mut chunk_len = ChunkLen { len_max, ..ChunkLen::default() };
+        assert!(!chunk_len.is_writing());
+        chunk_len.begin(len_max, begun);
+        assert!(chunk_len.is_writing());
+        chunk_len.end(begun + time);
+        chunk_len.max()
+    }
+
+    #[test]
+    fn chunks_double_within_half_a_millisecond_and_halve_beyond_a_whole_one() {
+        let nanosecond = Duration::from_nanos(1);
+        assert_eq!(len_after(TIME_MAX / 2), 4 * CHUNK_LEN_MIN);
+        assert_eq!(len_after(TIME_MAX / 2 + nanosecond), 2 * CHUNK_LEN_MIN);
+        assert_eq!(len_after(TIME_MAX), 2 * CHUNK_LEN_MIN);
+        assert_eq!(len_after(TIME_MAX + nanosecond), CHUNK_LEN_MIN);
     }
 
     #[test]

@@ -236,9 +236,9 @@ impl SendQueue {
 
     /// Says what the writer does next, and hands the scheduler what has been queued.
     ///
-    /// Unless that is to write, the writer unlocks the scheduler before this queue. Then a task
-    /// that queues more afterwards finds the scheduler unlocked, and one that queued before has been
-    /// heeded here. The other way round it could leave its frame to a writer that is done.
+    /// Unless that is to write, the writer unlocks the scheduler before this queue. A task that
+    /// queues more afterwards then finds the scheduler unlocked, and what was queued before is seen
+    /// here. The other way round, a frame could be left to a writer that is done.
     pub(crate) fn next(
         &mut self,
         scheduler: &mut WriteScheduler,
@@ -375,7 +375,7 @@ impl SendQueue {
         self.is_awaited = true;
     }
 
-    /// Whether the senders that wait for room are to be told; only half a queue is worth waking for.
+    /// Whether the senders that wait for room are to be told: waking them is worth half a queue.
     pub(crate) fn takes_waiters(&mut self) -> bool {
         self.is_awaited
             && self.small_bytes() <= SMALL_BYTES_MAX / 2
