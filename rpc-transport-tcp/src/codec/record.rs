@@ -172,6 +172,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_shortest_and_the_longest_are_accepted() {
+        for (kind, min, max) in [
+            (RecordKind::Single, HEADER_LEN, SINGLE_LEN_MAX),
+            (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN, FRAME_LEN_LEN + CHUNK_LEN_MAX),
+            (RecordKind::Next, 1, CHUNK_LEN_MAX),
+            (RecordKind::Ack, ACK_LEN, ACK_LEN),
+        ] {
+            let header = |len| RecordHeader { kind, len, transfer: 7, wants_ack: false };
+            for len in [min, max] {
+                assert_eq!(RecordHeader::parse(&header(len).to_bytes()), Ok(header(len)));
+            }
+            for len in [min - 1, max + 1] {
+                assert!(RecordHeader::parse(&header(len).to_bytes()).is_err(), "{kind:?} {len}");
+            }
+        }
+        assert!(RecordHeader::parse(&[5, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0]).is_err());
+    }
+
     proptest! {
         #[test]
         fn parsing_never_panics(bytes: [u8; RECORD_HEADER_LEN]) {

@@ -156,10 +156,39 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_gathers_up_to_a_bound() {
+        let mut batch = WriteBatch::default();
+        batch.push_bytes(&[1; GATHERED_LEN_MAX / 2]);
+        batch.push_bytes(&[1; GATHERED_LEN_MAX / 2]);
+        assert_eq!(batch.segments.len(), 1);
+        batch.push_bytes(&[1]);
+        assert_eq!(batch.segments.len(), 2);
+        batch.clear();
+        assert_eq!((batch.bytes(), batch.segments.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_record_up_to_a_bound_is_copied() {
+        let mut batch = WriteBatch::default();
+        assert!(batch.push(record(SHORT_LEN_MAX, 1)).is_some());
+        assert!(batch.push(record(SHORT_LEN_MAX + 1, 1)).is_none());
+    }
+
+    #[test]
+    fn memory_that_was_kept_is_empty() {
+        let mut batch = WriteBatch::default();
+        batch.keep(vec![7; 100]);
+        batch.push_bytes(&[1]);
+        assert_eq!(batch.pop().unwrap().bytes(), [1]);
+    }
+
+    #[test]
     fn an_idle_connection_keeps_little_memory() {
         let mut batch = WriteBatch::default();
         batch.keep(Vec::with_capacity(KEPT_LEN_MAX + 1));
         assert!(batch.kept.is_none());
+        batch.keep(Vec::with_capacity(KEPT_LEN_MAX));
+        assert_eq!(batch.kept.as_ref().map(Vec::capacity), Some(KEPT_LEN_MAX));
         batch.keep(Vec::with_capacity(100));
         assert_eq!(batch.kept.as_ref().map(Vec::capacity), Some(100));
     }
@@ -169,12 +198,17 @@ mod tests {
         let pool = Pool::new(0);
         let mut free_list = FreeList::default();
         let memory = FreeList::allocate(&pool, 40);
+        assert_eq!(memory.len(), 40);
+        assert_eq!(FreeList::allocate(&pool, 2 * SHORT_LEN_MAX).len(), 2 * SHORT_LEN_MAX);
         let address = memory.as_ptr();
         free_list.keep(memory);
         free_list.keep(FreeList::allocate(&pool, SHORT_LEN_MAX + 1));
         let again = free_list.take(SHORT_LEN_MAX).unwrap();
         assert_eq!((again.as_ptr(), again.len()), (address, SHORT_LEN_MAX));
         assert!(free_list.take(40).is_none());
+        free_list.keep(again);
+        assert!(free_list.take(SHORT_LEN_MAX + 1).is_none(), "it is too short");
+        assert_eq!(free_list.take(40).unwrap().len(), 40);
     }
 
     #[test]

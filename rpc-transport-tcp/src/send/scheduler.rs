@@ -341,4 +341,48 @@ mod tests {
             assert_eq!(make(head_len, len - head_len).drain(1000), whole);
         }
     }
+
+    #[test]
+    fn a_write_has_so_many_slices_and_no_more() {
+        let mut sending = Sending::default();
+        sending.waiting.push_back(large(40, 100, 1));
+        sending.stage_chunk();
+        let mut batch = WriteBatch::default();
+        (0..70).for_each(|_| drop(batch.push(Pool::new(0).take(4 << 10))));
+        sending.scheduler.stage_small(&mut batch);
+        assert_eq!(sending.scheduler.slices().len(), SLICES_MAX);
+        sending.scheduler.advance(RECORD_HEADER_LEN + FRAME_LEN_LEN);
+        let slices = sending.scheduler.slices();
+        assert!(slices.len() == SLICES_MAX && slices.iter().all(|slice| !slice.is_empty()));
+        assert_eq!((slices[0].len(), slices[1].len()), (40, 100));
+    }
+
+    #[test]
+    fn the_memory_of_written_frames_gathers_the_next() {
+        let mut sending = Sending::default();
+        sending.stage_small(100, 1);
+        let address = sending.scheduler.slices()[0].as_ptr();
+        sending.scheduler.advance(99);
+        assert!(!sending.scheduler.is_at_boundary());
+        sending.scheduler.advance(1);
+        assert!(sending.scheduler.is_at_boundary());
+        let mut batch = WriteBatch::default();
+        sending.scheduler.stage_small(&mut batch);
+        batch.push_bytes(&[2; 50]);
+        sending.scheduler.stage_small(&mut batch);
+        assert_eq!(sending.scheduler.slices()[0].as_ptr(), address);
+    }
+
+    #[test]
+    fn what_is_discarded_frees_the_scheduler() {
+        let mut sending = Sending::default();
+        sending.waiting.extend([1, 2].map(|fill| large(3 * CHUNK_LEN_MIN, 0, fill)));
+        sending.stage_chunk();
+        sending.stage_small(100, 3);
+        let mut discarded = Vec::new();
+        sending.scheduler.discard_all(&mut discarded);
+        assert_eq!(discarded.len(), 2);
+        assert!(sending.scheduler.is_at_boundary() && !sending.scheduler.has_large());
+        assert_eq!(sending.scheduler.small_bytes(), 0);
+    }
 }

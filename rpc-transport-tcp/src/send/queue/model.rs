@@ -351,8 +351,8 @@ impl Model {
         }
         let slices = self.scheduler.slices();
         let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
+        assert!(!bytes.is_empty() && slices.iter().all(|slice| !slice.is_empty()));
         drop(slices);
-        assert!(!bytes.is_empty(), "there is something to write");
         let len = bytes.len().min(self.socket_room);
         self.socket.extend_from_slice(&bytes[..len]);
         self.socket_room -= len;
