@@ -188,7 +188,7 @@ impl<S: Socket> Shared<S> {
         if is_unblocked {
             self.driver_wakeup.notify_one();
         }
-        if self.queue().has_small() {
+        if decoder.acks.is_due() && self.queue().has_small() {
             // The ack costs nothing in a write that is made anyway.
             self.send_ack(decoder);
         }

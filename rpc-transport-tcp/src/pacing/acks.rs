@@ -29,9 +29,14 @@ impl Acks {
         self.read
     }
 
-    /// The count of the next ack, if the peer wants one and it would say something new.
+    /// Whether the peer wants an ack, which would say something new.
+    pub(crate) fn is_due(&self) -> bool {
+        self.acked < self.wanted.min(self.read)
+    }
+
+    /// The count of the next ack, if it is due.
     pub(crate) fn take(&mut self) -> Option<u64> {
-        if self.acked >= self.wanted.min(self.read) {
+        if !self.is_due() {
             return None;
         }
         self.acked = self.read;
