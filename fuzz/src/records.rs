@@ -23,7 +23,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let small = record(1, 0, &frame);
     let mut first = (HEADER_LEN as u64 + 40).to_le_bytes().to_vec();
     first.extend_from_slice(&frame);
-    let pieces = [record(2, 9, &first), small.clone(), record(3, 9, &[4; 40])].concat();
+    let chunks = [record(2, 9, &first), small.clone(), record(3, 9, &[4; 40])].concat();
     let mut other = (HEADER_LEN as u64 + 30).to_le_bytes().to_vec();
     other.extend_from_slice(&frame);
     let turns = [
@@ -35,11 +35,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     ];
     let mut refused = (1_u64 << 40).to_le_bytes().to_vec();
     refused.extend_from_slice(&frame);
-    let mut asking = pieces.clone();
+    let mut asking = chunks.clone();
     asking[1] = 1;
-    let receipts = [record(4, 0, &[9; 8]), asking, record(4, 0, &[0; 8])].concat();
+    let acks = [record(4, 0, &[9; 8]), asking, record(4, 0, &[0; 8])].concat();
     let refused = record(2, 1, &refused);
-    [vec![], small.clone(), small.repeat(3), pieces, turns.concat(), refused, receipts]
+    [vec![], small.clone(), small.repeat(3), chunks, turns.concat(), refused, acks]
         .into_iter()
         .flat_map(|bytes| [0, 6, 255].map(|step| [&[step], &bytes[..]].concat()))
         .collect()

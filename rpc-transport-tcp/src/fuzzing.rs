@@ -5,15 +5,15 @@ use rpc_core::pool::Pool;
 use rpc_core::transport::Admission;
 use rpc_core::wire::ProtocolError;
 
-use crate::codec::decoder::{Event, Incoming};
+use crate::codec::decoder::{Decoder, Event};
 
 /// What came of a stream of records.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reassembled {
     /// The frames that were whole, in order.
     pub frames: Vec<Bytes>,
-    /// What receipts said.
-    pub receipts: Vec<u64>,
+    /// The counts of the acks, in order.
+    pub acks: Vec<u64>,
     /// The violation that ended it, if any.
     pub error: Option<ProtocolError>,
 }
@@ -22,40 +22,40 @@ pub struct Reassembled {
 /// to `admitted_len_max` bytes.
 #[must_use]
 pub fn reassemble(mut bytes: &[u8], step: usize, admitted_len_max: u64) -> Reassembled {
-    let mut incoming = Incoming::new(Pool::new(0));
-    let (mut frames, mut receipts) = (Vec::new(), Vec::new());
+    let mut decoder = Decoder::new(Pool::new(0));
+    let (mut frames, mut acks) = (Vec::new(), Vec::new());
     while !bytes.is_empty() {
         let mut len = 0;
-        for spare in incoming.spare() {
-            let part = spare.len().min(step - len).min(bytes.len());
+        for slice in decoder.read_slices() {
+            let part = slice.len().min(step - len).min(bytes.len());
             let (head, rest) = bytes.split_at(part);
-            spare[..part].copy_from_slice(head);
+            slice[..part].copy_from_slice(head);
             bytes = rest;
             len += part;
         }
-        incoming.filled(len);
-        if let Err(error) = take(&mut incoming, &mut frames, &mut receipts, admitted_len_max) {
-            return Reassembled { frames, receipts, error: Some(error) };
+        decoder.filled(len);
+        if let Err(error) = take(&mut decoder, &mut frames, &mut acks, admitted_len_max) {
+            return Reassembled { frames, acks, error: Some(error) };
         }
-        incoming.rest();
+        decoder.release_if_empty();
     }
-    Reassembled { frames, receipts, error: None }
+    Reassembled { frames, acks, error: None }
 }
 
 fn take(
-    incoming: &mut Incoming,
+    decoder: &mut Decoder,
     frames: &mut Vec<Bytes>,
-    receipts: &mut Vec<u64>,
+    acks: &mut Vec<u64>,
     admitted_len_max: u64,
 ) -> Result<(), ProtocolError> {
-    while let Some(event) = incoming.next()? {
+    while let Some(event) = decoder.next()? {
         match event {
             Event::Announced { len, .. } if len <= admitted_len_max => {
-                incoming.admit(Admission::Accept { deadline: None });
+                decoder.admit(Admission::Accept { deadline: None });
             }
-            Event::Announced { .. } => incoming.admit(Admission::Refuse),
+            Event::Announced { .. } => decoder.admit(Admission::Refuse),
             Event::Frame { frame, .. } => frames.push(frame),
-            Event::Receipt { read } => receipts.push(read),
+            Event::Ack { read } => acks.push(read),
         }
     }
     Ok(())

@@ -3,10 +3,10 @@
 //!
 //! [`TcpListener`] and [`TcpConnector`], [`UnixListener`] and [`UnixConnector`], [`StreamListener`]
 //! and [`StreamConnector`] give the runtime its byte streams; after the handshake the stream
-//! carries *records* (`codec::record`), whole small frames or pieces of large ones, so that a large
-//! frame never holds up a small one for long. `send` orders what goes out, `codec` puts together
-//! what comes in, and `pacing` says how much of large frames is under way; all three are free of
-//! I/O. `connection` drives any kind of byte stream, and `net` opens and accepts them.
+//! carries *records* (`codec::record`), each a single small frame or a chunk of a large one, so
+//! that a large frame never holds up a small one for long. `send` orders what goes out, `codec`
+//! decodes what comes in, and `pacing` says how much of large frames is under way; all three are
+//! free of I/O. `connection` drives any kind of byte stream, and `net` opens and accepts them.
 #![doc(html_root_url = "https://docs.rs/rpc-transport-tcp/latest")]
 #![forbid(unsafe_code)]
 

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const WHOLE: u8 = 1;
 const FIRST: u8 = 2;
 const NEXT: u8 = 3;
-const RECEIPT: u8 = 4;
+const ACK: u8 = 4;
 
 /// What a bad peer does first.
 #[derive(Clone, Copy, PartialEq)]
@@ -168,15 +168,15 @@ async fn a_frame_that_its_header_contradicts_is_named() -> Result<(), Failure> {
 }
 
 #[tokio::test]
-async fn a_piece_of_no_frame_is_named() -> Result<(), Failure> {
-    let words = "transfer of a next piece holds 7";
+async fn a_chunk_of_no_frame_is_named() -> Result<(), Failure> {
+    let words = "transfer of a next chunk holds 7";
     costs_one_line(Opening::Hello, &record(NEXT, 7, &[0; 100]), words).await
 }
 
 #[tokio::test]
-async fn a_receipt_for_what_was_not_sent_is_named() -> Result<(), Failure> {
-    let receipt = record(RECEIPT, 0, &1000_u64.to_le_bytes());
-    costs_one_line(Opening::Hello, &receipt, "receipt holds 1000").await
+async fn an_ack_of_what_was_not_sent_is_named() -> Result<(), Failure> {
+    let ack = record(ACK, 0, &1000_u64.to_le_bytes());
+    costs_one_line(Opening::Hello, &ack, "ack holds 1000").await
 }
 
 #[tokio::test]

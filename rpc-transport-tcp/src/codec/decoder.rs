@@ -1,8 +1,8 @@
-//! What has been read, put together into frames.
+//! The decoder of a connection's records: frames from bytes.
 //!
-//! Free of I/O: a reader asks where to read to ([`Incoming::spare`]), says how much it read, and
-//! takes events until there are none. A piece of a large frame is read straight into the frame's
-//! final memory; only what came along with an earlier read is copied there.
+//! Free of I/O: the reader asks where to read to ([`Decoder::read_slices`]), says how much it read,
+//! and takes events until there are none. A chunk of a large frame is read straight into the
+//! frame's final memory; only what came along with an earlier read is copied there.
 
 use std::collections::HashMap;
 
@@ -13,28 +13,28 @@ use rpc_core::wire::{HEADER_LEN, ProtocolError};
 
 use crate::codec::read_buffer::ReadBuffer;
 use crate::codec::record::{
-    FRAME_LEN_LEN, RECEIPT_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
-    WHOLE_LEN_MAX,
+    ACK_LEN, FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, SINGLE_LEN_MAX,
+    TRANSFERS_MAX,
 };
-use crate::pacing::acks::Receipts;
+use crate::pacing::acks::Acks;
 
 /// The buffer takes the longest record that has to be whole before it is looked at.
-const BUFFER_LEN: usize = RECORD_HEADER_LEN + WHOLE_LEN_MAX;
+const BUFFER_LEN: usize = RECORD_HEADER_LEN + SINGLE_LEN_MAX;
 
-/// What is read beyond a piece that goes straight to its frame, and where the next piece is
+/// What is read beyond a chunk that goes straight to its frame, and where the next chunk is
 /// expected: the next record's header, and what stands before a frame's own bytes there. What is
-/// read further would have to be copied, when it is the next piece, as it mostly is.
+/// read further would have to be copied, when it is the next chunk, as it mostly is.
 const AHEAD_LEN: usize = RECORD_HEADER_LEN + FRAME_LEN_LEN + HEADER_LEN;
 
 /// What there is to do.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A large frame begins: [`Incoming::admit`] has to be called next.
+    /// A large frame begins: [`Decoder::admit`] has to be called next.
     Announced { prefix: [u8; HEADER_LEN], len: u64 },
     /// A frame is whole.
     Frame { frame: Bytes, delivery: Delivery },
-    /// The peer has read so many bytes of our pieces.
-    Receipt { read: u64 },
+    /// The peer has read so many bytes of our chunks.
+    Ack { read: u64 },
 }
 
 /// A large frame on its way.
@@ -47,47 +47,47 @@ enum Transfer {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Header,
-    /// The large frame of this transfer awaits admission; the piece's length stands with it.
+    /// The large frame of this transfer awaits admission; the chunk's length stands with it.
     Admission {
         transfer: u32,
-        piece_len: usize,
+        chunk_len: usize,
         len: u64,
     },
-    Piece {
+    Chunk {
         transfer: u32,
         left: usize,
     },
 }
 
-/// Frames in the making.
+/// The decoder: the read buffer, and the large frames of which chunks are missing.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct Decoder {
     pool: Pool,
     buffer: ReadBuffer,
     state: State,
     transfers: HashMap<u32, Transfer>,
-    pub(crate) receipts: Receipts,
+    pub(crate) acks: Acks,
 }
 
-impl Incoming {
+impl Decoder {
     pub(crate) fn new(pool: Pool) -> Self {
         Self {
             buffer: ReadBuffer::new(pool.clone(), BUFFER_LEN),
             pool,
             state: State::Header,
             transfers: HashMap::new(),
-            receipts: Receipts::default(),
+            acks: Acks::default(),
         }
     }
 
-    /// Where to read to, in order: the final memory of a piece under way, if any, and the buffer.
-    pub(crate) fn spare(&mut self) -> [&mut [u8]; 2] {
-        // The next record is most likely a piece too. Its header decides.
-        let is_between_pieces = matches!(self.state, State::Header)
+    /// Where to read to, in order: the final memory of a chunk under way, if any, and the buffer.
+    pub(crate) fn read_slices(&mut self) -> [&mut [u8]; 2] {
+        // The next record is most likely a chunk too. Its header decides.
+        let is_between_chunks = matches!(self.state, State::Header)
             && self.buffer.bytes().len() < RECORD_HEADER_LEN
             && !self.transfers.is_empty();
         let direct: &mut [u8] = match self.state {
-            State::Piece { transfer, left } => match self.transfers.get_mut(&transfer) {
+            State::Chunk { transfer, left } => match self.transfers.get_mut(&transfer) {
                 Some(Transfer::Receiving { memory, at }) => {
                     let end = (*at + left).min(memory.len());
                     &mut memory[*at..end]
@@ -96,28 +96,28 @@ impl Incoming {
             },
             _ => &mut [],
         };
-        let reads_ahead = !direct.is_empty() || is_between_pieces;
+        let reads_ahead = !direct.is_empty() || is_between_chunks;
         let len_max = if reads_ahead { AHEAD_LEN } else { BUFFER_LEN };
-        [direct, self.buffer.room(len_max)]
+        [direct, self.buffer.spare_capacity(len_max)]
     }
 
-    /// Records that `len` bytes were read into the spare memory.
+    /// Records that `len` bytes were read into the read slices.
     pub(crate) fn filled(&mut self, mut len: usize) {
-        if let State::Piece { transfer, left } = &mut self.state
+        if let State::Chunk { transfer, left } = &mut self.state
             && let Some(Transfer::Receiving { at, .. }) = self.transfers.get_mut(transfer)
         {
             let direct = len.min(*left);
             *at += direct;
             *left -= direct;
-            self.receipts.add(direct);
+            self.acks.add(direct);
             len -= direct;
         }
         self.buffer.filled(len);
     }
 
     /// Gives memory back while nothing is in it, so that an idle connection has none.
-    pub(crate) fn rest(&mut self) {
-        self.buffer.rest();
+    pub(crate) fn release_if_empty(&mut self) {
+        self.buffer.release_if_empty();
     }
 
     /// Whether the stream may end here.
@@ -125,7 +125,7 @@ impl Incoming {
         matches!(self.state, State::Header) && self.buffer.is_empty() && self.transfers.is_empty()
     }
 
-    /// Whether large frames are in the making.
+    /// Whether chunks of large frames are missing.
     pub(crate) fn has_transfers(&self) -> bool {
         !self.transfers.is_empty()
     }
@@ -144,9 +144,9 @@ impl Incoming {
         loop {
             match self.state {
                 State::Admission { .. } => return Ok(None),
-                State::Piece { transfer, left } => {
-                    let left = left - self.copy_piece(transfer, left);
-                    self.state = State::Piece { transfer, left };
+                State::Chunk { transfer, left } => {
+                    let left = left - self.copy_chunk(transfer, left);
+                    self.state = State::Chunk { transfer, left };
                     if left > 0 {
                         return Ok(None);
                     }
@@ -159,11 +159,11 @@ impl Incoming {
                     let Some(header) = self.peek::<RECORD_HEADER_LEN>(0) else { return Ok(None) };
                     let header = RecordHeader::parse(&header)?;
                     let event = match header.kind {
-                        RecordKind::Whole => self.whole(header),
-                        RecordKind::Receipt => self.receipt(),
+                        RecordKind::Single => self.single(header),
+                        RecordKind::Ack => self.ack(),
                         RecordKind::First => self.first(header)?,
                         RecordKind::Next => {
-                            self.next_piece(header)?;
+                            self.next_chunk(header)?;
                             continue;
                         }
                     };
@@ -175,7 +175,7 @@ impl Incoming {
 
     /// Says what to do with the frame that was announced last.
     pub(crate) fn admit(&mut self, admission: Admission) {
-        let State::Admission { transfer, piece_len, len } = self.state else { return };
+        let State::Admission { transfer, chunk_len, len } = self.state else { return };
         // An admitted length has passed the limits; one that memory cannot index never does.
         let entry = match (admission, usize::try_from(len)) {
             (Admission::Accept { .. }, Ok(len)) => {
@@ -184,10 +184,10 @@ impl Incoming {
             _ => Transfer::Discarding { left: len },
         };
         self.transfers.insert(transfer, entry);
-        self.state = State::Piece { transfer, left: piece_len };
+        self.state = State::Chunk { transfer, left: chunk_len };
     }
 
-    fn whole(&mut self, header: RecordHeader) -> Option<Event> {
+    fn single(&mut self, header: RecordHeader) -> Option<Event> {
         if self.buffer.bytes().len() < RECORD_HEADER_LEN + header.len {
             return None;
         }
@@ -195,10 +195,10 @@ impl Incoming {
         Some(Event::Frame { frame: self.buffer.take(header.len), delivery: Delivery::Whole })
     }
 
-    fn receipt(&mut self) -> Option<Event> {
-        let read = self.peek::<RECEIPT_LEN>(RECORD_HEADER_LEN)?;
-        self.buffer.skip(RECORD_HEADER_LEN + RECEIPT_LEN);
-        Some(Event::Receipt { read: u64::from_le_bytes(read) })
+    fn ack(&mut self) -> Option<Event> {
+        let read = self.peek::<ACK_LEN>(RECORD_HEADER_LEN)?;
+        self.buffer.skip(RECORD_HEADER_LEN + ACK_LEN);
+        Some(Event::Ack { read: u64::from_le_bytes(read) })
     }
 
     fn first(&mut self, header: RecordHeader) -> Result<Option<Event>, ProtocolError> {
@@ -207,42 +207,42 @@ impl Incoming {
             return Ok(None);
         };
         let len = u64::from_le_bytes(len);
-        let piece_len = header.len - FRAME_LEN_LEN;
-        check_piece(len, piece_len)?;
+        let chunk_len = header.len - FRAME_LEN_LEN;
+        check_chunk(len, chunk_len)?;
         if self.transfers.contains_key(&header.transfer) || self.transfers.len() >= TRANSFERS_MAX {
             let value = header.transfer.into();
-            return Err(ProtocolError::Invalid { what: "transfer of a first piece", value });
+            return Err(ProtocolError::Invalid { what: "transfer of a first chunk", value });
         }
         self.buffer.skip(RECORD_HEADER_LEN + FRAME_LEN_LEN);
-        self.begin_piece(&header, piece_len);
-        self.state = State::Admission { transfer: header.transfer, piece_len, len };
+        self.begin_chunk(&header, chunk_len);
+        self.state = State::Admission { transfer: header.transfer, chunk_len, len };
         Ok(Some(Event::Announced { prefix, len }))
     }
 
-    fn next_piece(&mut self, header: RecordHeader) -> Result<(), ProtocolError> {
+    fn next_chunk(&mut self, header: RecordHeader) -> Result<(), ProtocolError> {
         let left = match self.transfers.get(&header.transfer) {
             Some(Transfer::Receiving { memory, at }) => (memory.len() - at) as u64,
             Some(Transfer::Discarding { left }) => *left,
             None => {
                 let value = header.transfer.into();
-                return Err(ProtocolError::Invalid { what: "transfer of a next piece", value });
+                return Err(ProtocolError::Invalid { what: "transfer of a next chunk", value });
             }
         };
-        check_piece(left, header.len)?;
+        check_chunk(left, header.len)?;
         self.buffer.skip(RECORD_HEADER_LEN);
-        self.begin_piece(&header, header.len);
-        self.state = State::Piece { transfer: header.transfer, left: header.len };
+        self.begin_chunk(&header, header.len);
+        self.state = State::Chunk { transfer: header.transfer, left: header.len };
         Ok(())
     }
 
-    fn begin_piece(&mut self, header: &RecordHeader, len: usize) {
-        if header.asks {
-            self.receipts.ask(len);
+    fn begin_chunk(&mut self, header: &RecordHeader, len: usize) {
+        if header.wants_ack {
+            self.acks.want(len);
         }
     }
 
-    /// Moves what is buffered of a piece to its frame, and says how much that was.
-    fn copy_piece(&mut self, transfer: u32, left: usize) -> usize {
+    /// Moves what is buffered of a chunk to its frame, and says how much that was.
+    fn copy_chunk(&mut self, transfer: u32, left: usize) -> usize {
         let len = left.min(self.buffer.bytes().len());
         match self.transfers.get_mut(&transfer) {
             Some(Transfer::Receiving { memory, at }) => {
@@ -254,11 +254,11 @@ impl Incoming {
             }
             None => {}
         }
-        self.receipts.add(len);
+        self.acks.add(len);
         len
     }
 
-    /// Ends a transfer of which the last piece is there.
+    /// Ends a transfer of which the last chunk is there.
     fn finish(&mut self, transfer: u32) -> Option<Event> {
         let is_whole = match self.transfers.get(&transfer)? {
             Transfer::Receiving { memory, at } => *at == memory.len(),
@@ -280,158 +280,13 @@ impl Incoming {
     }
 }
 
-fn check_piece(left: u64, piece_len: usize) -> Result<(), ProtocolError> {
-    let len = piece_len as u64;
+fn check_chunk(left: u64, chunk_len: usize) -> Result<(), ProtocolError> {
+    let len = chunk_len as u64;
     if len > left {
-        return Err(ProtocolError::TooLong { what: "piece of a frame", len, max: left });
+        return Err(ProtocolError::TooLong { what: "chunk of a frame", len, max: left });
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Feeds `bytes` in steps and collects the frames; every frame is admitted by `accept`.
-    fn feed(bytes: &[u8], step: usize, accept: bool) -> Result<Vec<Bytes>, ProtocolError> {
-        let steps: Vec<_> = bytes.chunks(step).collect();
-        feed_counted(&steps, accept).map(|(frames, _)| frames)
-    }
-
-    /// The same for what the socket has at a time, with the count of bytes that were copied.
-    fn feed_counted(steps: &[&[u8]], accept: bool) -> Result<(Vec<Bytes>, u64), ProtocolError> {
-        let mut incoming = Incoming::new(Pool::new(0));
-        let mut frames = Vec::new();
-        let mut steps = steps.iter();
-        let mut rest: &[u8] = &[];
-        loop {
-            if rest.is_empty() {
-                let Some(next) = steps.next() else { break };
-                rest = next;
-            }
-            let mut len = 0;
-            for spare in incoming.spare() {
-                let take = spare.len().min(rest.len());
-                spare[..take].copy_from_slice(&rest[..take]);
-                rest = &rest[take..];
-                len += take;
-            }
-            incoming.filled(len);
-            while let Some(event) = incoming.next()? {
-                match event {
-                    Event::Announced { .. } if accept => {
-                        incoming.admit(Admission::Accept { deadline: None });
-                    }
-                    Event::Announced { .. } => incoming.admit(Admission::Refuse),
-                    Event::Frame { frame, .. } => frames.push(frame),
-                    Event::Receipt { .. } => {}
-                }
-            }
-            incoming.rest();
-        }
-        assert!(incoming.is_between_frames());
-        Ok((frames, incoming.take_copied_bytes()))
-    }
-
-    fn record(kind: RecordKind, transfer: u32, frame_len: Option<u64>, body: &[u8]) -> Vec<u8> {
-        let len = body.len() + frame_len.map_or(0, |_| FRAME_LEN_LEN);
-        let mut out = RecordHeader { kind, len, transfer, asks: false }.to_bytes().to_vec();
-        out.extend(frame_len.iter().flat_map(|len| len.to_le_bytes()));
-        out.extend_from_slice(body);
-        out
-    }
-
-    fn interleaved() -> Vec<u8> {
-        [
-            record(RecordKind::First, 1, Some(100_000), &[1; 60_000]),
-            record(RecordKind::Whole, 0, None, &[2; 40]),
-            record(RecordKind::First, 2, Some(70_000), &[3; 50_000]),
-            record(RecordKind::Next, 1, None, &[1; 40_000]),
-            record(RecordKind::Next, 2, None, &[3; 20_000]),
-        ]
-        .concat()
-    }
-
-    #[test]
-    fn interleaved_frames_come_apart_whatever_a_read_brings() {
-        for step in [1, 11, 4096, 65_000, 1 << 20] {
-            let frames = feed(&interleaved(), step, true).unwrap();
-            let firsts: Vec<_> = frames.iter().map(|frame| (frame[0], frame.len())).collect();
-            assert_eq!(firsts, [(2, 40), (1, 100_000), (3, 70_000)], "step {step}");
-            assert!(frames.iter().all(|frame| frame.iter().all(|byte| *byte == frame[0])));
-        }
-    }
-
-    #[test]
-    fn frames_of_any_length_come_whole_and_few_bytes_of_long_ones_are_copied() {
-        let lens = [40, 26_000, 16_384, 16_383, 65_536, 26_000, 32, 26_000, 40_000, 26_000];
-        let sent: Vec<_> = (1u8..).zip(lens).map(|(byte, len)| vec![byte; len]).collect();
-        let records: Vec<_> =
-            sent.iter().map(|frame| record(RecordKind::Whole, 0, None, frame)).collect();
-        let together = records.concat();
-        for step in [1, 1000, 30_000, 1 << 20] {
-            let steps: Vec<_> = together.chunks(step).collect();
-            let (frames, _) = feed_counted(&steps, true).unwrap();
-            assert_eq!(frames, sent, "step {step}");
-        }
-        let one_by_one: Vec<_> = records.iter().map(|record| &record[..]).collect();
-        let (frames, copied_bytes) = feed_counted(&one_by_one, true).unwrap();
-        assert_eq!((frames, copied_bytes), (sent.into_iter().map(Bytes::from).collect(), 16_455));
-    }
-
-    #[test]
-    fn a_large_frame_is_read_into_its_final_memory() {
-        let pieces = (1..64).map(|_| record(RecordKind::Next, 1, None, &[1; 100_000]));
-        let first = record(RecordKind::First, 1, Some(6_400_000), &[1; 100_000]);
-        let pieces: Vec<_> = std::iter::once(first).chain(pieces).collect();
-        let together = pieces.concat();
-        let one_by_one: Vec<_> = pieces.iter().map(|piece| &piece[..]).collect();
-        for steps in [&one_by_one[..], &[&together[..]]] {
-            let (frames, copied_bytes) = feed_counted(steps, true).unwrap();
-            assert_eq!(frames[0].len(), 6_400_000);
-            // What comes along with the first header, before the frame is known, and little else.
-            assert!(copied_bytes < 70_000, "{copied_bytes}");
-        }
-    }
-
-    #[test]
-    fn a_refused_frame_is_thrown_away_and_nothing_else() {
-        for step in [1, 1000, 1 << 20] {
-            let frames = feed(&interleaved(), step, false).unwrap();
-            assert_eq!(frames.len(), 1);
-        }
-    }
-
-    #[test]
-    fn pieces_that_do_not_fit_their_frame_are_violations() {
-        let too_much = record(RecordKind::First, 1, Some(50), &[1; 60]);
-        assert!(matches!(feed(&too_much, 1000, true), Err(ProtocolError::TooLong { .. })));
-        let unknown = record(RecordKind::Next, 9, None, &[1; 60]);
-        assert!(matches!(feed(&unknown, 1000, true), Err(ProtocolError::Invalid { .. })));
-        let first = record(RecordKind::First, 1, Some(100), &[1; 60]);
-        let twice = [first.clone(), first].concat();
-        assert!(matches!(feed(&twice, 1000, true), Err(ProtocolError::Invalid { .. })));
-    }
-
-    proptest! {
-        #[test]
-        fn garbage_never_panics(
-            bytes in prop::collection::vec(any::<u8>(), 0..600),
-            kind in 1u8..5,
-        ) {
-            let mut bytes = bytes;
-            if let Some(first) = bytes.first_mut() { *first = kind; }
-            let mut incoming = Incoming::new(Pool::new(0));
-            incoming.spare()[1][..bytes.len()].copy_from_slice(&bytes);
-            incoming.filled(bytes.len());
-            while let Ok(Some(event)) = incoming.next() {
-                if let Event::Announced { len, .. } = event {
-                    let accept = Admission::Accept { deadline: None };
-                    incoming.admit(if len < 1 << 20 { accept } else { Admission::Refuse });
-                }
-            }
-        }
-    }
-}
+mod tests;

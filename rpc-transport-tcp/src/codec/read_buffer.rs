@@ -16,10 +16,10 @@ const ALIASED_LEN_MIN: usize = 16 << 10;
 /// Memory for reads.
 #[derive(Debug)]
 enum Memory {
-    /// Exclusive, so that it can be read to.
-    Own(PoolBuffer),
-    /// Frames alias it.
-    Left(Bytes),
+    /// No frame aliases it, so that it can be read to.
+    Exclusive(PoolBuffer),
+    /// Frames alias it, so that it is not written to any more.
+    Shared(Bytes),
 }
 
 /// A buffer between a socket and frames, which has memory while something is in it.
@@ -42,8 +42,8 @@ impl ReadBuffer {
     /// What is there to be taken.
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.memory {
-            Some(Memory::Own(buffer)) => &buffer[self.unread.clone()],
-            Some(Memory::Left(bytes)) => &bytes[self.unread.clone()],
+            Some(Memory::Exclusive(buffer)) => &buffer[self.unread.clone()],
+            Some(Memory::Shared(bytes)) => &bytes[self.unread.clone()],
             None => &[],
         }
     }
@@ -53,26 +53,26 @@ impl ReadBuffer {
     }
 
     /// Where to read to: at most `len_max` bytes, behind what is there.
-    pub(crate) fn room(&mut self, len_max: usize) -> &mut [u8] {
+    pub(crate) fn spare_capacity(&mut self, len_max: usize) -> &mut [u8] {
         let len = self.unread.len();
         match &mut self.memory {
-            Some(Memory::Own(buffer)) if self.unread.start > 0 => {
+            Some(Memory::Exclusive(buffer)) if self.unread.start > 0 => {
                 buffer.copy_within(self.unread.clone(), 0);
             }
-            Some(Memory::Own(_)) => {}
+            Some(Memory::Exclusive(_)) => {}
             memory => {
                 let mut buffer = self.pool.take(self.capacity);
-                if let Some(Memory::Left(bytes)) = memory {
+                if let Some(Memory::Shared(bytes)) = memory {
                     buffer[..len].copy_from_slice(&bytes[self.unread.clone()]);
                     self.copied_bytes += len as u64;
                 }
-                *memory = Some(Memory::Own(buffer));
+                *memory = Some(Memory::Exclusive(buffer));
             }
         }
         self.unread = 0..len;
         let end = self.capacity.min(len.saturating_add(len_max));
         match &mut self.memory {
-            Some(Memory::Own(buffer)) => &mut buffer[len..end],
+            Some(Memory::Exclusive(buffer)) => &mut buffer[len..end],
             _ => &mut [],
         }
     }
@@ -94,12 +94,12 @@ impl ReadBuffer {
             self.pool.copy(&self.bytes()[..len])
         } else {
             let bytes = match self.memory.take() {
-                Some(Memory::Own(buffer)) => buffer.freeze(),
-                Some(Memory::Left(bytes)) => bytes,
+                Some(Memory::Exclusive(buffer)) => buffer.freeze(),
+                Some(Memory::Shared(bytes)) => bytes,
                 None => Bytes::new(),
             };
             let frame = bytes.slice(self.unread.start..self.unread.start + len);
-            self.memory = Some(Memory::Left(bytes));
+            self.memory = Some(Memory::Shared(bytes));
             frame
         };
         self.skip(len);
@@ -116,7 +116,7 @@ impl ReadBuffer {
     }
 
     /// Gives the memory back while nothing is in it, so that an idle connection has none.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn release_if_empty(&mut self) {
         if self.is_empty() {
             self.memory = None;
             self.unread = 0..0;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn read(buffer: &mut ReadBuffer, bytes: &[u8]) {
-        buffer.room(bytes.len()).copy_from_slice(bytes);
+        buffer.spare_capacity(bytes.len()).copy_from_slice(bytes);
         buffer.filled(bytes.len());
     }
 
@@ -186,7 +186,7 @@ mod tests {
         read(&mut buffer, &numbered(20_000));
         let address = buffer.bytes().as_ptr();
         let frame = buffer.take(20_000);
-        buffer.rest();
+        buffer.release_if_empty();
         assert_ne!(pool.take(CAPACITY).as_ptr(), address);
         drop(frame);
         let again = [pool.take(CAPACITY), pool.take(CAPACITY)];
@@ -196,12 +196,12 @@ mod tests {
     #[test]
     fn there_is_room_for_its_capacity() {
         let mut buffer = buffer_of(&numbered(CAPACITY - 5));
-        assert_eq!(buffer.room(usize::MAX).len(), 5);
-        assert_eq!(buffer.room(3).len(), 3);
+        assert_eq!(buffer.spare_capacity(usize::MAX).len(), 5);
+        assert_eq!(buffer.spare_capacity(3).len(), 3);
         drop(buffer.take(20_000));
-        assert_eq!(buffer.room(usize::MAX).len(), 20_005);
+        assert_eq!(buffer.spare_capacity(usize::MAX).len(), 20_005);
         buffer.skip(CAPACITY - 20_005);
-        assert_eq!(buffer.room(usize::MAX).len(), CAPACITY);
+        assert_eq!(buffer.spare_capacity(usize::MAX).len(), CAPACITY);
         assert!(buffer.is_empty());
     }
 }

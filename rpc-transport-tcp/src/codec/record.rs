@@ -2,39 +2,37 @@
 //!
 //! | offset | size | field |
 //! |--:|--:|---|
-//! | 0 | 1 | kind: 1 whole, 2 first piece, 3 next piece, 4 receipt |
-//! | 1 | 1 | of a piece: 1 if it asks for a receipt; else 0 |
+//! | 0 | 1 | kind: 1 single, 2 first chunk, 3 next chunk, 4 ack |
+//! | 1 | 1 | of a chunk: 1 if it asks for an ack; else 0 |
 //! | 2 | 2 | zero |
 //! | 4 | 4 | length of what follows, in bytes |
-//! | 8 | 4 | transfer that a piece belongs to; else 0 |
+//! | 8 | 4 | transfer that a chunk belongs to; else 0 |
 //!
-//! A first piece begins with the frame's whole length (`u64`), and holds at least its header. A
-//! receipt is a `u64`: how many bytes of frames in pieces were read since the connection began. It
-//! is sent some time after a piece that asks for one was read, once for all that were.
+//! A first chunk begins with the frame's whole length (`u64`), and holds at least its header. An
+//! ack (acknowledgement) is a `u64`: how many bytes of frames in chunks were read since the
+//! connection began. One ack covers all chunks that asked for one and were read before it is sent.
 
 use rpc_core::wire::{HEADER_LEN, ProtocolError};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::pacing::chunk_len::CHUNK_LEN_MAX;
+
 /// The length of a record's header in bytes.
 pub(crate) const RECORD_HEADER_LEN: usize = 12;
 
-/// The length of the frame's length in a first piece.
+/// The length of the frame's length in a first chunk.
 pub(crate) const FRAME_LEN_LEN: usize = 8;
 
-/// The length of the count in a receipt.
-pub(crate) const RECEIPT_LEN: usize = 8;
+/// The length of the count in an ack.
+pub(crate) const ACK_LEN: usize = 8;
 
-/// Frames up to this length travel whole.
+/// Frames up to this length travel in a single record.
 ///
 /// 64 KiB: what one read takes in, and, at 1 GB/s, 65 us that a small frame waits behind it.
-pub(crate) const WHOLE_LEN_MAX: usize = 64 << 10;
+pub(crate) const SINGLE_LEN_MAX: usize = 64 << 10;
 
-/// The longest piece. To write it takes as long as to encode it did, 0.2 ms where copying is all
-/// there is.
-pub(crate) const PIECE_LEN_MAX: usize = 1 << 20;
-
-/// The most large frames in pieces at a time, each way. More wait their turn at the sender.
+/// The most large frames that are sent in chunks at a time, each way. More wait at the sender.
 pub(crate) const TRANSFERS_MAX: usize = 16;
 
 const _: () = assert!(size_of::<RawRecordHeader>() == RECORD_HEADER_LEN);
@@ -43,7 +41,7 @@ const _: () = assert!(size_of::<RawRecordHeader>() == RECORD_HEADER_LEN);
 #[repr(C)]
 struct RawRecordHeader {
     kind: u8,
-    asks: u8,
+    wants_ack: u8,
     zero: [u8; 2],
     len: U32,
     transfer: U32,
@@ -52,68 +50,68 @@ struct RawRecordHeader {
 /// What a record holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordKind {
-    Whole,
+    Single,
     First,
     Next,
-    Receipt,
+    Ack,
 }
 
 /// A record's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
     pub(crate) kind: RecordKind,
-    /// The length of what follows, at most [`PIECE_LEN_MAX`] and what belongs to its kind.
+    /// The length of what follows, at most [`CHUNK_LEN_MAX`] and what belongs to its kind.
     pub(crate) len: usize,
     pub(crate) transfer: u32,
-    /// Whether a piece asks for a receipt.
-    pub(crate) asks: bool,
+    /// Whether a chunk asks for an ack.
+    pub(crate) wants_ack: bool,
 }
 
-/// The bytes of a receipt.
-pub(crate) fn receipt(read: u64) -> [u8; RECORD_HEADER_LEN + RECEIPT_LEN] {
-    let mut bytes = [0; RECORD_HEADER_LEN + RECEIPT_LEN];
-    let header = RecordHeader::new(RecordKind::Receipt, RECEIPT_LEN);
+/// The bytes of an ack.
+pub(crate) fn ack(read: u64) -> [u8; RECORD_HEADER_LEN + ACK_LEN] {
+    let mut bytes = [0; RECORD_HEADER_LEN + ACK_LEN];
+    let header = RecordHeader::new(RecordKind::Ack, ACK_LEN);
     bytes[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
     bytes[RECORD_HEADER_LEN..].copy_from_slice(&read.to_le_bytes());
     bytes
 }
 
 impl RecordHeader {
-    /// The header of a record that is no piece.
+    /// The header of a record that is no chunk.
     pub(crate) fn new(kind: RecordKind, len: usize) -> Self {
-        Self { kind, len, transfer: 0, asks: false }
+        Self { kind, len, transfer: 0, wants_ack: false }
     }
 
     pub(crate) fn to_bytes(self) -> [u8; RECORD_HEADER_LEN] {
         let kind = match self.kind {
-            RecordKind::Whole => 1,
+            RecordKind::Single => 1,
             RecordKind::First => 2,
             RecordKind::Next => 3,
-            RecordKind::Receipt => 4,
+            RecordKind::Ack => 4,
         };
         // The limits above keep every record far below 4 GiB.
         let len = u32::try_from(self.len).unwrap_or(u32::MAX).into();
         let transfer = self.transfer.into();
-        let asks = self.asks.into();
-        zerocopy::transmute!(RawRecordHeader { kind, asks, zero: [0; 2], len, transfer })
+        let wants_ack = self.wants_ack.into();
+        zerocopy::transmute!(RawRecordHeader { kind, wants_ack, zero: [0; 2], len, transfer })
     }
 
     /// Reads a header, and checks that its length suits its kind.
     pub(crate) fn parse(bytes: &[u8; RECORD_HEADER_LEN]) -> Result<Self, ProtocolError> {
         let raw: RawRecordHeader = zerocopy::transmute!(*bytes);
         let (kind, min, max) = match raw.kind {
-            1 => (RecordKind::Whole, HEADER_LEN, WHOLE_LEN_MAX),
-            2 => (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN, FRAME_LEN_LEN + PIECE_LEN_MAX),
-            3 => (RecordKind::Next, 1, PIECE_LEN_MAX),
-            4 => (RecordKind::Receipt, RECEIPT_LEN, RECEIPT_LEN),
+            1 => (RecordKind::Single, HEADER_LEN, SINGLE_LEN_MAX),
+            2 => (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN, FRAME_LEN_LEN + CHUNK_LEN_MAX),
+            3 => (RecordKind::Next, 1, CHUNK_LEN_MAX),
+            4 => (RecordKind::Ack, ACK_LEN, ACK_LEN),
             other => {
                 let value = other.into();
                 return Err(ProtocolError::Invalid { what: "record kind", value });
             }
         };
-        let is_piece = matches!(kind, RecordKind::First | RecordKind::Next);
-        if raw.asks > u8::from(is_piece) {
-            let value = raw.asks.into();
+        let is_chunk = matches!(kind, RecordKind::First | RecordKind::Next);
+        if raw.wants_ack > u8::from(is_chunk) {
+            let value = raw.wants_ack.into();
             return Err(ProtocolError::Invalid { what: "mark of a record", value });
         }
         let len = raw.len.get() as usize;
@@ -125,7 +123,7 @@ impl RecordHeader {
             let (len, needed) = (len as u64, min as u64);
             return Err(ProtocolError::Truncated { what: "record", len, needed });
         }
-        Ok(Self { kind, len, transfer: raw.transfer.get(), asks: raw.asks == 1 })
+        Ok(Self { kind, len, transfer: raw.transfer.get(), wants_ack: raw.wants_ack == 1 })
     }
 }
 
@@ -138,38 +136,59 @@ mod tests {
     #[test]
     fn a_header_has_its_documented_bytes() {
         let header =
-            RecordHeader { kind: RecordKind::First, len: 0x0102, transfer: 7, asks: false };
+            RecordHeader { kind: RecordKind::First, len: 0x0102, transfer: 7, wants_ack: false };
         assert_eq!(header.to_bytes(), [2, 0, 0, 0, 2, 1, 0, 0, 7, 0, 0, 0]);
         assert_eq!(RecordHeader::parse(&header.to_bytes()), Ok(header));
-        let header = RecordHeader { asks: true, ..header };
+        let header = RecordHeader { wants_ack: true, ..header };
         assert_eq!(header.to_bytes(), [2, 1, 0, 0, 2, 1, 0, 0, 7, 0, 0, 0]);
         assert_eq!(RecordHeader::parse(&header.to_bytes()), Ok(header));
-        let receipt = receipt(0x0304);
-        assert_eq!(receipt, [4, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0]);
+        let ack = ack(0x0304);
+        assert_eq!(ack, [4, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
-    fn only_pieces_ask() {
-        for (kind, asks, is_good) in [(1, 1, false), (4, 1, false), (2, 2, false), (3, 1, true)] {
-            let header = RecordHeader::parse(&[kind, asks, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0]);
-            assert_eq!(header.is_ok(), is_good, "{kind} {asks}");
+    fn only_chunks_want_acks() {
+        for (kind, wants_ack, is_good) in
+            [(1, 1, false), (4, 1, false), (2, 2, false), (3, 1, true)]
+        {
+            let header = RecordHeader::parse(&[kind, wants_ack, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(header.is_ok(), is_good, "{kind} {wants_ack}");
         }
     }
 
     #[test]
     fn lengths_out_of_range_are_refused() {
         for (kind, len) in [
-            (RecordKind::Whole, HEADER_LEN - 1),
-            (RecordKind::Whole, WHOLE_LEN_MAX + 1),
+            (RecordKind::Single, HEADER_LEN - 1),
+            (RecordKind::Single, SINGLE_LEN_MAX + 1),
             (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN - 1),
             (RecordKind::Next, 0),
-            (RecordKind::Next, PIECE_LEN_MAX + 1),
-            (RecordKind::Receipt, RECEIPT_LEN - 1),
-            (RecordKind::Receipt, RECEIPT_LEN + 1),
+            (RecordKind::Next, CHUNK_LEN_MAX + 1),
+            (RecordKind::Ack, ACK_LEN - 1),
+            (RecordKind::Ack, ACK_LEN + 1),
         ] {
-            let header = RecordHeader { kind, len, transfer: 1, asks: false };
+            let header = RecordHeader { kind, len, transfer: 1, wants_ack: false };
             assert!(RecordHeader::parse(&header.to_bytes()).is_err(), "{header:?}");
         }
+    }
+
+    #[test]
+    fn the_shortest_and_the_longest_are_accepted() {
+        for (kind, min, max) in [
+            (RecordKind::Single, HEADER_LEN, SINGLE_LEN_MAX),
+            (RecordKind::First, FRAME_LEN_LEN + HEADER_LEN, FRAME_LEN_LEN + CHUNK_LEN_MAX),
+            (RecordKind::Next, 1, CHUNK_LEN_MAX),
+            (RecordKind::Ack, ACK_LEN, ACK_LEN),
+        ] {
+            let header = |len| RecordHeader { kind, len, transfer: 7, wants_ack: false };
+            for len in [min, max] {
+                assert_eq!(RecordHeader::parse(&header(len).to_bytes()), Ok(header(len)));
+            }
+            for len in [min - 1, max + 1] {
+                assert!(RecordHeader::parse(&header(len).to_bytes()).is_err(), "{kind:?} {len}");
+            }
+        }
+        assert!(RecordHeader::parse(&[5, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0]).is_err());
     }
 
     proptest! {

@@ -1,6 +1,7 @@
-//! The life of a connection, and what of it one task at a time owns.
+//! The driver: the life of a connection, and the state that one task at a time owns.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -8,9 +9,12 @@ use rpc_core::handoff::Resume;
 use rpc_core::transport::{CloseReason, Handler};
 use tokio::runtime::Handle;
 
-use crate::codec::decoder::Incoming;
+use crate::codec::decoder::Decoder;
 use crate::connection::shared::Shared;
 use crate::connection::socket::Socket;
+
+/// How long a closing connection may take to write what it was given.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why reading is over.
 #[derive(Debug)]
@@ -32,46 +36,44 @@ pub(crate) struct Driver<S> {
     shared: Arc<Shared<S>>,
     handler: Arc<dyn Handler>,
     runtime: Handle,
-    pub(crate) incoming: Incoming,
+    pub(crate) decoder: Decoder,
 }
 
 impl<S: Socket> Driver<S> {
     /// For a task of the current runtime.
     pub(crate) fn new(shared: Arc<Shared<S>>, handler: Arc<dyn Handler>) -> Box<Self> {
-        let incoming = Incoming::new(shared.pool.clone());
-        Box::new(Self { shared, handler, runtime: Handle::current(), incoming })
+        let decoder = Decoder::new(shared.pool.clone());
+        Box::new(Self { shared, handler, runtime: Handle::current(), decoder })
     }
 
     /// Reads, and writes what senders leave, until the connection has ended.
     pub(crate) async fn run(self: Box<Self>) {
         let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
         // If a handler blocks the task before this one, that task may still be the first in line
-        // for a notification, which it would keep for itself as long as the handler blocks.
-        shared.held.notify_one();
+        // for a notification, and would keep it as long as the handler blocks.
+        shared.driver_wakeup.notify_one();
         let ended = tokio::select! {
             biased;
             () = shared.close.cancelled() => CloseReason::Local.into(),
             ended = shared.read(self, &*handler) => ended,
-            () = shared.write_held() => CloseReason::Failed("cannot write".into()).into(),
+            // The queue knows the reason.
+            () = shared.drive_writes() => CloseReason::Local.into(),
         };
         let Ended::Closed(reason) = ended else { return };
         if reason == CloseReason::Local {
             // The reading half may have been stopped while frames gathered.
             shared.uncork();
-            shared.let_go();
             // What was sent before closing still goes out, while nothing more is taken.
-            tokio::select! {
-                () = shared.flushed() => {}
-                () = shared.write_held() => {}
-            }
+            let _ = tokio::time::timeout(FLUSH_TIMEOUT, shared.drive_writes()).await;
             // A peer to which nothing can be written is not waited for.
-            if shared.queue().closed == Some(CloseReason::Local) {
+            let is_draining = shared.queue().is_draining();
+            if is_draining {
                 shared.linger().await;
             }
         }
         shared.fail(reason);
         shared.socket.end();
-        let reason = shared.queue().closed.clone().unwrap_or(CloseReason::Local);
+        let reason = shared.close_reason();
         handler.handle_closed(reason);
     }
 }

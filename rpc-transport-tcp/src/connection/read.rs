@@ -1,9 +1,8 @@
 //! The reading half of the driver, which is the connection's task.
 //!
-//! What a read brings is delivered with the queue of what goes out corked: answers that are made in
-//! place go out together. Frames that only wake a task, as answers wake their callers, keep it
-//! corked until those who were woken have had their turn, since what they send next can go out
-//! together too.
+//! The frames of a read are delivered with the send queue corked: answers that are made in place
+//! go out together. Frames that only wake a task, as answers wake their callers, keep it corked
+//! until the woken tasks have run, since their next requests can go out together too.
 //!
 //! Each frame is delivered with the [`Driver`] in a [`Handoff`]. When its handler blocks, another
 //! task goes on with the connection, and this one ends when the handler returns.
@@ -11,16 +10,17 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rpc_core::handoff::{Handoff, yield_now};
 use rpc_core::transport::{CloseReason, Counters, Delivery, Handler};
 
-use crate::codec::decoder::{Event, Incoming};
+use crate::codec::decoder::{Decoder, Event};
 use crate::connection::driver::{Driver, Ended};
-use crate::connection::lifo_slot::give_way;
+use crate::connection::lifo_slot::let_woken_run;
 use crate::connection::shared::Shared;
 use crate::connection::socket::{Moved, Socket};
+use crate::send::queue::Turn;
 
 /// How much is read before other tasks have their turn: about 30 us.
 const TURN_BYTES: usize = 128 << 10;
@@ -52,23 +52,23 @@ impl<S: Socket> Shared<S> {
         // Whether this poll has woken a task, which may be in the worker's LIFO slot.
         let mut has_woken = false;
         loop {
-            driver.incoming.filled(read.len);
+            driver.decoder.filled(read.len);
             self.counters.received_bytes.add(read.len as u64);
             turn_bytes += read.len;
             let woken_count;
             (driver, woken_count) = self.deliver(driver, handler, &mut has_woken)?;
-            let incoming = &mut driver.incoming;
-            self.pieces_received.update(incoming);
-            let is_shared = woken_count > 0 && self.has_large_under_way(incoming);
+            let decoder = &mut driver.decoder;
+            self.chunks_received.update(decoder);
+            let is_shared = woken_count > 0 && self.has_large_under_way(decoder);
             if is_shared {
-                give_way().await;
+                let_woken_run().await;
             }
             let is_over = turn_bytes >= TURN_BYTES;
             if is_over || read.is_exhausted {
-                self.send_receipt(incoming);
+                self.send_ack(decoder);
             }
             let is_gathering = woken_count > 1;
-            // A peer that never pauses must not keep this thread from anybody else.
+            // A peer that never pauses must not starve the thread's other tasks.
             if !is_shared && (is_gathering || is_over) {
                 yield_now().await;
             }
@@ -78,12 +78,12 @@ impl<S: Socket> Shared<S> {
             if is_gathering {
                 self.uncork();
             }
-            let next = if read.is_exhausted { None } else { self.read_some(incoming)? };
+            let next = if read.is_exhausted { None } else { self.read_some(decoder)? };
             read = match next {
                 Some(read) => read,
                 None => {
                     turn_bytes = 0;
-                    self.read_next(incoming, &mut has_woken).await?
+                    self.read_next(decoder, &mut has_woken).await?
                 }
             };
         }
@@ -93,12 +93,12 @@ impl<S: Socket> Shared<S> {
     /// `has_woken` is about.
     async fn read_next(
         &self,
-        incoming: &mut Incoming,
+        decoder: &mut Decoder,
         has_woken: &mut bool,
     ) -> Result<Moved, CloseReason> {
         loop {
-            self.send_receipt(incoming);
-            incoming.rest();
+            self.send_ack(decoder);
+            decoder.release_if_empty();
             let readable = poll_fn(|cx| {
                 let readable = self.socket.poll_readable(cx);
                 *has_woken &= readable.is_ready();
@@ -107,24 +107,24 @@ impl<S: Socket> Shared<S> {
             if let Err(error) = readable.await {
                 return Err(CloseReason::Failed(error.to_string()));
             }
-            if let Some(read) = self.read_some(incoming)? {
+            if let Some(read) = self.read_some(decoder)? {
                 return Ok(read);
             }
         }
     }
 
-    /// Tells the peer what has been read, if it wants to know.
-    fn send_receipt(&self, incoming: &mut Incoming) {
-        if let Some(read) = incoming.receipts.take() {
-            // A peer that has closed need not be told.
-            let _ = self.push(|queue| queue.push_receipt(read));
+    /// Queues an ack of what has been read, if the peer wants one.
+    fn send_ack(&self, decoder: &mut Decoder) {
+        if let Some(read) = decoder.acks.take() {
+            // A peer that has closed needs none.
+            let _ = self.push(|queue| queue.push_ack(read));
         }
     }
 
     /// Reads once; `None` when there is nothing to read.
-    fn read_some(&self, incoming: &mut Incoming) -> Result<Option<Moved>, CloseReason> {
-        let is_between_frames = incoming.is_between_frames();
-        let [direct, buffer] = incoming.spare();
+    fn read_some(&self, decoder: &mut Decoder) -> Result<Option<Moved>, CloseReason> {
+        let is_between_frames = decoder.is_between_frames();
+        let [direct, buffer] = decoder.read_slices();
         self.counters.kernel_calls.add(1);
         let read = if direct.is_empty() {
             self.socket.try_read(&mut [IoSliceMut::new(buffer)])
@@ -134,8 +134,8 @@ impl<S: Socket> Shared<S> {
         match read {
             Ok(Moved { len: 0, .. }) if is_between_frames => Err(CloseReason::Peer),
             Ok(Moved { len: 0, .. }) => {
-                let words = "the peer closed the connection inside a frame";
-                Err(CloseReason::Failed(words.into()))
+                let message = "the peer closed the connection inside a frame";
+                Err(CloseReason::Failed(message.into()))
             }
             Ok(moved) => Ok(Some(moved)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -144,8 +144,8 @@ impl<S: Socket> Shared<S> {
     }
 
     /// Whether large frames share the way, in either direction. A socket that is full counts too.
-    fn has_large_under_way(&self, incoming: &Incoming) -> bool {
-        incoming.has_transfers() || self.queue().hold.is_some()
+    fn has_large_under_way(&self, decoder: &Decoder) -> bool {
+        decoder.has_transfers() || matches!(self.queue().turn(), Turn::Driver(_))
     }
 
     /// Delivers what has arrived. Says how many frames have woken a task that has not answered
@@ -158,11 +158,11 @@ impl<S: Socket> Shared<S> {
     ) -> Result<(Box<Driver<S>>, u64), Ended> {
         self.queue().cork();
         let mut received = Received::default();
-        let mut is_let_on = false;
-        while let Some(event) = driver.incoming.next()? {
+        let mut is_unblocked = false;
+        while let Some(event) = driver.decoder.next()? {
             match event {
                 Event::Announced { prefix, len } => {
-                    driver.incoming.admit(handler.handle_announced(&prefix, len)?);
+                    driver.decoder.admit(handler.handle_announced(&prefix, len)?);
                 }
                 Event::Frame { frame, delivery } => {
                     received.count(delivery);
@@ -177,18 +177,20 @@ impl<S: Socket> Shared<S> {
                     driver = returned;
                     result?;
                 }
-                Event::Receipt { read } => is_let_on |= self.queue().handle_receipt(read)?,
+                Event::Ack { read } => {
+                    is_unblocked |= self.queue().handle_ack(read, Instant::now())?;
+                }
             }
         }
         received.add_to(&self.counters);
-        let incoming = &mut driver.incoming;
-        self.counters.copied_bytes.add(incoming.take_copied_bytes());
-        if is_let_on {
-            self.held.notify_one();
+        let decoder = &mut driver.decoder;
+        self.counters.copied_bytes.add(decoder.take_copied_bytes());
+        if is_unblocked {
+            self.driver_wakeup.notify_one();
         }
-        if self.queue().has_small() {
-            // It costs nothing in a write that is made anyway.
-            self.send_receipt(incoming);
+        if decoder.acks.is_due() && self.queue().has_small() {
+            // The ack costs nothing in a write that is made anyway.
+            self.send_ack(decoder);
         }
         let answered_count = self.uncork() as u64;
         let woken_count = received.sum().saturating_sub(answered_count);
@@ -296,14 +298,14 @@ mod tests {
         fn handle_closed(&self, _: CloseReason) {}
     }
 
-    /// A piece that asks for a receipt, of a frame that is not whole with it, and a small frame.
-    fn piece_and_frame() -> Vec<u8> {
+    /// A chunk that asks for an ack, of a frame that is not whole with it, and a small frame.
+    fn chunk_and_frame() -> Vec<u8> {
         let body = [0; HEADER_LEN];
         let len = size_of::<u64>() + body.len();
-        let piece = RecordHeader { kind: RecordKind::First, len, transfer: 1, asks: true };
-        let frame = RecordHeader::new(RecordKind::Whole, body.len());
+        let chunk = RecordHeader { kind: RecordKind::First, len, transfer: 1, wants_ack: true };
+        let frame = RecordHeader::new(RecordKind::Single, body.len());
         let parts: [&[u8]; 5] =
-            [&piece.to_bytes(), &100_000_u64.to_le_bytes(), &body, &frame.to_bytes(), &body];
+            [&chunk.to_bytes(), &100_000_u64.to_le_bytes(), &body, &frame.to_bytes(), &body];
         parts.concat()
     }
 
@@ -311,7 +313,7 @@ mod tests {
     async fn beside_large_frames_a_woken_task_runs_before_anything_is_written() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut theirs = theirs.into_std().unwrap();
-        theirs.write_all(&piece_and_frame()).unwrap();
+        theirs.write_all(&chunk_and_frame()).unwrap();
         let shared = SocketTransport::new(ours, Pool::new(0)).shared;
         let taker = Taker::default();
         let mut context = Context::from_waker(Waker::noop());
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         assert!(reading.as_mut().poll(&mut context).is_pending());
         let len = theirs.read(&mut received).unwrap();
-        assert_eq!(received[..len], record::receipt(HEADER_LEN as u64));
+        assert_eq!(received[..len], record::ack(HEADER_LEN as u64));
     }
 
     /// Wakes a task at each frame, and knows whether an earlier one of the same poll has.
@@ -366,7 +368,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut theirs = theirs.into_std().unwrap();
         // Two of them are more than a read brings.
-        let frame = [&RecordHeader::new(RecordKind::Whole, 40_000).to_bytes()[..], &[0; 40_000]];
+        let frame = [&RecordHeader::new(RecordKind::Single, 40_000).to_bytes()[..], &[0; 40_000]];
         let frame = frame.concat();
         theirs.write_all(&[&frame[..], &frame].concat()).unwrap();
         let shared = SocketTransport::new(ours, Pool::new(0)).shared;
@@ -428,7 +430,7 @@ mod tests {
 
     /// A small frame of one byte over and over.
     fn frame(byte: u8) -> Vec<u8> {
-        let header = RecordHeader::new(RecordKind::Whole, HEADER_LEN);
+        let header = RecordHeader::new(RecordKind::Single, HEADER_LEN);
         [&header.to_bytes()[..], &[byte; HEADER_LEN]].concat()
     }
 

@@ -1,22 +1,22 @@
 //! Memory for frames, as far as there is room for them in the queue.
 //!
-//! Small frames have room while what waits is below a bound, which is looked at under the queue's
-//! lock. Large ones have permits, so that those who wait get their turn in order, whatever their
-//! lengths.
+//! Small frames have room while fewer bytes than a bound wait, which is checked under the queue's
+//! lock. Large ones have permits, so that senders that wait are served in order, whatever the
+//! lengths of their frames.
 
 use bytes::Bytes;
-use rpc_core::transport::{CloseReason, TransportError};
+use rpc_core::transport::TransportError;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
-use crate::codec::record::WHOLE_LEN_MAX;
+use crate::codec::record::SINGLE_LEN_MAX;
 use crate::connection::shared::Shared;
-use crate::send::batch::Spare;
+use crate::send::batch::FreeList;
 use crate::send::frame::{FrameBuffer, LargeShare, Tail};
 
 impl<S> Shared<S> {
     /// Memory for a frame, if there is room for it.
     pub(crate) fn try_buffer(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
-        if len <= WHOLE_LEN_MAX {
+        if len <= SINGLE_LEN_MAX {
             return self.try_small_buffer(len);
         }
         match self.large_budget.try_take(len) {
@@ -28,7 +28,7 @@ impl<S> Shared<S> {
 
     /// Memory for a frame, once there is room for it.
     pub(crate) async fn buffer(&self, len: usize) -> Result<FrameBuffer, TransportError> {
-        if len > WHOLE_LEN_MAX {
+        if len > SINGLE_LEN_MAX {
             let permit = self.large_budget.take(len).await;
             return Ok(self.large_buffer(len, permit.map_err(|_| self.closed())?));
         }
@@ -46,7 +46,7 @@ impl<S> Shared<S> {
     /// frame waits for room as a whole; so does one whose head needs room for large frames, too,
     /// which might never come while the tail has its own.
     pub(crate) fn try_tail(&self, head_len: usize, bytes: &Bytes) -> Option<Tail> {
-        if head_len > WHOLE_LEN_MAX {
+        if head_len > SINGLE_LEN_MAX {
             return None;
         }
         let permit = self.large_budget.try_take(head_len + bytes.len()).ok()?;
@@ -56,18 +56,18 @@ impl<S> Shared<S> {
 
     fn try_small_buffer(&self, len: usize) -> Result<Option<FrameBuffer>, TransportError> {
         let memory_len = FrameBuffer::memory_len(len);
-        let spare = {
+        let kept = {
             let mut queue = self.queue();
-            if let Some(reason) = &queue.closed {
+            if let Some(reason) = queue.close_reason() {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
             if !queue.has_room() {
                 queue.await_room();
                 return Ok(None);
             }
-            queue.spare.take(memory_len)
+            queue.free_list.take(memory_len)
         };
-        let memory = spare.unwrap_or_else(|| Spare::allocate(&self.pool, memory_len));
+        let memory = kept.unwrap_or_else(|| FreeList::allocate(&self.pool, memory_len));
         Ok(Some(FrameBuffer::new(memory, None)))
     }
 
@@ -82,7 +82,6 @@ impl<S> Shared<S> {
     }
 
     fn closed(&self) -> TransportError {
-        let reason = self.queue().closed.clone().unwrap_or(CloseReason::Local);
-        TransportError::Closed { reason }
+        TransportError::Closed { reason: self.close_reason() }
     }
 }

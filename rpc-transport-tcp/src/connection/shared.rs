@@ -7,28 +7,27 @@ use rpc_core::byte_budget::ByteBudget;
 use rpc_core::memory::MemoryShare;
 use rpc_core::policy::progress::Flow;
 use rpc_core::pool::Pool;
-use rpc_core::transport::Counters;
+use rpc_core::transport::{CloseReason, Counters};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::codec::decoder::Incoming;
+use crate::codec::decoder::Decoder;
 use crate::send::frame::LARGE_BYTES_MAX;
-use crate::send::queue::Queue;
-use crate::send::scheduler::Outgoing;
+use crate::send::queue::SendQueue;
+use crate::send::scheduler::WriteScheduler;
 
 /// What senders and the connection's task share.
 pub(crate) struct Shared<S> {
     pub(crate) socket: S,
     pub(crate) pool: Pool,
     pub(crate) counters: Counters,
-    pub(crate) pieces_received: PiecesReceived,
-    queue: Mutex<Queue>,
-    /// Held while writing, never while waiting. Locked before `queue` when both are.
-    pub(crate) outgoing: Mutex<Outgoing>,
-    /// Tells the connection's task that it is to write.
-    pub(crate) held: Notify,
-    /// Tells a closing connection that everything is written.
-    pub(crate) written: Notify,
+    pub(crate) chunks_received: ChunksReceived,
+    queue: Mutex<SendQueue>,
+    /// Locked while writing, never while waiting, and only by `try_lock`. Locked before `queue`
+    /// when both are, and unlocked before it.
+    pub(crate) scheduler: Mutex<WriteScheduler>,
+    /// Tells the connection's task that it is its turn to write, or that all is drained.
+    pub(crate) driver_wakeup: Notify,
     /// Tells senders that there is room for small frames.
     pub(crate) room: Notify,
     pub(crate) large_budget: ByteBudget,
@@ -43,11 +42,10 @@ impl<S> Shared<S> {
             socket,
             pool,
             counters: Counters::default(),
-            pieces_received: PiecesReceived::default(),
+            chunks_received: ChunksReceived::default(),
             queue: Mutex::default(),
-            outgoing: Mutex::default(),
-            held: Notify::new(),
-            written: Notify::new(),
+            scheduler: Mutex::default(),
+            driver_wakeup: Notify::new(),
             room: Notify::new(),
             large_budget: ByteBudget::new(LARGE_BYTES_MAX as u64),
             memory: OnceLock::new(),
@@ -55,34 +53,39 @@ impl<S> Shared<S> {
         }
     }
 
-    pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
+    pub(crate) fn queue(&self) -> MutexGuard<'_, SendQueue> {
         // No code between lock and unlock can leave the queue half-changed.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Why nothing more is taken.
+    pub(crate) fn close_reason(&self) -> CloseReason {
+        self.queue().close_reason().cloned().unwrap_or(CloseReason::Local)
+    }
 }
 
-/// How far the peer's large frames had come after the last read, for those who are not the reading
-/// task.
+/// How far the peer's large frames had come after the last read, for other tasks than the reading
+/// one.
 ///
 /// The reading task tells after each read, which costs it two stores. A frame that comes in one
 /// record is left out: its peer can send nothing else before the rest of it, so that one that
 /// stops there is silent, which keepalive finds.
 #[derive(Debug, Default)]
-pub(crate) struct PiecesReceived {
+pub(crate) struct ChunksReceived {
     are_missing: AtomicBool,
     bytes: AtomicU64,
 }
 
-impl PiecesReceived {
-    /// Records what `incoming` has.
-    pub(crate) fn update(&self, incoming: &Incoming) {
+impl ChunksReceived {
+    /// Records what `decoder` has.
+    pub(crate) fn update(&self, decoder: &Decoder) {
         // The two are looked at together but need not agree: a look that is a read late only
         // makes the peer's time longer.
-        self.bytes.store(incoming.receipts.read_bytes(), Ordering::Relaxed);
-        self.are_missing.store(incoming.has_transfers(), Ordering::Relaxed);
+        self.bytes.store(decoder.acks.read_bytes(), Ordering::Relaxed);
+        self.are_missing.store(decoder.has_transfers(), Ordering::Relaxed);
     }
 
-    /// Whether pieces are missing, and the bytes of all that have come.
+    /// Whether chunks are missing, and the bytes of all that have come.
     pub(crate) fn flow(&self) -> Flow {
         Flow {
             is_waiting: self.are_missing.load(Ordering::Relaxed),

@@ -1,7 +1,7 @@
-//! A connected socket as a transport: what its two halves share.
+//! A connected socket as a transport.
 //!
-//! `reserving` gives memory to senders, `writing` takes it from there to the socket, `reading`
-//! brings frames in. One task a connection reads, and writes what senders do not (`driver`).
+//! `reserve` gives memory to senders, `write` takes it from there to the socket, `read` brings
+//! frames in. One task a connection reads, and writes what senders do not (`driver`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {
-        let record = RecordHeader::new(RecordKind::Whole, HEADER_LEN);
+        let record = RecordHeader::new(RecordKind::Single, HEADER_LEN);
         let mut bytes = [0; RECORD_HEADER_LEN + HEADER_LEN];
         bytes[..RECORD_HEADER_LEN].copy_from_slice(&record.to_bytes());
         bytes[RECORD_HEADER_LEN..].copy_from_slice(&header);
@@ -88,12 +88,12 @@ impl<S: Socket> Transport for SocketTransport<S> {
 
     fn charge_memory(&self, share: &MemoryShare) {
         self.shared.queue().count_backlog(share);
-        // It is told once.
+        // The session calls this once.
         let _ = self.shared.memory.set(share.clone());
     }
 
     fn abandon(&self, call: u64) {
-        // What follows is written by its sender, or by the connection's task.
+        // The CANCEL that follows makes a writer look.
         self.shared.queue().abandon(call);
     }
 
@@ -102,7 +102,7 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn close(&self) {
-        self.shared.queue().closed.get_or_insert(CloseReason::Local);
+        self.shared.queue().drain();
         self.shared.close.cancel();
     }
 
@@ -115,14 +115,21 @@ impl<S: Socket> Transport for SocketTransport<S> {
     }
 
     fn stats(&self) -> TransportStats {
-        self.shared.counters.snapshot()
+        let sent = self.shared.queue().sent();
+        TransportStats {
+            small_sent: sent.small_count,
+            large_sent: sent.large_count,
+            sent_count: sent.small_count + sent.large_count,
+            written_bytes: sent.bytes,
+            ..self.shared.counters.snapshot()
+        }
     }
 
     fn flows(&self) -> Flows {
         // What the kernel has taken counts as taken by the peer: its buffer has an end.
         let moved_bytes = self.shared.counters.sent_bytes.value();
         let sending = Flow { is_waiting: self.shared.queue().is_busy(), moved_bytes };
-        Flows { sending, receiving: self.shared.pieces_received.flow() }
+        Flows { sending, receiving: self.shared.chunks_received.flow() }
     }
 }
 

@@ -22,7 +22,7 @@ const PATH_LEN_MAX: usize = 107;
 ///
 /// When the name is empty, holds a zero byte, or is too long.
 pub(crate) fn native(name: &str) -> io::Result<PathBuf> {
-    let invalid = |words: String| io::Error::new(io::ErrorKind::InvalidInput, words);
+    let invalid = |message: String| io::Error::new(io::ErrorKind::InvalidInput, message);
     if name.is_empty() || name == "@" {
         return Err(invalid("the address of a Unix socket needs a path or a name".to_owned()));
     }
@@ -31,9 +31,9 @@ pub(crate) fn native(name: &str) -> io::Result<PathBuf> {
     }
     if name.len() > PATH_LEN_MAX {
         let len = name.len();
-        let words =
+        let message =
             format!("the path has {len} bytes, and that of a Unix socket {PATH_LEN_MAX} at most");
-        return Err(invalid(words));
+        return Err(invalid(message));
     }
     match name.strip_prefix('@') {
         Some(name) => Ok(format!("\0{name}").into()),
@@ -105,7 +105,7 @@ pub(crate) fn bind(name: &str) -> io::Result<(UnixListener, Option<SocketFile>)>
 /// Two servers may find the same stale file, and one may have put its own there when the other
 /// comes to remove it. So the file is moved aside first, and looked at again where only one has it.
 fn remove_stale(path: &Path) -> io::Result<()> {
-    let in_use = |words| Err(io::Error::new(io::ErrorKind::AddrInUse, words));
+    let in_use = |message| Err(io::Error::new(io::ErrorKind::AddrInUse, message));
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return in_use("there is a file, and it is no socket");
     }
@@ -193,10 +193,10 @@ mod tests {
     #[tokio::test]
     async fn what_is_wrong_with_a_name_is_said() {
         let long = "x".repeat(108);
-        for (name, words) in [("", "needs a path"), ("@", "needs a path"), (&long, "108 bytes")] {
+        for (name, message) in [("", "needs a path"), ("@", "needs a path"), (&long, "108 bytes")] {
             let error = bind(name).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-            assert!(error.to_string().contains(words), "{error}");
+            assert!(error.to_string().contains(message), "{error}");
         }
         let error = bind("/nowhere/at/all").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);

@@ -20,7 +20,7 @@ use crate::connection::bootstrap::SocketBootstrap;
 ///
 /// Whatever the kernel has taken, a small frame waits behind. Without a bound that is up to the
 /// whole send buffer, 4 MiB by default, which also falls out of the processor's caches before it is
-/// sent. Two pieces of a large frame keep the socket busy while the next are on their way to it.
+/// sent. Two chunks of a large frame keep the socket busy while the next are on their way to it.
 const UNSENT_BYTES_MAX: u32 = 128 << 10;
 
 /// Makes a stream ready: small writes are not delayed, and what waits in the kernel is bounded.
@@ -52,7 +52,7 @@ impl TcpListener {
     ///
     /// # Cancel safety
     ///
-    /// Cancelled, nothing is left behind.
+    /// This method is cancel safe: nothing stays bound.
     pub async fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         Ok(Self { listener: tokio::net::TcpListener::bind(address).await? })
     }
@@ -167,11 +167,11 @@ mod tests {
         // As much as the peer's own buffer takes is beyond this side's say.
         let peers_part = SockRef::from(&peer).recv_buffer_size().unwrap();
         stream.writable().await.unwrap();
-        let (piece, mut taken) = (vec![7; 64 << 10], 0);
-        while let Ok(len) = stream.try_write(&piece) {
+        let (chunk, mut taken) = (vec![7; 64 << 10], 0);
+        while let Ok(len) = stream.try_write(&chunk) {
             taken += len;
         }
-        let max = peers_part + UNSENT_BYTES_MAX as usize + piece.len();
+        let max = peers_part + UNSENT_BYTES_MAX as usize + chunk.len();
         assert!((1..=max).contains(&taken), "{taken} bytes, where {max} are the most");
     }
     #[tokio::test]

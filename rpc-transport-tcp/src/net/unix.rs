@@ -16,7 +16,8 @@ use tokio::runtime::Handle;
 use crate::connection::bootstrap::SocketBootstrap;
 use crate::net::socket_file::{self, SocketFile};
 
-/// Between two attempts to connect to a listener whose queue is full: nothing tells when it is not.
+/// Between two attempts to connect to a listener whose queue is full: the kernel does not tell when
+/// it has room.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(crate) fn bootstrap(stream: UnixStream, name: &str) -> SocketBootstrap<UnixStream> {

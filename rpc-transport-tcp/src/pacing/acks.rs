@@ -1,21 +1,22 @@
-//! What the peer is told of how much of its large frames has been read.
+//! When the peer gets an acknowledgement (ack) of the chunks that were read.
 //!
-//! Pieces ask for receipts while the peer paces its writing (`unread`). A receipt is a cumulative
-//! count, so that one does for all that was read since the last, and a later one makes up for it.
+//! Chunks ask for acks while the peer paces its writing (`window`). An ack is a cumulative count,
+//! so that one acknowledges all that was read since the last, and a late one makes up for it.
 
-/// Bytes of pieces, counted from the connection's start.
+/// Bytes of chunks, counted from the connection's start.
 #[derive(Debug, Default)]
-pub(crate) struct Receipts {
+pub(crate) struct Acks {
     read: u64,
-    /// Where the last piece ends that asked for a receipt.
-    asked: u64,
-    told: u64,
+    /// Where the last chunk ends that asked for an ack.
+    wanted: u64,
+    /// What the last ack said.
+    acked: u64,
 }
 
-impl Receipts {
-    /// Records a piece that asks, of which `len` bytes are to come.
-    pub(crate) fn ask(&mut self, len: usize) {
-        self.asked = self.read + len as u64;
+impl Acks {
+    /// Records a chunk that asks for an ack, of which `len` bytes are to come.
+    pub(crate) fn want(&mut self, len: usize) {
+        self.wanted = self.read + len as u64;
     }
 
     /// Records bytes that have been read.
@@ -23,17 +24,22 @@ impl Receipts {
         self.read += len as u64;
     }
 
-    /// The bytes of pieces that have been read.
+    /// The bytes of chunks that have been read.
     pub(crate) fn read_bytes(&self) -> u64 {
         self.read
     }
 
-    /// What the peer is to be told, if it has asked and does not know.
+    /// Whether the peer wants an ack, which would say something new.
+    pub(crate) fn is_due(&self) -> bool {
+        self.acked < self.wanted.min(self.read)
+    }
+
+    /// The count of the next ack, if it is due.
     pub(crate) fn take(&mut self) -> Option<u64> {
-        if self.told >= self.asked.min(self.read) {
+        if !self.is_due() {
             return None;
         }
-        self.told = self.read;
+        self.acked = self.read;
         Some(self.read)
     }
 }
@@ -43,18 +49,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_news_that_was_asked_for_is_told() {
-        let mut receipts = Receipts::default();
-        receipts.add(100);
-        assert_eq!(receipts.take(), None, "no piece asked");
-        receipts.ask(50);
-        receipts.add(20);
-        assert_eq!(receipts.take(), Some(120));
-        assert_eq!(receipts.take(), None);
-        receipts.add(30);
-        receipts.add(40);
-        assert_eq!(receipts.take(), Some(190), "what followed is read, too");
-        receipts.add(40);
-        assert_eq!(receipts.take(), None, "all that asked is known");
+    fn only_news_that_the_peer_wants_is_acknowledged() {
+        let mut acks = Acks::default();
+        acks.add(100);
+        assert_eq!(acks.take(), None, "no chunk wants one");
+        acks.want(50);
+        acks.add(20);
+        assert_eq!(acks.take(), Some(120));
+        assert_eq!(acks.take(), None);
+        acks.add(30);
+        acks.add(40);
+        assert_eq!(acks.take(), Some(190), "what followed is read, too");
+        acks.add(40);
+        assert_eq!(acks.take(), None, "all that was wanted is acknowledged");
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use rpc_core::pool::{Pool, PoolBuffer};
 
-/// The most bytes that are gathered in one piece of memory.
+/// The most bytes that are gathered in one buffer.
 const GATHERED_LEN_MAX: usize = 64 << 10;
 
 /// Gathering memory up to this length is kept for the next frames; longer is for a burst, and an
@@ -35,13 +35,13 @@ impl Segment {
 
 /// Small frames that wait, and memory to gather the next ones in.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct WriteBatch {
     segments: VecDeque<Segment>,
     bytes: usize,
     kept: Option<Vec<u8>>,
 }
 
-impl Gathered {
+impl WriteBatch {
     /// How many bytes wait.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -102,11 +102,11 @@ const FREE_COUNT_MAX: usize = 2;
 
 /// Memory that is kept.
 #[derive(Debug, Default)]
-pub(crate) struct Spare {
+pub(crate) struct FreeList {
     buffers: Vec<PoolBuffer>,
 }
 
-impl Spare {
+impl FreeList {
     /// Memory of `len` bytes that was kept.
     pub(crate) fn take(&mut self, len: usize) -> Option<PoolBuffer> {
         if len > SHORT_LEN_MAX {
@@ -142,46 +142,80 @@ mod tests {
 
     #[test]
     fn short_records_share_a_segment_and_the_order_is_kept() {
-        let mut gathered = Gathered::default();
-        assert!(gathered.push(record(10, 1)).is_some(), "its memory is free again");
-        gathered.push_bytes(&[2; 10]);
-        assert!(gathered.push(record(SHORT_LEN_MAX + 1, 3)).is_none());
-        gathered.push_bytes(&[4; 10]);
-        assert_eq!(gathered.bytes(), SHORT_LEN_MAX + 31);
-        let segments: Vec<_> = std::iter::from_fn(|| gathered.pop()).collect();
+        let mut batch = WriteBatch::default();
+        assert!(batch.push(record(10, 1)).is_some(), "its memory is free again");
+        batch.push_bytes(&[2; 10]);
+        assert!(batch.push(record(SHORT_LEN_MAX + 1, 3)).is_none());
+        batch.push_bytes(&[4; 10]);
+        assert_eq!(batch.bytes(), SHORT_LEN_MAX + 31);
+        let segments: Vec<_> = std::iter::from_fn(|| batch.pop()).collect();
         let firsts: Vec<_> =
             segments.iter().map(|segment| (segment.bytes()[0], segment.bytes().len())).collect();
         assert_eq!(firsts, [(1, 20), (3, SHORT_LEN_MAX + 1), (4, 10)]);
-        assert_eq!(gathered.bytes(), 0);
+        assert_eq!(batch.bytes(), 0);
+    }
+
+    #[test]
+    fn a_segment_gathers_up_to_a_bound() {
+        let mut batch = WriteBatch::default();
+        batch.push_bytes(&[1; GATHERED_LEN_MAX / 2]);
+        batch.push_bytes(&[1; GATHERED_LEN_MAX / 2]);
+        assert_eq!(batch.segments.len(), 1);
+        batch.push_bytes(&[1]);
+        assert_eq!(batch.segments.len(), 2);
+        batch.clear();
+        assert_eq!((batch.bytes(), batch.segments.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_record_up_to_a_bound_is_copied() {
+        let mut batch = WriteBatch::default();
+        assert!(batch.push(record(SHORT_LEN_MAX, 1)).is_some());
+        assert!(batch.push(record(SHORT_LEN_MAX + 1, 1)).is_none());
+    }
+
+    #[test]
+    fn memory_that_was_kept_is_empty() {
+        let mut batch = WriteBatch::default();
+        batch.keep(vec![7; 100]);
+        batch.push_bytes(&[1]);
+        assert_eq!(batch.pop().unwrap().bytes(), [1]);
     }
 
     #[test]
     fn an_idle_connection_keeps_little_memory() {
-        let mut gathered = Gathered::default();
-        gathered.keep(Vec::with_capacity(KEPT_LEN_MAX + 1));
-        assert!(gathered.kept.is_none());
-        gathered.keep(Vec::with_capacity(100));
-        assert_eq!(gathered.kept.as_ref().map(Vec::capacity), Some(100));
+        let mut batch = WriteBatch::default();
+        batch.keep(Vec::with_capacity(KEPT_LEN_MAX + 1));
+        assert!(batch.kept.is_none());
+        batch.keep(Vec::with_capacity(KEPT_LEN_MAX));
+        assert_eq!(batch.kept.as_ref().map(Vec::capacity), Some(KEPT_LEN_MAX));
+        batch.keep(Vec::with_capacity(100));
+        assert_eq!(batch.kept.as_ref().map(Vec::capacity), Some(100));
     }
 
     #[test]
     fn short_memory_serves_again_and_long_memory_does_not() {
         let pool = Pool::new(0);
-        let mut spare = Spare::default();
-        let memory = Spare::allocate(&pool, 40);
+        let mut free_list = FreeList::default();
+        let memory = FreeList::allocate(&pool, 40);
+        assert_eq!(memory.len(), 40);
+        assert_eq!(FreeList::allocate(&pool, 2 * SHORT_LEN_MAX).len(), 2 * SHORT_LEN_MAX);
         let address = memory.as_ptr();
-        spare.keep(memory);
-        spare.keep(Spare::allocate(&pool, SHORT_LEN_MAX + 1));
-        let again = spare.take(SHORT_LEN_MAX).unwrap();
+        free_list.keep(memory);
+        free_list.keep(FreeList::allocate(&pool, SHORT_LEN_MAX + 1));
+        let again = free_list.take(SHORT_LEN_MAX).unwrap();
         assert_eq!((again.as_ptr(), again.len()), (address, SHORT_LEN_MAX));
-        assert!(spare.take(40).is_none());
+        assert!(free_list.take(40).is_none());
+        free_list.keep(again);
+        assert!(free_list.take(SHORT_LEN_MAX + 1).is_none(), "it is too short");
+        assert_eq!(free_list.take(40).unwrap().len(), 40);
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let pool = Pool::new(0);
-        let mut spare = Spare::default();
-        (0..2 * FREE_COUNT_MAX).for_each(|_| spare.keep(Spare::allocate(&pool, 1)));
-        assert_eq!(spare.buffers.len(), FREE_COUNT_MAX);
+        let mut free_list = FreeList::default();
+        (0..2 * FREE_COUNT_MAX).for_each(|_| free_list.keep(FreeList::allocate(&pool, 1)));
+        assert_eq!(free_list.buffers.len(), FREE_COUNT_MAX);
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Tail {
 pub(crate) enum Frame {
     /// A whole record.
     Small(PoolBuffer),
-    /// To be sent in pieces.
+    /// To be sent in chunks.
     Large(LargeFrame),
 }
 
@@ -54,7 +54,7 @@ impl FrameBuffer {
         if let Some(share) = self.share {
             return Frame::Large(LargeFrame::new(self.memory, Bytes::new(), share));
         }
-        let header = RecordHeader::new(RecordKind::Whole, self.frame_len());
+        let header = RecordHeader::new(RecordKind::Single, self.frame_len());
         self.memory[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
         Frame::Small(self.memory)
     }
@@ -86,6 +86,16 @@ pub(crate) struct LargeFrame {
 pub(crate) struct LargeShare {
     pub(crate) _permit: OwnedSemaphorePermit,
     pub(crate) _charge: MemoryCharge,
+}
+
+#[cfg(test)]
+impl LargeShare {
+    /// A share of budgets that nothing else uses.
+    pub(crate) fn unlimited() -> Self {
+        let budget = std::sync::Arc::new(tokio::sync::Semaphore::new(1));
+        let _permit = budget.try_acquire_owned().unwrap();
+        Self { _permit, _charge: MemoryCharge::default() }
+    }
 }
 
 impl LargeFrame {

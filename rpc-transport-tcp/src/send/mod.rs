@@ -2,5 +2,6 @@
 
 pub(crate) mod batch;
 pub(crate) mod frame;
+pub(crate) mod pass;
 pub(crate) mod queue;
 pub(crate) mod scheduler;

@@ -1,38 +1,60 @@
-//! What senders have queued and the writer has not taken up, and who is to write.
+//! What senders have queued, and whose turn it is to write it.
 //!
-//! Free of I/O; it stands behind a lock that is held for a few instructions at a time.
+//! Free of I/O and of clocks; it stands behind a lock that is held for a few instructions at a
+//! time. A task that writes holds the [`WriteScheduler`] meanwhile, asks [`SendQueue::next`] before
+//! each write, and does what that says. [`Turn`] names the party that writes next:
 //!
-//! A sender writes, with two exceptions. While the connection's task *holds* the writing,
-//! because the socket is full or because large frames have had their turn, it goes on by itself.
-//! And while the queue is *corked*, because frames of one read are being delivered, or the tasks
-//! that they woke have not had their turn yet, frames gather and go out together.
+//! ```text
+//!          a frame is queued             all is written
+//!  Idle ──────────────────────▶ Anyone ──────────────────▶ Idle
+//!                                 │
+//!            ┌────────────────────┼─────────────────────┐
+//!   the socket is full      turn is over          window is full
+//!            ▼                    ▼                     ▼
+//!   Driver(SocketFull) ─▶ Driver(TurnOver) ◀─ Driver(WindowFull)
+//!                 writable        │        an ack
+//!                                 └─▶ any of them but Anyone
+//! ```
+//!
+//! Under `Anyone` a task has been told to write: a sender when it queued its frame, or the driver
+//! when it lifted the cork. At rest and uncorked the turn is never `Anyone`, else what is queued
+//! would wait for the next sender. Under `Driver` the connection's task goes on by itself.
+//!
+//! While the queue is *corked*, because frames of one read are being delivered, or the tasks that
+//! they woke have not run yet, frames gather and go out together.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use rpc_core::memory::{MemoryCharge, MemoryShare};
 use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 
-use crate::codec::record::{self, PIECE_LEN_MAX, WHOLE_LEN_MAX};
-use crate::pacing::chunk_len::{CHUNK_LEN_MAX, PieceLen};
-use crate::pacing::window::{Unread, WINDOW_MAX};
-use crate::send::batch::{Gathered, Spare};
+use crate::codec::record::{self, SINGLE_LEN_MAX};
+use crate::pacing::chunk_len::{CHUNK_LEN_MAX, ChunkLen};
+use crate::pacing::window::{SendWindow, WINDOW_MAX};
+use crate::send::batch::{FreeList, WriteBatch};
 use crate::send::frame::{Frame, LARGE_BYTES_MAX, LargeFrame};
-use crate::send::scheduler::Outgoing;
+use crate::send::pass::{Next, Pass, Writer};
+use crate::send::scheduler::WriteScheduler;
 
 /// A window has room for all that may wait to be written.
-const _: () = assert!(WINDOW_MAX == LARGE_BYTES_MAX as u64 && CHUNK_LEN_MAX == PIECE_LEN_MAX);
+const _: () = assert!(WINDOW_MAX == LARGE_BYTES_MAX as u64);
+
+/// How much is written before other tasks have their turn: a long chunk, about 0.2 ms. Shorter
+/// turns wake another thread in the midst of most large messages, which costs more than it gives.
+const TURN_BYTES: usize = CHUNK_LEN_MAX;
 
 /// The bytes of small frames that may wait to be written: 64 of the longest.
-pub(crate) const SMALL_BYTES_MAX: usize = 64 * WHOLE_LEN_MAX;
+pub(crate) const SMALL_BYTES_MAX: usize = 64 * SINGLE_LEN_MAX;
 
-/// The bytes of small frames that a peer may leave waiting. Those beyond [`SMALL_BYTES_MAX`] are
-/// headers alone, which take their place without asking: 380,000 of them mean that the peer goes on
-/// with its streams and never reads what that has us say.
+/// The bytes of small frames that a peer may leave waiting. Control frames bypass
+/// [`SMALL_BYTES_MAX`]: a backlog of 16 MiB of them, 380,000, means that the peer keeps sending and
+/// never reads what that makes this side answer.
 const FLOOD_BYTES_MAX: usize = SMALL_BYTES_MAX + (16 << 20);
 
-/// The calls that are noted as given up until the next write; frames of further ones are merely
-/// sent. A peer that reads nothing may give up what it likes, and as often.
+/// The cancelled calls that are remembered until the next write; large frames of further ones are
+/// merely sent. A peer that reads nothing may cancel as many calls as it likes.
 const ABANDONED_MAX: usize = 1024;
 
 /// The bytes that gather in a corked queue before they are written all the same: half of what 64
@@ -40,20 +62,52 @@ const ABANDONED_MAX: usize = 1024;
 /// the other works, which costs more than a write does: 64 calls in flight are twice as fast so.
 const CORKED_BYTES_MAX: usize = 3 << 10;
 
-/// Why only the connection's task writes what is left of large frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hold {
-    /// The socket takes no more; no other task writes.
-    SocketFull,
-    /// Large frames have had their turn; others write small ones.
-    TurnOver,
-    /// The peer has enough to read for now; others write small ones.
-    Unread,
+/// The party that writes next.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// None: all that was queued is written.
+    #[default]
+    Idle,
+    /// The task that was told to, or one that is writing already.
+    Anyone,
+    /// The connection's task.
+    Driver(Blocked),
 }
 
-/// What a queue has taken since this was asked last.
+/// What the connection's task waits for until it writes what is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blocked {
+    /// The socket takes no more; no other task writes.
+    SocketFull,
+    /// Other tasks have their turn; senders write small frames.
+    TurnOver,
+    /// The peer has enough chunks to read; senders write small frames.
+    WindowFull,
+}
+
+/// Which frames are taken, and which are written.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Open,
+    /// Closed on this side: nothing more is taken, and what is queued goes out.
+    Draining,
+    /// Nothing is taken, and nothing is written.
+    Closed(CloseReason),
+}
+
+/// Whether frames gather.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Taken {
+enum Cork {
+    #[default]
+    Out,
+    /// With the small frames that were queued since.
+    In { frame_count: usize },
+}
+
+/// The frames that were sent.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SentCounts {
     pub(crate) small_count: u64,
     pub(crate) large_count: u64,
     /// The bytes that were written into memory of the transport.
@@ -62,34 +116,32 @@ pub(crate) struct Taken {
 
 /// What senders touch.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
-    small: Gathered,
-    large: Vec<LargeFrame>,
-    /// The calls whose large frames were given up.
+pub(crate) struct SendQueue {
+    turn: Turn,
+    phase: Phase,
+    cork: Cork,
+    small: WriteBatch,
+    /// Large frames that have not begun.
+    large: VecDeque<LargeFrame>,
+    /// The calls whose large frames are not sent any more, if they have not begun.
     abandoned: Vec<u64>,
-    taken: Taken,
-    /// What the peer is to be told that we have read.
-    receipt: Option<u64>,
-    /// What the peer has read.
-    unread: Unread,
-    piece_len: PieceLen,
-    /// The bytes of small frames that the writer has taken up and not written.
+    /// The ack that has not gone out yet.
+    ack: Option<u64>,
+    queued: SentCounts,
+    sent: SentCounts,
+    window: SendWindow,
+    chunk_len: ChunkLen,
+    /// The bytes of small frames that the scheduler has and that are not written.
     staged_bytes: usize,
     /// What small frames count towards the process's memory: nothing while the socket takes them.
     backlog: MemoryCharge,
     /// Whether a sender waits for room.
     is_awaited: bool,
-    /// Whether something is not written yet.
-    is_busy: bool,
-    /// How many frames were queued since the queue was corked.
-    corked: Option<usize>,
     /// Memory for small frames.
-    pub(crate) spare: Spare,
-    pub(crate) hold: Option<Hold>,
-    pub(crate) closed: Option<CloseReason>,
+    pub(crate) free_list: FreeList,
 }
 
-impl Queue {
+impl SendQueue {
     /// Has what the socket does not take counted as memory.
     pub(crate) fn count_backlog(&mut self, memory: &MemoryShare) {
         self.backlog = memory.take(0);
@@ -98,18 +150,17 @@ impl Queue {
     /// Adds a frame; true when the sender is to write.
     #[must_use]
     pub(crate) fn push(&mut self, frame: Frame, frame_len: usize) -> bool {
-        self.taken.bytes += frame_len as u64;
+        self.queued.bytes += frame_len as u64;
         match frame {
             Frame::Small(record) => {
                 let memory = self.small.push(record);
-                memory.into_iter().for_each(|memory| self.spare.keep(memory));
+                memory.into_iter().for_each(|memory| self.free_list.keep(memory));
                 self.pushed_small()
             }
             Frame::Large(frame) => {
-                self.taken.large_count += 1;
-                self.large.push(frame);
-                self.is_busy = true;
-                self.hold.is_none() && self.corked.is_none()
+                self.queued.large_count += 1;
+                self.large.push_back(frame);
+                self.claim_turn() == Turn::Anyone && self.cork == Cork::Out
             }
         }
     }
@@ -121,116 +172,202 @@ impl Queue {
         self.pushed_small()
     }
 
-    /// Adds a receipt, in place of one that has not gone out; true when it is to be written here.
+    /// Adds an ack, in place of one that has not gone out; true when it is to be written here.
     #[must_use]
-    pub(crate) fn push_receipt(&mut self, read: u64) -> bool {
-        self.receipt = Some(read);
-        self.is_busy = true;
-        self.hold != Some(Hold::SocketFull) && self.corked.is_none()
+    pub(crate) fn push_ack(&mut self, read: u64) -> bool {
+        self.ack = Some(read);
+        self.claim_turn() != Turn::Driver(Blocked::SocketFull) && self.cork == Cork::Out
     }
 
-    /// Records a receipt; true when the connection's task can go on.
+    /// Records an ack of the peer's; true when the connection's task can go on.
     ///
     /// # Errors
     ///
     /// When the peer cannot have read what it says.
-    pub(crate) fn handle_receipt(&mut self, read: u64) -> Result<bool, ProtocolError> {
-        self.unread.handle_receipt(read, Instant::now())?;
-        let is_awaited = self.hold == Some(Hold::Unread);
-        if is_awaited {
-            self.hold = Some(Hold::TurnOver);
+    pub(crate) fn handle_ack(&mut self, read: u64, now: Instant) -> Result<bool, ProtocolError> {
+        self.window.handle_ack(read, now)?;
+        Ok(self.unblock(Blocked::WindowFull))
+    }
+
+    /// Records that the socket takes more: small frames need not wait for the connection's task any
+    /// more.
+    pub(crate) fn handle_writable(&mut self) {
+        self.unblock(Blocked::SocketFull);
+    }
+
+    /// Gives the connection's task its turn if it waits for `blocked`, and says whether it did.
+    fn unblock(&mut self, blocked: Blocked) -> bool {
+        let is_blocked = self.turn == Turn::Driver(blocked);
+        if is_blocked {
+            self.turn = Turn::Driver(Blocked::TurnOver);
         }
-        Ok(is_awaited)
+        is_blocked
     }
 
     fn pushed_small(&mut self) -> bool {
-        self.taken.small_count += 1;
-        self.is_busy = true;
-        if let Some(count) = &mut self.corked {
-            *count += 1;
-        }
+        self.queued.small_count += 1;
+        let is_full = self.claim_turn() == Turn::Driver(Blocked::SocketFull);
         self.charge_backlog();
-        let is_gathering = self.corked.is_some() && self.small.bytes() < CORKED_BYTES_MAX;
-        self.hold != Some(Hold::SocketFull) && !is_gathering
+        match &mut self.cork {
+            Cork::Out => !is_full,
+            Cork::In { frame_count } => {
+                *frame_count += 1;
+                !is_full && self.small.bytes() >= CORKED_BYTES_MAX
+            }
+        }
     }
 
-    /// Records that a call's large frames were given up. The word that gives up the call
-    /// would overtake those that have not begun, and the peer could not know which call it means.
+    /// Sees that something queued is written: by anyone, unless it is another party's turn.
+    fn claim_turn(&mut self) -> Turn {
+        if self.turn == Turn::Idle {
+            self.turn = Turn::Anyone;
+        }
+        self.turn
+    }
+
+    /// Records that a call was cancelled. The CANCEL would overtake its large frames that have not
+    /// begun, and the peer could not know which call it means.
     pub(crate) fn abandon(&mut self, call: u64) {
         let has_room = self.abandoned.len() < ABANDONED_MAX;
-        if self.is_busy && has_room && !self.abandoned.contains(&call) {
+        if self.is_busy() && has_room && !self.abandoned.contains(&call) {
             self.abandoned.push(call);
         }
     }
 
-    /// Moves everything to the writer, and says what that is. Gives back what no call wants any
-    /// more, to be dropped when the queue is not locked: it may be the application's.
-    pub(crate) fn take_up(&mut self, outgoing: &mut Outgoing) -> (Taken, Vec<LargeFrame>) {
-        if self.piece_len.is_writing() && outgoing.is_at_boundary() {
-            self.piece_len.end(Instant::now());
+    /// Says what the writer does next, and hands the scheduler what has been queued.
+    ///
+    /// Unless that is to write, the writer unlocks the scheduler before this queue. A task that
+    /// queues more afterwards then finds the scheduler unlocked, and what was queued before is seen
+    /// here. The other way round, a frame could be left to a writer that is done.
+    pub(crate) fn next(
+        &mut self,
+        scheduler: &mut WriteScheduler,
+        pass: &mut Pass,
+        now: impl Fn() -> Instant,
+    ) -> Next {
+        if let Phase::Closed(_) = self.phase {
+            scheduler.discard_all(&mut pass.discarded);
+            pass.discarded.extend(self.large.drain(..));
+            return Next::Done;
         }
-        if self.small.bytes() > 0 && outgoing.has_pieces() {
-            self.unread.handle_small();
+        if pass.is_socket_full || self.turn == Turn::Driver(Blocked::SocketFull) {
+            // Another task may have filled the socket since this one was told to write. With all
+            // bytes taken, a stream may still owe a flush, which the connection's task waits for.
+            self.staged_bytes = scheduler.small_bytes();
+            let next = self.block(Blocked::SocketFull);
+            self.charge_backlog();
+            return next;
         }
-        if let Some(read) = self.receipt.take() {
-            self.small.push_bytes(&record::receipt(read));
+        if self.chunk_len.is_writing() && scheduler.is_at_boundary() {
+            self.chunk_len.end(now());
         }
-        outgoing.stage_small(&mut self.small);
-        self.large.drain(..).for_each(|frame| outgoing.push_large(frame));
-        let unwanted = outgoing.take_unbegun(&self.abandoned);
-        self.abandoned.clear();
-        self.staged_bytes = outgoing.small_bytes();
+        self.drain_into(scheduler, pass);
+        if !scheduler.is_at_boundary() {
+            return if pass.bytes < TURN_BYTES {
+                Next::Write
+            } else {
+                self.block(Blocked::TurnOver)
+            };
+        }
+        if scheduler.has_large() || !self.large.is_empty() {
+            return self.next_chunk(scheduler, pass, &now);
+        }
+        self.turn = Turn::Idle;
+        // The connection's task waits for the end of what is drained.
+        if self.phase == Phase::Draining { Next::Yield } else { Next::Done }
+    }
+
+    /// What the writer does when only chunks are left.
+    fn next_chunk(
+        &mut self,
+        scheduler: &mut WriteScheduler,
+        pass: &Pass,
+        now: &impl Fn() -> Instant,
+    ) -> Next {
+        let is_drivers = matches!(self.turn, Turn::Driver(_));
+        let is_paced = self.window.is_paced();
+        // A side that closes reads no acks any more. The clock is read only when it counts.
+        if self.phase == Phase::Open && is_paced && !self.window.may_send(now()) {
+            return self.block(Blocked::WindowFull);
+        }
+        if pass.bytes >= TURN_BYTES || (pass.writer == Writer::Sender && is_drivers) {
+            return self.block(Blocked::TurnOver);
+        }
+        let now = now();
+        let len_max = if is_paced { self.window.chunk_len_max(now) } else { self.chunk_len.max() };
+        let len = scheduler.stage_chunk(&mut self.large, len_max, is_paced);
+        self.chunk_len.begin(len, now);
+        self.window.handle_sent(len, now);
+        Next::Write
+    }
+
+    /// Leaves what is not written to the connection's task.
+    fn block(&mut self, blocked: Blocked) -> Next {
+        self.turn = Turn::Driver(blocked);
+        if blocked == Blocked::WindowFull { Next::AwaitAck } else { Next::Yield }
+    }
+
+    /// Moves small frames, and the ack, to the scheduler. Discards the large frames of cancelled
+    /// calls that have not begun.
+    fn drain_into(&mut self, scheduler: &mut WriteScheduler, pass: &mut Pass) {
+        if self.small.bytes() > 0 && scheduler.has_large() {
+            self.window.handle_small();
+        }
+        if let Some(read) = self.ack.take() {
+            self.small.push_bytes(&record::ack(read));
+        }
+        scheduler.stage_small(&mut self.small);
+        if !self.abandoned.is_empty() {
+            scheduler.discard_unbegun(&self.abandoned, &mut pass.discarded);
+            for frame in std::mem::take(&mut self.large) {
+                if frame.is_of(&self.abandoned) {
+                    pass.discarded.push(frame);
+                } else {
+                    self.large.push_back(frame);
+                }
+            }
+            self.abandoned.clear();
+        }
+        self.sent = self.queued;
+        self.staged_bytes = scheduler.small_bytes();
         self.charge_backlog();
-        self.is_busy = !outgoing.is_empty();
-        (std::mem::take(&mut self.taken), unwanted)
     }
 
     /// Counts small frames as memory while the socket is full. What passes through is not counted:
     /// it would cost every call, and is gone at once.
-    pub(crate) fn charge_backlog(&mut self) {
-        if self.hold == Some(Hold::SocketFull) || !self.backlog.is_empty() {
-            self.backlog.set((self.small.bytes() + self.staged_bytes) as u64);
+    fn charge_backlog(&mut self) {
+        if self.turn == Turn::Driver(Blocked::SocketFull) || !self.backlog.is_empty() {
+            self.backlog.set(self.small_bytes() as u64);
         }
     }
 
-    /// Whether a piece of a large frame may be written. Who closes reads no receipts any more.
-    pub(crate) fn may_send_piece(&self) -> bool {
-        // Time is looked at only when it counts.
-        !self.unread.is_paced() || self.closed.is_some() || self.unread.may_send(Instant::now())
+    /// The bytes of small frames that are not written.
+    fn small_bytes(&self) -> usize {
+        self.small.bytes() + self.staged_bytes
     }
 
-    /// Has the next piece of a large frame staged.
-    pub(crate) fn stage_piece(&mut self, outgoing: &mut Outgoing) {
-        let (now, is_paced) = (Instant::now(), self.unread.is_paced());
-        let len_max = if is_paced { self.unread.piece_len_max(now) } else { self.piece_len.max() };
-        let len = outgoing.stage_piece(len_max, is_paced);
-        self.piece_len.begin(len, now);
-        self.unread.handle_sent(len, now);
-    }
-
-    /// Whether something waits for a writer to take it up.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.has_small() || self.receipt.is_some() || !self.large.is_empty()
-    }
-
-    /// Whether a small frame waits for a writer to take it up.
-    pub(crate) fn has_small(&self) -> bool {
-        self.small.bytes() > 0
+    pub(crate) fn turn(&self) -> Turn {
+        self.turn
     }
 
     /// Whether something is not written yet.
     pub(crate) fn is_busy(&self) -> bool {
-        self.is_busy
+        self.turn != Turn::Idle
+    }
+
+    /// Whether a small frame waits for a writer.
+    pub(crate) fn has_small(&self) -> bool {
+        self.small.bytes() > 0
     }
 
     /// Whether a small frame may be queued.
     pub(crate) fn has_room(&self) -> bool {
-        self.small.bytes() + self.staged_bytes < SMALL_BYTES_MAX
+        self.small_bytes() < SMALL_BYTES_MAX
     }
 
     /// Whether more waits than a peer can cause that reads.
     pub(crate) fn is_flooded(&self) -> bool {
-        self.small.bytes() + self.staged_bytes > FLOOD_BYTES_MAX
+        self.small_bytes() > FLOOD_BYTES_MAX
     }
 
     /// Records that a sender waits for room.
@@ -238,135 +375,90 @@ impl Queue {
         self.is_awaited = true;
     }
 
-    /// Whether those who wait for room are to be told; only half a queue is worth waking for.
+    /// Whether the senders that wait for room are to be told: waking them is worth half a queue.
     pub(crate) fn takes_waiters(&mut self) -> bool {
-        let bytes = self.small.bytes() + self.staged_bytes;
-        self.is_awaited && bytes <= SMALL_BYTES_MAX / 2 && std::mem::take(&mut self.is_awaited)
+        self.is_awaited
+            && self.small_bytes() <= SMALL_BYTES_MAX / 2
+            && std::mem::take(&mut self.is_awaited)
     }
 
     /// Lets frames gather.
     pub(crate) fn cork(&mut self) {
-        self.corked = Some(0);
+        self.cork = Cork::In { frame_count: 0 };
     }
 
-    /// Lets frames go out again; says how many have gathered.
-    pub(crate) fn uncork(&mut self) -> usize {
-        self.corked.take().unwrap_or_default()
+    /// Lets frames go out again. Says how many small ones have gathered, and whether the caller is
+    /// to write.
+    pub(crate) fn uncork(&mut self) -> (usize, bool) {
+        let has_urgent = self.has_small() || self.ack.is_some();
+        let is_to_write = match self.turn {
+            Turn::Idle | Turn::Driver(Blocked::SocketFull) => false,
+            Turn::Anyone => has_urgent || !self.large.is_empty(),
+            Turn::Driver(_) => has_urgent,
+        };
+        match std::mem::take(&mut self.cork) {
+            Cork::Out => (0, is_to_write),
+            Cork::In { frame_count } => (frame_count, is_to_write),
+        }
     }
 
-    /// Drops what waits, and says for ever why nothing more is taken.
+    /// Takes nothing more, and lets out what is queued. Chunks wait for no ack any more, since none
+    /// is read.
+    pub(crate) fn drain(&mut self) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Draining;
+            self.unblock(Blocked::WindowFull);
+        }
+    }
+
+    /// Takes and writes nothing more. What the scheduler has, and large frames, the next writer
+    /// frees, which the caller is to be. A connection that was closed on this side has that as its
+    /// reason.
     pub(crate) fn close(&mut self, reason: CloseReason) {
-        self.closed.get_or_insert(reason);
+        let reason = match self.phase {
+            Phase::Open => reason,
+            Phase::Draining => CloseReason::Local,
+            Phase::Closed(_) => return,
+        };
+        self.phase = Phase::Closed(reason);
+        (self.turn, self.cork, self.ack) = (Turn::Idle, Cork::Out, None);
         self.small.clear();
-        self.large.clear();
+        self.staged_bytes = 0;
         self.abandoned.clear();
-        self.receipt = None;
         self.backlog.set(0);
-        self.is_busy = false;
-        self.corked = None;
+    }
+
+    /// Why nothing more is taken.
+    pub(crate) fn close_reason(&self) -> Option<&CloseReason> {
+        match &self.phase {
+            Phase::Open => None,
+            Phase::Draining => Some(&CloseReason::Local),
+            Phase::Closed(reason) => Some(reason),
+        }
+    }
+
+    /// Whether nothing more is taken, and what was queued may still go out.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.phase == Phase::Draining
+    }
+
+    /// Whether nothing will be written any more.
+    pub(crate) fn is_over(&self) -> bool {
+        match self.phase {
+            Phase::Open => false,
+            Phase::Draining => self.turn == Turn::Idle,
+            Phase::Closed(_) => true,
+        }
+    }
+
+    /// The frames that writers have taken.
+    pub(crate) fn sent(&self) -> SentCounts {
+        self.sent
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
+mod model;
 
-    use bytes::Bytes;
-    use rpc_core::pool::Pool;
-    use tokio::sync::Semaphore;
-
-    use super::*;
-    use crate::pacing::chunk_len::PIECE_LEN_MIN;
-    use crate::send::frame::LargeShare;
-
-    fn push(queue: &mut Queue, len: usize) -> bool {
-        queue.push(Frame::Small(Pool::new(0).take(len)), len)
-    }
-
-    #[test]
-    fn a_corked_queue_gathers_within_bounds() {
-        let mut queue = Queue::default();
-        assert!(push(&mut queue, 100));
-        queue.cork();
-        assert!(!push(&mut queue, 100));
-        assert!(!queue.push_bytes(&[0; 44]));
-        assert!(push(&mut queue, CORKED_BYTES_MAX));
-        assert_eq!(queue.uncork(), 3);
-        assert!(push(&mut queue, 100));
-    }
-
-    #[test]
-    fn no_task_writes_to_a_full_socket_and_small_frames_go_between_turns() {
-        let mut queue = Queue { hold: Some(Hold::SocketFull), ..Queue::default() };
-        assert!(!push(&mut queue, 100));
-        queue.hold = Some(Hold::TurnOver);
-        assert!(push(&mut queue, 100));
-    }
-
-    #[test]
-    fn no_more_calls_are_noted_than_a_bound_and_none_twice() {
-        let mut queue = Queue::default();
-        queue.abandon(1);
-        assert_eq!(queue.abandoned, [], "nothing is queued");
-        let _ = push(&mut queue, 100);
-        (0..3).for_each(|_| queue.abandon(1));
-        assert_eq!(queue.abandoned, [1]);
-        (0..10_000).for_each(|call| queue.abandon(call));
-        assert_eq!(queue.abandoned.len(), ABANDONED_MAX);
-        let _ = queue.take_up(&mut Outgoing::default());
-        assert_eq!(queue.abandoned, []);
-    }
-
-    #[test]
-    fn headers_take_their_place_up_to_a_bound() {
-        let mut queue = Queue::default();
-        while queue.has_room() {
-            let _ = push(&mut queue, WHOLE_LEN_MAX);
-        }
-        let record = [0; 44];
-        for _ in 0..FLOOD_BYTES_MAX.saturating_sub(SMALL_BYTES_MAX) / record.len() {
-            let _ = queue.push_bytes(&record);
-        }
-        assert!(!queue.is_flooded());
-        let _ = queue.push_bytes(&record);
-        assert!(queue.is_flooded());
-    }
-
-    #[test]
-    fn a_piece_is_over_when_all_of_it_is_written() {
-        let (mut queue, mut outgoing) = (Queue::default(), Outgoing::default());
-        let _permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let share = LargeShare { _permit, _charge: MemoryCharge::default() };
-        let memory = Pool::new(0).take(3 * PIECE_LEN_MIN);
-        queue.large.push(LargeFrame::new(memory, Bytes::new(), share));
-        let _ = queue.take_up(&mut outgoing);
-        queue.stage_piece(&mut outgoing);
-        let len = outgoing.slices().iter().map(|slice| slice.len()).sum::<usize>();
-        outgoing.advance(len - 1);
-        let _ = queue.take_up(&mut outgoing);
-        assert!(queue.piece_len.is_writing());
-        outgoing.advance(1);
-        let _ = queue.take_up(&mut outgoing);
-        assert!(!queue.piece_len.is_writing() && queue.is_busy());
-    }
-
-    #[test]
-    fn room_is_what_is_neither_queued_nor_staged() {
-        let (mut queue, mut outgoing) = (Queue::default(), Outgoing::default());
-        while queue.has_room() {
-            let _ = push(&mut queue, WHOLE_LEN_MAX);
-        }
-        queue.await_room();
-        let (taken, _) = queue.take_up(&mut outgoing);
-        assert_eq!((taken.small_count, taken.bytes), (64, SMALL_BYTES_MAX as u64));
-        assert!(queue.is_busy() && !queue.has_room() && !queue.takes_waiters());
-        let mut written = 0;
-        while !queue.takes_waiters() {
-            outgoing.advance(WHOLE_LEN_MAX);
-            written += WHOLE_LEN_MAX;
-            let _ = queue.take_up(&mut outgoing);
-        }
-        assert_eq!(written, SMALL_BYTES_MAX / 2);
-        assert!(!queue.takes_waiters(), "they are told once");
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,65 +1,73 @@
-//! What is to be written, in the order in which it is to be written.
+//! The order in which frames are written.
 //!
-//! Small frames go out in order, before any piece that is not yet staged; large frames take turns
-//! piece by piece. One piece is staged at a time, which is what a small frame can be behind. Free
+//! Small frames go out in order, before any chunk that is not yet staged; large frames take turns
+//! chunk by chunk. One chunk is staged at a time, which is what a small frame can be behind. Free
 //! of I/O: a writer asks for slices and says how much of them it wrote.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
 use crate::codec::record::{
     FRAME_LEN_LEN, RECORD_HEADER_LEN, RecordHeader, RecordKind, TRANSFERS_MAX,
 };
-use crate::send::batch::{Gathered, Segment};
+use crate::send::batch::{Segment, WriteBatch};
 use crate::send::frame::LargeFrame;
 
 /// The most slices of one write; more gain nothing measurable.
 const SLICES_MAX: usize = 64;
 
-/// Bytes that are committed to their order.
-#[derive(Debug)]
-enum Staged {
-    Small(Segment),
-    /// The header of a piece, with the frame's length when it is the first.
-    PieceHeader([u8; RECORD_HEADER_LEN + FRAME_LEN_LEN], usize),
-    /// A piece of a large frame, from its own memory.
-    Head(Arc<LargeFrame>, Range<usize>),
-    /// A piece of what lies elsewhere.
-    Tail(Arc<LargeFrame>, Range<usize>),
-}
-
-impl Staged {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Small(segment) => segment.bytes(),
-            Self::PieceHeader(bytes, len) => &bytes[..*len],
-            Self::Head(frame, range) => &frame.head()[range.clone()],
-            Self::Tail(frame, range) => &frame.tail[range.clone()],
-        }
-    }
-}
-
-/// A large frame of which pieces are still to be staged.
+/// A large frame that is sent in chunks.
 #[derive(Debug)]
 struct Transfer {
     number: u32,
-    frame: Arc<LargeFrame>,
+    frame: LargeFrame,
     /// How much of the frame is staged.
     at: usize,
 }
 
-/// The queue of what is to be written.
+impl Transfer {
+    fn left(&self) -> usize {
+        self.frame.len() - self.at
+    }
+}
+
+/// The staged chunk, which is one of the first transfer.
+#[derive(Debug)]
+struct Chunk {
+    /// The record's header, with the frame's length when it is the first chunk.
+    header: ArrayVec<u8, { RECORD_HEADER_LEN + FRAME_LEN_LEN }>,
+    /// Where in the frame it lies.
+    range: Range<usize>,
+}
+
+impl Chunk {
+    fn record_len(&self) -> usize {
+        self.header.len() + self.range.len()
+    }
+
+    /// Its bytes in order: the header, and what lies in the frame's head and in its tail.
+    fn parts<'a>(&'a self, frame: &'a LargeFrame) -> [&'a [u8]; 3] {
+        let (head, tail) = (frame.head(), &frame.tail[..]);
+        let Range { start, end } = self.range;
+        let in_head = start.min(head.len())..end.min(head.len());
+        let in_tail = start.saturating_sub(head.len())..end.saturating_sub(head.len());
+        [&self.header, &head[in_head], &tail[in_tail]]
+    }
+}
+
+/// The frames that a writer has taken from the queue.
 #[derive(Debug, Default)]
-pub(crate) struct Outgoing {
-    waiting: VecDeque<LargeFrame>,
+pub(crate) struct WriteScheduler {
+    /// The large frames that have a number, in the order of their turns.
     transfers: VecDeque<Transfer>,
     transfer_count: u32,
-    staged: VecDeque<Staged>,
-    /// How much of the first staged bytes is written.
+    chunk: Option<Chunk>,
+    /// Small frames behind the staged chunk.
+    small: VecDeque<Segment>,
+    /// How much is written of what is first: the staged chunk or, without one, a segment.
     written: usize,
     /// The bytes of small frames that are staged.
     small_bytes: usize,
@@ -67,55 +75,39 @@ pub(crate) struct Outgoing {
     spent: Option<Vec<u8>>,
 }
 
-impl Outgoing {
-    /// Stages the small frames that have come, behind what is staged already.
-    pub(crate) fn stage_small(&mut self, small: &mut Gathered) {
+impl WriteScheduler {
+    /// Stages the small frames of a batch, behind what is staged already.
+    pub(crate) fn stage_small(&mut self, batch: &mut WriteBatch) {
         if let Some(memory) = self.spent.take() {
-            small.keep(memory);
+            batch.keep(memory);
         }
-        while let Some(segment) = small.pop() {
+        while let Some(segment) = batch.pop() {
             self.small_bytes += segment.bytes().len();
-            self.staged.push_back(Staged::Small(segment));
+            self.small.push_back(segment);
         }
     }
 
-    /// Queues a large frame.
-    pub(crate) fn push_large(&mut self, frame: LargeFrame) {
-        self.waiting.push_back(frame);
-    }
-
-    /// Gives back the large frames of those calls, as far as the peer has not heard of them.
-    pub(crate) fn take_unbegun(&mut self, calls: &[u64]) -> Vec<LargeFrame> {
-        if calls.is_empty() {
-            return Vec::new();
-        }
-        let mut taken = Vec::new();
+    /// Moves the large frames of those calls to `discarded`, as far as the peer has not heard of
+    /// them.
+    pub(crate) fn discard_unbegun(&mut self, calls: &[u64], discarded: &mut Vec<LargeFrame>) {
         for transfer in std::mem::take(&mut self.transfers) {
             if transfer.at > 0 || !transfer.frame.is_of(calls) {
                 self.transfers.push_back(transfer);
             } else {
-                // Nothing of it is staged, so that nothing else holds it.
-                taken.extend(Arc::into_inner(transfer.frame));
+                discarded.push(transfer.frame);
             }
         }
-        for frame in std::mem::take(&mut self.waiting) {
-            if frame.is_of(calls) {
-                taken.push(frame);
-            } else {
-                self.waiting.push_back(frame);
-            }
-        }
-        taken
     }
 
-    /// Whether nothing is left to be written.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.is_at_boundary() && !self.has_pieces()
+    /// Drops what is staged, and moves the large frames to `discarded`.
+    pub(crate) fn discard_all(&mut self, discarded: &mut Vec<LargeFrame>) {
+        let scheduler = std::mem::take(self);
+        discarded.extend(scheduler.transfers.into_iter().map(|transfer| transfer.frame));
     }
 
-    /// Whether all that is left are large frames of which no piece is staged.
+    /// Whether nothing is staged: the next chunk may be, if large frames are left.
     pub(crate) fn is_at_boundary(&self) -> bool {
-        self.staged.is_empty()
+        self.chunk.is_none() && self.small.is_empty()
     }
 
     /// The bytes of small frames that are not written.
@@ -125,189 +117,272 @@ impl Outgoing {
 
     /// The next slices to write, in order; none when nothing is staged.
     pub(crate) fn slices(&self) -> ArrayVec<IoSlice<'_>, SLICES_MAX> {
+        let mut slices = ArrayVec::new();
         let mut skip = self.written;
-        let slices = self.staged.iter().take(SLICES_MAX).map(|staged| {
-            let bytes = &staged.bytes()[skip..];
+        if let (Some(chunk), Some(transfer)) = (&self.chunk, self.transfers.front()) {
+            for part in chunk.parts(&transfer.frame) {
+                if skip < part.len() {
+                    slices.push(IoSlice::new(&part[skip..]));
+                }
+                skip = skip.saturating_sub(part.len());
+            }
+        }
+        for segment in self.small.iter().take(SLICES_MAX - slices.len()) {
+            slices.push(IoSlice::new(&segment.bytes()[skip..]));
             skip = 0;
-            IoSlice::new(bytes)
-        });
-        slices.collect()
+        }
+        slices
     }
 
     /// Records that `len` bytes of the slices were written.
     pub(crate) fn advance(&mut self, len: usize) {
         self.written += len;
-        while let Some(first) = self.staged.front() {
+        if let Some(chunk) = &self.chunk {
+            if self.written < chunk.record_len() {
+                return;
+            }
+            self.written -= chunk.record_len();
+            self.chunk = None;
+            self.end_turn();
+        }
+        while let Some(first) = self.small.front() {
             let first_len = first.bytes().len();
             if self.written < first_len {
                 break;
             }
             self.written -= first_len;
-            if let Some(Staged::Small(segment)) = self.staged.pop_front() {
-                self.small_bytes -= first_len;
-                if let Segment::Gathered(memory) = segment {
-                    self.spent = Some(memory);
-                }
+            self.small_bytes -= first_len;
+            if let Some(Segment::Gathered(memory)) = self.small.pop_front() {
+                self.spent = Some(memory);
             }
         }
     }
 
-    /// Whether large frames wait or are under way.
-    pub(crate) fn has_pieces(&self) -> bool {
-        !(self.transfers.is_empty() && self.waiting.is_empty())
+    /// Whether chunks of large frames are still to be staged.
+    pub(crate) fn has_large(&self) -> bool {
+        self.transfers.iter().any(|transfer| transfer.left() > 0)
     }
 
-    /// Stages the next piece of a large frame, of at most `len_max` bytes, which asks for a receipt
-    /// if it is to; says how long it is. To be called only when nothing else is staged, so that
-    /// small frames that come meanwhile go before it.
-    pub(crate) fn stage_piece(&mut self, len_max: usize, asks: bool) -> usize {
+    /// Stages the next chunk of a large frame, of at most `len_max` bytes, and says how long it is.
+    /// Frames that wait begin as far as the peer takes them. To be called only when nothing else is
+    /// staged, so that small frames that come meanwhile go before it.
+    pub(crate) fn stage_chunk(
+        &mut self,
+        waiting: &mut VecDeque<LargeFrame>,
+        len_max: usize,
+        wants_ack: bool,
+    ) -> usize {
         while self.transfers.len() < TRANSFERS_MAX
-            && let Some(frame) = self.waiting.pop_front()
+            && let Some(frame) = waiting.pop_front()
         {
             self.transfer_count = self.transfer_count.wrapping_add(1);
-            let number = self.transfer_count;
-            self.transfers.push_back(Transfer { number, frame: Arc::new(frame), at: 0 });
+            self.transfers.push_back(Transfer { number: self.transfer_count, frame, at: 0 });
         }
-        let Some(mut transfer) = self.transfers.pop_front() else { return 0 };
-        let (frame_len, head_len) = (transfer.frame.len(), transfer.frame.head().len());
-        let (start, end) = (transfer.at, frame_len.min(transfer.at + len_max));
-        self.staged.push_back(piece_header(&transfer, frame_len, end - start, asks));
-        if start < head_len {
-            let range = start..end.min(head_len);
-            self.staged.push_back(Staged::Head(Arc::clone(&transfer.frame), range));
-        }
-        if end > head_len {
-            let range = start.saturating_sub(head_len)..end - head_len;
-            self.staged.push_back(Staged::Tail(Arc::clone(&transfer.frame), range));
-        }
-        transfer.at = end;
-        if end < frame_len {
+        let Some(transfer) = self.transfers.front_mut() else { return 0 };
+        let len = transfer.left().min(len_max);
+        let header = chunk_header(transfer, len, wants_ack);
+        self.chunk = Some(Chunk { header, range: transfer.at..transfer.at + len });
+        transfer.at += len;
+        len
+    }
+
+    /// Puts the first transfer behind the others, or frees its frame if all of it is written.
+    fn end_turn(&mut self) {
+        if let Some(transfer) = self.transfers.pop_front()
+            && transfer.left() > 0
+        {
             self.transfers.push_back(transfer);
         }
-        end - start
     }
 }
 
-fn piece_header(transfer: &Transfer, frame_len: usize, len: usize, asks: bool) -> Staged {
-    let mut bytes = [0; RECORD_HEADER_LEN + FRAME_LEN_LEN];
-    let (kind, extra) = match transfer.at {
-        0 => (RecordKind::First, FRAME_LEN_LEN),
-        _ => (RecordKind::Next, 0),
+fn chunk_header(
+    transfer: &Transfer,
+    len: usize,
+    wants_ack: bool,
+) -> ArrayVec<u8, { RECORD_HEADER_LEN + FRAME_LEN_LEN }> {
+    let frame_len = (transfer.frame.len() as u64).to_le_bytes();
+    let (kind, frame_len) = match transfer.at {
+        0 => (RecordKind::First, &frame_len[..]),
+        _ => (RecordKind::Next, &[][..]),
     };
-    let header = RecordHeader { kind, len: len + extra, transfer: transfer.number, asks };
-    bytes[..RECORD_HEADER_LEN].copy_from_slice(&header.to_bytes());
-    bytes[RECORD_HEADER_LEN..].copy_from_slice(&(frame_len as u64).to_le_bytes());
-    Staged::PieceHeader(bytes, RECORD_HEADER_LEN + extra)
+    let len = len + frame_len.len();
+    let header = RecordHeader { kind, len, transfer: transfer.number, wants_ack }.to_bytes();
+    header.iter().chain(frame_len).copied().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use rpc_core::memory::MemoryCharge;
     use rpc_core::pool::Pool;
     use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
-    use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::pacing::chunk_len::PIECE_LEN_MIN;
+    use crate::pacing::chunk_len::CHUNK_LEN_MIN;
     use crate::send::frame::LargeShare;
 
-    fn share() -> LargeShare {
-        let _permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        LargeShare { _permit, _charge: MemoryCharge::default() }
+    /// A scheduler with the large frames that wait for it.
+    #[derive(Default)]
+    struct Sending {
+        scheduler: WriteScheduler,
+        waiting: VecDeque<LargeFrame>,
+    }
+
+    impl Sending {
+        fn stage_chunk(&mut self) -> usize {
+            self.scheduler.stage_chunk(&mut self.waiting, CHUNK_LEN_MIN, false)
+        }
+
+        fn stage_small(&mut self, len: usize, fill: u8) {
+            let mut batch = WriteBatch::default();
+            batch.push_bytes(&vec![fill; len]);
+            self.scheduler.stage_small(&mut batch);
+        }
+
+        /// Writes everything, at most `step` bytes at a time.
+        fn drain(&mut self, step: usize) -> Vec<u8> {
+            let mut out = Vec::new();
+            loop {
+                if self.scheduler.is_at_boundary() && self.stage_chunk() == 0 {
+                    assert!(!self.scheduler.has_large());
+                    return out;
+                }
+                let mut room = step;
+                for slice in self.scheduler.slices() {
+                    let len = slice.len().min(room);
+                    out.extend_from_slice(&slice[..len]);
+                    room -= len;
+                }
+                self.scheduler.advance(step - room);
+            }
+        }
+
+        fn discard(&mut self, calls: &[u64]) -> usize {
+            let mut discarded = Vec::new();
+            self.scheduler.discard_unbegun(calls, &mut discarded);
+            discarded.len()
+        }
     }
 
     fn large(head_len: usize, tail_len: usize, fill: u8) -> LargeFrame {
         let mut head = Pool::new(0).take(RECORD_HEADER_LEN + head_len);
         head.fill(fill);
-        LargeFrame::new(head, vec![fill; tail_len].into(), share())
-    }
-
-    fn small(len: usize, fill: u8) -> Gathered {
-        let mut gathered = Gathered::default();
-        gathered.push_bytes(&vec![fill; len]);
-        gathered
-    }
-
-    /// Writes everything, at most `step` bytes at a time.
-    fn drain(outgoing: &mut Outgoing, step: usize) -> Vec<u8> {
-        let mut out = Vec::new();
-        while !outgoing.is_empty() {
-            if outgoing.is_at_boundary() {
-                outgoing.stage_piece(PIECE_LEN_MIN, false);
-            }
-            let mut room = step;
-            for slice in outgoing.slices() {
-                let len = slice.len().min(room);
-                out.extend_from_slice(&slice[..len]);
-                room -= len;
-            }
-            outgoing.advance(step - room);
-        }
-        out
+        LargeFrame::new(head, vec![fill; tail_len].into(), LargeShare::unlimited())
     }
 
     #[test]
-    fn a_small_frame_overtakes_the_pieces_that_are_not_staged() {
-        let mut outgoing = Outgoing::default();
-        outgoing.push_large(large(10 * PIECE_LEN_MIN, 0, 1));
-        assert_eq!(outgoing.stage_piece(PIECE_LEN_MIN, false), PIECE_LEN_MIN);
-        outgoing.stage_small(&mut small(100, 0xee));
-        assert_eq!(outgoing.small_bytes(), 100);
-        let bytes = drain(&mut outgoing, 1000);
+    fn a_small_frame_overtakes_the_chunks_that_are_not_staged() {
+        let mut sending = Sending::default();
+        sending.waiting.push_back(large(10 * CHUNK_LEN_MIN, 0, 1));
+        assert_eq!(sending.stage_chunk(), CHUNK_LEN_MIN);
+        sending.stage_small(100, 0xee);
+        assert_eq!(sending.scheduler.small_bytes(), 100);
+        let bytes = sending.drain(1000);
         let at = bytes.iter().position(|byte| *byte == 0xee).unwrap();
-        assert_eq!(at, RECORD_HEADER_LEN + FRAME_LEN_LEN + PIECE_LEN_MIN);
-        assert_eq!(outgoing.small_bytes(), 0);
+        assert_eq!(at, RECORD_HEADER_LEN + FRAME_LEN_LEN + CHUNK_LEN_MIN);
+        assert_eq!(sending.scheduler.small_bytes(), 0);
     }
 
     #[test]
-    fn large_frames_of_which_no_piece_is_staged_can_be_taken_back() {
+    fn large_frames_of_which_no_chunk_is_staged_can_be_discarded() {
         let of = |call: u64| {
-            let mut head = Pool::new(0).take(RECORD_HEADER_LEN + 3 * PIECE_LEN_MIN);
+            let mut head = Pool::new(0).take(RECORD_HEADER_LEN + 3 * CHUNK_LEN_MIN);
             let header = FrameHeader::bare(FrameKind::Request, call).to_bytes();
             head[RECORD_HEADER_LEN..][..HEADER_LEN].copy_from_slice(&header);
-            LargeFrame::new(head, Bytes::new(), share())
+            LargeFrame::new(head, Bytes::new(), LargeShare::unlimited())
         };
-        let mut outgoing = Outgoing::default();
-        // Those of 7 and 9 have numbers by now, and the one of 7 has its turn.
-        [of(7), of(9)].into_iter().for_each(|frame| outgoing.push_large(frame));
-        outgoing.stage_piece(PIECE_LEN_MIN, false);
-        [of(8), of(7), large(40, 0, 3)].into_iter().for_each(|frame| outgoing.push_large(frame));
-        assert_eq!(outgoing.take_unbegun(&[]).len(), 0);
-        assert_eq!(outgoing.take_unbegun(&[7, 9]).len(), 2);
-        assert_eq!(outgoing.take_unbegun(&[7, 9]).len(), 0);
-        let left = 3 * PIECE_LEN_MIN + RECORD_HEADER_LEN * 3 + FRAME_LEN_LEN;
-        let of_others = [3 * PIECE_LEN_MIN + RECORD_HEADER_LEN * 3, 40 + RECORD_HEADER_LEN];
-        let lens = left + of_others.iter().map(|len| len + FRAME_LEN_LEN).sum::<usize>();
-        assert_eq!(drain(&mut outgoing, 1000).len(), lens);
+        let mut sending = Sending::default();
+        // All have numbers by now, and the first one of 7 has its turn.
+        sending.waiting.extend([of(7), of(9), of(8), of(7), large(40, 0, 3)]);
+        sending.stage_chunk();
+        assert_eq!(sending.discard(&[]), 0);
+        assert_eq!(sending.discard(&[7, 9]), 2);
+        assert_eq!(sending.discard(&[7, 9]), 0);
+        let of_7_and_8 = 2 * (3 * (CHUNK_LEN_MIN + RECORD_HEADER_LEN) + FRAME_LEN_LEN);
+        let of_others = 40 + RECORD_HEADER_LEN + FRAME_LEN_LEN;
+        assert_eq!(sending.drain(1000).len(), of_7_and_8 + of_others);
     }
 
     #[test]
     fn large_frames_take_turns() {
-        let mut outgoing = Outgoing::default();
-        outgoing.push_large(large(3 * PIECE_LEN_MIN, 0, 1));
-        outgoing.push_large(large(3 * PIECE_LEN_MIN, 0, 2));
-        let bytes = drain(&mut outgoing, usize::MAX / 2);
-        let piece = PIECE_LEN_MIN + RECORD_HEADER_LEN;
+        let mut sending = Sending::default();
+        sending.waiting.extend([1, 2].map(|fill| large(3 * CHUNK_LEN_MIN, 0, fill)));
+        let bytes = sending.drain(usize::MAX / 2);
+        let chunk = CHUNK_LEN_MIN + RECORD_HEADER_LEN;
         let first = RECORD_HEADER_LEN + FRAME_LEN_LEN;
         assert_eq!(bytes[first], 1);
-        assert_eq!(bytes[first + piece + FRAME_LEN_LEN], 2);
-        assert_eq!(bytes[first + 2 * piece + FRAME_LEN_LEN], 1);
+        assert_eq!(bytes[first + chunk + FRAME_LEN_LEN], 2);
+        assert_eq!(bytes[first + 2 * chunk + FRAME_LEN_LEN], 1);
+    }
+
+    #[test]
+    fn no_more_large_frames_begin_than_the_peer_takes() {
+        let mut sending = Sending::default();
+        sending.waiting.extend((0..20).map(|fill| large(2 * CHUNK_LEN_MIN, 0, fill)));
+        sending.stage_chunk();
+        assert_eq!((sending.scheduler.transfers.len(), sending.waiting.len()), (TRANSFERS_MAX, 4));
+        let left = sending.waiting.len();
+        sending.drain(usize::MAX / 2);
+        assert_eq!((left, sending.waiting.len()), (4, 0));
     }
 
     #[test]
     fn any_size_of_write_gives_the_same_bytes_wherever_they_lie() {
         let make = |head_len, tail_len| {
-            let mut outgoing = Outgoing::default();
-            outgoing.push_large(large(head_len, tail_len, 1));
-            outgoing.stage_small(&mut small(40, 2));
-            outgoing
+            let mut sending = Sending::default();
+            sending.waiting.push_back(large(head_len, tail_len, 1));
+            sending.stage_small(40, 2);
+            sending
         };
-        let len = 2 * PIECE_LEN_MIN + 7;
-        let whole = drain(&mut make(len, 0), usize::MAX / 2);
-        assert_eq!(drain(&mut make(len, 0), 7), whole);
-        for head_len in [40, PIECE_LEN_MIN, PIECE_LEN_MIN + 1] {
-            assert_eq!(drain(&mut make(head_len, len - head_len), 1000), whole);
+        let len = 2 * CHUNK_LEN_MIN + 7;
+        let whole = make(len, 0).drain(usize::MAX / 2);
+        assert_eq!(make(len, 0).drain(7), whole);
+        for head_len in [40, CHUNK_LEN_MIN, CHUNK_LEN_MIN + 1] {
+            assert_eq!(make(head_len, len - head_len).drain(1000), whole);
         }
+    }
+
+    #[test]
+    fn a_write_has_so_many_slices_and_no_more() {
+        let mut sending = Sending::default();
+        sending.waiting.push_back(large(40, 100, 1));
+        sending.stage_chunk();
+        let mut batch = WriteBatch::default();
+        (0..70).for_each(|_| drop(batch.push(Pool::new(0).take(4 << 10))));
+        sending.scheduler.stage_small(&mut batch);
+        assert_eq!(sending.scheduler.slices().len(), SLICES_MAX);
+        sending.scheduler.advance(RECORD_HEADER_LEN + FRAME_LEN_LEN);
+        let slices = sending.scheduler.slices();
+        assert!(slices.len() == SLICES_MAX && slices.iter().all(|slice| !slice.is_empty()));
+        assert_eq!((slices[0].len(), slices[1].len()), (40, 100));
+    }
+
+    #[test]
+    fn the_memory_of_written_frames_gathers_the_next() {
+        let mut sending = Sending::default();
+        sending.stage_small(100, 1);
+        let address = sending.scheduler.slices()[0].as_ptr();
+        sending.scheduler.advance(99);
+        assert!(!sending.scheduler.is_at_boundary());
+        sending.scheduler.advance(1);
+        assert!(sending.scheduler.is_at_boundary());
+        let mut batch = WriteBatch::default();
+        sending.scheduler.stage_small(&mut batch);
+        batch.push_bytes(&[2; 50]);
+        sending.scheduler.stage_small(&mut batch);
+        assert_eq!(sending.scheduler.slices()[0].as_ptr(), address);
+    }
+
+    #[test]
+    fn what_is_discarded_frees_the_scheduler() {
+        let mut sending = Sending::default();
+        sending.waiting.extend([1, 2].map(|fill| large(3 * CHUNK_LEN_MIN, 0, fill)));
+        sending.stage_chunk();
+        sending.stage_small(100, 3);
+        let mut discarded = Vec::new();
+        sending.scheduler.discard_all(&mut discarded);
+        assert_eq!(discarded.len(), 2);
+        assert!(sending.scheduler.is_at_boundary() && !sending.scheduler.has_large());
+        assert_eq!(sending.scheduler.small_bytes(), 0);
     }
 }

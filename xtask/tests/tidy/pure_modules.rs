@@ -12,7 +12,12 @@ const PURE: &[&str] = &[
     "rpc-core/src/policy/",
     "rpc-core/src/limits/quota.rs",
     "rpc-transport-rdma/src/fair/queue.rs",
+    "rpc-transport-tcp/src/codec/",
     "rpc-transport-tcp/src/pacing/",
+    "rpc-transport-tcp/src/send/batch.rs",
+    "rpc-transport-tcp/src/send/pass.rs",
+    "rpc-transport-tcp/src/send/queue.rs",
+    "rpc-transport-tcp/src/send/scheduler.rs",
 ];
 
 /// What they must not mention outside of their tests, as words and signs with blanks between.

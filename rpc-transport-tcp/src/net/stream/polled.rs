@@ -226,7 +226,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for PolledStrea
 
     fn end(&self) {
         let stream = self.lock().stream.take();
-        // It may wake others when it is dropped, for which nothing is to be locked.
+        // Dropping it may wake tasks, which must not happen under the lock.
         drop(stream);
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use super::awkward::{Awkward, Deed, Manners};
 use super::polled::PolledStream;
-use crate::codec::record::{RECORD_HEADER_LEN, WHOLE_LEN_MAX};
+use crate::codec::record::{RECORD_HEADER_LEN, SINGLE_LEN_MAX};
 use crate::connection::transport::SocketTransport;
 
 /// Far more than anything here takes.
@@ -97,7 +97,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> End<IO> {
             }
         }
         let small = |frames: &[Bytes]| -> Vec<Bytes> {
-            frames.iter().filter(|frame| frame.len() <= WHOLE_LEN_MAX).cloned().collect()
+            frames.iter().filter(|frame| frame.len() <= SINGLE_LEN_MAX).cloned().collect()
         };
         assert!(small(&received) == small(expected), "small frames keep their order");
         // Large ones take turns, and end as their lengths have it.
@@ -139,7 +139,7 @@ fn lens() -> impl Strategy<Value = Vec<usize>> {
     let len = prop_oneof![
         6 => HEADER_LEN..300,
         2 => HEADER_LEN..30_000,
-        1 => WHOLE_LEN_MAX..3 * WHOLE_LEN_MAX,
+        1 => SINGLE_LEN_MAX..3 * SINGLE_LEN_MAX,
     ];
     prop::collection::vec(len, 1..10)
 }
@@ -252,7 +252,7 @@ async fn a_peer_that_does_not_read_is_owed_no_more_than_the_bounds() {
         one.transport.send(buffer).unwrap();
         taken += small.len();
     }
-    let max = crate::send::queue::SMALL_BYTES_MAX + 2 * WHOLE_LEN_MAX;
+    let max = crate::send::queue::SMALL_BYTES_MAX + 2 * SINGLE_LEN_MAX;
     assert!((1..=max).contains(&taken), "{taken} bytes, where {max} are the most");
     assert!(!one.transport.is_flushed());
     // Once it reads, senders go on, and everything comes.

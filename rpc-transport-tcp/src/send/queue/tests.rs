@@ -1,0 +1,306 @@
+//! What single steps of the queue do.
+
+use rpc_core::pool::Pool;
+use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN};
+
+use super::*;
+use crate::codec::record::{FRAME_LEN_LEN, RECORD_HEADER_LEN};
+use crate::pacing::chunk_len::CHUNK_LEN_MIN;
+use crate::send::frame::LargeShare;
+
+fn push(queue: &mut SendQueue, len: usize) -> bool {
+    queue.push(Frame::Small(Pool::new(0).take(len)), len)
+}
+
+#[test]
+fn a_corked_queue_gathers_within_bounds() {
+    let mut queue = SendQueue::default();
+    assert!(push(&mut queue, 100));
+    queue.cork();
+    assert!(!push(&mut queue, 100));
+    assert!(!queue.push_bytes(&[0; 44]));
+    assert!(push(&mut queue, CORKED_BYTES_MAX));
+    assert_eq!(queue.uncork(), (3, true));
+    assert!(push(&mut queue, 100));
+}
+
+#[test]
+fn no_task_writes_to_a_full_socket_and_small_frames_go_between_turns() {
+    let turn = Turn::Driver(Blocked::SocketFull);
+    let mut queue = SendQueue { turn, ..SendQueue::default() };
+    assert!(!push(&mut queue, 100));
+    queue.handle_writable();
+    assert_eq!(queue.turn(), Turn::Driver(Blocked::TurnOver));
+    assert!(push(&mut queue, 100));
+}
+
+#[test]
+fn no_more_calls_are_remembered_than_a_bound_and_none_twice() {
+    let mut queue = SendQueue::default();
+    queue.abandon(1);
+    assert_eq!(queue.abandoned, [], "nothing is queued");
+    let _ = push(&mut queue, 100);
+    (0..3).for_each(|_| queue.abandon(1));
+    assert_eq!(queue.abandoned, [1]);
+    (0..10_000).for_each(|call| queue.abandon(call));
+    assert_eq!(queue.abandoned.len(), ABANDONED_MAX);
+    let mut pass = Pass::new(Writer::Sender);
+    let _ = queue.next(&mut WriteScheduler::default(), &mut pass, Instant::now);
+    assert_eq!(queue.abandoned, []);
+}
+
+#[test]
+fn headers_take_their_place_up_to_a_bound() {
+    let mut queue = SendQueue::default();
+    while queue.has_room() {
+        let _ = push(&mut queue, SINGLE_LEN_MAX);
+    }
+    let record = [0; 44];
+    for _ in 0..FLOOD_BYTES_MAX.saturating_sub(SMALL_BYTES_MAX) / record.len() {
+        let _ = queue.push_bytes(&record);
+    }
+    assert!(!queue.is_flooded());
+    let _ = queue.push_bytes(&record);
+    assert!(queue.is_flooded());
+}
+
+#[test]
+fn a_chunk_is_over_when_all_of_it_is_written() {
+    let (mut queue, mut scheduler) = (SendQueue::default(), WriteScheduler::default());
+    let mut pass = Pass::new(Writer::Sender);
+    let memory = Pool::new(0).take(3 * CHUNK_LEN_MIN);
+    let frame = LargeFrame::new(memory, bytes::Bytes::new(), LargeShare::unlimited());
+    assert!(queue.push(Frame::Large(frame), 3 * CHUNK_LEN_MIN));
+    assert_eq!(queue.next(&mut scheduler, &mut pass, Instant::now), Next::Write);
+    let len = scheduler.slices().iter().map(|slice| slice.len()).sum::<usize>();
+    scheduler.advance(len - 1);
+    let begun = Instant::now();
+    assert_eq!(queue.next(&mut scheduler, &mut pass, || begun), Next::Write);
+    assert!(queue.chunk_len.is_writing());
+    scheduler.advance(1);
+    assert!(queue.chunk_len.is_writing() && queue.is_busy());
+}
+
+#[test]
+fn room_is_what_is_neither_queued_nor_staged() {
+    let (mut queue, mut scheduler) = (SendQueue::default(), WriteScheduler::default());
+    while queue.has_room() {
+        let _ = push(&mut queue, SINGLE_LEN_MAX);
+    }
+    queue.await_room();
+    let mut pass = Pass::new(Writer::Sender);
+    assert_eq!(queue.next(&mut scheduler, &mut pass, Instant::now), Next::Write);
+    let sent = queue.sent();
+    assert_eq!((sent.small_count, sent.bytes), (64, SMALL_BYTES_MAX as u64));
+    assert!(queue.is_busy() && !queue.has_room() && !queue.takes_waiters());
+    let mut written = 0;
+    while !queue.takes_waiters() {
+        scheduler.advance(SINGLE_LEN_MAX);
+        written += SINGLE_LEN_MAX;
+        let _ = queue.next(&mut scheduler, &mut pass, Instant::now);
+    }
+    assert_eq!(written, SMALL_BYTES_MAX / 2);
+    assert!(!queue.takes_waiters(), "they are told once");
+}
+
+/// A large frame of `len` bytes, of that call.
+fn large(call: u64, len: usize) -> Frame {
+    let mut memory = Pool::new(0).take(RECORD_HEADER_LEN + len);
+    let header = FrameHeader::bare(FrameKind::Request, call).to_bytes();
+    memory[RECORD_HEADER_LEN..][..HEADER_LEN].copy_from_slice(&header);
+    Frame::Large(LargeFrame::new(memory, bytes::Bytes::new(), LargeShare::unlimited()))
+}
+
+/// A queue with what a pass needs.
+#[derive(Default)]
+struct Writing {
+    queue: SendQueue,
+    scheduler: WriteScheduler,
+}
+
+impl Writing {
+    fn next(&mut self, pass: &mut Pass) -> Next {
+        let now = Instant::now();
+        self.queue.next(&mut self.scheduler, pass, || now)
+    }
+
+    /// Writes all that is staged.
+    fn write(&mut self) -> usize {
+        let len = self.scheduler.slices().iter().map(|slice| slice.len()).sum();
+        self.scheduler.advance(len);
+        len
+    }
+}
+
+#[test]
+fn a_large_frame_is_its_senders_only_while_no_other_task_has_the_turn() {
+    let queue = |turn, cork| SendQueue { turn, cork, ..SendQueue::default() };
+    let corked = Cork::In { frame_count: 0 };
+    assert!(queue(Turn::Idle, Cork::Out).push(large(1, 100), 100));
+    assert!(queue(Turn::Anyone, Cork::Out).push(large(1, 100), 100));
+    assert!(!queue(Turn::Idle, corked).push(large(1, 100), 100));
+    for blocked in [Blocked::SocketFull, Blocked::TurnOver, Blocked::WindowFull] {
+        assert!(!queue(Turn::Driver(blocked), Cork::Out).push(large(1, 100), 100));
+    }
+}
+
+#[test]
+fn small_frames_and_acks_wait_for_a_full_socket_and_for_the_cork() {
+    let corked = Cork::In { frame_count: 0 };
+    for (turn, cork, expected) in [
+        (Turn::Idle, Cork::Out, true),
+        (Turn::Driver(Blocked::TurnOver), Cork::Out, true),
+        (Turn::Driver(Blocked::WindowFull), Cork::Out, true),
+        (Turn::Driver(Blocked::SocketFull), Cork::Out, false),
+        (Turn::Idle, corked, false),
+        (Turn::Driver(Blocked::SocketFull), corked, false),
+    ] {
+        let queue = || SendQueue { turn, cork, ..SendQueue::default() };
+        assert_eq!(push(&mut queue(), 100), expected, "{turn:?} {cork:?}");
+        assert_eq!(queue().push_ack(1), expected, "{turn:?} {cork:?}");
+        let is_full = turn == Turn::Driver(Blocked::SocketFull);
+        assert_eq!(push(&mut queue(), CORKED_BYTES_MAX), !is_full, "{turn:?} {cork:?}");
+    }
+}
+
+#[test]
+fn a_cork_that_is_lifted_lets_out_what_is_not_the_drivers() {
+    let queue = |turn| SendQueue { turn, ..SendQueue::default() };
+    let with_ack = |turn| SendQueue { ack: Some(1), ..queue(turn) };
+    let with_small = |turn| {
+        let mut queue = queue(turn);
+        queue.small.push_bytes(&[0; 44]);
+        queue
+    };
+    let with_large = |turn| {
+        let mut queue = queue(turn);
+        let _ = queue.push(large(1, 100), 100);
+        queue
+    };
+    let full = Turn::Driver(Blocked::SocketFull);
+    for turn in [Turn::Anyone, Turn::Driver(Blocked::TurnOver), Turn::Driver(Blocked::WindowFull)] {
+        assert!(with_ack(turn).uncork().1 && with_small(turn).uncork().1, "{turn:?}");
+        assert_eq!(with_large(turn).uncork().1, turn == Turn::Anyone);
+        assert!(!queue(turn).uncork().1, "another task has taken it");
+    }
+    assert!(!with_ack(full).uncork().1 && !with_small(full).uncork().1);
+    assert!(!queue(Turn::Idle).uncork().1);
+}
+
+#[test]
+fn a_turn_ends_at_its_bytes() {
+    let mut writing = Writing::default();
+    let mut pass = Pass::new(Writer::Sender);
+    let _ = push(&mut writing.queue, 100);
+    pass.advance(TURN_BYTES - 1, false);
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    pass.advance(1, false);
+    assert_eq!(writing.next(&mut pass), Next::Yield);
+    assert_eq!(writing.queue.turn(), Turn::Driver(Blocked::TurnOver));
+
+    let mut writing = Writing::default();
+    let _ = writing.queue.push(large(1, 300_000), 300_000);
+    let mut pass = Pass::new(Writer::Driver);
+    pass.advance(TURN_BYTES - 1, false);
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    writing.write();
+    pass.advance(1, false);
+    assert_eq!(writing.next(&mut pass), Next::Yield);
+}
+
+#[test]
+fn a_sender_leaves_the_drivers_chunks_alone() {
+    let mut writing = Writing::default();
+    let _ = writing.queue.push(large(1, 300_000), 300_000);
+    writing.queue.turn = Turn::Driver(Blocked::TurnOver);
+    assert_eq!(writing.next(&mut Pass::new(Writer::Sender)), Next::Yield);
+    assert_eq!(writing.next(&mut Pass::new(Writer::Driver)), Next::Write);
+}
+
+#[test]
+fn a_full_socket_is_left_to_the_driver() {
+    let mut writing = Writing::default();
+    let _ = push(&mut writing.queue, 100);
+    let mut pass = Pass::new(Writer::Sender);
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    writing.scheduler.advance(60);
+    pass.advance(60, true);
+    assert_eq!(writing.next(&mut pass), Next::Yield);
+    assert_eq!(writing.queue.turn(), Turn::Driver(Blocked::SocketFull));
+    assert_eq!(writing.next(&mut Pass::new(Writer::Sender)), Next::Yield, "it was told to before");
+    assert!(!writing.queue.unblock(Blocked::WindowFull));
+    writing.queue.handle_writable();
+    assert_eq!(writing.next(&mut Pass::new(Writer::Driver)), Next::Write);
+}
+
+#[test]
+fn chunks_are_paced_from_the_first_small_frame_beside_them() {
+    let mut writing = Writing::default();
+    let mut pass = Pass::new(Writer::Driver);
+    let _ = push(&mut writing.queue, 100);
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    assert_eq!(writing.write(), 100);
+    let _ = writing.queue.push(large(1, 300_000), 300_000);
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    assert_eq!(writing.write(), RECORD_HEADER_LEN + FRAME_LEN_LEN + CHUNK_LEN_MIN);
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    assert!(!writing.queue.window.is_paced(), "large frames are alone");
+    let _ = push(&mut writing.queue, 100);
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    assert!(writing.queue.window.is_paced());
+}
+
+#[test]
+fn large_frames_of_cancelled_calls_are_not_sent_unless_they_have_begun() {
+    let mut writing = Writing::default();
+    let mut pass = Pass::new(Writer::Driver);
+    for call in [1, 2] {
+        let _ = writing.queue.push(large(call, 300_000), 300_000);
+    }
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    for call in [2, 3, 4, 3] {
+        let _ = writing.queue.push(large(call, 300_000), 300_000);
+    }
+    [1, 2, 3].into_iter().for_each(|call| writing.queue.abandon(call));
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    assert_eq!(pass.discarded.len(), 4, "both of 2, both of 3");
+    assert_eq!(writing.queue.large.len(), 1);
+    assert!(writing.queue.large[0].is_of(&[4]));
+}
+
+#[test]
+fn a_peer_that_leaves_exactly_the_bound_has_not_flooded() {
+    let mut queue = SendQueue::default();
+    let record = vec![0; SINGLE_LEN_MAX];
+    (0..FLOOD_BYTES_MAX / record.len()).for_each(|_| assert!(queue.push_bytes(&record)));
+    assert_eq!(queue.small_bytes(), FLOOD_BYTES_MAX);
+    assert!(!queue.is_flooded() && !queue.has_room() && queue.has_small());
+    let _ = queue.push_bytes(&[0]);
+    assert!(queue.is_flooded());
+}
+
+#[test]
+fn a_queue_that_drains_writes_what_it_has_and_waits_for_no_ack() {
+    let mut writing = Writing::default();
+    assert!(!writing.queue.is_draining() && !writing.queue.is_over());
+    let _ = writing.queue.push(large(1, 300_000), 300_000);
+    writing.queue.window.handle_small();
+    let mut pass = Pass::new(Writer::Driver);
+    assert_eq!(writing.next(&mut pass), Next::Write);
+    writing.write();
+    assert_eq!(writing.next(&mut pass), Next::AwaitAck);
+    assert_eq!(writing.queue.turn(), Turn::Driver(Blocked::WindowFull));
+    writing.queue.drain();
+    assert_eq!(writing.queue.close_reason(), Some(&CloseReason::Local));
+    assert_eq!(writing.queue.turn(), Turn::Driver(Blocked::TurnOver));
+    assert!(writing.queue.is_draining() && !writing.queue.is_over());
+    while writing.next(&mut pass) == Next::Write {
+        writing.write();
+    }
+    assert!(writing.queue.is_over() && !writing.queue.is_busy());
+    writing.queue.close(CloseReason::Peer);
+    assert!(writing.queue.is_over() && !writing.queue.is_draining());
+    writing.queue.drain();
+    assert_eq!(writing.queue.close_reason(), Some(&CloseReason::Local));
+    assert!(!writing.queue.is_draining());
+}
