@@ -48,8 +48,8 @@ impl Connection {
         }
     }
 
-    /// Waits for memory and then fetches, unless the transfer is stopped meanwhile: by the peer, its
-    /// call, or a deadline.
+    /// Waits for memory and then fetches, unless the transfer is stopped meanwhile: by the peer,
+    /// its call, or a deadline.
     async fn get_later(self: Arc<Self>, due: Due) {
         let (transfer, len) = (due.transfer, len_of(&due));
         tokio::select! {

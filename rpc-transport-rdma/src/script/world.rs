@@ -244,8 +244,9 @@ impl World {
             0 => input.pick(keys.len()).map(|at| keys[at]),
             _ => None,
         };
-        self.hear(&message, taken_key);
+        // Before it is heard: what goes out by that follows what the connection believes.
         self.peer.has_lied = true;
+        self.hear(&message, taken_key);
     }
 
     fn peer_offers(&mut self, input: &mut Input<'_>) {

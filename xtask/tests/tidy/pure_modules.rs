@@ -16,7 +16,8 @@ const PURE: &[&str] = &[
     "rpc-transport-tcp/src/pacing/",
 ];
 
-/// The state machines of an RDMA connection, which know no object of verbs and no registered memory.
+/// The state machines of an RDMA connection, which know no object of verbs and no registered
+/// memory.
 const RDMA_PROTO: &str = "rpc-transport-rdma/src/proto/";
 
 /// What these must not mention besides.

@@ -9,15 +9,17 @@
 //! ```
 //! No queue pair, no lock and no task is here: the owner of the queue pairs turns [`Transmit`]s
 //! into posts, carries [`Action`]s out, and tells of what completes. Buffers are opaque
-//! ([`Buffers`]); they are owned here or by the owner's queues, and by no future of a caller. What a
-//! peer may READ stays in `offered` until it is released, or until the owner drops the state, which
-//! it does when the queue pairs are gone.
+//! ([`Buffers`]); they are owned here or by the owner's queues, and by no future of a caller. What
+//! a peer may READ stays in `offered` until it is released, or until the owner drops the state,
+//! which it does when the queue pairs are gone.
 //!
 //! | event | file |
 //! |---|---|
 //! | a message of the peer | `message` |
 //! | what goes out, and its completion | `transmit` |
-//! | a rendezvous: keys of what is offered; what is fetched; cancellation | `advertise`, `fetch`, `cancel` |
+//! | keys of what is offered | `advertise` |
+//! | what is fetched | `fetch` |
+//! | a call is given up | `cancel` |
 //! | a deadline | `timers` |
 
 mod advertise;

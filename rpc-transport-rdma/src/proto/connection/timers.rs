@@ -1,8 +1,9 @@
 //! The deadlines of one connection.
 //!
-//! The owner asks for the next one and tells of it when it has passed. An entry of the table is a lower bound: what it waits for may be over by then, or may
-//! have become due later, so that nothing has to be done here when something ends in time. What has
-//! passed is looked at, and armed again where something is left to wait for.
+//! The owner asks for the next one and tells of it when it has passed. An entry of the table is a
+//! lower bound: what it waits for may be over by then, or may have become due later, so that
+//! nothing has to be done here when something ends in time. What has passed is looked at, and armed
+//! again where something is left to wait for.
 //!
 //! A peer grants as messages arrive, whatever its application does. A long wait for credit means
 //! that the peer is stuck or one of both has a fault: it is logged once, with the state of the

@@ -118,8 +118,8 @@ impl<S: ReadShare> ReadThrottle<S> {
         self.queues.iter().filter_map(|admitted| admitted.since).min()
     }
 
-    /// Gives back what the last READ of `queue` was admitted with, which is not posted any more, and
-    /// the turn.
+    /// Gives back what the last READ of `queue` was admitted with, which is not posted any more,
+    /// and the turn.
     pub(crate) fn retract(&mut self, queue: usize) {
         let admitted = &mut self.queues[queue];
         admitted.permits.pop_back();
