@@ -32,6 +32,10 @@ pub fn targets() -> Vec<Target> {
         decoder("records", records::run, records::seeds),
         decoder("rdma_message", fuzzing::message, fuzzing::message_seeds),
         decoder("rdma_blob", fuzzing::conn_params, fuzzing::conn_params_seeds),
+        Target {
+            runs: 10_000,
+            ..session("rdma_connection", fuzzing::connection, fuzzing::connection_seeds)
+        },
         session("client", client::run, client::seeds),
         session("server", server::run, server::seeds),
     ]

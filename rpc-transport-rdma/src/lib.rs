@@ -37,6 +37,10 @@ mod proto;
 #[cfg(feature = "sim")]
 #[forbid(unsafe_code)]
 pub mod scale;
+#[cfg(all(feature = "transport", any(test, feature = "fuzzing")))]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod script;
 #[forbid(unsafe_code)]
 mod stats;
 #[cfg(feature = "ibverbs")]
@@ -52,8 +56,13 @@ pub use config::{ConnectOptions, PortChoice, RdmaConfig, RkeyScope, UnknownRkeyS
 pub use device::{WindowFault, check_windows};
 #[cfg(feature = "transport")]
 pub use link::RdmaUpgrade;
+
+/// Entry points for the fuzz targets alone.
 #[cfg(feature = "fuzzing")]
-pub use proto::fuzzing;
+pub mod fuzzing {
+    pub use crate::proto::fuzzing::{conn_params, conn_params_seeds, message, message_seeds};
+    pub use crate::script::{Seen, connection, connection_seeds, play};
+}
 pub use stats::{
     AsyncEventKind, CancellationStats, DeviceStatus, LaneActivity, LaneInfo, LeaseStats,
 };

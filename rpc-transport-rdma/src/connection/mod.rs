@@ -4,12 +4,12 @@
 //! alone, so that calls of the [`Handler`] never overlap, but for user code that blocks.
 
 pub(crate) mod batching;
-pub(crate) mod memory_windows;
+pub(crate) mod buffers;
+pub(crate) mod live;
+pub(crate) mod queue_pairs;
 pub(crate) mod read_queues;
-pub(crate) mod read_throttle;
 mod rndv_get;
 pub(crate) mod rndv_payload;
-pub(crate) mod state;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,14 +22,15 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::state::timers::Look;
-use crate::connection::state::{Action, Arrival, ConnectionState, Outgoing, Phase};
+use crate::connection::buffers::{Action, Arrival, Event, Outgoing, State};
+use crate::connection::live::{Live, Obeyed, clock};
 use crate::device::open::LocalAddress;
+use crate::fair::semaphore::PeerShare;
 use crate::memory::PoolShare;
+use crate::proto::clock::Clock;
+use crate::proto::connection::Look;
 use crate::verbs::{Completion, RemoteKey, WorkKind};
 use crate::worker::{Command, WorkerShared};
-pub(crate) use batching::BatchEnd;
-
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a worker's default 256.
 pub(crate) const SLOTS_MAX: usize = 64;
@@ -47,7 +48,9 @@ pub(crate) struct Connection {
     /// Memory that large frames are sent from, and are read into, as this peer may have it.
     pub(crate) sources: PoolShare,
     sinks: PoolShare,
-    pub(crate) counters: Counters,
+    /// The READ bytes of the device that this peer may have outstanding.
+    reads: PeerShare,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) frames: Arc<Semaphore>,
     /// The longest frame that travels whole.
     pub(crate) frame_len_max: usize,
@@ -65,7 +68,7 @@ pub(crate) struct Connection {
 }
 
 enum Life {
-    Alive(Box<ConnectionState>),
+    Alive(Box<Live>),
     Ended(CloseReason),
 }
 
@@ -73,18 +76,19 @@ impl Connection {
     pub(crate) fn new(
         tag: u32,
         worker: Arc<WorkerShared>,
-        state: ConnectionState,
+        live: Live,
         limits: ConnectionLimits,
     ) -> Self {
         Self {
             tag,
-            number: state.queue_pair.number(),
-            read_numbers: state.read_queues.numbers(),
-            reach: LocalAddress::of(state.queue_pair.port()),
+            number: live.queues.number(),
+            read_numbers: live.queues.read_numbers(),
+            reach: LocalAddress::of(live.queues.port()),
             sources: worker.sources.share(limits.peer),
             sinks: worker.sinks.share(limits.peer),
+            reads: worker.reads.share(limits.peer),
             worker,
-            counters: Counters::default(),
+            counters: limits.counters,
             frames: Arc::new(Semaphore::new(SLOTS_MAX)),
             frame_len_max: limits.frame_len_max,
             proven: CancellationToken::new(),
@@ -92,7 +96,7 @@ impl Connection {
             ended: CancellationToken::new(),
             stopped: Notify::new(),
             handler: Mutex::new(None),
-            life: Mutex::new(Life::Alive(Box::new(state))),
+            life: Mutex::new(Life::Alive(Box::new(live))),
         }
     }
 
@@ -112,40 +116,52 @@ impl Connection {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the connection and posts what became possible. A connection that fails is halted.
-    pub(crate) fn with_state<R>(
+    /// Changes the connection, posts what became possible, and does what the state asks for.
+    ///
+    /// # Errors
+    ///
+    /// When the connection ends: before the change, which is not made then, or by it.
+    pub(crate) fn with_live<R>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut ConnectionState) -> Result<R, CloseReason>,
+        change: impl FnOnce(&mut Live, &mut Clock) -> R,
     ) -> Result<R, TransportError> {
+        let mut clock = clock();
         let mut life = self.life();
-        let state = match &mut *life {
-            Life::Alive(state) => state,
+        let live = match &mut *life {
+            Life::Alive(live) => live,
             Life::Ended(reason) => {
                 return Err(TransportError::Closed { reason: reason.clone() });
             }
         };
-        if let Phase::Halting(reason) = &state.phase {
-            return Err(TransportError::Closed { reason: reason.clone() });
-        }
-        let result = change(state).and_then(|value| {
-            state.flush(&self.counters)?;
-            Ok(value)
-        });
-        let is_done =
-            matches!(state.phase, Phase::Closing) && state.is_idle() && !state.is_batching;
-        let reason = match &result {
-            Err(reason) => Some(reason.clone()),
-            Ok(_) if is_done => Some(CloseReason::Local),
-            Ok(_) => None,
+        let value = if live.state.is_halting() {
+            None
+        } else {
+            let value = change(live, &mut clock);
+            let obeyed = live.transmit(&mut clock);
+            self.note_obeyed(live, obeyed);
+            self.arm(live);
+            Some(value)
         };
-        if let Some(reason) = reason {
-            self.halt(state, reason);
-        }
-        self.arm(state);
-        let actions = state.take_actions();
+        let ended = live.state.end_reason().cloned();
+        let actions = std::mem::take(&mut live.after);
         drop(life);
         self.carry_out(actions);
-        result.map_err(|reason| TransportError::Closed { reason })
+        match (value, ended) {
+            (Some(value), None) => Ok(value),
+            (_, reason) => {
+                let reason = reason.unwrap_or(CloseReason::Local);
+                Err(TransportError::Closed { reason })
+            }
+        }
+    }
+
+    /// Tells the state of an event. One that has ended needs to know of nothing.
+    fn handle(self: &Arc<Self>, event: Event<'_>) {
+        let mut event = Some(event);
+        // What is not taken is dropped after the lock is released.
+        let _ = self.with_live(|live, clock| {
+            event.take().into_iter().for_each(|event| live.state.handle(event, clock));
+        });
     }
 
     /// Does what the connection has asked for, with its lock released.
@@ -156,8 +172,9 @@ impl Connection {
         self.worker.note_woken();
         for action in actions {
             match action {
+                Action::Proven => self.proven.cancel(),
                 Action::Free(memory) => drop(memory),
-                Action::TakeTurn { share, len } => self.read_later(share, len),
+                Action::TakeTurn { len } => self.take_turn(len),
                 Action::TakeMemory => self.take_memory(),
                 Action::Withhold { prefix, reason } => {
                     self.stopped.notify_waiters();
@@ -170,7 +187,9 @@ impl Connection {
                         of_process, WARN, "an RDMA connection stalls", tag, device, %words
                     );
                 }
-                Action::CheckDrained => self.worker.send(Command::Check(Arc::clone(self))),
+                Action::GiveUpLastReceives => {
+                    self.worker.send(Command::Check(Arc::clone(self)));
+                }
                 Action::Destroy => {
                     rpc_core::limited_log!(
                         target: "farcall::rdma",
@@ -181,16 +200,18 @@ impl Connection {
                     );
                     self.worker.send(Command::End(Arc::clone(self)));
                 }
+                // Carried out under the lock.
+                Action::Halt | Action::AllocateWindow | Action::Deallocate(_) => {}
             }
         }
     }
 
     /// Has the worker's timer call for the next deadline, if that is before what it knows of.
-    fn arm(&self, state: &mut ConnectionState) {
-        if let Some(at) = state.next_deadline()
-            && state.armed.is_none_or(|armed| at < armed)
+    fn arm(&self, live: &mut Live) {
+        if let Some(at) = live.state.next_deadline()
+            && live.armed.is_none_or(|armed| at < armed)
         {
-            state.armed = Some(at);
+            live.armed = Some(at);
             self.worker.timers.arm(at, self.tag);
         }
     }
@@ -198,45 +219,42 @@ impl Connection {
     /// Does what is due at the deadline `at`, which the worker's timer was told of; it may be that
     /// of an earlier connection with the same tag.
     pub(crate) fn handle_timeout(self: &Arc<Self>, at: Instant) {
+        let mut clock = clock();
         // Before the lock is taken: it may be a system call.
-        let (now, has_unread) = (Instant::now(), self.worker.has_unread());
+        let (now, has_unread) = (clock.now(), self.worker.has_unread());
         let look = Look { now, has_unread, late_by: now.saturating_duration_since(at) };
         let actions = {
             let mut life = self.life();
-            let Life::Alive(state) = &mut *life else { return };
-            state.armed.take_if(|armed| *armed == at);
-            if !matches!(state.phase, Phase::Halting(_)) {
-                drop(life);
-                // A connection that has ended meanwhile has other deadlines.
-                let _ = self.with_state(|state| state.handle_timeout(look));
-                return;
-            }
-            // Nothing can make it end but what it is told by these.
-            let _ = state.handle_timeout(look);
-            self.arm(state);
-            state.take_actions()
+            let Life::Alive(live) = &mut *life else { return };
+            live.armed.take_if(|armed| *armed == at);
+            live.state.handle(Event::Timeout(look), &mut clock);
+            let obeyed = live.transmit(&mut clock);
+            self.note_obeyed(live, obeyed);
+            self.arm(live);
+            std::mem::take(&mut live.after)
         };
         self.carry_out(actions);
     }
 
     /// Looks at the connection, unless it has ended.
-    pub(crate) fn look<R>(&self, at: impl FnOnce(&ConnectionState) -> R) -> Option<R> {
+    pub(crate) fn look<R>(&self, at: impl FnOnce(&State) -> R) -> Option<R> {
         match &*self.life() {
-            Life::Alive(state) => Some(at(state)),
+            Life::Alive(live) => Some(at(&live.state)),
             Life::Ended(_) => None,
         }
     }
 
-    /// Stops the connection, and sees to it that it ends within bounds.
-    fn halt(self: &Arc<Self>, state: &mut ConnectionState, reason: CloseReason) {
-        // The caller holds the connection's lock. Only the worker's task, which the command reaches,
-        // and its timer take it again.
-        state.halt(reason, Instant::now());
-        self.arm(state);
+    /// Sees to it that a connection ends whose queue pairs were halted. Called with its lock held:
+    /// only the worker's task, which the command reaches, and its timer take it again.
+    fn note_obeyed(self: &Arc<Self>, live: &mut Live, obeyed: Obeyed) {
+        if obeyed != Obeyed::Halt {
+            return;
+        }
         self.worker.note_woken();
         self.ending.cancel();
         self.frames.close();
-        // A queue pair that had nothing in flight is drained at once, or cannot be halted.
+        self.arm(live);
+        // Queue pairs that had nothing in flight are drained at once, or cannot be halted.
         self.worker.send(Command::Check(Arc::clone(self)));
     }
 
@@ -244,8 +262,8 @@ impl Connection {
     /// event that is read before its queue pair is gone may be told to the next of that number,
     /// whose end then waits for less than it should.
     pub(crate) fn handle_last_receive(self: &Arc<Self>, number: u32) {
-        if let Life::Alive(state) = &mut *self.life() {
-            state.handle_last_receive(number);
+        if let Life::Alive(live) = &mut *self.life() {
+            live.queues.handle_last_receive(number);
         }
         self.worker.send(Command::Check(Arc::clone(self)));
     }
@@ -254,35 +272,25 @@ impl Connection {
     pub(crate) fn send(self: &Arc<Self>, outgoing: Outgoing) -> Result<(), TransportError> {
         // What is not taken is dropped after the lock is released.
         let mut outgoing = Some(outgoing);
-        self.with_state(|state| {
-            let taken = outgoing.take_if(|_| state.is_open());
-            let may = taken.is_some();
-            taken.into_iter().for_each(|outgoing| state.push(outgoing));
-            Ok(may)
-        })
-        .and_then(closed_unless)
+        self.with_live(|live, _| {
+            outgoing = outgoing.take().and_then(|outgoing| live.state.send(outgoing).err());
+        })?;
+        match outgoing {
+            None => Ok(()),
+            Some(_) => Err(TransportError::Closed { reason: CloseReason::Local }),
+        }
     }
 
     pub(crate) fn send_control(
         self: &Arc<Self>,
         header: [u8; HEADER_LEN],
     ) -> Result<(), TransportError> {
-        self.with_state(|state| {
-            let may = state.is_open();
-            if may {
-                state.push(Outgoing::Control(header));
-            }
-            Ok(may)
-        })
-        .and_then(closed_unless)
+        self.send(Outgoing::Control(header))
     }
 
     /// Asks the peer to answer, to prove the connection.
     pub(crate) fn probe(self: &Arc<Self>) -> Result<(), TransportError> {
-        self.with_state(|state| {
-            state.push_probe();
-            Ok(())
-        })
+        self.with_live(|live, clock| live.state.handle(Event::Probe, clock))
     }
 
     /// Begins to deliver to `handler`; what came before is delivered by the worker's task.
@@ -320,27 +328,19 @@ impl Connection {
 
     /// Ends in order: everything that was sent goes out first, within bounds.
     pub(crate) fn close(self: &Arc<Self>) {
-        // A connection that has ended is closed.
-        let _ = self.with_state(|state| {
-            state.close(Instant::now());
-            Ok(())
-        });
+        self.handle(Event::Close);
     }
 
     /// Ends at once.
     pub(crate) fn fail(self: &Arc<Self>, reason: CloseReason) {
-        // A connection that has ended needs no end.
-        let _ = self.with_state(|_| Err::<(), _>(reason));
+        self.handle(Event::Fail(reason));
     }
 
     /// Why nothing can be sent any more.
     pub(crate) fn closed(&self) -> TransportError {
         let reason = match &*self.life() {
             Life::Ended(reason) => reason.clone(),
-            Life::Alive(state) => match &state.phase {
-                Phase::Halting(reason) => reason.clone(),
-                _ => CloseReason::Local,
-            },
+            Life::Alive(live) => live.state.end_reason().cloned().unwrap_or(CloseReason::Local),
         };
         TransportError::Closed { reason }
     }
@@ -348,12 +348,15 @@ impl Connection {
     /// Whether a probe of the peer has come over the connection, and the connection has not ended
     /// since.
     pub(crate) fn is_probed(&self) -> bool {
-        matches!(&*self.life(), Life::Alive(state) if state.is_probed)
+        matches!(&*self.life(), Life::Alive(live) if live.state.is_probed())
     }
 
     /// Opens the connection, and gives what came before, to be delivered. For the worker's task.
     pub(crate) fn open(self: &Arc<Self>) -> Vec<Arrival> {
-        let early = self.with_state(|state| Ok(state.open()?));
+        let early = self.with_live(|live, clock| {
+            live.state.handle(Event::Open, clock);
+            std::iter::from_fn(|| live.state.poll_delivery()).collect()
+        });
         early.unwrap_or_default()
     }
 
@@ -371,21 +374,17 @@ impl Connection {
             self.fail(ProtocolError::Invalid { what, value: number.into() }.into());
             return None;
         }
+        let mut clock = clock();
         let mut life = self.life();
-        let Life::Alive(state) = &mut *life else { return None };
-        let was_proven = state.is_proven;
-        let result = state.handle_message(message, taken_key, &self.counters);
-        if state.is_proven && !was_proven {
-            self.proven.cancel();
-            self.worker.note_woken();
+        let Life::Alive(live) = &mut *life else { return None };
+        live.state.handle(Event::Message { bytes: message, taken_key }, &mut clock);
+        let arrival = live.state.poll_delivery();
+        if matches!(arrival, Some(Arrival::Small(_))) {
+            live.batching.count_frame();
         }
-        match result {
-            Ok(arrival) => arrival,
-            Err(error) => {
-                self.halt_unless_halting(state, error.into());
-                None
-            }
-        }
+        let obeyed = live.obey(&mut clock);
+        self.note_obeyed(live, obeyed);
+        arrival
     }
 
     /// Takes a receive that failed or makes no sense. For the worker's task.
@@ -400,11 +399,14 @@ impl Connection {
         if self.may_wake(completion.kind()) {
             self.worker.note_woken();
         }
+        let mut clock = clock();
         let mut life = self.life();
-        let Life::Alive(state) = &mut *life else { return arrivals };
-        if let Err(reason) = state.handle_completion(completion, &self.counters, &mut arrivals) {
-            self.halt_unless_halting(state, reason);
-        }
+        let Life::Alive(live) = &mut *life else { return arrivals };
+        let Live { state, queues, .. } = &mut **live;
+        queues.handle_completion(completion, state, &mut clock);
+        arrivals.extend(std::iter::from_fn(|| state.poll_delivery()));
+        let obeyed = live.obey(&mut clock);
+        self.note_obeyed(live, obeyed);
         arrivals
     }
 
@@ -415,21 +417,19 @@ impl Connection {
             || self.worker.send_slots.available() == 0
     }
 
-    fn halt_unless_halting(self: &Arc<Self>, state: &mut ConnectionState, reason: CloseReason) {
-        if !matches!(state.phase, Phase::Halting(_)) {
-            self.halt(state, reason);
-        }
-    }
-
     /// Hands out what has arrived. User code that it starts may block, for which the handler
     /// releases `handoff`. For the worker's task.
     pub(crate) fn deliver(self: &Arc<Self>, arrival: Arrival, handoff: &mut Handoff) {
         let Some(handler) = self.handler() else { return };
         let result = match arrival {
             Arrival::Small(frame) => handler.handle_frame(frame, Delivery::Whole, handoff),
-            Arrival::Large(frame) => {
+            Arrival::Large(sink) => {
+                // The last READ that filled it gave it back, and the state has no other handle.
+                let Some(sink) = Arc::into_inner(sink) else {
+                    return self.fail(CloseReason::Failed("a READ still fills a frame".into()));
+                };
                 self.counters.large_received.add(1);
-                let frame = self.worker.leases.lease(frame);
+                let frame = self.worker.leases.lease(sink.into_buffer());
                 handler.handle_frame(frame, Delivery::Announced, handoff)
             }
             Arrival::Rts { transfer, offer } => {
@@ -438,7 +438,7 @@ impl Connection {
             }
             Arrival::Cancelled { transfer } => {
                 handoff.woke();
-                self.handle_cancelled(transfer);
+                self.handle(Event::Cancelled { transfer });
                 Ok(())
             }
         };
@@ -449,31 +449,24 @@ impl Connection {
 
     /// Asks the peer for credits that it does not use. For the worker's task.
     pub(crate) fn reclaim(self: &Arc<Self>) {
-        // A connection that has ended gives everything back.
-        let _ = self.with_state(|state| {
-            state.reclaim();
-            Ok(())
-        });
+        self.handle(Event::Reclaim);
     }
 
     /// Destroys the queue pairs and tells the handler; false when that was done before. For the
     /// worker's task.
     pub(crate) fn end(self: &Arc<Self>) -> bool {
-        let (state, reason) = {
+        let (live, reason) = {
             let mut life = self.life();
             let reason = match &*life {
                 Life::Ended(_) => return false,
-                Life::Alive(state) => match &state.phase {
-                    Phase::Halting(reason) => reason.clone(),
-                    _ => CloseReason::Failed("the RDMA lane has ended".into()),
-                },
+                Life::Alive(live) => live.end_reason(),
             };
             match std::mem::replace(&mut *life, Life::Ended(reason.clone())) {
-                Life::Alive(state) => (state, reason),
+                Life::Alive(live) => (live, reason),
                 Life::Ended(_) => return false,
             }
         };
-        if let Some(at) = state.armed {
+        if let Some(at) = live.armed {
             self.worker.timers.disarm(at, self.tag);
         }
         self.ending.cancel();
@@ -482,7 +475,7 @@ impl Connection {
         // Destroying is a system call that may wait for the device.
         let ended = self.ended.clone().drop_guard();
         self.worker.runtime.spawn_blocking(move || {
-            drop(state);
+            drop(live);
             drop(ended);
         });
         self.tell_end(reason);
@@ -491,24 +484,22 @@ impl Connection {
 }
 
 /// What a connection is made with, besides its state.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct ConnectionLimits {
     /// Whose share of the worker's memory it takes.
     pub(crate) peer: PeerKey,
     pub(crate) frame_len_max: usize,
+    /// What is counted of it.
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Connection");
         match &*self.life() {
-            Life::Alive(state) => debug.field("path", state),
+            Life::Alive(live) => debug.field("path", live),
             Life::Ended(reason) => debug.field("ended", reason),
         };
         debug.field("tag", &self.tag).finish_non_exhaustive()
     }
-}
-
-fn closed_unless(may: bool) -> Result<(), TransportError> {
-    if may { Ok(()) } else { Err(TransportError::Closed { reason: CloseReason::Local }) }
 }

@@ -10,14 +10,10 @@
 use std::collections::VecDeque;
 
 use crate::RdmaConfig;
-use crate::config::MAX_READ_QUEUE_PAIRS;
 use crate::verbs::{
     Attachment, Completion, ConnectError, ConnectOptions, Done, Endpoint, Port, PostError,
     QueuePair, QueuePairConfig, UnknownCompletion, VerbsError, Work,
 };
-
-/// The most of them that an end may have, so that a handshake is short.
-pub(crate) const READ_QUEUE_PAIRS_MAX: usize = MAX_READ_QUEUE_PAIRS as usize;
 
 impl RdmaConfig {
     /// READs outstanding on one of the queue pairs that carry them alone.
@@ -195,10 +191,5 @@ impl ReadQueues {
             destroyed = queue.queue_pair.destroy().and(destroyed);
         }
         destroyed
-    }
-
-    /// Whether nothing is in flight.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.0.iter().all(|queue| queue.queue_pair.in_flight_len() == 0)
     }
 }

@@ -8,8 +8,8 @@ use rpc_core::wire::{FrameHeader, HEADER_LEN, ProtocolError};
 use tokio::time::Instant;
 
 use super::Connection;
-use crate::fair::semaphore::PeerShare;
-use crate::memory::{LargeBuffer, PoolError};
+use crate::connection::buffers::Event;
+use crate::memory::{LargeBuffer, PoolError, Sink};
 use crate::proto::rndv::get::{Due, GetRequest};
 use crate::proto::wire::Rts;
 
@@ -23,10 +23,7 @@ impl Connection {
         let (frame_len, prefix) = (offer.frame_len(), offer.prefix());
         let Rts { head, segments } = offer;
         let Admission::Accept { deadline } = handler.handle_announced(&prefix, frame_len)? else {
-            let _ = self.with_state(|state| {
-                state.push_refusal(transfer);
-                Ok(())
-            });
+            self.handle(Event::Refuse { transfer });
             return Ok(());
         };
         let call = FrameHeader::parse(&prefix)?.call;
@@ -34,14 +31,14 @@ impl Connection {
         let wanted =
             GetRequest { call, prefix, head, deadline, memory_by, segments: segments.into() };
         // A connection that has ended takes nothing, and says so to the handler by itself.
-        let _ = self.with_state(|state| Ok(state.accept(transfer, wanted)?));
+        self.handle(Event::Accept { transfer, wanted });
         Ok(())
     }
 
     /// Takes memory for the transfers whose READs are about to be due.
     pub(super) fn take_memory(self: &Arc<Self>) {
         // Here and not where each of them becomes due: beginning one makes the next one due.
-        while let Ok(Some(due)) = self.with_state(|state| Ok(state.next_due())) {
+        while let Ok(Some(due)) = self.with_live(|live, _| live.state.next_memory()) {
             match self.sinks.try_take_at_once(len_of(&due)) {
                 Err(PoolError::Exhausted { .. }) => {
                     self.worker.runtime.spawn(Arc::clone(self).get_later(due));
@@ -51,8 +48,8 @@ impl Connection {
         }
     }
 
-    /// Waits for memory and then fetches, unless the transfer is stopped meanwhile: by the peer, its
-    /// call, or a deadline.
+    /// Waits for memory and then fetches, unless the transfer is stopped meanwhile: by the peer,
+    /// its call, or a deadline.
     async fn get_later(self: Arc<Self>, due: Due) {
         let (transfer, len) = (due.transfer, len_of(&due));
         tokio::select! {
@@ -77,57 +74,41 @@ impl Connection {
     fn start_get(self: &Arc<Self>, transfer: u32, taken: Result<LargeBuffer, PoolError>) {
         match taken {
             Ok(sink) => {
+                let mut sink = Some(sink);
                 // A connection that has ended meanwhile takes its memory back by dropping it.
-                let _ = self.with_state(|state| {
-                    state.start_get(transfer, sink, &self.counters);
-                    Ok(())
+                let _ = self.with_live(|live, clock| {
+                    // A transfer that was stopped needs no memory any more.
+                    let Some(mut sink) = sink.take() else { return };
+                    let Some(head) = live.state.head(transfer, sink.len()) else { return };
+                    // Before it is a sink, which gives no access to its bytes.
+                    sink[..head.len()].copy_from_slice(head);
+                    self.counters.copied_bytes.add(head.len() as u64);
+                    let sink = Arc::new(Sink::new(sink));
+                    live.state.handle(Event::Memory { transfer, sink }, clock);
                 });
             }
-            Err(error) => self.withhold(transfer, no_memory(&error)),
+            Err(error) => self.handle(Event::NoMemory { transfer, why: no_memory(&error) }),
         }
     }
 
     /// Gives up what travels for a call, either way.
     pub(crate) fn abandon(self: &Arc<Self>, call: u64) {
-        // A connection that has ended has nothing to give up.
-        let _ = self.with_state(|state| {
-            state.abandon(call);
-            Ok(())
-        });
-    }
-
-    /// Stops what the peer takes back. For the worker's task.
-    pub(super) fn handle_cancelled(self: &Arc<Self>, transfer: u32) {
-        // A connection that has ended fetches nothing.
-        let _ = self.with_state(|state| {
-            state.handle_cancelled(transfer);
-            Ok(())
-        });
+        self.handle(Event::Abandon { call });
     }
 
     /// Waits until it is this connection's turn to read `len` bytes more.
-    pub(super) fn read_later(self: &Arc<Self>, share: PeerShare, len: u32) {
+    pub(super) fn take_turn(self: &Arc<Self>, len: u32) {
         let this = Arc::clone(self);
         self.worker.runtime.spawn(async move {
             tokio::select! {
                 () = this.ending.cancelled() => {}
-                turn = share.take(len.into()) => {
+                turn = this.reads.take(len.into()) => {
                     // A turn is no longer than the budget. A connection that has ended meanwhile
                     // passes.
                     let Ok(turn) = turn else { return };
-                    let _ = this.with_state(|state| {
-                        state.grant_read(turn);
-                        Ok(())
-                    });
+                    this.handle(Event::Turn(turn));
                 }
             }
-        });
-    }
-
-    fn withhold(self: &Arc<Self>, transfer: u32, why: Withheld) {
-        let _ = self.with_state(|state| {
-            state.withhold(transfer, why);
-            Ok(())
         });
     }
 

@@ -11,6 +11,7 @@ use rpc_core::wire::HEADER_LEN;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::memory::{LargeBuffer, Lent};
+use crate::proto::connection::Payload;
 use crate::proto::wire::{MESSAGE_HEADER_LEN, Rts, RtsSegment};
 use crate::verbs::{Binding, RemoteMemory, Window};
 
@@ -47,9 +48,10 @@ pub(crate) enum RndvPayload {
     Lent { tail: LentTail, head_len: usize },
 }
 
-impl RndvPayload {
-    /// What follows the head, as the peer names it when it lies open as long as it is registered.
-    pub(crate) fn remote(&self) -> RemoteMemory {
+impl Payload for RndvPayload {
+    type Binding = Binding;
+
+    fn remote(&self) -> RemoteMemory {
         match self {
             Self::Own { buffer, .. } => {
                 let RemoteMemory { address, key } = buffer.remote();
@@ -59,17 +61,14 @@ impl RndvPayload {
         }
     }
 
-    /// Binds a window to what follows the head and to nothing else, once the binding is posted.
-    pub(crate) fn bind(&self, window: Window) -> Binding {
+    fn bind(&self, window: Window) -> Binding {
         match self {
             Self::Own { buffer, .. } => buffer.bind_from(window, HEADER_LEN),
             Self::Lent { tail, .. } => tail.lent.bind(window),
         }
     }
 
-    /// The offer of the frame, of which the peer names what follows the head `memory`; `slot` is
-    /// where the offer will be written.
-    pub(crate) fn describe(&self, slot: &[u8], memory: RemoteMemory) -> Rts {
+    fn describe(&self, slot: &[u8], memory: RemoteMemory) -> Rts {
         let (head, len) = match self {
             Self::Own { buffer, .. } => (&buffer[..HEADER_LEN], buffer.len() - HEADER_LEN),
             Self::Lent { tail, head_len } => {
@@ -80,8 +79,7 @@ impl RndvPayload {
         Rts { head: head.to_vec(), segments }
     }
 
-    /// Bytes of the frame that were written here.
-    pub(crate) fn written_len(&self) -> usize {
+    fn written_len(&self) -> usize {
         match self {
             Self::Own { buffer, .. } => buffer.len(),
             Self::Lent { head_len, .. } => *head_len,

@@ -12,8 +12,8 @@ use rpc_core::wire::{FrameHeader, HEADER_LEN};
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 use crate::connection::Connection;
+use crate::connection::buffers::{Outgoing, State};
 use crate::connection::rndv_payload::{LentTail, RndvPayload};
-use crate::connection::state::{ConnectionState, Outgoing};
 use crate::link::oob::watch;
 use crate::memory::{LargeBuffer, PoolError, Slot};
 use crate::proto::wire::{MESSAGE_HEADER_LEN, RTS_EXTRA_LEN};
@@ -160,8 +160,8 @@ impl Transport for RdmaTransport {
             Memory::Slot { len } => Outgoing::Frame { slot, len, permit },
             Memory::Large(buffer, share) => {
                 let call = FrameHeader::parse(&buffer).map_or(0, |header| header.call);
-                let memory = RndvPayload::Own { buffer, _share: share };
-                Outgoing::Rts { memory, slot, permit, call, is_given_up: false }
+                let payload = RndvPayload::Own { buffer, _share: share };
+                Outgoing::Rts { payload, slot, permit, call, is_given_up: false }
             }
         })
     }
@@ -184,8 +184,8 @@ impl Transport for RdmaTransport {
         };
         let header = FrameHeader::parse(&slot[MESSAGE_HEADER_LEN..MESSAGE_HEADER_LEN + head_len]);
         let call = header.map_or(0, |header| header.call);
-        let memory = RndvPayload::Lent { tail, head_len };
-        self.connection.send(Outgoing::Rts { memory, slot, permit, call, is_given_up: false })
+        let payload = RndvPayload::Lent { tail, head_len };
+        self.connection.send(Outgoing::Rts { payload, slot, permit, call, is_given_up: false })
     }
 
     fn send_control(&self, header: [u8; HEADER_LEN]) -> Result<(), TransportError> {
@@ -202,7 +202,7 @@ impl Transport for RdmaTransport {
 
     fn is_flushed(&self) -> bool {
         // A path that has ended has nothing left.
-        self.connection.look(ConnectionState::is_flushed).unwrap_or(true)
+        self.connection.look(State::is_flushed).unwrap_or(true)
     }
 
     fn close(&self) {

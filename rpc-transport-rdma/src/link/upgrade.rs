@@ -10,12 +10,12 @@ use futures::future::BoxFuture;
 use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
 use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Charge;
-use rpc_core::transport::{Addresses, CloseReason};
+use rpc_core::transport::{Addresses, CloseReason, Counters};
 
+use crate::connection::buffers::State;
+use crate::connection::live::Live;
+use crate::connection::queue_pairs::QueuePairs;
 use crate::connection::read_queues::ReadQueues;
-use crate::connection::read_throttle::ReadThrottle;
-use crate::connection::state::timers::Timeouts;
-use crate::connection::state::{CONTROL_SLOT_LEN, ConnectionState, Reading, Rules};
 use crate::connection::{Connection, ConnectionLimits};
 use crate::device::open::{Devices, OnLost};
 use crate::device::read_trust;
@@ -23,9 +23,11 @@ use crate::link::peer_gid::PeerGid;
 use crate::link::transport::RdmaTransport;
 use crate::memory::SlotPool;
 use crate::proto::conn_params::ConnParams;
+use crate::proto::connection::{CONTROL_SLOT_LEN, Parts, Rules, Timeouts};
 use crate::proto::flow::credits::{RESERVE, WINDOW_MIN};
 use crate::proto::flow::window::{FlowWindow, HeldQuota};
 use crate::proto::rndv::get::{ReadLimits, RndvGet};
+use crate::proto::rndv::throttle::ReadThrottle;
 use crate::proto::wire::MESSAGE_HEADER_LEN;
 #[cfg(feature = "ibverbs")]
 use crate::verbs::Ibverbs;
@@ -279,10 +281,12 @@ impl LocalEnd {
         let shared = Arc::clone(&self.worker.shared);
         let slot_len = peer.check(&self.queue_pair.endpoint(), shared.config.slot_len)?;
         let frame_len_max = slot_len as usize - MESSAGE_HEADER_LEN;
-        let limits = ConnectionLimits { peer: self.peer, frame_len_max };
-        let (place, worker, mut path) = self.into_path(peer)?;
+        let counters = Arc::default();
+        let limits =
+            ConnectionLimits { peer: self.peer, frame_len_max, counters: Arc::clone(&counters) };
+        let (place, worker, mut path) = self.into_path(peer, counters)?;
         path.allocate_first_window().map_err(|error| declined(&error))?;
-        let connected = path.connect(peer, &shared.config.connect);
+        let connected = path.queues.connect(peer, &shared.config.connect);
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
         if let Err(words) = shared.register(place, &connection) {
@@ -301,7 +305,8 @@ impl LocalEnd {
     fn into_path(
         mut self,
         peer: &ConnParams,
-    ) -> Result<(Place, Arc<Worker>, ConnectionState), Declined> {
+        counters: Arc<Counters>,
+    ) -> Result<(Place, Arc<Worker>, Live), Declined> {
         let shared = Arc::clone(&self.worker.shared);
         let config = &shared.config;
         let agreement = self.queue_pair.endpoint().agree(&peer.endpoint);
@@ -316,6 +321,8 @@ impl LocalEnd {
             stale_max: config.max_credits.max(WINDOW_MIN) + RESERVE,
             windows_max: self.windows_max(),
             takes_keys_away: self.has_windows() && peer.has_windows,
+            send_depth: config.send_depth as usize,
+            reads_with_messages: self.read_queues.is_empty(),
             timeouts: Timeouts {
                 release: config.release_timeout,
                 cancel: config.cancel_timeout,
@@ -332,16 +339,19 @@ impl LocalEnd {
                 total: config.max_reads.into(),
             },
         };
-        let reading = Reading {
+        let share = shared.reads.share(self.peer);
+        let activity = Arc::clone(&shared.activity);
+        let state = State::new(Parts {
+            rules,
+            credits: FlowWindow::new(self.holding, peer.grant, Arc::clone(&activity)),
+            control_slots: std::iter::from_fn(|| control.try_take()).collect(),
             rndv_get: RndvGet::new(limits, chunk_len),
-            turns: ReadThrottle::new(shared.reads.share(self.peer), chunk_len, limits.queues),
-            queues: self.read_queues,
-        };
-        let credits = FlowWindow::new(self.holding, peer.grant, Arc::clone(&shared.activity));
-        let cancellations = Arc::clone(&shared.cancellations);
-        let path =
-            ConnectionState::new(self.queue_pair, rules, credits, control, reading, cancellations);
-        Ok((self.place, self.worker, path))
+            read_throttle: ReadThrottle::new(share, chunk_len, limits.queues),
+            counters: Arc::clone(&counters),
+            cancellations: Arc::clone(&shared.cancellations),
+        });
+        let queues = QueuePairs::new(self.queue_pair, self.read_queues, activity, counters);
+        Ok((self.place, self.worker, Live::new(state, queues)))
     }
 }
 

@@ -6,9 +6,12 @@ use std::collections::HashSet;
 use prost::Message;
 use rpc_core::connect::Declined;
 
-use crate::connection::read_queues::READ_QUEUE_PAIRS_MAX;
+use crate::config::MAX_READ_QUEUE_PAIRS;
 use crate::proto::wire::RTS_LEN_MAX;
 use crate::verbs::{Endpoint, Gid, LinkLayer, Mtu};
+
+/// The most queue pairs for READs that an end may have, so that a handshake is short.
+const READ_QUEUE_PAIRS_MAX: usize = MAX_READ_QUEUE_PAIRS as usize;
 
 /// The version of the messages on the path. Different versions do not understand each other.
 const VERSION: u32 = 2;

@@ -3,9 +3,11 @@
 //! Nothing here knows a queue pair or a task: values come in, decisions go out, and time is an
 //! argument.
 
+pub(crate) mod clock;
 pub(crate) mod conn_params;
+pub(crate) mod connection;
 pub(crate) mod flow;
 #[cfg(feature = "fuzzing")]
-pub mod fuzzing;
+pub(crate) mod fuzzing;
 pub(crate) mod rndv;
 pub(crate) mod wire;

@@ -3,6 +3,9 @@
 //! An end sends in the order of a connection's path: frames, then returns, reclaims and pure
 //! grants.
 
+use tokio::time::Instant;
+
+use crate::proto::clock::Clock;
 use crate::proto::flow::window::FlowWindow;
 use crate::proto::wire::{Grant, MessageKind};
 
@@ -68,7 +71,7 @@ impl End {
 
     /// The next message that may be sent now.
     pub(super) fn next(&mut self) -> Option<Message> {
-        if self.frames > 0 && self.window.try_take() {
+        if self.frames > 0 && self.window.try_take(&mut Clock::new(Instant::now)) {
             self.frames -= u32::from(self.frames != ENDLESS);
             return Some(self.message(MessageKind::Frame));
         }

@@ -12,8 +12,9 @@ use std::time::Instant;
 use tokio::runtime::RuntimeFlavor;
 
 use super::shared::{Command, WorkerShared};
-use crate::connection::state::Arrival;
-use crate::connection::{BatchEnd, Connection};
+use crate::connection::Connection;
+use crate::connection::buffers::Arrival;
+use crate::connection::live::BatchEnd;
 use crate::proto::flow::quota::SlotQuota;
 use crate::verbs::{
     Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,

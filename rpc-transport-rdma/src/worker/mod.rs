@@ -144,7 +144,7 @@ impl Worker {
             is_stopped: false,
         };
         tokio::spawn(Box::new(driver).run());
-        tokio::spawn(timers::run(Arc::downgrade(&shared)));
+        tokio::spawn(wait_for_deadlines(&shared));
         offer_buffers(&shared);
         Ok(Self { shared })
     }
@@ -154,6 +154,18 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.halt();
     }
+}
+
+/// The timer of a worker's connections, which ends with the worker.
+fn wait_for_deadlines(worker: &Arc<WorkerShared>) -> impl Future<Output = ()> + use<> {
+    let (timers, stop, worker) =
+        (Arc::clone(&worker.timers), worker.stop.clone(), Arc::downgrade(worker));
+    timers::run(timers, stop, move |tag, at| {
+        let connection = worker.upgrade().and_then(|worker| worker.by_tag(tag));
+        if let Some(connection) = connection {
+            connection.handle_timeout(at);
+        }
+    })
 }
 
 /// What peers may do with the memory that large frames are sent from.

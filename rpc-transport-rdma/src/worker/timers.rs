@@ -6,12 +6,11 @@
 //! so that the task is rarely woken.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-use super::shared::WorkerShared;
+use tokio_util::sync::CancellationToken;
 
 /// The deadlines of a worker's connections.
 #[derive(Debug, Default)]
@@ -58,20 +57,13 @@ impl Timers {
     }
 }
 
-/// Calls connections when their deadlines have passed, until the worker has ended.
-pub(super) async fn run(worker: Weak<WorkerShared>) {
-    let Some((timers, stop)) =
-        worker.upgrade().map(|worker| (Arc::clone(&worker.timers), worker.stop.clone()))
-    else {
-        return;
-    };
+/// Calls for each deadline that has passed, with the tag of its connection, until the worker has
+/// ended.
+pub(super) async fn run(timers: Arc<Timers>, stop: CancellationToken, call: impl Fn(u32, Instant)) {
     loop {
         let next = match timers.take_passed(Instant::now()) {
             Ok((at, tag)) => {
-                let Some(worker) = worker.upgrade() else { return };
-                if let Some(connection) = worker.by_tag(tag) {
-                    connection.handle_timeout(at);
-                }
+                call(tag, at);
                 continue;
             }
             Err(next) => next,

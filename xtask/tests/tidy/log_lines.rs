@@ -22,7 +22,7 @@ const FREE: &[(&str, usize, &str)] = &[
     ("rpc-core/src/limits/shared.rs", 2, "policy::saturation: once a minute"),
     ("rpc-core/src/runtime/handoff/monitor.rs", 1, "once a process"),
     ("rpc-transport-rdma/src/worker/driver.rs", 1, "the end of a lane"),
-    ("rpc-transport-rdma/src/connection/memory_windows.rs", 1, "a fault of the device"),
+    ("rpc-transport-rdma/src/proto/rndv/windows.rs", 1, "a fault of the device"),
     ("rpc-transport-rdma/src/device/open/watch.rs", 1, "the end of a device"),
     ("rpc-transport-rdma/src/memory/pages.rs", 1, "a fault of the kernel"),
     ("rpc-transport-rdma/src/verbs/queue_pair.rs", 1, LEAKED),

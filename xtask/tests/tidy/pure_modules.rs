@@ -12,6 +12,7 @@ const PURE: &[&str] = &[
     "rpc-core/src/policy/",
     "rpc-core/src/limits/quota.rs",
     "rpc-transport-rdma/src/fair/queue.rs",
+    RDMA_PROTO,
     "rpc-transport-tcp/src/codec/",
     "rpc-transport-tcp/src/pacing/",
     "rpc-transport-tcp/src/send/batch.rs",
@@ -20,20 +21,42 @@ const PURE: &[&str] = &[
     "rpc-transport-tcp/src/send/scheduler.rs",
 ];
 
+/// The state machines of an RDMA connection, which know no object of verbs and no registered
+/// memory.
+const RDMA_PROTO: &str = "rpc-transport-rdma/src/proto/";
+
+/// What these must not mention besides.
+const FORBIDDEN_IN_RDMA_PROTO: &[&str] = &[
+    "QueuePair",
+    "CompletionQueue",
+    "SharedReceiveQueue",
+    "Work",
+    "crate : : memory",
+    "crate : : connection",
+    "crate : : worker",
+];
+
+/// The one thing of tokio that is no more than a value.
+const INSTANT: &str = "tokio : : time : : Instant";
+
 /// What they must not mention outside of their tests, as words and signs with blanks between.
 const FORBIDDEN: &[&str] =
     &["tokio", "std : : net", "Instant : : now", "SystemTime", "async fn", "async move", ". await"];
 
 /// Mentions in a file that is pure.
 pub(crate) fn check(source: &Source) -> Vec<Fault> {
-    if !PURE.iter().any(|pure| is_below(&source.path, pure)) {
+    if !PURE.iter().any(|pure| is_below(&source.path, pure)) || source.path.ends_with("tests.rs") {
         return Vec::new();
     }
     let tokens = source.tokens();
     let tests_start = source.tests_start();
+    let instants = find(&tokens, INSTANT);
+    let of_proto = if is_below(&source.path, RDMA_PROTO) { FORBIDDEN_IN_RDMA_PROTO } else { &[] };
     let mut faults = Vec::new();
-    for pattern in FORBIDDEN {
-        for line in find(&tokens, pattern).into_iter().filter(|&line| line < tests_start) {
+    for pattern in FORBIDDEN.iter().chain(of_proto) {
+        let is_instant = |line| *pattern == "tokio" && instants.contains(&line);
+        let lines = find(&tokens, pattern).into_iter();
+        for line in lines.filter(|&line| line < tests_start && !is_instant(line)) {
             let what = format!("a pure module mentions `{}`", pattern.replace(" : : ", "::"));
             faults.push(Fault::new(&source.path, line, what));
         }
@@ -73,6 +96,17 @@ mod tests {
             assert_eq!(lines("rpc-core/src/wire/a.rs", text), [1], "{text}");
             assert!(lines("rpc-core/src/client.rs", text).is_empty());
         }
+    }
+
+    #[test]
+    fn an_instant_is_a_value_and_objects_of_verbs_are_none() {
+        let path = "rpc-transport-rdma/src/proto/a.rs";
+        assert!(lines(path, "use tokio::time::Instant;").is_empty());
+        for text in ["use tokio::time::sleep;", "fn f(a: QueuePair) {}", "use crate::memory::A;"] {
+            assert_eq!(lines(path, text), [1], "{text}");
+            assert!(lines("rpc-transport-rdma/src/connection/a.rs", text).is_empty());
+        }
+        assert!(lines("rpc-transport-rdma/src/proto/a_tests.rs", "use tokio::task;").is_empty());
     }
 
     #[test]

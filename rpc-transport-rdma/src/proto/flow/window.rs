@@ -11,6 +11,7 @@ use std::time::Duration;
 use rpc_core::wire::ProtocolError;
 use tokio::time::Instant;
 
+use crate::proto::clock::Clock;
 use crate::proto::flow::credits::{Credits, WINDOW_MIN};
 use crate::proto::flow::quota::{Full, SharedQuota, SlotQuota};
 use crate::proto::wire::{Grant, MessageKind};
@@ -74,13 +75,13 @@ impl FlowWindow {
 
     /// As [`Credits::try_take`], for a message that waits until it can be sent.
     #[must_use]
-    pub(crate) fn try_take(&mut self) -> bool {
+    pub(crate) fn try_take(&mut self, clock: &mut Clock) -> bool {
         let may = self.credits.try_take();
         if may {
             self.wait = None;
         } else if self.wait.is_none() {
             self.activity.credit_waits.add(1);
-            self.wait = Some(Wait { since: Instant::now(), is_reported: false });
+            self.wait = Some(Wait { since: clock.now(), is_reported: false });
         }
         may
     }

@@ -12,6 +12,10 @@ use crate::proto::flow::quota::BASE;
 /// The window that the peers of a worker promise back.
 const PEER_WINDOW: u32 = 8;
 
+fn clock() -> Clock {
+    Clock::new(Instant::now)
+}
+
 impl HeldQuota {
     /// Takes more slots than a connection begins with.
     pub(crate) fn widen(&mut self, count: u32) {
@@ -122,7 +126,11 @@ impl Link {
 
     fn send(&mut self, kind: MessageKind) -> bool {
         let window = &mut self.window;
-        let may = if kind.is_reserved() { window.try_take_reserved() } else { window.try_take() };
+        let may = if kind.is_reserved() {
+            window.try_take_reserved()
+        } else {
+            window.try_take(&mut clock())
+        };
         if may {
             self.to_peer.push_back((kind, window.announce(0)));
         }
@@ -193,7 +201,7 @@ fn two_sides_that_take_turns_come_to_need_no_grants_of_their_own() {
             peer.handle_reserved().unwrap();
             lone_rounds.push(round);
         }
-        assert!(window.try_take(), "we ask");
+        assert!(window.try_take(&mut clock()), "we ask");
         peer.handle_grant(window.announce(0)).unwrap();
         peer.handle_message().unwrap();
     }
@@ -288,7 +296,7 @@ fn a_long_wait_is_told_once() {
     let mut world = World::new(64, 4, 8);
     assert!(world.connect());
     let window = &mut world.links[0].window;
-    while window.try_take() {}
+    while window.try_take(&mut clock()) {}
     let (now, limit) = (Instant::now(), Duration::from_secs(5));
     assert!(window.waits_since().is_some());
     assert_eq!(window.stall(now, limit), None, "not yet");
@@ -297,7 +305,7 @@ fn a_long_wait_is_told_once() {
     assert_eq!(window.stall(now + 2 * limit, limit), None, "told");
     let grant = Grant { count: PEER_WINDOW + 1, control_seen: 0, wants_more: false };
     window.handle_grant(grant).unwrap();
-    assert!(window.try_take() && window.waits_since().is_none());
+    assert!(window.try_take(&mut clock()) && window.waits_since().is_none());
     let activity = world.activity.snapshot();
     assert_eq!((activity.credit_waits, activity.credit_stalls), (1, 1));
 }

@@ -3,3 +3,5 @@
 
 pub(crate) mod get;
 pub(crate) mod send;
+pub(crate) mod throttle;
+pub(crate) mod windows;

@@ -16,11 +16,11 @@ async fn refusals_that_a_peer_takes_no_credit_for_cost_its_connection() {
     let offend = async |bad: &End| {
         use_up(bad);
         // As after as many offers that are refused.
-        let refuse = |path: &mut ConnectionState| {
-            (0..=16 << 10).for_each(|transfer| path.push_refusal(transfer));
-            Ok(())
+        let refuse = |live: &mut Live, clock: &mut Clock| {
+            let refusals = (0..=16 << 10).map(|transfer| Event::Refuse { transfer });
+            refusals.for_each(|refusal| live.state.handle(refusal, clock));
         };
-        bad.connection().with_state(refuse).unwrap();
+        bad.connection().with_live(refuse).unwrap();
         assert!(!bad.connection().ending.is_cancelled());
         bad.offer(3, &[1 << 20], 1 << 20);
     };
@@ -30,11 +30,12 @@ async fn refusals_that_a_peer_takes_no_credit_for_cost_its_connection() {
 #[tokio::test]
 async fn frames_that_a_peer_takes_no_credit_for_cost_its_connection() {
     let offend = async |bad: &End| {
-        let grant_windows = |path: &mut ConnectionState| {
-            (0..=GRANT + (256 << 10)).for_each(|_| path.push(Outgoing::Control([0; HEADER_LEN])));
-            Ok(())
+        let grant_windows = |live: &mut Live, _: &mut Clock| {
+            for _ in 0..=GRANT + (256 << 10) {
+                live.state.send(Outgoing::Control([0; HEADER_LEN])).unwrap();
+            }
         };
-        bad.connection().with_state(grant_windows).unwrap();
+        bad.connection().with_live(grant_windows).unwrap();
         bad.say(MessageKind::Frame, b"and on it goes");
     };
     costs_its_connection(offend, "frames that wait for credit").await;

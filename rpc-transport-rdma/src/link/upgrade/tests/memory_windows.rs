@@ -115,13 +115,13 @@ async fn a_window_opens_what_follows_the_head_and_nothing_else() {
     let (lent, charge) = connection.sources.claim_lent(&bytes).unwrap();
     let lent_span = (lent.remote().address, 90_000);
     let tail = LentTail::new(bytes, lent, share(), charge);
-    for memory in [
+    for payload in [
         RndvPayload::Own { buffer: own, _share: share() },
         RndvPayload::Lent { tail, head_len: HEAD_LEN },
     ] {
         let slot = connection.worker.send_slots.try_take().unwrap();
         let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
-        let offer = Outgoing::Rts { memory, slot, permit, call: 7, is_given_up: false };
+        let offer = Outgoing::Rts { payload, slot, permit, call: 7, is_given_up: false };
         connection.send(offer).unwrap();
     }
     let binds = end.binds();

@@ -22,9 +22,10 @@ use rpc_core::{byte_budget::ByteBudget, handoff::Handoff};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::*;
+use crate::connection::buffers::{Event, Outgoing};
 use crate::connection::rndv_payload::RndvPayload;
-use crate::connection::state::timers::STALL_AFTER;
-use crate::connection::state::{ConnectionState, Outgoing};
+use crate::proto::clock::Clock;
+use crate::proto::connection::timers::STALL_AFTER;
 use crate::proto::flow::credits::RESERVE;
 use crate::proto::rndv::send::RndvSends;
 use crate::proto::wire::{
@@ -394,8 +395,8 @@ fn send_large_of(end: &End, call: u64) {
     let buffer = connection.worker.sources.try_take(100_000).unwrap();
     let slot = connection.worker.send_slots.try_take().unwrap();
     let permit = Arc::clone(&connection.frames).try_acquire_owned().unwrap();
-    let memory = RndvPayload::Own { buffer, _share: share() };
-    connection.send(Outgoing::Rts { memory, slot, permit, call, is_given_up: false }).unwrap();
+    let payload = RndvPayload::Own { buffer, _share: share() };
+    connection.send(Outgoing::Rts { payload, slot, permit, call, is_given_up: false }).unwrap();
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ async fn what_a_single_caller_sends_is_posted_by_itself() {
     let end = calling(&rig, 1).await;
     frames_come(&end, 1);
     let connection = Arc::clone(end.connection());
-    let is_batching = || connection.look(|path| path.is_batching).unwrap();
+    let is_batching = || connection.is_batching();
     until("what is sent", || end.sends().len() == 1 || is_batching()).await;
     assert!(!is_batching());
     sent(&end, 1).await;

@@ -28,7 +28,7 @@ async fn wanting(rig: &Rig) -> Vec<(End, Arc<Recorder>)> {
 
 /// The connection has memory, and stands in the line of those who want to read.
 async fn waits_to_read(end: &End, recorder: &Recorder) {
-    let waits = || end.connection().look(ConnectionState::waits_to_read).unwrap();
+    let waits = || end.connection().look(State::waits_to_read).unwrap();
     until("its place in the line", waits).await;
     frame_arrives(end, recorder, b"meanwhile").await;
 }

@@ -5,56 +5,51 @@
 //! the peer may still use.
 
 use rpc_core::transport::Withheld;
-use tokio::time::Instant;
 
-use super::timers::{Timer, after};
-use super::{Action, ConnectionState, Outgoing};
+use super::deadlines::{Timer, after};
+use super::{Action, Buffers, ConnectionState, Outgoing};
+use crate::proto::clock::Clock;
 use crate::proto::rndv::get::{Ended, Outcome};
 use crate::proto::wire::{AtsStatus, MessageKind};
 
-impl ConnectionState {
+impl<B: Buffers> ConnectionState<B> {
     /// Gives up what travels for a call, either way.
-    pub(crate) fn abandon(&mut self, call: u64) {
+    pub(super) fn abandon(&mut self, call: u64, clock: &mut Clock) {
         for outgoing in &mut self.outgoing {
             if let Outgoing::Rts { call: of, is_given_up, .. } = outgoing {
                 *is_given_up |= *of == call;
             }
         }
-        self.withdraw(call);
+        self.withdraw(call, clock);
         self.rndv_get.stop_call(call, &Withheld::GivenUp);
         self.settle_stopped();
     }
 
     /// Stops fetching what the peer takes back.
-    pub(crate) fn handle_cancelled(&mut self, transfer: u32) {
+    pub(super) fn handle_cancelled(&mut self, transfer: u32) {
         self.rndv_get.stop(transfer, Withheld::GivenUp);
         self.settle_stopped();
     }
 
     /// Asks the peer to release what was offered to it for a call.
-    pub(super) fn withdraw(&mut self, call: u64) {
-        let now = Instant::now();
-        let transfers = self.offered.withdraw(call, now);
-        if !transfers.is_empty() {
-            self.timers.arm(Timer::Release, after(now, self.rules.timeouts.cancel));
+    pub(super) fn withdraw(&mut self, call: u64, clock: &mut Clock) {
+        if self.offered.is_empty() {
+            return;
         }
-        for transfer in transfers {
+        let now = clock.now();
+        for transfer in self.offered.withdraw(call, now) {
+            self.timers.arm(Timer::Release, after(now, self.rules.timeouts.cancel));
             self.cancellations.withdrawn.add(1);
             self.control.push_back(MessageKind::Cancel { transfer });
         }
     }
 
     /// Stops waiting for the memory of a transfer, for want of it or of time.
-    pub(crate) fn withhold(&mut self, transfer: u32, why: Withheld) {
+    pub(super) fn withhold(&mut self, transfer: u32, why: Withheld) {
         if self.rndv_get.is_waiting(transfer) {
             self.rndv_get.stop(transfer, why);
             self.settle_stopped();
         }
-    }
-
-    /// Whether an accepted transfer still waits for memory.
-    pub(crate) fn is_waiting(&self, transfer: u32) -> bool {
-        self.rndv_get.is_waiting(transfer)
     }
 
     /// Answers for the transfers that were stopped and have no READ outstanding.
@@ -62,6 +57,7 @@ impl ConnectionState {
         for ended in self.rndv_get.take_ended() {
             self.settle(ended);
         }
+        self.take_memory();
     }
 
     /// Releases a transfer that was stopped.
@@ -73,6 +69,6 @@ impl ConnectionState {
         };
         self.cancellations.pulls_stopped.add(1);
         self.push_release(ended.transfer, outcome);
-        self.actions.push(Action::Withhold { prefix: ended.prefix, reason: why });
+        self.actions.push_back(Action::Withhold { prefix: ended.prefix, reason: why });
     }
 }

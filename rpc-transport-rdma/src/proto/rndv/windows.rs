@@ -8,14 +8,32 @@
 //!   │                                    v          v                       v
 //!   └──────invalidation completed────────────────────────────────────── to be killed
 //! ```
-//! Memory is given back when the key that opens it is dead and not before: `B` stays here as long
+//! Memory is given back when the key that opens it is dead and not before: `P` stays here as long
 //! as a window may still open it, and is handed out then for the caller to drop. A window that
 //! comes back is used again last, so that a key stays unused for as long as can be. Nothing is
 //! posted here.
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::verbs::{Binding, QueuePair, RemoteKey, VerbsError, Window};
+use std::fmt::Debug;
+
+use crate::verbs::{RemoteKey, RemoteMemory};
+
+/// A memory window and the part of memory that it opens, once that is posted.
+pub(crate) trait Bind: Sized {
+    /// A window that opens nothing.
+    type Window: Debug;
+
+    /// The memory as the peer names it while the window is bound.
+    fn remote(&self) -> RemoteMemory;
+
+    /// Records that an arrived message took this key away; false when it is not this window's key
+    /// or that is not bound.
+    fn handle_invalidated(&mut self, key: RemoteKey) -> bool;
+
+    /// Gives the window back, or itself when the peer can still read through it.
+    fn into_window(self) -> Result<Self::Window, Self>;
+}
 
 /// The memory of an offered frame.
 #[derive(Debug)]
@@ -25,34 +43,34 @@ pub(crate) struct Exposed<B> {
     pub(crate) key: Option<RemoteKey>,
 }
 
-/// The windows of one connection; `B` is memory that they open.
+/// The windows of one connection; `P` is memory that they open.
 #[derive(Debug)]
-pub(crate) struct MemoryWindowPool<B> {
+pub(crate) struct MemoryWindowPool<B: Bind, P> {
     max: usize,
     allocated: usize,
-    free: VecDeque<Window>,
-    bound: HashMap<RemoteKey, Binding>,
+    /// Whether one more is being allocated.
+    is_asked: bool,
+    free: VecDeque<B::Window>,
+    bound: HashMap<RemoteKey, B>,
     /// What was released before the device told of the bind, and whether the key is dead.
-    early: HashMap<RemoteKey, (B, bool)>,
-    to_kill: VecDeque<(Binding, B)>,
+    early: HashMap<RemoteKey, (P, bool)>,
+    to_kill: VecDeque<(B, P)>,
     /// What the invalidations guard that are posted, in their order.
-    dying: VecDeque<B>,
-    /// Why there is no window at all, which means that none will come back.
-    failure: Option<VerbsError>,
+    dying: VecDeque<P>,
 }
 
-impl<B> MemoryWindowPool<B> {
+impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
     /// At most `max` windows; none at all means that offers go without.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             max,
             allocated: 0,
+            is_asked: false,
             free: VecDeque::new(),
             bound: HashMap::new(),
             early: HashMap::new(),
             to_kill: VecDeque::new(),
             dying: VecDeque::new(),
-            failure: None,
         }
     }
 
@@ -71,41 +89,49 @@ impl<B> MemoryWindowPool<B> {
         self.early.len() + self.to_kill.len() + self.dying.len()
     }
 
-    /// Allocates one more window.
-    pub(crate) fn allocate(&mut self, queue_pair: &mut QueuePair) -> Result<(), VerbsError> {
-        self.free.push_back(queue_pair.allocate_window()?);
-        self.allocated += 1;
-        Ok(())
+    /// Whether one more window is to be allocated, of which
+    /// [`handle_allocated`](Self::handle_allocated) is to be told. Returned once.
+    pub(crate) fn ask(&mut self) -> bool {
+        let asks = !self.is_asked && self.allocated < self.max;
+        self.is_asked |= asks;
+        asks
     }
 
-    /// Sees to it that a window is free, if there may be more; false when the next has to be
-    /// waited for.
-    pub(crate) fn prepare(&mut self, queue_pair: &mut QueuePair) -> bool {
-        if self.free.is_empty()
-            && self.allocated < self.max
-            && let Err(error) = self.allocate(queue_pair)
-        {
-            tracing::debug!(
-                target: "farcall::rdma", %error, count = self.allocated, "no further memory window"
-            );
-            if self.allocated == 0 {
-                self.failure = Some(error);
-            } else {
+    /// Takes one more window, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// That reason, when there is no window at all: none will come back.
+    pub(crate) fn handle_allocated(
+        &mut self,
+        window: Result<B::Window, String>,
+    ) -> Result<(), String> {
+        self.is_asked = false;
+        match window {
+            Ok(window) => {
+                self.free.push_back(window);
+                self.allocated += 1;
+            }
+            Err(error) if self.allocated == 0 => return Err(error),
+            Err(error) => {
+                tracing::debug!(target: "farcall::rdma", %error, count = self.allocated, "no further memory window");
                 // Those that there are come back.
                 self.max = self.allocated;
             }
         }
-        !self.free.is_empty()
-    }
-
-    /// Why offers cannot go out any more.
-    pub(crate) fn failure(&self) -> Option<&VerbsError> {
-        self.failure.as_ref()
+        Ok(())
     }
 
     /// Takes the window that has been free for longest.
-    pub(crate) fn take(&mut self) -> Option<Window> {
+    pub(crate) fn take(&mut self) -> Option<B::Window> {
         self.free.pop_front()
+    }
+
+    /// Gives back what was taken last and not used.
+    pub(crate) fn give_back(&mut self, window: Option<B::Window>) {
+        if let Some(window) = window {
+            self.free.push_front(window);
+        }
     }
 
     /// Whether a window that the peer can read through has this key.
@@ -114,7 +140,7 @@ impl<B> MemoryWindowPool<B> {
     }
 
     /// Records that a window is bound; gives memory that is free by that.
-    pub(crate) fn handle_bound(&mut self, binding: Binding) -> Option<B> {
+    pub(crate) fn handle_bound(&mut self, binding: B) -> Option<P> {
         let key = binding.remote().key;
         match self.early.remove(&key) {
             None => {
@@ -127,7 +153,7 @@ impl<B> MemoryWindowPool<B> {
 
     /// Records that the peer has released memory, and gives it back if that is free. `is_taken`
     /// says that the peer took the key away; if not, the key has to be killed first.
-    pub(crate) fn release(&mut self, exposed: Exposed<B>, is_taken: bool) -> Option<B> {
+    pub(crate) fn release(&mut self, exposed: Exposed<P>, is_taken: bool) -> Option<P> {
         let Exposed { buffer, key } = exposed;
         let Some(key) = key else { return Some(buffer) };
         match self.bound.remove(&key) {
@@ -140,7 +166,7 @@ impl<B> MemoryWindowPool<B> {
         }
     }
 
-    fn settle(&mut self, mut binding: Binding, buffer: B, is_taken: bool) -> Option<B> {
+    fn settle(&mut self, mut binding: B, buffer: P, is_taken: bool) -> Option<P> {
         let key = binding.remote().key;
         if is_taken && binding.handle_invalidated(key) {
             self.free(binding);
@@ -151,32 +177,28 @@ impl<B> MemoryWindowPool<B> {
     }
 
     /// The next binding that has to be invalidated.
-    pub(crate) fn next_to_kill(&mut self) -> Option<Binding> {
+    pub(crate) fn next_to_kill(&mut self) -> Option<B> {
         let (binding, buffer) = self.to_kill.pop_front()?;
         self.dying.push_back(buffer);
         Some(binding)
     }
 
     /// Records that an invalidation has completed; gives what it guarded, which is free.
-    pub(crate) fn handle_dead(&mut self, binding: Binding) -> Option<B> {
+    pub(crate) fn handle_dead(&mut self, binding: B) -> Option<P> {
         self.free(binding);
         self.dying.pop_front()
     }
 
-    /// Revokes a key at once, by giving up its window; false when the device has not told of the
-    /// bind yet. Not by an invalidation: the peer's own may be on its way, and the second of two
-    /// is fatal.
-    pub(crate) fn revoke(&mut self, queue_pair: &mut QueuePair, key: RemoteKey) -> bool {
-        let binding = self.bound.remove(&key);
-        let is_bound = binding.is_some();
-        if let Some(binding) = binding {
-            queue_pair.deallocate_window(binding);
-            self.allocated -= 1;
-        }
-        is_bound
+    /// Gives a window up, whose key is to be revoked at once by deallocating it; `None` when the
+    /// device has not told of the bind yet. Not by an invalidation: the peer's own may be on its
+    /// way, and the second of two is fatal.
+    pub(crate) fn revoke(&mut self, key: RemoteKey) -> Option<B> {
+        let binding = self.bound.remove(&key)?;
+        self.allocated -= 1;
+        Some(binding)
     }
 
-    fn free(&mut self, binding: Binding) {
+    fn free(&mut self, binding: B) {
         match binding.into_window() {
             Ok(window) => self.free.push_back(window),
             // It stays with its queue pair, unused.

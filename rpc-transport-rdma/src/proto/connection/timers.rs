@@ -1,9 +1,9 @@
 //! The deadlines of one connection.
 //!
-//! The owner asks for the next one and calls [`ConnectionState::handle_timeout`] when it has
-//! passed. An entry of the table is a lower bound: what it waits for may be over by then, or may
-//! have become due later, so that nothing has to be done here when something ends in time. What has
-//! passed is looked at, and armed again where something is left to wait for.
+//! The owner asks for the next one and tells of it when it has passed. An entry of the table is a
+//! lower bound: what it waits for may be over by then, or may have become due later, so that
+//! nothing has to be done here when something ends in time. What has passed is looked at, and armed
+//! again where something is left to wait for.
 //!
 //! A peer grants as messages arrive, whatever its application does. A long wait for credit means
 //! that the peer is stuck or one of both has a fault: it is logged once, with the state of the
@@ -21,11 +21,11 @@
 
 use std::time::Duration;
 
-use rpc_core::Deadline;
 use rpc_core::transport::{CloseReason, Withheld};
 use tokio::time::Instant;
 
-use super::{Action, ConnectionState, LastReceives, Phase};
+use super::deadlines::{Timer, after};
+use super::{Action, Buffers, ConnectionState, Look, Phase};
 use crate::proto::rndv::send::AckTimeouts;
 
 /// A wait for credit that is logged: far longer than a healthy peer takes, retries of lost packets
@@ -44,118 +44,12 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// far longer than a device takes, and short enough for one that never says it.
 const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the peer and its device may take, as configured.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Timeouts {
-    /// To release what it was offered, and to grant credit.
-    pub(crate) release: Duration,
-    /// To release what was taken back.
-    pub(crate) cancel: Duration,
-    /// To answer a READ.
-    pub(crate) read: Duration,
-    /// To take what was sent before a close, and to drain.
-    pub(crate) close: Duration,
-}
-
-impl Timeouts {
-    /// How long a transfer waits for memory: the peer waits twice as long for its release.
-    pub(crate) fn memory(&self) -> Duration {
-        self.release / 2
-    }
-
-    fn acks(&self) -> AckTimeouts {
-        AckTimeouts { release: self.release, cancel: self.cancel }
-    }
-}
-
-/// When a deadline is looked at, and what this side may have missed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Look {
-    pub(crate) now: Instant,
-    /// Whether something may have come that the worker has not read: user code can keep it from
-    /// that.
-    pub(crate) has_unread: bool,
-    /// How long ago the deadline was: long when this process has stood still.
-    pub(crate) late_by: Duration,
-}
-
-/// What a deadline is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Timer {
-    /// Post again: the device took a part, and no completion will say when it takes more.
-    RetryPost,
-    /// Something waits for credit.
-    Credit,
-    /// A READ is to be answered.
-    Read,
-    /// A transfer waits for memory.
-    Memory,
-    /// The peer is to release something.
-    Release,
-    /// What was sent before a close is to go out.
-    Close,
-    /// The device is to say that it takes no more receives.
-    LastReceive,
-    /// Everything in flight is to come back.
-    Drain,
-}
-
-impl Timer {
-    const COUNT: usize = 8;
-
-    const ALL: [Self; Self::COUNT] = [
-        Self::RetryPost,
-        Self::Credit,
-        Self::Read,
-        Self::Memory,
-        Self::Release,
-        Self::Close,
-        Self::LastReceive,
-        Self::Drain,
-    ];
-}
-
-/// When each timer has to be looked at.
-#[derive(Debug, Default)]
-pub(super) struct TimerTable {
-    at: [Option<Instant>; Timer::COUNT],
-    next: Option<Instant>,
-}
-
-impl TimerTable {
-    /// Has a timer looked at by `at`, or before if it would be anyway.
-    pub(super) fn arm(&mut self, timer: Timer, at: Instant) {
-        let entry = &mut self.at[timer as usize];
-        *entry = Some(entry.map_or(at, |before| before.min(at)));
-        self.next = Some(self.next.map_or(at, |before| before.min(at)));
-    }
-
-    fn is_armed(&self, timer: Timer) -> bool {
-        self.at[timer as usize].is_some()
-    }
-
-    /// Takes a timer that has passed out of the table.
-    fn take_passed(&mut self, now: Instant) -> Option<Timer> {
-        let passed = Timer::ALL.into_iter().find(|timer| {
-            let at = self.at[*timer as usize];
-            at.is_some_and(|at| at <= now)
-        })?;
-        self.at[passed as usize] = None;
-        self.next = self.at.iter().flatten().min().copied();
-        Some(passed)
-    }
-
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
-}
-
-impl ConnectionState {
-    /// When [`ConnectionState::handle_timeout`] has to be called.
+impl<B: Buffers> ConnectionState<B> {
+    /// When the owner has to tell of the [next deadline](super::Event::Timeout).
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
         if matches!(self.phase, Phase::Halting(_)) {
             // Waits of a connection that ends have no deadlines but that of its end.
-            return self.timers.next;
+            return self.timers.next();
         }
         if let Some(since) = self.credits.waits_since()
             && !self.timers.is_armed(Timer::Credit)
@@ -167,12 +61,12 @@ impl ConnectionState {
         {
             self.timers.arm(Timer::Read, after(since, self.rules.timeouts.read));
         }
-        self.timers.next
+        self.timers.next()
     }
 
     /// Has posting tried again after a while.
-    pub(super) fn retry_post(&mut self) {
-        self.timers.arm(Timer::RetryPost, Instant::now() + RETRY_AFTER);
+    pub(super) fn retry_post(&mut self, now: Instant) {
+        self.timers.arm(Timer::RetryPost, now + RETRY_AFTER);
     }
 
     /// Does what is due.
@@ -180,7 +74,7 @@ impl ConnectionState {
     /// # Errors
     ///
     /// Why the connection has to end.
-    pub(crate) fn handle_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
+    pub(super) fn handle_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
         // Each is armed for later, or gone, when it has been handled.
         let mut passed = Vec::new();
         while let Some(timer) = self.timers.take_passed(look.now) {
@@ -196,7 +90,7 @@ impl ConnectionState {
                 Timer::Release => self.handle_release_timeout(look)?,
                 Timer::Close => self.handle_close_timeout()?,
                 Timer::LastReceive => self.handle_last_receive_timeout(),
-                Timer::Drain => self.actions.push(Action::Destroy),
+                Timer::Drain => self.actions.push_back(Action::Destroy),
             }
         }
         Ok(())
@@ -225,7 +119,7 @@ impl ConnectionState {
             };
             self.timers.arm(Timer::Credit, later);
         } else if let Some(words) = self.credits.stall(look.now, STALL_AFTER) {
-            self.actions.push(Action::LogStall(words));
+            self.actions.push_back(Action::LogStall(words));
             self.timers.arm(Timer::Credit, ends_at);
         } else {
             let is_reported = since + STALL_AFTER <= look.now;
@@ -288,7 +182,7 @@ impl ConnectionState {
     }
 
     /// Takes nothing new; what was taken goes out, within bounds.
-    pub(crate) fn close(&mut self, now: Instant) {
+    pub(super) fn close(&mut self, now: Instant) {
         if self.is_open() {
             self.phase = Phase::Closing;
             self.timers.arm(Timer::Close, after(now, self.rules.timeouts.close));
@@ -311,8 +205,7 @@ impl ConnectionState {
     }
 
     fn handle_last_receive_timeout(&mut self) {
-        self.last_receives = LastReceives::GivenUp;
-        self.actions.push(Action::CheckDrained);
+        self.actions.push_back(Action::GiveUpLastReceives);
     }
 
     /// Refuses the transfers that have no memory in time.
@@ -332,9 +225,4 @@ impl ConnectionState {
             self.timers.arm(Timer::Memory, at);
         }
     }
-}
-
-/// Any timeout of the configuration may be added: one of more than a year is a year.
-pub(super) fn after(now: Instant, timeout: Duration) -> Instant {
-    Deadline::after(now, timeout).0
 }

@@ -1,49 +1,62 @@
 //! Advertised keys: memory windows are bound with offers, and their keys die with releases. The
 //! other way round, our releases take away the keys of what the peer offers.
 
+use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 use tokio::time::Instant;
 
-use super::{Action, ConnectionState};
-use crate::connection::memory_windows::Exposed;
-use crate::connection::rndv_payload::RndvPayload;
+use super::{Action, Buffers, ConnectionState, Payload, WindowOf};
 use crate::proto::rndv::send::AckTimeouts;
+use crate::proto::rndv::windows::{Bind, Exposed};
 use crate::proto::wire::{AtsStatus, MessageKind, Rts};
-use crate::verbs::{RemoteKey, RemoteMemory, VerbsError, Work};
+use crate::verbs::{RemoteKey, RemoteMemory};
 
 /// Transfers that were revoked and whose releases may still come. More of them means that the peer
 /// answers nothing.
 const REVOKED_MAX: usize = 64;
 
-impl ConnectionState {
-    /// Makes sure that there is a window at all, where offers need them.
-    pub(crate) fn allocate_first_window(&mut self) -> Result<(), VerbsError> {
-        if self.windows.is_used() { self.windows.allocate(&mut self.queue_pair) } else { Ok(()) }
+/// The memory of an offer, as the peer names it, and the window that opens it if one does.
+type Advertised<B> =
+    (Exposed<<B as Buffers>::Payload>, RemoteMemory, Option<<B as Buffers>::Binding>);
+
+impl<B: Buffers> ConnectionState<B> {
+    /// Whether offers go out through windows, of which the first is best allocated with the
+    /// connection.
+    pub(crate) fn uses_windows(&self) -> bool {
+        self.windows.is_used()
     }
 
-    /// Whether an offer can go out now as far as windows are concerned.
-    pub(super) fn has_window(&mut self) -> bool {
-        !self.windows.is_used() || self.windows.prepare(&mut self.queue_pair)
+    /// Takes a window, or why there is none.
+    pub(super) fn handle_window(
+        &mut self,
+        window: Result<WindowOf<B>, String>,
+    ) -> Result<(), CloseReason> {
+        self.windows
+            .handle_allocated(window)
+            .map_err(|error| CloseReason::Failed(format!("no memory window for an offer: {error}")))
     }
 
-    /// Opens memory to the peer with everything that goes out after this.
-    pub(super) fn expose(&mut self, buffer: RndvPayload) -> (Exposed<RndvPayload>, RemoteMemory) {
-        let Some(window) = self.windows.take() else {
+    /// Opens memory to the peer, to everything that goes out after this.
+    pub(super) fn expose(buffer: B::Payload, window: Option<WindowOf<B>>) -> Advertised<B> {
+        let Some(window) = window else {
             let memory = buffer.remote();
-            return (Exposed { buffer, key: None }, memory);
+            return (Exposed { buffer, key: None }, memory, None);
         };
         let binding = buffer.bind(window);
         let memory = binding.remote();
-        self.batch.push_back(Work::Bind(binding));
-        (Exposed { buffer, key: Some(memory.key) }, memory)
+        (Exposed { buffer, key: Some(memory.key) }, memory, Some(binding))
     }
 
-    /// Invalidates the key of something that was released without taking it away.
-    pub(super) fn fill_invalidation(&mut self) -> bool {
-        let binding = self.windows.next_to_kill();
-        let is_some = binding.is_some();
-        self.batch.extend(binding.map(Work::Invalidate));
-        is_some
+    pub(super) fn handle_bound(&mut self, binding: B::Binding) {
+        self.in_flight -= 1;
+        let payload = self.windows.handle_bound(binding);
+        self.free(payload);
+    }
+
+    pub(super) fn handle_invalidated(&mut self, binding: B::Binding) {
+        self.in_flight -= 1;
+        let payload = self.windows.handle_dead(binding);
+        self.free(payload);
     }
 
     /// Checks that a message takes no other key away than that of what it releases. A key that is
@@ -80,8 +93,8 @@ impl ConnectionState {
         }
         let exposed = released.buffer;
         let is_taken = taken_key.is_some() && taken_key == exposed.key;
-        let memory = self.windows.release(exposed, is_taken);
-        self.free(memory);
+        let payload = self.windows.release(exposed, is_taken);
+        self.free(payload);
         Ok(())
     }
 
@@ -90,13 +103,13 @@ impl ConnectionState {
     pub(super) fn revoke_overdue(&mut self, timeouts: AckTimeouts, now: Instant) -> bool {
         for transfer in self.offered.overdue(timeouts, now) {
             let key = self.offered.get(transfer).and_then(|exposed| exposed.key);
-            let is_revoked = self.revoked.len() < REVOKED_MAX
-                && key.is_some_and(|key| self.windows.revoke(&mut self.queue_pair, key));
-            let Some(released) = is_revoked.then(|| self.offered.release(transfer).ok()).flatten()
-            else {
-                return false;
-            };
-            self.actions.push(Action::Free(released.buffer.buffer));
+            let has_place = self.revoked.len() < REVOKED_MAX;
+            let binding = key.filter(|_| has_place).and_then(|key| self.windows.revoke(key));
+            let Some(binding) = binding else { return false };
+            let Ok(released) = self.offered.release(transfer) else { return false };
+            // In this order: the key is dead before the memory is free.
+            self.actions.push_back(Action::Deallocate(binding));
+            self.actions.push_back(Action::Free(released.buffer.buffer));
             self.revoked.insert(transfer);
             self.cancellations.revoked.add(1);
         }
@@ -108,14 +121,6 @@ impl ConnectionState {
         // A message takes one key away.
         if let ([segment], true) = (&offer.segments[..], self.rules.takes_keys_away) {
             self.peer_keys.insert(transfer, segment.memory.key);
-        }
-    }
-
-    /// The key that a message takes away.
-    pub(super) fn key_to_take(&mut self, kind: MessageKind) -> Option<RemoteKey> {
-        match kind {
-            MessageKind::Ats { transfer, .. } => self.peer_keys.remove(&transfer),
-            _ => None,
         }
     }
 }

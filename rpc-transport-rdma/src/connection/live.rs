@@ -1,0 +1,183 @@
+//! A connection that has not ended: its state, and the queue pairs that the state moves.
+
+use rpc_core::transport::CloseReason;
+use tokio::time::Instant;
+
+use crate::connection::buffers::{Action, Event, State};
+use crate::connection::queue_pairs::QueuePairs;
+use crate::proto::clock::Clock;
+use crate::verbs::VerbsError;
+
+/// Frames that wait while the connection is held until some are posted, so that the peer has
+/// something to do meanwhile.
+const CORKED_MAX: usize = 16;
+
+/// Whether posting is held back.
+#[derive(Debug, Default)]
+pub(crate) enum Batching {
+    /// Everything is posted at once.
+    #[default]
+    Off,
+    /// The worker handles completions: slots of messages are not posted again yet, and what goes
+    /// out would grant them anew. So many frames came since.
+    Handling { frame_count: usize },
+    /// All slots are posted again, and callers that were woken are about to send.
+    Held,
+}
+
+impl Batching {
+    /// Whether nothing is posted now, where so many frames wait.
+    pub(super) fn holds_back(&self, outgoing_len: usize) -> bool {
+        match self {
+            Self::Off => false,
+            Self::Handling { .. } => true,
+            Self::Held => outgoing_len == 0 || !outgoing_len.is_multiple_of(CORKED_MAX),
+        }
+    }
+
+    /// Counts a frame that came.
+    pub(super) fn count_frame(&mut self) {
+        if let Self::Handling { frame_count } = self {
+            *frame_count += 1;
+        }
+    }
+
+    /// The worker has handled what there was. Keeps batching if it delivered several frames and
+    /// nothing is queued: the woken tasks are about to send. Returns whether it does.
+    pub(super) fn hold(&mut self, outgoing_len: usize) -> bool {
+        let holds = matches!(self, Self::Handling { frame_count: 2.. }) && outgoing_len == 0;
+        *self = if holds { Self::Held } else { Self::Off };
+        holds
+    }
+}
+
+/// What became of a connection whose completions are handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BatchEnd {
+    /// It keeps batching until the callers that it has woken have run.
+    Held,
+    /// What it had to send is posted, as far as it may be.
+    Posted,
+    /// Its queue pairs are halted, and nothing is in flight.
+    Drained,
+}
+
+/// What a connection has under its lock.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) state: State,
+    pub(crate) queues: QueuePairs,
+    pub(crate) batching: Batching,
+    /// The deadline that the worker's timer was told of.
+    pub(super) armed: Option<Instant>,
+    /// What has to be done when the lock is released, in this order.
+    pub(super) after: Vec<Action>,
+}
+
+/// What was carried out of the state's actions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Obeyed {
+    Nothing,
+    /// A window was allocated, with which more can go out.
+    Window,
+    /// The queue pairs were halted.
+    Halt,
+}
+
+impl Live {
+    pub(crate) fn new(state: State, queues: QueuePairs) -> Self {
+        let (batching, armed, after) = (Batching::default(), None, Vec::new());
+        Self { state, queues, batching, armed, after }
+    }
+
+    /// Makes sure that there is a window at all, where offers need them.
+    pub(crate) fn allocate_first_window(&mut self) -> Result<(), VerbsError> {
+        if self.state.uses_windows() {
+            let window = self.queues.allocate_window()?;
+            self.state.handle(Event::Window(Ok(window)), &mut clock());
+        }
+        Ok(())
+    }
+
+    /// Posts what may go out now, unless it is held back; whether the connection was halted.
+    pub(super) fn transmit(&mut self, clock: &mut Clock) -> Obeyed {
+        if self.batching.holds_back(self.state.outgoing_len()) {
+            return self.obey(clock);
+        }
+        loop {
+            while let Some(transmit) = self.state.poll_transmit(clock) {
+                self.queues.push(transmit);
+            }
+            match self.obey(clock) {
+                Obeyed::Window => {}
+                Obeyed::Halt => return Obeyed::Halt,
+                Obeyed::Nothing => break,
+            }
+        }
+        if self.state.is_halting() {
+            return Obeyed::Nothing;
+        }
+        match self.queues.post() {
+            Ok(false) => return Obeyed::Nothing,
+            Ok(true) => self.state.handle(Event::PostRefused, clock),
+            Err(reason) => self.state.handle(Event::Fail(reason), clock),
+        }
+        self.obey(clock)
+    }
+
+    /// Carries out what the state asks of the queue pairs; the rest has to wait until the lock is
+    /// released: dropping memory that was lent may run code of the application, and most of what is
+    /// left takes the lock again.
+    pub(super) fn obey(&mut self, clock: &mut Clock) -> Obeyed {
+        let mut obeyed = Obeyed::Nothing;
+        while let Some(action) = self.state.poll_action() {
+            match action {
+                Action::Halt => {
+                    self.queues.halt(&mut self.state, clock);
+                    obeyed = Obeyed::Halt;
+                }
+                Action::AllocateWindow => {
+                    let window = self.queues.allocate_window().map_err(|error| error.to_string());
+                    self.state.handle(Event::Window(window), clock);
+                    obeyed = Obeyed::Window;
+                }
+                Action::Deallocate(binding) => self.queues.deallocate_window(binding),
+                Action::GiveUpLastReceives => {
+                    self.queues.give_up_last_receives();
+                    self.after.push(Action::GiveUpLastReceives);
+                }
+                action => self.after.push(action),
+            }
+        }
+        obeyed
+    }
+
+    /// Why the connection ends.
+    pub(super) fn end_reason(&self) -> CloseReason {
+        let reason = self.state.end_reason().cloned();
+        reason.unwrap_or_else(|| CloseReason::Failed("the RDMA lane has ended".into()))
+    }
+}
+
+/// The time of an event that happens now.
+pub(super) fn clock() -> Clock {
+    Clock::new(Instant::now)
+}
+
+/// The queue pairs are destroyed before anything is freed that the peer could read, whatever the
+/// order of the fields and wherever the connection is dropped: a runtime that is shut down drops it
+/// in the place of the blocking work that it refuses.
+impl Drop for Live {
+    fn drop(&mut self) {
+        // Drop order: queue pairs, then memory. Where destroying fails the device may still read
+        // what was offered, so that memory is leaked instead of freed.
+        if let Err(error) = self.queues.destroy() {
+            let (count, number) = (self.state.leak_offered(), self.queues.number());
+            rpc_core::limited_log!(
+                of_process, ERROR,
+                "what a queue pair serves to its peer is leaked",
+                %error, number, count
+            );
+        }
+    }
+}

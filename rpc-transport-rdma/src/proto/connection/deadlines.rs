@@ -1,0 +1,113 @@
+//! When each timer of a connection has to be looked at.
+
+use std::time::Duration;
+
+use rpc_core::Deadline;
+use tokio::time::Instant;
+
+use crate::proto::rndv::send::AckTimeouts;
+
+/// How long the peer and its device may take, as configured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timeouts {
+    /// To release what it was offered, and to grant credit.
+    pub(crate) release: Duration,
+    /// To release what was taken back.
+    pub(crate) cancel: Duration,
+    /// To answer a READ.
+    pub(crate) read: Duration,
+    /// To take what was sent before a close, and to drain.
+    pub(crate) close: Duration,
+}
+
+impl Timeouts {
+    /// How long a transfer waits for memory: the peer waits twice as long for its release.
+    pub(crate) fn memory(&self) -> Duration {
+        self.release / 2
+    }
+
+    pub(super) fn acks(&self) -> AckTimeouts {
+        AckTimeouts { release: self.release, cancel: self.cancel }
+    }
+}
+
+/// What a deadline is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// Post again: the device took a part, and no completion will say when it takes more.
+    RetryPost,
+    /// Something waits for credit.
+    Credit,
+    /// A READ is to be answered.
+    Read,
+    /// A transfer waits for memory.
+    Memory,
+    /// The peer is to release something.
+    Release,
+    /// What was sent before a close is to go out.
+    Close,
+    /// The device is to say that it takes no more receives.
+    LastReceive,
+    /// Everything in flight is to come back.
+    Drain,
+}
+
+impl Timer {
+    const COUNT: usize = 8;
+
+    const ALL: [Self; Self::COUNT] = [
+        Self::RetryPost,
+        Self::Credit,
+        Self::Read,
+        Self::Memory,
+        Self::Release,
+        Self::Close,
+        Self::LastReceive,
+        Self::Drain,
+    ];
+}
+
+/// When each timer has to be looked at.
+#[derive(Debug, Default)]
+pub(super) struct TimerTable {
+    at: [Option<Instant>; Timer::COUNT],
+    next: Option<Instant>,
+}
+
+impl TimerTable {
+    /// Has a timer looked at by `at`, or before if it would be anyway.
+    pub(super) fn arm(&mut self, timer: Timer, at: Instant) {
+        let entry = &mut self.at[timer as usize];
+        *entry = Some(entry.map_or(at, |before| before.min(at)));
+        self.next = Some(self.next.map_or(at, |before| before.min(at)));
+    }
+
+    pub(super) fn is_armed(&self, timer: Timer) -> bool {
+        self.at[timer as usize].is_some()
+    }
+
+    /// Takes a timer that has passed out of the table.
+    pub(super) fn take_passed(&mut self, now: Instant) -> Option<Timer> {
+        let passed = Timer::ALL.into_iter().find(|timer| {
+            let at = self.at[*timer as usize];
+            at.is_some_and(|at| at <= now)
+        })?;
+        self.at[passed as usize] = None;
+        self.next = self.at.iter().flatten().min().copied();
+        Some(passed)
+    }
+
+    /// When the first timer has to be looked at.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Any timeout of the configuration may be added: one of more than a year is a year.
+pub(super) fn after(now: Instant, timeout: Duration) -> Instant {
+    Deadline::after(now, timeout).0
+}

@@ -1,0 +1,142 @@
+//! What the peer says.
+
+use bytes::Bytes;
+use rpc_core::wire::ProtocolError;
+
+use super::{Action, Arrival, Buffers, ConnectionState, Phase};
+use crate::proto::wire::{MessageHeader, MessageKind, Rts};
+use crate::verbs::RemoteKey;
+
+/// The most control messages that wait. A release answers an offer, which costs its sender a
+/// credit; far more means that the peer takes without ever granting.
+const CONTROL_MAX: usize = 16 << 10;
+
+/// The most frames that wait. Those with a body have slots, of which there are few; the others
+/// give up calls, of which a client has at most `max_calls`, and grant windows to streams. Far more
+/// means that the peer goes on with its streams without ever granting.
+const OUTGOING_MAX: usize = 256 << 10;
+
+impl<B: Buffers> ConnectionState<B> {
+    /// Opens the connection, and delivers what arrived before.
+    pub(super) fn open(&mut self) -> Result<(), ProtocolError> {
+        let early = match std::mem::replace(&mut self.phase, Phase::Open) {
+            Phase::Proving(early) => early,
+            other => {
+                self.phase = other;
+                return Ok(());
+            }
+        };
+        for arrival in early {
+            self.credits.handle_message()?;
+            self.deliveries.push_back(arrival);
+        }
+        Ok(())
+    }
+
+    /// Takes a message. A frame is copied here, since its slot goes back at once.
+    pub(super) fn handle_message(
+        &mut self,
+        message: &[u8],
+        taken_key: Option<RemoteKey>,
+    ) -> Result<(), ProtocolError> {
+        let (header, body) = MessageHeader::parse(message)?;
+        self.counters.received_bytes.add(message.len() as u64);
+        if header.epoch != self.rules.our_epoch {
+            return self.handle_stale(header.epoch);
+        }
+        self.credits.handle_grant(header.grant)?;
+        self.check_backlog()?;
+        self.check_taken_key(header.kind, taken_key)?;
+        let arrival = match header.kind {
+            MessageKind::Frame => {
+                self.counters.small_received.add(1);
+                self.counters.copied_bytes.add(body.len() as u64);
+                Arrival::Small(Bytes::copy_from_slice(body))
+            }
+            MessageKind::Rts { transfer } => {
+                let offer = Rts::parse(body)?;
+                self.note_peer_key(transfer, &offer);
+                Arrival::Rts { transfer, offer }
+            }
+            MessageKind::Cancel { transfer } => {
+                // Its release may come so late that the peer has revoked the key itself.
+                self.peer_keys.remove(&transfer);
+                self.credits.handle_control(header.kind)?;
+                self.deliveries.push_back(Arrival::Cancelled { transfer });
+                return Ok(());
+            }
+            kind => {
+                self.handle_control(kind, taken_key)?;
+                return self.credits.handle_control(kind);
+            }
+        };
+        let Phase::Proving(early) = &mut self.phase else {
+            self.credits.handle_message()?;
+            self.deliveries.push_back(arrival);
+            return Ok(());
+        };
+        // Counted when the connection opens, so until then nothing of what was promised is renewed;
+        // it may have grown, because the peer wanted more.
+        if early.len() >= self.credits.outstanding() as usize {
+            let value = early.len() as u64;
+            return Err(ProtocolError::Invalid { what: "messages before the path opens", value });
+        }
+        early.push(arrival);
+        Ok(())
+    }
+
+    /// Ignores a message to an earlier queue pair that had the same number: its completion was
+    /// still queued when that one was gone. There were at most as many as it had been promised.
+    fn handle_stale(&mut self, epoch: u32) -> Result<(), ProtocolError> {
+        self.stale_count += 1;
+        if self.stale_count > self.rules.stale_max {
+            let value = epoch.into();
+            return Err(ProtocolError::Invalid { what: "epoch of an RDMA message", value });
+        }
+        tracing::debug!(epoch, "ignored a message of an earlier path");
+        Ok(())
+    }
+
+    fn handle_control(
+        &mut self,
+        kind: MessageKind,
+        taken_key: Option<RemoteKey>,
+    ) -> Result<(), ProtocolError> {
+        match kind {
+            MessageKind::Ats { transfer, outcome } => {
+                self.handle_release(transfer, outcome, taken_key)?;
+            }
+            MessageKind::Probe => {
+                self.is_probed = true;
+                self.control.push_back(MessageKind::ProbeAnswer);
+            }
+            MessageKind::ProbeAnswer => {
+                if !std::mem::replace(&mut self.is_proven, true) {
+                    self.actions.push_back(Action::Proven);
+                }
+            }
+            MessageKind::Reclaim { keep } => self.credits.handle_reclaim(keep),
+            MessageKind::Return { .. }
+            | MessageKind::Grant
+            | MessageKind::Cancel { .. }
+            | MessageKind::Frame
+            | MessageKind::Rts { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Whether what waits for the peer's credit is what may, whatever it was that the peer has made
+    /// this side say.
+    fn check_backlog(&self) -> Result<(), ProtocolError> {
+        let backlogs = [
+            ("control messages that wait for credit", self.control.len(), CONTROL_MAX),
+            ("frames that wait for credit", self.outgoing.len(), OUTGOING_MAX),
+        ];
+        for (what, len, max) in backlogs {
+            if len > max {
+                return Err(ProtocolError::Invalid { what, value: len as u64 });
+            }
+        }
+        Ok(())
+    }
+}

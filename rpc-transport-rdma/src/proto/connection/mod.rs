@@ -1,0 +1,348 @@
+//! The state of one RDMA connection: what waits to be sent, what is on its way, what the peer may
+//! read, and every deadline. Events go in; messages and READs to post, deliveries and actions come
+//! out.
+//!
+//! ```text
+//!   Proving ──Open──> Open ──Close──> Closing ──everything sent and released──┐
+//!      │               │                │ or its bound of time                v
+//!      └───────────────┴────────────────┴── Fail ─────────────────────────> Halting
+//! ```
+//! No queue pair, no lock and no task is here: the owner of the queue pairs turns [`Transmit`]s
+//! into posts, carries [`Action`]s out, and tells of what completes. Buffers are opaque
+//! ([`Buffers`]); they are owned here or by the owner's queues, and by no future of a caller. What
+//! a peer may READ stays in `offered` until it is released, or until the owner drops the state,
+//! which it does when the queue pairs are gone.
+//!
+//! | event | file |
+//! |---|---|
+//! | a message of the peer | `message` |
+//! | what goes out, and its completion | `transmit` |
+//! | keys of what is offered | `advertise` |
+//! | what is fetched | `fetch` |
+//! | a call is given up | `cancel` |
+//! | a deadline | `timers` |
+
+mod advertise;
+mod cancel;
+mod deadlines;
+mod event;
+mod fetch;
+mod message;
+pub(crate) mod timers;
+mod transmit;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use rpc_core::transport::{CloseReason, Counters};
+use rpc_core::wire::HEADER_LEN;
+use tokio::time::Instant;
+
+use crate::proto::clock::Clock;
+use crate::proto::flow::window::FlowWindow;
+use crate::proto::rndv::get::RndvGet;
+use crate::proto::rndv::send::RndvSends;
+use crate::proto::rndv::throttle::ReadThrottle;
+use crate::proto::rndv::windows::{Exposed, MemoryWindowPool};
+use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageKind};
+use crate::stats::cancellations::Cancellations;
+use crate::verbs::RemoteKey;
+pub(crate) use deadlines::Timeouts;
+use deadlines::TimerTable;
+pub(crate) use event::{
+    Action, Arrival, Buffers, Event, Look, Outgoing, Payload, Transmit, WindowOf,
+};
+
+/// The length of a control slot: a header, and a frame that is a header alone.
+pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
+
+/// What is delivered of a connection with these buffers.
+pub(crate) type ArrivalOf<B> = Arrival<<B as Buffers>::Sink>;
+
+/// Where a connection is in its life.
+#[derive(Debug)]
+pub(crate) enum Phase<S> {
+    /// The connection is joined; nothing is delivered yet, and what arrives is kept.
+    Proving(Vec<Arrival<S>>),
+    Open,
+    /// Nothing new is taken; what was taken goes out.
+    Closing,
+    /// It ends: nothing goes out any more, and what is in flight comes back.
+    Halting(CloseReason),
+}
+
+/// What is fixed for the life of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// What every message to us has to carry.
+    pub(crate) our_epoch: u32,
+    /// What every message to the peer has to carry.
+    pub(crate) peer_epoch: u32,
+    /// The most messages of an earlier connection that can still arrive.
+    pub(crate) stale_max: u32,
+    /// How many windows the connection may have; none means that offers go without.
+    pub(crate) windows_max: usize,
+    /// Whether the peer wants its keys taken away with releases, and we can do that.
+    pub(crate) takes_keys_away: bool,
+    /// How many requests the queue pair of the messages has room for.
+    pub(crate) send_depth: usize,
+    /// Whether READs go over that queue pair too.
+    pub(crate) reads_with_messages: bool,
+    pub(crate) timeouts: Timeouts,
+}
+
+/// What a connection is made of.
+#[derive(Debug)]
+pub(crate) struct Parts<B: Buffers> {
+    pub(crate) rules: Rules,
+    pub(crate) credits: FlowWindow,
+    pub(crate) control_slots: Vec<B::Slot>,
+    pub(crate) rndv_get: RndvGet<B::Sink>,
+    pub(crate) read_throttle: ReadThrottle<B::Share>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) cancellations: Arc<Cancellations>,
+}
+
+/// The state of one connection.
+#[derive(Debug)]
+pub(crate) struct ConnectionState<B: Buffers> {
+    phase: Phase<B::Sink>,
+    /// Whether the peer has answered a probe.
+    is_proven: bool,
+    /// Whether a probe of the peer has come.
+    is_probed: bool,
+    rules: Rules,
+    credits: FlowWindow,
+    /// Messages without a body, which take their turn before frames.
+    control: VecDeque<MessageKind>,
+    /// Slots for these, and for frames that are a header alone.
+    control_slots: Vec<B::Slot>,
+    outgoing: VecDeque<Outgoing<B>>,
+    /// Requests of the messages' queue pair that have not completed, posted or not.
+    in_flight: usize,
+    offered: RndvSends<Exposed<B::Payload>>,
+    windows: MemoryWindowPool<B::Binding, B::Payload>,
+    /// Transfers whose keys were revoked, and whose releases may come late.
+    revoked: HashSet<u32>,
+    /// The keys of what the peer offers, which our releases take away.
+    peer_keys: HashMap<u32, RemoteKey>,
+    rndv_get: RndvGet<B::Sink>,
+    /// Whether the owner takes memory for transfers that are due.
+    is_taking: bool,
+    read_throttle: ReadThrottle<B::Share>,
+    counters: Arc<Counters>,
+    cancellations: Arc<Cancellations>,
+    deliveries: VecDeque<ArrivalOf<B>>,
+    actions: VecDeque<Action<B>>,
+    timers: TimerTable,
+    /// Messages of an earlier connection that came.
+    stale_count: u32,
+}
+
+impl<B: Buffers> ConnectionState<B> {
+    pub(crate) fn new(parts: Parts<B>) -> Self {
+        let Parts { rules, credits, control_slots, .. } = parts;
+        Self {
+            phase: Phase::Proving(Vec::new()),
+            is_proven: false,
+            is_probed: false,
+            rules,
+            credits,
+            control: VecDeque::new(),
+            control_slots,
+            outgoing: VecDeque::new(),
+            in_flight: 0,
+            offered: RndvSends::default(),
+            windows: MemoryWindowPool::new(rules.windows_max),
+            revoked: HashSet::new(),
+            peer_keys: HashMap::new(),
+            rndv_get: parts.rndv_get,
+            is_taking: false,
+            read_throttle: parts.read_throttle,
+            counters: parts.counters,
+            cancellations: parts.cancellations,
+            deliveries: VecDeque::new(),
+            actions: VecDeque::new(),
+            timers: TimerTable::default(),
+            stale_count: 0,
+        }
+    }
+
+    /// Takes an event. One that the connection cannot go on after halts it.
+    pub(crate) fn handle(&mut self, event: Event<'_, B>, clock: &mut Clock) {
+        let handled = match event {
+            Event::Fail(reason) => Err(reason),
+            Event::Message { bytes, taken_key } => {
+                self.handle_message(bytes, taken_key).map_err(CloseReason::from)
+            }
+            Event::Window(window) => self.handle_window(window),
+            Event::Timeout(look) => self.handle_timeout(look),
+            Event::SentControl(_)
+            | Event::Sent
+            | Event::Read { .. }
+            | Event::Unposted { .. }
+            | Event::Bound(_)
+            | Event::Invalidated(_)
+            | Event::PostRefused => {
+                self.handle_device(event, clock);
+                Ok(())
+            }
+            event if self.is_halting() => {
+                drop(event);
+                Ok(())
+            }
+            event => self.handle_request(event, clock),
+        };
+        if let Err(reason) = handled {
+            self.halt(reason, clock.now());
+        }
+    }
+
+    /// Takes what the device says, which gives back what it had whatever the phase is.
+    fn handle_device(&mut self, event: Event<'_, B>, clock: &mut Clock) {
+        match event {
+            Event::Sent => self.in_flight -= 1,
+            Event::SentControl(slot) => {
+                self.in_flight -= 1;
+                self.control_slots.push(slot);
+            }
+            Event::Read { queue, len, sink, is_read } => {
+                self.handle_read(queue, is_read.then_some(len), sink, clock);
+            }
+            Event::Unposted { queue } => self.read_throttle.retract(queue),
+            Event::Bound(binding) => self.handle_bound(binding),
+            Event::Invalidated(binding) => self.handle_invalidated(binding),
+            Event::PostRefused => self.retry_post(clock.now()),
+            _ => {}
+        }
+    }
+
+    /// Takes what this side asks for, which means nothing to a connection that ends.
+    fn handle_request(
+        &mut self,
+        event: Event<'_, B>,
+        clock: &mut Clock,
+    ) -> Result<(), CloseReason> {
+        match event {
+            Event::Probe => self.control.push_back(MessageKind::Probe),
+            Event::Open => self.open()?,
+            Event::Close => self.close(clock.now()),
+            Event::Abandon { call } => self.abandon(call, clock),
+            Event::Reclaim if matches!(self.phase, Phase::Open) => self.credits.reclaim(),
+            Event::Accept { transfer, wanted } => self.accept(transfer, wanted)?,
+            Event::Refuse { transfer } => self.refuse(transfer),
+            Event::Cancelled { transfer } => self.handle_cancelled(transfer),
+            Event::Memory { transfer, sink } => drop(self.rndv_get.begin(transfer, sink)),
+            Event::NoMemory { transfer, why } => self.withhold(transfer, why),
+            Event::Turn(turn) => self.read_throttle.grant(turn),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes a frame to be sent.
+    ///
+    /// # Errors
+    ///
+    /// The frame, when nothing new is taken any more. Dropping it may run code of the application.
+    pub(crate) fn send(&mut self, outgoing: Outgoing<B>) -> Result<(), Outgoing<B>> {
+        if !self.is_open() {
+            return Err(outgoing);
+        }
+        self.outgoing.push_back(outgoing);
+        Ok(())
+    }
+
+    /// The next action, in the order in which they have to be carried out.
+    pub(crate) fn poll_action(&mut self) -> Option<Action<B>> {
+        self.actions.pop_front()
+    }
+
+    /// The next of what came in, in the order of its arrival.
+    pub(crate) fn poll_delivery(&mut self) -> Option<ArrivalOf<B>> {
+        self.deliveries.pop_front()
+    }
+
+    /// Whether something new may be sent.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open | Phase::Proving(_))
+    }
+
+    pub(crate) fn is_halting(&self) -> bool {
+        matches!(self.phase, Phase::Halting(_))
+    }
+
+    /// Why the connection ends, if it does.
+    pub(crate) fn end_reason(&self) -> Option<&CloseReason> {
+        match &self.phase {
+            Phase::Halting(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Whether a probe of the peer has come.
+    pub(crate) fn is_probed(&self) -> bool {
+        self.is_probed
+    }
+
+    /// How many frames wait to be sent.
+    pub(crate) fn outgoing_len(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// Whether every frame that was taken has been sent, and released where it was offered.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.outgoing.is_empty() && self.offered.is_empty()
+    }
+
+    /// Whether everything that was taken has been sent and released.
+    fn is_idle(&self) -> bool {
+        self.is_flushed()
+            && self.control.is_empty()
+            && self.windows.is_idle()
+            && self.rndv_get.transfer_count() == 0
+            && self.in_flight == 0
+    }
+
+    /// Ends a connection that is closed, when everything has gone out.
+    fn end_if_flushed(&mut self, clock: &mut Clock) {
+        if matches!(self.phase, Phase::Closing) && self.is_idle() {
+            self.halt(CloseReason::Local, clock.now());
+        }
+    }
+
+    /// Halts the connection. What was not posted is dropped here; what was offered stays.
+    fn halt(&mut self, reason: CloseReason, now: Instant) {
+        if self.is_halting() {
+            return;
+        }
+        self.phase = Phase::Halting(reason);
+        self.actions.push_back(Action::Halt);
+        self.arm_drain(now);
+        self.control.clear();
+        for outgoing in self.outgoing.drain(..) {
+            if let Outgoing::Rts { payload, .. } = outgoing {
+                self.actions.push_back(Action::Free(payload));
+            }
+        }
+        self.rndv_get.clear();
+        self.read_throttle.pass();
+    }
+
+    /// Has memory dropped that the peer is done with.
+    fn free(&mut self, payload: Option<B::Payload>) {
+        self.actions.extend(payload.map(Action::Free));
+    }
+
+    /// Leaks what the peer may go on to read for as long as the process lives, because a queue pair
+    /// could not be destroyed: the peer would read the bytes of the memory's next user too. Gives
+    /// how many frames that are.
+    pub(crate) fn leak_offered(&mut self) -> usize {
+        let windows = std::mem::replace(&mut self.windows, MemoryWindowPool::new(0));
+        let offered = std::mem::take(&mut self.offered);
+        let count = offered.len() + windows.exposed_count();
+        self.credits.activity().offers_leaked.add(count as u64);
+        std::mem::forget((offered, windows));
+        count
+    }
+}

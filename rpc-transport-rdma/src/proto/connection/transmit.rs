@@ -1,0 +1,196 @@
+//! What goes out: messages as credits allow, READs as the peer allows.
+
+use super::deadlines::{Timer, after};
+use super::{Action, Buffers, CONTROL_SLOT_LEN, ConnectionState, Outgoing, Payload, Transmit};
+use crate::proto::clock::Clock;
+use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
+use crate::verbs::RemoteKey;
+
+/// Whether an offer can go out as far as windows are concerned.
+enum NextWindow<W> {
+    /// Offers go without.
+    NotUsed,
+    Free(W),
+    /// One is being allocated, or a release gives one back.
+    Awaited,
+}
+
+impl<B: Buffers> ConnectionState<B> {
+    /// The next of what may go out now: invalidations, control messages, frames, READs, and then
+    /// returns, reclaims and pure grants.
+    pub(crate) fn poll_transmit(&mut self, clock: &mut Clock) -> Option<Transmit<B>> {
+        if self.is_halting() {
+            return None;
+        }
+        let transmit = self.next_transmit(clock);
+        match &transmit {
+            None => self.end_if_flushed(clock),
+            Some(Transmit::Offer { binding: Some(_), .. }) => self.in_flight += 2,
+            Some(Transmit::Read(_)) if !self.rules.reads_with_messages => {}
+            Some(_) => self.in_flight += 1,
+        }
+        transmit
+    }
+
+    fn next_transmit(&mut self, clock: &mut Clock) -> Option<Transmit<B>> {
+        let has_room = self.in_flight < self.rules.send_depth;
+        if has_room {
+            if let Some(binding) = self.windows.next_to_kill() {
+                return Some(Transmit::Invalidate(binding));
+            }
+            if let Some(message) = self.next_control(clock) {
+                return Some(message);
+            }
+            if let Some(message) = self.next_outgoing(clock) {
+                return Some(message);
+            }
+        }
+        if self.rndv_get.transfer_count() == 0 {
+            self.read_throttle.pass();
+        } else if let Some(read) = self.next_read(has_room, clock) {
+            return Some(read);
+        }
+        // What stopped a transfer has a release to send.
+        let released = if has_room { self.next_control(clock) } else { None };
+        released.or_else(|| if has_room { self.next_due() } else { None })
+    }
+
+    /// The next READ, and the releases of transfers that were stopped instead.
+    fn next_read(&mut self, has_room: bool, clock: &mut Clock) -> Option<Transmit<B>> {
+        // Queue pairs for READs have room for as many as may be outstanding.
+        if !has_room && self.rules.reads_with_messages {
+            return None;
+        }
+        let now = clock.now();
+        let admit = |queue, len| self.read_throttle.try_admit(queue, len, now);
+        let chunk = self.rndv_get.next_chunk(now, admit);
+        self.settle_stopped();
+        match chunk {
+            Some(chunk) => Some(Transmit::Read(chunk)),
+            None => {
+                self.read_throttle.pass();
+                if let Some(len) = self.read_throttle.take_wait() {
+                    self.actions.push_back(Action::TakeTurn { len });
+                }
+                None
+            }
+        }
+    }
+
+    fn next_control(&mut self, clock: &mut Clock) -> Option<Transmit<B>> {
+        let &kind = self.control.front()?;
+        if self.control_slots.is_empty() {
+            return None;
+        }
+        let may = match kind.is_reserved() {
+            true => self.credits.try_take_reserved(),
+            false => self.credits.try_take(clock),
+        };
+        if !may {
+            return None;
+        }
+        let slot = self.control_slots.pop()?;
+        self.control.pop_front();
+        Some(self.message(kind, slot, MESSAGE_HEADER_LEN, None))
+    }
+
+    fn next_outgoing(&mut self, clock: &mut Clock) -> Option<Transmit<B>> {
+        let window = match self.outgoing.front()? {
+            Outgoing::Rts { .. } => match self.next_window() {
+                NextWindow::Awaited => return None,
+                NextWindow::NotUsed => None,
+                NextWindow::Free(window) => Some(window),
+            },
+            // A completion gives a slot back, and everything is tried again.
+            Outgoing::Control(_) if self.control_slots.is_empty() => return None,
+            Outgoing::Control(_) | Outgoing::Frame { .. } => None,
+        };
+        if !self.credits.try_take(clock) {
+            self.windows.give_back(window);
+            return None;
+        }
+        match self.outgoing.pop_front()? {
+            Outgoing::Control(header) => {
+                let mut slot = self.control_slots.pop()?;
+                slot[MESSAGE_HEADER_LEN..CONTROL_SLOT_LEN].copy_from_slice(&header);
+                Some(self.message(MessageKind::Frame, slot, CONTROL_SLOT_LEN, None))
+            }
+            Outgoing::Frame { slot, len, permit } => {
+                self.counters.small_sent.add(1);
+                self.counters.written_bytes.add(len as u64);
+                let len = MESSAGE_HEADER_LEN + len;
+                Some(self.message(MessageKind::Frame, slot, len, Some(permit)))
+            }
+            Outgoing::Rts { payload, mut slot, permit, call, is_given_up } => {
+                self.counters.large_sent.add(1);
+                self.counters.written_bytes.add(payload.written_len() as u64);
+                let (exposed, remote, binding) = Self::expose(payload, window);
+                let offer = exposed.buffer.describe(&slot, remote);
+                let len = MESSAGE_HEADER_LEN + offer.write(&mut slot[MESSAGE_HEADER_LEN..]);
+                let now = clock.now();
+                let transfer = self.offered.insert(call, exposed, now);
+                self.timers.arm(Timer::Release, after(now, self.rules.timeouts.release));
+                let len = self.write_header(MessageKind::Rts { transfer }, &mut slot, len);
+                if is_given_up {
+                    self.withdraw(call, clock);
+                }
+                Some(Transmit::Offer { binding, slot, len, permit })
+            }
+        }
+    }
+
+    /// The window for the next offer. Asks for one more where there may be more.
+    fn next_window(&mut self) -> NextWindow<super::WindowOf<B>> {
+        if !self.windows.is_used() {
+            return NextWindow::NotUsed;
+        }
+        match self.windows.take() {
+            Some(window) => NextWindow::Free(window),
+            None => {
+                if self.windows.ask() {
+                    self.actions.push_back(Action::AllocateWindow);
+                }
+                NextWindow::Awaited
+            }
+        }
+    }
+
+    /// The next return, reclaim or pure grant.
+    fn next_due(&mut self) -> Option<Transmit<B>> {
+        if !self.credits.is_due() || self.control_slots.is_empty() {
+            return None;
+        }
+        let kind = self.credits.take_due()?;
+        let slot = self.control_slots.pop()?;
+        Some(self.message(kind, slot, MESSAGE_HEADER_LEN, None))
+    }
+
+    fn message(
+        &mut self,
+        kind: MessageKind,
+        mut slot: B::Slot,
+        len: usize,
+        permit: Option<B::Permit>,
+    ) -> Transmit<B> {
+        let len = self.write_header(kind, &mut slot, len);
+        Transmit::Message { slot, len, takes_key: self.key_to_take(kind), permit }
+    }
+
+    /// Writes the header of a message of `len` bytes, with everything that can be granted by now.
+    fn write_header(&mut self, kind: MessageKind, slot: &mut [u8], len: usize) -> u32 {
+        let waiting_count = self.control.len() + self.outgoing.len();
+        let (epoch, grant) = (self.rules.peer_epoch, self.credits.announce(waiting_count));
+        let header = MessageHeader { kind, epoch, grant };
+        slot[..MESSAGE_HEADER_LEN].copy_from_slice(&header.to_bytes());
+        // Slots are a few KiB long.
+        u32::try_from(len).unwrap_or(u32::MAX)
+    }
+
+    /// The key that a message takes away.
+    fn key_to_take(&mut self, kind: MessageKind) -> Option<RemoteKey> {
+        match kind {
+            MessageKind::Ats { transfer, .. } => self.peer_keys.remove(&transfer),
+            _ => None,
+        }
+    }
+}
