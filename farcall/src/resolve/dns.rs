@@ -30,9 +30,9 @@ const MAX_INTERVAL: Duration = Duration::from_secs(300);
 /// `_farcall._tcp.` before the name, with their ports and weights; of several priorities the best
 /// one alone. A Kubernetes service without a cluster IP ("headless") is such a name.
 ///
-/// The name is looked up again when its TTL is over, after a second at the earliest and five minutes
-/// at the latest, and when a server of the last answer could not be connected to. The name servers
-/// and the search list are those of `/etc/resolv.conf`; `/etc/hosts` counts.
+/// The name is looked up again when its TTL is over, after a second at the earliest and five
+/// minutes at the latest, and when a server of the last answer could not be connected to. The name
+/// servers and the search list are those of `/etc/resolv.conf`; `/etc/hosts` counts.
 pub struct Dns {
     resolver: TokioResolver,
     name: DnsName,

@@ -17,9 +17,11 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, sleep_until};
 
-use super::resolve::{Resolve, ResolveError};
+use super::resolve::Resolve;
 use super::shared::{Shared, now};
 use crate::balance::{Connectivity, Endpoint, EndpointId};
+use crate::limited_log;
+use crate::limits::log::LogLimit;
 use crate::policy::reconnect::ConnectBackoff;
 
 /// Handshakes of one channel at a time. A list of a thousand servers would otherwise begin with a
@@ -53,7 +55,7 @@ pub(super) async fn drive<L: Link>(
 ) {
     let name = resolver.name();
     let mut delays = ConnectBackoff::new().delays(fastrand::u64(..));
-    let mut pause = Duration::ZERO;
+    let (mut pause, log) = (Duration::ZERO, LogLimit::default());
     let mut links = Links::new();
     loop {
         let listed = {
@@ -72,16 +74,14 @@ pub(super) async fn drive<L: Link>(
             }
             Err(error) => {
                 pause = delays.next_delay();
-                log_failure(&name, &error, pause);
+                limited_log!(
+                    target: "farcall::path",
+                    log, WARN, "cannot resolve", target = %name, %error, retry_in = ?pause
+                );
                 shared.change(|state| state.failure = Some(error.to_string().into()));
             }
         }
     }
-}
-
-fn log_failure(target: &str, error: &ResolveError, retry_in: Duration) {
-    // At most a line a second, since the pause is no shorter.
-    tracing::warn!(target: "farcall::endpoints", name = target, %error, ?retry_in, "not resolved");
 }
 
 /// What has happened to an endpoint.

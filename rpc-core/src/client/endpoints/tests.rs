@@ -177,7 +177,7 @@ async fn an_endpoint_that_leaves_the_list_is_let_go_and_others_stay() {
         Pick::Endpoint { candidate, .. } => candidate.handle.alive.clone(),
         _ => panic!("both are connected"),
     };
-    world.lists.send_replace(list(&["c"]));
+    let _ = world.lists.send_replace(list(&["c"]));
     assert_eq!(world.pass(Duration::from_millis(20)).await, [READY]);
     assert_eq!(Arc::strong_count(&held), 1, "nothing keeps its connection");
     assert_eq!(world.picked().as_deref(), Some("c"));
@@ -187,11 +187,11 @@ async fn an_endpoint_that_leaves_the_list_is_let_go_and_others_stay() {
 async fn a_resolver_that_fails_leaves_the_last_list() {
     let world = world(&["a"], BalanceConfig::new());
     world.pass(Duration::from_millis(20)).await;
-    world.lists.send_replace(Err("no name server answers"));
+    let _ = world.lists.send_replace(Err("no name server answers"));
     world.states().await;
     assert_eq!(world.shared.failure().as_deref(), Some("no name server answers"));
     assert_eq!(world.picked().as_deref(), Some("a"));
-    world.lists.send_replace(list(&["a", "b"]));
+    let _ = world.lists.send_replace(list(&["a", "b"]));
     assert_eq!(world.pass(Duration::from_secs(3)).await, [READY, READY]);
 }
 
