@@ -10,6 +10,8 @@ use http::uri::Authority;
 use rpc_core::connect::ConnectError;
 use thiserror::Error;
 
+use crate::resolve::DnsName;
+
 /// Where to listen or to connect to, and by which path calls may travel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -25,6 +27,10 @@ pub enum Address {
     Unix(String),
     /// `inproc://name`: inside the process.
     Inproc(String),
+    /// `dns:///name:port`: every server that a name stands for. A channel's address alone.
+    Dns(DnsName),
+    /// `tcp://a:7000,b:7000`: several servers, at least two. A channel's address alone.
+    List(Vec<Self>),
 }
 
 /// Text that is not an address, and what to write in its place where that can be told.
@@ -150,6 +156,13 @@ impl FromStr for Address {
 fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
     let (scheme, rest) = text.split_once("://").ok_or_else(|| without_scheme(text))?;
     let scheme = scheme.to_ascii_lowercase();
+    // A comma is a character of paths.
+    if text.contains(',') && scheme != "unix" {
+        return parse_list(&scheme, text).map(Address::List);
+    }
+    if let Some(name) = DnsName::parse(&scheme, rest) {
+        return name.map(Address::Dns);
+    }
     match scheme.as_str() {
         "auto" => authority(&scheme, rest).map(Address::Auto),
         "rdma" => authority(&scheme, rest).map(Address::Rdma),
@@ -174,8 +187,23 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
         )
         .into()),
         "https" | "grpcs" => Err(format!("farcall has no TLS, and {scheme}:// asks for it").into()),
-        _ => Err("its scheme is none of auto, rdma, tcp, unix and inproc".into()),
+        _ => Err("its scheme is none of auto, rdma, tcp, unix, inproc and dns".into()),
     }
+}
+
+/// The servers of a list. One without a scheme has the first one's.
+fn parse_list(scheme: &str, text: &str) -> Result<Vec<Address>, Cow<'static, str>> {
+    let parse_one = |text: &str| {
+        let address = match text.contains("://") {
+            true => parse(text)?,
+            false => parse(&format!("{scheme}://{text}"))?,
+        };
+        match address {
+            Address::Dns(_) => Err("a list has servers, and dns:// names many".into()),
+            address => Ok(address),
+        }
+    };
+    text.split(',').map(|part| parse_one(part.trim())).collect()
 }
 
 /// Why a text without `://` is not an address.
@@ -230,6 +258,7 @@ impl Address {
             Self::Tcp(_) => Self::Tcp(authority),
             Self::Unix(_) => Self::Unix(authority),
             Self::Inproc(_) => Self::Inproc(authority),
+            Self::Dns(_) | Self::List(_) => self.clone(),
         }
     }
 }
@@ -242,6 +271,13 @@ impl fmt::Display for Address {
             Self::Tcp(rest) => write!(f, "tcp://{rest}"),
             Self::Unix(rest) => write!(f, "unix://{rest}"),
             Self::Inproc(rest) => write!(f, "inproc://{rest}"),
+            Self::Dns(name) => name.fmt(f),
+            Self::List(addresses) => {
+                for (index, address) in addresses.iter().enumerate() {
+                    write!(f, "{}{address}", if index > 0 { "," } else { "" })?;
+                }
+                Ok(())
+            }
         }
     }
 }

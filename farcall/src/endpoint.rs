@@ -155,6 +155,10 @@ async fn listen(address: &Address) -> io::Result<(Address, Socket)> {
             let local = listener.local_addr()?.to_string();
             Ok((address.with_authority(local), Socket::Tcp(listener)))
         }
+        Address::Dns(_) | Address::List(_) => {
+            let words = "it names several servers, which a channel chooses among";
+            Err(io::Error::new(io::ErrorKind::InvalidInput, words))
+        }
     }
 }
 

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod balance;
 mod channel;
 pub mod client;
 #[doc(hidden)]
@@ -27,6 +28,7 @@ mod connect_info;
 mod endpoint;
 pub mod protocol;
 mod rdma;
+pub mod resolve;
 pub mod server;
 #[cfg(feature = "settings")]
 mod settings;

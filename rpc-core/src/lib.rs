@@ -7,6 +7,7 @@
 #![doc(html_root_url = "https://docs.rs/farcall-core/latest")]
 #![forbid(unsafe_code)]
 
+pub mod balance;
 mod call;
 pub mod calls;
 pub mod client;

@@ -3,17 +3,24 @@
 mod getters;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use rpc_core::client::endpoints::Endpoints;
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
+use rpc_core::settings::expect_valid;
 use rpc_transport_tcp::{StreamConnector, TcpConnector, UnixConnector};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 
-use super::Channel;
+use super::{Channel, Servers};
+use crate::balance::{BalanceConfig, Endpoint};
+use crate::resolve::{DnsName, Refresh, Resolve, ResolveError, StaticEndpoints};
 use crate::{
-    Address, Backoff, Config, ConnectBackoff, ConnectError, Keepalive, Limits, Rdma, Readiness,
-    ReplayLimits,
+    Address, AddressError, Backoff, Config, ConnectBackoff, ConnectError, Keepalive, Limits, Rdma,
+    Readiness, ReplayLimits,
 };
 
 /// The settings of a channel; made by [`Channel::builder`].
@@ -38,6 +45,7 @@ pub struct ChannelBuilder {
     config: Config,
     rdma: Option<Rdma>,
     calls: CallRules,
+    balance: BalanceConfig,
 }
 
 /// What a channel has for calls that say nothing themselves.
@@ -48,9 +56,10 @@ struct CallRules {
     readiness: Readiness,
 }
 
-/// The connector for an address, given to an expression that is generic over connectors.
+/// The connector for the address of one server, given to an expression that is generic over
+/// connectors. What is made for the address of many servers stands beside it.
 macro_rules! with_connector {
-    ($address:expr, $rules:expr, |$connector:ident| $made:expr) => {
+    ($address:expr, $rules:expr, |$connector:ident| $made:expr, many: $many:expr) => {
         match &$address {
             Address::Inproc(name) => {
                 let $connector = InprocConnector::new(name.clone(), $rules);
@@ -65,6 +74,7 @@ macro_rules! with_connector {
                 let $connector = connector.with_name($address.to_string());
                 $made
             }
+            Address::Dns(_) | Address::List(_) => $many,
         }
     };
 }
@@ -72,8 +82,8 @@ macro_rules! with_connector {
 impl ChannelBuilder {
     /// The default settings of a channel to `address`; [`Channel::builder`] takes text, too.
     pub fn new(address: Address) -> Self {
-        let config = Config::default();
-        Self { address, config, rdma: None, calls: CallRules::default() }
+        let (config, calls) = (Config::default(), CallRules::default());
+        Self { address, config, rdma: None, calls, balance: BalanceConfig::default() }
     }
 
     /// Sets the rules that `config` has, in the place of all that were set before.
@@ -219,6 +229,19 @@ impl ChannelBuilder {
         self
     }
 
+    /// Sets how the endpoint of each call is chosen, where the channel has many. A channel to one
+    /// server has no use for it.
+    ///
+    /// # Panics
+    ///
+    /// When a value is out of its range: see [`BalanceConfig::check`].
+    #[track_caller]
+    pub fn balance(mut self, balance: BalanceConfig) -> Self {
+        expect_valid(balance.check());
+        self.balance = balance;
+        self
+    }
+
     /// The address that the channel will connect to.
     #[must_use]
     pub fn address(&self) -> &Address {
@@ -228,13 +251,18 @@ impl ChannelBuilder {
     /// Makes a channel that connects at its first call.
     #[must_use]
     pub fn connect_lazy(self) -> Channel {
-        let (rules, made) = self.prepare();
-        let channel =
-            with_connector!(made.address, rules, |connector| rpc_core::Channel::new(connector));
-        made.finish(channel)
+        match self.address.clone() {
+            Address::List(addresses) => self.connect_with_resolver(endpoints_of(&addresses)),
+            Address::Dns(name) => self.connect_to_name(name),
+            _ => {
+                let (rules, made) = self.prepare();
+                let channel = channel_to(&made.address, rules);
+                made.finish(channel)
+            }
+        }
     }
 
-    /// Connects now.
+    /// Connects now; to many servers, until one is connected.
     ///
     /// # Errors
     ///
@@ -245,11 +273,68 @@ impl ChannelBuilder {
     ///
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
+        if let Address::List(_) | Address::Dns(_) = self.address {
+            let address = self.address.to_string();
+            let channel = self.connect_lazy();
+            let Servers::Many(endpoints) = &channel.servers else { return Ok(channel) };
+            let connected = endpoints.connected().await;
+            let failed =
+                |reason: Arc<str>| ConnectError::Address { address, reason: reason.to_string() };
+            return connected.map(|()| channel).map_err(failed);
+        }
         let (rules, made) = self.prepare();
-        let channel = with_connector!(made.address, rules, |connector| {
-            rpc_core::Channel::connect(connector).await
-        });
-        Ok(made.finish(channel?))
+        let channel = with_connector!(
+            made.address,
+            rules,
+            |connector| rpc_core::Channel::connect(connector).await?,
+            many: channel_to(&made.address, rules)
+        );
+        Ok(made.finish(channel))
+    }
+
+    /// Makes a channel to the servers that `resolver` tells, each call to one of them. The
+    /// addresses of its endpoints are those of single servers, as `auto://10.0.0.1:7000`. The
+    /// builder's own address is not used.
+    ///
+    /// The channel resolves and connects at its first call.
+    #[must_use]
+    pub fn connect_with_resolver(self, resolver: impl Resolve) -> Channel {
+        let Self { config, rdma, calls, balance, .. } = self;
+        let rdma = rdma.unwrap_or_default();
+        let (is_logged, devices) = (config.log_failed_calls(), rdma.clone());
+        let make = move |endpoint: &Endpoint| {
+            let channel = match endpoint.address.parse::<Address>() {
+                Ok(address) => {
+                    let rules = config.client(policy_of(&address, Some(&devices)));
+                    channel_to(&address, rules)
+                }
+                Err(error) => channel_to_none(&endpoint.address, &error, &config),
+            };
+            channel.with_log_failed_calls(is_logged)
+        };
+        let mut endpoints = Endpoints::new(resolver, balance, make);
+        endpoints = endpoints.with_readiness(calls.readiness);
+        if let Some(timeout) = calls.timeout {
+            endpoints = endpoints.with_timeout(timeout);
+        }
+        if let Some(timeout) = calls.unary_timeout {
+            endpoints = endpoints.with_unary_timeout(timeout);
+        }
+        Channel { servers: Servers::Many(endpoints), rdma: Some(rdma) }
+    }
+
+    #[cfg(feature = "dns")]
+    fn connect_to_name(self, name: DnsName) -> Channel {
+        match crate::resolve::Dns::new(name.clone()) {
+            Ok(resolver) => self.connect_with_resolver(resolver),
+            Err(error) => self.connect_with_resolver(Unresolvable { name, error }),
+        }
+    }
+
+    #[cfg(not(feature = "dns"))]
+    fn connect_to_name(self, name: DnsName) -> Channel {
+        let error = ResolveError::new("this program was built without farcall's feature `dns`");
+        self.connect_with_resolver(Unresolvable { name, error })
     }
 
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
@@ -286,20 +371,71 @@ impl ChannelBuilder {
 
     /// What the connector needs, and what is left for the channel.
     fn prepare(self) -> (ClientConfig, Prepared) {
-        let Self { address, config, rdma, calls } = self;
-        let (policy, rdma) = match address {
-            Address::Auto(_) => {
-                let rdma = rdma.unwrap_or_default();
-                (UpgradePolicy::Prefer(vec![rdma.upgrade()]), Some(rdma))
-            }
-            Address::Rdma(_) => {
-                let rdma = rdma.unwrap_or_default();
-                (UpgradePolicy::Require(rdma.upgrade()), Some(rdma))
-            }
-            Address::Tcp(_) | Address::Unix(_) | Address::Inproc(_) => (UpgradePolicy::Never, None),
+        let Self { address, config, rdma, calls, .. } = self;
+        let rdma = match address {
+            Address::Auto(_) | Address::Rdma(_) => Some(rdma.unwrap_or_default()),
+            _ => None,
         };
         let is_logged = config.log_failed_calls();
-        (config.client(policy), Prepared { address, rdma, calls, is_logged })
+        let rules = config.client(policy_of(&address, rdma.as_ref()));
+        (rules, Prepared { address, rdma, calls, is_logged })
+    }
+}
+
+/// Which path a connection to `address` takes.
+fn policy_of(address: &Address, rdma: Option<&Rdma>) -> UpgradePolicy {
+    match (address, rdma) {
+        (Address::Auto(_), Some(rdma)) => UpgradePolicy::Prefer(vec![rdma.upgrade()]),
+        (Address::Rdma(_), Some(rdma)) => UpgradePolicy::Require(rdma.upgrade()),
+        _ => UpgradePolicy::Never,
+    }
+}
+
+/// A channel to one server, which connects at its first call.
+fn channel_to(address: &Address, rules: ClientConfig) -> rpc_core::Channel {
+    with_connector!(
+        address,
+        rules,
+        |connector| rpc_core::Channel::new(connector),
+        many: refusing(&address.to_string(), rules, "it names several servers".to_owned())
+    )
+}
+
+/// A channel to an endpoint whose address is none. Calls are not sent there, since it never
+/// connects.
+fn channel_to_none(address: &str, error: &AddressError, config: &Config) -> rpc_core::Channel {
+    refusing(address, config.client(UpgradePolicy::Never), error.to_string())
+}
+
+/// A channel whose attempts to connect fail with `reason`.
+fn refusing(address: &str, rules: ClientConfig, reason: String) -> rpc_core::Channel {
+    let refuse = move || {
+        let reason = io::Error::new(io::ErrorKind::InvalidInput, reason.clone());
+        std::future::ready(Err::<TcpStream, _>(reason))
+    };
+    rpc_core::Channel::new(StreamConnector::new(address.to_owned(), rules, refuse))
+}
+
+fn endpoints_of(addresses: &[Address]) -> StaticEndpoints {
+    StaticEndpoints::new(addresses.iter().map(|address| Endpoint::new(address.to_string())))
+}
+
+/// A name that cannot be resolved in this program.
+struct Unresolvable {
+    name: DnsName,
+    error: ResolveError,
+}
+
+impl Resolve for Unresolvable {
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn next<'a>(
+        &'a mut self,
+        _refresh: &'a Refresh,
+    ) -> BoxFuture<'a, Result<Vec<Endpoint>, ResolveError>> {
+        Box::pin(std::future::ready(Err(self.error.clone())))
     }
 }
 
@@ -322,7 +458,7 @@ impl Prepared {
         if let Some(timeout) = calls.unary_timeout {
             core = core.with_unary_timeout(timeout);
         }
-        Channel { core, rdma }
+        Channel { servers: Servers::One(core), rdma }
     }
 }
 

@@ -2,16 +2,21 @@
 
 use std::task::{Context, Poll};
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use rpc_core::client::{Call, ClientCall, ClientReply};
 use tower::Service;
 
-use super::Channel;
+use super::{Channel, Servers};
 use crate::{Caller, Status};
 
 impl Caller for Channel {
-    fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
-        self.core.call(call)
+    async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
+        match &self.servers {
+            Servers::One(channel) => channel.call(call).await,
+            // In memory of its own, so that calls to one server do not carry its size.
+            Servers::Many(endpoints) => Box::pin(endpoints.call(call)).await,
+        }
     }
 }
 
@@ -24,16 +29,23 @@ impl Service<ClientCall> for Channel {
 
     /// Ready while there is a connection; a call waits for the server's limit by itself. Without a
     /// connection it is pending, makes the attempts that are due, and wakes the task when there is
-    /// one. Under [`Channel::layer`] the channel is always ready.
+    /// one. Under [`Channel::layer`] the channel is always ready, and so is one with many
+    /// endpoints, which chooses by itself.
     ///
     /// # Errors
     ///
     /// When the channel cannot connect any more, in this process and with this configuration.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
-        Service::poll_ready(&mut self.core, cx)
+        match &mut self.servers {
+            Servers::One(channel) => Service::poll_ready(channel, cx),
+            Servers::Many(_) => Poll::Ready(Ok(())),
+        }
     }
 
     fn call(&mut self, call: ClientCall) -> Self::Future {
-        Service::call(&mut self.core, call)
+        match &mut self.servers {
+            Servers::One(channel) => Service::call(channel, call),
+            Servers::Many(endpoints) => endpoints.clone().call_owned(call).boxed(),
+        }
     }
 }

@@ -3,13 +3,16 @@
 mod builder;
 mod calls;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 pub use builder::ChannelBuilder;
+use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{Intercepted, LayeredChannel};
 use tonic::service::Interceptor;
 use tower::Layer;
 
+use crate::balance::EndpointStatus;
 use crate::{
     AddressError, Buffer, ConnectError, ConnectionInfo, IntoAddress, Path, PathCounts, Rdma,
     Readiness,
@@ -52,9 +55,40 @@ use crate::{
 /// ```
 #[derive(Debug, Clone)]
 pub struct Channel {
-    core: rpc_core::Channel,
+    servers: Servers,
     /// `None` where the address asks for no RDMA.
     rdma: Option<Rdma>,
+}
+
+/// Where calls go.
+#[derive(Debug, Clone)]
+enum Servers {
+    /// To the server at an address.
+    One(rpc_core::Channel),
+    /// Each to one of many.
+    Many(Endpoints),
+}
+
+impl Servers {
+    /// The channel to the one server, or to the first of many that is connected.
+    fn connected(&self) -> Option<Cow<'_, rpc_core::Channel>> {
+        match self {
+            Self::One(channel) => Some(Cow::Borrowed(channel)),
+            Self::Many(endpoints) => endpoints.first_connected().map(Cow::Owned),
+        }
+    }
+}
+
+/// The same servers, with a setting of the channel that has the same name for one and for many.
+macro_rules! with_setting {
+    ($channel:expr, $setter:ident, $value:expr) => {{
+        let Channel { servers, rdma } = $channel;
+        let servers = match servers {
+            Servers::One(channel) => Servers::One(channel.$setter($value)),
+            Servers::Many(endpoints) => Servers::Many(endpoints.$setter($value)),
+        };
+        Channel { servers, rdma }
+    }};
 }
 
 impl Channel {
@@ -88,7 +122,7 @@ impl Channel {
     /// [`crate::Deadline::detached`].
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
-        Self { core: self.core.with_timeout(timeout), ..self }
+        with_setting!(self, with_timeout, timeout)
     }
 
     /// The same channel with a timeout for unary calls that set none themselves, and none for calls
@@ -97,14 +131,14 @@ impl Channel {
     /// ends every such call at once.
     #[must_use]
     pub fn with_unary_timeout(self, timeout: Duration) -> Self {
-        Self { core: self.core.with_unary_timeout(timeout), ..self }
+        with_setting!(self, with_unary_timeout, timeout)
     }
 
     /// The same channel with another rule for calls that are made while there is no connection and
     /// the channel backs off; [`Readiness::FailFast`] by default.
     #[must_use]
     pub fn with_readiness(self, readiness: Readiness) -> Self {
-        Self { core: self.core.with_readiness(readiness), ..self }
+        with_setting!(self, with_readiness, readiness)
     }
 
     /// Puts a tower layer around calls of every kind; [`LayeredChannel`] tells how it is used. The
@@ -142,7 +176,11 @@ impl Channel {
     /// ```
     #[must_use]
     pub fn layer<L: Layer<Self>>(self, layer: L) -> LayeredChannel<L::Service> {
-        LayeredChannel::new(layer.layer(Self { core: self.core.always_ready(), ..self }))
+        let servers = match self.servers {
+            Servers::One(channel) => Servers::One(channel.always_ready()),
+            many @ Servers::Many(_) => many,
+        };
+        LayeredChannel::new(layer.layer(Self { servers, ..self }))
     }
 
     /// Shows every request to one of tonic's interceptors before the call is made.
@@ -187,13 +225,16 @@ impl Channel {
     /// }
     /// ```
     pub async fn buffer(&self, len: usize) -> Buffer {
-        self.core.buffer(len).await
+        match self.servers.connected() {
+            Some(channel) => channel.buffer(len).await,
+            None => crate::buffer(len).await,
+        }
     }
 
     /// The present connection: its transport, addresses and counters. `None` when there is none.
     #[must_use]
     pub fn info(&self) -> Option<ConnectionInfo> {
-        self.core.info()
+        self.servers.connected()?.info()
     }
 
     /// Which path calls take at this moment, and why not RDMA.
@@ -215,7 +256,14 @@ impl Channel {
     /// ```
     #[must_use]
     pub fn path(&self) -> Path {
-        self.core.path()
+        match (self.servers.connected(), &self.servers) {
+            (Some(channel), _) => channel.path(),
+            (None, Servers::One(_)) => Path::Disconnected { reason: None, retry_in: None },
+            (None, Servers::Many(endpoints)) => {
+                let reason = endpoints.failure().map(|reason| reason.to_string());
+                Path::Disconnected { reason, retry_in: None }
+            }
+        }
     }
 
     /// The handle to the RDMA devices that the channel uses: the one that its builder was given, or
@@ -228,7 +276,21 @@ impl Channel {
     /// How often RDMA has failed under this channel and come back.
     #[must_use]
     pub fn path_counts(&self) -> PathCounts {
-        self.core.path_counts()
+        match &self.servers {
+            Servers::One(channel) => channel.path_counts(),
+            Servers::Many(endpoints) => endpoints.path_counts(),
+        }
+    }
+
+    /// What the channel knows of each of its endpoints, in the order of its address's list, or of
+    /// the resolver's. Empty for the channel to one server, and before the first answer of a
+    /// resolver.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<EndpointStatus> {
+        match &self.servers {
+            Servers::One(_) => Vec::new(),
+            Servers::Many(endpoints) => endpoints.status(),
+        }
     }
 }
 
@@ -236,7 +298,7 @@ impl Channel {
 #[doc(hidden)]
 impl From<rpc_core::Channel> for Channel {
     fn from(channel: rpc_core::Channel) -> Self {
-        Self { core: channel, rdma: None }
+        Self { servers: Servers::One(channel), rdma: None }
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct CallDefaults {
 }
 
 impl CallDefaults {
-    fn timeout_of(&self, kind: CallKind) -> Option<(Duration, SetBy)> {
+    pub(super) fn timeout_of(&self, kind: CallKind) -> Option<(Duration, SetBy)> {
         let of_unary = self.unary_timeout.filter(|_| kind == CallKind::Unary);
         let of_unary = of_unary.map(|timeout| (timeout, SetBy::UnaryTimeout));
         of_unary.or_else(|| self.timeout.map(|timeout| (timeout, SetBy::Timeout)))

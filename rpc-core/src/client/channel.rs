@@ -56,7 +56,7 @@ const ATTEMPTS_MAX: u32 = 3;
 /// [`crate::MayHaveExecuted`].
 #[derive(Clone, Debug)]
 pub struct Channel {
-    manager: Arc<ConnectionManager>,
+    pub(super) manager: Arc<ConnectionManager>,
     /// What calls have that set nothing themselves.
     defaults: CallDefaults,
     readiness: Readiness,

@@ -9,6 +9,7 @@ mod connection;
 mod connection_manager;
 mod connector;
 mod download;
+pub mod endpoints;
 mod failback;
 mod incoming;
 mod keep_alive;

@@ -121,6 +121,11 @@ impl ConnectBackoff {
         )
     }
 
+    /// Delays by these rules, for something else than a connection.
+    pub(crate) fn delays(&self, seed: u64) -> Delays {
+        Delays::new(self.curve(), seed)
+    }
+
     fn curve(&self) -> Curve {
         let jitter = self.jitter.clamp(0.0, 1.0);
         Curve {

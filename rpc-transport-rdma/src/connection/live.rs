@@ -174,7 +174,7 @@ impl Drop for Live {
         if let Err(error) = self.queues.destroy() {
             let (count, number) = (self.state.leak_offered(), self.queues.number());
             rpc_core::limited_log!(
-                of_process, ERROR,
+                target: "farcall::rdma", of_process, ERROR,
                 "what a queue pair serves to its peer is leaked",
                 %error, number, count
             );

@@ -156,12 +156,12 @@ impl QueuePairs {
         };
         if let Err(error) = handled {
             // A late completion of an earlier queue pair with the same tag frees nothing here.
-            tracing::debug!(%error, "ignored a completion");
+            tracing::debug!(target: "farcall::rdma", %error, "ignored a completion");
         }
         let mut failure = None;
         for Done { work, outcome } in done.drain(..) {
             if let Err(error) = outcome {
-                tracing::debug!(?work, %error, "an RDMA work request failed");
+                tracing::debug!(target: "farcall::rdma", ?work, %error, "an RDMA work request failed");
                 if failure.is_none() || !error.is_flush() {
                     let words = format!("the RDMA path failed: {error}");
                     failure = Some(CloseReason::Failed(words));
@@ -207,7 +207,7 @@ impl QueuePairs {
         }
         if let Err(error) = self.messages.halt() {
             // Destroying it, which follows in bounded time, does what halting could not.
-            rpc_core::limited_log!(of_process, WARN, "cannot halt a queue pair", %error);
+            rpc_core::limited_log!(target: "farcall::rdma", of_process, WARN, "cannot halt a queue pair", %error);
         }
     }
 

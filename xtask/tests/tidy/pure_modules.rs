@@ -10,6 +10,7 @@ const PURE: &[&str] = &[
     "rpc-core/src/wire/",
     "rpc-core/src/calls/",
     "rpc-core/src/policy/",
+    "rpc-core/src/balance/",
     "rpc-core/src/limits/quota.rs",
     "rpc-transport-rdma/src/fair/queue.rs",
     RDMA_PROTO,

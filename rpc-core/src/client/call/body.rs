@@ -50,6 +50,21 @@ impl Body<'_> {
         }
     }
 
+    /// The same request for one of several attempts. A stream is there for the first one alone.
+    pub(super) fn reborrow(&mut self) -> Body<'_> {
+        match self {
+            Self::Message(message) => Body::Message(&mut **message),
+            Self::Shared(message) => Body::Shared(Arc::clone(message)),
+            Self::Stream(stream) => Body::Stream(&mut **stream),
+            Self::Boxed(stream) => Body::Stream(&mut **stream),
+        }
+    }
+
+    /// Whether the request can be sent more than once.
+    pub(super) fn is_repeatable(&self) -> bool {
+        matches!(self, Self::Message(_) | Self::Shared(_))
+    }
+
     /// The same message; `None` for a stream.
     pub(super) fn try_clone(&self) -> Option<Body<'static>> {
         let Self::Shared(message) = self else { return None };

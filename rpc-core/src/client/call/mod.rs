@@ -11,6 +11,7 @@ mod reply;
 
 use std::any::{TypeId, type_name};
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 use std::{fmt, mem};
 
 use tokio::time::Instant;
@@ -24,7 +25,7 @@ pub(super) use reply::ReplyBody;
 
 use super::CallDeadline;
 use super::call_deadline::SetBy;
-use crate::call::deadline::grpc_timeout;
+use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::layer::{Described, RequestHead};
 use crate::{Deadline, MethodDescriptor};
 
@@ -103,6 +104,28 @@ impl<'a> Call<'a> {
     pub fn limit(&mut self, deadline: Deadline) {
         let limit = CallDeadline::at(deadline, Instant::now(), SetBy::Layer);
         self.limit = CallDeadline::earliest(self.limit.into_iter().chain([limit]));
+    }
+
+    /// Turns the call's time limits into one instant, which counts for all attempts at it together.
+    /// `default` is the timeout of a call that sets none.
+    pub(super) fn settle_limit(&mut self, default: Option<(Duration, SetBy)>) {
+        let explicit = self.extensions.get().copied();
+        let own = take_grpc_timeout(&mut self.metadata).map(|own| (own, SetBy::Request));
+        let timeout = own.or_else(|| default.filter(|_| explicit.is_none()));
+        self.limit = CallDeadline::of_call(self.limit, timeout, explicit, None);
+    }
+
+    /// The same call for one of several attempts, each to another server.
+    pub(super) fn attempt(&mut self) -> Call<'_> {
+        let Self { method, metadata, extensions, limit, body, response } = self;
+        let (metadata, extensions) = (metadata.clone(), extensions.clone());
+        let (method, limit, response) = (*method, *limit, *response);
+        Call { method, metadata, extensions, limit, body: body.reborrow(), response }
+    }
+
+    /// Whether there can be a second attempt: a stream of requests is partly sent by then.
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.body.is_repeatable()
     }
 
     /// What layers say of its deadline.

@@ -93,7 +93,7 @@ impl<B: Buffers> ConnectionState<B> {
             let value = epoch.into();
             return Err(ProtocolError::Invalid { what: "epoch of an RDMA message", value });
         }
-        tracing::debug!(epoch, "ignored a message of an earlier path");
+        tracing::debug!(target: "farcall::rdma", epoch, "ignored a message of an earlier path");
         Ok(())
     }
 

@@ -1,0 +1,179 @@
+//! `dns:///`: a channel to the servers that a name stands for, with a name server of the test's
+//! own on loopback.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use farcall::balance::{Connectivity, EndpointStatus};
+use farcall::resolve::{Dns, DnsName, Scheme};
+use farcall::{Channel, Server};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::op::{Message, OpCode};
+use hickory_resolver::proto::rr::rdata::{A, SRV};
+use hickory_resolver::proto::rr::{Name, RData, Record};
+use tokio::net::UdpSocket;
+
+/// The records of one name server.
+#[derive(Clone, Default)]
+struct Zone(Arc<Mutex<Vec<Record>>>);
+
+impl Zone {
+    fn set(&self, records: Vec<Record>) {
+        *self.0.lock().expect("no holder panics") = records;
+    }
+
+    /// Answers queries on a port of loopback; a resolver that asks there.
+    async fn serve(&self) -> TokioResolver {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port of loopback");
+        let port = socket.local_addr().expect("it is bound").port();
+        tokio::spawn(answer(socket, self.clone()));
+        let mut connection = ConnectionConfig::udp();
+        connection.port = port;
+        let server = NameServerConfig::new(Ipv4Addr::LOCALHOST.into(), true, vec![connection]);
+        let config = ResolverConfig::from_name_servers(vec![server]);
+        let provider = TokioRuntimeProvider::default();
+        TokioResolver::builder_with_config(config, provider).build().expect("it needs no file")
+    }
+}
+
+async fn answer(socket: UdpSocket, zone: Zone) {
+    let mut bytes = [0; 4096];
+    while let Ok((len, client)) = socket.recv_from(&mut bytes).await {
+        let Ok(asked) = Message::from_vec(&bytes[..len]) else { continue };
+        let mut reply = Message::response(asked.metadata.id, OpCode::Query);
+        reply.add_queries(asked.queries.clone());
+        let records = zone.0.lock().expect("no holder panics").clone();
+        for query in &asked.queries {
+            let is_asked = |record: &&Record| {
+                record.name == *query.name() && record.record_type() == query.query_type()
+            };
+            reply.add_answers(records.iter().filter(is_asked).cloned());
+        }
+        let reply = reply.to_vec().expect("it is short");
+        socket.send_to(&reply, client).await.expect("loopback takes it");
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::from_ascii(text).expect("it is a name")
+}
+
+fn host(text: &str, last: u8, ttl: u32) -> Record {
+    let ip = Ipv4Addr::new(127, 0, 0, last);
+    Record::from_rdata(name(text), ttl, RData::A(A(ip)))
+}
+
+fn service(target: &str, priority: u16, weight: u16, port: u16) -> Record {
+    let data = SRV::new(priority, weight, port, name(target));
+    Record::from_rdata(name("_farcall._tcp.shop.test."), 60, RData::SRV(data))
+}
+
+/// A server on each of these addresses of loopback, at one port.
+async fn servers(lasts: &[u8]) -> u16 {
+    let mut port = 0;
+    for last in lasts {
+        let address = format!("tcp://127.0.0.{last}:{port}");
+        let listener = Server::builder().bind(address.as_str()).await.expect("loopback has it");
+        let local = listener.local_address().to_string();
+        port = local.rsplit(':').next().and_then(|it| it.parse().ok()).expect("it has a port");
+        tokio::spawn(listener.serve());
+    }
+    port
+}
+
+fn channel(resolver: Dns) -> Channel {
+    let builder = Channel::builder("tcp://127.0.0.1:1").expect("it is not used");
+    builder.connect_with_resolver(resolver)
+}
+
+fn addresses(status: &[EndpointStatus]) -> Vec<String> {
+    let mut addresses: Vec<_> = status.iter().map(|it| it.endpoint.address.to_string()).collect();
+    addresses.sort();
+    addresses
+}
+
+/// Waits until the channel has these endpoints, and all of them are connected.
+async fn becomes(channel: &Channel, expected: &[String]) {
+    let waiting = async {
+        let connect = farcall::client::unary::<(), ()>;
+        static METHOD: farcall::MethodDescriptor = farcall::MethodDescriptor {
+            path: "/t.T/M",
+            kind: farcall::CallKind::Unary,
+            idempotency: farcall::Idempotency::Unknown,
+            detach: farcall::Detach::NONE,
+        };
+        // No server has it; a call is what makes the channel resolve.
+        let _ = connect(channel, &METHOD, farcall::Request::new(())).await;
+        loop {
+            let status = channel.endpoints();
+            let is_ready =
+                |it: &EndpointStatus| matches!(it.connectivity, Connectivity::Ready { .. });
+            if addresses(&status) == expected && status.iter().all(is_ready) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcome = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+    assert!(outcome.is_ok(), "{:?} instead of {expected:?}", channel.endpoints());
+}
+
+#[tokio::test]
+async fn a_name_is_all_its_addresses_and_is_looked_up_again_at_its_ttl() {
+    let (zone, port) = (Zone::default(), servers(&[2, 3, 4]).await);
+    zone.set(vec![host("shop.test.", 2, 1), host("shop.test.", 3, 1)]);
+    let resolver = zone.serve().await;
+    let target = DnsName::new("shop.test.", Some(port), Scheme::Tcp);
+    let channel = channel(Dns::with_resolver(resolver, target));
+    let at = |last: u8| format!("tcp://127.0.0.{last}:{port}");
+    becomes(&channel, &[at(2), at(3)]).await;
+    zone.set(vec![host("shop.test.", 3, 60), host("shop.test.", 4, 60)]);
+    becomes(&channel, &[at(3), at(4)]).await;
+}
+
+#[tokio::test]
+async fn a_service_record_brings_port_and_weight_and_the_best_priority_counts() {
+    let (zone, port) = (Zone::default(), servers(&[5, 6]).await);
+    zone.set(vec![
+        service("a.shop.test.", 10, 3, port),
+        service("b.shop.test.", 10, 1, port),
+        service("spare.shop.test.", 20, 1, port),
+        host("a.shop.test.", 5, 60),
+        host("b.shop.test.", 6, 60),
+        host("spare.shop.test.", 7, 60),
+    ]);
+    let resolver = zone.serve().await;
+    let target = DnsName::new("shop.test.", None, Scheme::Tcp);
+    let channel = channel(Dns::with_resolver(resolver, target));
+    let at = |last: u8| format!("tcp://127.0.0.{last}:{port}");
+    becomes(&channel, &[at(5), at(6)]).await;
+    let mut weights: Vec<_> = channel.endpoints().iter().map(|it| it.endpoint.weight).collect();
+    weights.sort_unstable();
+    assert_eq!(weights, [1, 3]);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_has_the_name_looked_up_again_before_its_ttl() {
+    let (zone, port) = (Zone::default(), servers(&[8]).await);
+    // No server listens there.
+    zone.set(vec![host("shop.test.", 9, 3600)]);
+    let resolver = zone.serve().await;
+    let target = DnsName::new("shop.test.", Some(port), Scheme::Tcp);
+    let channel = channel(Dns::with_resolver(resolver, target));
+    zone.set(vec![host("shop.test.", 9, 3600)]);
+    let moved = [format!("tcp://127.0.0.8:{port}")];
+    let connecting = becomes(&channel, &moved);
+    let moving = async {
+        let has_failed = |status: &[EndpointStatus]| {
+            status.iter().any(|it| it.connectivity == Connectivity::TransientFailure)
+        };
+        while !has_failed(&channel.endpoints()) {
+            tokio::task::yield_now().await;
+        }
+        zone.set(vec![host("shop.test.", 8, 3600)]);
+    };
+    tokio::join!(connecting, moving);
+}

@@ -1,0 +1,218 @@
+//! A channel to many servers: a list, and servers that come and go under calls.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use farcall::balance::{BalanceConfig, HashKey, Policy};
+use farcall::client::unary;
+use farcall::codegen::{HandlerFuture, ServerCall};
+use farcall::{
+    CallKind, Channel, Code, Detach, Idempotency, Listener, MayHaveExecuted, MethodDescriptor,
+    NotExecuted, Readiness, Request, Response, Server, Service, ServiceDescriptor, Status,
+};
+use tokio::task::JoinHandle;
+
+static SERVICE: ServiceDescriptor = ServiceDescriptor {
+    name: "t.Who",
+    methods: &[
+        method("/t.Who/Ask", Idempotency::Idempotent),
+        method("/t.Who/Add", Idempotency::Unknown),
+    ],
+};
+
+const fn method(path: &'static str, idempotency: Idempotency) -> MethodDescriptor {
+    MethodDescriptor { path, kind: CallKind::Unary, idempotency, detach: Detach::NONE }
+}
+
+/// Answers each call with its own number.
+struct Who(u64);
+
+impl Service for Who {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &SERVICE
+    }
+
+    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
+        let number = self.0;
+        call.unary(async move |_: Request<()>| Ok(Response::new(number)))
+    }
+}
+
+struct Running {
+    address: String,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    async fn start(number: u64, address: &str) -> Self {
+        let builder = Server::builder().add_service(Who(number));
+        let listener: Listener = builder.bind(address).await.expect("a port of loopback");
+        let address = listener.local_address().to_string();
+        let task = tokio::spawn(async move { drop(listener.serve().await) });
+        Self { address, task }
+    }
+
+    /// As `kill -9` does: connections end without a word.
+    async fn kill(self) -> String {
+        self.task.abort();
+        let _ = self.task.await;
+        self.address
+    }
+}
+
+async fn servers(count: u64) -> Vec<Running> {
+    let mut servers = Vec::new();
+    for number in 0..count {
+        servers.push(Running::start(number, "tcp://127.0.0.1:0").await);
+    }
+    servers
+}
+
+fn list(servers: &[Running]) -> String {
+    servers.iter().map(|server| server.address.as_str()).collect::<Vec<_>>().join(",")
+}
+
+fn channel(address: &str, policy: Policy) -> Channel {
+    let builder = Channel::builder(address).expect("it is a list");
+    builder.balance(BalanceConfig::new().with_policy(policy)).connect_lazy()
+}
+
+async fn ask(channel: &Channel, request: Request<()>) -> Result<u64, Status> {
+    Ok(unary::<_, u64>(channel, &SERVICE.methods[0], request).await?.into_inner())
+}
+
+/// How many of `count` calls each server has answered.
+async fn shares(channel: &Channel, count: u64) -> HashMap<u64, u64> {
+    let mut shares = HashMap::new();
+    for _ in 0..count {
+        let number = ask(channel, Request::new(())).await.expect("a server answers");
+        *shares.entry(number).or_default() += 1;
+    }
+    shares
+}
+
+/// Waits until all endpoints are connected.
+async fn all_connected(channel: &Channel, count: usize) {
+    let is_ready = |channel: &Channel| {
+        let status = channel.endpoints();
+        let ready = |it: &farcall::balance::EndpointStatus| {
+            matches!(it.connectivity, farcall::balance::Connectivity::Ready { .. })
+        };
+        status.len() == count && status.iter().all(ready)
+    };
+    let waiting = async {
+        let _ = ask(channel, Request::new(())).await;
+        while !is_ready(channel) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("all are connected");
+}
+
+#[tokio::test]
+async fn every_server_of_a_list_has_its_share() {
+    let servers = servers(3).await;
+    let channel = channel(&list(&servers), Policy::RoundRobin);
+    all_connected(&channel, 3).await;
+    let shares = shares(&channel, 300).await;
+    assert_eq!(shares, HashMap::from([(0, 100), (1, 100), (2, 100)]));
+}
+
+#[tokio::test]
+async fn calls_with_one_key_go_to_one_server() {
+    let servers = servers(3).await;
+    let channel = channel(&list(&servers), Policy::ConsistentHash);
+    all_connected(&channel, 3).await;
+    let mut used = std::collections::HashSet::new();
+    for key in 0..20 {
+        let mut answers = std::collections::HashSet::new();
+        for _ in 0..5 {
+            let mut request = Request::new(());
+            request.extensions_mut().insert(HashKey(key));
+            answers.insert(ask(&channel, request).await.expect("a server answers"));
+        }
+        assert_eq!(answers.len(), 1, "key {key}");
+        used.extend(answers);
+    }
+    assert_eq!(used.len(), 3, "keys spread");
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_fails_no_idempotent_call() {
+    let mut servers = servers(3).await;
+    let channel = channel(&list(&servers), Policy::LeastLoaded);
+    all_connected(&channel, 3).await;
+    for round in 0..3 {
+        let calls: Vec<_> = (0..200)
+            .map(|_| {
+                let channel = channel.clone();
+                tokio::spawn(async move { ask(&channel, Request::new(())).await })
+            })
+            .collect();
+        let address = servers.remove(0).kill().await;
+        for call in calls {
+            let answer = call.await.expect("no call panics");
+            assert!(answer.is_ok(), "round {round}: {answer:?}");
+        }
+        servers.push(Running::start(10 + round, &address).await);
+        all_connected(&channel, 3).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_idempotent_is_made_once_or_marked() {
+    let mut servers = servers(2).await;
+    let channel = channel(&list(&servers), Policy::RoundRobin);
+    all_connected(&channel, 2).await;
+    let calls: Vec<_> = (0..200)
+        .map(|_| {
+            let channel = channel.clone();
+            let add = async move {
+                unary::<_, u64>(&channel, &SERVICE.methods[1], Request::new(())).await
+            };
+            tokio::spawn(add)
+        })
+        .collect();
+    drop(servers.remove(0).kill().await);
+    for call in calls {
+        if let Err(status) = call.await.expect("no call panics") {
+            assert!(MayHaveExecuted::is_said_by(&status), "{status:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_server_calls_fail_with_the_reason_or_wait() {
+    let servers = servers(2).await;
+    let address = list(&servers);
+    let mut addresses = Vec::new();
+    for server in servers {
+        addresses.push(server.kill().await);
+    }
+    let channel = channel(&address, Policy::LeastLoaded);
+    let status = ask(&channel, Request::new(())).await.expect_err("no server is there");
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(NotExecuted::is_said_by(&status));
+    let message = status.message();
+    assert!(message.starts_with("no endpoint of tcp://127.0.0.1:"), "{message}");
+    assert!(message.contains("Connection refused"), "{message}");
+    let error = Channel::connect(address.as_str()).await.expect_err("no server is there");
+    assert!(error.to_string().contains("Connection refused"), "{error}");
+    let mut hurried = Request::new(());
+    hurried.extensions_mut().insert(Readiness::WaitForReady);
+    hurried.set_timeout(Duration::from_millis(50));
+    let status = ask(&channel, hurried).await.expect_err("no server is there");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+    let mut patient = Request::new(());
+    patient.extensions_mut().insert(Readiness::WaitForReady);
+    let waiting = tokio::spawn(async move { ask(&channel, patient).await });
+    let _server = Running::start(7, &addresses[0]).await;
+    assert_eq!(waiting.await.expect("it does not panic").expect("the server came"), 7);
+}
+
+#[tokio::test]
+async fn a_list_is_no_address_to_listen_at() {
+    let bound = Server::builder().bind("tcp://127.0.0.1:0,127.0.0.1:1").await;
+    let error = bound.map(drop).expect_err("it names two servers").to_string();
+    assert!(error.contains("names several servers"), "{error}");
+}

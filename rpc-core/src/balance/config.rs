@@ -1,0 +1,352 @@
+//! The settings of a channel with many endpoints.
+
+use std::time::Duration;
+
+use crate::limits::settings::{InvalidSetting, check_period, check_timeout, ensure};
+
+/// By which rule a call's endpoint is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Policy {
+    /// The less loaded of two endpoints that are drawn at random. Load is
+    /// (calls in flight + 1) x decayed latency x failures / weight.
+    #[default]
+    LeastLoaded,
+    /// One after the other, each as often as its weight says.
+    RoundRobin,
+    /// The first of the list that is connected.
+    PickFirst,
+    /// Calls with the same key go to the same endpoint while it lives. A call without a key goes to
+    /// any.
+    ConsistentHash,
+}
+
+/// The settings of a channel with many endpoints.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct BalanceConfig {
+    /// By which rule a call's endpoint is chosen. [`Policy::LeastLoaded`] by default.
+    pub policy: Policy,
+    /// When an endpoint that fails is left out.
+    pub outlier_detection: OutlierDetection,
+    /// How an endpoint that has just come gets its share.
+    pub slow_start: SlowStart,
+    /// Whether endpoints over RDMA are preferred to those over TCP. False by default: one endpoint
+    /// with RDMA among many without would have all calls.
+    pub prefer_upgraded: bool,
+    /// After how long a measured latency or failure counts e times less. From 1 ms to a year.
+    ///
+    /// 10 s by default, Finagle's and tower's value for the same average.
+    pub latency_decay: Duration,
+}
+
+impl Default for BalanceConfig {
+    fn default() -> Self {
+        Self {
+            policy: Policy::default(),
+            outlier_detection: OutlierDetection::default(),
+            slow_start: SlowStart::default(),
+            prefer_upgraded: false,
+            latency_decay: Duration::from_secs(10),
+        }
+    }
+}
+
+impl BalanceConfig {
+    /// The default settings.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`policy`](Self::policy).
+    #[must_use]
+    pub fn with_policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Sets [`outlier_detection`](Self::outlier_detection).
+    #[must_use]
+    pub fn with_outlier_detection(mut self, rules: OutlierDetection) -> Self {
+        self.outlier_detection = rules;
+        self
+    }
+
+    /// Sets [`slow_start`](Self::slow_start).
+    #[must_use]
+    pub fn with_slow_start(mut self, rules: SlowStart) -> Self {
+        self.slow_start = rules;
+        self
+    }
+
+    /// Sets [`prefer_upgraded`](Self::prefer_upgraded).
+    #[must_use]
+    pub fn with_prefer_upgraded(mut self, is_preferred: bool) -> Self {
+        self.prefer_upgraded = is_preferred;
+        self
+    }
+
+    /// Sets [`latency_decay`](Self::latency_decay).
+    #[must_use]
+    pub fn with_latency_decay(mut self, period: Duration) -> Self {
+        self.latency_decay = period;
+        self
+    }
+
+    /// Checks that the values are in their ranges.
+    ///
+    /// # Errors
+    ///
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        check_timeout("balance.latency_decay", self.latency_decay)?;
+        self.slow_start.check()?;
+        self.outlier_detection.check()
+    }
+}
+
+/// When an endpoint that fails is left out: gRPC's outlier detection (A50), by its names, and
+/// Envoy's count of consecutive failures.
+///
+/// An ejection lasts [`base_ejection_time`](Self::base_ejection_time) times the number of ejections
+/// in a row. An ejected endpoint is picked only while no other lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutlierDetection {
+    /// After how many failures in a row an endpoint is ejected at once; 0 switches that off.
+    ///
+    /// 5 by default, as Envoy's `consecutive_5xx`.
+    pub consecutive_failures: u32,
+    /// When the share of failures ejects an endpoint; `None` switches that off.
+    pub failure_percentage: Option<FailurePercentage>,
+    /// How often shares are looked at and ejected endpoints may return. From 1 ms to a year; 10 s
+    /// by default, as A50.
+    pub interval: Duration,
+    /// How long the first ejection lasts. From 1 ms to a year; 30 s by default, as A50.
+    pub base_ejection_time: Duration,
+    /// How long any ejection lasts at most. From 1 ms to a year; 300 s by default, as A50. Less
+    /// than the base counts as the base.
+    pub max_ejection_time: Duration,
+    /// While more than this share of the endpoints is ejected, no further one is. From 0 to 100
+    /// percent.
+    ///
+    /// 50 by default, so that a failing half is left out. A50's and Envoy's 10 would eject one of a
+    /// handful; they need that for want of the rule that ejected endpoints are the last resort.
+    pub max_ejection_percent: u32,
+}
+
+/// The share of failures that ejects an endpoint, as A50's `failure_percentage_ejection`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailurePercentage {
+    /// More than this share of failures in an interval ejects. From 0 to 100 percent; 85 by
+    /// default.
+    pub threshold: u32,
+    /// No endpoint is ejected for its share unless this many have had
+    /// [`request_volume`](Self::request_volume) calls. 5 by default.
+    pub minimum_hosts: u32,
+    /// An endpoint with fewer calls than this in an interval is not looked at. 50 by default.
+    pub request_volume: u32,
+}
+
+impl FailurePercentage {
+    /// A50's values.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { threshold: 85, minimum_hosts: 5, request_volume: 50 }
+    }
+
+    /// Sets [`threshold`](Self::threshold).
+    #[must_use]
+    pub const fn with_threshold(mut self, percent: u32) -> Self {
+        self.threshold = percent;
+        self
+    }
+
+    /// Sets [`minimum_hosts`](Self::minimum_hosts).
+    #[must_use]
+    pub const fn with_minimum_hosts(mut self, count: u32) -> Self {
+        self.minimum_hosts = count;
+        self
+    }
+
+    /// Sets [`request_volume`](Self::request_volume).
+    #[must_use]
+    pub const fn with_request_volume(mut self, count: u32) -> Self {
+        self.request_volume = count;
+        self
+    }
+}
+
+impl Default for FailurePercentage {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl OutlierDetection {
+    /// The default rules.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            consecutive_failures: 5,
+            failure_percentage: Some(FailurePercentage::new()),
+            interval: Duration::from_secs(10),
+            base_ejection_time: Duration::from_secs(30),
+            max_ejection_time: Duration::from_secs(300),
+            max_ejection_percent: 50,
+        }
+    }
+
+    /// Rules that eject nothing.
+    #[must_use]
+    pub const fn off() -> Self {
+        Self { consecutive_failures: 0, failure_percentage: None, ..Self::new() }
+    }
+
+    /// Sets [`consecutive_failures`](Self::consecutive_failures).
+    #[must_use]
+    pub const fn with_consecutive_failures(mut self, count: u32) -> Self {
+        self.consecutive_failures = count;
+        self
+    }
+
+    /// Sets [`failure_percentage`](Self::failure_percentage).
+    #[must_use]
+    pub const fn with_failure_percentage(mut self, rule: Option<FailurePercentage>) -> Self {
+        self.failure_percentage = rule;
+        self
+    }
+
+    /// Sets [`interval`](Self::interval).
+    #[must_use]
+    pub const fn with_interval(mut self, period: Duration) -> Self {
+        self.interval = period;
+        self
+    }
+
+    /// Sets [`base_ejection_time`](Self::base_ejection_time).
+    #[must_use]
+    pub const fn with_base_ejection_time(mut self, period: Duration) -> Self {
+        self.base_ejection_time = period;
+        self
+    }
+
+    /// Sets [`max_ejection_time`](Self::max_ejection_time).
+    #[must_use]
+    pub const fn with_max_ejection_time(mut self, period: Duration) -> Self {
+        self.max_ejection_time = period;
+        self
+    }
+
+    /// Sets [`max_ejection_percent`](Self::max_ejection_percent).
+    #[must_use]
+    pub const fn with_max_ejection_percent(mut self, percent: u32) -> Self {
+        self.max_ejection_percent = percent;
+        self
+    }
+
+    /// Checks that the values are in their ranges.
+    ///
+    /// # Errors
+    ///
+    /// The first that is not.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        check_timeout("outlier_detection.interval", self.interval)?;
+        check_timeout("outlier_detection.base_ejection_time", self.base_ejection_time)?;
+        check_timeout("outlier_detection.max_ejection_time", self.max_ejection_time)?;
+        let check_percent = |name, percent| {
+            ensure(percent <= 100, name, percent, "from 0 to 100, since it is a percentage")
+        };
+        check_percent("outlier_detection.max_ejection_percent", self.max_ejection_percent)?;
+        let threshold = self.failure_percentage.map_or(0, |rule| rule.threshold);
+        check_percent("outlier_detection.failure_percentage.threshold", threshold)
+    }
+
+    /// Whether any rule can eject.
+    pub(super) fn is_on(&self) -> bool {
+        self.consecutive_failures > 0 || self.failure_percentage.is_some()
+    }
+}
+
+impl Default for OutlierDetection {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How an endpoint that has just become ready gets its share: from a part of it to the whole, in a
+/// straight line. Caches and connection pools of a server that was just started are cold.
+///
+/// It holds for [`Policy::LeastLoaded`] and [`Policy::RoundRobin`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SlowStart {
+    /// How long that takes; zero switches it off, which is the default. At most a year.
+    pub window: Duration,
+}
+
+impl SlowStart {
+    /// The part of its share that an endpoint has at the start: a tenth, as Envoy's
+    /// `min_weight_percent`. With none at all it would never warm up.
+    pub(super) const FIRST_PART: f32 = 0.1;
+
+    /// A slow start of `window`.
+    #[must_use]
+    pub const fn new(window: Duration) -> Self {
+        Self { window }
+    }
+
+    /// Checks that the value is in its range.
+    ///
+    /// # Errors
+    ///
+    /// When it is not.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        check_period("slow_start.window", self.window)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_out_of_range_are_named_with_their_range() {
+        let rules = OutlierDetection::new();
+        let table = [
+            (
+                BalanceConfig::new().with_latency_decay(Duration::ZERO),
+                "balance.latency_decay is 0ns: from 1 ms to 365 days",
+            ),
+            (
+                BalanceConfig::new().with_slow_start(SlowStart::new(Duration::MAX)),
+                "slow_start.window is 18446744073709551615",
+            ),
+            (
+                BalanceConfig::new().with_outlier_detection(rules.with_max_ejection_percent(101)),
+                "outlier_detection.max_ejection_percent is 101: from 0 to 100",
+            ),
+            (
+                BalanceConfig::new().with_outlier_detection(rules.with_interval(Duration::ZERO)),
+                "outlier_detection.interval is 0ns: from 1 ms",
+            ),
+            (
+                BalanceConfig::new().with_outlier_detection(
+                    rules.with_failure_percentage(Some(
+                        FailurePercentage::new().with_threshold(200),
+                    )),
+                ),
+                "outlier_detection.failure_percentage.threshold is 200: from 0 to 100",
+            ),
+        ];
+        for (config, message) in table {
+            let error = config.check().expect_err("a value is out of range").to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+        assert_eq!(BalanceConfig::new().check(), Ok(()));
+        assert_eq!(OutlierDetection::off().check(), Ok(()));
+        assert!(!OutlierDetection::off().is_on());
+    }
+}

@@ -1,0 +1,96 @@
+//! An endpoint: one server of many that offer the same services.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A server's address and what the resolver says of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Endpoint {
+    /// The address, by which two endpoints are the same one.
+    pub address: Arc<str>,
+    /// Its share of the calls beside the other endpoints' weights. From 1 to 65,535: a weight of
+    /// zero counts as 1, since a server that shall have no calls is not in the list.
+    pub weight: u16,
+}
+
+impl Endpoint {
+    /// An endpoint of weight 1.
+    #[must_use]
+    pub fn new(address: impl Into<Arc<str>>) -> Self {
+        Self { address: address.into(), weight: 1 }
+    }
+
+    /// Sets [`weight`](Self::weight).
+    #[must_use]
+    pub fn with_weight(mut self, weight: u16) -> Self {
+        self.weight = weight.max(1);
+        self
+    }
+}
+
+/// Names one endpoint of a channel for as long as it is in the list. An address that leaves the
+/// list and comes back has another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndpointId(pub(super) u64);
+
+/// Where the connection to an endpoint stands; gRPC's states of the same names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Connectivity {
+    /// No connection, and no attempt: none was asked for yet, or the last one ended in peace.
+    Idle,
+    /// An attempt is under way.
+    Connecting,
+    /// There is a connection.
+    Ready {
+        /// Whether calls go over the upgraded path (RDMA).
+        is_upgraded: bool,
+    },
+    /// The last attempt failed, and the next one is not due yet.
+    TransientFailure,
+}
+
+impl Connectivity {
+    /// The state of a channel with endpoints in these states: the best of them, as gRPC has it.
+    #[must_use]
+    pub fn best_of(states: impl IntoIterator<Item = Self>) -> Self {
+        let rank = |state: &Self| match state {
+            Self::Ready { is_upgraded: true } => 4,
+            Self::Ready { is_upgraded: false } => 3,
+            Self::Connecting => 2,
+            Self::Idle => 1,
+            Self::TransientFailure => 0,
+        };
+        states.into_iter().max_by_key(rank).unwrap_or(Self::TransientFailure)
+    }
+}
+
+/// Whether an endpoint is trusted with calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It takes its share.
+    Healthy,
+    /// It has failed too often, and is left out while any other endpoint lives.
+    Ejected {
+        /// The time of its return. The return happens at the first timer after that.
+        until: Instant,
+    },
+}
+
+/// What a channel knows of one endpoint.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct EndpointStatus {
+    /// The endpoint.
+    pub endpoint: Endpoint,
+    /// Its name in this channel.
+    pub id: EndpointId,
+    /// Where its connection stands.
+    pub connectivity: Connectivity,
+    /// Whether it is ejected.
+    pub standing: Standing,
+    /// Whether calls are sent to it although it is ejected, because no other endpoint lives.
+    pub is_last_resort: bool,
+    /// Calls in flight.
+    pub in_flight: u32,
+}

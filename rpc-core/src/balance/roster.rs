@@ -1,0 +1,318 @@
+//! The endpoints of a channel: who is in the list, connected, ejected.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::config::{BalanceConfig, Policy};
+use super::ejection::Ejection;
+use super::endpoint::{Connectivity, Endpoint, EndpointId, EndpointStatus};
+use super::load::{Load, Suspicion};
+use super::picker::{Candidate, Picker, Tier};
+use super::ring::Ring;
+
+/// What a new list of endpoints has changed.
+#[derive(Debug)]
+pub struct Changes<T> {
+    /// Endpoints that are new, in the order of the list.
+    pub added: Vec<EndpointId>,
+    /// What was kept for endpoints that are not in the list any more. Calls that were sent to one
+    /// go on; it gets no further call.
+    pub removed: Vec<T>,
+}
+
+#[derive(Debug)]
+struct Member<T> {
+    id: EndpointId,
+    endpoint: Endpoint,
+    handle: T,
+    load: Arc<Load>,
+    connectivity: Connectivity,
+    ejection: Ejection,
+    /// When it last became ready, or returned from an ejection.
+    ready_since: Instant,
+}
+
+/// The endpoints of a channel, each with a handle of the channel's own.
+#[derive(Debug)]
+pub struct Roster<T> {
+    config: BalanceConfig,
+    /// In the order of the resolver's list.
+    members: Vec<Member<T>>,
+    next_id: u64,
+    epoch: Instant,
+    /// When the current interval of the outlier detection ends.
+    interval_ends: Instant,
+    ring: Arc<Ring>,
+    picker: Arc<Picker<T>>,
+    /// Randomness of where a round robin begins.
+    random: fastrand::Rng,
+}
+
+impl<T: Clone> Roster<T> {
+    /// A roster without endpoints. `seed` is where the turns of a round robin begin, so that many
+    /// clients do not begin with the same server.
+    #[must_use]
+    pub fn new(config: BalanceConfig, seed: u64, now: Instant) -> Self {
+        let (ring, slow_start) = (Arc::new(Ring::default()), config.slow_start);
+        let picker = Picker::new(Tier::Failed, config.policy, slow_start, (&ring, &[]), 0);
+        Self {
+            interval_ends: now + config.outlier_detection.interval,
+            config,
+            members: Vec::new(),
+            next_id: 0,
+            epoch: now,
+            ring,
+            picker: Arc::new(picker),
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    /// Makes `endpoints` the list. `make` makes what the channel keeps for a new one. Of two with
+    /// the same address the first counts.
+    pub fn set_endpoints(
+        &mut self,
+        endpoints: impl IntoIterator<Item = Endpoint>,
+        now: Instant,
+        mut make: impl FnMut(EndpointId, &Endpoint) -> T,
+    ) -> Changes<T> {
+        let mut old = std::mem::take(&mut self.members);
+        let mut added = Vec::new();
+        for endpoint in endpoints {
+            if self.members.iter().any(|member| member.endpoint.address == endpoint.address) {
+                continue;
+            }
+            let known = old.iter().position(|it| it.endpoint.address == endpoint.address);
+            let member = match known {
+                Some(index) => Member { endpoint, ..old.swap_remove(index) },
+                None => {
+                    let id = EndpointId(self.next_id);
+                    self.next_id += 1;
+                    added.push(id);
+                    let handle = make(id, &endpoint);
+                    self.new_member(id, endpoint, handle, now)
+                }
+            };
+            self.members.push(member);
+        }
+        if self.config.policy == Policy::ConsistentHash {
+            let endpoints = self.members.iter().map(|member| &member.endpoint);
+            self.ring = Arc::new(Ring::new(endpoints.map(|it| (&*it.address, it.weight))));
+        }
+        self.renew();
+        Changes { added, removed: old.into_iter().map(|member| member.handle).collect() }
+    }
+
+    fn new_member(&self, id: EndpointId, endpoint: Endpoint, handle: T, now: Instant) -> Member<T> {
+        Member {
+            id,
+            endpoint,
+            handle,
+            load: Arc::new(Load::new(self.config.latency_decay, self.epoch)),
+            connectivity: Connectivity::Idle,
+            ejection: Ejection::new(),
+            ready_since: now,
+        }
+    }
+
+    /// Records where the connection to an endpoint stands. One that has left the list is ignored.
+    pub fn set_connectivity(&mut self, id: EndpointId, state: Connectivity, now: Instant) {
+        let Some(member) = self.members.iter_mut().find(|member| member.id == id) else { return };
+        if member.connectivity == state {
+            return;
+        }
+        let is_ready = |state: &Connectivity| matches!(state, Connectivity::Ready { .. });
+        if is_ready(&state) && !is_ready(&member.connectivity) {
+            member.ready_since = now;
+        }
+        member.connectivity = state;
+        self.renew();
+    }
+
+    /// Records what a call's end has shown of an endpoint.
+    pub fn handle_suspicion(&mut self, id: EndpointId, suspicion: Suspicion, now: Instant) {
+        match suspicion {
+            Suspicion::None => {}
+            Suspicion::ConsecutiveFailures => self.eject(id, now),
+        }
+    }
+
+    /// When [`handle_timer`](Self::handle_timer) has something to do; `None` without outlier
+    /// detection.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let is_on = self.config.outlier_detection.is_on() && !self.members.is_empty();
+        is_on.then_some(self.interval_ends)
+    }
+
+    /// Ends the interval of the outlier detection, if it is over.
+    pub fn handle_timer(&mut self, now: Instant) {
+        if now < self.interval_ends || !self.config.outlier_detection.is_on() {
+            return;
+        }
+        self.interval_ends = now + self.config.outlier_detection.interval;
+        for id in self.failing() {
+            self.eject(id, now);
+        }
+        for member in &mut self.members {
+            if member.ejection.handle_interval(now) {
+                member.ready_since = now;
+                member.load.clear_consecutive();
+            }
+        }
+        self.renew();
+    }
+
+    /// The picker of this moment.
+    #[must_use]
+    pub fn picker(&self) -> Arc<Picker<T>> {
+        Arc::clone(&self.picker)
+    }
+
+    /// Endpoints that want a connection and have none: the first under [`Policy::PickFirst`] while
+    /// no other is connected or being connected, and all under the other policies.
+    #[must_use]
+    pub fn wanted(&self) -> Vec<EndpointId> {
+        let idle = self.members.iter().filter(|it| it.connectivity == Connectivity::Idle);
+        if self.config.policy != Policy::PickFirst {
+            return idle.map(|member| member.id).collect();
+        }
+        let is_under_way = |member: &Member<T>| {
+            matches!(member.connectivity, Connectivity::Ready { .. } | Connectivity::Connecting)
+        };
+        match self.members.iter().any(is_under_way) {
+            true => Vec::new(),
+            false => idle.map(|member| member.id).take(1).collect(),
+        }
+    }
+
+    /// The handles of all endpoints, in the order of the list.
+    pub fn handles(&self) -> impl Iterator<Item = &T> {
+        self.members.iter().map(|member| &member.handle)
+    }
+
+    /// The handle of the first endpoint of the list that is connected.
+    #[must_use]
+    pub fn first_ready(&self) -> Option<T> {
+        let is_ready = |it: &&Member<T>| matches!(it.connectivity, Connectivity::Ready { .. });
+        self.members.iter().find(is_ready).map(|member| member.handle.clone())
+    }
+
+    /// The state of the channel as a whole.
+    #[must_use]
+    pub fn connectivity(&self) -> Connectivity {
+        Connectivity::best_of(self.members.iter().map(|member| member.connectivity))
+    }
+
+    /// What is known of each endpoint, in the order of the list.
+    #[must_use]
+    pub fn status(&self) -> Vec<EndpointStatus> {
+        let status = |member: &Member<T>| EndpointStatus {
+            endpoint: member.endpoint.clone(),
+            id: member.id,
+            connectivity: member.connectivity,
+            standing: member.ejection.standing(),
+            is_last_resort: self.picker.is_last_resort() && self.picker.is_candidate(member.id),
+            in_flight: member.load.in_flight(),
+        };
+        self.members.iter().map(status).collect()
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &BalanceConfig {
+        &self.config
+    }
+
+    /// Ejects an endpoint, unless too many are ejected already.
+    fn eject(&mut self, id: EndpointId, now: Instant) {
+        let rules = self.config.outlier_detection;
+        let ejected = self.members.iter().filter(|member| member.ejection.is_ejected()).count();
+        let Some(member) = self.members.iter().position(|member| member.id == id) else { return };
+        if ejected * 100 >= self.members.len() * rules.max_ejection_percent as usize {
+            // It starts a new row: after as many further failures there may be room.
+            self.members[member].load.clear_consecutive();
+            return;
+        }
+        let member = &mut self.members[member];
+        member.ejection.eject(&rules, now);
+        member.load.clear_consecutive();
+        self.renew();
+    }
+
+    /// Endpoints whose share of failures in this interval ejects them. Begins the next interval.
+    fn failing(&self) -> Vec<EndpointId> {
+        let counts = self.members.iter().map(|member| (member, member.load.take_interval()));
+        let counts: Vec<_> = counts.collect();
+        let Some(rule) = self.config.outlier_detection.failure_percentage else {
+            return Vec::new();
+        };
+        let total = |(answers, failures): (u32, u32)| u64::from(answers) + u64::from(failures);
+        let enough = u64::from(rule.request_volume.max(1));
+        let looked_at: Vec<_> =
+            counts.into_iter().filter(|(_, counts)| total(*counts) >= enough).collect();
+        if looked_at.len() < rule.minimum_hosts as usize {
+            return Vec::new();
+        }
+        let is_failing = |counts: (u32, u32)| {
+            u64::from(counts.1) * 100 > total(counts) * u64::from(rule.threshold)
+        };
+        let failing = looked_at.into_iter().filter(|(_, counts)| is_failing(*counts));
+        failing.map(|(member, _)| member.id).collect()
+    }
+
+    /// Makes the picker anew.
+    fn renew(&mut self) {
+        let ids: Vec<_> = self.members.iter().map(|member| member.id).collect();
+        let picker = Picker::new(
+            self.tier(),
+            self.config.policy,
+            self.config.slow_start,
+            (&self.ring, &ids),
+            self.random.usize(..1 << 32),
+        );
+        self.picker = Arc::new(picker);
+    }
+
+    /// The first tier that has endpoints.
+    fn tier(&self) -> Tier<T> {
+        let with = |is_in: &dyn Fn(&Member<T>) -> bool| -> Box<[Candidate<T>]> {
+            self.members.iter().filter(|member| is_in(member)).map(candidate).collect()
+        };
+        let is_ready =
+            |member: &Member<T>| matches!(member.connectivity, Connectivity::Ready { .. });
+        let is_upgraded =
+            |member: &Member<T>| member.connectivity == Connectivity::Ready { is_upgraded: true };
+        let is_pending = |member: &Member<T>| {
+            matches!(member.connectivity, Connectivity::Idle | Connectivity::Connecting)
+        };
+        if self.config.prefer_upgraded {
+            let upgraded = with(&|it| is_upgraded(it) && !it.ejection.is_ejected());
+            if !upgraded.is_empty() {
+                return Tier::Healthy(upgraded);
+            }
+        }
+        let healthy = with(&|it| is_ready(it) && !it.ejection.is_ejected());
+        if !healthy.is_empty() {
+            return Tier::Healthy(healthy);
+        }
+        if self.members.iter().any(|it| is_pending(it) && !it.ejection.is_ejected()) {
+            return Tier::Pending;
+        }
+        let ejected = with(&is_ready);
+        match ejected.is_empty() {
+            false => Tier::Ejected(ejected),
+            true if self.members.iter().any(is_pending) => Tier::Pending,
+            true => Tier::Failed,
+        }
+    }
+}
+
+fn candidate<T: Clone>(member: &Member<T>) -> Candidate<T> {
+    Candidate {
+        id: member.id,
+        handle: member.handle.clone(),
+        load: Arc::clone(&member.load),
+        weight: member.endpoint.weight.max(1),
+        ready_since: member.ready_since,
+    }
+}

@@ -1,0 +1,232 @@
+//! The task of a channel with many endpoints: it asks the resolver, keeps the endpoints connected,
+//! and ends the intervals of the outlier detection.
+//!
+//! ```text
+//!   Idle ──wanted──> Connecting ──> Ready ──the connection has gone──> Idle
+//!    ^                   │
+//!    └──delay is over── TransientFailure
+//! ```
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt};
+use futures::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, sleep_until};
+
+use super::resolve::Resolve;
+use super::shared::{Shared, now};
+use crate::balance::{Connectivity, Endpoint, EndpointId};
+use crate::limited_log;
+use crate::limits::log::LogLimit;
+use crate::policy::reconnect::ConnectBackoff;
+
+/// Handshakes of one channel at a time. A list of a thousand servers would otherwise begin with a
+/// thousand sockets and, over RDMA, as many queue pairs in the making.
+const MAX_HANDSHAKES: usize = 32;
+
+/// The shortest pause between two attempts at one endpoint, whatever its channel says.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the driver needs of the channel to one endpoint.
+pub(super) trait Link: Clone + Send + Sync + 'static {
+    /// Connects, unless there is a connection.
+    ///
+    /// # Errors
+    ///
+    /// With the reason, and the instant at which the next attempt may begin.
+    fn connect(&self) -> impl Future<Output = Result<(), (String, Instant)>> + Send;
+
+    /// Where the connection stands: ready or idle.
+    fn state(&self) -> Connectivity;
+
+    /// Waits until [`state`](Self::state) is another than `state`.
+    fn left(&self, state: Connectivity) -> impl Future<Output = ()> + Send;
+}
+
+/// Runs until it is dropped.
+pub(super) async fn drive<L: Link>(
+    shared: Arc<Shared<L>>,
+    mut resolver: Box<dyn Resolve>,
+    make: impl Fn(&Endpoint) -> L + Send + 'static,
+) {
+    let name = resolver.name();
+    let mut delays = ConnectBackoff::new().delays(fastrand::u64(..));
+    let (mut pause, log) = (Duration::ZERO, LogLimit::default());
+    let mut links = Links::new();
+    loop {
+        let listed = {
+            let (refresh, resolver) = (&shared.refresh, &mut resolver);
+            let next = async {
+                sleep(pause).await;
+                resolver.next(refresh).await
+            };
+            links.run_until(&shared, next).await
+        };
+        match listed {
+            Ok(list) => {
+                pause = Duration::ZERO;
+                delays.reset();
+                links.set(&shared, list, &make);
+            }
+            Err(error) => {
+                pause = delays.next_delay();
+                limited_log!(
+                    target: "farcall::path",
+                    log, WARN, "cannot resolve", target = %name, %error, retry_in = ?pause
+                );
+                shared.change(|state| state.failure = Some(error.to_string().into()));
+            }
+        }
+    }
+}
+
+/// What has happened to an endpoint.
+enum Event {
+    /// An attempt to connect has ended.
+    Connected(Result<(), (String, Instant)>),
+    /// The connection has gone, or moved to another path.
+    Left,
+    /// The pause after an attempt that failed is over.
+    PauseOver,
+}
+
+/// What is waited for, one thing for each endpoint that is not idle.
+struct Links<L> {
+    waits: FuturesUnordered<Abortable<BoxFuture<'static, (EndpointId, Event)>>>,
+    known: HashMap<EndpointId, Known<L>>,
+    handshakes: Arc<Semaphore>,
+}
+
+/// An endpoint of the list.
+struct Known<L> {
+    link: L,
+    /// Ends the wait of an endpoint that leaves the list, which would keep its connection.
+    wait: Option<AbortHandle>,
+}
+
+impl<L> Drop for Known<L> {
+    fn drop(&mut self) {
+        self.wait.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl<L: Link> Links<L> {
+    fn new() -> Self {
+        let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+        Self { waits: FuturesUnordered::new(), known: HashMap::new(), handshakes }
+    }
+
+    /// Does what is due until `future` is ready.
+    async fn run_until<T>(&mut self, shared: &Shared<L>, future: impl Future<Output = T>) -> T {
+        tokio::pin!(future);
+        loop {
+            self.connect_wanted(shared);
+            let deadline = shared.look(|state| state.roster.next_deadline());
+            tokio::select! {
+                output = &mut future => return output,
+                Some(ended) = self.waits.next(), if !self.waits.is_empty() => {
+                    // An endpoint that was removed meanwhile has aborted its wait.
+                    if let Ok((id, event)) = ended {
+                        self.handle(shared, id, event);
+                    }
+                }
+                () = until(deadline) => shared.change(|state| state.roster.handle_timer(now())),
+            }
+        }
+    }
+
+    /// Makes `list` the endpoints.
+    fn set(&mut self, shared: &Shared<L>, list: Vec<Endpoint>, make: &impl Fn(&Endpoint) -> L) {
+        let known = &mut self.known;
+        let is_empty = list.is_empty();
+        shared.change(|state| {
+            state.roster.set_endpoints(list, now(), |id, endpoint| {
+                let link = make(endpoint);
+                known.insert(id, Known { link: link.clone(), wait: None });
+                link
+            });
+            let listed: Vec<_> = state.roster.status().into_iter().map(|it| it.id).collect();
+            known.retain(|id, _| listed.contains(id));
+            if is_empty {
+                state.failure = Some("its list of endpoints is empty".into());
+            }
+        });
+    }
+
+    /// Begins the attempts that are wanted.
+    fn connect_wanted(&mut self, shared: &Shared<L>) {
+        let wanted = shared.look(|state| state.roster.wanted());
+        for id in wanted {
+            shared.change(|state| {
+                state.roster.set_connectivity(id, Connectivity::Connecting, now());
+            });
+            let Some(known) = self.known.get(&id) else { continue };
+            let (link, handshakes) = (known.link.clone(), Arc::clone(&self.handshakes));
+            self.wait(id, async move {
+                // The semaphore is never closed, so that a permit comes.
+                let _permit = handshakes.acquire().await;
+                Event::Connected(link.connect().await)
+            });
+        }
+    }
+
+    fn handle(&mut self, shared: &Shared<L>, id: EndpointId, event: Event) {
+        let Some(known) = self.known.get(&id) else { return };
+        let link = known.link.clone();
+        match event {
+            Event::Connected(Ok(())) | Event::Left => {
+                let connectivity = link.state();
+                shared.change(|state| {
+                    state.roster.set_connectivity(id, connectivity, now());
+                    if connectivity == Connectivity::Idle {
+                        state.failure = Some("the connection has ended".into());
+                    }
+                });
+                if connectivity == Connectivity::Idle {
+                    // A server that goes away is perhaps not in the list any more.
+                    shared.refresh.ask();
+                } else {
+                    self.wait(id, async move {
+                        link.left(connectivity).await;
+                        Event::Left
+                    });
+                }
+            }
+            Event::Connected(Err((reason, due))) => {
+                shared.change(|state| {
+                    state.roster.set_connectivity(id, Connectivity::TransientFailure, now());
+                    state.failure = Some(reason.into());
+                });
+                shared.refresh.ask();
+                let due = due.max(now() + MIN_PAUSE);
+                self.wait(id, async move {
+                    sleep_until(due.into()).await;
+                    Event::PauseOver
+                });
+            }
+            Event::PauseOver => shared.change(|state| {
+                state.roster.set_connectivity(id, Connectivity::Idle, now());
+            }),
+        }
+    }
+
+    fn wait(&mut self, id: EndpointId, event: impl Future<Output = Event> + Send + 'static) {
+        let (abort, registration) = AbortHandle::new_pair();
+        let event = event.map(move |event| (id, event)).boxed();
+        self.waits.push(Abortable::new(event, registration));
+        if let Some(known) = self.known.get_mut(&id) {
+            known.wait = Some(abort);
+        }
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,369 @@
+//! A channel with many endpoints: each call goes to one of them.
+//!
+//! `resolve` tells the endpoints, `driver` keeps them connected, `shared` has what callers look at;
+//! [`crate::balance`] decides.
+
+mod driver;
+mod link;
+mod resolve;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::sleep_until;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::{Code, Status};
+
+pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
+use shared::{Counted, Shared, now};
+
+use super::begun::CallDefaults;
+use super::{Call, CallDeadline, Caller, Channel, ClientCall, ClientReply, PathCounts};
+use crate::balance::{
+    BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, Pick, Roster,
+};
+use crate::{Idempotency, MayHaveExecuted, NotExecuted, Readiness};
+
+/// How many endpoints a call goes to at most, while none of them executes it.
+const ATTEMPTS_MAX: usize = 3;
+
+/// What [`crate::balance::Policy::ConsistentHash`] hashes: a call's extension.
+///
+/// # Examples
+///
+/// ```
+/// use farcall::Request;
+/// use farcall::balance::HashKey;
+///
+/// let mut request = Request::new("cart 17");
+/// request.extensions_mut().insert(HashKey(17));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HashKey(pub u64);
+
+/// A cheap handle that makes calls to many servers of the same services, each call to one. Clones
+/// share the connections.
+///
+/// A call that no endpoint has executed goes to another one, three times at most, unless its
+/// requests are a stream. So does one that may have been executed, if its method is idempotent by
+/// its `.proto`.
+///
+/// Calls that come before the first endpoint is connected wait for it. When no attempt has
+/// succeeded, calls fail at once with `UNAVAILABLE` and the reason of the last failure, or wait
+/// ([`Readiness`]).
+#[derive(Clone, Debug)]
+pub struct Endpoints {
+    inner: Arc<Inner>,
+    /// What calls have that set nothing themselves.
+    defaults: CallDefaults,
+    readiness: Readiness,
+}
+
+#[derive(Debug)]
+struct Inner {
+    name: Arc<str>,
+    shared: Arc<Shared<Channel>>,
+    driver: Mutex<Driver>,
+}
+
+/// The task that resolves and connects. It is started by the first call, which has a runtime.
+enum Driver {
+    Unstarted {
+        resolver: Box<dyn Resolve>,
+        make: Make,
+    },
+    Started {
+        _task: AbortOnDropHandle<()>,
+    },
+    /// While it is being started.
+    Moved,
+}
+
+/// Makes the channel to an endpoint.
+type Make = Box<dyn Fn(&Endpoint) -> Channel + Send>;
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unstarted { .. } => "Unstarted",
+            Self::Started { .. } => "Started",
+            Self::Moved => "Moved",
+        })
+    }
+}
+
+impl Endpoints {
+    /// A channel to the endpoints that `resolver` tells. `make` makes the channel to one of them.
+    /// Nothing is resolved before the first call.
+    #[must_use]
+    pub fn new(
+        resolver: impl Resolve,
+        config: BalanceConfig,
+        make: impl Fn(&Endpoint) -> Channel + Send + 'static,
+    ) -> Self {
+        let name = resolver.name().into();
+        let roster = Roster::new(config, fastrand::u64(..), now());
+        let (resolver, make) = (Box::new(resolver), Box::new(make));
+        let driver = Mutex::new(Driver::Unstarted { resolver, make });
+        let shared = Arc::new(Shared::new(roster));
+        let inner = Arc::new(Inner { name, shared, driver });
+        Self { inner, defaults: CallDefaults::default(), readiness: Readiness::default() }
+    }
+
+    /// As [`Channel::with_timeout`]; the time counts for all attempts at a call together.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.defaults.timeout = Some(timeout);
+        self
+    }
+
+    /// As [`Channel::with_unary_timeout`]; the time counts for all attempts at a call together.
+    #[must_use]
+    pub fn with_unary_timeout(mut self, timeout: Duration) -> Self {
+        self.defaults.unary_timeout = Some(timeout);
+        self
+    }
+
+    /// As [`Channel::with_readiness`], for calls that are made while no endpoint is connected.
+    #[must_use]
+    pub fn with_readiness(mut self, readiness: Readiness) -> Self {
+        self.readiness = readiness;
+        self
+    }
+
+    /// The channel to the first endpoint of the list that is connected.
+    #[must_use]
+    pub fn first_connected(&self) -> Option<Channel> {
+        self.inner.shared.first_connected()
+    }
+
+    /// How often the upgraded paths of the endpoints in the list have failed and come back.
+    #[must_use]
+    pub fn path_counts(&self) -> PathCounts {
+        let mut sum = PathCounts::default();
+        self.inner.shared.look(|state| {
+            for counts in state.roster.handles().map(Channel::path_counts) {
+                sum.failovers += counts.failovers;
+                sum.failbacks += counts.failbacks;
+            }
+        });
+        sum
+    }
+
+    /// Resolves and connects now, until one endpoint is connected.
+    ///
+    /// # Errors
+    ///
+    /// With the reason of the last failure, when no endpoint could be connected to.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: the channel goes on to connect.
+    pub async fn connected(&self) -> Result<(), Arc<str>> {
+        let wish = Wish { key: None, readiness: Readiness::FailFast, deadline: None };
+        match self.pick(wish, &[]).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.failure().unwrap_or_else(|| "it has no endpoints".into())),
+        }
+    }
+
+    /// Why no endpoint is connected, as far as is known.
+    #[must_use]
+    pub fn failure(&self) -> Option<Arc<str>> {
+        self.inner.shared.failure()
+    }
+
+    /// What is known of each endpoint, in the order of the list.
+    #[must_use]
+    pub fn status(&self) -> Vec<EndpointStatus> {
+        self.inner.shared.status()
+    }
+
+    /// The state of the channel as a whole: the best of its endpoints'.
+    #[must_use]
+    pub fn connectivity(&self) -> Connectivity {
+        self.inner.shared.connectivity()
+    }
+
+    /// Waits until [`connectivity`](Self::connectivity) is another than `state`, and returns it.
+    /// The first such wait begins to connect.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
+    pub async fn connectivity_changed(&self, state: Connectivity) -> Connectivity {
+        self.start();
+        let mut changes = self.inner.shared.changes();
+        loop {
+            let now = self.connectivity();
+            // The sender lives in what this handle shares.
+            if now != state || changes.changed().await.is_err() {
+                return now;
+            }
+        }
+    }
+
+    /// Makes a call of layers.
+    ///
+    /// # Errors
+    ///
+    /// With the status of the call.
+    pub async fn call_owned(self, call: ClientCall) -> Result<ClientReply, Status> {
+        self.call(call.into_call()).await
+    }
+
+    /// Starts the driver, unless it runs.
+    fn start(&self) {
+        let mut driver = self.inner.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let Driver::Unstarted { .. } = &*driver else { return };
+        if let Driver::Unstarted { resolver, make } = std::mem::replace(&mut *driver, Driver::Moved)
+        {
+            let drive = driver::drive(Arc::clone(&self.inner.shared), resolver, make);
+            *driver = Driver::Started { _task: AbortOnDropHandle::new(tokio::spawn(drive)) };
+        }
+    }
+
+    fn wish(&self, call: &Call<'_>) -> Wish {
+        Wish {
+            key: call.extensions().get().map(|HashKey(key)| *key),
+            readiness: call.extensions().get().copied().unwrap_or(self.readiness),
+            deadline: call.layers_limit(),
+        }
+    }
+
+    /// Picks an endpoint, once there is one.
+    async fn pick(
+        &self,
+        wish: Wish,
+        tried: &[EndpointId],
+    ) -> Result<(Counted<Channel>, Channel), Status> {
+        let mut changes = None;
+        loop {
+            let (shared, now) = (&self.inner.shared, now());
+            match shared.picker().pick(fastrand::u64(..), wish.key, tried, now) {
+                Pick::Endpoint { candidate, .. } => {
+                    return Ok((Counted::new(shared, candidate, now), candidate.handle.clone()));
+                }
+                Pick::Fail if !self.waits(wish) => return Err(self.unavailable()),
+                Pick::Wait | Pick::Fail => {}
+            }
+            // Subscribed before the picker is looked at again, so that no change is missed.
+            let Some(changes) = &mut changes else {
+                changes = Some(shared.changes());
+                self.start();
+                continue;
+            };
+            let changed = changes.changed();
+            match wish.deadline {
+                None => drop(changed.await),
+                Some(limit) => tokio::select! {
+                    _ = changed => {}
+                    () = sleep_until(limit.deadline().0) => {
+                        return Err(self.deadline_exceeded(&limit));
+                    }
+                },
+            }
+        }
+    }
+
+    /// Whether a call waits while no attempt to connect succeeds. Before the first list is there,
+    /// every call does.
+    fn waits(&self, wish: Wish) -> bool {
+        wish.readiness == Readiness::WaitForReady || self.inner.shared.failure().is_none()
+    }
+
+    fn unavailable(&self) -> Status {
+        let Inner { name, shared, .. } = &*self.inner;
+        let reason = shared.failure().unwrap_or_else(|| "it has no endpoints".into());
+        NotExecuted::mark(Status::unavailable(format!(
+            "no endpoint of {name} is connected: {reason}"
+        )))
+    }
+
+    fn deadline_exceeded(&self, limit: &CallDeadline) -> Status {
+        let Inner { name, shared, .. } = &*self.inner;
+        let reason = shared.failure().unwrap_or_else(|| "none has answered yet".into());
+        let error = format!("no endpoint of {name} is connected: {reason}");
+        NotExecuted::mark(limit.exceeded_unconnected(&error))
+    }
+}
+
+impl Caller for Endpoints {
+    async fn call(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
+        call.settle_limit(self.defaults.timeout_of(call.method().kind));
+        let (wish, mut tried) = (self.wish(&call), Vec::new());
+        // Another endpoint is better than the connection of a picked one that has just gone.
+        if wish.readiness == Readiness::WaitForReady {
+            call.extensions_mut().insert(Readiness::FailFast);
+        }
+        let mut is_ambiguous = false;
+        loop {
+            let (mut counted, channel) = self.pick(wish, &tried).await?;
+            let id = counted.id();
+            let is_repeatable = call.is_repeatable();
+            let reply = channel.call(call.attempt()).await;
+            let status = match reply {
+                Ok(reply) => {
+                    counted.answered(now());
+                    return Ok(reply);
+                }
+                Err(status) => status,
+            };
+            match blame(&status) {
+                Blame::Endpoint => counted.failed(),
+                Blame::Caller => {}
+                Blame::None => counted.answered(now()),
+            }
+            drop(counted);
+            tried.push(id);
+            let may_repeat = is_repeatable && tried.len() < ATTEMPTS_MAX;
+            is_ambiguous |= MayHaveExecuted::is_said_by(&status);
+            match repeatable(&status, call.method().idempotency) {
+                true if may_repeat => {}
+                _ if is_ambiguous && NotExecuted::is_said_by(&status) => {
+                    return Err(MayHaveExecuted::mark(status));
+                }
+                _ => return Err(status),
+            }
+        }
+    }
+}
+
+/// What a pick depends on of a call.
+#[derive(Debug, Clone, Copy)]
+struct Wish {
+    /// What a consistent hash takes.
+    key: Option<u64>,
+    readiness: Readiness,
+    deadline: Option<CallDeadline>,
+}
+
+/// Whether a call that ended so may go to another endpoint.
+fn repeatable(status: &Status, idempotency: Idempotency) -> bool {
+    let is_idempotent = idempotency != Idempotency::Unknown;
+    let is_unavailable = status.code() == Code::Unavailable;
+    is_unavailable
+        && (NotExecuted::is_said_by(status)
+            || (is_idempotent && MayHaveExecuted::is_said_by(status)))
+}
+
+/// Whose fault a status is.
+enum Blame {
+    Endpoint,
+    Caller,
+    None,
+}
+
+fn blame(status: &Status) -> Blame {
+    match status.code() {
+        Code::Cancelled => Blame::Caller,
+        Code::Unavailable | Code::Internal | Code::Unknown | Code::DataLoss => Blame::Endpoint,
+        Code::DeadlineExceeded => Blame::Endpoint,
+        // A limit that the server has met: others may have room.
+        Code::ResourceExhausted if NotExecuted::is_said_by(status) => Blame::Endpoint,
+        _ => Blame::None,
+    }
+}

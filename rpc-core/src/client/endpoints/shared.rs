@@ -1,0 +1,145 @@
+//! What the callers of a channel with many endpoints and its driver share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::resolve::Refresh;
+use crate::balance::{
+    CallEnd, Candidate, Connectivity, EndpointId, EndpointStatus, Load, Picker, Roster, Suspicion,
+};
+
+/// The endpoints, a picker among them, and why there is none.
+///
+/// The roster's lock is taken where something changes, and never while a future is polled. Callers
+/// pick from `picker` without it.
+#[derive(Debug)]
+pub(super) struct Shared<L> {
+    roster: Mutex<State<L>>,
+    picker: ArcSwap<Picker<L>>,
+    /// Sent after each new picker, for callers that wait for an endpoint.
+    changes: watch::Sender<()>,
+    pub(super) refresh: Refresh,
+    ejects_at: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct State<L> {
+    pub(super) roster: Roster<L>,
+    /// Why the last attempt to connect, or to resolve, failed.
+    pub(super) failure: Option<Arc<str>>,
+}
+
+impl<L: Clone> Shared<L> {
+    pub(super) fn new(roster: Roster<L>) -> Self {
+        Self {
+            picker: ArcSwap::new(roster.picker()),
+            ejects_at: roster.config().outlier_detection.consecutive_failures,
+            roster: Mutex::new(State { roster, failure: None }),
+            changes: watch::Sender::new(()),
+            refresh: Refresh::default(),
+        }
+    }
+
+    /// Changes something, and shows the callers what has come of it.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State<L>) -> T) -> T {
+        let mut state = self.lock();
+        let changed = change(&mut state);
+        // Under the lock: of two changes the later picker stays.
+        self.picker.store(state.roster.picker());
+        drop(state);
+        self.changes.send_replace(());
+        changed
+    }
+
+    /// Looks at something.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&State<L>) -> T) -> T {
+        look(&self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<L>> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The picker of this moment.
+    pub(super) fn picker(&self) -> arc_swap::Guard<Arc<Picker<L>>> {
+        self.picker.load()
+    }
+
+    /// Tells of the changes after this call.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Why there is no endpoint to call.
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        self.look(|state| state.failure.clone())
+    }
+
+    /// What is known of each endpoint.
+    pub(super) fn status(&self) -> Vec<EndpointStatus> {
+        self.look(|state| state.roster.status())
+    }
+
+    /// The handle of the first endpoint that is connected.
+    pub(super) fn first_connected(&self) -> Option<L> {
+        self.look(|state| state.roster.first_ready())
+    }
+
+    /// The state of the channel as a whole.
+    pub(super) fn connectivity(&self) -> Connectivity {
+        self.look(|state| state.roster.connectivity())
+    }
+}
+
+/// A call that counts as in flight at its endpoint; dropped before its end is known, it counts as
+/// cancelled.
+#[derive(Debug)]
+pub(super) struct Counted<L: Clone> {
+    shared: Arc<Shared<L>>,
+    id: EndpointId,
+    load: Arc<Load>,
+    began_at: Instant,
+    end: CallEnd,
+}
+
+impl<L: Clone> Counted<L> {
+    pub(super) fn new(shared: &Arc<Shared<L>>, candidate: &Candidate<L>, now: Instant) -> Self {
+        candidate.load.start();
+        let (shared, load) = (Arc::clone(shared), Arc::clone(&candidate.load));
+        Self { shared, id: candidate.id, load, began_at: now, end: CallEnd::Cancelled }
+    }
+
+    pub(super) fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    /// Records the answer, whose latency counts from the pick.
+    pub(super) fn answered(&mut self, now: Instant) {
+        let latency = now.saturating_duration_since(self.began_at);
+        self.end = CallEnd::Answered { latency };
+    }
+
+    /// Records that the endpoint has failed.
+    pub(super) fn failed(&mut self) {
+        self.end = CallEnd::Failed;
+    }
+}
+
+impl<L: Clone> Drop for Counted<L> {
+    fn drop(&mut self) {
+        let now = now();
+        let suspicion = self.load.end(self.end, self.shared.ejects_at, now);
+        if suspicion != Suspicion::None {
+            let id = self.id;
+            self.shared.change(|state| state.roster.handle_suspicion(id, suspicion, now));
+        }
+    }
+}
+
+/// The clock of the runtime, which tests stop.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

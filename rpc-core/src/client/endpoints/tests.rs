@@ -1,0 +1,247 @@
+//! The driver of a channel with many endpoints, with links whose servers come and go by order.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::driver::{Link, drive};
+use super::resolve::{Refresh, Resolve, ResolveError};
+use super::shared::{Counted, Shared, now};
+use crate::balance::{
+    BalanceConfig, Connectivity, Endpoint, OutlierDetection, Pick, Policy, Roster, Standing,
+};
+
+const READY: Connectivity = Connectivity::Ready { is_upgraded: false };
+
+/// How long a link pauses after an attempt that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The servers of a test: which of them are up.
+#[derive(Clone, Default)]
+struct Servers {
+    up: Arc<Mutex<HashMap<String, watch::Sender<bool>>>>,
+    handshakes: Arc<AtomicUsize>,
+    most_handshakes: Arc<AtomicUsize>,
+}
+
+impl Servers {
+    fn server(&self, name: &str) -> watch::Sender<bool> {
+        let mut up = self.up.lock().unwrap();
+        up.entry(name.to_owned()).or_insert_with(|| watch::Sender::new(true)).clone()
+    }
+
+    fn set_up(&self, name: &str, is_up: bool) {
+        self.server(name).send_replace(is_up);
+    }
+
+    fn link(&self, endpoint: &Endpoint) -> FakeLink {
+        let up = self.server(&endpoint.address);
+        FakeLink { up, servers: self.clone(), alive: Arc::new(()) }
+    }
+}
+
+#[derive(Clone)]
+struct FakeLink {
+    up: watch::Sender<bool>,
+    servers: Servers,
+    /// Counts who holds the link.
+    alive: Arc<()>,
+}
+
+impl Link for FakeLink {
+    async fn connect(&self) -> Result<(), (String, Instant)> {
+        let running = self.servers.handshakes.fetch_add(1, Ordering::Relaxed) + 1;
+        self.servers.most_handshakes.fetch_max(running, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        self.servers.handshakes.fetch_sub(1, Ordering::Relaxed);
+        let is_up = *self.up.borrow();
+        if is_up { Ok(()) } else { Err(("it is down".to_owned(), now() + PAUSE)) }
+    }
+
+    fn state(&self) -> Connectivity {
+        if *self.up.borrow() { READY } else { Connectivity::Idle }
+    }
+
+    async fn left(&self, state: Connectivity) {
+        let mut changes = self.up.subscribe();
+        let ready = state == READY;
+        let _ = changes.wait_for(|&is_up| is_up != ready).await;
+    }
+}
+
+/// Lists by order, and how often the channel asked for a new one.
+struct Lists {
+    lists: watch::Receiver<Result<Vec<Endpoint>, &'static str>>,
+    asked: Arc<AtomicUsize>,
+    is_first: bool,
+}
+
+impl Resolve for Lists {
+    fn name(&self) -> String {
+        "the list of a test".to_owned()
+    }
+
+    fn next<'a>(
+        &'a mut self,
+        refresh: &'a Refresh,
+    ) -> BoxFuture<'a, Result<Vec<Endpoint>, ResolveError>> {
+        async {
+            if !std::mem::take(&mut self.is_first) {
+                tokio::select! {
+                    Ok(()) = self.lists.changed() => {}
+                    () = refresh.asked() => {
+                        self.asked.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+            self.lists.borrow_and_update().clone().map_err(ResolveError::new)
+        }
+        .boxed()
+    }
+}
+
+struct World {
+    servers: Servers,
+    shared: Arc<Shared<FakeLink>>,
+    lists: watch::Sender<Result<Vec<Endpoint>, &'static str>>,
+    asked: Arc<AtomicUsize>,
+    _driver: AbortOnDropHandle<()>,
+}
+
+fn list(names: &[&str]) -> Result<Vec<Endpoint>, &'static str> {
+    Ok(names.iter().map(|&name| Endpoint::new(name)).collect())
+}
+
+fn world(names: &[&str], config: BalanceConfig) -> World {
+    let (servers, asked) = (Servers::default(), Arc::new(AtomicUsize::new(0)));
+    let shared = Arc::new(Shared::new(Roster::new(config, 7, now())));
+    let lists = watch::Sender::new(list(names));
+    let resolver = Lists { lists: lists.subscribe(), asked: Arc::clone(&asked), is_first: true };
+    let making = servers.clone();
+    let drive = drive(Arc::clone(&shared), Box::new(resolver), move |it| making.link(it));
+    let _driver = AbortOnDropHandle::new(tokio::spawn(drive));
+    World { servers, shared, lists, asked, _driver }
+}
+
+impl World {
+    /// The states in the order of the list, once everything that is due has been done.
+    async fn states(&self) -> Vec<Connectivity> {
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        self.shared.status().iter().map(|it| it.connectivity).collect()
+    }
+
+    async fn pass(&self, time: Duration) -> Vec<Connectivity> {
+        tokio::time::sleep(time).await;
+        self.states().await
+    }
+
+    /// The address of an endpoint that is picked.
+    fn picked(&self) -> Option<Arc<str>> {
+        let id = match self.shared.picker().pick(fastrand::u64(..), None, &[], now()) {
+            Pick::Endpoint { candidate, .. } => candidate.id,
+            Pick::Wait | Pick::Fail => return None,
+        };
+        let status = self.shared.status().into_iter().find(|it| it.id == id);
+        status.map(|it| it.endpoint.address)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_are_connected_and_again_after_they_were_down() {
+    let world = world(&["a", "b"], BalanceConfig::new());
+    assert_eq!(world.pass(Duration::from_millis(20)).await, [READY, READY]);
+    world.servers.set_up("b", false);
+    assert_eq!(world.states().await[0], READY);
+    let after = world.pass(Duration::from_millis(20)).await;
+    assert_eq!(after, [READY, Connectivity::TransientFailure]);
+    assert!((0..100).all(|_| world.picked().as_deref() == Some("a")));
+    assert!(world.asked.load(Ordering::Relaxed) > 0, "the channel asks for another list");
+    world.servers.set_up("b", true);
+    assert_eq!(world.pass(PAUSE * 2).await, [READY, READY]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_leaves_the_list_is_let_go_and_others_stay() {
+    let world = world(&["a", "b"], BalanceConfig::new());
+    world.pass(Duration::from_millis(20)).await;
+    let held = match world.shared.picker().pick(0, None, &[], now()) {
+        Pick::Endpoint { candidate, .. } => candidate.handle.alive.clone(),
+        _ => panic!("both are connected"),
+    };
+    let _ = world.lists.send_replace(list(&["c"]));
+    assert_eq!(world.pass(Duration::from_millis(20)).await, [READY]);
+    assert_eq!(Arc::strong_count(&held), 1, "nothing keeps its connection");
+    assert_eq!(world.picked().as_deref(), Some("c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_that_fails_leaves_the_last_list() {
+    let world = world(&["a"], BalanceConfig::new());
+    world.pass(Duration::from_millis(20)).await;
+    let _ = world.lists.send_replace(Err("no name server answers"));
+    world.states().await;
+    assert_eq!(world.shared.failure().as_deref(), Some("no name server answers"));
+    assert_eq!(world.picked().as_deref(), Some("a"));
+    let _ = world.lists.send_replace(list(&["a", "b"]));
+    assert_eq!(world.pass(Duration::from_secs(3)).await, [READY, READY]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pick_first_connects_to_one_and_to_the_next_when_that_is_down() {
+    let config = BalanceConfig::new().with_policy(Policy::PickFirst);
+    let world = world(&["a", "b", "c"], config);
+    let idle = Connectivity::Idle;
+    assert_eq!(world.pass(Duration::from_millis(20)).await, [READY, idle, idle]);
+    world.servers.set_up("a", false);
+    let after = world.pass(Duration::from_millis(30)).await;
+    assert_eq!(after, [Connectivity::TransientFailure, READY, idle]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_list_is_connected_a_few_at_a_time() {
+    let names: Vec<String> = (0..100).map(|number| format!("server-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let world = world(&names, BalanceConfig::new());
+    let states = world.pass(Duration::from_secs(1)).await;
+    assert!(states.iter().all(|state| *state == READY));
+    assert_eq!(world.servers.most_handshakes.load(Ordering::Relaxed), 32);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_fails_its_calls_is_ejected_and_comes_back() {
+    let rules = OutlierDetection::new().with_consecutive_failures(3);
+    // By load a failing endpoint gets so few calls that it takes long to eject it.
+    let config = BalanceConfig::new().with_outlier_detection(rules).with_policy(Policy::RoundRobin);
+    let world = world(&["a", "b"], config);
+    world.pass(Duration::from_millis(20)).await;
+    for _ in 0..200 {
+        let picker = world.shared.picker();
+        let Pick::Endpoint { candidate, .. } = picker.pick(fastrand::u64(..), None, &[], now())
+        else {
+            panic!("one of them is connected")
+        };
+        let mut call = Counted::new(&world.shared, candidate, now());
+        match *candidate.handle.up.subscribe().borrow() {
+            true if candidate.handle.up.same_channel(&world.servers.server("a")) => call.failed(),
+            _ => call.answered(now()),
+        }
+    }
+    let standings: Vec<_> = world.shared.status().iter().map(|it| it.standing).collect();
+    assert!(
+        matches!(standings[..], [Standing::Ejected { .. }, Standing::Healthy]),
+        "{standings:?}"
+    );
+    assert!((0..100).all(|_| world.picked().as_deref() == Some("b")));
+    world.pass(rules.base_ejection_time + 2 * rules.interval).await;
+    assert!(world.shared.status().iter().all(|it| it.standing == Standing::Healthy));
+    assert!(world.shared.status().iter().all(|it| it.in_flight == 0));
+}
