@@ -164,7 +164,8 @@ fn resolves_from_a_clone(readme: &Path, root: &Path, target: &Path) -> Result<()
     let user = UserCrate::changed(readme, &[], root, here)?;
     let mut command =
         user.cargo(&["metadata", "--offline", "--quiet", "--format-version", "1"], target);
-    bounded::output(&mut command, CALL_LIMIT).map(drop)
+    bounded::output(&mut command, CALL_LIMIT)?;
+    Ok(())
 }
 
 /// The manifest as a reader has it once the crates are published: the lines that its comments say,
