@@ -30,7 +30,7 @@ use crate::memory::PoolShare;
 use crate::proto::clock::Clock;
 use crate::proto::connection::Look;
 use crate::verbs::{Completion, RemoteKey, WorkKind};
-use crate::worker::{Command, WorkerShared};
+use crate::worker::shared::{Command, Member, WorkerShared};
 /// Send slots that one connection may hold at a time, so that a peer which grants nothing takes
 /// at most a quarter of a worker's default 256.
 pub(crate) const SLOTS_MAX: usize = 64;
@@ -44,7 +44,7 @@ pub(crate) struct Connection {
     read_numbers: Vec<u32>,
     /// How the peer reaches it.
     pub(crate) reach: LocalAddress,
-    pub(crate) worker: Arc<WorkerShared>,
+    pub(crate) worker: Arc<WorkerShared<Self>>,
     /// Memory that large frames are sent from, and are read into, as this peer may have it.
     pub(crate) sources: PoolShare,
     sinks: PoolShare,
@@ -75,7 +75,7 @@ enum Life {
 impl Connection {
     pub(crate) fn new(
         tag: u32,
-        worker: Arc<WorkerShared>,
+        worker: Arc<WorkerShared<Self>>,
         live: Live,
         limits: ConnectionLimits,
     ) -> Self {
@@ -98,11 +98,6 @@ impl Connection {
             handler: Mutex::new(None),
             life: Mutex::new(Life::Alive(Box::new(live))),
         }
-    }
-
-    /// The numbers of all its queue pairs.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
-        std::iter::once(self.number).chain(self.read_numbers.iter().copied())
     }
 
     pub(crate) fn has_number(&self, number: u32) -> bool {
@@ -255,16 +250,6 @@ impl Connection {
         self.frames.close();
         self.arm(live);
         // Queue pairs that had nothing in flight are drained at once, or cannot be halted.
-        self.worker.send(Command::Check(Arc::clone(self)));
-    }
-
-    /// Records that the device took the last receive for one of the queue pairs. By number: an
-    /// event that is read before its queue pair is gone may be told to the next of that number,
-    /// whose end then waits for less than it should.
-    pub(crate) fn handle_last_receive(self: &Arc<Self>, number: u32) {
-        if let Life::Alive(live) = &mut *self.life() {
-            live.queues.handle_last_receive(number);
-        }
         self.worker.send(Command::Check(Arc::clone(self)));
     }
 
@@ -491,6 +476,25 @@ pub(crate) struct ConnectionLimits {
     pub(crate) frame_len_max: usize,
     /// What is counted of it.
     pub(crate) counters: Arc<Counters>,
+}
+
+impl Member for Connection {
+    fn numbers(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.number).chain(self.read_numbers.iter().copied())
+    }
+
+    fn fail(self: &Arc<Self>, reason: CloseReason) {
+        self.fail(reason);
+    }
+
+    /// By number: an event that is read before its queue pair is gone may be told to the next of
+    /// that number, whose end then waits for less than it should.
+    fn handle_last_receive(self: &Arc<Self>, number: u32) {
+        if let Life::Alive(live) = &mut *self.life() {
+            live.queues.handle_last_receive(number);
+        }
+        self.worker.send(Command::Check(Arc::clone(self)));
+    }
 }
 
 impl fmt::Debug for Connection {

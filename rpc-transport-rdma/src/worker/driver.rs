@@ -64,7 +64,7 @@ pub(super) enum Ended {
 
 /// What the worker's task owns, and another goes on with when a handler blocks this one.
 pub(super) struct Driver {
-    pub(super) shared: Arc<WorkerShared>,
+    pub(super) shared: Arc<WorkerShared<Connection>>,
     pub(super) completions: CompletionQueue,
     pub(super) receives: SharedReceiveQueue,
     pub(super) replenish: Replenish,
@@ -304,7 +304,7 @@ impl Driver {
         has_commands
     }
 
-    fn serve(&mut self, command: Command) {
+    fn serve(&mut self, command: Command<Connection>) {
         let connection = match command {
             Command::Open(connection) => {
                 let early = connection.open().into_iter();
@@ -405,7 +405,7 @@ impl Driver {
     fn begin_batch(
         &mut self,
         is_it: impl Fn(&Connection) -> bool,
-        find: impl FnOnce(&WorkerShared) -> Option<Arc<Connection>>,
+        find: impl FnOnce(&WorkerShared<Connection>) -> Option<Arc<Connection>>,
     ) -> Option<usize> {
         let place = self.batching.iter().position(|other| is_it(other));
         place.or_else(|| {

@@ -16,7 +16,7 @@ mod last_poll;
 pub(crate) mod outstanding;
 mod registered_buffers;
 pub(crate) mod set;
-mod shared;
+pub(crate) mod shared;
 pub(crate) mod srq_replenish;
 pub(crate) mod srq_watermark;
 mod timers;
@@ -30,6 +30,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::Connection;
 use crate::fair::semaphore::FairSemaphore;
 use crate::memory::{Access, Handout, PoolRules, RegionPool, SlotPool};
 use crate::proto::flow::quota::{SharedQuota, SlotQuota};
@@ -44,7 +45,11 @@ use crate::worker::srq_watermark::Watermark;
 use crate::{RdmaConfig, RkeyScope};
 use driver::Driver;
 use last_poll::LastPoll;
-pub(crate) use shared::{Command, Place, WorkerShared};
+
+/// What connections and a worker's task share.
+pub(crate) type WorkerShared = shared::WorkerShared<Connection>;
+/// A place among a worker's connections.
+pub(crate) type Place = shared::Place<Connection>;
 
 /// A worker's handle. Dropping the last one ends the worker's task.
 #[derive(Debug)]

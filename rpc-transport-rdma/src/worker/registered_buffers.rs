@@ -6,14 +6,15 @@ use futures::future::BoxFuture;
 use rpc_core::{BufferMemory, BufferSource, offer_source};
 
 use super::shared::WorkerShared;
+use crate::connection::Connection;
 
 /// Offers a worker's memory for as long as the worker exists.
-pub(crate) fn offer_buffers(worker: &Arc<WorkerShared>) {
-    let source: Arc<dyn BufferSource> = Arc::<WorkerShared>::clone(worker);
+pub(crate) fn offer_buffers(worker: &Arc<WorkerShared<Connection>>) {
+    let source: Arc<dyn BufferSource> = Arc::<WorkerShared<Connection>>::clone(worker);
     offer_source(&source);
 }
 
-impl BufferSource for WorkerShared {
+impl BufferSource for WorkerShared<Connection> {
     fn rank(&self) -> usize {
         self.connection_count()
     }

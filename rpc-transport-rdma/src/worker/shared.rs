@@ -20,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::last_poll::LastPoll;
 use crate::RdmaConfig;
-use crate::connection::Connection;
 use crate::fair::semaphore::FairSemaphore;
 use crate::memory::{RegionPool, SlotPool};
 use crate::proto::flow::quota::{BASE, Full, SharedQuota};
@@ -38,8 +37,20 @@ const WORN_PART: u32 = 10;
 /// The reason given to connections that come after the worker's end.
 pub(super) const DEAD: &str = "the RDMA lane has ended; see the log for the reason";
 
-/// What connections and the worker's task share.
-pub(crate) struct WorkerShared {
+/// A connection, as far as its worker's table knows it.
+pub(crate) trait Member {
+    /// The numbers of its queue pairs.
+    fn numbers(&self) -> impl Iterator<Item = u32>;
+
+    /// Ends it at once.
+    fn fail(self: &Arc<Self>, reason: CloseReason);
+
+    /// Records that the device took the last receive for the queue pair of this number.
+    fn handle_last_receive(self: &Arc<Self>, number: u32);
+}
+
+/// What connections and the worker's task share; `C` is a connection.
+pub(crate) struct WorkerShared<C> {
     pub(crate) config: RdmaConfig,
     /// Where the worker's task runs. Connections are closed from anywhere, a destructor included.
     pub(crate) runtime: Handle,
@@ -60,9 +71,9 @@ pub(crate) struct WorkerShared {
     pub(crate) activity: Arc<ActivityCounters>,
     /// The deadlines of its connections.
     pub(crate) timers: Arc<Timers>,
-    pub(super) table: Mutex<Table>,
+    pub(super) table: Mutex<Table<C>>,
     /// What waits for the worker's task; `None` when that has ended.
-    pub(super) commands: Mutex<Option<Vec<Command>>>,
+    pub(super) commands: Mutex<Option<Vec<Command<C>>>>,
     /// Whether there may be some, for a task that looks with every poll.
     pub(super) has_commands: AtomicBool,
     pub(super) command_sent: Notify,
@@ -74,9 +85,8 @@ pub(crate) struct WorkerShared {
 }
 
 /// The connections of a worker.
-#[derive(Default)]
-pub(super) struct Table {
-    by_tag: Slab<Option<Arc<Connection>>>,
+pub(super) struct Table<C> {
+    by_tag: Slab<Option<Arc<C>>>,
     /// The numbers are our own device's, so that no peer can choose them to collide.
     tag_by_number: FxHashMap<u32, u32>,
     pub(super) is_dead: bool,
@@ -87,15 +97,15 @@ pub(super) struct Table {
 /// Something for the worker's task to do for a connection. By handle and not by tag: the connection
 /// may have ended when its turn comes, and another may have its tag.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum Command<C> {
     /// Deliver what came before the handler was there.
-    Open(Arc<Connection>),
+    Open(Arc<C>),
     /// See whether the connection has ended.
-    Check(Arc<Connection>),
+    Check(Arc<C>),
     /// End the connection although its queue pair does not drain.
-    End(Arc<Connection>),
+    End(Arc<C>),
     /// Tell the handler of a frame that will not come.
-    Withheld(Arc<Connection>, [u8; HEADER_LEN], Withheld),
+    Withheld(Arc<C>, [u8; HEADER_LEN], Withheld),
     /// Ask idle connections for the slots that they hold.
     Reclaim,
     /// The receive queue ran low.
@@ -105,14 +115,14 @@ pub(crate) enum Command {
 }
 
 /// A place among a worker's connections; dropped unused, it is free again.
-pub(crate) struct Place {
-    worker: Arc<WorkerShared>,
+pub(crate) struct Place<C: Member> {
+    worker: Arc<WorkerShared<C>>,
     pub(crate) tag: u32,
     is_used: bool,
 }
 
-impl WorkerShared {
-    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+impl<C: Member> WorkerShared<C> {
+    pub(super) fn table(&self) -> MutexGuard<'_, Table<C>> {
         // Every change to the table is complete before anything that could panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,7 +132,7 @@ impl WorkerShared {
     /// # Errors
     ///
     /// In words, when there are no slots left to promise or the worker has ended.
-    pub(crate) fn take_place(self: &Arc<Self>) -> Result<(Place, HeldQuota), String> {
+    pub(crate) fn take_place(self: &Arc<Self>) -> Result<(Place<C>, HeldQuota), String> {
         if self.is_dead() {
             return Err(self.table().end_words());
         }
@@ -168,11 +178,7 @@ impl WorkerShared {
     /// # Errors
     ///
     /// In words, when the worker has ended, since no task would handle them.
-    pub(crate) fn register(
-        &self,
-        mut place: Place,
-        connection: &Arc<Connection>,
-    ) -> Result<(), String> {
+    pub(crate) fn register(&self, mut place: Place<C>, connection: &Arc<C>) -> Result<(), String> {
         {
             let mut table = self.table();
             if !table.is_dead {
@@ -204,11 +210,7 @@ impl WorkerShared {
     }
 
     /// Ends the connections that are concerned, each for `reason`, and gives their number.
-    pub(crate) fn end_connections(
-        &self,
-        reason: &str,
-        is_concerned: impl Fn(&Connection) -> bool,
-    ) -> usize {
+    pub(crate) fn end_connections(&self, reason: &str, is_concerned: impl Fn(&C) -> bool) -> usize {
         let mut connections = self.connections();
         connections.retain(|connection| is_concerned(connection));
         for connection in &connections {
@@ -281,7 +283,7 @@ impl WorkerShared {
     }
 
     /// Its connections.
-    pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
+    pub(crate) fn connections(&self) -> Vec<Arc<C>> {
         self.table().connections()
     }
 
@@ -293,11 +295,11 @@ impl WorkerShared {
         self.send(Command::ReceiveLimit);
     }
 
-    pub(super) fn by_tag(&self, tag: u32) -> Option<Arc<Connection>> {
+    pub(super) fn by_tag(&self, tag: u32) -> Option<Arc<C>> {
         self.table().by_tag.get(tag as usize)?.clone()
     }
 
-    pub(super) fn by_number(&self, number: u32) -> Option<Arc<Connection>> {
+    pub(super) fn by_number(&self, number: u32) -> Option<Arc<C>> {
         let table = self.table();
         let tag = *table.tag_by_number.get(&number)?;
         table.by_tag.get(tag as usize)?.clone()
@@ -305,7 +307,7 @@ impl WorkerShared {
 
     /// Asks the worker's task for something. When that has ended, every connection has too, and
     /// there is nothing to do.
-    pub(crate) fn send(&self, command: Command) {
+    pub(crate) fn send(&self, command: Command<C>) {
         // The temporary lock is released before a command that came too late is dropped, which may
         // be a connection's end.
         let late = match &mut *self.commands() {
@@ -337,18 +339,29 @@ impl WorkerShared {
         }
     }
 
-    pub(super) fn commands(&self) -> MutexGuard<'_, Option<Vec<Command>>> {
+    pub(super) fn commands(&self) -> MutexGuard<'_, Option<Vec<Command<C>>>> {
         // A list is whole between any two statements.
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn take_commands(&self) -> Vec<Command> {
+    pub(super) fn take_commands(&self) -> Vec<Command<C>> {
         self.commands().as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
-impl Table {
-    pub(super) fn connections(&self) -> Vec<Arc<Connection>> {
+impl<C> Default for Table<C> {
+    fn default() -> Self {
+        Self {
+            by_tag: Slab::new(),
+            tag_by_number: FxHashMap::default(),
+            is_dead: false,
+            end_reason: None,
+        }
+    }
+}
+
+impl<C> Table<C> {
+    pub(super) fn connections(&self) -> Vec<Arc<C>> {
         self.by_tag.iter().filter_map(|(_, connection)| connection.clone()).collect()
     }
 
@@ -356,7 +369,8 @@ impl Table {
         self.end_reason.clone().unwrap_or_else(|| DEAD.to_owned())
     }
 }
-impl Drop for Place {
+
+impl<C: Member> Drop for Place<C> {
     fn drop(&mut self) {
         if !self.is_used {
             self.worker.remove(self.tag);
@@ -364,7 +378,7 @@ impl Drop for Place {
     }
 }
 
-impl fmt::Debug for WorkerShared {
+impl<C: Member> fmt::Debug for WorkerShared<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaneShared")
             .field("device", &self.attachment.device().name())
@@ -374,7 +388,7 @@ impl fmt::Debug for WorkerShared {
     }
 }
 
-impl WorkerShared {
+impl<C: Member> WorkerShared<C> {
     /// Whether something may have come in for the worker's connections that the worker has not
     /// read: an event waits for it while it sleeps, or it is late. One system call at most.
     pub(crate) fn has_unread(&self) -> bool {

@@ -11,6 +11,7 @@ use super::response::{Response, response};
 use crate::connection::Connection;
 use crate::device::{FoundPort, ports_of};
 use crate::verbs::{AsyncEvent, Device, VerbsError};
+use crate::worker::shared::Member;
 
 /// The task of one opening of a device.
 pub(crate) struct Watch {

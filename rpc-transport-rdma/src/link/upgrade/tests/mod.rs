@@ -33,7 +33,8 @@ use crate::proto::wire::{
 };
 use crate::verbs::mock::{MOCK_ADDRESS, MockDevice};
 use crate::verbs::{RawCompletion, RawOperation, RawSend, RemoteKey, RemoteMemory, WorkKind};
-use crate::worker::{Command, WorkerShared};
+use crate::worker::WorkerShared;
+use crate::worker::shared::{Command, Member};
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
