@@ -10,11 +10,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::SettingsError;
 use super::places::Places;
-use super::strays;
+use super::strays::{self, PREFIX, existing};
 use super::tables::Root;
-
-/// What a variable's name begins with. Two underscores separate the names of tables.
-pub(super) const PREFIX: &str = "FARCALL__";
 
 /// More tables than any setting is in. What is beyond them in a variable's name is one name, so
 /// that a long one makes no document that is too deep for the stack.
@@ -71,18 +68,6 @@ fn insert<'a>(table: &mut DeTable<'a>, names: &[&str], value: &'a str, place: &R
     if let Some(DeValue::Table(inner)) = table.get_mut(name.as_str()).map(Spanned::get_mut) {
         insert(inner, rest, value, place);
     }
-}
-
-/// The key that a variable means: the one in lower case with underscores if it is there, else one
-/// that differs from it in case and hyphens only, else a new one.
-pub(super) fn existing(table: &DeTable<'_>, name: &str) -> String {
-    let plain = |name: &str| name.to_ascii_lowercase().replace('-', "_");
-    let wanted = plain(name);
-    if table.contains_key(wanted.as_str()) {
-        return wanted;
-    }
-    let found = table.keys().map(Spanned::get_ref).find(|key| plain(key) == wanted);
-    found.map_or(wanted, |key| key.clone().into_owned())
 }
 
 /// A variable's text as a value: TOML where it is that, such as `8`, `true` or `["mlx5_0"]`, and

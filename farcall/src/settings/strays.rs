@@ -1,12 +1,15 @@
 //! Variables of the environment that would set nothing, in silence: of a target or server that the
 //! file does not have, and with a single underscore where two belong.
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingsError;
-use super::layers::{PREFIX, existing};
 use super::table::{Table, unknown};
 use super::tables::Root;
+
+/// What a variable's name begins with. Two underscores separate the names of tables.
+pub(super) const PREFIX: &str = "FARCALL__";
 
 /// The tables of which the file chooses the names, and what has such a name.
 const NAMED: [(&str, &str); 2] = [("targets", "target"), ("servers", "server")];
@@ -32,7 +35,7 @@ pub(super) fn check_named(
         return Ok(());
     };
     let empty = DeTable::new();
-    let in_file = match file.get(table).map(toml::Spanned::get_ref) {
+    let in_file = match file.get(table).map(Spanned::get_ref) {
         Some(DeValue::Table(in_file)) => in_file,
         // The reader says what is wrong with it.
         Some(_) => return Ok(()),
@@ -65,6 +68,18 @@ pub(super) fn check_others<'a>(
         Some(message) => Err(SettingsError::Variable { variable: variable.to_owned(), message }),
         None => Ok(()),
     })
+}
+
+/// The key that a variable means: the one in lower case with underscores if it is there, else one
+/// that differs from it in case and hyphens only, else a new one.
+pub(super) fn existing(table: &DeTable<'_>, name: &str) -> String {
+    let plain = |name: &str| name.to_ascii_lowercase().replace('-', "_");
+    let wanted = plain(name);
+    if table.contains_key(wanted.as_str()) {
+        return wanted;
+    }
+    let found = table.keys().map(Spanned::get_ref).find(|key| plain(key) == wanted);
+    found.map_or(wanted, |key| key.clone().into_owned())
 }
 
 /// What a variable with single underscores was probably to set; `None` where it is not about

@@ -11,6 +11,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::PeerExtensions;
+use super::call_streams::CallStreams;
 use super::context::CallScope;
 use super::handling::{Handling, RespondingHandler};
 use super::head::{Head, undecodable};
@@ -18,7 +19,7 @@ use super::layers::Capture;
 use super::reply::Responder;
 use crate::call::message_limits::MessageLimits;
 use crate::call::refusal;
-use crate::stream::{Direction, RecvStream, SendStream, StreamWriter, forward, request_streaming};
+use crate::stream::{Direction, StreamWriter, forward, request_streaming};
 use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, ServiceDescriptor, Trailers};
 
@@ -50,25 +51,6 @@ pub struct ServerCall {
     pub(super) streams: CallStreams,
     /// What its service allows its messages.
     pub(super) limits: MessageLimits,
-}
-
-/// The streams of a call, where its method has them.
-#[derive(Debug, Clone, Default)]
-pub(super) struct CallStreams {
-    /// The client's messages.
-    pub(super) recv_stream: Option<Arc<RecvStream>>,
-    /// The client's window for ours.
-    pub(super) send_stream: Option<Arc<SendStream>>,
-}
-
-impl CallStreams {
-    /// Ends the requests of a call that has ended, for a task that still reads them: a task that
-    /// was given them by the handler would wait for ever, and keep the session.
-    pub(super) fn end_requests(self, why: impl FnOnce() -> Status) {
-        if let Some(recv_stream) = self.recv_stream {
-            recv_stream.fail(why());
-        }
-    }
 }
 
 impl ServerCall {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use super::answer::Answer;
-use super::call::CallStreams;
+use super::call_streams::CallStreams;
 use crate::MethodDescriptor;
 use crate::call::deadline::rounded;
 use crate::call::log::{CallLog, FailedCall, NameOf};

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::task::AbortHandle;
 use tonic::Status;
 
-use super::call::CallStreams;
+use super::call_streams::CallStreams;
 use super::context::CallScope;
 use super::head::Head;
 use super::reply::{Disposition, Responder};

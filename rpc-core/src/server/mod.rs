@@ -4,6 +4,7 @@ mod answer;
 mod builder;
 mod call;
 mod call_record;
+mod call_streams;
 mod connection;
 mod connections;
 mod context;

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
 use super::answer::Answer;
-use super::call::CallStreams;
 use super::call_record::{CallLines, CallRecord, Messages};
+use super::call_streams::CallStreams;
 use super::reply::{Disposition, ReplySink, Responder};
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};

@@ -161,7 +161,10 @@ impl QueuePairs {
         let mut failure = None;
         for Done { work, outcome } in done.drain(..) {
             if let Err(error) = outcome {
-                tracing::debug!(target: "farcall::rdma", ?work, %error, "an RDMA work request failed");
+                tracing::debug!(
+                    target: "farcall::rdma",
+                    ?work, %error, "an RDMA work request failed"
+                );
                 if failure.is_none() || !error.is_flush() {
                     let words = format!("the RDMA path failed: {error}");
                     failure = Some(CloseReason::Failed(words));
@@ -207,7 +210,10 @@ impl QueuePairs {
         }
         if let Err(error) = self.messages.halt() {
             // Destroying it, which follows in bounded time, does what halting could not.
-            rpc_core::limited_log!(target: "farcall::rdma", of_process, WARN, "cannot halt a queue pair", %error);
+            rpc_core::limited_log!(
+                target: "farcall::rdma",
+                of_process, WARN, "cannot halt a queue pair", %error
+            );
         }
     }
 

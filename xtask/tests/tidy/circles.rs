@@ -21,11 +21,6 @@ struct Known {
 const KNOWN: &[Known] = &[
     Known {
         crate_folder: "rpc-transport-rdma",
-        among: ["connection/mod.rs", "worker/shared.rs"],
-        files_max: 2,
-    },
-    Known {
-        crate_folder: "rpc-transport-rdma",
         among: ["memory/region.rs", "verbs/provider.rs"],
         files_max: 14,
     },

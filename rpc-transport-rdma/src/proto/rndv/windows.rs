@@ -114,7 +114,10 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
             }
             Err(error) if self.allocated == 0 => return Err(error),
             Err(error) => {
-                tracing::debug!(target: "farcall::rdma", %error, count = self.allocated, "no further memory window");
+                tracing::debug!(
+                    target: "farcall::rdma",
+                    %error, count = self.allocated, "no further memory window"
+                );
                 // Those that there are come back.
                 self.max = self.allocated;
             }
