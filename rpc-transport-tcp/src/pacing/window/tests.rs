@@ -247,7 +247,7 @@ fn chunks_are_paced_for_so_many_bytes() {
     let now = Instant::now();
     let mut window = SendWindow::default();
     window.handle_small();
-    window.handle_sent((PACED_BYTES - 1) as usize, now);
+    window.handle_sent(usize::try_from(PACED_BYTES - 1).unwrap(), now);
     assert!(window.is_paced());
     window.handle_sent(1, now);
     assert!(!window.is_paced() && window.may_send(now));
