@@ -394,26 +394,26 @@ mod tests {
 
     #[test]
     fn a_cancelled_call_gives_back_what_was_attached() {
-        let mut calls = Calls::new(2);
-        assert_eq!(calls.start(1), Ok(Start::Run));
+        let mut calls = Calls::<(), char>::new(2);
+        assert_eq!(calls.start(1), Ok(Start::Run(&mut ())));
         assert_eq!(calls.attach(1, 'h'), None);
         assert_eq!(calls.attach(1, 'i'), Some('i'), "there is one");
-        assert_eq!(calls.cancel(1), Some('h'));
+        assert_eq!(calls.cancel(1), Some(Kept { streams: (), task: Some('h') }));
         assert_eq!((calls.cancel(1), calls.in_flight_count()), (None, 0));
     }
 
     #[test]
     fn a_request_that_was_given_up_on_its_way_makes_room_and_has_no_answer() {
-        let mut calls = Calls::<()>::new(1);
+        let mut calls = Plain::new(1);
         calls.announce(7).unwrap();
-        assert!(!calls.finish(7), "it has not arrived");
+        assert_eq!(calls.answer(7), None, "it has not arrived");
         assert_eq!(calls.in_flight_count(), 1);
-        assert_eq!(calls.cancel(7), None);
-        assert!(!calls.finish(7));
+        assert_eq!(calls.cancel(7), kept([0; 2]));
+        assert_eq!(calls.answer(7), None);
         assert_eq!(calls.in_flight_count(), 0);
         calls.announce(8).unwrap();
         assert_eq!(calls.start(9), Err(ProtocolError::TooManyCalls { max: 1 }));
-        assert_eq!(calls.start(7), Ok(Start::GivenUp));
+        assert_eq!(calls.start(7), Ok(Start::Cancelled));
         assert_eq!(calls.in_flight_count(), 1);
     }
 

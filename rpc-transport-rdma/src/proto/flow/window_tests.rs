@@ -316,9 +316,9 @@ fn a_wait_is_a_stall_from_its_limit_on() {
     assert!(world.connect());
     let window = &mut world.links[0].window;
     let (now, limit) = (Instant::now(), Duration::from_secs(5));
-    assert_eq!((window.waited(now), window.stall(now, limit)), (None, None));
+    assert_eq!((window.waits_since(), window.stall(now, limit)), (None, None));
     window.wait = Some(Wait { since: now, is_reported: false });
-    assert_eq!(window.waited(now + limit), Some(limit));
+    assert_eq!(window.waits_since(), Some(now));
     assert_eq!(window.stall(now + limit - Duration::from_nanos(1), limit), None);
     assert!(window.stall(now + limit, limit).is_some());
 }

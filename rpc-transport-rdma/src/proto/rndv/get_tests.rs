@@ -235,7 +235,7 @@ fn a_transfer_that_begins_out_of_turn_leaves_the_others_theirs() {
     for number in 1..=3 {
         rndv_get.accept(number, wanted(number.into(), &[(0, 20)])).unwrap();
     }
-    assert!(rndv_get.begin(2, ()) && rndv_get.has_queued());
+    assert!(rndv_get.begin(2, ()) && rndv_get.late_at().is_some());
     let due: Vec<_> = std::iter::from_fn(|| rndv_get.next_due()).map(|due| due.transfer).collect();
     assert_eq!((due, rndv_get.has_due(), rndv_get.transfer_count()), (vec![1, 3], false, 3));
 }
@@ -268,7 +268,7 @@ fn a_path_that_is_gone_has_no_transfers() {
     }
     rndv_get.stop(4, Withheld::GivenUp);
     rndv_get.clear();
-    assert_eq!((rndv_get.transfer_count(), rndv_get.has_queued()), (0, false));
+    assert_eq!((rndv_get.transfer_count(), rndv_get.late_at()), (0, None));
     assert!(rndv_get.next_chunk(Instant::now(), |_, _| true).is_none());
     assert!(rndv_get.take_ended().is_empty());
     rndv_get.accept(1, wanted(1, &[(0, 20)])).unwrap();
