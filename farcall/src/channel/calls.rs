@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either};
 use rpc_core::client::{Call, ClientCall, ClientReply};
 use tower::Service;
 
@@ -11,11 +11,12 @@ use super::{Channel, Servers};
 use crate::{Caller, Status};
 
 impl Caller for Channel {
-    async fn call(&self, call: Call<'_>) -> Result<ClientReply, Status> {
+    // One future or the other, and none around them: a wrapper would move each call once more.
+    fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         match &self.servers {
-            Servers::One(channel) => channel.call(call).await,
+            Servers::One(channel) => Either::Left(channel.call(call)),
             // In memory of its own, so that calls to one server do not carry its size.
-            Servers::Many(endpoints) => Box::pin(endpoints.call(call)).await,
+            Servers::Many(endpoints) => Either::Right(Box::pin(endpoints.call(call))),
         }
     }
 }
