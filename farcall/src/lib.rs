@@ -11,6 +11,8 @@
 //! | `tcp://host:port` | TCP |
 //! | `unix:///path`, `unix://./path`, `unix://@name` | a Unix socket; a file alone is replaced |
 //! | `inproc://name` | queues inside the process |
+//! | `tcp://a:7000,b:7000` | several servers, of which each call goes to one: [`balance`] |
+//! | `dns:///name:7000` | the same with all servers of a name; feature `dns` |
 //!
 //! [`ServerBuilder::serve_with_incoming`] serves listeners and byte streams that the program made.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -18,8 +18,8 @@ use crate::{
     Readiness,
 };
 
-/// A cheap handle that makes calls to one server; clones share its connection. A generated stub
-/// takes one.
+/// A cheap handle that makes calls to one server, or each call to one of many
+/// ([`crate::balance`]); clones share its connections. A generated stub takes one.
 ///
 /// The connection is made by [`Channel::connect`], or at the first call after
 /// [`ChannelBuilder::connect_lazy`], and made anew when it has ended: calls in flight then end with

@@ -1,6 +1,6 @@
 //! Scripts that play a connection's state without verbs: any bytes are one.
 //!
-//! The state is the real one. Around it a [`World`](world::World) plays the device, the peer, the
+//! The state is the real one. Around it a `World` plays the device, the peer, the
 //! handler and the application: completions good and bad, messages of a peer that keeps the rules
 //! and of one that does not, frames and cancels, memory that comes late or not at all, deadlines,
 //! and the end at any point. What must hold is asserted with every step:
