@@ -291,6 +291,8 @@ impl Endpoints {
     }
 }
 
+// Not listed at the trait, which farcall's users read: their channel is farcall's.
+#[doc(hidden)]
 impl Caller for Endpoints {
     async fn call(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
         call.settle_limit(self.defaults.timeout_of(call.method().kind));
