@@ -12,6 +12,7 @@ mod log_lines;
 mod log_targets;
 mod machine_paths;
 mod manifests;
+mod named_files;
 mod pure_modules;
 mod readable_errors;
 mod readme_excerpts;
@@ -123,4 +124,12 @@ fn code_in_the_readme_is_run_by_tests() {
     let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
     let readme = files.get("README.md").expect("there is one");
     assert_none(readme_excerpts::check("README.md", readme, &files));
+}
+
+#[test]
+fn files_that_the_architecture_names_are_there() {
+    let files: HashMap<String, String> = Workspace::load().text_files().into_iter().collect();
+    let page = files.get("ARCHITECTURE.md").expect("there is one");
+    let sources: Vec<&str> = files.keys().map(String::as_str).collect();
+    assert_none(named_files::check("ARCHITECTURE.md", page, &sources));
 }
