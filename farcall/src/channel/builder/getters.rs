@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::ChannelBuilder;
+use crate::balance::BalanceConfig;
 use crate::{Backoff, Config, ConnectBackoff, Keepalive, Limits, Rdma, Readiness, ReplayLimits};
 
 impl ChannelBuilder {
@@ -29,6 +30,12 @@ impl ChannelBuilder {
     #[must_use]
     pub fn get_max_message_len(&self) -> u64 {
         self.get_limits().max_message_len
+    }
+
+    /// How the endpoint of each call is chosen, where the channel has many.
+    #[must_use]
+    pub fn get_balance(&self) -> &BalanceConfig {
+        &self.balance
     }
 
     /// How a server that is gone is found, if at all.
