@@ -115,6 +115,8 @@ impl BalanceConfig {
 #[non_exhaustive]
 pub struct OutlierDetection {
     /// After how many failures in a row an endpoint is ejected at once; 0 switches that off.
+    /// Failures are `UNAVAILABLE`, `INTERNAL`, `UNKNOWN`, `DATA_LOSS` and `DEADLINE_EXCEEDED`, a
+    /// handler's own among them, and a limit that the server has met.
     ///
     /// 5 by default, as Envoy's `consecutive_5xx`.
     pub consecutive_failures: u32,

@@ -53,6 +53,7 @@ pub(super) async fn drive<L: Link>(
     mut resolver: Box<dyn Resolve>,
     make: impl Fn(&Endpoint) -> L + Send + 'static,
 ) {
+    let _ending = Ending(Arc::clone(&shared));
     let name = resolver.name();
     let mut delays = ConnectBackoff::new().delays(fastrand::u64(..));
     let (mut pause, log) = (Duration::ZERO, LogLimit::default());
@@ -81,6 +82,23 @@ pub(super) async fn drive<L: Link>(
                 shared.change(|state| state.failure = Some(error.to_string().into()));
             }
         }
+    }
+}
+
+/// Lets calls fail once nothing connects endpoints any more: the runtime in which the channel was
+/// first used has ended. They would wait for an attempt that no task makes.
+struct Ending<L: Link>(Arc<Shared<L>>);
+
+impl<L: Link> Drop for Ending<L> {
+    fn drop(&mut self) {
+        self.0.change(|state| {
+            let ids: Vec<_> = state.roster.status().into_iter().map(|it| it.id).collect();
+            for id in ids {
+                state.roster.set_connectivity(id, Connectivity::TransientFailure, now());
+            }
+            let reason = "the runtime in which the channel was first used has ended";
+            state.failure = Some(reason.into());
+        });
     }
 }
 

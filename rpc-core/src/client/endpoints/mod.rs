@@ -53,7 +53,7 @@ pub struct HashKey(pub u64);
 ///
 /// Calls that come before the first endpoint is connected wait for it. When no attempt has
 /// succeeded, calls fail at once with `UNAVAILABLE` and the reason of the last failure, or wait
-/// ([`Readiness`]).
+/// ([`Readiness`]). So do all calls once the runtime of the first one has ended.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
     inner: Arc<Inner>,

@@ -112,7 +112,7 @@ struct World {
     shared: Arc<Shared<FakeLink>>,
     lists: watch::Sender<Result<Vec<Endpoint>, &'static str>>,
     asked: Arc<AtomicUsize>,
-    _driver: AbortOnDropHandle<()>,
+    driver: AbortOnDropHandle<()>,
 }
 
 fn list(names: &[&str]) -> Result<Vec<Endpoint>, &'static str> {
@@ -126,8 +126,8 @@ fn world(names: &[&str], config: BalanceConfig) -> World {
     let resolver = Lists { lists: lists.subscribe(), asked: Arc::clone(&asked), is_first: true };
     let making = servers.clone();
     let drive = drive(Arc::clone(&shared), Box::new(resolver), move |it| making.link(it));
-    let _driver = AbortOnDropHandle::new(tokio::spawn(drive));
-    World { servers, shared, lists, asked, _driver }
+    let driver = AbortOnDropHandle::new(tokio::spawn(drive));
+    World { servers, shared, lists, asked, driver }
 }
 
 impl World {
@@ -244,4 +244,22 @@ async fn an_endpoint_that_fails_its_calls_is_ejected_and_comes_back() {
     world.pass(rules.base_ejection_time + 2 * rules.interval).await;
     assert!(world.shared.status().iter().all(|it| it.standing == Standing::Healthy));
     assert!(world.shared.status().iter().all(|it| it.in_flight == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_task_a_channel_has_no_endpoint_and_says_why() {
+    let World { shared, driver, .. } = world(&["a"], BalanceConfig::new());
+    let pick = |shared: &Shared<FakeLink>| match shared.picker().pick(7, None, &[], now()) {
+        Pick::Endpoint { .. } => "endpoint",
+        Pick::Wait => "wait",
+        Pick::Fail => "fail",
+    };
+    yield_now().await;
+    assert_eq!(pick(&shared), "wait", "it is being connected");
+    let mut changes = shared.changes();
+    drop(driver);
+    changes.changed().await.unwrap();
+    assert_eq!(pick(&shared), "fail");
+    let reason = shared.failure().unwrap();
+    assert_eq!(&*reason, "the runtime in which the channel was first used has ended");
 }
