@@ -22,9 +22,40 @@ const ENTRIES_MAX: usize = 4096;
 /// of the map, and a name of its own.
 const ENTRY_HELD: u64 = 260;
 
-/// Keys that belong to gRPC over HTTP/2 itself and mean nothing here.
-const RESERVED: [&str; 6] =
-    ["te", "content-type", "grpc-message", "grpc-message-type", "grpc-status", "grpc-timeout"];
+/// Keys that do not cross, since each says something of one hop over HTTP. Behind a gateway the next
+/// hop would take them for its own: a `grpc-encoding` that crossed makes a client inflate what was
+/// never compressed, and HTTP/2 refuses a request with a `connection`.
+///
+/// Of the names that gRPC reserves these are left to its applications, and cross: `user-agent`,
+/// `grpc-previous-rpc-attempts`, `grpc-retry-pushback-ms`, `grpc-trace-bin` and `grpc-tags-bin`.
+const RESERVED: [&str; 19] = [
+    // gRPC's own: what farcall's header and block say in its place, and how one hop compresses.
+    "te",
+    "content-type",
+    "grpc-accept-encoding",
+    "grpc-encoding",
+    "grpc-internal-encoding-request",
+    "grpc-message",
+    "grpc-message-type",
+    "grpc-status",
+    "grpc-status-details-bin",
+    "grpc-timeout",
+    // HTTP's: about one connection, or about the one body that a hop sends.
+    "connection",
+    "content-length",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Whether a key stays on its hop. Every other key is the application's.
+fn is_reserved(key: &str) -> bool {
+    RESERVED.contains(&key)
+}
 
 /// Appends `metadata` to `out`. Nothing is appended for empty metadata.
 ///
@@ -35,7 +66,8 @@ pub fn encode(metadata: &MetadataMap, out: &mut Vec<u8>) -> Result<(), ProtocolE
     check_count(metadata.len())?;
     for entry in metadata.iter() {
         match entry {
-            KeyAndValueRef::Ascii(key, _) if RESERVED.contains(&key.as_str()) => {}
+            KeyAndValueRef::Ascii(key, _) if is_reserved(key.as_str()) => {}
+            KeyAndValueRef::Binary(key, _) if is_reserved(key.as_str()) => {}
             KeyAndValueRef::Ascii(key, value) => {
                 encode_entry(key.as_str(), value.as_encoded_bytes(), out)?;
             }
@@ -159,11 +191,45 @@ mod tests {
     }
 
     #[test]
-    fn reserved_keys_do_not_cross() {
+    fn what_belongs_to_one_hop_does_not_cross() {
+        let mut headers = http::HeaderMap::new();
+        for key in [
+            "te",
+            "content-type",
+            "grpc-accept-encoding",
+            "grpc-encoding",
+            "grpc-internal-encoding-request",
+            "grpc-message",
+            "grpc-message-type",
+            "grpc-status",
+            "grpc-status-details-bin",
+            "grpc-timeout",
+            "connection",
+            "content-length",
+            "host",
+            "http2-settings",
+            "keep-alive",
+            "proxy-connection",
+            "trailer",
+            "transfer-encoding",
+            "upgrade",
+        ] {
+            headers.insert(key, http::HeaderValue::from_static("gzip"));
+        }
+        let crossed = round_trip(&MetadataMap::from_headers(headers));
+        assert!(crossed.is_empty(), "{crossed:?}");
+    }
+
+    #[test]
+    fn what_grpc_leaves_to_applications_crosses() {
         let mut metadata = MetadataMap::new();
-        metadata.insert("grpc-timeout", "1S".parse().unwrap());
-        metadata.insert("te", "trailers".parse().unwrap());
-        assert!(round_trip(&metadata).is_empty());
+        for key in ["user-agent", "grpc-previous-rpc-attempts", "grpc-retry-pushback-ms"] {
+            metadata.insert(key, "7".parse().unwrap());
+        }
+        for key in ["grpc-trace-bin", "grpc-tags-bin"] {
+            metadata.insert_bin(key, BinaryMetadataValue::from_bytes(&[7]));
+        }
+        assert_eq!(round_trip(&metadata).len(), metadata.len());
     }
 
     #[test]
