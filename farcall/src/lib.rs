@@ -28,6 +28,8 @@ mod config;
 #[cfg(feature = "tonic-connect-info")]
 mod connect_info;
 mod endpoint;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 pub mod protocol;
 mod rdma;
 pub mod resolve;

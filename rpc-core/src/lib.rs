@@ -28,6 +28,7 @@ pub mod wire;
 pub use call::deadline::Deadline;
 pub use call::descriptor::{CallKind, Idempotency, MethodDescriptor, ServiceDescriptor};
 pub use call::execution::{MayHaveExecuted, NotExecuted};
+pub use call::late_trailers::LateTrailers;
 pub use call::{Readiness, Trailers};
 pub use client::{Caller, Channel};
 pub use limits::connection::Limits;

@@ -6,6 +6,7 @@ mod both;
 mod cancellation;
 mod deadlines;
 mod errors;
+mod grpc;
 mod in_process;
 mod interceptors;
 mod layers;

@@ -1,6 +1,8 @@
 //! What a server is made of, and where it listens.
 
 mod getters;
+#[cfg(feature = "grpc")]
+mod grpc;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -31,9 +31,15 @@ pub mod interop_proto {
     include!(concat!(env!("OUT_DIR"), "/grpc.testing.rs"));
 }
 
+/// The `FileDescriptorSet` of `proto/suite.proto`.
+const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/suite.bin"));
+
+/// The `FileDescriptorSet` of gRPC's own files.
+pub const INTEROP_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/interop.bin"));
+
 pub use behaviours::{Behaviour, behaviours};
 pub use harness::failure::{Cause, Failure};
-pub use harness::runner::run;
+pub use harness::runner::{run, run_all};
 pub use harness::running::Running;
 pub use harness::{Harness, Path};
 pub use probe::payload::payload;

@@ -132,7 +132,8 @@ async fn a_server_that_says_hello_and_closes_counts_as_dead() {
     let mut listener = InprocListener::bind("reconnect-hello").expect("the name is free");
     let serving = tokio::spawn(async move {
         let (limits, upgrades) = (farcall::Limits::default(), Vec::new());
-        let server = ServerHandshake { limits, methods: Vec::new(), upgrades };
+        let (methods, method_kinds) = (Vec::new(), Vec::new().into());
+        let server = ServerHandshake { limits, methods, method_kinds, upgrades };
         while let Ok(Some(bootstrap)) = listener.accept().await {
             drop(connect::accept(bootstrap, &server).await.expect("a good client"));
         }

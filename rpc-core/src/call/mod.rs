@@ -3,11 +3,19 @@
 pub(crate) mod deadline;
 pub(crate) mod descriptor;
 pub(crate) mod execution;
+pub(crate) mod late_trailers;
 pub(crate) mod log;
 pub(crate) mod message_limits;
 pub(crate) mod refusal;
 
 use tonic::metadata::MetadataMap;
+
+/// Joins two pieces of metadata; entries of the second take the place of those with the same key.
+pub(crate) fn merge(first: MetadataMap, second: MetadataMap) -> MetadataMap {
+    let mut headers = first.into_headers();
+    headers.extend(second.into_headers());
+    MetadataMap::from_headers(headers)
+}
 
 /// Trailing metadata of a successful unary call, which tonic's `Response` has no field for.
 ///

@@ -119,6 +119,27 @@ pub(crate) fn no_such_method(server: &str, path: &str) -> Status {
     Status::unimplemented(format!("the server at {server} has no method {path}"))
 }
 
+/// A call by a path alone, to a server whose Hello does not say which sides of it are streams.
+pub(crate) fn kind_unknown(server: &str, path: &str) -> Status {
+    Status::unimplemented(format!(
+        "the server at {server} is of a version that does not say whether {path} has streams: a \
+         generated stub can call it, and a client of gRPC cannot"
+    ))
+}
+
+/// A call by a path alone, after as many other paths as are remembered.
+pub(crate) fn too_many_paths(path: &str, paths_max: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "{path} is one more than the {paths_max} different methods that one process may call by \
+         their paths alone"
+    ))
+}
+
+/// A call whose requests are one message, and whose caller sent another number.
+pub(crate) fn not_one_message(path: &str, what: &str) -> Status {
+    Status::internal(format!("{path} takes one message, and the request has {what}"))
+}
+
 /// The requests of a call whose connection ended before they did. The source is the `io::Error` by
 /// which tonic's handlers know a client that is gone, unless this side closed the connection.
 pub(crate) fn requests_cut_short(reason: &CloseReason) -> Status {

@@ -84,6 +84,12 @@ impl Begun {
         Self { method, at, deadline, limits }
     }
 
+    /// The same call, which had begun earlier.
+    pub(super) fn since(mut self, began: Instant) -> Self {
+        self.at = self.at.map(|at| at.min(began));
+        self
+    }
+
     /// When the call ends at the latest.
     pub(super) fn deadline(&self) -> Option<&CallDeadline> {
         self.deadline.as_ref()

@@ -60,12 +60,14 @@ impl CallDeadline {
     }
 
     /// The instant.
-    pub(super) fn deadline(&self) -> Deadline {
+    #[must_use]
+    pub fn deadline(&self) -> Deadline {
         self.deadline
     }
 
     /// The status of a call that is over this limit.
-    pub(super) fn exceeded(&self) -> Status {
+    #[must_use]
+    pub fn exceeded(&self) -> Status {
         refusal::over_time(self.timeout, self.set_by.words())
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::future::Either;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::service::Interceptor;
@@ -19,8 +20,8 @@ use super::download::{download, headers};
 use super::ready::ReadyWhen;
 use super::retry::Attempts;
 use super::{
-    Call, Caller, ClientReply, Connect, Connection, Intercepted, LayeredChannel, Outgoing, Path,
-    PathCounts, Started,
+    Call, CallDeadline, Caller, ClientReply, Connect, Connection, Intercepted, LayeredChannel,
+    Outgoing, Path, PathCounts, Started,
 };
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::payload::buffer::buffer_of;
@@ -219,7 +220,7 @@ impl Channel {
             let connection = match self.manager.open() {
                 Some(connection) => connection,
                 // In memory of its own: most calls find a connection.
-                None => Box::pin(self.connection(call)).await?,
+                None => Box::pin(self.connection(call.readiness, call.deadline)).await?,
             };
             let started = match Arc::clone(&connection).try_start(*call) {
                 Ok(Some(started)) => return Ok(started),
@@ -236,17 +237,21 @@ impl Channel {
     }
 
     /// A connection for a call that found none.
-    async fn connection(&self, call: &Outgoing<'_>) -> Result<Arc<dyn Connection>, Status> {
+    async fn connection(
+        &self,
+        readiness: Readiness,
+        limit: Option<&CallDeadline>,
+    ) -> Result<Arc<dyn Connection>, Status> {
         loop {
             let error = match self.manager.connection().await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
-            if call.readiness == Readiness::FailFast || !error.may_pass() {
+            if readiness == Readiness::FailFast || !error.may_pass() {
                 return Err(error.into_status());
             }
             let due = Instant::from_std(self.manager.next_connect());
-            if let Some(limit) = call.deadline
+            if let Some(limit) = limit
                 && let Deadline(deadline) = limit.deadline()
                 && deadline <= due
             {
@@ -312,9 +317,23 @@ impl Channel {
 // Not listed at the trait, which farcall's users read: their channel is farcall's.
 #[doc(hidden)]
 impl Caller for Channel {
-    fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
+    // One future or the other, and none around them: a wrapper would move each call once more.
+    fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
+        if call.is_untyped() {
+            Either::Right(Box::pin(self.call_untyped(call)))
+        } else {
+            Either::Left(self.call_typed(call))
+        }
+    }
+}
+
+impl Channel {
+    fn call_typed(
+        &self,
+        mut call: Call<'_>,
+    ) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         let (method, begun) = (call.method(), Begun::new(&self.defaults, &mut call));
-        let readiness = call.extensions().get().copied().unwrap_or(self.readiness);
+        let readiness = self.readiness_of(&call);
         let (metadata, _, mut body) = call.into_parts();
         async move {
             let (message, stream) = match body.as_sent() {
@@ -327,9 +346,55 @@ impl Caller for Channel {
             begun.finish(&self.manager, within(deadline, made).await)
         }
     }
-}
 
-impl Channel {
+    /// Makes a call whose request came as a stream, and whose kind may be the server's to say.
+    async fn call_untyped(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
+        let (began, has_own_limit) = (Instant::now(), call.has_own_limit());
+        let default = |kind| {
+            let timeout = self.defaults.timeout_of(kind).filter(|_| !has_own_limit);
+            timeout.map(|(timeout, set_by)| CallDeadline::after(began, timeout, set_by))
+        };
+        // From here on it is an instant, which waiting for the message does not move.
+        call.settle_limit(None);
+        if let Some(limit) = call.layers_limit().filter(|_| has_own_limit) {
+            // So that the channel's timeout does not take its place.
+            call.extensions_mut().insert(limit.deadline());
+        }
+        let limits = [call.layers_limit(), default(call.method().kind)];
+        let limit = CallDeadline::earliest(limits.into_iter().flatten());
+        let typed = within(limit.as_ref(), self.make_typed(&mut call, limit.as_ref())).await;
+        if let Err(status) = typed {
+            let begun = Begun::new(&self.defaults, &mut call).since(began);
+            return begun.finish(&self.manager, Err(status));
+        }
+        if let Some(limit) = default(call.method().kind) {
+            call.bring_nearer(limit);
+        }
+        self.call_typed(call).await
+    }
+
+    /// Asks for the kind of a method that is known by its path alone, and makes one message of a
+    /// stream where the method takes one.
+    async fn make_typed(
+        &self,
+        call: &mut Call<'_>,
+        limit: Option<&CallDeadline>,
+    ) -> Result<(), Status> {
+        if let Some(path) = call.path_alone() {
+            let connection = match self.manager.open() {
+                Some(connection) => connection,
+                None => self.connection(self.readiness_of(call), limit).await?,
+            };
+            call.describe(connection.method(path).map_err(NotExecuted::mark)?)?;
+        }
+        call.make_typed().await
+    }
+
+    /// What a call does while there is no connection.
+    fn readiness_of(&self, call: &Call<'_>) -> Readiness {
+        call.extensions().get().copied().unwrap_or(self.readiness)
+    }
+
     /// Makes a call, again if it may be retried, until its first answer.
     async fn make(
         &self,

@@ -20,7 +20,10 @@ use crate::stream::{Next, OnComplete, RecvStream, SendStream, SessionIo};
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
-use crate::{BufferSource, Keepalive, Limits, MethodDescriptor, NotExecuted, Readiness};
+use crate::{
+    BufferSource, CallKind, Idempotency, Keepalive, Limits, MethodDescriptor, NotExecuted,
+    Readiness,
+};
 
 /// What a session is started with.
 #[derive(Debug)]
@@ -88,6 +91,13 @@ pub trait Connection: fmt::Debug + Send + Sync {
     ///
     /// This method is cancel safe: dropped before it is ready, it does not start the call.
     fn start<'a>(self: Arc<Self>, call: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>>;
+
+    /// What the server says of the method at `path`.
+    ///
+    /// # Errors
+    ///
+    /// When the server has no such method, or is of a version that does not say.
+    fn method(&self, path: &str) -> Result<(CallKind, Idempotency), Status>;
 
     /// Gives a call up. A call that has ended is left alone.
     fn cancel(&self, id: u64);

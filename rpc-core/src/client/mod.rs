@@ -23,7 +23,8 @@ mod session;
 mod upload;
 
 pub use call::{
-    Call, ClientCall, ClientReply, client_streaming, server_streaming, streaming, unary,
+    Call, ClientCall, ClientReply, MethodName, client_streaming, server_streaming, streaming,
+    unary, untyped,
 };
 pub use call_deadline::CallDeadline;
 pub use caller::{Caller, DynCaller};

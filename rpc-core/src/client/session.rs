@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 use tokio::time::Instant;
@@ -27,8 +28,8 @@ use crate::stream::{RecvStream, SendStream, SessionIo};
 use crate::transport::frames::{self, Parts, Reserved};
 use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
 use crate::wire::messages::BATCH_LEN_MAX;
-use crate::wire::{FrameHeader, FrameKind, metadata};
-use crate::{BufferSource, CallKind, Limits};
+use crate::wire::{FrameHeader, FrameKind, metadata, method_kinds};
+use crate::{BufferSource, CallKind, Idempotency, Limits};
 
 /// The client's end of a connection over `T`.
 pub(crate) struct Session<T> {
@@ -36,6 +37,8 @@ pub(crate) struct Session<T> {
     pub(super) limits: Limits,
     peer_limits: Limits,
     method_ids: HashMap<String, u16, IdHashing>,
+    /// What the server says of each method, by id.
+    method_kinds: Bytes,
     pub(super) permits: Arc<Semaphore>,
     pub(super) addresses: Addresses,
     fallback: Option<String>,
@@ -108,6 +111,7 @@ impl<T: Transport> Session<T> {
             limits: setup.limits,
             peer_limits,
             method_ids: methods.collect(),
+            method_kinds: setup.peer.method_kinds,
             permits: Arc::new(Semaphore::new(permit_count)),
             addresses: setup.addresses,
             fallback: setup.fallback,
@@ -136,12 +140,14 @@ impl<T: Transport> Session<T> {
         session
     }
 
+    /// The id that the server has given a method.
+    fn method_id(&self, path: &str) -> Result<u16, Status> {
+        let id = self.method_ids.get(path).copied();
+        id.ok_or_else(|| refusal::no_such_method(&self.server, path))
+    }
+
     fn prepare(&self, call: &Outgoing<'_>) -> Result<Prepared, Status> {
-        let path = call.method.path;
-        let selector = *self
-            .method_ids
-            .get(path)
-            .ok_or_else(|| refusal::no_such_method(&self.server, path))?;
+        let selector = self.method_id(call.method.path)?;
         let mut block = Vec::new();
         metadata::encode(call.metadata, &mut block)
             .map_err(|error| Status::resource_exhausted(error.to_string()))?;
@@ -280,6 +286,12 @@ impl<T: Transport> Connection for Session<T> {
             let reserved = reserved.map_err(|error| self.unsendable(&error))?;
             self.launch(&call, prepared, reserved, permit)
         })
+    }
+
+    fn method(&self, path: &str) -> Result<(CallKind, Idempotency), Status> {
+        let id = self.method_id(path)?;
+        let byte = self.method_kinds.get(usize::from(id)).copied();
+        byte.map(method_kinds::decode).ok_or_else(|| refusal::kind_unknown(&self.server, path))
     }
 
     fn cancel(&self, id: u64) {

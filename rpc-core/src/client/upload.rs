@@ -3,9 +3,10 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt};
+use futures::Stream;
 use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
 
 use super::Outgoing;
 use super::connection::Started;
@@ -14,13 +15,17 @@ use crate::wire::FrameKind;
 use crate::{Deadline, MayHaveExecuted};
 
 /// Sends `stream` as the requests of a call. Dropped, it stops where it is.
-pub(super) fn upload<S>(
+///
+/// A stream that ends with an error has broken off: the call ends with that error, and the server
+/// learns that it was given up. A half-close would tell it that there is no more to come.
+pub(super) fn upload<M, S>(
     stream: S,
     started: &Started,
     call: Outgoing<'_>,
 ) -> Option<AbortOnDropHandle<()>>
 where
-    S: Stream<Item: Message> + Send + 'static,
+    M: Message + 'static,
+    S: Stream<Item = Result<M, Status>> + Send + 'static,
 {
     let send_stream = Arc::clone(started.send_stream.as_ref()?);
     let id = started.guard.id();
@@ -29,7 +34,7 @@ where
     let mut writer = StreamWriter::new(Arc::clone(&started.io), id);
     // Calls that the stream makes while it is polled belong to the maker of the stream.
     let sending = Deadline::scope(Deadline::current(), async move {
-        let stream = pin!(stream.map(Ok));
+        let stream = pin!(stream);
         match forward(stream, &send_stream, &mut writer, direction).await {
             Ok(()) => writer.send_control(FrameKind::HalfClose),
             // It may have found the connection's end before the session did.

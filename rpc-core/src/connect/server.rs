@@ -24,6 +24,8 @@ pub struct ServerHandshake {
     pub limits: Limits,
     /// The paths of the methods served; a method's index is its id.
     pub methods: Vec<String>,
+    /// What is said of each, as [`crate::wire::method_kinds`] encodes it.
+    pub method_kinds: bytes::Bytes,
     /// The upgraded paths that clients may ask for.
     pub upgrades: Vec<Arc<dyn Upgrade>>,
 }
@@ -63,6 +65,7 @@ pub async fn accept(
     let hello: Hello = handshake::read(&mut *bootstrap, &hello::CLIENT_HELLO).await?;
     let mut answer = Hello::new(&server.limits.told_by_server());
     answer.methods.clone_from(&server.methods);
+    answer.method_kinds.clone_from(&server.method_kinds);
     let addresses = bootstrap.addresses();
     let candidate = choose(&hello, server, &addresses, &mut answer).await;
     handshake::write(&mut *bootstrap, &answer).await?;

@@ -147,6 +147,7 @@ impl Dear {
         let handshake = ServerHandshake {
             limits: Limits::default(),
             methods: vec!["/a.B/C".into()],
+            method_kinds: bytes::Bytes::new(),
             upgrades: vec![Arc::new(self.clone())],
         };
         let accepted = accept(Box::new(Socket(server)), &handshake).await;

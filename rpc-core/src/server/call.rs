@@ -18,10 +18,10 @@ use super::head::{Head, undecodable};
 use super::layers::Capture;
 use super::reply::Responder;
 use crate::call::message_limits::MessageLimits;
-use crate::call::refusal;
+use crate::call::{merge, refusal};
 use crate::stream::{Direction, StreamWriter, forward, request_streaming};
 use crate::wire::{FrameKind, metadata};
-use crate::{Deadline, ServiceDescriptor, Trailers};
+use crate::{Deadline, LateTrailers, ServiceDescriptor, Trailers};
 
 /// The future of a call's handler, answer included.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -234,7 +234,10 @@ async fn send_stream<M, S>(
         forward(pin!(stream), send_stream, writer, direction).await
     };
     let sent = Handling::new(deadline, || sending).await;
-    let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
+    let Trailers(mut trailers) = extensions.remove::<Trailers>().unwrap_or_default();
+    if let Some(late) = extensions.remove::<LateTrailers>() {
+        trailers = merge(trailers, late.take());
+    }
     let seq = response.writer.seq();
     responder.end(seq, sent.map(|()| trailers)).await;
 }

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::layers::handle;
 use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
+use crate::MethodDescriptor;
 use crate::call::log::CallLog;
+use crate::wire::method_kinds;
 
 /// The services of a server.
 #[derive(Default)]
@@ -32,10 +36,19 @@ impl Router {
         self.services.push(service);
     }
 
+    /// All methods, by id.
+    fn methods(&self) -> impl Iterator<Item = &'static MethodDescriptor> {
+        self.services.iter().flat_map(|service| service.descriptor().methods)
+    }
+
     /// The paths of all methods, by id.
     pub(crate) fn paths(&self) -> Vec<String> {
-        let methods = self.services.iter().flat_map(|service| service.descriptor().methods);
-        methods.map(|method| method.path.to_owned()).collect()
+        self.methods().map(|method| method.path.to_owned()).collect()
+    }
+
+    /// What the Hello says of each method beside its path.
+    pub(crate) fn kinds(&self) -> Bytes {
+        method_kinds::encode(self.methods())
     }
 
     /// The service of a method id, and the method's index in it.

@@ -28,6 +28,7 @@ impl Rules {
             handshake: ServerHandshake {
                 limits: settings.limits.unwrap_or_default(),
                 methods: server.router.paths(),
+                method_kinds: server.router.kinds(),
                 upgrades: settings.upgrades,
             },
             handshake_timeout: settings.handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT),

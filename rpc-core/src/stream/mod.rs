@@ -18,7 +18,7 @@ mod window_memory;
 pub(crate) use body::{MessageBody, OnComplete};
 pub(crate) use forward::{Direction, forward};
 pub(crate) use recv_stream::{End, Inserted, Item, Next, RecvStream};
-pub(crate) use scripted::scripted_streaming;
+pub(crate) use scripted::{StreamPart, scripted_streaming};
 pub(crate) use send_stream::SendStream;
 pub(crate) use session_io::{SessionIo, StreamWriter};
 pub(crate) use streaming::{request_streaming, response_streaming};

@@ -1,4 +1,5 @@
-//! tonic's `Streaming` over encoded messages that no peer sends: those of a mock.
+//! tonic's `Streaming` over encoded messages that no peer sends as a stream: those of a mock, and
+//! the one message of a call whose caller reads every response as a stream.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -10,21 +11,32 @@ use futures::stream::BoxStream;
 use http::StatusCode;
 use http_body::{Body, Frame};
 use prost::Message;
+use tonic::metadata::MetadataMap;
 use tonic::{Status, Streaming};
 
 use super::body::{EMPTY_MESSAGE, Handoff, HandoffDecoder, Stage, success};
 
+/// A part of a response stream that no peer of ours sends.
+#[derive(Debug)]
+pub(crate) enum StreamPart {
+    /// A message's encoding.
+    Message(Bytes),
+    /// The trailing metadata of a stream that ends well. What follows is not read; a stream may
+    /// also end without.
+    Trailers(MetadataMap),
+}
+
 /// A stream of encoded messages as a response that arrives.
 pub(crate) fn scripted_streaming<M: Message + Default + 'static>(
-    messages: BoxStream<'static, Result<Bytes, Status>>,
+    parts: BoxStream<'static, Result<StreamPart, Status>>,
 ) -> Streaming<M> {
-    let body = ScriptedBody { messages, handoff: Handoff::default(), stage: Stage::Open };
+    let body = ScriptedBody { parts, handoff: Handoff::default(), stage: Stage::Open };
     let decoder = HandoffDecoder { handoff: Arc::clone(&body.handoff), message: PhantomData };
     Streaming::new_response(decoder, body, StatusCode::OK, None, None)
 }
 
 struct ScriptedBody {
-    messages: BoxStream<'static, Result<Bytes, Status>>,
+    parts: BoxStream<'static, Result<StreamPart, Status>>,
     handoff: Handoff,
     stage: Stage,
 }
@@ -46,12 +58,18 @@ impl Body for ScriptedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let next = match self.stage {
-            Stage::Open => ready!(self.messages.as_mut().poll_next(cx)),
+            Stage::Open => ready!(self.parts.as_mut().poll_next(cx)),
             Stage::Failed => None,
             Stage::Over => return Poll::Ready(None),
         };
         let frame = match next {
-            Some(Ok(message)) => self.leave(Ok(message)),
+            Some(Ok(StreamPart::Message(message))) => self.leave(Ok(message)),
+            Some(Ok(StreamPart::Trailers(trailers))) => {
+                self.stage = Stage::Over;
+                let mut headers = trailers.into_headers();
+                headers.extend(success());
+                Frame::trailers(headers)
+            }
             Some(Err(status)) => {
                 self.stage = Stage::Failed;
                 self.leave(Err(status))

@@ -117,6 +117,10 @@ pub struct Hello {
     /// The window of a stream to this side, in bytes.
     #[prost(uint32, tag = "10")]
     pub stream_bytes_max: u32,
+    /// What the server says of each method of `methods`: see [`super::method_kinds`]. Empty where
+    /// its version does not say.
+    #[prost(bytes = "bytes", tag = "11")]
+    pub method_kinds: bytes::Bytes,
 }
 
 /// One side's part of an upgrade: the upgrade's name and what it needs to be told.

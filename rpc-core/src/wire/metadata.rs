@@ -22,9 +22,9 @@ const ENTRIES_MAX: usize = 4096;
 /// of the map, and a name of its own.
 const ENTRY_HELD: u64 = 260;
 
-/// Keys that do not cross, since each says something of one hop over HTTP. Behind a gateway the next
-/// hop would take them for its own: a `grpc-encoding` that crossed makes a client inflate what was
-/// never compressed, and HTTP/2 refuses a request with a `connection`.
+/// Keys that do not cross, since each says something of one hop over HTTP. Behind a gateway the
+/// next hop would take them for its own: a `grpc-encoding` that crossed makes a client inflate what
+/// was never compressed, and HTTP/2 refuses a request with a `connection`.
 ///
 /// Of the names that gRPC reserves these are left to its applications, and cross: `user-agent`,
 /// `grpc-previous-rpc-attempts`, `grpc-retry-pushback-ms`, `grpc-trace-bin` and `grpc-tags-bin`.

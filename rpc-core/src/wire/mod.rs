@@ -18,6 +18,7 @@ pub mod header;
 pub mod hello;
 pub(crate) mod messages;
 pub mod metadata;
+pub mod method_kinds;
 pub mod outcome;
 mod peer_text;
 mod repeats;

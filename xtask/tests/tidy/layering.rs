@@ -10,8 +10,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("farcall-core", &[]),
     ("rpc-codegen", &[]),
     ("rpc-transport-tcp", &["farcall-core"]),
+    ("rpc-transport-grpc", &["farcall-core"]),
     ("rpc-transport-rdma", &["farcall-core"]),
-    ("farcall", &["farcall-core", "rpc-transport-tcp", "rpc-transport-rdma"]),
+    ("farcall", &["farcall-core", "rpc-transport-grpc", "rpc-transport-rdma", "rpc-transport-tcp"]),
     ("farcall-testkit", &[]),
     ("xtask", &["farcall-testkit"]),
 ];

@@ -7,8 +7,13 @@ use crate::fault::Fault;
 use crate::source::{Source, find};
 
 /// The crates that run with peers.
-const CRATES: &[&str] =
-    &["rpc-core/src/", "rpc-transport-tcp/src/", "rpc-transport-rdma/src/", "farcall/src/"];
+const CRATES: &[&str] = &[
+    "rpc-core/src/",
+    "rpc-transport-grpc/src/",
+    "rpc-transport-tcp/src/",
+    "rpc-transport-rdma/src/",
+    "farcall/src/",
+];
 
 /// What writes lines, as words and signs with blanks between.
 const WRITERS: &[&str] = &["error !", "warn !", "info !", "event !"];

@@ -10,8 +10,13 @@ use crate::fault::Fault;
 use crate::source::Source;
 
 /// The libraries that users' programs have.
-const CRATES: &[&str] =
-    &["rpc-core/src/", "rpc-transport-tcp/src/", "rpc-transport-rdma/src/", "farcall/src/"];
+const CRATES: &[&str] = &[
+    "rpc-core/src/",
+    "rpc-transport-grpc/src/",
+    "rpc-transport-tcp/src/",
+    "rpc-transport-rdma/src/",
+    "farcall/src/",
+];
 
 /// The macros that make lines and spans, or ask whether they would be written.
 const WRITERS: &[&str] = &[

@@ -8,8 +8,14 @@ use crate::fault::Fault;
 use crate::workspace::Package;
 
 /// The folders of the crates that users need.
-const PUBLISHED: &[&str] =
-    &["farcall", "rpc-codegen", "rpc-core", "rpc-transport-rdma", "rpc-transport-tcp"];
+const PUBLISHED: &[&str] = &[
+    "farcall",
+    "rpc-codegen",
+    "rpc-core",
+    "rpc-transport-grpc",
+    "rpc-transport-rdma",
+    "rpc-transport-tcp",
+];
 
 /// Features that docs.rs leaves out, each with its reason.
 const UNDOCUMENTED: &[(&str, &str)] = &[

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use super::SOON;
 use super::echo::echo;
 use crate::harness::failure::{check, check_eq, refused};
-use crate::harness::served::Stack;
 use crate::probe::watch::Event;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::{ParkRequest, RemainingRequest};
@@ -22,12 +21,7 @@ pub(super) async fn a_deadline_ends_the_call_and_drops_its_handler(
     let mut request = Request::new(ParkRequest { tag: 1, ..Default::default() });
     request.set_timeout(SOON);
     let status = refused("a call that waits for ever", stub.park(request).await)?;
-    let expected = match server.stack() {
-        Stack::Farcall => Code::DeadlineExceeded,
-        // Its client's own timer is said to be a cancel.
-        Stack::Tonic => Code::Cancelled,
-    };
-    check_eq("the code", &status.code(), &expected)?;
+    check_eq("the code", &status.code(), &server.stack().deadline_code())?;
     check_eq("the handler", &server.event().await?, &Event::Entered(1))?;
     check_eq("the handler", &server.event().await?, &Event::Dropped(1))?;
     echo(&stub, 1, 100).await

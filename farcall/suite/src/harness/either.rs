@@ -3,6 +3,7 @@
 use farcall::{Channel, Response, Status, Streaming};
 use tonic::{IntoRequest, IntoStreamingRequest};
 
+use crate::harness::http_channel::HttpChannel;
 use crate::interop_proto as interop;
 use crate::interop_proto::test_service_client::TestServiceClient;
 use crate::interop_proto::test_service_rpc::TestServiceStub;
@@ -25,7 +26,7 @@ macro_rules! either {
             /// Our stub.
             Farcall($stub<Channel>),
             /// tonic's client.
-            Tonic($client<tonic::transport::Channel>),
+            Tonic($client<HttpChannel>),
         }
 
         impl $name {

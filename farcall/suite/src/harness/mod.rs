@@ -3,11 +3,13 @@
 pub(crate) mod counterpart;
 pub(crate) mod either;
 pub(crate) mod failure;
+pub(crate) mod http_channel;
 pub(crate) mod place;
 pub(crate) mod report;
 pub(crate) mod runner;
 pub(crate) mod running;
 pub(crate) mod served;
+pub(crate) mod stack;
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -44,6 +46,10 @@ pub enum Path {
     Stream,
     /// No transport of ours: tonic's generated clients and tonic's server, on loopback.
     Tonic,
+    /// tonic's generated clients over a farcall channel, which takes the path inside.
+    GrpcOver(Box<Path>),
+    /// Our stubs over the path inside, and services that tonic generated behind farcall's server.
+    GrpcServed(Box<Path>),
     /// RDMA on a simulated device that has the loopback address.
     SimulatedRdma {
         /// How far the keys reach that peers are given.
@@ -66,6 +72,7 @@ impl Path {
             Self::Unix => "unix",
             Self::Stream => "stream",
             Self::Tonic => "tonic",
+            Self::GrpcOver(under) | Self::GrpcServed(under) => under.name(),
             Self::SimulatedRdma { .. } | Self::Rdma { .. } => "rdma",
         }
     }
@@ -74,6 +81,7 @@ impl Path {
     pub(crate) fn rkey_scope(&self) -> Option<RkeyScope> {
         match self {
             Self::SimulatedRdma { rkey_scope } => Some(*rkey_scope),
+            Self::GrpcOver(under) | Self::GrpcServed(under) => under.rkey_scope(),
             _ => None,
         }
     }
@@ -83,6 +91,7 @@ impl Path {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let next = || COUNT.fetch_add(1, Ordering::Relaxed);
         match self {
+            Self::GrpcOver(under) | Self::GrpcServed(under) => under.address(),
             Self::Inproc => format!("inproc://suite-{}", next()),
             Self::Tcp | Self::Tonic => "tcp://127.0.0.1:0".to_owned(),
             Self::Unix | Self::Stream => {
@@ -99,6 +108,8 @@ impl Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::GrpcOver(under) => return write!(f, "grpc-over-{under}"),
+            Self::GrpcServed(under) => return write!(f, "grpc-served-{under}"),
             Self::SimulatedRdma { rkey_scope: RkeyScope::Window } => "rdma-sim-windows",
             Self::SimulatedRdma { .. } => "rdma-sim",
             other => other.name(),

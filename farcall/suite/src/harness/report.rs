@@ -52,14 +52,15 @@ impl Report {
     /// # Errors
     ///
     /// When it cannot be written.
-    pub(crate) fn add(&self, behaviour: &str, outcome: Outcome) -> io::Result<()> {
+    pub(crate) fn add(&self, column: &str, behaviour: &str, outcome: Outcome) -> io::Result<()> {
         let (outcome, note) = match outcome {
             Outcome::Planned => ("planned", None),
             Outcome::Passed(difference) => ("passed", difference),
             Outcome::Failed => ("failed", None),
             Outcome::Absent(reason) => ("absent", Some(reason)),
         };
-        let line = json!({ "behaviour": behaviour, "outcome": outcome, "note": note });
+        let line =
+            json!({ "column": column, "behaviour": behaviour, "outcome": outcome, "note": note });
         // A line is written at once, so that a poisoned lock guards a whole one.
         let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         file.write_all(format!("{line}\n").as_bytes())
@@ -74,8 +75,8 @@ mod tests {
     fn lines_are_json() {
         let path = std::env::temp_dir().join(format!("farcall-report-{}", std::process::id()));
         let report = Report::create(&path).unwrap();
-        report.add("a", Outcome::Planned).unwrap();
-        report.add("a", Outcome::Passed(Some("other"))).unwrap();
+        report.add("tcp", "a", Outcome::Planned).unwrap();
+        report.add("tcp", "a", Outcome::Passed(Some("other"))).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let values: Vec<serde_json::Value> =

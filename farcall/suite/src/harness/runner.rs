@@ -10,6 +10,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use crate::harness::counterpart::{Counterpart, counterpart};
 use crate::harness::failure::Cause;
 use crate::harness::report::{Outcome, Report};
+use crate::harness::stack::Stack;
 use crate::{Behaviour, Failure, Harness, Path, behaviours};
 
 /// How long the tasks of a behaviour that has ended may take to end. Nothing on a simulated device
@@ -19,8 +20,14 @@ const CLEANUP_LIMIT: Duration = Duration::from_secs(30);
 /// Runs the tests that the command line asks for, each within `limit`.
 #[must_use]
 pub fn run(path: &Path, limit: Duration) -> ExitCode {
+    run_all(std::slice::from_ref(path), limit)
+}
+
+/// As [`run`], over several paths.
+#[must_use]
+pub fn run_all(paths: &[Path], limit: Duration) -> ExitCode {
     let arguments = Arguments::from_args();
-    match trials(path, limit) {
+    match trials(paths, limit) {
         Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
         Err(error) => {
             eprintln!("the report cannot be written: {error}");
@@ -29,14 +36,30 @@ pub fn run(path: &Path, limit: Duration) -> ExitCode {
     }
 }
 
-fn trials(path: &Path, limit: Duration) -> io::Result<Vec<Trial>> {
+fn trials(paths: &[Path], limit: Duration) -> io::Result<Vec<Trial>> {
     let report = Report::from_environment()?.map(Arc::new);
-    let add = |name, outcome| report.as_ref().map_or(Ok(()), |report| report.add(name, outcome));
     let mut trials = Vec::new();
+    for path in paths {
+        add_trials(path, limit, report.as_ref(), &mut trials)?;
+    }
+    Ok(trials)
+}
+
+fn add_trials(
+    path: &Path,
+    limit: Duration,
+    report: Option<&Arc<Report>>,
+    trials: &mut Vec<Trial>,
+) -> io::Result<()> {
+    let column = path.to_string();
+    let add = |name, outcome| report.map_or(Ok(()), |report| report.add(&column, name, outcome));
     for behaviour in behaviours() {
-        let counterpart = match path {
-            Path::Tonic => counterpart(behaviour.name),
-            _ => Counterpart::Same,
+        let counterpart = match (Stack::of(path), counterpart(behaviour.name)) {
+            (Stack::Farcall, _) => Counterpart::Same,
+            (Stack::Tonic, counterpart) => counterpart,
+            // What differs from our own stub and server is told by the stack.
+            (_, Counterpart::Different(_)) => Counterpart::Same,
+            (_, counterpart) => counterpart,
         };
         let difference = match counterpart {
             Counterpart::Absent(reason) => {
@@ -47,18 +70,18 @@ fn trials(path: &Path, limit: Duration) -> io::Result<Vec<Trial>> {
             Counterpart::Same => None,
         };
         add(behaviour.name, Outcome::Planned)?;
-        let (path, report) = (path.clone(), report.clone());
+        let (path, report, column) = (path.clone(), report.cloned(), column.clone());
         let name = format!("{path}::{}", behaviour.name);
         trials.push(Trial::test(name, move || {
             let shown = show(behaviour, path, limit);
             let outcome = shown.as_ref().map_or(Outcome::Failed, |()| Outcome::Passed(difference));
             if let Some(report) = report {
-                report.add(behaviour.name, outcome)?;
+                report.add(&column, behaviour.name, outcome)?;
             }
             shown.map_err(Failed::from)
         }));
     }
-    Ok(trials)
+    Ok(())
 }
 
 /// Shows one behaviour on a runtime of its own.

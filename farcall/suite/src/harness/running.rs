@@ -12,8 +12,10 @@ use crate::harness::failure::Cause;
 use crate::harness::place::{Place, connect};
 use crate::interop::Interop;
 use crate::interop_proto::test_service_rpc::TestServiceService;
+use crate::interop_proto::test_service_server::TestServiceServer;
 use crate::probe::watch::{Event, Watch};
 use crate::proto::probe_rpc::{ProbeService, ProbeStub};
+use crate::proto::probe_server::ProbeServer;
 use crate::{Failure, Harness, Path, Probe};
 
 /// Between two looks at a condition that nothing announces.
@@ -78,6 +80,20 @@ impl Harness {
         Running::start_with(&self.path.address(), self.rules(), self, build).await
     }
 
+    /// Starts a server of the services that tonic generated, around the same implementations.
+    pub(crate) async fn serve_generated(&self) -> Result<Running, Failure> {
+        let drain_timeout = self.limit;
+        let build = |probe, interop| {
+            let builder = Server::builder().drain_timeout(drain_timeout);
+            let (probe, interop) = (ProbeServer::new(probe), TestServiceServer::new(interop));
+            let probe = probe.max_decoding_message_size(usize::MAX);
+            let interop = interop.max_decoding_message_size(usize::MAX);
+            let builder = builder.add_grpc_service(probe, crate::DESCRIPTOR_SET);
+            builder.add_grpc_service(interop, crate::INTEROP_DESCRIPTOR_SET)
+        };
+        Running::start_by(&self.path.address(), self.rules(), self, build).await
+    }
+
     /// Starts a server with other rules for its connections.
     pub(crate) async fn serve_by(
         &self,
@@ -108,12 +124,24 @@ impl Running {
         harness: &Harness,
         build: impl FnOnce(ProbeService<Probe>) -> ServerBuilder,
     ) -> Result<Self, Failure> {
+        Self::start_by(address, rules, harness, |probe, interop| {
+            build(ProbeService::new(probe)).add_service(TestServiceService::new(interop))
+        })
+        .await
+    }
+
+    /// Starts a server that `build` makes around the implementations.
+    async fn start_by(
+        address: &str,
+        rules: Rules,
+        harness: &Harness,
+        build: impl FnOnce(Probe, Interop) -> ServerBuilder,
+    ) -> Result<Self, Failure> {
         let place = Place::bind(harness.path(), address, &rules).await?;
         let address = place.address().to_string();
         let (probe, watch) = Probe::new();
-        let interop = TestServiceService::new(Interop::beside(&probe));
-        let builder = build(ProbeService::new(probe)).add_service(interop);
-        let server = builder.build();
+        let interop = Interop::beside(&probe);
+        let server = build(probe, interop).build();
         let (shutdown, shut_down) = oneshot::channel();
         let serving = server.clone();
         let serving = tokio::spawn(async move {

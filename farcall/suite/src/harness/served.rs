@@ -10,6 +10,8 @@ use tonic::transport::{Endpoint, Server};
 
 use crate::harness::either::{EitherProbe, EitherTest, EitherUnimplemented};
 use crate::harness::failure::Cause;
+use crate::harness::http_channel::{HttpChannel, over_farcall, over_http2};
+use crate::harness::stack::Stack;
 use crate::interop::Interop;
 use crate::interop_proto::test_service_client::TestServiceClient;
 use crate::interop_proto::test_service_rpc::TestServiceStub;
@@ -20,19 +22,13 @@ use crate::probe::watch::{Event, Watch};
 use crate::proto::probe_client::ProbeClient;
 use crate::proto::probe_rpc::ProbeStub;
 use crate::proto::probe_server::ProbeServer;
-use crate::{Failure, Harness, Path, Probe, Running};
-
-/// Whose client and server are looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stack {
-    Farcall,
-    Tonic,
-}
+use crate::{Failure, Harness, Probe, Running};
 
 /// A server that is there for one behaviour.
 #[derive(Debug)]
 pub(crate) enum Served {
-    Farcall(Box<Running>),
+    /// Ours, and whose clients call it.
+    Farcall(Box<Running>, Stack),
     Tonic(Box<TonicServer>),
 }
 
@@ -40,7 +36,6 @@ pub(crate) enum Served {
 #[derive(Debug)]
 pub(crate) struct TonicServer {
     endpoint: Endpoint,
-    max_message_len: usize,
     watch: Watch,
     limit: Duration,
     _serving: AbortOnDropHandle<Result<(), tonic::transport::Error>>,
@@ -49,18 +44,19 @@ pub(crate) struct TonicServer {
 impl Harness {
     /// Starts a server of the stack under test.
     pub(crate) async fn serve_either(&self) -> Result<Served, Failure> {
-        match self.path() {
-            Path::Tonic => Ok(Served::Tonic(Box::new(TonicServer::start(self).await?))),
-            _ => Ok(Served::Farcall(Box::new(self.serve().await?))),
-        }
+        let stack = Stack::of(self.path());
+        Ok(match stack {
+            Stack::Tonic => Served::Tonic(Box::new(TonicServer::start(self).await?)),
+            Stack::Served => Served::Farcall(Box::new(self.serve_generated().await?), stack),
+            Stack::Farcall | Stack::Over => Served::Farcall(Box::new(self.serve().await?), stack),
+        })
     }
 }
 
 impl TonicServer {
     /// Starts it under limits like ours, where tonic has them.
     async fn start(harness: &Harness) -> Result<Self, Failure> {
-        let limits = Harness::limits();
-        let max_message_len = usize::try_from(limits.max_message_len).unwrap_or(usize::MAX);
+        let (limits, max_message_len) = (Harness::limits(), max_message_len());
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let endpoint = Endpoint::from_shared(format!("http://{}", listener.local_addr()?))?;
         let (probe, watch) = Probe::new();
@@ -71,38 +67,49 @@ impl TonicServer {
             .add_service(interop.max_decoding_message_size(max_message_len))
             .serve_with_incoming(TcpListenerStream::new(listener));
         let serving = AbortOnDropHandle::new(tokio::spawn(serving));
-        Ok(Self { endpoint, max_message_len, watch, limit: harness.limit(), _serving: serving })
+        Ok(Self { endpoint, watch, limit: harness.limit(), _serving: serving })
     }
 }
 
+/// The longest message of the suite, as tonic is told.
+fn max_message_len() -> usize {
+    usize::try_from(Harness::limits().max_message_len).unwrap_or(usize::MAX)
+}
+
 /// A connection of either stack.
-enum Connected<'a> {
+enum Connected {
     Farcall(Channel),
-    Tonic(tonic::transport::Channel, &'a TonicServer),
+    /// With the longest message that the client is to take.
+    Tonic(HttpChannel, usize),
 }
 
 impl Served {
     pub(crate) fn stack(&self) -> Stack {
         match self {
-            Self::Farcall(_) => Stack::Farcall,
+            Self::Farcall(_, stack) => *stack,
             Self::Tonic(_) => Stack::Tonic,
         }
     }
 
-    async fn connect(&self) -> Result<Connected<'_>, Failure> {
-        match self {
-            Self::Farcall(running) => Ok(Connected::Farcall(running.channel().await?)),
-            Self::Tonic(server) => Ok(Connected::Tonic(server.endpoint.connect().await?, server)),
-        }
+    async fn connect(&self) -> Result<Connected, Failure> {
+        Ok(match self {
+            Self::Farcall(running, Stack::Over) => {
+                Connected::Tonic(over_farcall(running.channel().await?), max_message_len())
+            }
+            Self::Farcall(running, _) => Connected::Farcall(running.channel().await?),
+            Self::Tonic(server) => {
+                Connected::Tonic(over_http2(server.endpoint.connect().await?), max_message_len())
+            }
+        })
     }
 
     /// A client of the suite's service over a new connection.
     pub(crate) async fn probe(&self) -> Result<EitherProbe, Failure> {
         Ok(match self.connect().await? {
             Connected::Farcall(channel) => EitherProbe::Farcall(ProbeStub::new(channel)),
-            Connected::Tonic(channel, server) => {
+            Connected::Tonic(channel, max_message_len) => {
                 let client = ProbeClient::new(channel);
-                EitherProbe::Tonic(client.max_decoding_message_size(server.max_message_len))
+                EitherProbe::Tonic(client.max_decoding_message_size(max_message_len))
             }
         })
     }
@@ -130,7 +137,7 @@ impl Served {
     /// The next event of a handler.
     pub(crate) async fn event(&mut self) -> Result<Event, Failure> {
         match self {
-            Self::Farcall(running) => running.event().await,
+            Self::Farcall(running, _) => running.event().await,
             Self::Tonic(server) => {
                 let event = tokio::time::timeout(server.limit, server.watch.next()).await;
                 let (what, seconds) = ("an event of a handler", server.limit.as_secs());
@@ -143,7 +150,7 @@ impl Served {
     /// The events of handlers, and the gate.
     pub(crate) fn watch(&mut self) -> &mut Watch {
         match self {
-            Self::Farcall(running) => running.watch(),
+            Self::Farcall(running, _) => running.watch(),
             Self::Tonic(server) => &mut server.watch,
         }
     }

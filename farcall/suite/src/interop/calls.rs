@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::harness::failure::{check, check_eq};
-use crate::harness::served::Stack;
+use crate::harness::stack::TrailersSeen;
 use crate::interop::{ECHO_INITIAL, ECHO_TRAILING};
 use crate::interop_proto::{
     Empty, Payload, ResponseParameters, SimpleRequest, StreamingInputCallRequest,
@@ -136,23 +136,20 @@ fn check_initial(metadata: &MetadataMap) -> Result<(), Failure> {
     check_eq("the initial metadata", &found, &Some(INITIAL.to_vec()))
 }
 
-/// tonic's trait has no place for trailing metadata of a success; ours comes by an extension.
-fn check_trailing(stack: Stack, trailers: Option<&MetadataMap>) -> Result<(), Failure> {
+fn check_trailing(are_sent: bool, trailers: Option<&MetadataMap>) -> Result<(), Failure> {
     let found = trailers.and_then(|trailers| trailers.get_bin(ECHO_TRAILING)?.to_bytes().ok());
-    let expected = match stack {
-        Stack::Farcall => Some(Bytes::from_static(TRAILING)),
-        Stack::Tonic => None,
-    };
+    let expected = are_sent.then_some(Bytes::from_static(TRAILING));
     check_eq("the trailing metadata", &found, &expected)
 }
 
 pub(crate) async fn interop_custom_metadata(harness: &Harness) -> Result<(), Failure> {
     let server = harness.serve_either().await?;
-    let (stack, client) = (server.stack(), server.test().await?);
+    let (seen, client) = (server.stack().trailers(), server.test().await?);
     let reply = client.unary_call(with_metadata(large_request())).await?;
     check_initial(reply.metadata())?;
-    let Trailers(trailers) = reply.extensions().get::<Trailers>().cloned().unwrap_or_default();
-    check_trailing(stack, Some(&trailers))?;
+    let Trailers(apart) = reply.extensions().get::<Trailers>().cloned().unwrap_or_default();
+    check_trailing(seen == TrailersSeen::Apart, Some(&apart))?;
+    check_trailing(seen != TrailersSeen::Nowhere, Some(reply.metadata()))?;
     check_zeros("the answer's payload", reply.into_inner().payload, LARGE_RESPONSE_LEN)?;
     let (request_len, answer_len) = (REQUEST_LENS[0], RESPONSE_LENS[0]);
     let requests = stream::iter([output_request(request_len, answer_len)]);
@@ -161,5 +158,5 @@ pub(crate) async fn interop_custom_metadata(harness: &Harness) -> Result<(), Fai
     let mut answers = response.into_inner();
     read(&mut answers, answer_len).await?;
     end(&mut answers).await?;
-    check_trailing(stack, answers.trailers().await?.as_ref())
+    check_trailing(seen != TrailersSeen::Nowhere, answers.trailers().await?.as_ref())
 }

@@ -9,7 +9,6 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::calls::{output_request, read, zeros};
 use crate::harness::failure::{check, check_eq, refused};
-use crate::harness::served::Stack;
 use crate::interop::{DUPLEX_TAG, INPUT_TAG};
 use crate::interop_proto::{
     EchoStatus, Empty, SimpleRequest, StreamingInputCallRequest, StreamingOutputCallRequest,
@@ -86,10 +85,10 @@ pub(crate) async fn interop_cancel_after_begin(harness: &Harness) -> Result<(), 
     call.abort();
     let ended = call.await;
     check(ended.is_err(), "the call given up", &ended)?;
-    let expected = match server.stack() {
-        Stack::Farcall => Event::Dropped(INPUT_TAG),
+    let expected = match server.stack().tells_cancel_from_end() {
+        true => Event::Dropped(INPUT_TAG),
         // To tonic's handler, a stream that was cancelled is one that has ended.
-        Stack::Tonic => Event::Answered(INPUT_TAG),
+        false => Event::Answered(INPUT_TAG),
     };
     check_eq("the handler of a call given up", &server.event().await?, &expected)?;
     // One whose requests do end comes to its answer on either.
@@ -112,7 +111,7 @@ pub(crate) async fn interop_cancel_after_first_response(harness: &Harness) -> Re
     read(&mut answers, 31_415).await?;
     check_eq("the handler", &server.event().await?, &Event::Entered(DUPLEX_TAG))?;
     drop(answers);
-    if server.stack() == Stack::Tonic {
+    if !server.stack().drop_cancels_conversation() {
         // The call lives on its requests: nothing is cancelled until they end too.
         let early = tokio::time::timeout(OUT_OF_DATE, server.watch().next()).await;
         check(early.is_err(), "an event of the stream given up", early)?;
@@ -135,24 +134,20 @@ pub(crate) async fn interop_timeout_on_sleeping_server(harness: &Harness) -> Res
     let mut request = Request::new(stream::iter([asks]).chain(stream::pending()));
     request.set_timeout(AT_ONCE);
     let begun = client.full_duplex_call(request).await;
-    match server.stack() {
-        Stack::Farcall => {
-            // The deadline may pass before the stream has begun or after.
-            let status = match begun {
-                Ok(answers) => refused("the stream", answers.into_inner().message().await)?,
-                Err(status) => status,
-            };
+    let stack = server.stack();
+    match begun {
+        // Its timer stops when the stream begins: nothing ends that any more.
+        Ok(answers) if !stack.bounds_streams() => {
+            let mut answers = answers.into_inner();
+            let message = tokio::time::timeout(OUT_OF_DATE, answers.message()).await;
+            check(message.is_err(), "the end of the stream", &message)?;
+        }
+        // The deadline may pass before the stream has begun or after.
+        Ok(answers) => {
+            let status = refused("the stream", answers.into_inner().message().await)?;
             check_eq("the code", &status.code(), &Code::DeadlineExceeded)?;
         }
-        Stack::Tonic => match begun {
-            // Its timer stops when the stream begins: nothing ends that any more.
-            Ok(answers) => {
-                let mut answers = answers.into_inner();
-                let message = tokio::time::timeout(OUT_OF_DATE, answers.message()).await;
-                check(message.is_err(), "the end of the stream", &message)?;
-            }
-            Err(status) => check_eq("the code", &status.code(), &Code::Cancelled)?,
-        },
+        Err(status) => check_eq("the code", &status.code(), &stack.deadline_code())?,
     }
     client.empty_call(Empty {}).await?;
     Ok(())

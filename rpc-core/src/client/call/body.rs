@@ -1,12 +1,16 @@
 //! What a client sends in a call: one message or a stream of messages, their types erased.
 
 use std::any::Any;
+use std::pin::pin;
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt};
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, StreamExt};
 use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
 
+use crate::call::refusal;
 use crate::client::upload::upload;
 use crate::client::{Outgoing, Started};
 use crate::payload::encode::{Encode, Split};
@@ -58,6 +62,18 @@ impl Body<'_> {
             Self::Stream(stream) => Body::Stream(&mut **stream),
             Self::Boxed(stream) => Body::Stream(&mut **stream),
         }
+    }
+
+    /// Reads a stream to its end and makes its one message the request, for a method that takes
+    /// one.
+    pub(super) async fn make_one(&mut self, path: &'static str) -> Result<(), Status> {
+        let taken = match self {
+            Self::Message(_) | Self::Shared(_) => return Ok(()),
+            Self::Stream(stream) => stream.take_one(path),
+            Self::Boxed(stream) => stream.take_one(path),
+        };
+        *self = Self::Shared(taken.await?);
+        Ok(())
     }
 
     /// Whether the request can be sent more than once.
@@ -144,9 +160,16 @@ pub(in crate::client) trait RequestStream: Send {
     /// Takes the stream out, for layers.
     fn take_boxed(&mut self) -> Box<dyn RequestStream>;
 
+    /// Takes the stream out and reads it to its end, for a method that takes one message.
+    fn take_one(&mut self, path: &'static str)
+    -> BoxFuture<'static, Result<SharedMessage, Status>>;
+
     /// Takes the stream out as a `BoxStream<'static, S::Item>`, for a mock.
     fn take_any(&mut self) -> Box<dyn Any + Send>;
 }
+
+/// A message that is shared, so that the call can be made again.
+pub(in crate::client) type SharedMessage = Arc<dyn Encode>;
 
 /// The requests of a stub's call with a stream of request messages; absent once they were taken.
 pub(super) struct Requests<S>(pub(super) Option<S>);
@@ -162,6 +185,41 @@ where
     S: Stream<Item: Message> + Send + 'static,
 {
     fn start(&mut self, started: &Started, call: Outgoing<'_>) -> Option<AbortOnDropHandle<()>> {
+        upload(self.take().map(Ok), started, call)
+    }
+
+    fn take_boxed(&mut self) -> Box<dyn RequestStream> {
+        Box::new(Self(Some(self.take())))
+    }
+
+    fn take_one(
+        &mut self,
+        path: &'static str,
+    ) -> BoxFuture<'static, Result<SharedMessage, Status>> {
+        one_message(path, self.take().map(Ok)).boxed()
+    }
+
+    fn take_any(&mut self) -> Box<dyn Any + Send> {
+        Box::new(self.take().boxed())
+    }
+}
+
+/// The requests of a call whose messages come from elsewhere, where they may break off. Absent once
+/// they were taken.
+pub(super) struct FallibleRequests<S>(pub(super) Option<S>);
+
+impl<S> FallibleRequests<S> {
+    fn take(&mut self) -> S {
+        self.0.take().expect("the call that had the stream is consumed")
+    }
+}
+
+impl<M, S> RequestStream for FallibleRequests<S>
+where
+    M: Message + 'static,
+    S: Stream<Item = Result<M, Status>> + Send + 'static,
+{
+    fn start(&mut self, started: &Started, call: Outgoing<'_>) -> Option<AbortOnDropHandle<()>> {
         upload(self.take(), started, call)
     }
 
@@ -169,8 +227,31 @@ where
         Box::new(Self(Some(self.take())))
     }
 
+    fn take_one(
+        &mut self,
+        path: &'static str,
+    ) -> BoxFuture<'static, Result<SharedMessage, Status>> {
+        one_message(path, self.take()).boxed()
+    }
+
     fn take_any(&mut self) -> Box<dyn Any + Send> {
         Box::new(self.take().boxed())
+    }
+}
+
+/// Reads a stream to its end, which has to be behind one message.
+async fn one_message<M: Message + 'static>(
+    path: &'static str,
+    stream: impl Stream<Item = Result<M, Status>> + Send,
+) -> Result<SharedMessage, Status> {
+    let mut stream = pin!(stream);
+    let Some(message) = stream.next().await.transpose()? else {
+        return Err(refusal::not_one_message(path, "none"));
+    };
+    // A stream that breaks behind its message has not ended: the caller may have meant more.
+    match stream.next().await.transpose()? {
+        None => Ok(Arc::new(Split::whole(message))),
+        Some(_) => Err(refusal::not_one_message(path, "more than one")),
     }
 }
 

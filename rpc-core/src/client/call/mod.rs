@@ -7,7 +7,9 @@
 
 mod body;
 mod kinds;
+mod paths;
 mod reply;
+mod untyped;
 
 use std::any::{TypeId, type_name};
 use std::ops::{Deref, DerefMut};
@@ -16,18 +18,19 @@ use std::{fmt, mem};
 
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
-use tonic::{Extensions, GrpcMethod};
+use tonic::{Extensions, GrpcMethod, Status};
 
 pub(super) use body::{Body, RequestStream, Sent};
 pub use kinds::{client_streaming, server_streaming, streaming, unary};
 pub use reply::ClientReply;
 pub(super) use reply::ReplyBody;
+pub use untyped::{MethodName, untyped};
 
 use super::CallDeadline;
 use super::call_deadline::SetBy;
 use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::layer::{Described, RequestHead};
-use crate::{Deadline, MethodDescriptor};
+use crate::{CallKind, Deadline, Idempotency, MethodDescriptor};
 
 /// A call on its way to the server, the types of its messages erased.
 ///
@@ -41,8 +44,21 @@ pub struct Call<'a> {
     /// says and of what it inherits.
     limit: Option<CallDeadline>,
     pub(super) body: Body<'a>,
+    /// What is known of the method.
+    known: Known,
     /// The type that the stub decodes responses to. A mock checks its script against it.
     pub(super) response: fn() -> TypeName,
+}
+
+/// What the maker of a call knows of its method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Everything, and the request is of the method's kind.
+    All,
+    /// Its descriptor. The request is a stream, also where the method takes one message.
+    Descriptor,
+    /// Its path. Its kind is the server's to say, and the request is a stream.
+    Path,
 }
 
 /// A [`Call`] that owns its request, as the layers of a client see it.
@@ -69,7 +85,8 @@ impl<'a> Call<'a> {
         extensions: Extensions,
         body: Body<'a>,
     ) -> Self {
-        Self { method, metadata, extensions, limit: None, body, response: TypeName::of::<Resp> }
+        let (known, response) = (Known::All, TypeName::of::<Resp>);
+        Self { method, metadata, extensions, limit: None, body, known, response }
     }
 
     /// The same call with its request out of the stub's hands. Its deadline is settled here rather
@@ -77,8 +94,9 @@ impl<'a> Call<'a> {
     /// nothing.
     pub(super) fn into_owned(self) -> ClientCall {
         let limit = self.time_limit();
-        let Self { method, metadata, extensions, body, response, .. } = self;
-        ClientCall(Call { method, metadata, extensions, limit, body: body.into_owned(), response })
+        let Self { method, metadata, extensions, body, known, response, .. } = self;
+        let body = body.into_owned();
+        ClientCall(Call { method, metadata, extensions, limit, body, known, response })
     }
 
     /// The method.
@@ -117,10 +135,10 @@ impl<'a> Call<'a> {
 
     /// The same call for one of several attempts, each to another server.
     pub(super) fn attempt(&mut self) -> Call<'_> {
-        let Self { method, metadata, extensions, limit, body, response } = self;
+        let Self { method, metadata, extensions, limit, body, known, response } = self;
         let (metadata, extensions) = (metadata.clone(), extensions.clone());
-        let (method, limit, response) = (*method, *limit, *response);
-        Call { method, metadata, extensions, limit, body: body.reborrow(), response }
+        let (method, limit, known, response) = (*method, *limit, *known, *response);
+        Call { method, metadata, extensions, limit, body: body.reborrow(), known, response }
     }
 
     /// Whether there can be a second attempt: a stream of requests is partly sent by then.
@@ -155,6 +173,45 @@ impl<'a> Call<'a> {
         &mut self.extensions
     }
 
+    /// Whether its request may have to become one message, and its kind to be asked for.
+    pub(super) fn is_untyped(&self) -> bool {
+        self.known != Known::All
+    }
+
+    /// The path of a method of which no more is known.
+    pub(super) fn path_alone(&self) -> Option<&'static str> {
+        (self.known == Known::Path).then_some(self.method.path)
+    }
+
+    /// Takes what a server says of a method of which the path alone was known.
+    pub(super) fn describe(
+        &mut self,
+        (kind, idempotency): (CallKind, Idempotency),
+    ) -> Result<(), Status> {
+        self.method = paths::descriptor(self.method.path, kind, idempotency)?;
+        self.known = Known::Descriptor;
+        Ok(())
+    }
+
+    /// Reads the one message of a request that came as a stream, where the method takes one.
+    pub(super) async fn make_typed(&mut self) -> Result<(), Status> {
+        if !self.method.kind.has_request_stream() {
+            self.body.make_one(self.method.path).await?;
+        }
+        self.known = Known::All;
+        Ok(())
+    }
+
+    /// Whether its caller sets a time limit of its own, which takes the place of a channel's.
+    pub(super) fn has_own_limit(&self) -> bool {
+        self.extensions.get::<Deadline>().is_some() || grpc_timeout(&self.metadata).is_some()
+    }
+
+    /// As [`Call::limit`], where it is known what set the limit.
+    pub(super) fn bring_nearer(&mut self, limit: CallDeadline) {
+        self.limit = CallDeadline::earliest(self.limit.into_iter().chain([limit]));
+    }
+
     /// What the channel makes the call with.
     pub(super) fn into_parts(self) -> (MetadataMap, Extensions, Body<'a>) {
         (self.metadata, self.extensions, self.body)
@@ -172,6 +229,7 @@ impl ClientCall {
             extensions: self.extensions.clone(),
             limit: self.limit,
             body: self.body.try_clone()?,
+            known: self.known,
             response: self.response,
         }))
     }

@@ -3,23 +3,27 @@
 use std::fmt;
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status, Streaming};
 
 use crate::Trailers;
+use crate::call::merge;
 use crate::call::message_limits::MessageLimit;
 use crate::client::Reply;
 use crate::client::begun::EndLog;
 use crate::client::download::StreamGuard;
-use crate::stream::{MessageBody, response_streaming, scripted_streaming};
+use crate::stream::{MessageBody, StreamPart, response_streaming, scripted_streaming};
 use crate::wire::outcome::Outcome;
 
 /// The answer to a call that has succeeded so far: the message of a unary answer, not decoded yet,
 /// or the beginning of a stream, whose messages pass by.
 pub struct ClientReply {
     metadata: MetadataMap,
+    /// The metadata without trailers, where there are some and the two were joined.
+    initial: Option<Box<MetadataMap>>,
     extensions: Extensions,
     body: ReplyBody,
     /// Where a message that does not decode is logged; absent where no line will be written.
@@ -33,7 +37,7 @@ pub(in crate::client) enum ReplyBody {
     /// A stream of messages.
     Stream(Box<MessageBody<StreamGuard>>),
     /// A stream of encoded messages that a mock makes.
-    Scripted(BoxStream<'static, Result<Bytes, Status>>),
+    Scripted(BoxStream<'static, Result<StreamPart, Status>>),
 }
 
 impl ClientReply {
@@ -42,7 +46,22 @@ impl ClientReply {
         extensions: Extensions,
         body: ReplyBody,
     ) -> Self {
-        Self { metadata, extensions, body, log: None }
+        Self { metadata, initial: None, extensions, body, log: None }
+    }
+
+    /// An answer that is one message.
+    fn with_message(initial: MetadataMap, trailers: MetadataMap, message: Bytes) -> Self {
+        let body = ReplyBody::Message(message);
+        let reply = Self::new(initial, Extensions::new(), body);
+        if trailers.is_empty() { reply } else { reply.joined_with(trailers) }
+    }
+
+    /// The same with trailers of its one message, which tonic's client joins with the metadata.
+    fn joined_with(mut self, trailers: MetadataMap) -> Self {
+        self.initial = Some(Box::new(self.metadata.clone()));
+        self.metadata = merge(self.metadata, trailers.clone());
+        self.extensions.insert(Trailers(trailers));
+        self
     }
 
     /// An answer that is one message, or the status that came instead.
@@ -52,19 +71,14 @@ impl ClientReply {
         log: Option<EndLog>,
     ) -> Result<Self, Status> {
         let Reply { code, block, message, .. } = reply;
-        let (mut metadata, mut extensions) = (MetadataMap::new(), Extensions::new());
+        let (mut metadata, mut trailers) = (MetadataMap::new(), MetadataMap::new());
         if code != 0 || !block.is_empty() {
             let outcome = Outcome::decode(code, block);
             let outcome = outcome.map_err(|error| undecodable("block", &error))?;
-            let trailers = outcome.result?;
-            metadata = outcome.metadata;
-            if !trailers.is_empty() {
-                metadata = merge(metadata, trailers.clone());
-                extensions.insert(Trailers(trailers));
-            }
+            (metadata, trailers) = (outcome.metadata, outcome.result?);
         }
         limit.check(message.len())?;
-        Ok(Self { metadata, extensions, body: ReplyBody::Message(message), log })
+        Ok(Self { log, ..Self::with_message(metadata, trailers, message) })
     }
 
     /// An answer that is a stream.
@@ -133,6 +147,27 @@ impl ClientReply {
     }
 }
 
+impl ClientReply {
+    /// The response of a call of any kind as a stream: one message is a stream of it. The metadata
+    /// is what came before the messages, and the trailers end the stream.
+    pub(super) fn into_any_stream<M>(mut self) -> Response<Streaming<M>>
+    where
+        M: Message + Default + 'static,
+    {
+        let stream = match self.body {
+            ReplyBody::Stream(body) => response_streaming(*body),
+            ReplyBody::Scripted(parts) => scripted_streaming(parts),
+            ReplyBody::Message(message) => {
+                let Trailers(trailers) = self.extensions.remove().unwrap_or_default();
+                let parts = [StreamPart::Message(message), StreamPart::Trailers(trailers)];
+                scripted_streaming(stream::iter(parts).map(Ok).boxed())
+            }
+        };
+        let metadata = self.initial.map_or(self.metadata, |initial| *initial);
+        Response::from_parts(metadata, stream, self.extensions)
+    }
+}
+
 /// The status of a call to a method that is described as of another kind, and of one whose layers
 /// mix up the answers.
 fn mismatch(what: &str) -> Status {
@@ -142,13 +177,6 @@ fn mismatch(what: &str) -> Status {
 /// The status of an answer of which a part does not decode.
 fn undecodable(what: &str, error: &dyn fmt::Display) -> Status {
     Status::internal(format!("the response's {what} does not decode: {error}"))
-}
-
-/// Joins initial and trailing metadata as tonic's client does for a unary call.
-fn merge(initial: MetadataMap, trailing: MetadataMap) -> MetadataMap {
-    let mut headers = initial.into_headers();
-    headers.extend(trailing.into_headers());
-    MetadataMap::from_headers(headers)
 }
 
 impl fmt::Debug for ClientReply {

@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 use crate::CallKind;
 use crate::client::ClientReply;
 use crate::client::call::{ReplyBody, TypeName};
+use crate::stream::StreamPart;
 
 /// What a call sends: one message or a stream of messages, of any type.
 pub(super) type AnyBody = Box<dyn Any + Send>;
@@ -40,7 +41,9 @@ where
     M: Message,
     S: Stream<Item = Result<M, Status>> + Send + 'static,
 {
-    let encode = |message: Result<M, _>| message.map(|message| message.encode_to_vec().into());
+    let encode = |message: Result<M, _>| {
+        message.map(|message| StreamPart::Message(message.encode_to_vec().into()))
+    };
     ReplyBody::Scripted(messages.map(encode).boxed())
 }
 

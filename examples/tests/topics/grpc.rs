@@ -1,0 +1,33 @@
+//! gRPC: clients that tonic has generated over a farcall channel, and tonic's health service behind
+//! a farcall server.
+
+use farcall::grpc::GrpcOver;
+use farcall::{Channel, Server};
+use farcall_examples::hello::greeter_client::GreeterClient;
+use farcall_examples::hello::greeter_rpc::GreeterService;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::{MyGreeter, hello};
+
+#[tokio::test]
+async fn tonics_clients_call_over_a_channel() -> anyhow::Result<()> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let server = Server::builder()
+        .add_service(GreeterService::new(MyGreeter))
+        .add_grpc_service(health, tonic_health::pb::FILE_DESCRIPTOR_SET);
+    let listener = server.bind("auto://127.0.0.1:0").await?;
+    let address = listener.local_address().clone();
+    tokio::spawn(listener.serve());
+
+    let over = GrpcOver::new(Channel::connect(&address).await?);
+    let mut greeter = GreeterClient::new(over.clone());
+    assert_eq!(greeter.say_hello(hello("gRPC")).await?.into_inner().message, "Hello, gRPC!");
+
+    let mut health = HealthClient::new(over);
+    let request = HealthCheckRequest { service: "greeter.Greeter".to_owned() };
+    assert!(health.check(request.clone()).await.is_err(), "nothing was said of it yet");
+    reporter.set_service_status("greeter.Greeter", tonic_health::ServingStatus::Serving).await;
+    assert!(health.check(request).await.is_ok());
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Services of tonic's on a farcall server.
+
+use rpc_transport_grpc::{HttpService, Served};
+use tonic::server::NamedService;
+
+use super::ServerBuilder;
+
+impl ServerBuilder {
+    /// Adds a service of tonic's: what tonic has generated (`GreeterServer`), tonic-health's or
+    /// tonic-reflection's, also under a tower layer for HTTP. It is served over every transport.
+    ///
+    /// `descriptor_set` is an encoded `FileDescriptorSet` with the service. It tells the service's
+    /// methods, which of their sides are streams, and which may be repeated. tonic-health and
+    /// tonic-reflection export theirs; `file_descriptor_set_path` of a build script writes one.
+    ///
+    /// # Panics
+    ///
+    /// When the set does not decode, or does not have the service. [`Served::new`] says so by an
+    /// error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example<H, T>(health: H, descriptor_set: &[u8]) -> farcall::ServerBuilder
+    /// # where H: farcall::grpc::HttpService + farcall::tonic::server::NamedService {
+    /// // `health` is what `tonic_health::server::health_reporter()` gives, and `descriptor_set` is
+    /// // `tonic_health::pb::FILE_DESCRIPTOR_SET`.
+    /// farcall::Server::builder().add_grpc_service(health, descriptor_set)
+    /// # }
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn add_grpc_service<S>(self, service: S, descriptor_set: &[u8]) -> Self
+    where
+        S: HttpService + NamedService,
+    {
+        match Served::new(service, descriptor_set) {
+            Ok(served) => self.add_service(served),
+            Err(error) => panic!("add_grpc_service({}): {error}", S::NAME),
+        }
+    }
+
+    /// Adds every service of the encoded `FileDescriptorSet`s, each answered by `routes`: tonic's
+    /// `Routes`, with the layers for HTTP that are around them.
+    ///
+    /// A service of the sets that `routes` does not have answers with `UNIMPLEMENTED`.
+    ///
+    /// # Panics
+    ///
+    /// When a set does not decode. [`Served::routes`] says so by an error.
+    #[must_use]
+    #[track_caller]
+    pub fn add_grpc_routes<'a, S: HttpService>(
+        mut self,
+        routes: &S,
+        descriptor_sets: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Self {
+        match Served::routes(routes, descriptor_sets) {
+            Ok(services) => {
+                for served in services {
+                    self = self.add_service(served);
+                }
+                self
+            }
+            Err(error) => panic!("add_grpc_routes: {error}"),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Calls whose messages pass through: those of gRPC's clients, and of proxies.
+//!
+//! Their makers have a stream of messages, whatever the kind of the method. Where the method takes
+//! one message, the channel makes one of the stream before the call begins, so that such a call is
+//! a unary one on the wire like any other, and may be repeated like any other.
+
+use futures::Stream;
+use prost::Message;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::body::{Body, FallibleRequests};
+use super::{Call, Known, paths};
+use crate::client::Caller;
+use crate::{CallKind, Idempotency, MethodDescriptor};
+
+/// How the maker of an untyped call names its method.
+#[derive(Debug, Clone, Copy)]
+pub enum MethodName<'a> {
+    /// By its descriptor.
+    Descriptor(&'static MethodDescriptor),
+    /// By its path alone, `/package.Service/Method`. Layers see a call with a stream each way; the
+    /// server's Hello says what it is.
+    Path(&'a str),
+}
+
+/// Makes a call of any kind with a stream of requests, and gives its responses as a stream: the
+/// metadata that came first, then the messages, then trailers. Dropping the future cancels the call
+/// on the server.
+///
+/// A stream of requests that ends with an error has broken off: the call ends with that error, and
+/// its handler never sees an end of the requests.
+///
+/// # Errors
+///
+/// With the status of the call, if it fails before its first answer.
+///
+/// # Cancel safety
+///
+/// Dropping the future cancels the call on the server.
+pub async fn untyped<M, S>(
+    caller: &impl Caller,
+    name: MethodName<'_>,
+    request: Request<S>,
+) -> Result<Response<Streaming<M>>, Status>
+where
+    M: Message + Default + 'static,
+    S: Stream<Item = Result<M, Status>> + Send + 'static,
+{
+    let (metadata, extensions, stream) = request.into_parts();
+    let (method, known) = match name {
+        MethodName::Descriptor(method) => (method, Known::Descriptor),
+        MethodName::Path(path) => {
+            let (kind, idempotency) = (CallKind::Streaming, Idempotency::Unknown);
+            (paths::descriptor(path, kind, idempotency)?, Known::Path)
+        }
+    };
+    let mut stream = FallibleRequests(Some(stream));
+    let mut call = Call::new::<M>(method, metadata, extensions, Body::Stream(&mut stream));
+    call.known = known;
+    Ok(caller.call(call).await?.into_any_stream())
+}

@@ -1,0 +1,168 @@
+//! Streams of requests that may break, through tonic's client code, whose streams cannot.
+//!
+//! tonic's `client::Grpc` takes a stream of messages without errors, and makes the body of an HTTP
+//! request of it. A stream that broke would end that body in good order. So the error is left
+//! beside the stream, and the body gives it in the place of its end.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http_body::{Body, Frame, SizeHint};
+use tonic::{Request, Status};
+use tower::Service;
+
+use crate::raw::Raw;
+
+/// Where a stream that breaks leaves its error for the body.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Broken(Arc<Mutex<Option<Status>>>);
+
+impl Broken {
+    fn set(&self, status: Status) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    }
+
+    fn take(&self) -> Option<Status> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The request with a stream that ends where it breaks, and where it then leaves its error.
+pub(crate) fn breakable<S>(
+    request: Request<S>,
+) -> (Request<impl Stream<Item = Raw> + Send + 'static>, Broken)
+where
+    S: Stream<Item = Result<Raw, Status>> + Send + 'static,
+{
+    let broken = Broken::default();
+    let left = broken.clone();
+    let request = request.map(|stream| {
+        // Nothing is asked of the stream behind its error.
+        stream.scan((), move |(), message| {
+            std::future::ready(message.map_err(|status| left.set(status)).ok())
+        })
+    });
+    (request, broken)
+}
+
+/// A service whose requests may break.
+#[derive(Debug, Clone)]
+pub(crate) struct Breakable<S> {
+    service: S,
+    broken: Broken,
+}
+
+impl<S> Breakable<S> {
+    pub(crate) fn new(service: S, broken: Broken) -> Self {
+        Self { service, broken }
+    }
+}
+
+impl<S> Service<http::Request<tonic::body::Body>> for Breakable<S>
+where
+    S: Service<http::Request<tonic::body::Body>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<tonic::body::Body>) -> S::Future {
+        let broken = self.broken.clone();
+        let request = request.map(|body| tonic::body::Body::new(BreakableBody { body, broken }));
+        self.service.call(request)
+    }
+}
+
+/// A request's body, which ends with the error that its stream has left.
+#[derive(Debug)]
+struct BreakableBody {
+    body: tonic::body::Body,
+    broken: Broken,
+}
+
+impl Body for BreakableBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(None) => Poll::Ready(self.broken.take().map(Err)),
+            other => other,
+        }
+    }
+
+    /// Known with the last frame alone, since the stream may break behind it.
+    fn is_end_stream(&self) -> bool {
+        false
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::{FutureExt, stream};
+    use http::uri::PathAndQuery;
+    use tonic::Streaming;
+    use tonic::client::Grpc;
+    use tower::service_fn;
+
+    use super::*;
+    use crate::raw::RawCodec;
+
+    /// What a server reads of requests that come so.
+    fn read(requests: Vec<Result<Raw, Status>>) -> Vec<String> {
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&read);
+        let server = service_fn(move |request: http::Request<tonic::body::Body>| {
+            let kept = Arc::clone(&kept);
+            async move {
+                let body = request.into_body();
+                let mut messages = Streaming::new_request(RawCodec, body, None, None);
+                loop {
+                    let (text, is_last) = match messages.message().await {
+                        Ok(Some(Raw(message))) => (format!("{message:?}"), false),
+                        Ok(None) => ("end".to_owned(), true),
+                        Err(status) => (status.message().to_owned(), true),
+                    };
+                    kept.lock().unwrap().push(text);
+                    if is_last {
+                        break;
+                    }
+                }
+                Ok::<_, Infallible>(http::Response::new(tonic::body::Body::empty()))
+            }
+        });
+        let (request, broken) = breakable(Request::new(stream::iter(requests)));
+        let mut grpc = Grpc::new(Breakable::new(server, broken));
+        let path = PathAndQuery::from_static("/a.B/C");
+        let called = grpc.streaming(request, path, RawCodec).now_or_never();
+        assert!(called.is_some(), "nothing is waited for");
+        let read = read.lock().unwrap();
+        read.clone()
+    }
+
+    #[test]
+    fn a_stream_that_broke_is_no_stream_that_ended() {
+        let message = || Ok(Raw(Bytes::from_static(b"hi")));
+        assert_eq!(read(vec![message(), message()]), [r#"b"hi""#, r#"b"hi""#, "end"]);
+        let broken = Err(Status::aborted("it broke"));
+        assert_eq!(read(vec![message(), broken, message()]), [r#"b"hi""#, "it broke"]);
+        assert_eq!(read(vec![Err(Status::aborted("at once"))]), ["at once"]);
+        assert_eq!(read(vec![]), ["end"]);
+    }
+}

@@ -1,0 +1,163 @@
+//! `GrpcOver`: clients of gRPC over a farcall channel.
+
+mod framing;
+mod request_body;
+mod response_body;
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, stream};
+use http_body::Body;
+use rpc_core::client::{MethodName, untyped};
+use rpc_core::{Caller, LateTrailers, MethodDescriptor};
+use tonic::codec::CompressionEncoding;
+use tonic::server::Grpc;
+use tonic::{Status, Streaming};
+use tower::{BoxError, Service, service_fn};
+
+use self::request_body::RequestBody;
+use self::response_body::ResponseBody;
+use crate::compression::accept_all_requests;
+use crate::raw::{Raw, RawCodec};
+
+/// A farcall channel as what clients that tonic has generated take: they call over it as over
+/// tonic's own channel, on every transport of farcall.
+///
+/// The messages pass as they are, encoded by the client and decoded by the handler. Kept are
+/// metadata both ways, the status with its details, trailers, the deadline
+/// (`Request::set_timeout`), and cancellation: dropping a call, or a stream of responses, cancels
+/// it on the server. Messages that the client has compressed (gzip; zstd with the feature of that
+/// name) are inflated here.
+///
+/// Which sides of a method are streams is the server's to say, which it does when a connection
+/// opens. Layers and interceptors of the channel see every such call as one with a stream each way.
+///
+/// One process can call 4,096 different methods so; calls of more end with `RESOURCE_EXHAUSTED`.
+///
+/// # Examples
+///
+/// ```
+/// # fn example<C: rpc_core::Caller + Clone + 'static>(channel: C) {
+/// # struct GreeterClient<T>(T);
+/// # impl<T> GreeterClient<T> { fn new(inner: T) -> Self { Self(inner) } }
+/// # use rpc_transport_grpc as grpc;
+/// // `channel` is a `farcall::Channel`, and `GreeterClient` what tonic has generated.
+/// let client = GreeterClient::new(grpc::GrpcOver::new(channel));
+/// # drop(client.0);
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct GrpcOver<C> {
+    caller: C,
+    settings: Settings,
+}
+
+/// How the HTTP side is spoken.
+#[derive(Debug, Clone, Copy)]
+struct Settings {
+    max_message_len: u64,
+    send_compressed: Option<CompressionEncoding>,
+}
+
+impl<C> GrpcOver<C> {
+    /// Clients over `caller`: a channel, with layers or without.
+    #[must_use]
+    pub fn new(caller: C) -> Self {
+        let settings = Settings { max_message_len: u64::MAX, send_compressed: None };
+        Self { caller, settings }
+    }
+
+    /// Compresses responses, where the client says that it accepts that. Not by default: between a
+    /// client and its own process there is nothing to be saved.
+    #[must_use]
+    pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+        self.settings.send_compressed = Some(encoding);
+        self
+    }
+
+    /// Refuses longer messages of clients before they are received. By default the server of the
+    /// channel says what it takes.
+    #[must_use]
+    pub fn max_message_len(mut self, bytes: u64) -> Self {
+        self.settings.max_message_len = bytes;
+        self
+    }
+
+    /// What calls are made through.
+    #[must_use]
+    pub fn caller(&self) -> &C {
+        &self.caller
+    }
+}
+
+impl<C, B> Service<http::Request<B>> for GrpcOver<C>
+where
+    C: Caller + Clone + 'static,
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = http::Response<tonic::body::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    /// Always ready: a call waits, or fails, by itself.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let (caller, settings) = (self.caller.clone(), self.settings);
+        async move { Ok(exchange(&caller, settings, None, request).await) }.boxed()
+    }
+}
+
+/// Answers an HTTP request by a call through `caller`; `method` where it is known.
+async fn exchange<C, B>(
+    caller: &C,
+    settings: Settings,
+    method: Option<&'static MethodDescriptor>,
+    request: http::Request<B>,
+) -> http::Response<tonic::body::Body>
+where
+    C: Caller + Clone + 'static,
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let path = request.uri().path().to_owned();
+    let request = request.map(|body| RequestBody::new(body, settings.max_message_len));
+    let trailers = LateTrailers::default();
+    let call = service_fn(|request: tonic::Request<Streaming<Raw>>| {
+        let (caller, path, trailers) = (caller.clone(), path.clone(), trailers.clone());
+        async move {
+            let name = method.map_or(MethodName::Path(&path), MethodName::Descriptor);
+            let response = untyped(&caller, name, request).await?;
+            Ok(response.map(|messages| until_trailers(messages, trailers)))
+        }
+    });
+    let mut grpc = accept_all_requests(Grpc::new(RawCodec));
+    if let Some(encoding) = settings.send_compressed {
+        grpc = grpc.send_compressed(encoding);
+    }
+    // What a message may have was looked at by the body.
+    let grpc = grpc.max_decoding_message_size(usize::MAX);
+    let response = { grpc }.streaming(call, request).await;
+    response.map(|body| tonic::body::Body::new(ResponseBody::new(body, trailers)))
+}
+
+/// The messages of a response, which leave their trailers behind.
+fn until_trailers(
+    messages: Streaming<Raw>,
+    trailers: LateTrailers,
+) -> impl Stream<Item = Result<Raw, Status>> + Send + 'static {
+    stream::unfold((messages, trailers), |(mut messages, trailers)| async {
+        let next = messages.message().await.transpose();
+        if next.is_none()
+            && let Ok(Some(last)) = messages.trailers().await
+        {
+            trailers.set(last);
+        }
+        next.map(|next| (next, (messages, trailers)))
+    })
+}

@@ -1,0 +1,162 @@
+//! A client's body as tonic's server code may read it: one that broke never looks like one that
+//! ended.
+//!
+//! tonic makes an orderly end of a request body's error whose code is `CANCELLED`, which is what a
+//! client that gives up its call causes, and of a body that stops right behind the prefix of a
+//! message. A handler would take what it has for all that there is.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tonic::{Code, Status};
+use tower::BoxError;
+
+use super::framing::{Framing, TooLong};
+
+pin_project! {
+    /// A request's body, checked as it passes.
+    #[derive(Debug)]
+    pub(super) struct RequestBody<B> {
+        #[pin]
+        body: B,
+        framing: Framing,
+        has_failed: bool,
+    }
+}
+
+impl<B> RequestBody<B> {
+    /// A body whose messages have so many bytes at most.
+    pub(super) fn new(body: B, max_message_len: u64) -> Self {
+        Self { body, framing: Framing::new(max_message_len), has_failed: false }
+    }
+}
+
+impl<B> Body for RequestBody<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.project();
+        if *this.has_failed {
+            return Poll::Ready(None);
+        }
+        let checked = match ready!(this.body.poll_frame(cx)) {
+            None if this.framing.is_between_messages() => return Poll::Ready(None),
+            None => Err(Status::internal("the request's body ends inside a message")),
+            Some(Err(error)) => Err(broken(Status::from_error(error.into()))),
+            Some(Ok(frame)) => {
+                let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
+                let followed = frame.data_ref().map_or(Ok(()), |data| this.framing.push(data));
+                followed.map(|()| frame).map_err(too_long)
+            }
+        };
+        *this.has_failed = checked.is_err();
+        Poll::Ready(Some(checked))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // One that ends inside a message still has an error to give.
+        self.has_failed || (self.body.is_end_stream() && self.framing.is_between_messages())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The status of a body that broke off.
+fn broken(status: Status) -> Status {
+    if status.code() != Code::Cancelled {
+        return status;
+    }
+    // The same as the requests of a farcall client that gives up its call.
+    Status::aborted(format!("the client has given up the call: {}", status.message()))
+}
+
+fn too_long(TooLong { len, max }: TooLong) -> Status {
+    Status::resource_exhausted(format!(
+        "the request's message of {len} bytes is over the server's limit of {max} \
+         (limits.max_message_len)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use futures::FutureExt;
+    use tonic::Streaming;
+
+    use super::*;
+    use crate::raw::{Raw, RawCodec};
+
+    struct Script(VecDeque<Result<&'static [u8], Status>>);
+
+    impl Body for Script {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            let next = self.0.pop_front();
+            Poll::Ready(next.map(|next| Ok(Frame::data(Bytes::from_static(next?)))))
+        }
+    }
+
+    /// What tonic reads of a body that comes so.
+    fn read(pieces: impl IntoIterator<Item = Result<&'static [u8], Status>>) -> Vec<String> {
+        let body = RequestBody::new(Script(pieces.into_iter().collect()), 100);
+        let mut messages = Streaming::new_request(RawCodec, body, None, None);
+        let mut read = Vec::new();
+        loop {
+            match messages.message().now_or_never().expect("nothing is waited for") {
+                Ok(Some(Raw(message))) => read.push(format!("{message:?}")),
+                Ok(None) => break read.push("end".into()),
+                Err(status) => break read.push(status.message().to_owned()),
+            }
+        }
+        read
+    }
+
+    const MESSAGE: &[u8] = b"\0\0\0\0\x02hi";
+
+    #[test]
+    fn a_body_that_ends_is_read_to_its_end() {
+        assert_eq!(read([Ok(MESSAGE), Ok(MESSAGE)]), [r#"b"hi""#, r#"b"hi""#, "end"]);
+        assert_eq!(read([]), ["end"]);
+    }
+
+    #[test]
+    fn a_cancelled_body_is_an_error() {
+        let read = read([Ok(MESSAGE), Err(Status::cancelled("reset"))]);
+        assert_eq!(read, [r#"b"hi""#, "the client has given up the call: reset"]);
+    }
+
+    /// tonic alone reads an end behind the first five bytes.
+    #[test]
+    fn a_body_that_stops_inside_a_message_is_an_error() {
+        for cut in 1..MESSAGE.len() {
+            let read = read([Ok(MESSAGE), Ok(&MESSAGE[..cut])]);
+            let words = ["the request's body ends inside a message"];
+            assert_eq!(read[1..], words, "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_refused_by_its_prefix() {
+        let read = read([Ok(&b"\0\0\0\0\x65"[..])]);
+        assert!(read[0].contains("101 bytes") && read[0].contains("max_message_len"), "{read:?}");
+    }
+}

@@ -1,0 +1,179 @@
+//! The methods of services, from a `FileDescriptorSet`.
+
+use prost::Message;
+use prost_types::method_options::IdempotencyLevel;
+use prost_types::{FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto};
+use rpc_core::{CallKind, Detach, Idempotency, MethodDescriptor, ServiceDescriptor};
+use thiserror::Error;
+
+/// A file descriptor set that does not tell what a service needs.
+#[derive(Error)]
+#[non_exhaustive]
+pub enum DescriptorError {
+    /// It is no encoding of a `FileDescriptorSet`.
+    #[error("the file descriptor set of {len} bytes does not decode: {reason}")]
+    Undecodable {
+        /// Its length in bytes.
+        len: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The service is in none of its files.
+    #[error("the file descriptor set has no service {name}, but {}", list(.found))]
+    NoService {
+        /// The service's full name.
+        name: String,
+        /// The services that it has.
+        found: Vec<String>,
+    },
+}
+
+rpc_core::readable_debug!(DescriptorError);
+
+fn list(found: &[String]) -> String {
+    if found.is_empty() { "none at all".to_owned() } else { found.join(", ") }
+}
+
+/// The descriptor of the service of that full name.
+pub(super) fn service(
+    name: &str,
+    descriptor_set: &[u8],
+) -> Result<&'static ServiceDescriptor, DescriptorError> {
+    let set = decode(descriptor_set)?;
+    let found = named(&set).find(|(full, _)| full == name);
+    let (_, proto) = found.ok_or_else(|| {
+        let found = named(&set).map(|(full, _)| full).collect();
+        DescriptorError::NoService { name: name.to_owned(), found }
+    })?;
+    Ok(keep(name, proto))
+}
+
+/// The descriptors of all services of the set.
+pub(super) fn services(
+    descriptor_set: &[u8],
+) -> Result<Vec<&'static ServiceDescriptor>, DescriptorError> {
+    let set = decode(descriptor_set)?;
+    Ok(named(&set).map(|(name, proto)| keep(&name, proto)).collect())
+}
+
+fn decode(descriptor_set: &[u8]) -> Result<FileDescriptorSet, DescriptorError> {
+    FileDescriptorSet::decode(descriptor_set).map_err(|error| DescriptorError::Undecodable {
+        len: descriptor_set.len(),
+        reason: error.to_string(),
+    })
+}
+
+/// The services of a set with their full names.
+fn named(set: &FileDescriptorSet) -> impl Iterator<Item = (String, &ServiceDescriptorProto)> {
+    set.file.iter().flat_map(|file| {
+        file.service.iter().map(|service| {
+            let full = match file.package() {
+                "" => service.name().to_owned(),
+                package => format!("{package}.{}", service.name()),
+            };
+            (full, service)
+        })
+    })
+}
+
+/// Makes the descriptor of a service, for as long as the process runs.
+fn keep(name: &str, service: &ServiceDescriptorProto) -> &'static ServiceDescriptor {
+    let methods = service.method.iter().map(|method| describe(name, method)).collect::<Vec<_>>();
+    let name = Box::leak(name.to_owned().into_boxed_str());
+    Box::leak(Box::new(ServiceDescriptor { name, methods: methods.leak() }))
+}
+
+fn describe(service: &str, method: &MethodDescriptorProto) -> MethodDescriptor {
+    let path = format!("/{service}/{}", method.name());
+    let kind = match (method.client_streaming(), method.server_streaming()) {
+        (false, false) => CallKind::Unary,
+        (true, false) => CallKind::ClientStreaming,
+        (false, true) => CallKind::ServerStreaming,
+        (true, true) => CallKind::Streaming,
+    };
+    let level = method.options.as_ref().map(prost_types::MethodOptions::idempotency_level);
+    let idempotency = match level.unwrap_or(IdempotencyLevel::IdempotencyUnknown) {
+        IdempotencyLevel::IdempotencyUnknown => Idempotency::Unknown,
+        IdempotencyLevel::NoSideEffects => Idempotency::NoSideEffects,
+        IdempotencyLevel::Idempotent => Idempotency::Idempotent,
+    };
+    MethodDescriptor { path: String::leak(path), kind, idempotency, detach: Detach::NONE }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_types::{FileDescriptorProto, MethodOptions};
+
+    use super::*;
+
+    fn method(
+        name: &str,
+        streams: (bool, bool),
+        level: Option<IdempotencyLevel>,
+    ) -> MethodDescriptorProto {
+        let options = level.map(|level| MethodOptions {
+            idempotency_level: Some(level.into()),
+            ..MethodOptions::default()
+        });
+        MethodDescriptorProto {
+            name: Some(name.into()),
+            client_streaming: Some(streams.0),
+            server_streaming: Some(streams.1),
+            options,
+            ..MethodDescriptorProto::default()
+        }
+    }
+
+    fn set(package: Option<&str>) -> Vec<u8> {
+        let service = ServiceDescriptorProto {
+            name: Some("Store".into()),
+            method: vec![
+                method("Get", (false, false), Some(IdempotencyLevel::NoSideEffects)),
+                method("Put", (true, false), Some(IdempotencyLevel::Idempotent)),
+                method("Scan", (false, true), None),
+                method("Sync", (true, true), None),
+            ],
+            ..ServiceDescriptorProto::default()
+        };
+        let file = FileDescriptorProto {
+            package: package.map(str::to_owned),
+            service: vec![service],
+            ..FileDescriptorProto::default()
+        };
+        FileDescriptorSet { file: vec![file] }.encode_to_vec()
+    }
+
+    #[test]
+    fn kinds_and_idempotency_come_from_the_set() {
+        let service = service("shop.Store", &set(Some("shop"))).unwrap();
+        let methods = service.methods.iter().map(|m| (m.path, m.kind, m.idempotency));
+        let methods: Vec<_> = methods.collect();
+        assert_eq!(
+            methods,
+            [
+                ("/shop.Store/Get", CallKind::Unary, Idempotency::NoSideEffects),
+                ("/shop.Store/Put", CallKind::ClientStreaming, Idempotency::Idempotent),
+                ("/shop.Store/Scan", CallKind::ServerStreaming, Idempotency::Unknown),
+                ("/shop.Store/Sync", CallKind::Streaming, Idempotency::Unknown),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_without_a_package_has_services_too() {
+        let all = services(&set(None)).unwrap();
+        assert_eq!((all.len(), all[0].name, all[0].methods[0].path), (1, "Store", "/Store/Get"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let error = service("shop.Other", &set(Some("shop"))).unwrap_err();
+        let words = "the file descriptor set has no service shop.Other, but shop.Store";
+        assert_eq!(error.to_string(), words);
+        let error = service("shop.Store", &[0xff; 3]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("the file descriptor set of 3 bytes does not decode: "),
+            "{error}"
+        );
+    }
+}
