@@ -31,7 +31,8 @@ fn functions(section: &str) -> impl Iterator<Item = (&str, &str)> {
 #[test]
 fn every_setter_of_a_builder_has_a_getter() {
     // What is added can be added again, and is no setting.
-    let additions = ["add_service", "add_optional_service", "layer"];
+    let additions =
+        ["add_service", "add_optional_service", "add_grpc_service", "add_grpc_routes", "layer"];
     let page = page();
     for builder in ["ServerBuilder", "ChannelBuilder"] {
         let section = section(&page, builder);
