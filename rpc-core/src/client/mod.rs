@@ -10,7 +10,6 @@ mod connection_manager;
 mod connector;
 mod download;
 pub mod endpoints;
-mod failback;
 mod incoming;
 mod keep_alive;
 mod layered;

@@ -7,6 +7,7 @@ use super::handshake::{self, HandshakeError};
 use super::reasons::join_reasons;
 use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade, upgrade};
 use crate::client::{ClientSetup, Connection};
+use crate::policy::failover::Wanted;
 use crate::policy::progress::PROGRESS_TIMEOUT;
 use crate::transport::Addresses;
 use crate::wire::PeerText;
@@ -66,17 +67,6 @@ pub enum UpgradePolicy {
     Prefer(Vec<Arc<dyn Upgrade>>),
     /// This one, or no connection.
     Require(Arc<dyn Upgrade>),
-}
-
-/// Which path a connection is to take, of those that its [`UpgradePolicy`] has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// The best that can be had.
-    Best,
-    /// The bootstrap, because a better one has just failed; where a better one is required, that.
-    Bootstrap,
-    /// A better one, or no connection.
-    Upgraded,
 }
 
 impl UpgradePolicy {

@@ -22,7 +22,7 @@ mod reasons;
 mod server;
 mod upgrade;
 
-pub use client::{ClientConfig, UpgradePolicy, Wanted, connect};
+pub use client::{ClientConfig, UpgradePolicy, connect};
 pub use error::ConnectError;
 pub use handshake::HandshakeError;
 pub use link::{Bootstrap, Link};
@@ -30,6 +30,7 @@ pub use offered::{announce, is_announced, offered};
 pub use server::{Accepted, ServerHandshake, accept};
 pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};
 
+pub use crate::policy::failover::Wanted;
 use crate::transport::{Addresses, TransportStats};
 
 /// What a connection says of itself.

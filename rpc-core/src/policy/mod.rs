@@ -2,6 +2,7 @@
 
 pub mod backoff;
 pub mod breaker;
+pub mod failover;
 pub mod keepalive;
 pub mod lifetime;
 pub mod line_limit;

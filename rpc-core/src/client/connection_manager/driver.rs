@@ -1,0 +1,317 @@
+//! What the manager does: it makes connections, watches the current one, and answers callers.
+
+use std::fmt;
+use std::future::pending;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::snapshot::{Answer, Snapshot, waiting};
+use crate::client::{Connect, Connection};
+use crate::connect::{ConnectError, ConnectionInfo};
+use crate::limited_log;
+use crate::limits::log::LogLimit;
+use crate::policy::failover::{Ask, Cause, Failure, Loss, Made, Wanted};
+use crate::runtime::long_wait::wait_until;
+use crate::transport::CloseReason;
+
+type Connected = Result<Arc<dyn Connection>, ConnectError>;
+
+/// The manager of one channel's connection. Dropped, which happens when the channel has gone, it
+/// closes the connection.
+pub(super) struct Driver {
+    connector: Arc<dyn Connect>,
+    /// The state. There is one writer of it, this one.
+    snapshot: watch::Sender<Snapshot>,
+    /// The number of the last request for a connection. It closes with the channel.
+    asked: watch::Receiver<u64>,
+    /// The attempt under way. Dropped, it is torn down.
+    attempt: Option<Attempt>,
+    /// How many lines the server can write into the log: each of its connections is a reason.
+    log: LogLimit,
+}
+
+struct Attempt {
+    wanted: Wanted,
+    outcome: BoxFuture<'static, Connected>,
+}
+
+/// The last handle to the channel was dropped.
+#[derive(Debug)]
+pub(super) struct ChannelGone;
+
+pub(super) fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection() {
+            connection.close();
+        }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wanted = self.attempt.as_ref().map(|attempt| attempt.wanted);
+        f.debug_struct("Driver").field("attempt", &wanted).finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    pub(super) fn new(
+        connector: Arc<dyn Connect>,
+        snapshot: watch::Sender<Snapshot>,
+        asked: watch::Receiver<u64>,
+        log: LogLimit,
+    ) -> Self {
+        Self { connector, snapshot, asked, attempt: None, log }
+    }
+
+    /// Waits for the next thing to happen, and acts on it.
+    ///
+    /// # Errors
+    ///
+    /// When no handle to the channel is left.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: an attempt under way stays under way.
+    pub(super) async fn step(&mut self) -> Result<(), ChannelGone> {
+        let ended = self.connection().map(|connection| connection.ended());
+        let failback_due = self.failback_due();
+        tokio::select! {
+            // Callers go first: one that finds no connection cancels failback.
+            biased;
+            asked = self.asked.changed() => asked.map_err(|_| ChannelGone)?,
+            () = set(ended) => {}
+            connected = outcome(&mut self.attempt) => self.finish(connected),
+            () = until(failback_due) => self.fail_back(),
+        }
+        self.reap_closed();
+        self.answer_callers();
+        Ok(())
+    }
+
+    /// Makes the first connection.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: the attempt is torn down with the driver.
+    pub(super) async fn connect(&mut self) -> Result<(), ConnectError> {
+        match self.change(|state| state.failover.ask(now())) {
+            Ask::Begin(wanted) => self.start(wanted),
+            Ask::Take => return Ok(()),
+            Ask::Wait => {}
+            Ask::Fail(refusal) => return Err(waiting(refusal)),
+        }
+        let connected = outcome(&mut self.attempt).await;
+        self.record(connected)
+    }
+
+    /// Whether nothing is to be waited for but callers.
+    pub(super) fn is_idle(&self) -> bool {
+        self.snapshot.borrow().failover.is_idle()
+    }
+
+    /// Whether a caller waits for an answer.
+    pub(super) fn is_asked(&self) -> bool {
+        *self.asked.borrow() > self.snapshot.borrow().answer.up_to
+    }
+
+    /// Gives up what the task of this driver was doing, because its runtime has ended. Callers
+    /// that wait are told, and ask again.
+    pub(super) fn abandon(&mut self) {
+        self.attempt = None;
+        self.change(|state| state.failover.handle_given_up());
+        self.answer(Err(ConnectError::RuntimeEnded));
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Snapshot) -> T) -> T {
+        let mut changed = None;
+        self.snapshot.send_modify(|state| changed = Some(change(state)));
+        // `send_modify` calls what it is given, once.
+        changed.expect("the state was changed")
+    }
+
+    fn connection(&self) -> Option<Arc<dyn Connection>> {
+        self.snapshot.borrow().failover.connection().map(Arc::clone)
+    }
+
+    /// When failback is due; `None` while no call would use it.
+    fn failback_due(&self) -> Option<std::time::Instant> {
+        let state = self.snapshot.borrow();
+        let is_open = state.failover.connection().is_some_and(|connection| connection.is_open());
+        state.failover.failback_due().filter(|_| is_open)
+    }
+
+    fn fail_back(&mut self) {
+        // The connection may have ended since the time was looked up: then no call would use it.
+        if self.failback_due().is_some() && self.change(|it| it.failover.begin_failback(now())) {
+            self.start(Wanted::Upgraded);
+        }
+    }
+
+    fn start(&mut self, wanted: Wanted) {
+        let connector = Arc::clone(&self.connector);
+        let outcome = AssertUnwindSafe(async move { connector.connect(wanted).await });
+        let outcome = outcome.catch_unwind().map(|it| it.unwrap_or(Err(ConnectError::Panicked)));
+        self.attempt = Some(Attempt { wanted, outcome: outcome.boxed() });
+    }
+
+    /// Takes what became of the attempt, which is the answer to the callers that have waited.
+    fn finish(&mut self, connected: Connected) {
+        let is_for_callers = self.attempt.as_ref().is_some_and(|it| it.wanted != Wanted::Upgraded);
+        let outcome = self.record(connected);
+        if is_for_callers {
+            self.answer(outcome);
+        }
+    }
+
+    /// Records what became of the attempt.
+    fn record(&mut self, connected: Connected) -> Result<(), ConnectError> {
+        let wanted = self.attempt.take().map_or(Wanted::Best, |attempt| attempt.wanted);
+        match connected {
+            Ok(connection) => {
+                self.handle_made(connection);
+                Ok(())
+            }
+            Err(error) => {
+                self.handle_failed(wanted, &error);
+                Err(error)
+            }
+        }
+    }
+
+    fn handle_made(&self, connection: Arc<dyn Connection>) {
+        let ConnectionInfo { transport, addresses, fallback, is_upgraded, .. } = connection.info();
+        if let Some(reason) = &fallback {
+            tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
+            limited_log!(
+                target: "farcall::path",
+                self.log, WARN, "connected over TCP, without RDMA",
+                transport, %addresses, %reason
+            );
+        }
+        let made = Made { is_upgraded, fallback };
+        let handover = self.change(|state| {
+            state.made_count += 1;
+            state.failover.handle_made(connection, made, now())
+        });
+        if handover.is_failback {
+            limited_log!(
+                target: "farcall::path",
+                self.log, INFO, "RDMA is back", transport, %addresses
+            );
+        }
+        // After the new one is known: a call that is refused here finds that.
+        if let Some(replaced) = handover.replaced {
+            replaced.retire();
+        }
+    }
+
+    fn handle_failed(&self, wanted: Wanted, error: &ConnectError) {
+        let of_path = match error {
+            ConnectError::UpgradeRequired { reason, .. } => Some(reason.clone()),
+            _ => None,
+        };
+        let failure = Failure { reason: error.to_string(), of_path };
+        if let Some(reason) = failure.of_path(wanted) {
+            tracing::debug!(target: "farcall::path", %reason, "RDMA could not be had");
+        }
+        if self.change(|state| state.failover.handle_failed(failure, now())) {
+            tracing::debug!(target: "farcall::path", %error, "cannot connect");
+        }
+    }
+
+    /// Drops a connection that takes no calls any more. Waiting for the next call could pin an RDMA
+    /// device indefinitely.
+    fn reap_closed(&self) {
+        let is_closed = |it: &Arc<dyn Connection>| !it.is_open() || it.ended().is_cancelled();
+        let closed = self.connection().filter(is_closed);
+        let Some(connection) = closed else { return };
+        let info = connection.info();
+        let cause = match connection.closed() {
+            Some(reason) if reason.is_failure() => Cause::Link(reason.to_string()),
+            // This side closes after it was sent away.
+            None | Some(CloseReason::Local) => Cause::SentAway,
+            Some(reason) => Cause::Peer(reason.to_string()),
+        };
+        let loss = Loss {
+            transport: info.transport,
+            is_upgraded: info.is_upgraded,
+            addresses: info.addresses.to_string(),
+            answered_count: connection.answered_count(),
+            cause,
+        };
+        let lost = self.change(|state| state.failover.handle_lost(loss, now()));
+        if let Some(reason) = lost.and_then(|lost| lost.path_failure) {
+            let (addresses, next_attempt) = (info.addresses, self.next_path_attempt());
+            limited_log!(
+                target: "farcall::path",
+                self.log, WARN, "RDMA failed", %addresses, %reason, ?next_attempt
+            );
+        }
+    }
+
+    /// How long until the broken path is tried again.
+    fn next_path_attempt(&self) -> Option<Duration> {
+        let due = self.snapshot.borrow().failover.breaker().broken().map(|(_, due)| due)?;
+        Some(due.saturating_duration_since(now()))
+    }
+
+    /// Answers callers that have asked, or begins the attempt that they wait for.
+    fn answer_callers(&mut self) {
+        if !self.is_asked() {
+            return;
+        }
+        match self.change(|state| state.failover.ask(now())) {
+            Ask::Take => self.answer(Ok(())),
+            Ask::Wait => {}
+            // In place of failback, where that is under way.
+            Ask::Begin(wanted) => self.start(wanted),
+            Ask::Fail(refusal) => self.answer(Err(waiting(refusal))),
+        }
+    }
+
+    /// Answers all that have asked so far.
+    fn answer(&self, outcome: Result<(), ConnectError>) {
+        let (up_to, outcome) = (*self.asked.borrow(), outcome.map_err(Arc::new));
+        self.change(|state| state.answer = Answer { up_to, outcome });
+    }
+}
+
+/// Waits until the token is set; without one, for ever.
+async fn set(token: Option<CancellationToken>) {
+    match token {
+        Some(token) => token.cancelled().await,
+        None => pending().await,
+    }
+}
+
+/// Waits for the outcome of the attempt; without one, for ever.
+async fn outcome(attempt: &mut Option<Attempt>) -> Connected {
+    match attempt {
+        Some(attempt) => attempt.outcome.as_mut().await,
+        None => pending().await,
+    }
+}
+
+/// Waits until `due`; without that, for ever.
+async fn until(due: Option<std::time::Instant>) {
+    match due {
+        Some(due) => wait_until(due).await,
+        None => pending().await,
+    }
+}

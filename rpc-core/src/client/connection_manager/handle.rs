@@ -1,0 +1,197 @@
+//! A channel's hold on its connection: what callers read and wait for.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::driver::{Driver, now};
+use super::snapshot::{Snapshot, waiting};
+use super::task::{ManagerTask, Parked};
+use crate::client::{Connect, Connection, Path, PathCounts};
+use crate::connect::{ClientConfig, ConnectError, ConnectionInfo, UpgradePolicy};
+use crate::limits::log::LogLimit;
+use crate::policy::breaker::{Breaker, FirstAttempt};
+use crate::policy::failover::{Failover, WhileBroken};
+use crate::policy::reconnect::Reconnect;
+use crate::policy::retry_budget::RetryBudget;
+
+/// The connection that calls are started on, and how it is renewed.
+#[derive(Debug)]
+pub(in crate::client) struct ConnectionManager {
+    connector: Arc<dyn Connect>,
+    /// The state, which the driver writes.
+    snapshot: watch::Receiver<Snapshot>,
+    /// How many requests for a connection there were: the driver is woken by each.
+    asked: watch::Sender<u64>,
+    parked: Arc<Parked>,
+    retry_budget: Mutex<RetryBudget>,
+    log: LogLimit,
+}
+
+impl Drop for ConnectionManager {
+    fn drop(&mut self) {
+        // The driver closes what it has, too, but a task gets round to that later.
+        let connection = self.snapshot.borrow().failover.connection().map(Arc::clone);
+        if let Some(connection) = connection {
+            connection.close();
+        }
+    }
+}
+
+/// The state of a channel with these rules that has not connected yet.
+fn failover(config: &ClientConfig) -> Failover<Arc<dyn Connection>> {
+    let (first, while_broken) = match &config.policy {
+        UpgradePolicy::Prefer(_) => (FirstAttempt::Delayed, WhileBroken::UseBootstrap),
+        UpgradePolicy::Require(_) => (FirstAttempt::AtOnce, WhileBroken::Wait),
+        UpgradePolicy::Never => (FirstAttempt::Delayed, WhileBroken::Wait),
+    };
+    let breaker = Breaker::new(config.backoff, first, fastrand::u64(..));
+    let reconnect = Reconnect::new(config.connect_backoff, fastrand::u64(..));
+    Failover::new(while_broken, breaker, reconnect)
+}
+
+impl ConnectionManager {
+    pub(in crate::client) fn new(connector: impl Connect) -> Self {
+        let connector: Arc<dyn Connect> = Arc::new(connector);
+        let (writer, snapshot) = watch::channel(Snapshot::new(failover(connector.config())));
+        let (asked, requests) = watch::channel(0);
+        let log = LogLimit::default();
+        let driver = Driver::new(Arc::clone(&connector), writer, requests, log.clone());
+        let retry_budget = Mutex::new(RetryBudget::new(connector.config().replays, now()));
+        let parked = Arc::new(Parked::new(driver));
+        Self { connector, snapshot, asked, parked, retry_budget, log }
+    }
+
+    /// The server's address as the user wrote it.
+    pub(in crate::client) fn address(&self) -> Arc<str> {
+        self.connector.address()
+    }
+
+    /// How many lines about its calls the channel may still write.
+    pub(in crate::client) fn log(&self) -> &LogLimit {
+        &self.log
+    }
+
+    /// The current connection, if calls can be started on it.
+    pub(in crate::client) fn open(&self) -> Option<Arc<dyn Connection>> {
+        self.snapshot.borrow().open()
+    }
+
+    /// The current connection, or a new one. Callers share one attempt; it goes on when they are
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// When none can be made, or none is tried yet because the last attempt failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: the attempt goes on for the next caller, as long as the
+    /// channel lives.
+    pub(in crate::client) async fn connection(
+        &self,
+    ) -> Result<Arc<dyn Connection>, Arc<ConnectError>> {
+        let (mut snapshot, mut is_second) = (self.snapshot.clone(), false);
+        // A connection that ends before this caller is woken does not repeat this for ever: from
+        // the second one in a row on that was of no use, the next attempt is delayed.
+        loop {
+            if let Some(connection) = self.open() {
+                return Ok(connection);
+            }
+            if let Some(refusal) = self.snapshot.borrow().failover.refusal(now()) {
+                return Err(Arc::new(waiting(refusal)));
+            }
+            let number = self.ask();
+            let answer = match snapshot.wait_for(|state| state.answer.up_to >= number).await {
+                Ok(state) => state.answer.outcome.clone(),
+                Err(_) => Err(Arc::new(ConnectError::RuntimeEnded)),
+            };
+            match answer {
+                Ok(()) => {}
+                // That of another caller: this one has the attempt made on its own.
+                Err(error) if matches!(*error, ConnectError::RuntimeEnded) && !is_second => {
+                    is_second = true;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Asks for a connection, and returns the request's number: the first answer to this number or
+    /// a later one is the answer to it.
+    fn ask(&self) -> u64 {
+        let runtime = Handle::current();
+        let mut number = 0;
+        self.asked.send_modify(|asked| {
+            *asked += 1;
+            number = *asked;
+        });
+        if let Some(driver) = self.parked.take() {
+            runtime.spawn(ManagerTask::new(driver, &self.parked).run());
+        }
+        number
+    }
+
+    /// Waits for the next connection that is made after this was called, by any attempt.
+    pub(in crate::client) fn connected(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut snapshot = self.snapshot.clone();
+        let made_count = snapshot.borrow().made_count;
+        async move {
+            // It closes with the channel alone.
+            let _ = snapshot.wait_for(|state| state.made_count > made_count).await;
+        }
+    }
+
+    /// Makes the first connection, in place.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: the attempt is torn down.
+    pub(in crate::client) async fn connect(&self) -> Result<(), ConnectError> {
+        // No other task has the channel yet, so that the driver is parked.
+        let Some(driver) = self.parked.take() else { return Err(ConnectError::RuntimeEnded) };
+        let mut task = ManagerTask::new(driver, &self.parked);
+        task.connect().await?;
+        tokio::spawn(task.run());
+        Ok(())
+    }
+
+    /// When the next attempt to connect may begin, once there is no connection.
+    pub(in crate::client) fn next_connect(&self) -> std::time::Instant {
+        self.snapshot.borrow().failover.next_connect(now())
+    }
+
+    /// Takes one retry from the budget; false when it is empty.
+    pub(in crate::client) fn may_retry(&self) -> bool {
+        let budget = self.retry_budget.lock();
+        budget.unwrap_or_else(PoisonError::into_inner).take(now())
+    }
+
+    /// What the connection says of itself, and why it is not on the upgraded path.
+    pub(in crate::client) fn info(&self) -> Option<ConnectionInfo> {
+        let info = self.open()?.info();
+        Some(self.snapshot.borrow().info(info))
+    }
+
+    /// Which path calls take.
+    pub(in crate::client) fn path(&self) -> Path {
+        let info = self.open().map(|connection| connection.info());
+        self.snapshot.borrow().path(info, now())
+    }
+
+    /// How often the upgraded path has failed and come back.
+    pub(in crate::client) fn path_counts(&self) -> PathCounts {
+        self.snapshot.borrow().path_counts()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_parked(&self) -> bool {
+        self.parked.has_driver()
+    }
+}

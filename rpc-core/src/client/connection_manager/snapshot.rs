@@ -1,0 +1,86 @@
+//! What a channel's manager has made known: its state, and its answer to callers.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::client::{Connection, Path, PathCounts};
+use crate::connect::{ConnectError, ConnectionInfo};
+use crate::policy::failover::{Failover, Refusal};
+
+/// The state of a channel's connection. Callers read it; the manager's task alone changes it.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) failover: Failover<Arc<dyn Connection>>,
+    /// How many connections were made.
+    pub(super) made_count: u64,
+    pub(super) answer: Answer,
+}
+
+/// The manager's answer to the callers that have asked for a connection.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// It is the answer to the requests with this number and below.
+    pub(super) up_to: u64,
+    /// Whether there is a connection.
+    pub(super) outcome: Result<(), Arc<ConnectError>>,
+}
+
+impl Snapshot {
+    pub(super) fn new(failover: Failover<Arc<dyn Connection>>) -> Self {
+        Self { failover, made_count: 0, answer: Answer { up_to: 0, outcome: Ok(()) } }
+    }
+
+    /// The current connection, if calls can be started on it.
+    pub(super) fn open(&self) -> Option<Arc<dyn Connection>> {
+        let connection = self.failover.connection()?;
+        connection.is_open().then(|| Arc::clone(connection))
+    }
+
+    /// What the connection, which says `info`, says of itself, and why it is not on the upgraded
+    /// path.
+    pub(super) fn info(&self, mut info: ConnectionInfo) -> ConnectionInfo {
+        if info.fallback.is_none() && !info.is_upgraded {
+            let broken = self.failover.breaker().broken();
+            info.fallback = broken.map(|(reason, _)| reason.to_owned());
+        }
+        info
+    }
+
+    /// Which path calls take on the connection that says `info`, or with none.
+    pub(super) fn path(&self, info: Option<ConnectionInfo>, now: Instant) -> Path {
+        let transport = info.as_ref().map(|info| info.transport);
+        if let Some(ConnectionInfo { transport, is_upgraded: true, .. }) = info {
+            return Path::Upgraded { transport };
+        }
+        if let Some((reason, due)) = self.failover.breaker().broken() {
+            let retry_in = due.saturating_duration_since(now);
+            return Path::Broken { transport, reason: reason.to_owned(), retry_in };
+        }
+        match info {
+            Some(ConnectionInfo { transport, fallback: Some(reason), .. }) => {
+                Path::Fallback { transport, reason }
+            }
+            Some(ConnectionInfo { transport, .. }) => Path::Direct { transport },
+            None => {
+                let reconnect = self.failover.reconnect();
+                let (reason, due) = reconnect.backing_off(now).unzip();
+                Path::Disconnected {
+                    reason: reason.or(reconnect.failure()).map(str::to_owned),
+                    retry_in: due.map(|due| due.saturating_duration_since(now)),
+                }
+            }
+        }
+    }
+
+    /// How often the upgraded path has failed and come back.
+    pub(super) fn path_counts(&self) -> PathCounts {
+        let breaker = self.failover.breaker();
+        PathCounts { failovers: breaker.failovers(), failbacks: breaker.failbacks() }
+    }
+}
+
+/// The refusal of an attempt that is not due yet; the time is rounded up, so that a caller who
+/// waits for that long does not come too early.
+pub(super) fn waiting(Refusal { reason, wait }: Refusal) -> ConnectError {
+    ConnectError::Waiting { reason, wait_ms: wait.as_millis() + 1 }
+}

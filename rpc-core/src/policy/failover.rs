@@ -1,0 +1,371 @@
+//! Failover and failback of a channel: which connection it has, and which it makes next.
+//!
+//! ```text
+//!                  a caller asks               made
+//!  Disconnected ─────────────────> Connecting ──────> Connected <──────────────────┐
+//!    ^  ^  ^                           │               │     │                      │
+//!    │  │  └──────────failed───────────┘               │     └──failback is due──┐  │ made, or
+//!    │  └─────────────────────ended────────────────────┘                         v  │ failed
+//!    └──────────failed, and its connection had ended────────────────────── FailingBack
+//! ```
+//!
+//! A session never changes its path: when the upgraded path fails, its connection ends, and the
+//! next one takes the path below. Failback makes a connection over the upgraded path beside the one
+//! in use, which it replaces once the path is proven. A caller that needs a connection goes before
+//! failback: asking in `FailingBack` after the connection has ended leads to `Connecting`.
+//!
+//! `reconnect` says how soon a server is tried again, and `breaker` how soon the upgraded path is.
+//! What a connection is, who waits for it and how it is made are up to the caller.
+
+use std::time::{Duration, Instant};
+
+use super::breaker::Breaker;
+use super::reconnect::{Lifespan, Reconnect};
+
+/// Which path a connection is to take, of those that its `UpgradePolicy` has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The best that can be had.
+    Best,
+    /// The bootstrap, because a better one has just failed; where a better one is required, that.
+    Bootstrap,
+    /// A better one, or no connection.
+    Upgraded,
+}
+
+/// What calls do while the upgraded path is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhileBroken {
+    /// They take the path below, and the channel fails back when it can.
+    UseBootstrap,
+    /// They fail until an attempt at the path is due.
+    Wait,
+}
+
+/// The state of one channel's connection. `C` is a handle to a connection.
+#[derive(Debug)]
+pub struct Failover<C> {
+    while_broken: WhileBroken,
+    stage: Stage<C>,
+    breaker: Breaker,
+    reconnect: Reconnect,
+}
+
+#[derive(Debug)]
+enum Stage<C> {
+    /// There is no connection, and none is being made.
+    Disconnected,
+    /// Callers wait for an attempt.
+    Connecting(Attempt),
+    /// There is a connection.
+    Connected(Current<C>),
+    /// An attempt at the upgraded path is under way. `current` may have ended since it began, and
+    /// no caller has needed another.
+    FailingBack { attempt: Attempt, current: Option<Current<C>> },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    wanted: Wanted,
+    began_at: Instant,
+}
+
+#[derive(Debug)]
+struct Current<C> {
+    connection: C,
+    attempted_at: Instant,
+    connected_at: Instant,
+}
+
+/// What a caller that needs a connection has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// Take the connection that there is.
+    Take,
+    /// Wait for the attempt that has just begun, and which is to be made.
+    Begin(Wanted),
+    /// Wait for the attempt that is under way.
+    Wait,
+    /// Fail.
+    Fail(Refusal),
+}
+
+/// Why no attempt to connect is made yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why the last one failed.
+    pub reason: String,
+    /// How long until the next one may begin.
+    pub wait: Duration,
+}
+
+/// What an attempt has made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Whether the connection takes the upgraded path.
+    pub is_upgraded: bool,
+    /// Why it does not, where it was to.
+    pub fallback: Option<String>,
+}
+
+/// What a new connection changes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Handover<C> {
+    /// The connection that the new one replaces; it ends with its last call.
+    pub replaced: Option<C>,
+    /// Whether the upgraded path was broken and is back.
+    pub is_failback: bool,
+}
+
+/// Why an attempt made no connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The whole reason.
+    pub reason: String,
+    /// What it says of the upgraded path, where the path failed and not the server.
+    pub of_path: Option<String>,
+}
+
+impl Failure {
+    /// What an attempt that `wanted` a path says of the upgraded one. A server that does not answer
+    /// says nothing of it, unless the attempt was for that path.
+    #[must_use]
+    pub fn of_path(&self, wanted: Wanted) -> Option<&str> {
+        self.of_path.as_deref().or((wanted == Wanted::Upgraded).then_some(&*self.reason))
+    }
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// Its transport.
+    pub transport: &'static str,
+    /// Whether it took the upgraded path.
+    pub is_upgraded: bool,
+    /// Its two ends, in words.
+    pub addresses: String,
+    /// The calls that were answered over it.
+    pub answered_count: u64,
+    /// What ended it.
+    pub cause: Cause,
+}
+
+/// What ended a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// The link failed under its two ends.
+    Link(String),
+    /// The peer closed it, or broke the protocol.
+    Peer(String),
+    /// This side closed it, in the end because the server had sent it away.
+    SentAway,
+}
+
+/// A connection that has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lost<C> {
+    /// Its handle.
+    pub connection: C,
+    /// Why the upgraded path counts as broken from now on, where it does.
+    pub path_failure: Option<String>,
+}
+
+impl<C> Failover<C> {
+    /// The state of a channel that has not connected yet.
+    #[must_use]
+    pub fn new(while_broken: WhileBroken, breaker: Breaker, reconnect: Reconnect) -> Self {
+        Self { while_broken, stage: Stage::Disconnected, breaker, reconnect }
+    }
+
+    /// The current connection. It may have ended since: that is what `handle_lost` is told.
+    #[must_use]
+    pub fn connection(&self) -> Option<&C> {
+        self.current().map(|current| &current.connection)
+    }
+
+    fn current(&self) -> Option<&Current<C>> {
+        match &self.stage {
+            Stage::Disconnected | Stage::Connecting(_) => None,
+            Stage::Connected(current) => Some(current),
+            Stage::FailingBack { current, .. } => current.as_ref(),
+        }
+    }
+
+    /// Whether there is no connection, and none is being made: nothing happens until a caller asks.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Disconnected)
+    }
+
+    /// Why an attempt for a caller cannot begin yet; `None` when it can, or when the caller needs
+    /// none.
+    #[must_use]
+    pub fn refusal(&self, now: Instant) -> Option<Refusal> {
+        match &self.stage {
+            Stage::Disconnected | Stage::FailingBack { current: None, .. } => {}
+            Stage::Connecting(_) | Stage::Connected(_) | Stage::FailingBack { .. } => return None,
+        }
+        let of_path = self
+            .breaker
+            .broken()
+            .filter(|(_, due)| self.while_broken == WhileBroken::Wait && *due > now);
+        let (reason, due) = self.reconnect.backing_off(now).or(of_path)?;
+        Some(Refusal { reason: reason.to_owned(), wait: due - now })
+    }
+
+    /// A caller needs a connection.
+    pub fn ask(&mut self, now: Instant) -> Ask {
+        match &self.stage {
+            Stage::Connected(_) | Stage::FailingBack { current: Some(_), .. } => return Ask::Take,
+            Stage::Connecting(_) => return Ask::Wait,
+            Stage::Disconnected | Stage::FailingBack { current: None, .. } => {}
+        }
+        if let Some(refusal) = self.refusal(now) {
+            return Ask::Fail(refusal);
+        }
+        let wanted = match (self.breaker.broken(), self.while_broken) {
+            (Some(_), WhileBroken::UseBootstrap) => Wanted::Bootstrap,
+            (Some(_), WhileBroken::Wait) | (None, _) => Wanted::Best,
+        };
+        self.stage = Stage::Connecting(Attempt { wanted, began_at: now });
+        Ask::Begin(wanted)
+    }
+
+    /// When failback is to be attempted; `None` while the path works, or an attempt is under way,
+    /// or no call would use it.
+    #[must_use]
+    pub fn failback_due(&self) -> Option<Instant> {
+        let is_served = matches!(self.stage, Stage::Connected(_));
+        let can_fail_back = is_served && self.while_broken == WhileBroken::UseBootstrap;
+        let (_, due) = self.breaker.broken().filter(|_| can_fail_back)?;
+        Some(due)
+    }
+
+    /// Begins failback, which wants [`Wanted::Upgraded`]; false when it is not due.
+    pub fn begin_failback(&mut self, now: Instant) -> bool {
+        if self.failback_due().is_none_or(|due| due > now) {
+            return false;
+        }
+        let attempt = Attempt { wanted: Wanted::Upgraded, began_at: now };
+        match std::mem::replace(&mut self.stage, Stage::Disconnected) {
+            Stage::Connected(current) => {
+                self.stage = Stage::FailingBack { attempt, current: Some(current) };
+                true
+            }
+            other => {
+                self.stage = other;
+                false
+            }
+        }
+    }
+
+    /// The attempt under way has made a connection, which becomes the current one.
+    pub fn handle_made(&mut self, connection: C, made: Made, now: Instant) -> Handover<C> {
+        let (attempt, replaced) = self.end_attempt();
+        let attempted_at = attempt.map_or(now, |attempt| attempt.began_at);
+        self.stage = Stage::Connected(Current { connection, attempted_at, connected_at: now });
+        let is_failback = match made {
+            Made { is_upgraded: true, .. } => self.breaker.handle_upgraded(now),
+            Made { is_upgraded: false, fallback } => {
+                if let Some(reason) = fallback {
+                    self.breaker.handle_attempt_failed(now, reason);
+                }
+                false
+            }
+        };
+        Handover { replaced: replaced.map(|current| current.connection), is_failback }
+    }
+
+    /// The attempt under way has made none. True when the server is not tried again for a while.
+    pub fn handle_failed(&mut self, failure: Failure, now: Instant) -> bool {
+        let (attempt, current) = self.end_attempt();
+        self.stage = current.map_or(Stage::Disconnected, Stage::Connected);
+        let Some(Attempt { wanted, began_at }) = attempt else { return false };
+        if let Some(reason) = failure.of_path(wanted) {
+            self.breaker.handle_attempt_failed(now, reason.to_owned());
+        }
+        // The breaker delays attempts at a required path, except at one that was never in use.
+        let is_of_breaker = failure.of_path.is_some() && self.breaker.broken().is_some();
+        let is_counted = wanted != Wanted::Upgraded && !is_of_breaker;
+        if is_counted {
+            self.reconnect.handle_failed(began_at, now, failure.reason);
+        }
+        is_counted
+    }
+
+    /// The attempt under way was given up, which says nothing of server or path.
+    pub fn handle_given_up(&mut self) {
+        let (_, current) = self.end_attempt();
+        self.stage = current.map_or(Stage::Disconnected, Stage::Connected);
+    }
+
+    /// The current connection takes no more calls; `None` when there is none.
+    pub fn handle_lost(&mut self, loss: Loss, now: Instant) -> Option<Lost<C>> {
+        let Current { connection, attempted_at, connected_at } = self.take_current()?;
+        let Loss { transport, is_upgraded, addresses, answered_count, cause } = loss;
+        let failure = match cause {
+            Cause::Link(reason) if is_upgraded => {
+                let reason = format!("{transport}: the path died: {reason}");
+                self.breaker.handle_failure(now, reason.clone());
+                return Some(Lost { connection, path_failure: Some(reason) });
+            }
+            Cause::Link(reason) | Cause::Peer(reason) => Some(reason),
+            Cause::SentAway => None,
+        };
+        let reason = failure.as_deref().unwrap_or("the server sent this client away");
+        let reason = format!("the last connection was of no use ({addresses}): {reason}");
+        let lifespan = Lifespan { attempted_at, connected_at, answered_count };
+        self.reconnect.handle_lost(lifespan, now, reason);
+        self.reconnect.handle_end(failure);
+        Some(Lost { connection, path_failure: None })
+    }
+
+    fn end_attempt(&mut self) -> (Option<Attempt>, Option<Current<C>>) {
+        match std::mem::replace(&mut self.stage, Stage::Disconnected) {
+            Stage::Disconnected => (None, None),
+            Stage::Connecting(attempt) => (Some(attempt), None),
+            Stage::Connected(current) => (None, Some(current)),
+            Stage::FailingBack { attempt, current } => (Some(attempt), current),
+        }
+    }
+
+    fn take_current(&mut self) -> Option<Current<C>> {
+        match std::mem::replace(&mut self.stage, Stage::Disconnected) {
+            Stage::Connected(current) => Some(current),
+            Stage::FailingBack { attempt, current } => {
+                self.stage = Stage::FailingBack { attempt, current: None };
+                current
+            }
+            other @ (Stage::Disconnected | Stage::Connecting(_)) => {
+                self.stage = other;
+                None
+            }
+        }
+    }
+
+    /// When the next attempt for a caller may begin, once there is no connection.
+    #[must_use]
+    pub fn next_connect(&self, now: Instant) -> Instant {
+        let reconnect = self.reconnect.backing_off(now).map(|(_, due)| due);
+        // With a path below, the broken one is tried beside the connection.
+        let broken = self.breaker.broken().map(|(_, due)| due);
+        let path = broken.filter(|_| self.while_broken == WhileBroken::Wait);
+        reconnect.into_iter().chain(path).max().unwrap_or(now)
+    }
+
+    /// The breaker of the upgraded path.
+    #[must_use]
+    pub fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    /// How attempts at the server went.
+    #[must_use]
+    pub fn reconnect(&self) -> &Reconnect {
+        &self.reconnect
+    }
+}
+
+#[cfg(test)]
+#[path = "failover_tests.rs"]
+mod tests;
