@@ -135,6 +135,7 @@ async fn negotiate(
 ) -> Result<Arc<dyn Connection>, ConnectError> {
     let required = config.policy.required(wanted);
     let failed = |error| handshake_failed(server, error);
+    bootstrap.open().await.map_err(failed)?;
     let upgrades = config.policy.upgrades(wanted);
     let mut offers = prepare_offers(upgrades, &bootstrap.addresses()).await;
     let mut hello = Hello::new(&config.limits);
@@ -244,6 +245,7 @@ fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
             let reason = std::io::Error::new(std::io::ErrorKind::UnexpectedEof, words);
             ConnectError::Handshake { address, reason }
         }
+        HandshakeError::Tls { reason } => ConnectError::Tls { address, reason },
         HandshakeError::Io(reason) => ConnectError::Handshake { address, reason },
         HandshakeError::Protocol(reason) => ConnectError::Protocol { address, reason },
         // Errors of the server's side.

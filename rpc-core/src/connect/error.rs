@@ -32,6 +32,15 @@ pub enum ConnectError {
         /// The operating system's reason.
         reason: io::Error,
     },
+    /// There is no TLS session with the server: a certificate was refused, or one side does not
+    /// speak TLS.
+    #[error("the TLS handshake with {address} failed: {reason}")]
+    Tls {
+        /// The peer.
+        address: String,
+        /// What is wrong, and with which setting where that can be told.
+        reason: String,
+    },
     /// The peer answered something that is not the protocol.
     #[error("the handshake with {address} failed: {reason}")]
     Protocol {
@@ -118,6 +127,7 @@ impl ConnectError {
             Self::Unreachable { .. }
             | Self::Handshake { .. }
             | Self::Protocol { .. }
+            | Self::Tls { .. }
             | Self::TimedOut { .. }
             | Self::UpgradeRequired { .. }
             | Self::Waiting { .. } => true,

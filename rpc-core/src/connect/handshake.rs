@@ -22,6 +22,13 @@ pub enum HandshakeError {
     /// The peer sent something that is not the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
+    /// There is no TLS session between the two: a certificate was refused, or one side does not
+    /// speak TLS.
+    #[error("{reason}")]
+    Tls {
+        /// The sentence for the user.
+        reason: String,
+    },
     /// The client says that it uses an upgraded path, and nothing of it has come over that.
     #[error("{upgrade}: the client says that the path is good, and has never sent a probe over it")]
     Unproven {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::handshake::HandshakeError;
 use crate::client::{ClientSetup, Connection, Session};
 use crate::server::{ServerConnection, ServerSession, ServerSetup};
 use crate::transport::{Addresses, Transport};
@@ -12,6 +14,17 @@ use crate::transport::{Addresses, Transport};
 pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// The stream's two ends.
     fn addresses(&self) -> Addresses;
+
+    /// Does what has to be done before the Hello: a TLS handshake, on a stream that has TLS.
+    /// [`addresses`](Self::addresses) tell the peer's identity afterwards. A stream without TLS
+    /// is open from the start.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelled, the stream is of no use.
+    fn open(&mut self) -> BoxFuture<'_, Result<(), HandshakeError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Turns the stream, after the handshake, into the transport that it is without an upgrade.
     fn into_link(self: Box<Self>) -> Box<dyn Link>;

@@ -20,6 +20,7 @@ mod link;
 mod offered;
 mod reasons;
 mod server;
+mod turn_away;
 mod upgrade;
 
 pub use client::{ClientConfig, UpgradePolicy, connect};

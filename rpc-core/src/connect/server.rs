@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::handshake::{self, HandshakeError};
 use super::reasons::join_reasons;
+use super::turn_away::turn_away;
 use super::{Bootstrap, Candidate, Link, Upgrade, upgrade};
 use crate::Limits;
 use crate::transport::Addresses;
@@ -34,6 +35,8 @@ pub struct ServerHandshake {
 pub struct Accepted {
     /// The link that carries it.
     pub link: Box<dyn Link>,
+    /// The stream's two ends, and who the client is where TLS has verified it.
+    pub addresses: Addresses,
     /// What the client said.
     pub hello: Hello,
     /// Why it did not move to an upgraded path, when the client asked for one.
@@ -62,7 +65,14 @@ pub async fn accept(
     mut bootstrap: Box<dyn Bootstrap>,
     server: &ServerHandshake,
 ) -> Result<Accepted, HandshakeError> {
-    let hello: Hello = handshake::read(&mut *bootstrap, &hello::CLIENT_HELLO).await?;
+    bootstrap.open().await?;
+    let hello: Hello = match handshake::read(&mut *bootstrap, &hello::CLIENT_HELLO).await {
+        Ok(hello) => hello,
+        Err(error) => {
+            turn_away(&mut *bootstrap, &error).await;
+            return Err(error);
+        }
+    };
     let mut answer = Hello::new(&server.limits.told_by_server());
     answer.methods.clone_from(&server.methods);
     answer.method_kinds.clone_from(&server.method_kinds);
@@ -96,7 +106,7 @@ pub async fn accept(
             (bootstrap.into_link(), fallback)
         }
     };
-    Ok(Accepted { link, hello, fallback, is_upgraded })
+    Ok(Accepted { link, addresses, hello, fallback, is_upgraded })
 }
 
 async fn read_verdict(

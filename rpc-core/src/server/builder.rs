@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tower::{BoxError, Layer};
 
+use super::authorize::{Authorization, Authorize};
 use super::connections::Connections;
 use super::layers::Layers;
 use super::memory::ServerMemory;
@@ -186,6 +187,14 @@ impl ServerBuilder {
         <L::Service as tower::Service<ServerRequest>>::Error: Into<BoxError>,
     {
         self.layers.push(layer);
+        self
+    }
+
+    /// Sets who may call what. A call that is not allowed is refused before its handler and any
+    /// layer: see [`Authorize`].
+    #[must_use]
+    pub fn authorize(mut self, rules: impl Authorize) -> Self {
+        self.router.authorization = Authorization::new(rules);
         self
     }
 

@@ -334,7 +334,10 @@ impl<T: Transport> ServerSession<T> {
         // A client that keeps too much already gets nothing new.
         self.memory.check(0)?;
         self.calls.check(1)?;
-        self.route(header)
+        let route = self.route(header)?;
+        let method = &route.service.descriptor().methods[route.method];
+        self.router.authorization.check(&self.peer, method)?;
+        Ok(route)
     }
 
     /// Checks a request that has arrived, and takes its permit and its memory, if it is not

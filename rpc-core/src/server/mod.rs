@@ -1,6 +1,7 @@
 //! The server: services behind a router, and the session that drives each connection.
 
 mod answer;
+mod authorize;
 mod builder;
 mod call;
 mod call_record;
@@ -27,6 +28,7 @@ mod session;
 mod shared;
 mod time_limit;
 
+pub use authorize::Authorize;
 pub use builder::{Server, ServerBuilder};
 pub use call::{HandlerFuture, ServerCall, Service};
 pub use connection::{ServerConnection, ServerSetup};

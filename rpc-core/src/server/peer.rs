@@ -7,7 +7,7 @@ use tokio::net::unix::UCred;
 use tonic::Extensions;
 
 use crate::payload::buffer::Buffers;
-use crate::transport::Addresses;
+use crate::transport::{Addresses, Identity};
 
 /// The connection of a call, as its handler sees it. Made once for each connection and shared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,28 @@ impl PeerInfo {
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.addresses.local
+    }
+
+    /// The client's identity, which the TLS handshake of its connection has verified; `None` where
+    /// there is no TLS, or where the client has shown no certificate. On a connection that moved to
+    /// RDMA it is the identity proven on the TLS connection that it started on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # extern crate rpc_core as farcall;
+    /// use farcall::server::PeerInfo;
+    ///
+    /// /// Whether the handler that asks serves the billing service.
+    /// fn is_billing() -> bool {
+    ///     let peer = PeerInfo::current();
+    ///     let identity = peer.as_ref().and_then(|peer| peer.identity());
+    ///     identity.is_some_and(|identity| identity.has_name("spiffe://example.org/billing"))
+    /// }
+    /// ```
+    #[must_use]
+    pub fn identity(&self) -> Option<&Identity> {
+        self.addresses.identity()
     }
 
     /// The client's user, group and process, where the connection is a Unix socket: the kernel

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::authorize::Authorization;
 use super::layers::handle;
 use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
 use crate::MethodDescriptor;
@@ -23,6 +24,8 @@ pub(crate) struct Router {
     pub(super) peer_extensions: PeerExtensions,
     /// How long unary calls may take.
     pub(super) unary_timeout: Option<Duration>,
+    /// Who may call what.
+    pub(super) authorization: Authorization,
     /// Which calls have a line in the log.
     pub(super) log: CallLog,
 }

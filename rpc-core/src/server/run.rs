@@ -209,7 +209,7 @@ async fn join(
             return None;
         }
     };
-    let Accepted { link, hello, fallback, is_upgraded } = accepted;
+    let Accepted { link, addresses, hello, fallback, is_upgraded } = accepted;
     if let Some(reason) = &fallback {
         limited_log!(
             target: "farcall::path",

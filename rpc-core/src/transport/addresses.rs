@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::net::unix::UCred;
+
+use super::identity::{Identity, TlsInfo};
 
 /// The two ends of a link, where they have addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,6 +22,16 @@ pub struct Addresses {
     pub credentials: Option<UCred>,
     /// The name of the byte stream that joins them, where the program made it.
     pub stream: Option<String>,
+    /// What TLS says of the link, where it is used: who the peer is.
+    pub tls: Option<Arc<TlsInfo>>,
+}
+
+impl Addresses {
+    /// The peer's identity, which TLS has verified.
+    #[must_use]
+    pub fn identity(&self) -> Option<&Identity> {
+        self.tls.as_ref()?.identity.as_ref()
+    }
 }
 
 impl fmt::Display for Addresses {

@@ -15,9 +15,11 @@
 mod addresses;
 pub mod byte_budget;
 pub(crate) mod frames;
+mod identity;
 pub(crate) mod ping;
 
 pub use addresses::Addresses;
+pub use identity::{Identity, TlsInfo};
 
 use std::fmt;
 use std::future::Future;

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::{PeerText, foreign};
+use super::PeerText;
+use super::foreign::Spoken;
 
 /// Describes a peer by its first bytes.
 fn first_words(found: &[u8]) -> Cow<'static, str> {
-    match foreign::protocol(found) {
-        Some(protocol) => protocol.into(),
+    match Spoken::of(found) {
+        Some(spoken) => spoken.words().into(),
         None => format!("its first bytes are {found:02x?}").into(),
     }
 }

@@ -19,6 +19,7 @@
 
 use prost::Message;
 
+use super::foreign::MAGIC;
 use super::repeats::{self, Repeat};
 use super::{PeerText, ProtocolError};
 
@@ -77,10 +78,8 @@ pub const SERVER_HELLO: Shape = Shape {
 /// A [`Verdict`]. 4 KiB: eight times the longest reason that is shown.
 pub const VERDICT: Shape = Shape { what: "a Verdict", body_len_max: 4 << 10, repeats: &[] };
 
-const MAGIC: [u8; MAGIC_LEN] = *b"farcall\n";
-
-/// Its length in bytes.
-pub const MAGIC_LEN: usize = 8;
+/// The length of the magic in bytes.
+pub const MAGIC_LEN: usize = MAGIC.len();
 const VERSION_MIN: u16 = 1;
 const VERSION_MAX: u16 = 1;
 

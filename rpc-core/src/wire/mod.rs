@@ -24,6 +24,7 @@ mod peer_text;
 mod repeats;
 
 pub use error::ProtocolError;
+pub use foreign::{MAGIC, Spoken};
 pub use frame_kind::FrameKind;
 pub use header::{FrameHeader, HEADER_LEN, MESSAGE_LEN_LEN};
 pub use peer_text::PeerText;

@@ -1,0 +1,99 @@
+//! Who is at the other end of a connection, as far as TLS has verified it.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+/// What TLS says of a connection: it is encrypted, and its peer may have an identity.
+///
+/// On a connection that moved to RDMA this is the TLS session that it started on: the peer is the
+/// one that it names, and the packets of RDMA are not encrypted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct TlsInfo {
+    /// The peer's identity; `None` where the peer is a client without a certificate.
+    pub identity: Option<Identity>,
+}
+
+impl TlsInfo {
+    /// A session with a peer of that identity.
+    #[must_use]
+    pub fn new(identity: Option<Identity>) -> Self {
+        Self { identity }
+    }
+}
+
+/// The identity of a peer: its certificate, which the TLS handshake has verified, and the names
+/// that the certificate is for.
+///
+/// A name proves only that an authority which this side trusts has given it to the peer. The
+/// subject's common name is no identity, and is not read.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    certificate: Bytes,
+    dns_names: Vec<String>,
+    uris: Vec<String>,
+}
+
+impl Identity {
+    /// The identity of a verified leaf certificate, in DER, and its names.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # extern crate rpc_core as farcall;
+    /// use farcall::transport::Identity;
+    ///
+    /// let uris = vec!["spiffe://example.org/billing".to_owned()];
+    /// let identity = Identity::new(vec![0x30], vec!["billing.example".to_owned()], uris);
+    /// assert!(identity.has_name("billing.example"));
+    /// assert!(identity.has_name("spiffe://example.org/billing"));
+    /// assert_eq!(identity.to_string(), "spiffe://example.org/billing");
+    /// ```
+    #[must_use]
+    pub fn new(certificate: impl Into<Bytes>, dns_names: Vec<String>, uris: Vec<String>) -> Self {
+        Self { certificate: certificate.into(), dns_names, uris }
+    }
+
+    /// The leaf certificate in DER.
+    #[must_use]
+    pub fn certificate(&self) -> &[u8] {
+        &self.certificate
+    }
+
+    /// The DNS names of the certificate, in its order. A wildcard stands as it is there.
+    #[must_use]
+    pub fn dns_names(&self) -> &[String] {
+        &self.dns_names
+    }
+
+    /// The URIs of the certificate, in its order: a SPIFFE ID is one.
+    #[must_use]
+    pub fn uris(&self) -> &[String] {
+        &self.uris
+    }
+
+    /// Whether the certificate has exactly this DNS name or this URI. A wildcard matches itself
+    /// alone.
+    #[must_use]
+    pub fn has_name(&self, name: &str) -> bool {
+        self.dns_names.iter().chain(&self.uris).any(|it| it == name)
+    }
+}
+
+/// The first URI, or the first DNS name.
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.uris.first().or_else(|| self.dns_names.first());
+        f.write_str(name.map_or("a certificate without a DNS name or a URI", String::as_str))
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity")
+            .field("dns_names", &self.dns_names)
+            .field("uris", &self.uris)
+            .finish_non_exhaustive()
+    }
+}
