@@ -7,6 +7,7 @@
 //! that a large frame never holds up a small one for long. `send` orders what goes out, `codec`
 //! decodes what comes in, and `pacing` says how much of large frames is under way; all three are
 //! free of I/O. `connection` drives any kind of byte stream, and `net` opens and accepts them.
+//! With the feature `tls`, `tls` puts TLS around TCP.
 #![doc(html_root_url = "https://docs.rs/rpc-transport-tcp/latest")]
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,8 @@ pub mod fuzzing;
 mod net;
 mod pacing;
 mod send;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 pub use net::stream::{StreamConnector, StreamListener};
 pub use net::tcp::{TcpConnector, TcpListener};

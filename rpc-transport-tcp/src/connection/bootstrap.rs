@@ -2,10 +2,11 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use rpc_core::connect::{Bootstrap, Link};
+use futures::future::BoxFuture;
+use rpc_core::connect::{Bootstrap, HandshakeError, Link};
 use rpc_core::pool::Pool;
 use rpc_core::transport::Addresses;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -38,6 +39,13 @@ impl<S> SocketBootstrap<S> {
 impl<S: Socket> Bootstrap for SocketBootstrap<S> {
     fn addresses(&self) -> Addresses {
         self.addresses.clone()
+    }
+
+    fn open(&mut self) -> BoxFuture<'_, Result<(), HandshakeError>> {
+        Box::pin(async {
+            self.addresses.tls = self.stream.open().await?.map(Arc::new);
+            Ok(())
+        })
     }
 
     fn into_link(self: Box<Self>) -> Box<dyn Link> {

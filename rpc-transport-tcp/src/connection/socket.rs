@@ -8,6 +8,9 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll};
 
+use futures::future::BoxFuture;
+use rpc_core::connect::HandshakeError;
+use rpc_core::transport::TlsInfo;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::{TcpStream, UnixStream};
@@ -29,6 +32,12 @@ pub(crate) trait Socket:
 
     /// Whether a read or a write may wake a task of this process, as that of a pipe's other end.
     const WAKES: bool;
+
+    /// Does what has to be done before the first byte; see
+    /// [`Bootstrap::open`](rpc_core::connect::Bootstrap::open).
+    fn open(&mut self) -> BoxFuture<'_, Result<Option<TlsInfo>, HandshakeError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 
     /// Whether there may be something to read. One task at a time can wait.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;

@@ -14,6 +14,8 @@ use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::runtime::Handle;
 
 use crate::connection::bootstrap::SocketBootstrap;
+#[cfg(feature = "tls")]
+use crate::tls::{ClientTls, ServerTls};
 
 /// How much the kernel takes that it cannot send yet; what is sent and not acknowledged is not
 /// counted, so that this does not slow a long way down.
@@ -30,10 +32,15 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Prepares a stream, and asks for its addresses while they can be asked.
-pub(crate) fn bootstrap(stream: TcpStream) -> io::Result<SocketBootstrap<TcpStream>> {
-    prepare(&stream)?;
+fn prepared(stream: &TcpStream) -> io::Result<Addresses> {
+    prepare(stream)?;
     let (local, peer) = (stream.local_addr()?, stream.peer_addr()?);
-    let addresses = Addresses { local: Some(local), peer: Some(peer), ..Addresses::default() };
+    Ok(Addresses { local: Some(local), peer: Some(peer), ..Addresses::default() })
+}
+
+/// The start of a connection over a stream without TLS.
+pub(crate) fn bootstrap(stream: TcpStream) -> io::Result<SocketBootstrap<TcpStream>> {
+    let addresses = prepared(&stream)?;
     Ok(SocketBootstrap::new(stream, addresses))
 }
 
@@ -41,6 +48,8 @@ pub(crate) fn bootstrap(stream: TcpStream) -> io::Result<SocketBootstrap<TcpStre
 #[derive(Debug)]
 pub struct TcpListener {
     listener: tokio::net::TcpListener,
+    #[cfg(feature = "tls")]
+    tls: Option<ServerTls>,
 }
 
 impl TcpListener {
@@ -54,7 +63,15 @@ impl TcpListener {
     ///
     /// This method is cancel safe: nothing stays bound.
     pub async fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
-        Ok(Self { listener: tokio::net::TcpListener::bind(address).await? })
+        Ok(tokio::net::TcpListener::bind(address).await?.into())
+    }
+
+    /// Puts TLS around every connection that is accepted from now on.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(mut self, tls: ServerTls) -> Self {
+        self.tls = Some(tls);
+        self
     }
 
     /// The address listened on.
@@ -70,7 +87,11 @@ impl TcpListener {
 /// A listener that the program has made. Its options stay as they are.
 impl From<tokio::net::TcpListener> for TcpListener {
     fn from(listener: tokio::net::TcpListener) -> Self {
-        Self { listener }
+        Self {
+            listener,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
     }
 }
 
@@ -95,6 +116,12 @@ impl Listen for TcpListener {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Option<Box<dyn Bootstrap>>>> {
         Box::pin(async {
             let (stream, _) = self.listener.accept().await?;
+            #[cfg(feature = "tls")]
+            if let Some(tls) = &self.tls {
+                let addresses = prepared(&stream)?;
+                let socket = tls.accept(stream)?;
+                return Ok(Some(Box::new(SocketBootstrap::new(socket, addresses)) as Box<_>));
+            }
             Ok(Some(Box::new(bootstrap(stream)?) as Box<dyn Bootstrap>))
         })
     }
@@ -107,13 +134,43 @@ pub struct TcpConnector {
     /// What messages call it.
     name: Arc<str>,
     config: ClientConfig,
+    /// With the name that the server's certificate has to be for by default.
+    #[cfg(feature = "tls")]
+    tls: Option<(ClientTls, String)>,
 }
 
 impl TcpConnector {
     /// A connector to `host:port`; the name is resolved anew at each connection.
     pub fn new(address: impl Into<String>, config: ClientConfig) -> Self {
         let address = address.into();
-        Self { name: format!("tcp://{address}").into(), address, config }
+        Self {
+            name: format!("tcp://{address}").into(),
+            address,
+            config,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Puts TLS around every connection. Where `tls` names no server, the server's certificate has
+    /// to be for `host`, or for the host of the address without one.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(mut self, tls: ClientTls, host: Option<&str>) -> Self {
+        let of_address = || self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
+        self.tls = Some((tls, host.unwrap_or_else(of_address).to_owned()));
+        self
+    }
+
+    /// The start of a connection over an open stream.
+    fn start(&self, stream: TcpStream) -> io::Result<Box<dyn Bootstrap>> {
+        #[cfg(feature = "tls")]
+        if let Some((tls, host)) = &self.tls {
+            let addresses = prepared(&stream)?;
+            let socket = tls.connect(stream, host)?;
+            return Ok(Box::new(SocketBootstrap::new(socket, addresses)));
+        }
+        Ok(Box::new(bootstrap(stream)?))
     }
 
     /// Sets what messages call the server, where a user knows it by another address than
@@ -146,8 +203,8 @@ impl Connect for TcpConnector {
             let stream = opened
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
                 .map_err(unreachable)?;
-            let bootstrap = bootstrap(stream).map_err(unreachable)?;
-            connect::connect(Box::new(bootstrap), &self.name, &self.config, wanted).await
+            let bootstrap = self.start(stream).map_err(unreachable)?;
+            connect::connect(bootstrap, &self.name, &self.config, wanted).await
         })
     }
 }

@@ -1,0 +1,184 @@
+//! TLS of a channel: the servers that it accepts, and its own certificate.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::client::{ClientConnection, Resumption, WantsClientCert};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ConfigBuilder};
+use tokio::net::TcpStream;
+
+use super::error::TlsError;
+use super::pem::{Pem, unusable_pair};
+use super::server::roots;
+use super::socket::TlsSocket;
+use super::{ALPN, VERSIONS, provider};
+
+/// What a channel's TLS is made of: a plain value.
+///
+/// Without a [`ca`](Self::with_ca) servers are checked with the authorities that the operating
+/// system trusts, where farcall has the feature `tls-platform-verifier`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClientTlsConfig {
+    ca: Option<Pem>,
+    has_platform_roots: bool,
+    server_name: Option<String>,
+    cert: Option<(Pem, Pem)>,
+}
+
+impl ClientTlsConfig {
+    /// A channel that accepts servers with a certificate of the authorities in `ca`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rpc_transport_tcp::tls::{ClientTls, ClientTlsConfig, TlsError};
+    ///
+    /// fn tls() -> Result<ClientTls, TlsError> {
+    ///     let config = ClientTlsConfig::default().with_ca("tls/ca.pem");
+    ///     ClientTls::new(config.with_cert("tls/client.pem", "tls/client.key"))
+    /// }
+    /// ```
+    #[must_use]
+    pub fn with_ca(mut self, ca: impl Into<Pem>) -> Self {
+        self.ca = Some(ca.into());
+        self
+    }
+
+    /// Sets whether the authorities that the operating system trusts are trusted beside those of
+    /// [`with_ca`](Self::with_ca); they are without a `ca`.
+    #[must_use]
+    pub fn with_platform_roots(mut self, are_trusted: bool) -> Self {
+        self.has_platform_roots = are_trusted;
+        self
+    }
+
+    /// Sets the name that the server's certificate has to be for: a DNS name or an IP address. The
+    /// host of the channel's address by default.
+    #[must_use]
+    pub fn with_server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+
+    /// Shows the server the certificate in `cert`, with those of intermediate authorities behind
+    /// it, if it asks for one (mutual TLS). `key` has its private key.
+    #[must_use]
+    pub fn with_cert(mut self, cert: impl Into<Pem>, key: impl Into<Pem>) -> Self {
+        self.cert = Some((cert.into(), key.into()));
+        self
+    }
+
+    /// Reads all files.
+    fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        if let Some(name) = &self.server_name {
+            server_name(name)?;
+        }
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(VERSIONS)
+            .map_err(TlsError::refused)?;
+        let builder = match &self.ca {
+            Some(ca) if !self.has_platform_roots => {
+                builder.with_root_certificates(roots(ca, "tls.ca")?)
+            }
+            ca => with_platform_roots(builder, ca.as_ref())?,
+        };
+        let mut config = match &self.cert {
+            None => builder.with_no_client_auth(),
+            Some((cert, key)) => builder
+                .with_client_auth_cert(cert.certificates("tls.cert")?, key.key("tls.key")?)
+                .map_err(|error| unusable_pair(cert, key, &error))?,
+        };
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.resumption = Resumption::disabled();
+        Ok(Arc::new(config))
+    }
+}
+
+/// Servers are checked as the operating system does it, and with the authorities in `ca`.
+#[cfg(feature = "tls-platform-verifier")]
+fn with_platform_roots(
+    builder: ConfigBuilder<ClientConfig, rustls::WantsVerifier>,
+    ca: Option<&Pem>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
+    let extra = ca.map(|ca| ca.certificates("tls.ca")).transpose()?.unwrap_or_default();
+    let verifier = rustls_platform_verifier::Verifier::new_with_extra_roots(extra, provider());
+    let verifier = Arc::new(verifier.map_err(TlsError::refused)?);
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier))
+}
+
+#[cfg(not(feature = "tls-platform-verifier"))]
+fn with_platform_roots(
+    _: ConfigBuilder<ClientConfig, rustls::WantsVerifier>,
+    _: Option<&Pem>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
+    let hint = ": name one, or build farcall with its feature `tls-platform-verifier`, which takes \
+                the operating system's";
+    Err(TlsError::NoAuthority { setting: "tls.ca", hint })
+}
+
+/// The name as certificates have it.
+fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
+    // An IPv6 address stands in brackets in an address.
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let unknown = |_| TlsError::Name { setting: "tls.server_name", name: name.to_owned() };
+    ServerName::try_from(bare.to_owned()).map_err(unknown)
+}
+
+/// A handle to a channel's TLS. Clones are the same.
+#[derive(Clone)]
+pub struct ClientTls {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: ClientTlsConfig,
+    loaded: ArcSwap<ClientConfig>,
+}
+
+impl ClientTls {
+    /// Reads what `config` names.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read or does not hold what it should, when the server's name is none,
+    /// and when no authority is named and the operating system's are not to be had.
+    pub fn new(config: ClientTlsConfig) -> Result<Self, TlsError> {
+        let loaded = ArcSwap::from(config.load()?);
+        Ok(Self { shared: Arc::new(Shared { config, loaded }) })
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn config(&self) -> &ClientTlsConfig {
+        &self.shared.config
+    }
+
+    /// Reads the files again. From the next connection on they say what is trusted and shown;
+    /// connections that are open stay as they are. It blocks for as long as it takes to read the
+    /// files.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientTls::new`]; what was read before stays in use then.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.shared.loaded.store(self.shared.config.load()?);
+        Ok(())
+    }
+
+    /// The client's end of a stream to `host`, before its handshake.
+    pub(crate) fn connect(&self, stream: TcpStream, host: &str) -> io::Result<TlsSocket> {
+        let name = self.shared.config.server_name.as_deref().unwrap_or(host);
+        let name = server_name(name).map_err(|error| io::Error::other(error.to_string()))?;
+        let connection = ClientConnection::new(self.shared.loaded.load_full(), name);
+        Ok(TlsSocket::new(stream, connection.map_err(io::Error::other)?.into()))
+    }
+}
+
+impl fmt::Debug for ClientTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientTls").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,175 @@
+//! The TLS handshake, which comes before farcall's own and under the same bound on time.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::time::Duration;
+
+use rpc_core::connect::HandshakeError;
+use rpc_core::transport::{Identity, TlsInfo};
+use rpc_core::wire::{MAGIC, Spoken};
+use rustls::pki_types::CertificateDer;
+use tokio::time::timeout;
+
+use super::ALPN;
+use super::stream::TlsStream;
+use super::words::{self, Role};
+use crate::connection::socket::{Moved, Socket};
+
+/// What is read at a time: most flights of a handshake.
+const STEP: usize = 4 << 10;
+
+/// How long the peer may go on sending after it was told why the handshake failed: some round
+/// trips of a long way.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How much of it is read meanwhile.
+const LINGER_LEN_MAX: usize = 64 << 10;
+
+/// What a client without TLS is told by: an alert of TLS (`unexpected_message`), which farcall's
+/// clients know by its first bytes.
+const NOT_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
+
+/// Why a handshake failed.
+enum Failure {
+    /// rustls has refused the peer, or the peer us.
+    Tls(rustls::Error),
+    /// The peer's first bytes are not TLS.
+    Foreign(Vec<u8>),
+    /// The peer speaks another protocol over TLS.
+    Alpn,
+    /// The peer has closed, at once or amid its words.
+    Closed {
+        is_silent: bool,
+    },
+    Io(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Runs the handshake, and says who the peer is.
+pub(super) async fn handshake(stream: &TlsStream) -> Result<TlsInfo, HandshakeError> {
+    let role = stream.session().role();
+    let completed = complete(stream).await.and_then(|()| identify(stream));
+    let failure = match completed {
+        Ok(info) => return Ok(info),
+        Err(failure) => failure,
+    };
+    let farewell = farewell(stream, role, &failure);
+    // A peer that takes nothing is not waited for.
+    let _ = timeout(LINGER_TIMEOUT, farewell).await;
+    let reason = match failure {
+        Failure::Tls(error) => words::of_error(role, &error),
+        Failure::Foreign(first) => words::of_first_bytes(role, &first),
+        Failure::Alpn => words::not_farcall(role),
+        Failure::Closed { is_silent: true } if role == Role::Server => {
+            return Err(HandshakeError::Silent);
+        }
+        Failure::Closed { is_silent } => words::closed(role, is_silent),
+        Failure::Io(error) => return Err(error.into()),
+    };
+    Err(HandshakeError::Tls { reason })
+}
+
+async fn complete(stream: &TlsStream) -> Result<(), Failure> {
+    let mut is_tls = false;
+    let mut step = [0; STEP];
+    loop {
+        poll_fn(|cx| stream.poll_records(cx)).await?;
+        if !stream.session().tls.is_handshaking() {
+            // What the peer sent behind its handshake may be decrypted already.
+            stream.session().has_unread = true;
+            return Ok(());
+        }
+        let len = read(stream, &mut step).await?;
+        let mut bytes = &step[..len];
+        match bytes {
+            [] => return Err(Failure::Closed { is_silent: !is_tls }),
+            // Types of records: a change of cipher, an alert, a handshake, or data.
+            [20..=23, ..] => is_tls = true,
+            _ if is_tls => {}
+            first => return Err(foreign(stream, first).await),
+        }
+        while !bytes.is_empty() {
+            stream.session().take(&mut bytes).map_err(Failure::Tls)?;
+        }
+    }
+}
+
+/// Reads once, and waits for it.
+async fn read(stream: &TlsStream, to: &mut [u8]) -> io::Result<usize> {
+    loop {
+        poll_fn(|cx| stream.tcp.poll_read_ready(cx)).await?;
+        match Socket::try_read(&stream.tcp, &mut [IoSliceMut::new(to)]) {
+            Ok(Moved { len, .. }) => return Ok(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The first bytes of a peer that does not speak TLS: as many as tell what it speaks.
+async fn foreign(stream: &TlsStream, first: &[u8]) -> Failure {
+    let mut first = first[..first.len().min(MAGIC.len())].to_vec();
+    while first.len() < MAGIC.len() && Spoken::of(&first).is_none() {
+        let mut more = [0; MAGIC.len()];
+        let room = MAGIC.len() - first.len();
+        match read(stream, &mut more[..room]).await {
+            Ok(len) if len > 0 => first.extend_from_slice(&more[..len]),
+            _ => break,
+        }
+    }
+    Failure::Foreign(first)
+}
+
+/// Whether the peer speaks farcall, and who it is.
+fn identify(stream: &TlsStream) -> Result<TlsInfo, Failure> {
+    let session = stream.session();
+    if session.tls.alpn_protocol() != Some(ALPN) {
+        return Err(Failure::Alpn);
+    }
+    let leaf = session.tls.peer_certificates().and_then(<[_]>::first);
+    leaf.map(identity).transpose().map(TlsInfo::new)
+}
+
+/// The identity of a leaf certificate that rustls has verified.
+fn identity(leaf: &CertificateDer<'_>) -> Result<Identity, Failure> {
+    let parsed = webpki::EndEntityCert::try_from(leaf).map_err(|error| {
+        // rustls has read it before.
+        Failure::Io(io::Error::other(format!("the peer's certificate cannot be read: {error}")))
+    })?;
+    let dns_names = parsed.valid_dns_names().map(str::to_owned).collect();
+    let uris = parsed.valid_uri_names().map(str::to_owned).collect();
+    Ok(Identity::new(leaf.to_vec(), dns_names, uris))
+}
+
+/// Tells the peer why there is no session, ends the own direction, and throws away what the peer
+/// still sends, within bounds, until it has closed. A socket that is closed with bytes unread
+/// resets the connection, which takes the last words from the peer.
+async fn farewell(stream: &TlsStream, role: Role, failure: &Failure) -> io::Result<()> {
+    match failure {
+        Failure::Foreign(first) => {
+            if role == Role::Client || Spoken::of(first) != Some(Spoken::Farcall) {
+                return Ok(());
+            }
+            // A socket that nothing was written to takes seven bytes.
+            Socket::try_write(&stream.tcp, &[IoSlice::new(&NOT_TLS)])?;
+        }
+        // rustls has its alert ready.
+        Failure::Tls(_) => poll_fn(|cx| stream.poll_records(cx)).await?,
+        Failure::Alpn => {}
+        Failure::Closed { .. } | Failure::Io(_) => return Ok(()),
+    }
+    poll_fn(|cx| stream.tcp.poll_end_writing(cx)).await?;
+    let (mut sink, mut total) = ([0; STEP], 0);
+    while total < LINGER_LEN_MAX {
+        match read(stream, &mut sink).await? {
+            0 => break,
+            len => total += len,
+        }
+    }
+    Ok(())
+}

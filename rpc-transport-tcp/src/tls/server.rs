@@ -1,0 +1,167 @@
+//! TLS of a server: its certificate, and the clients that it accepts.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use tokio::net::TcpStream;
+
+use super::error::TlsError;
+use super::pem::{Pem, unusable_pair};
+use super::socket::TlsSocket;
+use super::{ALPN, VERSIONS, provider};
+
+/// Which clients a server with a [`client_ca`](ServerTlsConfig::with_client_ca) accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ClientCerts {
+    /// Those that show a certificate of that authority.
+    #[default]
+    Required,
+    /// Those too that show none: they have no identity. One that shows a certificate of another
+    /// authority is refused.
+    Optional,
+}
+
+/// What a server's TLS is made of: a plain value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTlsConfig {
+    cert: Pem,
+    key: Pem,
+    client_ca: Option<Pem>,
+    client_certs: ClientCerts,
+}
+
+impl ServerTlsConfig {
+    /// A server with the certificate in `cert`, with those of intermediate authorities behind it,
+    /// and the private key in `key`. Clients are not asked for certificates.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use rpc_transport_tcp::tls::{ServerTls, ServerTlsConfig, TlsError};
+    ///
+    /// fn tls() -> Result<ServerTls, TlsError> {
+    ///     let config = ServerTlsConfig::new("tls/server.pem", "tls/server.key");
+    ///     ServerTls::new(config.with_client_ca("tls/ca.pem"))
+    /// }
+    /// ```
+    #[must_use]
+    pub fn new(cert: impl Into<Pem>, key: impl Into<Pem>) -> Self {
+        let client_certs = ClientCerts::default();
+        Self { cert: cert.into(), key: key.into(), client_ca: None, client_certs }
+    }
+
+    /// Asks clients for certificates of the authorities in `ca` (mutual TLS). Clients without one
+    /// are refused, unless [`with_client_certs`](Self::with_client_certs) says otherwise.
+    #[must_use]
+    pub fn with_client_ca(mut self, ca: impl Into<Pem>) -> Self {
+        self.client_ca = Some(ca.into());
+        self
+    }
+
+    /// Sets whether clients have to show a certificate, where there is a `client_ca`; required by
+    /// default.
+    #[must_use]
+    pub fn with_client_certs(mut self, certs: ClientCerts) -> Self {
+        self.client_certs = certs;
+        self
+    }
+
+    /// Reads all files.
+    fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(VERSIONS)
+            .map_err(TlsError::refused)?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(ca) => {
+                let roots = Arc::new(roots(ca, "tls.client_ca")?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                let verifier = match self.client_certs {
+                    ClientCerts::Required => verifier,
+                    ClientCerts::Optional => verifier.allow_unauthenticated(),
+                };
+                builder.with_client_cert_verifier(verifier.build().map_err(TlsError::refused)?)
+            }
+        };
+        let chain = self.cert.certificates("tls.cert")?;
+        let key = self.key.key("tls.key")?;
+        let mut config = builder
+            .with_single_cert(chain, key)
+            .map_err(|error| unusable_pair(&self.cert, &self.key, &error))?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+}
+
+/// The authorities in `ca`.
+pub(super) fn roots(ca: &Pem, setting: &'static str) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in ca.certificates(setting)? {
+        let reason = |error: rustls::Error| error.to_string();
+        roots.add(certificate).map_err(|error| TlsError::Unusable {
+            setting,
+            origin: ca.origin(),
+            reason: reason(error),
+        })?;
+    }
+    Ok(roots)
+}
+
+/// A handle to a server's TLS. Clones are the same.
+#[derive(Clone)]
+pub struct ServerTls {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: ServerTlsConfig,
+    loaded: ArcSwap<ServerConfig>,
+}
+
+impl ServerTls {
+    /// Reads what `config` names.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read, or does not hold what it should.
+    pub fn new(config: ServerTlsConfig) -> Result<Self, TlsError> {
+        let loaded = ArcSwap::from(config.load()?);
+        Ok(Self { shared: Arc::new(Shared { config, loaded }) })
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn config(&self) -> &ServerTlsConfig {
+        &self.shared.config
+    }
+
+    /// Reads the files again. From the next accept on, connections have what they say; those that
+    /// are open stay as they are. It blocks for as long as it takes to read the files.
+    ///
+    /// # Errors
+    ///
+    /// As [`ServerTls::new`]; what was read before stays in use then.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.shared.loaded.store(self.shared.config.load()?);
+        Ok(())
+    }
+
+    /// The server's end of a stream that was just accepted, before its handshake.
+    pub(crate) fn accept(&self, stream: TcpStream) -> io::Result<TlsSocket> {
+        let connection = ServerConnection::new(self.shared.loaded.load_full());
+        Ok(TlsSocket::new(stream, connection.map_err(io::Error::other)?.into()))
+    }
+}
+
+impl fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerTls").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}

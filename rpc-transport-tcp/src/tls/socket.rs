@@ -1,0 +1,116 @@
+//! A TCP stream with TLS around it, as a socket of the driver's.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use rpc_core::connect::HandshakeError;
+use rpc_core::transport::TlsInfo;
+use rustls::Connection;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::handshake::handshake;
+use super::session::Sink;
+use super::stream::TlsStream;
+use crate::connection::socket::{Moved, Socket};
+
+/// A TCP stream with TLS around it.
+pub(crate) struct TlsSocket(TlsStream);
+
+impl TlsSocket {
+    /// The stream before its handshake.
+    pub(super) fn new(tcp: TcpStream, tls: Connection) -> Self {
+        Self(TlsStream::new(tcp, tls))
+    }
+}
+
+impl Socket for TlsSocket {
+    const NAME: &'static str = "tls";
+    const WAKES: bool = false;
+
+    fn open(&mut self) -> BoxFuture<'_, Result<Option<TlsInfo>, HandshakeError>> {
+        handshake(&self.0).map(|info| info.map(Some)).boxed()
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.0.session().has_unread {
+            return Poll::Ready(Ok(()));
+        }
+        self.0.tcp.poll_read_ready(cx)
+    }
+
+    /// Also waits until what was encrypted has left.
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_records(cx)
+    }
+
+    fn try_read(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<Moved> {
+        self.0.session().read(&self.0.tcp, &mut Sink::new(buffers))
+    }
+
+    fn try_write(&self, buffers: &[IoSlice<'_>]) -> io::Result<Moved> {
+        self.0.session().write(&self.0.tcp, buffers)
+    }
+
+    fn has_unread(&self) -> bool {
+        self.0.session().has_unread || self.0.tcp.has_unread()
+    }
+
+    fn poll_end_writing(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_end(cx)
+    }
+
+    fn end(&self) {
+        self.0.tcp.end();
+    }
+}
+
+impl fmt::Debug for TlsSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsSocket").field("tcp", &self.0.tcp).finish_non_exhaustive()
+    }
+}
+
+impl AsyncRead for TlsSocket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_readable(cx))?;
+            match self.try_read(&mut [IoSliceMut::new(buf.initialize_unfilled())]) {
+                Ok(Moved { len, .. }) => {
+                    buf.advance(len);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for TlsSocket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.0.poll_records(cx))?;
+        let written = self.try_write(&[IoSlice::new(buf)]);
+        Poll::Ready(written.map(|moved| moved.len))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_records(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_end(cx)
+    }
+}

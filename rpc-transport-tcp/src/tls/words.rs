@@ -1,0 +1,272 @@
+//! What users read of a TLS handshake that failed, on either side.
+
+use std::fmt;
+use std::time::Duration;
+
+use rpc_core::wire::{PeerText, Spoken};
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, CertificateError, Error};
+
+/// Names of a certificate that are shown at most.
+const NAMES_MAX: usize = 4;
+
+/// Which side says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Client,
+    Server,
+}
+
+impl Role {
+    fn peer(self) -> &'static str {
+        match self {
+            Self::Client => "server",
+            Self::Server => "client",
+        }
+    }
+
+    /// What this side is in a user's words.
+    fn ours(self) -> &'static str {
+        match self {
+            Self::Client => "channel",
+            Self::Server => "server",
+        }
+    }
+
+    /// The setting with the authorities that the peer's certificate is checked with.
+    fn authorities(self) -> &'static str {
+        match self {
+            Self::Client => "tls.ca",
+            Self::Server => "tls.client_ca",
+        }
+    }
+}
+
+/// Why there is no TLS session.
+pub(super) fn of_error(role: Role, error: &Error) -> String {
+    let (peer, ours) = (role.peer(), role.ours());
+    match error {
+        Error::InvalidCertificate(error) => of_certificate(role, error),
+        Error::NoCertificatesPresented => {
+            "the client has shown no certificate, and this server requires one of an authority in \
+             tls.client_ca"
+                .to_owned()
+        }
+        Error::AlertReceived(alert) => of_alert(role, *alert),
+        Error::NoApplicationProtocol => not_farcall(role),
+        Error::PeerIncompatible(error) => {
+            format!("the {peer}'s TLS and this {ours}'s have nothing in common: {error:?}")
+        }
+        Error::InvalidMessage(error) => format!("the {peer} does not speak TLS: {error:?}"),
+        error => format!("the {peer} does not keep to TLS: {error}"),
+    }
+}
+
+/// The peer speaks TLS, and another protocol over it.
+pub(super) fn not_farcall(role: Role) -> String {
+    format!("the {} speaks TLS, and not farcall over it (ALPN farcall/1)", role.peer())
+}
+
+/// The peer closed the connection before there was a session, `is_silent` if it said nothing.
+pub(super) fn closed(role: Role, is_silent: bool) -> String {
+    let peer = role.peer();
+    if is_silent {
+        return format!("the {peer} closed the connection without a word: it may have no TLS");
+    }
+    format!("the {peer} closed the connection amid the TLS handshake")
+}
+
+/// The peer's first bytes are not TLS.
+pub(super) fn of_first_bytes(role: Role, first: &[u8]) -> String {
+    match (role, Spoken::of(first)) {
+        (Role::Client, Some(Spoken::Farcall)) => {
+            "the server speaks farcall without TLS, and this channel has `tls` set".to_owned()
+        }
+        (Role::Server, Some(Spoken::Farcall)) => {
+            "the client speaks farcall without TLS, and this server requires TLS: set `tls` on the \
+             channel"
+                .to_owned()
+        }
+        (_, Some(spoken)) => format!("the {} does not speak TLS: {}", role.peer(), spoken.words()),
+        (_, None) => {
+            format!("the {} does not speak TLS: its first bytes are {first:02x?}", role.peer())
+        }
+    }
+}
+
+fn of_certificate(role: Role, error: &CertificateError) -> String {
+    use CertificateError as C;
+    let (peer, ours) = (role.peer(), role.ours());
+    match error {
+        C::UnknownIssuer => format!(
+            "the {peer}'s certificate is not of an authority that this {ours} trusts ({})",
+            role.authorities()
+        ),
+        C::BadSignature => format!(
+            "the {peer}'s certificate is signed by another authority of the same name as one that \
+             this {ours} trusts ({})",
+            role.authorities()
+        ),
+        C::ExpiredContext { time, not_after } => {
+            let since = time.as_secs().saturating_sub(not_after.as_secs());
+            format!("the {peer}'s certificate expired {} ago", Rough(Duration::from_secs(since)))
+        }
+        C::Expired => format!("the {peer}'s certificate has expired"),
+        C::NotValidYetContext { time, not_before } => {
+            let until = not_before.as_secs().saturating_sub(time.as_secs());
+            let until = Rough(Duration::from_secs(until));
+            format!("the {peer}'s certificate is valid only in {until}: is the clock right?")
+        }
+        C::NotValidYet => format!("the {peer}'s certificate is not valid yet"),
+        C::NotValidForNameContext { expected, presented } => format!(
+            "the server's certificate is for {}, not {} (tls.server_name)",
+            names(presented),
+            name_of(expected)
+        ),
+        C::NotValidForName => "the server's certificate is for another name".to_owned(),
+        C::InvalidPurpose | C::InvalidPurposeContext { .. } => {
+            format!("the {peer}'s certificate is not made for a TLS {peer}")
+        }
+        C::Revoked => format!("the {peer}'s certificate has been revoked"),
+        error => format!("the {peer}'s certificate cannot be used: {error}"),
+    }
+}
+
+/// What the peer says of this side.
+fn of_alert(role: Role, alert: AlertDescription) -> String {
+    use AlertDescription as A;
+    let (peer, ours) = (role.peer(), role.ours());
+    match alert {
+        A::CertificateRequired => format!(
+            "the {peer} requires a certificate, and this {ours} has shown none (tls.cert, tls.key)"
+        ),
+        A::UnknownCA => format!(
+            "the {peer} does not trust the authority of this {ours}'s certificate (tls.cert)"
+        ),
+        A::DecryptError => format!(
+            "the {peer} trusts another authority of the same name as that of this {ours}'s \
+             certificate (tls.cert)"
+        ),
+        A::CertificateExpired => {
+            format!(
+                "the {peer} refuses this {ours}'s certificate: it has expired, or is not valid yet \
+                 (tls.cert)"
+            )
+        }
+        A::CertificateRevoked => {
+            format!("the {peer} refuses this {ours}'s certificate: it has been revoked (tls.cert)")
+        }
+        A::BadCertificate | A::UnsupportedCertificate | A::CertificateUnknown => format!(
+            "the {peer} refuses this {ours}'s certificate (tls.cert): it may be for another name \
+             or purpose"
+        ),
+        A::AccessDenied => format!("the {peer} denies this {ours} access"),
+        A::NoApplicationProtocol => not_farcall(role),
+        A::ProtocolVersion => format!("the {peer} does not speak TLS 1.3"),
+        A::UnexpectedMessage | A::DecodeError => {
+            format!("the {peer} did not understand this {ours}'s TLS ({alert:?})")
+        }
+        alert => format!("the {peer} broke the TLS handshake off ({alert:?})"),
+    }
+}
+
+/// The names of a certificate, which came from the peer.
+fn names(presented: &[String]) -> String {
+    if presented.is_empty() {
+        return "no name".to_owned();
+    }
+    // webpki writes `DnsName("a.example")` and `IpAddress(10.0.0.1)`.
+    let bare = |name: &String| {
+        let inner = name.split_once('(').map_or(name.as_str(), |(_, inner)| inner);
+        PeerText::new(inner.trim_end_matches(')').trim_matches('"')).to_string()
+    };
+    let shown: Vec<_> = presented.iter().take(NAMES_MAX).map(bare).collect();
+    let more = presented.len().saturating_sub(NAMES_MAX);
+    let shown = shown.join(", ");
+    if more > 0 { format!("{shown} and {more} more names") } else { shown }
+}
+
+fn name_of(name: &ServerName<'_>) -> String {
+    name.to_str().into_owned()
+}
+
+/// A duration in its largest unit.
+struct Rough(Duration);
+
+impl fmt::Display for Rough {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        let (count, unit) = match seconds {
+            0..60 => (seconds, "second"),
+            60..3600 => (seconds / 60, "minute"),
+            3600..86400 => (seconds / 3600, "hour"),
+            _ => (seconds / 86400, "day"),
+        };
+        write!(f, "{count} {unit}{}", if count == 1 { "" } else { "s" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::UnixTime;
+
+    use super::*;
+
+    fn at(seconds: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn each_side_is_told_of_a_certificate_in_its_own_words() {
+        let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        assert_eq!(
+            of_error(Role::Client, &unknown),
+            "the server's certificate is not of an authority that this channel trusts (tls.ca)"
+        );
+        assert_eq!(
+            of_error(Role::Server, &unknown),
+            "the client's certificate is not of an authority that this server trusts \
+             (tls.client_ca)"
+        );
+        let alert = Error::AlertReceived(AlertDescription::CertificateRequired);
+        assert_eq!(
+            of_error(Role::Client, &alert),
+            "the server requires a certificate, and this channel has shown none (tls.cert, \
+             tls.key)"
+        );
+    }
+
+    #[test]
+    fn a_certificate_out_of_its_time_says_by_how_much() {
+        let (time, not_after) = (at(1_000_000), at(1_000_000 - 3 * 86400 - 5));
+        let expired = CertificateError::ExpiredContext { time, not_after };
+        let words = of_error(Role::Client, &Error::InvalidCertificate(expired));
+        assert_eq!(words, "the server's certificate expired 3 days ago");
+        let early = CertificateError::NotValidYetContext { time, not_before: at(1_003_601) };
+        let words = of_error(Role::Server, &Error::InvalidCertificate(early));
+        assert_eq!(words, "the client's certificate is valid only in 1 hour: is the clock right?");
+    }
+
+    #[test]
+    fn a_wrong_name_is_said_with_the_right_ones() {
+        let expected = ServerName::try_from("b.example").unwrap();
+        let presented = vec!["DnsName(\"a.example\")".to_owned(), "IpAddress(10.0.0.1)".to_owned()];
+        let wrong = CertificateError::NotValidForNameContext { expected, presented };
+        let words = of_error(Role::Client, &Error::InvalidCertificate(wrong));
+        assert_eq!(
+            words,
+            "the server's certificate is for a.example, 10.0.0.1, not b.example (tls.server_name)"
+        );
+        let many: Vec<_> = (0..9).map(|n| format!("DnsName(\"{n}\n\")")).collect();
+        assert!(names(&many).ends_with("and 5 more names") && !names(&many).contains('\n'));
+        assert_eq!(names(&[]), "no name");
+    }
+
+    #[test]
+    fn a_peer_without_tls_is_named_by_what_it_speaks() {
+        assert!(of_first_bytes(Role::Client, b"farcall\n").contains("without TLS"));
+        assert!(of_first_bytes(Role::Server, b"farcall\n").contains("set `tls` on the channel"));
+        assert!(of_first_bytes(Role::Server, b"GET / HT").ends_with("this is HTTP/1.1"));
+        assert!(of_first_bytes(Role::Client, &[7, 1]).ends_with("first bytes are [07, 01]"));
+    }
+}
