@@ -186,7 +186,11 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
              server listens, write auto://{rest} or tcp://{rest}"
         )
         .into()),
-        "https" | "grpcs" => Err(format!("farcall has no TLS, and {scheme}:// asks for it").into()),
+        "https" | "grpcs" => Err(format!(
+            "TLS is no part of an address: write auto://{rest} or tcp://{rest}, and set `tls` \
+             (feature `tls`)"
+        )
+        .into()),
         _ => Err("its scheme is none of auto, rdma, tcp, unix, inproc and dns".into()),
     }
 }
@@ -250,6 +254,11 @@ fn unbracketed(text: &str) -> Option<(Ipv6Addr, u16)> {
 }
 
 impl Address {
+    /// Whether connections to it stay on this host.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self, Self::Unix(_) | Self::Inproc(_))
+    }
+
     /// The same path with another host and port.
     pub(crate) fn with_authority(&self, authority: String) -> Self {
         match self {
@@ -335,8 +344,8 @@ mod tests {
             ("host", "no scheme (auto://, "),
             ("", "no scheme (auto://, "),
             ("http://host:1", "tonic's http:// is tcp:// here: tcp://host:1"),
-            ("https://host:1", "no TLS, and https:// asks"),
-            ("grpcs://host:1", "no TLS, and grpcs:// asks"),
+            ("https://host:1", "write auto://host:1 or tcp://host:1, and set `tls`"),
+            ("grpcs://host:1", "write auto://host:1 or tcp://host:1, and set `tls`"),
             (
                 "grpc://host:1",
                 "does not speak: where a farcall server listens, write auto://host:1",

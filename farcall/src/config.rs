@@ -25,6 +25,7 @@ pub struct Config {
     replays: ReplayLimits,
     log_failed_calls: bool,
     rdma_required: bool,
+    require_encryption: bool,
 }
 
 impl Default for Config {
@@ -40,6 +41,7 @@ impl Default for Config {
             replays: client.replays,
             log_failed_calls: true,
             rdma_required: true,
+            require_encryption: false,
         }
     }
 }
@@ -216,6 +218,21 @@ impl Config {
     #[must_use]
     pub fn rdma_required(&self) -> bool {
         self.rdma_required
+    }
+
+    /// Sets whether only encrypted connections are made and accepted between hosts; off by default.
+    /// See [`ChannelBuilder::require_encryption`](crate::ChannelBuilder::require_encryption) and
+    /// [`ServerBuilder::require_encryption`](crate::ServerBuilder::require_encryption).
+    #[must_use]
+    pub fn with_require_encryption(mut self, is_required: bool) -> Self {
+        self.require_encryption = is_required;
+        self
+    }
+
+    /// Whether only encrypted connections are made and accepted between hosts.
+    #[must_use]
+    pub fn require_encryption(&self) -> bool {
+        self.require_encryption
     }
 
     /// What an endpoint brings to its server, its path apart.

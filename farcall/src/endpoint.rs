@@ -12,6 +12,8 @@ use rpc_transport_tcp::{TcpListener, UnixListener};
 use thiserror::Error;
 use tokio::runtime::Handle;
 
+use crate::rdma::Unencrypted;
+use crate::tls::{self, ServerTls};
 use crate::{Address, AddressError, Config, IntoAddress, Rdma};
 
 /// An address that cannot be listened on.
@@ -40,6 +42,21 @@ pub enum BindError {
         /// What is missing.
         reason: String,
     },
+    /// What the server is to do about encryption, and cannot do there.
+    #[error("cannot listen on {address}: {reason}")]
+    Encryption {
+        /// The address.
+        address: Address,
+        /// What cannot be together, and what to do about it.
+        reason: &'static str,
+    },
+    /// A server with `tls`, or one that requires encryption, was given byte streams that the
+    /// program accepts itself.
+    #[error(
+        "cannot serve byte streams that the program accepts itself under `tls` or \
+         require_encryption: what encrypts them is the program's business"
+    )]
+    Streams,
     /// A listener that the program has made cannot be served.
     #[error("cannot serve the listener: {reason}")]
     Listener {
@@ -105,6 +122,7 @@ pub struct Endpoint {
     asked: Address,
     config: Config,
     rdma: Option<Rdma>,
+    tls: Option<ServerTls>,
     rdma_check: RdmaCheck,
     socket: Socket,
 }
@@ -254,7 +272,7 @@ impl Endpoint {
 
     fn of_socket(address: Address, config: &Config, socket: Socket) -> Self {
         let (asked, config, rdma_check) = (address.clone(), config.clone(), RdmaCheck::Due);
-        Self { address, asked, config, rdma: None, rdma_check, socket }
+        Self { address, asked, config, rdma: None, tls: None, rdma_check, socket }
     }
 
     /// Uses the RDMA devices of this handle, and not the server's.
@@ -262,6 +280,24 @@ impl Endpoint {
     pub fn with_rdma(mut self, rdma: &Rdma) -> Self {
         self.rdma = Some(rdma.clone());
         self
+    }
+
+    /// Uses this TLS, and not the server's.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(mut self, tls: &ServerTls) -> Self {
+        self.tls = Some(tls.clone());
+        self
+    }
+
+    /// Takes the server's TLS, unless it has its own, and refuses what cannot be together.
+    pub(crate) fn secured(mut self, of_server: Option<&ServerTls>) -> Result<Self, BindError> {
+        self.tls = self.tls.or_else(|| of_server.cloned());
+        let is_tcp = matches!(self.socket, Socket::Tcp(_));
+        match refusal(is_tcp, self.tls.is_some(), self.config.require_encryption()) {
+            None => Ok(self),
+            Some(reason) => Err(BindError::Encryption { address: self.asked, reason }),
+        }
     }
 
     /// The address listened on, with the port that was taken.
@@ -289,7 +325,10 @@ impl Endpoint {
             address: self.address.clone(),
             asked: self.asked.clone(),
             local: self.socket.local_ip(),
-            upgrade: self.rdma.as_ref().unwrap_or(of_server).upgrade(),
+            upgrade: match self.config.require_encryption() {
+                true => Arc::new(Unencrypted::by_setting()),
+                false => self.rdma.as_ref().unwrap_or(of_server).upgrade(),
+            },
             is_required: is_rdma && self.config.rdma_required(),
         })
     }
@@ -302,7 +341,24 @@ impl Endpoint {
         }
         settings.upgrades.extend(offer.as_ref().map(|offer| Arc::clone(&offer.upgrade)));
         let unchecked = offer.filter(|_| self.rdma_check == RdmaCheck::Due);
-        EndpointListener { socket: self.socket, settings, unchecked }
+        let socket = match self.socket {
+            Socket::Tcp(listener) => Socket::Tcp(tls::listener(listener, self.tls)),
+            socket => socket,
+        };
+        EndpointListener { socket, settings, unchecked }
+    }
+}
+
+/// Why connections cannot be accepted with what is asked of their encryption.
+pub(crate) fn refusal(is_tcp: bool, has_tls: bool, is_required: bool) -> Option<&'static str> {
+    match has_tls {
+        true if !is_tcp => {
+            Some("TLS is for TCP, and connections there do not leave the host: leave `tls` out")
+        }
+        false if is_tcp && is_required => {
+            Some("require_encryption is set, and the server has no `tls`")
+        }
+        _ => None,
     }
 }
 

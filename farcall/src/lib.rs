@@ -38,9 +38,14 @@ pub mod server;
 mod settings;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[cfg(feature = "tls")]
+pub mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls/not_built_in.rs"]
+mod tls;
 
 pub use address::{Address, AddressError, IntoAddress};
-pub use channel::{Channel, ChannelBuilder};
+pub use channel::{CallCredentials, Channel, ChannelBuilder};
 pub use config::Config;
 #[cfg(feature = "tonic-connect-info")]
 pub use connect_info::tonic_connect_info;
@@ -54,7 +59,7 @@ pub use rpc_core::client::{DynCaller, Path, PathCounts, mock};
 pub use rpc_core::codegen::{Detached, Detacher};
 pub use rpc_core::connect::{ConnectError, ConnectionInfo};
 pub use rpc_core::server::{CallContext, PeerExtensions, PeerInfo};
-pub use rpc_core::transport::{Addresses, TransportStats};
+pub use rpc_core::transport::{Addresses, Identity, TransportStats};
 pub use rpc_core::{
     Backoff, Buffer, CallKind, Caller, Code, ConnectBackoff, Deadline, Detach, Extensions,
     Idempotency, InvalidSetting, Keepalive, Limits, MayHaveExecuted, MethodDescriptor, NotExecuted,

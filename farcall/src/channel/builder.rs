@@ -1,5 +1,6 @@
 //! The settings of a channel.
 
+mod encryption;
 mod getters;
 
 use std::io;
@@ -15,9 +16,12 @@ use rpc_transport_tcp::{StreamConnector, TcpConnector, UnixConnector};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use super::credentials::Credentials;
+use super::encryption::{Encryption, RequiredBy};
 use super::{Channel, Servers};
 use crate::balance::{BalanceConfig, Endpoint};
 use crate::resolve::{DnsName, Refresh, Resolve, ResolveError, StaticEndpoints};
+use crate::tls::ClientTls;
 use crate::{
     Address, AddressError, Backoff, Config, ConnectBackoff, ConnectError, Keepalive, Limits, Rdma,
     Readiness, ReplayLimits,
@@ -44,6 +48,10 @@ pub struct ChannelBuilder {
     address: Address,
     config: Config,
     rdma: Option<Rdma>,
+    tls: Option<ClientTls>,
+    credentials: Credentials,
+    /// Whether they may go over connections that are not encrypted.
+    are_credentials_shown: bool,
     calls: CallRules,
     balance: BalanceConfig,
 }
@@ -59,7 +67,10 @@ struct CallRules {
 /// The connector for the address of one server, given to an expression that is generic over
 /// connectors. What is made for the address of many servers stands beside it.
 macro_rules! with_connector {
-    ($address:expr, $rules:expr, |$connector:ident| $made:expr, many: $many:expr) => {
+    (
+        $address:expr, $rules:expr, $encryption:expr,
+        |$connector:ident| $made:expr, many: $many:expr
+    ) => {
         match &$address {
             Address::Inproc(name) => {
                 let $connector = InprocConnector::new(name.clone(), $rules);
@@ -71,7 +82,8 @@ macro_rules! with_connector {
             }
             Address::Auto(authority) | Address::Rdma(authority) | Address::Tcp(authority) => {
                 let connector = TcpConnector::new(authority.clone(), $rules);
-                let $connector = connector.with_name($address.to_string());
+                let connector = connector.with_name($address.to_string());
+                let $connector = $encryption.apply(connector);
                 $made
             }
             Address::Dns(_) | Address::List(_) => $many,
@@ -83,7 +95,17 @@ impl ChannelBuilder {
     /// The default settings of a channel to `address`; [`Channel::builder`] takes text, too.
     pub fn new(address: Address) -> Self {
         let (config, calls) = (Config::default(), CallRules::default());
-        Self { address, config, rdma: None, calls, balance: BalanceConfig::default() }
+        let credentials = Credentials::default();
+        Self {
+            address,
+            config,
+            rdma: None,
+            tls: None,
+            credentials,
+            are_credentials_shown: false,
+            calls,
+            balance: BalanceConfig::default(),
+        }
     }
 
     /// Sets the rules that `config` has, in the place of all that were set before.
@@ -256,7 +278,7 @@ impl ChannelBuilder {
             Address::Dns(name) => self.connect_to_name(name),
             _ => {
                 let (rules, made) = self.prepare();
-                let channel = channel_to(&made.address, rules);
+                let channel = channel_to(&made.address, rules, &made.encryption);
                 made.finish(channel)
             }
         }
@@ -283,11 +305,16 @@ impl ChannelBuilder {
             return connected.map(|()| channel).map_err(failed);
         }
         let (rules, made) = self.prepare();
+        if let Some(reason) = made.encryption.refusal(&made.address) {
+            let (address, reason) = (made.address.to_string(), reason.to_owned());
+            return Err(ConnectError::Address { address, reason });
+        }
         let channel = with_connector!(
             made.address,
             rules,
+            made.encryption,
             |connector| rpc_core::Channel::connect(connector).await?,
-            many: channel_to(&made.address, rules)
+            many: channel_to(&made.address, rules, &made.encryption)
         );
         Ok(made.finish(channel))
     }
@@ -299,14 +326,15 @@ impl ChannelBuilder {
     /// The channel resolves and connects at its first call.
     #[must_use]
     pub fn connect_with_resolver(self, resolver: impl Resolve) -> Channel {
-        let Self { config, rdma, calls, balance, .. } = self;
+        let encryption = self.encryption();
+        let Self { config, rdma, calls, balance, credentials, .. } = self;
         let rdma = rdma.unwrap_or_default();
         let (is_logged, devices) = (config.log_failed_calls(), rdma.clone());
         let make = move |endpoint: &Endpoint| {
             let channel = match endpoint.address.parse::<Address>() {
                 Ok(address) => {
-                    let rules = config.client(policy_of(&address, Some(&devices)));
-                    channel_to(&address, rules)
+                    let rules = config.client(encryption.policy_of(&address, Some(&devices)));
+                    channel_to(&address, rules, &encryption)
                 }
                 Err(error) => channel_to_none(&endpoint.address, &error, &config),
             };
@@ -320,7 +348,7 @@ impl ChannelBuilder {
         if let Some(timeout) = calls.unary_timeout {
             endpoints = endpoints.with_unary_timeout(timeout);
         }
-        Channel { servers: Servers::Many(endpoints), rdma: Some(rdma) }
+        Channel { servers: Servers::Many(endpoints), rdma: Some(rdma), credentials }
     }
 
     #[cfg(feature = "dns")]
@@ -365,37 +393,53 @@ impl ChannelBuilder {
         IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (rules, made) = self.prepare();
-        let connector = StreamConnector::new(made.address.to_string(), rules, open);
-        made.finish(rpc_core::Channel::new(connector))
+        let address = made.address.to_string();
+        let channel = match made.encryption.refusal_of_streams() {
+            Some(reason) => refusing(&address, rules, reason.to_owned()),
+            None => rpc_core::Channel::new(StreamConnector::new(address, rules, open)),
+        };
+        made.finish(channel)
+    }
+
+    /// What is asked of the encryption of connections.
+    fn encryption(&self) -> Encryption {
+        let required_by = if self.config.require_encryption() {
+            Some(RequiredBy::Setting)
+        } else if self.credentials.are_there() && !self.are_credentials_shown {
+            Some(RequiredBy::Credentials)
+        } else {
+            None
+        };
+        Encryption::new(required_by, self.tls.clone(), &self.address)
     }
 
     /// What the connector needs, and what is left for the channel.
     fn prepare(self) -> (ClientConfig, Prepared) {
-        let Self { address, config, rdma, calls, .. } = self;
+        let encryption = self.encryption();
+        let Self { address, config, rdma, calls, credentials, .. } = self;
         let rdma = match address {
             Address::Auto(_) | Address::Rdma(_) => Some(rdma.unwrap_or_default()),
             _ => None,
         };
         let is_logged = config.log_failed_calls();
-        let rules = config.client(policy_of(&address, rdma.as_ref()));
-        (rules, Prepared { address, rdma, calls, is_logged })
-    }
-}
-
-/// Which path a connection to `address` takes.
-fn policy_of(address: &Address, rdma: Option<&Rdma>) -> UpgradePolicy {
-    match (address, rdma) {
-        (Address::Auto(_), Some(rdma)) => UpgradePolicy::Prefer(vec![rdma.upgrade()]),
-        (Address::Rdma(_), Some(rdma)) => UpgradePolicy::Require(rdma.upgrade()),
-        _ => UpgradePolicy::Never,
+        let rules = config.client(encryption.policy_of(&address, rdma.as_ref()));
+        (rules, Prepared { address, rdma, encryption, credentials, calls, is_logged })
     }
 }
 
 /// A channel to one server, which connects at its first call.
-fn channel_to(address: &Address, rules: ClientConfig) -> rpc_core::Channel {
+fn channel_to(
+    address: &Address,
+    rules: ClientConfig,
+    encryption: &Encryption,
+) -> rpc_core::Channel {
+    if let Some(reason) = encryption.refusal(address) {
+        return refusing(&address.to_string(), rules, reason.to_owned());
+    }
     with_connector!(
         address,
         rules,
+        encryption,
         |connector| rpc_core::Channel::new(connector),
         many: refusing(&address.to_string(), rules, "it names several servers".to_owned())
     )
@@ -443,6 +487,8 @@ impl Resolve for Unresolvable {
 struct Prepared {
     address: Address,
     rdma: Option<Rdma>,
+    encryption: Encryption,
+    credentials: Credentials,
     calls: CallRules,
     /// Whether each call that fails has a line in the log.
     is_logged: bool,
@@ -450,7 +496,7 @@ struct Prepared {
 
 impl Prepared {
     fn finish(self, mut core: rpc_core::Channel) -> Channel {
-        let Self { rdma, calls, is_logged, .. } = self;
+        let Self { rdma, credentials, calls, is_logged, .. } = self;
         core = core.with_readiness(calls.readiness).with_log_failed_calls(is_logged);
         if let Some(timeout) = calls.timeout {
             core = core.with_timeout(timeout);
@@ -458,7 +504,7 @@ impl Prepared {
         if let Some(timeout) = calls.unary_timeout {
             core = core.with_unary_timeout(timeout);
         }
-        Channel { servers: Servers::One(core), rdma }
+        Channel { servers: Servers::One(core), rdma, credentials }
     }
 }
 

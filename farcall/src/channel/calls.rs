@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Either};
+use futures::future::{BoxFuture, Either, ready};
 use rpc_core::client::{Call, ClientCall, ClientReply};
 use tower::Service;
 
@@ -12,11 +12,14 @@ use crate::{Caller, Status};
 
 impl Caller for Channel {
     // One future or the other, and none around them: a wrapper would move each call once more.
-    fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
+    fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
+        if let Err(status) = self.credentials.apply(call.method(), call.metadata_mut()) {
+            return Either::Right(Either::Right(ready(Err(status))));
+        }
         match &self.servers {
             Servers::One(channel) => Either::Left(channel.call(call)),
             // In memory of its own, so that calls to one server do not carry its size.
-            Servers::Many(endpoints) => Either::Right(Box::pin(endpoints.call(call))),
+            Servers::Many(endpoints) => Either::Right(Either::Left(Box::pin(endpoints.call(call)))),
         }
     }
 }
@@ -43,7 +46,10 @@ impl Service<ClientCall> for Channel {
         }
     }
 
-    fn call(&mut self, call: ClientCall) -> Self::Future {
+    fn call(&mut self, mut call: ClientCall) -> Self::Future {
+        if let Err(status) = self.credentials.apply(call.method(), call.metadata_mut()) {
+            return ready(Err(status)).boxed();
+        }
         match &mut self.servers {
             Servers::One(channel) => Service::call(channel, call),
             Servers::Many(endpoints) => endpoints.clone().call_owned(call).boxed(),

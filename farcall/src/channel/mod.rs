@@ -2,11 +2,15 @@
 
 mod builder;
 mod calls;
+mod credentials;
+mod encryption;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 pub use builder::ChannelBuilder;
+pub use credentials::CallCredentials;
+use credentials::Credentials;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{Intercepted, LayeredChannel};
 use tonic::service::Interceptor;
@@ -58,6 +62,7 @@ pub struct Channel {
     servers: Servers,
     /// `None` where the address asks for no RDMA.
     rdma: Option<Rdma>,
+    credentials: Credentials,
 }
 
 /// Where calls go.
@@ -82,12 +87,12 @@ impl Servers {
 /// The same servers, with a setting of the channel that has the same name for one and for many.
 macro_rules! with_setting {
     ($channel:expr, $setter:ident, $value:expr) => {{
-        let Channel { servers, rdma } = $channel;
+        let Channel { servers, rdma, credentials } = $channel;
         let servers = match servers {
             Servers::One(channel) => Servers::One(channel.$setter($value)),
             Servers::Many(endpoints) => Servers::Many(endpoints.$setter($value)),
         };
-        Channel { servers, rdma }
+        Channel { servers, rdma, credentials }
     }};
 }
 
@@ -298,7 +303,7 @@ impl Channel {
 #[doc(hidden)]
 impl From<rpc_core::Channel> for Channel {
     fn from(channel: rpc_core::Channel) -> Self {
-        Self { servers: Servers::One(channel), rdma: None }
+        Self { servers: Servers::One(channel), rdma: None, credentials: Credentials::default() }
     }
 }
 

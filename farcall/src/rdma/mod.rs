@@ -8,6 +8,7 @@ mod devices;
 mod not_built_in;
 #[cfg(any(feature = "rdma", feature = "sim"))]
 mod open;
+mod unencrypted;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use self::devices::Devices;
 use self::not_built_in::devices_of_host;
 #[cfg(feature = "rdma")]
 use self::open::devices_of_host;
+pub(crate) use self::unencrypted::Unencrypted;
 
 /// A handle to RDMA devices: those that are open, their memory and their counters. Clones are the
 /// same handle.

@@ -1,5 +1,6 @@
 //! What a server is made of, and where it listens.
 
+mod encryption;
 mod getters;
 #[cfg(feature = "grpc")]
 mod grpc;
@@ -13,7 +14,8 @@ use rpc_core::settings::expect_valid;
 use rpc_core::{Keepalive, Limits};
 use tower::{BoxError, Layer};
 
-use super::{IntoIncoming, Listener, ServeError, Server, SocketListener};
+use super::{Authorize, IntoIncoming, Listener, ServeError, Server, SocketListener};
+use crate::tls::ServerTls;
 use crate::{BindError, Config, Endpoint, IntoAddress, Rdma};
 
 /// Builds a [`Server`].
@@ -43,6 +45,8 @@ pub struct ServerBuilder {
     /// In the place of what `config` says.
     log_failed_calls: Option<bool>,
     rdma_required: Option<bool>,
+    require_encryption: Option<bool>,
+    tls: Option<ServerTls>,
 }
 
 impl ServerBuilder {
@@ -112,6 +116,26 @@ impl ServerBuilder {
         <L::Service as tower::Service<ServerRequest>>::Error: Into<BoxError>,
     {
         self.with(|core| core.layer(layer))
+    }
+
+    /// Sets who may call what, by the client's identity that TLS has verified and the method's full
+    /// name. It is asked before a request is received whole, decoded or handled, and before any
+    /// layer. A call that is not allowed ends with `PERMISSION_DENIED`, and one of a client without
+    /// an identity with `UNAUTHENTICATED`; [`Authorize`](crate::server::Authorize) tells more.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use farcall::{Identity, Server};
+    ///
+    /// let server = Server::builder().authorize(|identity: &Identity, method: &str| {
+    ///     identity.has_name("spiffe://example.org/billing") || method == "/shop.Shop/List"
+    /// });
+    /// # drop(server);
+    /// ```
+    #[must_use]
+    pub fn authorize(self, rules: impl Authorize) -> Self {
+        self.with(|core| core.authorize(rules))
     }
 
     /// How long a unary call may take on this server, from the moment that its request has arrived
@@ -429,13 +453,17 @@ impl ServerBuilder {
     pub fn build(self) -> Server {
         let (is_logged, is_required) = (self.get_log_failed_calls(), self.get_rdma_required());
         let limits = self.max_message_len.map(|_| self.get_limits());
-        let Self { mut core, config, rdma, .. } = self;
+        let is_encrypted = self.get_require_encryption();
+        let Self { mut core, config, rdma, tls, .. } = self;
         if let Some(limits) = limits {
             core = core.limits(limits);
         }
-        let config = config.with_log_failed_calls(is_logged).with_rdma_required(is_required);
+        let config = config
+            .with_log_failed_calls(is_logged)
+            .with_rdma_required(is_required)
+            .with_require_encryption(is_encrypted);
         let core = core.log_failed_calls(is_logged).build();
-        Server { core, config, rdma: rdma.unwrap_or_default() }
+        Server { core, config, rdma: rdma.unwrap_or_default(), tls }
     }
 
     /// Listens on `address`, and serves when the [`Listener`] is told to. A server at an `rdma://`
@@ -453,6 +481,7 @@ impl ServerBuilder {
     pub async fn bind(self, address: impl IntoAddress) -> Result<Listener, BindError> {
         let server = self.build();
         let endpoint = Endpoint::bind_with(address, server.config()).await?;
+        let endpoint = endpoint.secured(server.tls.as_ref())?;
         let endpoint = endpoint.with_rdma_checked(server.rdma()).await?;
         Ok(Listener::new(server, endpoint))
     }
@@ -496,7 +525,7 @@ impl ServerBuilder {
     /// As [`Endpoint::from_listener`](crate::Endpoint::from_listener).
     pub fn bind_listener(self, listener: impl SocketListener) -> Result<Listener, BindError> {
         let server = self.build();
-        let endpoint = listener.into_endpoint(server.config())?;
+        let endpoint = listener.into_endpoint(server.config())?.secured(server.tls.as_ref())?;
         Ok(Listener::new(server, endpoint))
     }
 

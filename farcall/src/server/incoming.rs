@@ -8,6 +8,7 @@ use rpc_transport_tcp::StreamListener;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::endpoint::{EndpointListener, SocketListener};
+use crate::tls::ServerTls;
 use crate::{BindError, Config, Endpoint, Rdma};
 
 /// A source of connections, for
@@ -19,7 +20,8 @@ use crate::{BindError, Config, Endpoint, Rdma};
 /// - A `Stream` of `Result<IO, E>`, where tokio can read and write `IO`: any byte stream. tokio's
 ///   own sockets among them are served as TCP and Unix sockets, without RDMA. Others carry farcall
 ///   as they are: TLS streams, virtual sockets, pipes in memory. An error of the stream is logged,
-///   and the stream is asked for the next one.
+///   and the stream is asked for the next one. A server with
+///   [`tls`](super::ServerBuilder::tls) takes no such stream.
 /// - An [`Endpoint`]: what it accepts, under the settings that it brings.
 ///
 /// `Kind` is found by the compiler.
@@ -36,7 +38,12 @@ pub trait IntoIncoming<Kind> {
     /// Makes it ready to be served by a server with these settings and devices. An [`Endpoint`]
     /// keeps its own.
     #[doc(hidden)]
-    fn into_incoming(self, config: &Config, rdma: &Rdma) -> Result<Self::Incoming, BindError>;
+    fn into_incoming(
+        self,
+        config: &Config,
+        rdma: &Rdma,
+        tls: Option<&ServerTls>,
+    ) -> Result<Self::Incoming, BindError>;
 }
 
 /// The kinds of sources: they keep the implementations of [`IntoIncoming`] apart.
@@ -64,16 +71,26 @@ pub mod kind {
 impl<L: SocketListener> IntoIncoming<kind::Socket> for L {
     type Incoming = EndpointListener;
 
-    fn into_incoming(self, config: &Config, rdma: &Rdma) -> Result<EndpointListener, BindError> {
-        Ok(self.into_endpoint(config)?.into_listener(rdma))
+    fn into_incoming(
+        self,
+        config: &Config,
+        rdma: &Rdma,
+        tls: Option<&ServerTls>,
+    ) -> Result<EndpointListener, BindError> {
+        Ok(self.into_endpoint(config)?.secured(tls)?.into_listener(rdma))
     }
 }
 
 impl IntoIncoming<kind::Bound> for Endpoint {
     type Incoming = EndpointListener;
 
-    fn into_incoming(self, _: &Config, rdma: &Rdma) -> Result<EndpointListener, BindError> {
-        Ok(self.into_listener(rdma))
+    fn into_incoming(
+        self,
+        _: &Config,
+        rdma: &Rdma,
+        tls: Option<&ServerTls>,
+    ) -> Result<EndpointListener, BindError> {
+        Ok(self.secured(tls)?.into_listener(rdma))
     }
 }
 
@@ -85,7 +102,15 @@ where
 {
     type Incoming = StreamListener;
 
-    fn into_incoming(self, config: &Config, _: &Rdma) -> Result<StreamListener, BindError> {
+    fn into_incoming(
+        self,
+        config: &Config,
+        _: &Rdma,
+        tls: Option<&ServerTls>,
+    ) -> Result<StreamListener, BindError> {
+        if tls.is_some() || config.require_encryption() {
+            return Err(BindError::Streams);
+        }
         Ok(StreamListener::new(self).with_settings(config.server()))
     }
 }
@@ -94,7 +119,7 @@ where
 impl<L: Listen> IntoIncoming<kind::Own> for L {
     type Incoming = L;
 
-    fn into_incoming(self, _: &Config, _: &Rdma) -> Result<L, BindError> {
+    fn into_incoming(self, _: &Config, _: &Rdma, _: Option<&ServerTls>) -> Result<L, BindError> {
         Ok(self)
     }
 }

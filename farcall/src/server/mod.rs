@@ -10,12 +10,13 @@ pub use incoming::IntoIncoming;
 pub use incoming::kind;
 pub use listener::{Listener, ServeError};
 pub use rpc_core::server::{
-    CallContext, HandlerFuture, InterceptedService, LayeredService, PeerExtensions, PeerInfo,
-    ServerCall, ServerRequest, ServerResponse, ServerStack, Service, intercepted, layered,
-    layered_methods,
+    Authorize, CallContext, HandlerFuture, InterceptedService, LayeredService, PeerExtensions,
+    PeerInfo, ServerCall, ServerRequest, ServerResponse, ServerStack, Service, intercepted,
+    layered, layered_methods,
 };
 
 pub use crate::endpoint::SocketListener;
+use crate::tls::ServerTls;
 use crate::{Config, ConnectionInfo, Rdma};
 
 /// A set of services and the rules under which they are served. Clones are the same server.
@@ -28,6 +29,7 @@ pub struct Server {
     core: rpc_core::Server,
     config: Config,
     rdma: Rdma,
+    tls: Option<ServerTls>,
 }
 
 impl Server {
@@ -77,7 +79,7 @@ impl Server {
         incoming: impl IntoIncoming<K>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
-        let listener = incoming.into_incoming(&self.config, &self.rdma)?;
+        let listener = incoming.into_incoming(&self.config, &self.rdma, self.tls.as_ref())?;
         let served = self.core.serve_until(listener, shutdown).await;
         served.map_err(|reason| ServeError::Incoming { reason })
     }
@@ -92,6 +94,13 @@ impl Server {
     #[must_use]
     pub fn rdma(&self) -> &Rdma {
         &self.rdma
+    }
+
+    /// The handle to the server's TLS, to reload its files.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(&self) -> Option<&ServerTls> {
+        self.tls.as_ref()
     }
 
     /// The calls that count towards [`ServerBuilder::max_calls`] now: those of which the handlers

@@ -102,6 +102,7 @@ impl TargetTable {
             self.handshake_timeout.map(|it| it.0) => handshake_timeout;
             self.progress_timeout.map(|it| it.0) => progress_timeout;
             self.log_failed_calls => log_failed_calls;
+            self.require_encryption => require_encryption;
         }
         Ok(builder)
     }
@@ -128,6 +129,7 @@ impl ServerTable {
             self.rdma_required => rdma_required;
             self.log_failed_calls => log_failed_calls;
             self.access_log => access_log;
+            self.require_encryption => require_encryption;
         }
         Ok(builder)
     }

@@ -6,6 +6,7 @@
 //! [`apply`] gives them to the builders.
 
 mod apply;
+mod encryption;
 mod error;
 mod layers;
 mod places;
@@ -22,6 +23,7 @@ pub use error::{Misplaced, SettingsError};
 use rpc_core::InvalidSetting;
 pub use server::ConfiguredServer;
 
+use self::encryption::Wrong;
 use self::places::Places;
 use self::table::{Table, unknown};
 use self::tables::{Root, ServerTable, TargetTable};
@@ -167,8 +169,16 @@ impl Settings {
             return Err(self.missing(format!("targets.{name} has no `address`")));
         };
         let builder = ChannelBuilder::new(address.clone()).rdma(&self.rdma);
+        let tables: [&[&str]; 2] = [&["targets", name], &["defaults", "target"]];
         let built = target.apply(builder);
-        built.map_err(|error| self.invalid(&[&["targets", name], &["defaults", "target"]], &error))
+        let builder = built.map_err(|error| self.invalid(&tables, &error))?;
+        let tls = target.tls.tls().map_err(|wrong| self.wrong(&tables, &wrong))?;
+        let builder = builder.set_tls(tls);
+        let refused = |message: &str| {
+            let key = target.tls.switch().unwrap_or("require_encryption");
+            self.wrong(&tables, &Wrong { key, message: message.to_owned() })
+        };
+        builder.refusal().map_or(Ok(builder), |message| Err(refused(message)))
     }
 
     /// The server of that name, without services yet.
@@ -189,6 +199,12 @@ impl Settings {
         let builder = server.apply(Server::builder().rdma(&self.rdma));
         let tables: [&[&str]; 2] = [&["servers", name], &["defaults", "server"]];
         let builder = builder.map_err(|error| self.invalid(&tables, &error))?;
+        let tls = server.tls.tls().map_err(|wrong| self.wrong(&tables, &wrong))?;
+        let builder = builder.set_tls(tls);
+        if let Some(message) = builder.refusal(address) {
+            let key = server.tls.switch().unwrap_or("require_encryption");
+            return Err(self.wrong(&tables, &Wrong { key, message: message.to_owned() }));
+        }
         Ok(ConfiguredServer::new(address.clone(), builder))
     }
 
@@ -220,8 +236,17 @@ impl Settings {
     /// gave its value, and none did where the value is built in.
     fn invalid(&self, tables: &[&[&str]], error: &InvalidSetting) -> SettingsError {
         let message = format!("it is {}: it has to be {}", error.value(), error.rule());
+        self.misplaced(tables, error.name(), message)
+    }
+
+    /// A table `tls` that cannot be used, named by one of its keys.
+    fn wrong(&self, tables: &[&[&str]], wrong: &Wrong) -> SettingsError {
+        self.misplaced(tables, wrong.key, wrong.message.clone())
+    }
+
+    fn misplaced(&self, tables: &[&[&str]], key: &str, message: String) -> SettingsError {
         let keys = tables.iter().map(|table| {
-            let names = error.name().split('.');
+            let names = key.split('.');
             table.iter().copied().chain(names).collect::<Vec<_>>()
         });
         let keys: Vec<_> = keys.collect();

@@ -6,7 +6,7 @@ use rpc_core::InvalidSetting;
 use rpc_core::settings::{check_count, check_memory, check_period, check_timeout};
 
 use super::table::{Named, table};
-use super::value::{Choice, CountOrOff, KeyScope, Period, PeriodOrOff, Size, Size32};
+use super::value::{Choice, CountOrOff, KeyScope, Period, PeriodOrOff, Requirement, Size, Size32};
 use crate::{Address, Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 
 /// Delays beside which each of a pair is checked alone. Both are checked together when they are
@@ -112,6 +112,45 @@ table! {
 }
 
 table! {
+    /// TLS to a server. The table is an error where calls do not go over TCP, and where farcall is
+    /// built without its feature `tls`.
+    TargetTlsTable {
+        /// Whether connections have TLS; they have where another key of this table is set.
+        enabled: bool = "false", any;
+        /// The file with the authorities that the server's certificate is checked with, in PEM.
+        ca: String = "\"tls/ca.pem\"", any;
+        /// Whether the authorities that the operating system trusts count too; they do without a
+        /// `ca`. This needs farcall's feature `tls-platform-verifier`.
+        platform_roots: bool = "false", any;
+        /// The name that the server's certificate has to be for; the host of the address unless it
+        /// is set.
+        server_name: String = "\"inventory.example\"", any;
+        /// The file with the certificate that the server is shown if it asks for one, in PEM.
+        cert: String = "\"tls/client.pem\"", any;
+        /// The file with its private key.
+        key: String = "\"tls/client.key\"", any;
+    } tables {}
+}
+
+table! {
+    /// TLS of a server. The table is an error where it does not listen on TCP, and where farcall
+    /// is built without its feature `tls`.
+    ServerTlsTable {
+        /// Whether connections have TLS; they have where another key of this table is set.
+        enabled: bool = "false", any;
+        /// The file with the server's certificate and those of intermediate authorities, in PEM.
+        cert: String = "\"tls/server.pem\"", any;
+        /// The file with its private key.
+        key: String = "\"tls/server.key\"", any;
+        /// The file with the authorities that clients' certificates are checked with; without it
+        /// clients are asked for none.
+        client_ca: String = "\"tls/ca.pem\"", any;
+        /// Whether a certificate is "required" of every client, or "optional".
+        client_certs: Requirement = "\"required\"", any;
+    } tables {}
+}
+
+table! {
     /// A target: a server that this program calls, by a name of its own choice.
     TargetTable {
         /// Where the server is. Its scheme decides what calls travel over: auto://host:port is RDMA
@@ -130,7 +169,11 @@ table! {
         progress_timeout: PeriodOrOff = "\"60s\"", |it| it.0.map_or(Ok(()), timeout);
         /// Whether each call that fails has a line in the log.
         log_failed_calls: bool = "true", any;
+        /// Whether connections that leave the host have to be encrypted: they need `tls` then, and
+        /// RDMA, which is not encrypted, is not used.
+        require_encryption: bool = "false", any;
     } tables {
+        tls: TargetTlsTable = "tls";
         limits: LimitsTable = "limits";
         keepalive: KeepaliveTable = "keepalive";
         connect_backoff: ConnectBackoffTable = "connect_backoff";
@@ -176,7 +219,11 @@ table! {
         log_failed_calls: bool = "true", any;
         /// Whether every call has a line in the log when it ends.
         access_log: bool = "false", any;
+        /// Whether connections from other hosts have to be encrypted: they need `tls` then, and
+        /// RDMA, which is not encrypted, is refused.
+        require_encryption: bool = "false", any;
     } tables {
+        tls: ServerTlsTable = "tls";
         limits: LimitsTable = "limits";
         keepalive: KeepaliveTable = "keepalive";
     }

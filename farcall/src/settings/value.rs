@@ -178,6 +178,8 @@ macro_rules! words {
 words! {
     /// How far the keys reach that a peer is given.
     KeyScope: "auto", "window", "region";
+    /// Whether something has to be there.
+    Requirement: "required", "optional";
     /// How the port of a connection is chosen.
     Choice: "address", "nearest";
 }

@@ -4,11 +4,17 @@
 //! `settings.txt` is held by a unit test of the settings.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
+#[cfg(feature = "tls")]
+#[allow(dead_code, reason = "the test `tls` uses the rest")]
+#[path = "../tls/authority.rs"]
+mod authority;
 mod calling;
 mod connecting;
 mod logging;
 mod service;
 mod serving;
+#[cfg(feature = "tls")]
+mod tls;
 mod told;
 
 use told::{Log, Told};
@@ -32,4 +38,11 @@ async fn what_users_are_told_is_what_the_files_have() {
     let mut told = Told::default();
     logging::tell(&mut told, &log).await;
     told.assert_is_file("log.txt");
+
+    #[cfg(feature = "tls")]
+    {
+        let mut told = Told::default();
+        tls::tell(&mut told, &log).await;
+        told.assert_is_file("tls.txt");
+    }
 }

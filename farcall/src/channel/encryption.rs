@@ -1,0 +1,113 @@
+//! What is asked of the encryption of a channel's connections, and what follows from it.
+
+use std::sync::Arc;
+
+use rpc_core::connect::{Upgrade, UpgradePolicy};
+use rpc_transport_tcp::TcpConnector;
+
+use crate::rdma::Unencrypted;
+use crate::tls::{self, ClientTls};
+use crate::{Address, Rdma};
+
+/// The name that the certificates of a name's servers are for: `inventory.example` of
+/// `inventory.example.`, and of `_rpc._tcp.inventory.example`, which has SRV records.
+fn host_of(name: &str) -> &str {
+    let mut host = name.trim_end_matches('.');
+    while let Some((_, rest)) = host.split_once('.').filter(|_| host.starts_with('_')) {
+        host = rest;
+    }
+    host
+}
+
+/// What has it that connections are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequiredBy {
+    /// `require_encryption`.
+    Setting,
+    /// Calls carry credentials.
+    Credentials,
+}
+
+/// What is asked of the encryption of a channel's connections.
+#[derive(Debug, Clone)]
+pub(super) struct Encryption {
+    tls: Option<ClientTls>,
+    required_by: Option<RequiredBy>,
+    /// The name that stands for all servers of the channel, if it has one.
+    name: Option<String>,
+}
+
+impl Encryption {
+    /// For a channel to `address`.
+    pub(super) fn new(
+        required_by: Option<RequiredBy>,
+        tls: Option<ClientTls>,
+        address: &Address,
+    ) -> Self {
+        let name = match address {
+            Address::Dns(name) => Some(host_of(&name.name).to_owned()),
+            _ => None,
+        };
+        Self { tls, required_by, name }
+    }
+
+    /// The connector with TLS around its connections, if they are to have it.
+    pub(super) fn apply(&self, connector: TcpConnector) -> TcpConnector {
+        tls::connector(connector, self.tls.as_ref(), self.name.as_deref())
+    }
+
+    /// Which path a connection to `address` takes.
+    pub(super) fn policy_of(&self, address: &Address, rdma: Option<&Rdma>) -> UpgradePolicy {
+        let upgrade = |rdma: &Rdma| -> Arc<dyn Upgrade> {
+            match self.required_by {
+                Some(RequiredBy::Setting) => Arc::new(Unencrypted::by_setting()),
+                Some(RequiredBy::Credentials) => Arc::new(Unencrypted::for_credentials()),
+                None => rdma.upgrade(),
+            }
+        };
+        match (address, rdma) {
+            (Address::Auto(_), Some(rdma)) => UpgradePolicy::Prefer(vec![upgrade(rdma)]),
+            (Address::Rdma(_), Some(rdma)) => UpgradePolicy::Require(upgrade(rdma)),
+            _ => UpgradePolicy::Never,
+        }
+    }
+
+    /// Why there can be no connection to `address`.
+    pub(super) fn refusal(&self, address: &Address) -> Option<&'static str> {
+        let is_local = address.is_local();
+        match (&self.tls, self.required_by) {
+            (Some(_), _) if is_local => {
+                Some("TLS is for TCP, and calls there do not leave the host: leave `tls` out")
+            }
+            (None, Some(RequiredBy::Setting)) if !is_local => {
+                Some("require_encryption is set, and the channel has no `tls`")
+            }
+            (None, Some(RequiredBy::Credentials)) if !is_local => Some(
+                "its calls carry credentials, and the channel has no `tls`: set it, or \
+                 allow_unencrypted_credentials",
+            ),
+            _ => None,
+        }
+    }
+
+    /// Why streams that the program opens itself cannot carry the channel.
+    pub(super) fn refusal_of_streams(&self) -> Option<&'static str> {
+        (self.tls.is_some() || self.required_by.is_some()).then_some(
+            "what encrypts streams that the program opens itself is its own business: leave `tls` \
+             and require_encryption out, and set allow_unencrypted_credentials if its calls carry \
+             credentials",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_of_a_name_have_certificates_for_that_name() {
+        assert_eq!(host_of("inventory.example"), "inventory.example");
+        assert_eq!(host_of("inventory.example."), "inventory.example");
+        assert_eq!(host_of("_rpc._tcp.inventory.example"), "inventory.example");
+    }
+}

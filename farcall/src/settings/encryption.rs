@@ -1,0 +1,156 @@
+//! The tables `tls`, as what builders take.
+
+use super::tables::{ServerTlsTable, TargetTlsTable};
+#[cfg(feature = "tls")]
+use crate::tls::{ClientCerts, ClientTlsConfig, ServerTlsConfig, TlsError};
+use crate::tls::{ClientTls, ServerTls};
+
+/// A table that cannot be used: the key at fault, as `tls.cert`, and what is wrong.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    pub(super) key: &'static str,
+    pub(super) message: String,
+}
+
+/// The first of these keys that has a value.
+fn first_of<const N: usize>(keys: [(&'static str, bool); N]) -> Option<&'static str> {
+    keys.into_iter().find(|(_, is_set)| *is_set).map(|(key, _)| key)
+}
+
+impl TargetTlsTable {
+    /// The key by which TLS is on, if it is.
+    pub(super) fn switch(&self) -> Option<&'static str> {
+        match self.enabled {
+            Some(true) => Some("tls.enabled"),
+            Some(false) => None,
+            None => first_of([
+                ("tls.ca", self.ca.is_some()),
+                ("tls.platform_roots", self.platform_roots.is_some()),
+                ("tls.server_name", self.server_name.is_some()),
+                ("tls.cert", self.cert.is_some()),
+                ("tls.key", self.key.is_some()),
+            ]),
+        }
+    }
+}
+
+impl ServerTlsTable {
+    /// The key by which TLS is on, if it is.
+    pub(super) fn switch(&self) -> Option<&'static str> {
+        match self.enabled {
+            Some(true) => Some("tls.enabled"),
+            Some(false) => None,
+            None => first_of([
+                ("tls.cert", self.cert.is_some()),
+                ("tls.key", self.key.is_some()),
+                ("tls.client_ca", self.client_ca.is_some()),
+                ("tls.client_certs", self.client_certs.is_some()),
+            ]),
+        }
+    }
+}
+
+/// A certificate and its key, of which neither is of use alone.
+#[cfg(feature = "tls")]
+fn pair<'a>(
+    cert: Option<&'a String>,
+    key: Option<&'a String>,
+) -> Result<Option<(&'a str, &'a str)>, Wrong> {
+    let alone = |key, other| {
+        let message = format!("it is set without `{other}`: a certificate and its key go together");
+        Err(Wrong { key, message })
+    };
+    match (cert, key) {
+        (Some(cert), Some(key)) => Ok(Some((cert, key))),
+        (Some(_), None) => alone("tls.cert", "tls.key"),
+        (None, Some(_)) => alone("tls.key", "tls.cert"),
+        (None, None) => Ok(None),
+    }
+}
+
+#[cfg(feature = "tls")]
+impl From<TlsError> for Wrong {
+    fn from(error: TlsError) -> Self {
+        let (key, text) = (error.setting(), error.to_string());
+        // The reader knows the setting by its place.
+        let message = text.strip_prefix(key).and_then(|text| text.strip_prefix(": "));
+        let message = message.unwrap_or(&text).to_owned();
+        Self { key, message }
+    }
+}
+
+#[cfg(feature = "tls")]
+impl TargetTlsTable {
+    /// TLS as the table says, if it is on.
+    pub(super) fn tls(&self) -> Result<Option<ClientTls>, Wrong> {
+        if self.switch().is_none() {
+            return Ok(None);
+        }
+        let mut config = ClientTlsConfig::default();
+        if let Some(ca) = &self.ca {
+            config = config.with_ca(ca.as_str());
+        }
+        if let Some(are_trusted) = self.platform_roots {
+            config = config.with_platform_roots(are_trusted);
+        }
+        if let Some(name) = &self.server_name {
+            config = config.with_server_name(name);
+        }
+        if let Some((cert, key)) = pair(self.cert.as_ref(), self.key.as_ref())? {
+            config = config.with_cert(cert, key);
+        }
+        Ok(Some(ClientTls::new(config)?))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl ServerTlsTable {
+    /// TLS as the table says, if it is on.
+    pub(super) fn tls(&self) -> Result<Option<ServerTls>, Wrong> {
+        let Some(switch) = self.switch() else { return Ok(None) };
+        let Some((cert, key)) = pair(self.cert.as_ref(), self.key.as_ref())? else {
+            let message = "a server with TLS needs `tls.cert` and `tls.key`".to_owned();
+            return Err(Wrong { key: switch, message });
+        };
+        let mut config = ServerTlsConfig::new(cert, key);
+        match (&self.client_ca, self.client_certs) {
+            (Some(ca), certs) => {
+                let certs = match certs.map(|it| it.0) {
+                    Some("optional") => ClientCerts::Optional,
+                    _ => ClientCerts::Required,
+                };
+                config = config.with_client_ca(ca.as_str()).with_client_certs(certs);
+            }
+            (None, Some(_)) => {
+                let message = "it is set without `tls.client_ca`, which has the authorities of \
+                               clients' certificates"
+                    .to_owned();
+                return Err(Wrong { key: "tls.client_certs", message });
+            }
+            (None, None) => {}
+        }
+        Ok(Some(ServerTls::new(config)?))
+    }
+}
+
+/// TLS that is asked for in vain. To go on without it would send in the clear what was not meant
+/// to.
+#[cfg(not(feature = "tls"))]
+fn refuse<T>(switch: Option<&'static str>) -> Result<Option<T>, Wrong> {
+    let message = "this program was built without farcall's feature `tls`".to_owned();
+    switch.map_or(Ok(None), |key| Err(Wrong { key, message }))
+}
+
+#[cfg(not(feature = "tls"))]
+impl TargetTlsTable {
+    pub(super) fn tls(&self) -> Result<Option<ClientTls>, Wrong> {
+        refuse(self.switch())
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl ServerTlsTable {
+    pub(super) fn tls(&self) -> Result<Option<ServerTls>, Wrong> {
+        refuse(self.switch())
+    }
+}

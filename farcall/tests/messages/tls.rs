@@ -1,0 +1,176 @@
+//! What each side is told where there is no TLS session.
+
+use farcall::tls::{ClientCerts, ClientTls, Pem, ServerTls};
+use farcall::{Channel, ChannelBuilder, Server};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::authority::{Authority, named};
+use crate::service::{demo, failure, serve};
+use crate::told::{Log, Told};
+
+pub(crate) async fn tell(told: &mut Told, log: &Log) {
+    certificates(told, log).await;
+    without_tls(told, log).await;
+    settings(told).await;
+}
+
+fn builder(address: &str) -> ChannelBuilder {
+    Channel::builder(address).unwrap()
+}
+
+/// The client's error, which a call may see as well as the connect.
+async fn refusal(channel: ChannelBuilder) -> String {
+    match channel.connect().await {
+        Err(error) => error.to_string(),
+        Ok(channel) => failure(&channel, "Echo", "").await.message().to_owned(),
+    }
+}
+
+/// What both say of a connection that does not come about.
+async fn refused(told: &mut Told, log: &Log, cause: &str, server: &str, channel: ChannelBuilder) {
+    log.clear();
+    told.say(&format!("{cause}: the client"), refusal(channel).await);
+    let line = log.line(&["farcall::server", server]).await;
+    told.say(&format!("{cause}: the server"), line);
+}
+
+async fn certificates(told: &mut Told, log: &Log) {
+    const REFUSED: &str = "refused a connection";
+    let (ours, others) = (Authority::new(), Authority::new());
+    let here = || named("127.0.0.1");
+    let server = |config| ServerTls::new(config).unwrap();
+    let mutual = ours.mutual_server();
+    let optional = ours.server_config(here()).with_client_ca(Pem::bytes(ours.pem()));
+    let optional = server(optional.with_client_certs(ClientCerts::Optional));
+    for (cause, server, client) in [
+        ("the server has another authority", others.server(), ours.client()),
+        (
+            "the server has another authority of the same name",
+            Authority::named("same").server(),
+            Authority::named("same").client(),
+        ),
+        (
+            "the server's certificate has expired",
+            server(ours.server_config(here().years(2000, 2001))),
+            ours.client(),
+        ),
+        (
+            "the server's certificate is of the future",
+            server(ours.server_config(here().years(2100, 2101))),
+            ours.client(),
+        ),
+        (
+            "the server's certificate is for another name",
+            server(ours.server_config(named("a.example"))),
+            ours.client(),
+        ),
+        (
+            "server_name is another than the certificate's",
+            ours.server(),
+            ClientTls::new(ours.client_config().with_server_name("b.example")).unwrap(),
+        ),
+        ("the client has no certificate", mutual.clone(), ours.client()),
+        (
+            "the client's certificate has expired",
+            mutual.clone(),
+            ours.client_with(named("c.example").years(2000, 2001)),
+        ),
+        ("the client has another authority", mutual, {
+            let leaf = others.issue(named("c.example"));
+            let config = ours.client_config();
+            ClientTls::new(config.with_cert(Pem::bytes(leaf.cert), Pem::bytes(leaf.key))).unwrap()
+        }),
+        ("certificates are optional, and the client has another authority", optional, {
+            let leaf = others.issue(named("c.example"));
+            let config = ours.client_config();
+            ClientTls::new(config.with_cert(Pem::bytes(leaf.cert), Pem::bytes(leaf.key))).unwrap()
+        }),
+    ] {
+        let (address, _) = demo(Server::builder().tls(&server)).await;
+        let channel = builder(&address).tls(&client);
+        refused(told, log, cause, REFUSED, channel).await;
+    }
+}
+
+async fn without_tls(told: &mut Told, log: &Log) {
+    const REFUSED: &str = "refused a connection";
+    let authority = Authority::new();
+    let (address, _) = demo(Server::builder().tls(&authority.server())).await;
+    let plain = builder(&address);
+    refused(told, log, "a client without TLS at a server with TLS", REFUSED, plain).await;
+    let (address, _) = demo(Server::builder()).await;
+    let channel = builder(&address).tls(&authority.client());
+    refused(told, log, "a client with TLS at a server without TLS", REFUSED, channel).await;
+
+    let (address, _) = demo(Server::builder().tls(&authority.server())).await;
+    let authority_of = |address: &str| address.trim_start_matches("tcp://").to_owned();
+    for (name, first) in
+        [("HTTP/1.1", &b"GET / HTTP/1.1\r\n\r\n"[..]), ("something else", b"220 mail.example")]
+    {
+        log.clear();
+        let mut stream = TcpStream::connect(authority_of(&address)).await.unwrap();
+        stream.write_all(first).await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        let line = log.line(&[REFUSED]).await;
+        told.say(&format!("a server with TLS, and a client that speaks {name}"), line);
+    }
+    for (name, first) in
+        [("speaks HTTP/1.1", &b"HTTP/1.1 400 Bad Request\r\n"[..]), ("closes without a word", b"")]
+    {
+        let address = answering(first).await;
+        let error = refusal(builder(&address).tls(&authority.client())).await;
+        told.say(&format!("a client with TLS, and a server that {name}"), error);
+    }
+}
+
+/// A server that reads what a client says first, answers with `words` and ends its stream.
+async fn answering(words: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 4096]).await;
+        let _ = stream.write_all(words).await;
+        let _ = stream.shutdown().await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    });
+    format!("tcp://{address}")
+}
+
+/// What cannot be together.
+async fn settings(told: &mut Told) {
+    let authority = Authority::new();
+    let (of_server, of_client) = (authority.server(), authority.client());
+    for address in ["unix://@farcall-tls-told", "inproc://farcall-tls-told"] {
+        let bound = Server::builder().tls(&of_server).bind(address).await;
+        told.say(&format!("`tls` of a server at {address}"), bound.unwrap_err());
+        let connected = builder(address).tls(&of_client).connect().await;
+        told.say(&format!("`tls` of a channel to {address}"), connected.unwrap_err());
+    }
+    let bound = Server::builder().require_encryption(true).bind("auto://127.0.0.1:0").await;
+    told.say("require_encryption of a server without `tls`", bound.unwrap_err());
+    let connected = builder("auto://127.0.0.1:1").require_encryption(true).connect().await;
+    told.say("require_encryption of a channel without `tls`", connected.unwrap_err());
+    let streams = futures::stream::pending::<std::io::Result<TcpStream>>();
+    let served = Server::builder().tls(&of_server).serve_with_incoming(streams).await;
+    told.say("`tls` of a server of byte streams", served.unwrap_err());
+    let opened = builder("tcp://backend:7000").tls(&of_client);
+    let channel = opened.connect_with_connector(|| async { TcpStream::connect("[::1]:1").await });
+    told.say(
+        "`tls` of a channel over streams of the program",
+        failure(&channel, "Echo", "").await.message(),
+    );
+
+    // RDMA is what encryption cannot be had with.
+    let listening = Server::builder().tls(&of_server).require_encryption(true);
+    let running = serve(listening.bind("auto://127.0.0.1:0").await.unwrap());
+    let channel = |address: &str| builder(address).tls(&of_client).require_encryption(true);
+    let connected: Channel = channel(&running).connect().await.unwrap();
+    told.say("require_encryption at auto://", connected.path());
+    let address = running.replace("auto://", "rdma://");
+    told.say("require_encryption at rdma://", refusal(channel(&address)).await);
+    let bound = Server::builder().tls(&of_server).require_encryption(true);
+    let bound = bound.bind("rdma://127.0.0.1:0").await;
+    told.say("require_encryption of a server at rdma://", bound.unwrap_err());
+}
