@@ -13,6 +13,8 @@ pub(crate) enum Transport {
     Inproc,
     /// TCP on loopback.
     Tcp,
+    /// TLS over TCP on loopback.
+    Tls,
     /// A Unix socket.
     Unix,
     /// A byte stream that the program made.
@@ -39,6 +41,7 @@ impl Transport {
         match self {
             Self::Inproc => "inproc",
             Self::Tcp => "tcp",
+            Self::Tls => "tls",
             Self::Unix => "unix",
             Self::Stream => "stream",
             Self::Tonic => "tonic",
@@ -72,9 +75,9 @@ mod tests {
 
     #[test]
     fn columns_are_those_asked_for_in_their_order() {
-        use Transport::{Inproc, Rdma, Stream, Tcp, Tonic, Unix};
-        assert_eq!(Transport::chosen(&[], None), [Inproc, Tcp, Unix, Stream, Tonic]);
-        let all = [Inproc, Tcp, Unix, Stream, Tonic, Rdma];
+        use Transport::{Inproc, Rdma, Stream, Tcp, Tls, Tonic, Unix};
+        assert_eq!(Transport::chosen(&[], None), [Inproc, Tcp, Tls, Unix, Stream, Tonic]);
+        let all = [Inproc, Tcp, Tls, Unix, Stream, Tonic, Rdma];
         assert_eq!(Transport::chosen(&[], Some(Rdma)), all);
         assert_eq!(Transport::chosen(&[Rdma, Tcp], None), [Tcp, Rdma]);
         assert_eq!(Transport::chosen(&[Unix], Some(Rdma)), [Unix, Rdma]);

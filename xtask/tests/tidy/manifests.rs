@@ -22,6 +22,7 @@ const UNDOCUMENTED: &[(&str, &str)] = &[
     ("default", "it is on anyway"),
     ("fuzzing", "for our own fuzz targets"),
     ("rdma-sys", "docs.rs has no libibverbs to link with, and it adds no public item"),
+    ("tls-aws-lc-rs", "it adds nothing to read, and a library in C to build"),
 ];
 
 /// What crates.io takes.

@@ -1,5 +1,6 @@
 //! What differs between transports: the address, and the patience.
 
+pub(crate) mod certificates;
 pub(crate) mod counterpart;
 pub(crate) mod either;
 pub(crate) mod failure;
@@ -40,6 +41,8 @@ pub enum Path {
     Inproc,
     /// TCP on loopback.
     Tcp,
+    /// TLS over TCP on loopback, with certificates of both sides.
+    Tls,
     /// A Unix socket.
     Unix,
     /// A Unix socket, which both sides know as a byte stream of the program's.
@@ -69,6 +72,7 @@ impl Path {
         match self {
             Self::Inproc => "inproc",
             Self::Tcp => "tcp",
+            Self::Tls => "tls",
             Self::Unix => "unix",
             Self::Stream => "stream",
             Self::Tonic => "tonic",
@@ -93,7 +97,7 @@ impl Path {
         match self {
             Self::GrpcOver(under) | Self::GrpcServed(under) => under.address(),
             Self::Inproc => format!("inproc://suite-{}", next()),
-            Self::Tcp | Self::Tonic => "tcp://127.0.0.1:0".to_owned(),
+            Self::Tcp | Self::Tls | Self::Tonic => "tcp://127.0.0.1:0".to_owned(),
             Self::Unix | Self::Stream => {
                 let name = format!("farcall-{}-{}", std::process::id(), next());
                 // A name of its own in the folder for such files; the listener removes it.

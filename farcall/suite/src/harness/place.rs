@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tower::ServiceExt as _;
 
 use crate::harness::Rules;
+use crate::harness::certificates::certificates;
 use crate::{Failure, Harness, Path};
 
 /// A listening address.
@@ -35,7 +36,8 @@ impl Place {
         let Rules { config, rdma } = rules;
         let endpoint = Endpoint::bind_with(address, config).await?;
         let address = endpoint.address().clone();
-        let accepting = endpoint.into_incoming(config, rdma)?;
+        let tls = (*path == Path::Tls).then(|| &certificates().server);
+        let accepting = endpoint.into_incoming(config, rdma, tls)?;
         let listener = match path {
             Path::Stream => Listener::Streams(streams(accepting)),
             _ => Listener::Endpoint(Box::new(accepting)),
@@ -59,7 +61,10 @@ impl Harness {
 
 /// A channel to `address`, connected over `path`.
 pub(crate) async fn connect(path: &Path, address: &str, rules: &Rules) -> Result<Channel, Failure> {
-    let builder = Channel::builder(address)?.config(&rules.config).rdma(&rules.rdma);
+    let mut builder = Channel::builder(address)?.config(&rules.config).rdma(&rules.rdma);
+    if *path == Path::Tls {
+        builder = builder.tls(&certificates().client);
+    }
     let Path::Stream = path else { return Ok(builder.connect().await?) };
     let Address::Unix(name) = address.parse()? else { return Ok(builder.connect().await?) };
     // Boxed, the socket is a byte stream.
