@@ -20,7 +20,8 @@ use crate::{MethodDescriptor, Status};
 /// use farcall::{Channel, MethodDescriptor, Status};
 ///
 /// /// A channel whose calls carry `token`. It needs `tls`.
-/// fn with_token(address: &str, mut token: AsciiMetadataValue) -> Result<(), farcall::AddressError> {
+/// # use farcall::AddressError;
+/// fn with_token(address: &str, mut token: AsciiMetadataValue) -> Result<(), AddressError> {
 ///     // Its `Debug` does not show it.
 ///     token.set_sensitive(true);
 ///     let credentials = move |_: &MethodDescriptor, metadata: &mut MetadataMap| {

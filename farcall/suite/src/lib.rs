@@ -2,11 +2,11 @@
 //!
 //! A [`Behaviour`] is an async function over a [`Harness`], which knows the [`Path`] under test and
 //! nothing else changes between transports: `tests/inproc.rs`, `tests/tcp.rs`, `tests/tls.rs`,
-//! `tests/unix.rs`, `tests/stream.rs`, `tests/rdma_sim.rs`, `tests/rdma_sim_windows.rs` and `tests/rdma.rs` run the
-//! same list, and `tests/tonic.rs` what tonic itself has a counterpart of. [`Probe`] is the service
-//! that they call, generated from `proto/suite.proto`; it also runs under tonic's own server, as
-//! does that of gRPC's interoperability tests. What only concerns bytes on a socket is not a
-//! behaviour: [`raw_peer`] is for tests of that.
+//! `tests/unix.rs`, `tests/stream.rs`, `tests/rdma_sim.rs`, `tests/rdma_sim_windows.rs` and
+//! `tests/rdma.rs` run the same list, and `tests/tonic.rs` what tonic itself has a counterpart of.
+//! [`Probe`] is the service that they call, generated from `proto/suite.proto`; it also runs under
+//! tonic's own server, as does that of gRPC's interoperability tests. What only concerns bytes on a
+//! socket is not a behaviour: [`raw_peer`] is for tests of that.
 #![forbid(unsafe_code)]
 
 pub mod attack;

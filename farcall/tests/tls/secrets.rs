@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farcall::metadata::MetadataMap;
 use farcall::tls::{ClientTls, Pem, ServerTls, ServerTlsConfig};
@@ -22,6 +23,22 @@ impl io::Write for Log {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Log {
+    /// What was logged, once it has these words: the server writes its lines when it has answered.
+    async fn with_lines(&self, words: &[&str]) -> String {
+        let logging = async {
+            loop {
+                let logged = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+                if words.iter().all(|word| logged.contains(word)) {
+                    return logged;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), logging).await.expect("all is logged")
     }
 }
 
@@ -68,8 +85,7 @@ async fn no_key_and_no_token_is_logged_or_shown() {
         let error = ServerTls::new(config).unwrap_err();
         shown += &format!("{error} {error:?}");
     }
-    let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    assert!(logged.contains("farcall::access") && logged.contains("refused a connection"));
+    let logged = log.with_lines(&["farcall::access", "refused a connection"]).await;
     let mut secrets = vec![TOKEN.to_owned(), "c3VwZXIt".to_owned(), "PRIVATE KEY".to_owned()];
     for leaf in [&server_leaf, &client_leaf, &other_leaf] {
         // The lines of a key, and its bytes as `Debug` writes them.

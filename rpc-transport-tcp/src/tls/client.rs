@@ -34,7 +34,8 @@ impl ClientTlsConfig {
     /// # Examples
     ///
     /// ```no_run
-    /// use rpc_transport_tcp::tls::{ClientTls, ClientTlsConfig, TlsError};
+    /// # extern crate rpc_transport_tcp as farcall;
+    /// use farcall::tls::{ClientTls, ClientTlsConfig, TlsError};
     ///
     /// fn tls() -> Result<ClientTls, TlsError> {
     ///     let config = ClientTlsConfig::default().with_ca("tls/ca.pem");

@@ -3,9 +3,9 @@
 //! [`ServerTls`] and [`ClientTls`] are handles to what their configurations name: certificates,
 //! keys and authorities, in files or in memory. A reload reads the files again; the next accept or
 //! connect has what they say. `socket` makes a [`Socket`](crate::connection::socket::Socket) of a
-//! TCP stream with TLS around it, which the driver of every connection reads and writes;
-//! `stream` joins the two, `session` is the state under the lock, and `handshake` its beginning. `words` has the sentences
-//! that users read.
+//! TCP stream with TLS around it, which the driver of every connection reads and writes. `stream`
+//! joins the two, `session` is the state under the lock, and `handshake` its beginning. `words` has
+//! the sentences that users read.
 //!
 //! TLS 1.3 alone is spoken, since both ends are farcall's. Sessions are not resumed: a connection
 //! lives long, and a client would keep an identity past the rotation that withdraws it.

@@ -42,7 +42,8 @@ impl ServerTlsConfig {
     /// # Examples
     ///
     /// ```no_run
-    /// use rpc_transport_tcp::tls::{ServerTls, ServerTlsConfig, TlsError};
+    /// # extern crate rpc_transport_tcp as farcall;
+    /// use farcall::tls::{ServerTls, ServerTlsConfig, TlsError};
     ///
     /// fn tls() -> Result<ServerTls, TlsError> {
     ///     let config = ServerTlsConfig::new("tls/server.pem", "tls/server.key");
