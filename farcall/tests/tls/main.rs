@@ -10,3 +10,5 @@ mod service;
 mod settings;
 mod stalled;
 mod transfer;
+#[cfg(feature = "sim")]
+mod upgraded;
