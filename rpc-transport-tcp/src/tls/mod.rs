@@ -2,7 +2,7 @@
 //!
 //! [`ServerTls`] and [`ClientTls`] are handles to what their configurations name: certificates,
 //! keys and authorities, in files or in memory. A reload reads the files again; the next accept or
-//! connect has what they say. `socket` makes a [`Socket`](crate::connection::socket::Socket) of a
+//! connect has what they say. `socket` makes a `Socket` (`connection::socket`) of a
 //! TCP stream with TLS around it, which the driver of every connection reads and writes. `stream`
 //! joins the two, `session` is the state under the lock, and `handshake` its beginning. `words` has
 //! the sentences that users read.
