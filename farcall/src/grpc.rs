@@ -3,8 +3,8 @@
 //!
 //! - A [`Channel`](crate::Channel), with layers or without, becomes what tonic's clients take by
 //!   [`GrpcOver::new`].
-//! - tonic's server of one service (generated, health, reflection) becomes a service of farcall's by
-//!   [`add_grpc_service`](crate::ServerBuilder::add_grpc_service), or [`Served::new`].
+//! - tonic's server of one service (generated, health, reflection) becomes a service of farcall's
+//!   by [`add_grpc_service`](crate::ServerBuilder::add_grpc_service), or [`Served::new`].
 //! - tonic's `Routes`, with tower layers for HTTP around them, become services of farcall's by
 //!   [`add_grpc_routes`](crate::ServerBuilder::add_grpc_routes), or [`Served::routes`].
 //!
