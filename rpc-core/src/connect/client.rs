@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handshake::{self, HandshakeError};
+use super::path_binding::{End, PathBinding};
 use super::reasons::join_reasons;
 use super::{Bootstrap, Candidate, ConnectError, Declined, PendingOffer, Upgrade, upgrade};
 use crate::client::{ClientSetup, Connection};
@@ -11,7 +12,7 @@ use crate::policy::failover::Wanted;
 use crate::policy::progress::PROGRESS_TIMEOUT;
 use crate::transport::Addresses;
 use crate::wire::PeerText;
-use crate::wire::hello::{self, Hello, Offer, Verdict};
+use crate::wire::hello::{self, Hello, Offer, PREFIX_LEN, Verdict};
 use crate::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 
 /// How a client connects.
@@ -146,9 +147,10 @@ async fn negotiate(
     hello.offers = offers.pending.iter().map(offer).collect();
     // A required upgrade that this host cannot offer needs no question to the peer.
     check_required(required, &offers, server)?;
-    handshake::write(&mut *bootstrap, &hello).await.map_err(failed)?;
-    let mut answer: Hello =
-        handshake::read(&mut *bootstrap, &hello::SERVER_HELLO).await.map_err(failed)?;
+    let said = hello::encode(&hello).map_err(|error| failed(error.into()))?;
+    handshake::write_encoded(&mut *bootstrap, &said).await.map_err(failed)?;
+    let (mut answer, heard): (Hello, _) =
+        handshake::read_with_body(&mut *bootstrap, &hello::SERVER_HELLO).await.map_err(failed)?;
     for declined in std::mem::take(&mut answer.declined) {
         offers.pending.retain(|(name, _)| !declined.is_about(name));
         let reason = declined.reason();
@@ -156,7 +158,8 @@ async fn negotiate(
     }
     let candidate = match answer.accepted.take() {
         Some(accepted) => {
-            let proven = prove(&mut offers, &accepted).await;
+            let binding = PathBinding::of(&*bootstrap, End::Client, &said[PREFIX_LEN..], &heard);
+            let proven = prove(&mut offers, &accepted, binding.map_err(failed)?).await;
             let verdict = match &proven {
                 Ok(_) => Verdict::good(),
                 Err(declined) => Verdict::failed(&declined.reason),
@@ -205,12 +208,19 @@ async fn prepare_offers(upgrades: &[Arc<dyn Upgrade>], addresses: &Addresses) ->
     offers
 }
 
-async fn prove(offers: &mut Offers, accepted: &Offer) -> Result<Box<dyn Candidate>, Declined> {
+async fn prove(
+    offers: &mut Offers,
+    accepted: &Offer,
+    binding: Option<PathBinding>,
+) -> Result<Box<dyn Candidate>, Declined> {
     let named = offers.pending.iter().position(|(name, _)| *name == accepted.name);
     let index = named.ok_or_else(|| Declined::new("the peer accepts what was not offered"))?;
     let (_, offer) = offers.pending.swap_remove(index);
     let blob = accepted.blob.clone();
     let mut candidate = upgrade::blocking(move || offer.connect(&blob)).await?;
+    if let Some(binding) = binding {
+        candidate.bind(binding)?;
+    }
     candidate.prove().await?;
     Ok(candidate)
 }

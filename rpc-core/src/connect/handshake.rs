@@ -56,11 +56,19 @@ pub(super) async fn read<M: Message + Default>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     shape: &Shape,
 ) -> Result<M, HandshakeError> {
+    Ok(read_with_body(stream, shape).await?.0)
+}
+
+/// Reads one message of that shape, and gives its body as it came, too.
+pub(super) async fn read_with_body<M: Message + Default>(
+    stream: &mut (impl AsyncRead + Unpin + ?Sized),
+    shape: &Shape,
+) -> Result<(M, Vec<u8>), HandshakeError> {
     let mut prefix = [0; PREFIX_LEN];
     let len = read_magic(stream, &mut prefix).await?;
     stream.read_exact(&mut prefix[len..]).await?;
     let body = read_body(stream, hello::decode_prefix(shape, &prefix)?).await?;
-    Ok(hello::decode_body(shape, &body)?)
+    Ok((hello::decode_body(shape, &body)?, body))
 }
 
 /// Reads the magic, and gives its length. A peer of another protocol is told by as few bytes as it
@@ -110,7 +118,15 @@ pub(super) async fn write(
     stream: &mut (impl AsyncWrite + Unpin + ?Sized),
     message: &impl Message,
 ) -> Result<(), HandshakeError> {
-    stream.write_all(&hello::encode(message)?).await?;
+    write_encoded(stream, &hello::encode(message)?).await
+}
+
+/// Writes one message that is encoded.
+pub(super) async fn write_encoded(
+    stream: &mut (impl AsyncWrite + Unpin + ?Sized),
+    message: &[u8],
+) -> Result<(), HandshakeError> {
+    stream.write_all(message).await?;
     Ok(stream.flush().await?)
 }
 

@@ -26,6 +26,21 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// A secret that both ends of the stream's TLS session can derive, and no other: another one
+    /// for each label and context. None on a stream without TLS.
+    ///
+    /// # Errors
+    ///
+    /// When TLS is there, and gives none.
+    fn export(
+        &self,
+        label: &'static [u8],
+        context: &[u8],
+    ) -> Result<Option<[u8; 32]>, HandshakeError> {
+        let _ = (label, context);
+        Ok(None)
+    }
+
     /// Turns the stream, after the handshake, into the transport that it is without an upgrade.
     fn into_link(self: Box<Self>) -> Box<dyn Link>;
 }

@@ -18,6 +18,7 @@ mod error;
 mod handshake;
 mod link;
 mod offered;
+mod path_binding;
 mod reasons;
 mod server;
 mod turn_away;
@@ -28,6 +29,7 @@ pub use error::ConnectError;
 pub use handshake::HandshakeError;
 pub use link::{Bootstrap, Link};
 pub use offered::{announce, is_announced, offered};
+pub use path_binding::{PROOF_LEN, PathBinding};
 pub use server::{Accepted, ServerHandshake, accept};
 pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};
 

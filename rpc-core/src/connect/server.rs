@@ -6,12 +6,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::handshake::{self, HandshakeError};
+use super::path_binding::{End, PathBinding};
 use super::reasons::join_reasons;
 use super::turn_away::turn_away;
 use super::{Bootstrap, Candidate, Link, Upgrade, upgrade};
 use crate::Limits;
 use crate::transport::Addresses;
-use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, Verdict};
+use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
 
 /// How long a client may take to say whether the accepted path is good. Its own bound on a proof is
 /// 3 s; the rest is for its device and for the way. Until then the path holds what a connection
@@ -66,8 +67,9 @@ pub async fn accept(
     server: &ServerHandshake,
 ) -> Result<Accepted, HandshakeError> {
     bootstrap.open().await?;
-    let hello: Hello = match handshake::read(&mut *bootstrap, &hello::CLIENT_HELLO).await {
-        Ok(hello) => hello,
+    let read = handshake::read_with_body(&mut *bootstrap, &hello::CLIENT_HELLO).await;
+    let (hello, heard): (Hello, _) = match read {
+        Ok(read) => read,
         Err(error) => {
             turn_away(&mut *bootstrap, &error).await;
             return Err(error);
@@ -77,8 +79,20 @@ pub async fn accept(
     answer.methods.clone_from(&server.methods);
     answer.method_kinds.clone_from(&server.method_kinds);
     let addresses = bootstrap.addresses();
-    let candidate = choose(&hello, server, &addresses, &mut answer).await;
-    handshake::write(&mut *bootstrap, &answer).await?;
+    let mut candidate = choose(&hello, server, &addresses, &mut answer).await;
+    let mut said = hello::encode(&answer)?;
+    if let Some((name, end)) = &mut candidate {
+        // Before the client can know where the path begins.
+        let binding = PathBinding::of(&*bootstrap, End::Server, &heard, &said[PREFIX_LEN..])?;
+        let bound = binding.map_or(Ok(()), |binding| end.bind(binding));
+        if let Err(declined) = bound {
+            answer.accepted = None;
+            answer.declined.push(DeclinedOffer::new(name, &declined.reason));
+            said = hello::encode(&answer)?;
+            candidate = None;
+        }
+    }
+    handshake::write_encoded(&mut *bootstrap, &said).await?;
     let mut failures: Vec<String> =
         answer.declined.iter().map(|d| format!("{}: {}", d.name(), d.reason())).collect();
     let candidate = match candidate {

@@ -118,6 +118,10 @@ impl Drop for Held {
 }
 
 impl Candidate for Held {
+    fn bind(&mut self, _: PathBinding) -> Result<(), Declined> {
+        Ok(())
+    }
+
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>> {
         Box::pin(async { Err(Declined::new("a server proves nothing")) })
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use futures::future::BoxFuture;
 use thiserror::Error;
 
-use super::{Bootstrap, Link};
+use super::{Bootstrap, Link, PathBinding};
 use crate::transport::Addresses;
 
 /// An upgrade, for example RDMA between the hosts that a TCP stream joins.
@@ -60,6 +60,15 @@ pub trait PendingOffer: Send {
 
 /// A path that is joined and not yet trusted. Dropped, it is torn down.
 pub trait Candidate: Send {
+    /// Binds the path to the TLS session that it was agreed on: from now on each side's probe
+    /// carries its proof, and one without the peer's is none. Called before the client can send its
+    /// probe, and not at all where the bootstrap has no TLS.
+    ///
+    /// # Errors
+    ///
+    /// When a probe has come already, which an honest client cannot have sent.
+    fn bind(&mut self, binding: PathBinding) -> Result<(), Declined>;
+
     /// Proves the path from the client's end, with a message each way. The server's end answers
     /// by itself from the moment when it exists.
     ///

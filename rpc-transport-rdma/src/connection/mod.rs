@@ -14,6 +14,7 @@ pub(crate) mod rndv_payload;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rpc_core::connect::PathBinding;
 use rpc_core::handoff::Handoff;
 use rpc_core::peer_key::PeerKey;
 use rpc_core::transport::{CloseReason, Counters, Delivery, Handler, TransportError};
@@ -271,6 +272,12 @@ impl Connection {
         header: [u8; HEADER_LEN],
     ) -> Result<(), TransportError> {
         self.send(Outgoing::Control(header))
+    }
+
+    /// Has the probes of both sides carry proofs of the TLS session. False when the connection has
+    /// ended, or a probe has come.
+    pub(crate) fn bind(self: &Arc<Self>, binding: PathBinding) -> bool {
+        self.with_live(|live, _| live.state.bind(binding)).unwrap_or(false)
     }
 
     /// Asks the peer to answer, to prove the connection.

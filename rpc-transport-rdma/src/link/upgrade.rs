@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
+use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PathBinding, PendingOffer, Upgrade};
 use rpc_core::peer_key::PeerKey;
 use rpc_core::quota::Charge;
 use rpc_core::transport::{Addresses, CloseReason, Counters};
@@ -390,6 +390,12 @@ impl PendingOffer for PendingEnd {
 }
 
 impl Candidate for ConnectedEnd {
+    fn bind(&mut self, binding: PathBinding) -> Result<(), Declined> {
+        let is_bound = self.connection.as_ref().is_some_and(|connection| connection.bind(binding));
+        let words = "a probe has come before the path could be bound to the TLS session";
+        is_bound.then_some(()).ok_or_else(|| Declined::new(words))
+    }
+
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>> {
         Box::pin(async {
             let Some(connection) = &self.connection else {

@@ -13,6 +13,9 @@
 //! | 12 | 4 | transfer of an offer, a release or a cancel; else zero |
 //! | | | of a reclaim the credits to keep, of a return those given back so far, modulo 2^32 |
 //!
+//! A probe and its answer carry 32 bytes of proof behind the header where the path is bound to a
+//! TLS session (`rpc_core::connect::PathBinding`), and nothing otherwise.
+//!
 //! A frame follows its header. After the header of an offer come `frame_len: u64`,
 //! `segment_count: u32`, `head_len: u32`, for each segment `address: u64, len: u64, rkey: u32` and
 //! four zero bytes, and then the first `head_len` bytes of the frame: its header at least. The

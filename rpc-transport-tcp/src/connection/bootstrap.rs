@@ -48,6 +48,14 @@ impl<S: Socket> Bootstrap for SocketBootstrap<S> {
         })
     }
 
+    fn export(
+        &self,
+        label: &'static [u8],
+        context: &[u8],
+    ) -> Result<Option<[u8; 32]>, HandshakeError> {
+        self.stream.export(label, context)
+    }
+
     fn into_link(self: Box<Self>) -> Box<dyn Link> {
         Box::new(SocketTransport::new(self.stream, pool()))
     }

@@ -39,6 +39,17 @@ pub(crate) trait Socket:
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// A secret of the TLS session; see
+    /// [`Bootstrap::export`](rpc_core::connect::Bootstrap::export).
+    fn export(
+        &self,
+        label: &'static [u8],
+        context: &[u8],
+    ) -> Result<Option<[u8; 32]>, HandshakeError> {
+        let _ = (label, context);
+        Ok(None)
+    }
+
     /// Whether there may be something to read. One task at a time can wait.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 

@@ -12,6 +12,8 @@
 
 mod client;
 mod error;
+#[cfg(test)]
+mod export_tests;
 mod handshake;
 mod pem;
 mod server;

@@ -36,6 +36,16 @@ impl Socket for TlsSocket {
         handshake(&self.0).map(|info| info.map(Some)).boxed()
     }
 
+    fn export(
+        &self,
+        label: &'static [u8],
+        context: &[u8],
+    ) -> Result<Option<[u8; 32]>, HandshakeError> {
+        let exported = self.0.session().tls.export_keying_material([0; 32], label, Some(context));
+        let failed = |error| HandshakeError::Tls { reason: format!("TLS gives no key: {error}") };
+        exported.map(Some).map_err(failed)
+    }
+
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.0.session().has_unread {
             return Poll::Ready(Ok(()));

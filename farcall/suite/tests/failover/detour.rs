@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PendingOffer, Upgrade};
+use rpc_core::connect::{Bootstrap, Candidate, Declined, Link, PathBinding, PendingOffer, Upgrade};
 use rpc_core::handoff::Handoff;
 use rpc_core::transport::{
     Addresses, Admission, CloseReason, Counters, Delivery, Handler, Transport, TransportError,
@@ -128,6 +128,11 @@ impl Drop for Proving<'_> {
 }
 
 impl Candidate for Joined {
+    fn bind(&mut self, _: PathBinding) -> Result<(), Declined> {
+        // The two ends are in one process, which no other peer can join.
+        Ok(())
+    }
+
     fn prove(&mut self) -> BoxFuture<'_, Result<(), Declined>> {
         Box::pin(async {
             self.cable.proving.fetch_add(1, Ordering::Relaxed);

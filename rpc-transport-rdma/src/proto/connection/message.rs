@@ -66,6 +66,7 @@ impl<B: Buffers> ConnectionState<B> {
                 return Ok(());
             }
             kind => {
+                self.check_proof(kind, body)?;
                 self.handle_control(kind, taken_key)?;
                 return self.credits.handle_control(kind);
             }
@@ -83,6 +84,19 @@ impl<B: Buffers> ConnectionState<B> {
         }
         early.push(arrival);
         Ok(())
+    }
+
+    /// Checks what a probe or an answer carries. A peer without the proof is not the one that the
+    /// path was agreed on with, whatever it knows of the queue pair.
+    fn check_proof(&self, kind: MessageKind, body: &[u8]) -> Result<(), ProtocolError> {
+        let is_probe = matches!(kind, MessageKind::Probe | MessageKind::ProbeAnswer);
+        match &self.binding {
+            Some(binding) if is_probe && !binding.is_theirs(body) => {
+                let value = body.len() as u64;
+                Err(ProtocolError::Invalid { what: "proof of an RDMA probe", value })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Ignores a message to an earlier queue pair that had the same number: its completion was

@@ -34,6 +34,7 @@ mod transmit;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use rpc_core::connect::{PROOF_LEN, PathBinding};
 use rpc_core::transport::{CloseReason, Counters};
 use rpc_core::wire::HEADER_LEN;
 use tokio::time::Instant;
@@ -55,6 +56,9 @@ pub(crate) use event::{
 
 /// The length of a control slot: a header, and a frame that is a header alone.
 pub(crate) const CONTROL_SLOT_LEN: usize = MESSAGE_HEADER_LEN + HEADER_LEN;
+
+// A probe with its proof fits the same slots.
+const _: () = assert!(PROOF_LEN == HEADER_LEN);
 
 /// What is delivered of a connection with these buffers.
 pub(crate) type ArrivalOf<B> = Arrival<<B as Buffers>::Sink>;
@@ -111,6 +115,8 @@ pub(crate) struct ConnectionState<B: Buffers> {
     is_proven: bool,
     /// Whether a probe of the peer has come.
     is_probed: bool,
+    /// What the probes of both sides carry, where the path is bound to a TLS session.
+    binding: Option<PathBinding>,
     rules: Rules,
     credits: FlowWindow,
     /// Messages without a body, which take their turn before frames.
@@ -146,6 +152,7 @@ impl<B: Buffers> ConnectionState<B> {
             phase: Phase::Proving(Vec::new()),
             is_proven: false,
             is_probed: false,
+            binding: None,
             rules,
             credits,
             control: VecDeque::new(),
@@ -278,6 +285,13 @@ impl<B: Buffers> ConnectionState<B> {
             Phase::Halting(reason) => Some(reason),
             _ => None,
         }
+    }
+
+    /// Has the probes of both sides carry proofs from now on. False when one without has come.
+    #[must_use]
+    pub(crate) fn bind(&mut self, binding: PathBinding) -> bool {
+        self.binding = Some(binding);
+        !self.is_probed && !self.is_proven
     }
 
     /// Whether a probe of the peer has come.

@@ -89,9 +89,10 @@ impl<B: Buffers> ConnectionState<B> {
         if !may {
             return None;
         }
-        let slot = self.control_slots.pop()?;
+        let mut slot = self.control_slots.pop()?;
         self.control.pop_front();
-        Some(self.message(kind, slot, MESSAGE_HEADER_LEN, None))
+        let len = self.write_proof(kind, &mut slot);
+        Some(self.message(kind, slot, len, None))
     }
 
     fn next_outgoing(&mut self, clock: &mut Clock) -> Option<Transmit<B>> {
@@ -174,6 +175,17 @@ impl<B: Buffers> ConnectionState<B> {
     ) -> Transmit<B> {
         let len = self.write_header(kind, &mut slot, len);
         Transmit::Message { slot, len, takes_key: self.key_to_take(kind), permit }
+    }
+
+    /// Writes what a message carries behind its header, and gives its length: a probe and an answer
+    /// have this side's proof, where the path is bound to a TLS session.
+    fn write_proof(&self, kind: MessageKind, slot: &mut [u8]) -> usize {
+        let is_probe = matches!(kind, MessageKind::Probe | MessageKind::ProbeAnswer);
+        let Some(binding) = self.binding.as_ref().filter(|_| is_probe) else {
+            return MESSAGE_HEADER_LEN;
+        };
+        slot[MESSAGE_HEADER_LEN..CONTROL_SLOT_LEN].copy_from_slice(binding.ours());
+        CONTROL_SLOT_LEN
     }
 
     /// Writes the header of a message of `len` bytes, with everything that can be granted by now.

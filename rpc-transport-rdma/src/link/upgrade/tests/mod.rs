@@ -2,6 +2,7 @@
 //! connections end.
 
 mod backlog;
+mod binding;
 mod budget;
 mod cancel;
 mod delivery;
