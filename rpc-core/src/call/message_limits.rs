@@ -32,6 +32,15 @@ impl MessageLimits {
         self
     }
 
+    /// The stricter of both in each direction.
+    #[must_use]
+    pub(crate) fn stricter(self, other: Self) -> Self {
+        Self {
+            max_decoding: self.max_decoding.min(other.max_decoding),
+            max_encoding: self.max_encoding.min(other.max_encoding),
+        }
+    }
+
     /// Puts the limits of a stub into a request's extensions, where the channel finds them. A stub
     /// without limits leaves the extensions alone, since the first entry allocates.
     #[inline]

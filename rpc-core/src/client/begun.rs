@@ -17,7 +17,7 @@ use crate::{CallKind, Deadline, MethodDescriptor};
 
 /// What a channel gives the calls that set nothing themselves.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct CallDefaults {
+pub struct CallDefaults {
     /// The timeout of calls of every kind.
     pub(super) timeout: Option<Duration>,
     /// The timeout of unary calls, in place of the other.

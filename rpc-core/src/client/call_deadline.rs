@@ -25,6 +25,8 @@ pub(super) enum SetBy {
     Inherited,
     /// A layer of the client.
     Layer,
+    /// The service config of the channel.
+    MethodConfig,
 }
 
 impl SetBy {
@@ -35,6 +37,7 @@ impl SetBy {
             Self::UnaryTimeout => "the channel's unary_timeout",
             Self::Inherited => "what was left to the call whose handler makes this one",
             Self::Layer => "the deadline that a layer set",
+            Self::MethodConfig => "the timeout of the channel's service config",
         }
     }
 }

@@ -12,7 +12,7 @@ use tonic::Status;
 use tonic::service::Interceptor;
 use tower::Layer;
 
-use super::begun::{Begun, CallDefaults};
+use super::begun::Begun;
 use super::call::{RequestStream, Sent};
 use super::call_deadline::within;
 use super::connection_manager::ConnectionManager;
@@ -20,8 +20,8 @@ use super::download::{download, headers};
 use super::ready::ReadyWhen;
 use super::retry::Attempts;
 use super::{
-    Call, CallDeadline, Caller, ClientReply, Connect, Connection, Intercepted, LayeredChannel,
-    Outgoing, Path, PathCounts, Started,
+    Call, CallDeadline, CallDefaults, Caller, ClientReply, Connect, Connection, Intercepted,
+    LayeredChannel, Outgoing, Path, PathCounts, Started,
 };
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::payload::buffer::buffer_of;
@@ -143,6 +143,12 @@ impl Channel {
     pub fn with_log_failed_calls(mut self, is_logged: bool) -> Self {
         self.defaults.log.failures = is_logged;
         self
+    }
+
+    /// What the channel gives the calls that set nothing themselves.
+    #[must_use]
+    pub fn defaults(&self) -> &CallDefaults {
+        &self.defaults
     }
 
     /// Puts a tower layer around calls of every kind; [`LayeredChannel`] tells how it is used. The

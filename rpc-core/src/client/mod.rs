@@ -1,5 +1,6 @@
 //! The client: a cheap [`Channel`] handle over a connection, and the session that drives it.
 
+pub mod attempts;
 mod begun;
 mod call;
 mod call_deadline;
@@ -21,6 +22,7 @@ mod retry;
 mod session;
 mod upload;
 
+pub use begun::CallDefaults;
 pub use call::{
     Call, ClientCall, ClientReply, MethodName, client_streaming, server_streaming, streaming,
     unary, untyped,

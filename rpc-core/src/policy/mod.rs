@@ -8,5 +8,6 @@ pub mod lifetime;
 pub mod line_limit;
 pub mod progress;
 pub mod reconnect;
+pub mod retry;
 pub mod retry_budget;
 pub mod saturation;

@@ -319,7 +319,7 @@ mod tests {
         let left_out = lines.iter().filter_map(left_out).sum::<u64>();
         assert!(lines[0].contains("cannot accept a connection"), "{lines:#?}");
         // The last line has the count alone.
-        assert_eq!(left_out + lines.len() as u64 - 1, ACCEPTS.into(), "{lines:#?}");
+        assert_eq!(left_out + lines.len() as u64 - 1, u64::from(ACCEPTS), "{lines:#?}");
         assert!(lines.len() <= 65, "six a minute: {lines:#?}");
     }
 

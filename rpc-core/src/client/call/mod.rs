@@ -120,7 +120,15 @@ impl<'a> Call<'a> {
 
     /// Brings the call's deadline nearer; one that is further away changes nothing.
     pub fn limit(&mut self, deadline: Deadline) {
-        let limit = CallDeadline::at(deadline, Instant::now(), SetBy::Layer);
+        self.bring_nearer(CallDeadline::at(deadline, Instant::now(), SetBy::Layer));
+    }
+
+    /// The same, with a time from now on.
+    pub(super) fn limit_to(&mut self, timeout: Duration, set_by: SetBy) {
+        self.bring_nearer(CallDeadline::after(Instant::now(), timeout, set_by));
+    }
+
+    fn bring_nearer(&mut self, limit: CallDeadline) {
         self.limit = CallDeadline::earliest(self.limit.into_iter().chain([limit]));
     }
 

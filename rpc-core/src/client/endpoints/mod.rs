@@ -20,8 +20,7 @@ use tonic::{Code, Status};
 pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
 use shared::{Counted, Shared, now};
 
-use super::begun::CallDefaults;
-use super::{Call, CallDeadline, Caller, Channel, ClientCall, ClientReply, PathCounts};
+use super::{Call, CallDeadline, CallDefaults, Caller, Channel, ClientCall, ClientReply, PathCounts};
 use crate::balance::{
     BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, Pick, Roster,
 };
@@ -132,6 +131,12 @@ impl Endpoints {
     pub fn with_readiness(mut self, readiness: Readiness) -> Self {
         self.readiness = readiness;
         self
+    }
+
+    /// What the channel gives the calls that set nothing themselves.
+    #[must_use]
+    pub fn defaults(&self) -> &CallDefaults {
+        &self.defaults
     }
 
     /// The channel to the first endpoint of the list that is connected.
@@ -296,7 +301,9 @@ impl Endpoints {
 impl Caller for Endpoints {
     async fn call(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
         call.settle_limit(self.defaults.timeout_of(call.method().kind));
-        let (wish, mut tried) = (self.wish(&call), Vec::new());
+        let (wish, shared_tried) = (self.wish(&call), call.extensions().get::<Tried>().cloned());
+        let mut tried = shared_tried.as_ref().map_or_else(Vec::new, Tried::list);
+        let mut left = ATTEMPTS_MAX;
         // Another endpoint is better than the connection of a picked one that has just gone.
         if wish.readiness == Readiness::WaitForReady {
             call.extensions_mut().insert(Readiness::FailFast);
@@ -304,7 +311,11 @@ impl Caller for Endpoints {
         let mut is_ambiguous = false;
         loop {
             let (mut counted, channel) = self.pick(wish, &tried).await?;
-            let id = counted.id();
+            tried.push(counted.id());
+            if let Some(shared) = &shared_tried {
+                shared.push(counted.id());
+            }
+            left -= 1;
             let is_repeatable = call.is_repeatable();
             let reply = channel.call(call.attempt()).await;
             let status = match reply {
@@ -320,8 +331,7 @@ impl Caller for Endpoints {
                 Blame::None => counted.answered(now()),
             }
             drop(counted);
-            tried.push(id);
-            let may_repeat = is_repeatable && tried.len() < ATTEMPTS_MAX;
+            let may_repeat = is_repeatable && left > 0;
             is_ambiguous |= MayHaveExecuted::is_said_by(&status);
             match repeatable(&status, call.method().idempotency) {
                 true if may_repeat => {}
@@ -331,6 +341,21 @@ impl Caller for Endpoints {
                 _ => return Err(status),
             }
         }
+    }
+}
+
+/// The endpoints that the attempts at one call were sent to; an extension of the call that they
+/// share. The next attempt goes to another one, if there is one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tried(Arc<Mutex<Vec<EndpointId>>>);
+
+impl Tried {
+    fn list(&self) -> Vec<EndpointId> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn push(&self, id: EndpointId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(id);
     }
 }
 

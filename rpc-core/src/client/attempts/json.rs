@@ -1,0 +1,454 @@
+//! gRPC's service config as it is written for its other clients: JSON.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use super::config::Name;
+use super::{MethodConfig, ServiceConfig};
+use crate::limits::settings::InvalidSetting;
+use crate::policy::retry::codes::{Codes, code_of_name, code_of_number};
+use crate::policy::retry::config::{
+    HedgingPolicy, MAX_ATTEMPTS, RetryBudget, RetryPolicy, RetryThrottling,
+};
+
+/// Why a text is no service config. It names the place in the text.
+#[derive(Clone, PartialEq, Eq, Error)]
+#[error("service config: {place}{problem}")]
+pub struct ServiceConfigError {
+    /// The place, as `methodConfig[0].retryPolicy.maxAttempts: `; empty for the whole text.
+    place: String,
+    problem: String,
+}
+
+crate::readable_debug!(ServiceConfigError);
+
+type Result<T> = std::result::Result<T, ServiceConfigError>;
+
+impl ServiceConfig {
+    /// Reads gRPC's service config: `methodConfig` with `name`, `timeout`, `waitForReady`,
+    /// `maxRequestMessageBytes`, `maxResponseMessageBytes`, `retryPolicy` and `hedgingPolicy`, and
+    /// `retryThrottling`.
+    ///
+    /// Other keys belong to other clients and are left alone, load balancing among them: it is
+    /// [`crate::balance::BalanceConfig`] here. More than five attempts count as five, as in gRPC.
+    /// Without `retryThrottling` the default [`RetryBudget`] applies.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not JSON, a value has another type or is out of its range, or two parts
+    /// name the same method. The error names the place.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use farcall::retry::ServiceConfig;
+    ///
+    /// let config = ServiceConfig::from_json(
+    ///     r#"{"methodConfig": [{
+    ///         "name": [{"service": "shop.Catalog"}],
+    ///         "timeout": "2s",
+    ///         "retryPolicy": {
+    ///             "maxAttempts": 3,
+    ///             "initialBackoff": "0.1s",
+    ///             "maxBackoff": "1s",
+    ///             "backoffMultiplier": 2,
+    ///             "retryableStatusCodes": ["UNAVAILABLE"]
+    ///         }
+    ///     }]}"#,
+    /// );
+    /// assert!(config.is_ok());
+    /// ```
+    pub fn from_json(text: &str) -> Result<Self> {
+        let value: Value = serde_json::from_str(text).map_err(|error| ServiceConfigError {
+            place: String::new(),
+            problem: format!("it is not JSON: {error}"),
+        })?;
+        let root = At { place: String::new(), value: &value };
+        let fields = root.object()?;
+        let mut config = Self::new();
+        for part in fields.list("methodConfig")? {
+            config = config.with_part(&part)?;
+        }
+        if let Some(throttling) = fields.get("retryThrottling") {
+            config = config.with_budget(RetryBudget::Tokens(throttling.throttling()?));
+        }
+        let checked = config.check();
+        root.checked(config, checked)
+    }
+
+    fn with_part(mut self, part: &At<'_>) -> Result<Self> {
+        let config = part.method_config()?;
+        for at in part.object()?.list("name")? {
+            let name = at.name()?;
+            if self.has(&name) {
+                return Err(at.error("another part has the same name"));
+            }
+            self = match name {
+                Name::Default => self.with_default(config.clone()),
+                Name::Service(name) => self.with_service(name, config.clone()),
+                Name::Method(path) => self.with_method(path, config.clone()),
+            };
+        }
+        Ok(self)
+    }
+}
+
+/// A value and its place in the text.
+struct At<'a> {
+    place: String,
+    value: &'a Value,
+}
+
+/// An object and its place in the text.
+struct Fields<'a> {
+    place: String,
+    fields: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    /// The value of a key. JSON's `null` is none, as in protobuf's JSON.
+    fn get(&self, key: &str) -> Option<At<'a>> {
+        let value = self.fields.get(key).filter(|value| !value.is_null())?;
+        let dot = if self.place.is_empty() { "" } else { "." };
+        Some(At { place: format!("{}{dot}{key}", self.place), value })
+    }
+
+    fn required(&self, key: &str) -> Result<At<'a>> {
+        let place = if self.place.is_empty() { String::new() } else { format!("{}: ", self.place) };
+        let problem = format!("it has no {key}");
+        self.get(key).ok_or(ServiceConfigError { place, problem })
+    }
+
+    /// The elements of a list; none where the key is absent.
+    fn list(&self, key: &str) -> Result<Vec<At<'a>>> {
+        self.get(key).map_or(Ok(Vec::new()), |at| at.list())
+    }
+}
+
+impl<'a> At<'a> {
+    fn error(&self, problem: impl Into<String>) -> ServiceConfigError {
+        let place = if self.place.is_empty() { String::new() } else { format!("{}: ", self.place) };
+        ServiceConfigError { place, problem: problem.into() }
+    }
+
+    /// The error of a value of another type than `expected`.
+    fn mistyped(&self, expected: &str) -> ServiceConfigError {
+        self.error(format!("it is {}, and has to be {expected}", self.value))
+    }
+
+    fn checked<T>(&self, value: T, checked: std::result::Result<(), InvalidSetting>) -> Result<T> {
+        let wrong = |error: InvalidSetting| {
+            self.error(format!("{} is {}: {}", error.name(), error.value(), error.rule()))
+        };
+        checked.map(|()| value).map_err(wrong)
+    }
+
+    fn object(&self) -> Result<Fields<'a>> {
+        let fields = self.value.as_object().ok_or_else(|| self.mistyped("an object"))?;
+        Ok(Fields { place: self.place.clone(), fields })
+    }
+
+    fn list(&self) -> Result<Vec<At<'a>>> {
+        let values = self.value.as_array().ok_or_else(|| self.mistyped("a list"))?;
+        let at = |(index, value)| At { place: format!("{}[{index}]", self.place), value };
+        Ok(values.iter().enumerate().map(at).collect())
+    }
+
+    fn text(&self) -> Result<&'a str> {
+        self.value.as_str().ok_or_else(|| self.mistyped("text"))
+    }
+
+    fn boolean(&self) -> Result<bool> {
+        self.value.as_bool().ok_or_else(|| self.mistyped("true or false"))
+    }
+
+    fn number(&self) -> Result<f64> {
+        self.value.as_f64().ok_or_else(|| self.mistyped("a number"))
+    }
+
+    /// An integer, which protobuf's JSON may write as text.
+    fn integer(&self) -> Result<u64> {
+        let of_text = || self.value.as_str().and_then(|text| text.parse().ok());
+        let found = self.value.as_u64().or_else(of_text);
+        found.ok_or_else(|| self.mistyped("an integer that is not negative"))
+    }
+
+    /// protobuf's Duration: seconds with up to nine decimal places, and an `s`.
+    fn duration(&self) -> Result<Duration> {
+        let expected = "a duration such as \"0.5s\"";
+        let text = self.value.as_str().ok_or_else(|| self.mistyped(expected))?;
+        seconds(text).ok_or_else(|| self.mistyped(expected))
+    }
+
+    fn codes(&self) -> Result<Codes> {
+        self.list()?.iter().map(At::code).collect()
+    }
+
+    fn code(&self) -> Result<tonic::Code> {
+        let of_number = self.value.as_i64().and_then(code_of_number);
+        let found = of_number.or_else(|| self.value.as_str().and_then(code_of_name));
+        found.ok_or_else(|| self.mistyped("a status code, as \"UNAVAILABLE\" or 14"))
+    }
+
+    fn name(&self) -> Result<Name> {
+        let fields = self.object()?;
+        let text = |key| fields.get(key).map_or(Ok(""), |at| at.text());
+        match (text("service")?, text("method")?) {
+            ("", "") => Ok(Name::Default),
+            ("", _) => Err(self.error("it names a method without its service")),
+            (service, "") => Ok(Name::Service(service.to_owned())),
+            (service, method) => Ok(Name::Method(format!("/{service}/{method}"))),
+        }
+    }
+
+    fn method_config(&self) -> Result<MethodConfig> {
+        let (fields, mut config) = (self.object()?, MethodConfig::new());
+        if let Some(at) = fields.get("timeout") {
+            config = config.with_timeout(at.duration()?);
+            at.checked((), config.check())?;
+        }
+        if let Some(at) = fields.get("waitForReady") {
+            config = config.with_wait_for_ready(at.boolean()?);
+        }
+        let len = |at: At<'_>| at.integer().map(|it| usize::try_from(it).unwrap_or(usize::MAX));
+        if let Some(at) = fields.get("maxRequestMessageBytes") {
+            config = config.with_max_request_len(len(at)?);
+        }
+        if let Some(at) = fields.get("maxResponseMessageBytes") {
+            config = config.with_max_response_len(len(at)?);
+        }
+        match (fields.get("retryPolicy"), fields.get("hedgingPolicy")) {
+            (Some(_), Some(_)) => {
+                Err(self.error("it has a retryPolicy and a hedgingPolicy, of which one is possible"))
+            }
+            (Some(at), None) => Ok(config.with_retries(at.retry_policy()?)),
+            (None, Some(at)) => Ok(config.with_hedging(at.hedging_policy()?)),
+            (None, None) => Ok(config),
+        }
+    }
+
+    fn max_attempts(&self) -> Result<u32> {
+        let at = self.object()?.required("maxAttempts")?;
+        let count = at.integer()?.min(MAX_ATTEMPTS.into());
+        Ok(u32::try_from(count).unwrap_or(MAX_ATTEMPTS))
+    }
+
+    fn retry_policy(&self) -> Result<RetryPolicy> {
+        let fields = self.object()?;
+        let policy = RetryPolicy::new()
+            .with_max_attempts(self.max_attempts()?)
+            .with_initial_backoff(fields.required("initialBackoff")?.duration()?)
+            .with_max_backoff(fields.required("maxBackoff")?.duration()?)
+            .with_backoff_multiplier(fields.required("backoffMultiplier")?.number()?)
+            .with_retryable_codes(fields.required("retryableStatusCodes")?.codes()?);
+        self.checked(policy, policy.check())
+    }
+
+    fn hedging_policy(&self) -> Result<HedgingPolicy> {
+        let fields = self.object()?;
+        let delay = fields.get("hedgingDelay").map_or(Ok(Duration::ZERO), |at| at.duration())?;
+        let codes = fields.get("nonFatalStatusCodes").map_or(Ok(Codes::NONE), |at| at.codes())?;
+        let policy = HedgingPolicy::new()
+            .with_max_attempts(self.max_attempts()?)
+            .with_hedging_delay(delay)
+            .with_non_fatal_codes(codes);
+        self.checked(policy, policy.check())
+    }
+
+    fn throttling(&self) -> Result<RetryThrottling> {
+        let fields = self.object()?;
+        let tokens = fields.required("maxTokens")?.integer()?;
+        let ratio = fields.required("tokenRatio")?.number()?;
+        let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+        let throttling = RetryThrottling::new(tokens, ratio);
+        self.checked(throttling, throttling.check())
+    }
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    let number = text.strip_suffix('s')?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || fraction.len() > 9 || !is_number(whole) || !is_number(fraction) {
+        return None;
+    }
+    let nanos = format!("{fraction:0<9}").parse().ok()?;
+    Some(Duration::new(whole.parse().ok()?, nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tonic::Code;
+
+    use super::*;
+    use crate::client::attempts::Repetition;
+    use crate::{CallKind, Detach, Idempotency, MethodDescriptor};
+
+    const GET: MethodDescriptor = MethodDescriptor {
+        path: "/shop.Cart/Get",
+        kind: CallKind::Unary,
+        idempotency: Idempotency::Unknown,
+        detach: Detach::NONE,
+    };
+
+    #[test]
+    fn all_keys_are_read() {
+        let config = ServiceConfig::from_json(
+            r#"{
+                "loadBalancingConfig": [{"round_robin": {}}],
+                "methodConfig": [
+                    {
+                        "name": [{"service": "shop.Cart", "method": "Get"}, {}],
+                        "timeout": "1.5s",
+                        "waitForReady": true,
+                        "maxRequestMessageBytes": 1024,
+                        "maxResponseMessageBytes": "2048",
+                        "hedgingPolicy": {
+                            "maxAttempts": 9,
+                            "hedgingDelay": "0.010s",
+                            "nonFatalStatusCodes": [14, "aborted"]
+                        }
+                    },
+                    {
+                        "name": [{"service": "shop.Cart"}],
+                        "retryPolicy": {
+                            "maxAttempts": 4,
+                            "initialBackoff": "0.1s",
+                            "maxBackoff": "1s",
+                            "backoffMultiplier": 1.5,
+                            "retryableStatusCodes": ["UNAVAILABLE"]
+                        }
+                    }
+                ],
+                "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1}
+            }"#,
+        )
+        .unwrap();
+        let ms = Duration::from_millis;
+        let hedging = HedgingPolicy::new()
+            .with_max_attempts(5)
+            .with_hedging_delay(ms(10))
+            .with_non_fatal_codes([Code::Unavailable, Code::Aborted]);
+        let hedged = MethodConfig::new()
+            .with_timeout(ms(1500))
+            .with_wait_for_ready(true)
+            .with_max_request_len(1024)
+            .with_max_response_len(2048)
+            .with_hedging(hedging);
+        let retries = RetryPolicy::new().with_max_attempts(4).with_backoff_multiplier(1.5);
+        let expected = ServiceConfig::new()
+            .with_method("/shop.Cart/Get", hedged.clone())
+            .with_default(hedged)
+            .with_service("shop.Cart", MethodConfig::new().with_retries(retries))
+            .with_budget(RetryBudget::Tokens(RetryThrottling::new(10, 0.1)));
+        assert_eq!(config, expected);
+        assert_eq!(config.check(), Ok(()));
+    }
+
+    #[test]
+    fn an_error_names_its_place() {
+        let policy = |policy: &str| format!(r#"{{"methodConfig": [{{"retryPolicy": {policy}}}]}}"#);
+        let full = |attempts: &str, backoff: &str, codes: &str| {
+            policy(&format!(
+                r#"{{"maxAttempts": {attempts}, "initialBackoff": {backoff}, "maxBackoff": "1s",
+                    "backoffMultiplier": 2, "retryableStatusCodes": {codes}}}"#
+            ))
+        };
+        let unavailable = r#"["UNAVAILABLE"]"#;
+        let retry = "methodConfig[0].retryPolicy";
+        let table = [
+            ("[]".to_owned(), "it is [], and has to be an object".to_owned()),
+            (
+                r#"{"methodConfig": {}}"#.to_owned(),
+                "methodConfig: it is {}, and has to be a list".to_owned(),
+            ),
+            (policy("{}"), format!("{retry}: it has no maxAttempts")),
+            (
+                full("1", r#""0.1s""#, unavailable),
+                format!(
+                    "{retry}: retry.max_attempts is 1: from 2 to 5: one is no repetition, and \
+                     more are a load that no server asked for"
+                ),
+            ),
+            (
+                full("2", "0.1", unavailable),
+                format!(
+                    "{retry}.initialBackoff: it is 0.1, and has to be a duration such as \"0.5s\""
+                ),
+            ),
+            (
+                full("2", r#""0.1s""#, r#"["UNAVAILABLY"]"#),
+                format!(
+                    "{retry}.retryableStatusCodes[0]: it is \"UNAVAILABLY\", and has to be a \
+                     status code, as \"UNAVAILABLE\" or 14"
+                ),
+            ),
+            (
+                r#"{"methodConfig": [{"name": [{"method": "Get"}]}]}"#.to_owned(),
+                "methodConfig[0].name[0]: it names a method without its service".to_owned(),
+            ),
+            (
+                r#"{"methodConfig": [{"name": [{}]}, {"name": [{}]}]}"#.to_owned(),
+                "methodConfig[1].name[0]: another part has the same name".to_owned(),
+            ),
+            (
+                r#"{"retryThrottling": {"maxTokens": 0, "tokenRatio": 1}}"#.to_owned(),
+                "retryThrottling: retry_throttling.max_tokens is 0: from 1 to 1000".to_owned(),
+            ),
+        ];
+        for (text, words) in table {
+            let error = ServiceConfig::from_json(&text).unwrap_err();
+            assert_eq!(error.to_string(), format!("service config: {words}"));
+        }
+        let error = ServiceConfig::from_json("{").unwrap_err().to_string();
+        assert!(error.starts_with("service config: it is not JSON: "), "{error}");
+    }
+
+    #[test]
+    fn durations_are_protobufs() {
+        let table = [
+            ("1s", Some(Duration::from_secs(1))),
+            ("0.000000001s", Some(Duration::from_nanos(1))),
+            ("3.5s", Some(Duration::from_millis(3500))),
+            ("1", None),
+            ("s", None),
+            (".5s", None),
+            ("-1s", None),
+            ("+1s", None),
+            ("1.s", Some(Duration::from_secs(1))),
+            ("1.0000000001s", None),
+            ("18446744073709551616s", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        /// Whatever is read can be used: its values are in their ranges.
+        #[test]
+        fn no_text_panics_and_what_is_read_is_valid(
+            attempts in prop_oneof![Just("2".to_owned()), any::<i64>().prop_map(|it| it.to_string())],
+            backoff in prop_oneof![Just("0.1s".to_owned()), "[0-9]{0,22}(\\.[0-9]{0,10})?s?"],
+            multiplier in prop_oneof![Just(2.0), any::<f64>().prop_filter("JSON", |it| it.is_finite())],
+            code in prop_oneof![Just("14".to_owned()), any::<i64>().prop_map(|it| it.to_string())],
+            tail in "\\PC{0,20}",
+        ) {
+            let text = format!(
+                r#"{{"methodConfig": [{{"name": [{{}}], "retryPolicy": {{
+                    "maxAttempts": {attempts}, "initialBackoff": "{backoff}", "maxBackoff": "1s",
+                    "backoffMultiplier": {multiplier}, "retryableStatusCodes": [{code}]}}}}]}}"#
+            );
+            if let Ok(config) = ServiceConfig::from_json(&text) {
+                prop_assert_eq!(config.check(), Ok(()));
+                let is_retried = matches!(config.of(&GET).unwrap().repetition(), Repetition::Retries(_));
+                prop_assert!(is_retried);
+            }
+            let _ = ServiceConfig::from_json(&tail);
+            let _ = ServiceConfig::from_json(&format!("{text}{tail}"));
+        }
+    }
+}

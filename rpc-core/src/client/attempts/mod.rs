@@ -1,0 +1,154 @@
+//! Calls under the policies of a service config: attempts at a call, one after another or side by
+//! side.
+//!
+//! [`ServiceConfig`] says what applies to a method, [`crate::policy::retry`] decides, and
+//! [`Attempts`] makes the attempts through the channel, which picks an endpoint for each and
+//! repeats by itself what no handler has seen.
+
+mod budget;
+mod config;
+mod hedging;
+#[cfg(feature = "service-config")]
+mod json;
+mod retrying;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::metadata::MetadataValue;
+
+use self::budget::Budget;
+pub use self::config::{MethodConfig, Repetition, ServiceConfig};
+#[cfg(feature = "service-config")]
+pub use self::json::ServiceConfigError;
+use super::call_deadline::SetBy;
+use super::endpoints::Tried;
+use super::{Call, CallDefaults, Caller, ClientReply};
+use crate::policy::retry::Failure;
+use crate::policy::retry::codes::Codes;
+use crate::policy::retry::pushback::{ATTEMPTS_KEY, PUSHBACK_KEY, Pushback};
+use crate::call::message_limits::MessageLimits;
+use crate::{Idempotency, MayHaveExecuted, NotExecuted, Readiness};
+
+/// A service config at work: its policies, and what is left of the budget that they share.
+#[derive(Debug)]
+pub struct Attempts {
+    config: ServiceConfig,
+    budget: Budget,
+}
+
+impl Attempts {
+    /// Makes calls by `config`.
+    #[must_use]
+    pub fn new(config: ServiceConfig) -> Self {
+        let budget = Budget::new(config.budget());
+        Self { config, budget }
+    }
+
+    /// The config.
+    #[must_use]
+    pub fn config(&self) -> &ServiceConfig {
+        &self.config
+    }
+
+    /// Makes a call through `caller`, whose own settings are `defaults`, as the config says of its
+    /// method.
+    ///
+    /// # Errors
+    ///
+    /// With the status of the last attempt. It is marked with [`MayHaveExecuted`] if one of them
+    /// may have been executed and the last one was not.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels all attempts on their servers.
+    pub async fn call<C: Caller>(
+        &self,
+        caller: &C,
+        defaults: &CallDefaults,
+        mut call: Call<'_>,
+    ) -> Result<ClientReply, Status> {
+        let method = call.method();
+        let Some(config) = self.config.of(method) else { return caller.call(call).await };
+        config.apply(&mut call);
+        // All attempts share the call's time.
+        call.settle_limit(defaults.timeout_of(method.kind));
+        let is_idempotent = config.is_idempotent() || method.idempotency != Idempotency::Unknown;
+        let is_repeatable = call.is_repeatable();
+        match config.repetition() {
+            Repetition::Retries(policy) if is_repeatable => {
+                self.budget.called();
+                call.extensions_mut().insert(Tried::default());
+                retrying::call(caller, call, policy, is_idempotent, &self.budget).await
+            }
+            Repetition::Hedging(policy) if is_repeatable && is_idempotent => {
+                self.budget.called();
+                call.extensions_mut().insert(Tried::default());
+                hedging::call(caller, call, policy, &self.budget).await
+            }
+            _ => caller.call(call).await,
+        }
+    }
+}
+
+impl MethodConfig {
+    /// Gives a call what the config sets, where the call and its stub say nothing stricter.
+    fn apply(&self, call: &mut Call<'_>) {
+        if let Some(timeout) = self.timeout() {
+            call.limit_to(timeout, SetBy::MethodConfig);
+        }
+        if self.is_wait_for_ready() && call.extensions().get::<Readiness>().is_none() {
+            call.extensions_mut().insert(Readiness::WaitForReady);
+        }
+        let limits = self.message_limits();
+        if let Some(limits) = limits {
+            let of_stub = MessageLimits::of(call.extensions());
+            call.extensions_mut().insert(limits.stricter(of_stub));
+        }
+    }
+}
+
+/// What a policy has to know of a status.
+fn failure(status: &Status, is_idempotent: bool) -> Failure {
+    let pushback = status.metadata().get(PUSHBACK_KEY).map(MetadataValue::as_encoded_bytes);
+    Failure {
+        code: status.code(),
+        pushback: Pushback::read(pushback),
+        is_repeatable: is_idempotent || NotExecuted::is_said_by(status),
+    }
+}
+
+/// Takes an attempt's end into account.
+fn count(budget: &Budget, codes: Codes, result: Result<(), (&Status, &Failure)>) {
+    match result {
+        Ok(()) => budget.succeeded(),
+        // No handler has seen it: it says nothing of the server's load.
+        Err((status, _)) if NotExecuted::is_said_by(status) => {}
+        Err((_, failure)) if failure.counts(codes) => budget.failed(),
+        Err(_) => budget.succeeded(),
+    }
+}
+
+/// The status of a call whose earlier attempts may have been executed.
+fn final_status(status: Status, may_have_executed: bool) -> Status {
+    match may_have_executed && NotExecuted::is_said_by(&status) {
+        true => MayHaveExecuted::mark(status),
+        false => status,
+    }
+}
+
+/// Tells the server how many attempts preceded this one.
+fn mark_attempt(call: &mut Call<'_>, previous: u32) {
+    if previous > 0 {
+        call.metadata_mut().insert(ATTEMPTS_KEY, previous.into());
+    }
+}
+
+/// Whether a delay ends before the call does. Waiting longer would replace a reason by
+/// `DEADLINE_EXCEEDED`.
+fn is_in_time(call: &Call<'_>, delay: Duration) -> bool {
+    call.deadline().is_none_or(|deadline| Instant::now() + delay < deadline.0)
+}

@@ -1,0 +1,48 @@
+//! Attempts one after another.
+
+use tonic::Status;
+
+use super::budget::Budget;
+use super::{count, failure, final_status, is_in_time, mark_attempt};
+use crate::NotExecuted;
+use crate::call::log::NameOf;
+use crate::client::{Call, Caller, ClientReply};
+use crate::policy::retry::config::RetryPolicy;
+use crate::policy::retry::retries::Retries;
+
+/// Makes a call whose request is one message.
+pub(super) async fn call<C: Caller>(
+    caller: &C,
+    call: Call<'_>,
+    policy: &RetryPolicy,
+    is_idempotent: bool,
+    budget: &Budget,
+) -> Result<ClientReply, Status> {
+    let codes = policy.retryable_codes;
+    // A caller may take what it is given; the attempts share the request.
+    let call = call.into_owned();
+    let mut retries = Retries::new(*policy, fastrand::u64(..));
+    let mut may_have_executed = false;
+    loop {
+        let mut attempt = call.try_clone().expect("its request is one message").into_call();
+        mark_attempt(&mut attempt, retries.previous());
+        let status = match caller.call(attempt).await {
+            Ok(reply) => {
+                count(budget, codes, Ok(()));
+                return Ok(reply);
+            }
+            Err(status) => status,
+        };
+        let failure = failure(&status, is_idempotent);
+        count(budget, codes, Err((&status, &failure)));
+        let delay = retries.failed(&failure).filter(|delay| is_in_time(&call, *delay));
+        let Some(delay) = delay.filter(|_| budget.take()) else {
+            return Err(final_status(status, may_have_executed));
+        };
+        may_have_executed |= !NotExecuted::is_said_by(&status);
+        let (method, code) = (call.method().path, NameOf(status.code()));
+        let attempt = retries.previous();
+        tracing::debug!(target: "farcall::call", method, %code, attempt, after = ?delay, "retried");
+        tokio::time::sleep(delay).await;
+    }
+}
