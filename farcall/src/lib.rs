@@ -33,6 +33,7 @@ pub mod grpc;
 pub mod protocol;
 mod rdma;
 pub mod resolve;
+pub mod retry;
 pub mod server;
 #[cfg(feature = "settings")]
 mod settings;

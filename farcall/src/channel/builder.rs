@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use rpc_core::client::attempts::Attempts;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
@@ -21,6 +22,7 @@ use super::encryption::{Encryption, RequiredBy};
 use super::{Channel, Servers};
 use crate::balance::{BalanceConfig, Endpoint};
 use crate::resolve::{DnsName, Refresh, Resolve, ResolveError, StaticEndpoints};
+use crate::retry::ServiceConfig;
 use crate::tls::ClientTls;
 use crate::{
     Address, AddressError, Backoff, Config, ConnectBackoff, ConnectError, Keepalive, Limits, Rdma,
@@ -54,6 +56,7 @@ pub struct ChannelBuilder {
     are_credentials_shown: bool,
     calls: CallRules,
     balance: BalanceConfig,
+    service: ServiceConfig,
 }
 
 /// What a channel has for calls that say nothing themselves.
@@ -105,6 +108,7 @@ impl ChannelBuilder {
             are_credentials_shown: false,
             calls,
             balance: BalanceConfig::default(),
+            service: ServiceConfig::default(),
         }
     }
 
@@ -264,6 +268,19 @@ impl ChannelBuilder {
         self
     }
 
+    /// Sets what applies to calls by their method: timeouts, retries and hedging. Nothing by
+    /// default.
+    ///
+    /// # Panics
+    ///
+    /// When a value is out of its range: see [`ServiceConfig::check`].
+    #[track_caller]
+    pub fn service_config(mut self, config: ServiceConfig) -> Self {
+        expect_valid(config.check());
+        self.service = config;
+        self
+    }
+
     /// The address that the channel will connect to.
     #[must_use]
     pub fn address(&self) -> &Address {
@@ -327,7 +344,7 @@ impl ChannelBuilder {
     #[must_use]
     pub fn connect_with_resolver(self, resolver: impl Resolve) -> Channel {
         let encryption = self.encryption();
-        let Self { config, rdma, calls, balance, credentials, .. } = self;
+        let Self { config, rdma, calls, balance, credentials, service, .. } = self;
         let rdma = rdma.unwrap_or_default();
         let (is_logged, devices) = (config.log_failed_calls(), rdma.clone());
         let make = move |endpoint: &Endpoint| {
@@ -348,7 +365,12 @@ impl ChannelBuilder {
         if let Some(timeout) = calls.unary_timeout {
             endpoints = endpoints.with_unary_timeout(timeout);
         }
-        Channel { servers: Servers::Many(endpoints), rdma: Some(rdma), credentials }
+        Channel {
+            servers: Servers::Many(endpoints),
+            rdma: Some(rdma),
+            credentials,
+            attempts: attempts(service),
+        }
     }
 
     #[cfg(feature = "dns")]
@@ -416,15 +438,20 @@ impl ChannelBuilder {
     /// What the connector needs, and what is left for the channel.
     fn prepare(self) -> (ClientConfig, Prepared) {
         let encryption = self.encryption();
-        let Self { address, config, rdma, calls, credentials, .. } = self;
+        let Self { address, config, rdma, calls, credentials, service, .. } = self;
         let rdma = match address {
             Address::Auto(_) | Address::Rdma(_) => Some(rdma.unwrap_or_default()),
             _ => None,
         };
         let is_logged = config.log_failed_calls();
         let rules = config.client(encryption.policy_of(&address, rdma.as_ref()));
-        (rules, Prepared { address, rdma, encryption, credentials, calls, is_logged })
+        (rules, Prepared { address, rdma, encryption, credentials, calls, service, is_logged })
     }
+}
+
+/// The attempts at calls by a service config; `None` where it sets nothing.
+fn attempts(config: ServiceConfig) -> Option<Arc<Attempts>> {
+    (!config.is_empty()).then(|| Arc::new(Attempts::new(config)))
 }
 
 /// A channel to one server, which connects at its first call.
@@ -490,13 +517,14 @@ struct Prepared {
     encryption: Encryption,
     credentials: Credentials,
     calls: CallRules,
+    service: ServiceConfig,
     /// Whether each call that fails has a line in the log.
     is_logged: bool,
 }
 
 impl Prepared {
     fn finish(self, mut core: rpc_core::Channel) -> Channel {
-        let Self { rdma, credentials, calls, is_logged, .. } = self;
+        let Self { rdma, credentials, calls, service, is_logged, .. } = self;
         core = core.with_readiness(calls.readiness).with_log_failed_calls(is_logged);
         if let Some(timeout) = calls.timeout {
             core = core.with_timeout(timeout);
@@ -504,7 +532,7 @@ impl Prepared {
         if let Some(timeout) = calls.unary_timeout {
             core = core.with_unary_timeout(timeout);
         }
-        Channel { servers: Servers::One(core), rdma, credentials }
+        Channel { servers: Servers::One(core), rdma, credentials, attempts: attempts(service) }
     }
 }
 

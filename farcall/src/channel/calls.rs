@@ -1,9 +1,11 @@
 //! The channel as what stubs call, and as the innermost service of a stack of layers.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, ready};
+use rpc_core::client::attempts::Attempts;
 use rpc_core::client::{Call, ClientCall, ClientReply};
 use tower::Service;
 
@@ -14,12 +16,28 @@ impl Caller for Channel {
     // One future or the other, and none around them: a wrapper would move each call once more.
     fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         if let Err(status) = self.credentials.apply(call.method(), call.metadata_mut()) {
-            return Either::Right(Either::Right(ready(Err(status))));
+            return Either::Right(Either::Right(Either::Right(ready(Err(status)))));
         }
-        match &self.servers {
-            Servers::One(channel) => Either::Left(channel.call(call)),
-            // In memory of its own, so that calls to one server do not carry its size.
-            Servers::Many(endpoints) => Either::Right(Either::Left(Box::pin(endpoints.call(call)))),
+        match (&self.attempts, &self.servers) {
+            (None, Servers::One(channel)) => Either::Left(channel.call(call)),
+            // In memory of their own, so that calls to one server do not carry their size.
+            (None, Servers::Many(endpoints)) => {
+                Either::Right(Either::Left(Box::pin(endpoints.call(call))))
+            }
+            (Some(attempts), servers) => {
+                Either::Right(Either::Right(Either::Left(Box::pin(servers.attempt(attempts, call)))))
+            }
+        }
+    }
+}
+
+impl Servers {
+    /// Makes a call as the service config says.
+    async fn attempt(&self, attempts: &Attempts, call: Call<'_>) -> Result<ClientReply, Status> {
+        let defaults = self.defaults();
+        match self {
+            Self::One(channel) => attempts.call(channel, defaults, call).await,
+            Self::Many(endpoints) => attempts.call(endpoints, defaults, call).await,
         }
     }
 }
@@ -50,9 +68,13 @@ impl Service<ClientCall> for Channel {
         if let Err(status) = self.credentials.apply(call.method(), call.metadata_mut()) {
             return ready(Err(status)).boxed();
         }
-        match &mut self.servers {
-            Servers::One(channel) => Service::call(channel, call),
-            Servers::Many(endpoints) => endpoints.clone().call_owned(call).boxed(),
+        match (&self.attempts, &mut self.servers) {
+            (None, Servers::One(channel)) => Service::call(channel, call),
+            (None, Servers::Many(endpoints)) => endpoints.clone().call_owned(call).boxed(),
+            (Some(attempts), servers) => {
+                let (attempts, servers) = (Arc::clone(attempts), servers.clone());
+                async move { servers.attempt(&attempts, call.into_call()).await }.boxed()
+            }
         }
     }
 }

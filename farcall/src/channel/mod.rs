@@ -6,13 +6,15 @@ mod credentials;
 mod encryption;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use builder::ChannelBuilder;
 pub use credentials::CallCredentials;
 use credentials::Credentials;
+use rpc_core::client::attempts::Attempts;
 use rpc_core::client::endpoints::Endpoints;
-use rpc_core::client::{Intercepted, LayeredChannel};
+use rpc_core::client::{CallDefaults, Intercepted, LayeredChannel};
 use tonic::service::Interceptor;
 use tower::Layer;
 
@@ -63,6 +65,8 @@ pub struct Channel {
     /// `None` where the address asks for no RDMA.
     rdma: Option<Rdma>,
     credentials: Credentials,
+    /// What the service config says; absent where there is none.
+    attempts: Option<Arc<Attempts>>,
 }
 
 /// Where calls go.
@@ -82,17 +86,25 @@ impl Servers {
             Self::Many(endpoints) => endpoints.first_connected().map(Cow::Owned),
         }
     }
+
+    /// What the channel gives the calls that set nothing themselves.
+    fn defaults(&self) -> &CallDefaults {
+        match self {
+            Self::One(channel) => channel.defaults(),
+            Self::Many(endpoints) => endpoints.defaults(),
+        }
+    }
 }
 
 /// The same servers, with a setting of the channel that has the same name for one and for many.
 macro_rules! with_setting {
     ($channel:expr, $setter:ident, $value:expr) => {{
-        let Channel { servers, rdma, credentials } = $channel;
+        let Channel { servers, rdma, credentials, attempts } = $channel;
         let servers = match servers {
             Servers::One(channel) => Servers::One(channel.$setter($value)),
             Servers::Many(endpoints) => Servers::Many(endpoints.$setter($value)),
         };
-        Channel { servers, rdma, credentials }
+        Channel { servers, rdma, credentials, attempts }
     }};
 }
 
@@ -303,7 +315,12 @@ impl Channel {
 #[doc(hidden)]
 impl From<rpc_core::Channel> for Channel {
     fn from(channel: rpc_core::Channel) -> Self {
-        Self { servers: Servers::One(channel), rdma: None, credentials: Credentials::default() }
+        Self {
+            servers: Servers::One(channel),
+            rdma: None,
+            credentials: Credentials::default(),
+            attempts: None,
+        }
     }
 }
 

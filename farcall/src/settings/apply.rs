@@ -2,6 +2,8 @@
 
 use rpc_core::InvalidSetting;
 
+use super::invalid::{Invalid, set};
+use super::methods::service_config;
 use super::tables::{
     ConnectBackoffTable, KeepaliveTable, LimitsTable, PathBackoffTable, RdmaTable, ReplaysTable,
     ServerTable, TargetTable,
@@ -10,16 +12,6 @@ use crate::{
     Backoff, ChannelBuilder, ConnectBackoff, Keepalive, Limits, PortChoice, RdmaConfig, Readiness,
     ReplayLimits, ServerBuilder,
 };
-
-/// Gives a value to a setter if the table has one.
-macro_rules! set {
-    ($target:ident, $($value:expr => $setter:ident;)*) => {
-        $(let $target = match $value {
-            Some(value) => $target.$setter(value),
-            None => $target,
-        };)*
-    };
-}
 
 impl LimitsTable {
     fn limits(&self) -> Result<Limits, InvalidSetting> {
@@ -86,7 +78,7 @@ impl ReplaysTable {
 
 impl TargetTable {
     /// What a channel's builder has from this table, its address apart.
-    pub(super) fn apply(&self, builder: ChannelBuilder) -> Result<ChannelBuilder, InvalidSetting> {
+    pub(super) fn apply(&self, builder: ChannelBuilder) -> Result<ChannelBuilder, Invalid> {
         let wait = self.wait_for_ready.unwrap_or(false);
         let readiness = if wait { Readiness::WaitForReady } else { Readiness::FailFast };
         let builder = builder
@@ -95,6 +87,8 @@ impl TargetTable {
             .connect_backoff(self.connect_backoff.backoff()?)
             .path_backoff(self.path_backoff.backoff()?)
             .replays(self.replays.limits()?)
+            .balance(self.balance.config()?)
+            .service_config(service_config(&self.methods, &self.retry_budget)?)
             .readiness(readiness);
         set! { builder,
             self.timeout.and_then(|it| it.0) => timeout;
@@ -110,7 +104,7 @@ impl TargetTable {
 
 impl ServerTable {
     /// What a server's builder has from this table, its address apart.
-    pub(super) fn apply(&self, builder: ServerBuilder) -> Result<ServerBuilder, InvalidSetting> {
+    pub(super) fn apply(&self, builder: ServerBuilder) -> Result<ServerBuilder, Invalid> {
         let count = |it: u64| usize::try_from(it).unwrap_or(usize::MAX);
         let builder = builder.limits(self.limits.limits()?).keepalive(self.keepalive.keepalive()?);
         set! { builder,

@@ -1,14 +1,18 @@
 //! Configuration as data: servers and targets by name, from a TOML file and the environment.
 //!
 //! [`layers`] joins the file and the environment, [`strays`] finds variables that would set
-//! nothing, [`places`] says where each value came from,
-//! [`table`] and [`tables`] say which keys there are, [`value`] how values are written, and
-//! [`apply`] gives them to the builders.
+//! nothing, [`places`] says where each value came from, [`table`], [`tables`], [`balance`] and
+//! [`methods`] say which keys there are, [`value`] how values are written and [`checks`] which are
+//! right, and [`apply`] gives them to the builders.
 
 mod apply;
+mod balance;
+mod checks;
 mod encryption;
 mod error;
+mod invalid;
 mod layers;
+mod methods;
 mod places;
 mod server;
 mod strays;
@@ -20,11 +24,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use error::{Misplaced, SettingsError};
-use rpc_core::InvalidSetting;
 pub use server::ConfiguredServer;
 
 use self::encryption::Wrong;
-use self::places::Places;
+use self::invalid::Invalid;
+use self::places::{Places, dotted};
 use self::table::{Table, unknown};
 use self::tables::{Root, ServerTable, TargetTable};
 use crate::{Channel, ChannelBuilder, Rdma, Server};
@@ -118,7 +122,7 @@ impl Settings {
         let (root, places) = layers::read(origin, text, environment)?;
         let mut settings = Self { places: Arc::new(places), root, rdma: Rdma::default() };
         let config = settings.root.rdma.config();
-        settings.rdma = Rdma::new(config.map_err(|error| settings.invalid(&[&[]], &error))?);
+        settings.rdma = Rdma::new(config.map_err(|error| settings.invalid(&[&[]], &error.into()))?);
         // What values of several keys say together is checked here, and not at the first call.
         for name in settings.root.targets.0.keys() {
             settings.channel_builder(name).map(drop)?;
@@ -234,28 +238,33 @@ impl Settings {
 
     /// Settings that cannot be together, named by one of them: the first of the tables that has it
     /// gave its value, and none did where the value is built in.
-    fn invalid(&self, tables: &[&[&str]], error: &InvalidSetting) -> SettingsError {
-        let message = format!("it is {}: it has to be {}", error.value(), error.rule());
-        self.misplaced(tables, error.name(), message)
+    fn invalid(&self, tables: &[&[&str]], invalid: &Invalid) -> SettingsError {
+        let message = format!("it is {}: it has to be {}", invalid.value, invalid.rule);
+        self.misplaced(tables, invalid.key.iter().map(String::as_str), message)
     }
 
     /// A table `tls` that cannot be used, named by one of its keys.
     fn wrong(&self, tables: &[&[&str]], wrong: &Wrong) -> SettingsError {
-        self.misplaced(tables, wrong.key, wrong.message.clone())
+        self.misplaced(tables, wrong.key.split('.'), wrong.message.clone())
     }
 
-    fn misplaced(&self, tables: &[&[&str]], key: &str, message: String) -> SettingsError {
-        let keys = tables.iter().map(|table| {
-            let names = key.split('.');
-            table.iter().copied().chain(names).collect::<Vec<_>>()
-        });
+    fn misplaced<'a>(
+        &self,
+        tables: &[&[&'a str]],
+        names: impl Iterator<Item = &'a str> + Clone,
+        message: String,
+    ) -> SettingsError {
+        let key = |table: &&[&'a str]| -> Vec<&'a str> {
+            table.iter().copied().chain(names.clone()).collect()
+        };
+        let keys = tables.iter().map(key);
         let keys: Vec<_> = keys.collect();
         for key in &keys {
             if let Some(place) = self.places.of_value(key) {
-                return self.places.error(place, Some(key.join(".")), message);
+                return self.places.error(place, Some(dotted(key)), message);
             }
         }
-        self.missing(format!("{}: {message}", keys[0].join(".")))
+        self.missing(format!("{}: {message}", dotted(&keys[0])))
     }
 
     fn missing(&self, message: String) -> SettingsError {

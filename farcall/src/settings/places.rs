@@ -86,12 +86,25 @@ fn collect(
     }
 }
 
+/// A key as TOML writes it: names with dots or slashes stand in quotes.
+pub(super) fn dotted(names: &[impl AsRef<str>]) -> String {
+    let is_bare = |name: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        !name.is_empty() && name.bytes().all(is_part)
+    };
+    let written = names.iter().map(AsRef::as_ref).map(|name| match is_bare(name) {
+        true => name.to_owned(),
+        false => format!("{name:?}"),
+    });
+    written.collect::<Vec<_>>().join(".")
+}
+
 /// The key of what stands at a place of a file, with its tables.
 fn key_at(text: &str, place: &Range<usize>) -> String {
     let Ok(document) = DeTable::parse(text) else { return String::new() };
     let mut path = Vec::new();
     descend(document.get_ref(), place, &mut path);
-    path.join(".")
+    dotted(&path)
 }
 
 /// Whether the place is in a table; its keys are in the path then.

@@ -202,7 +202,7 @@ const SHORT: &str = "[targets.\"a.b\"]\naddress = \"tcp://h:1\"\n";
 fn values_that_cannot_be_together_are_found_where_they_were_said() {
     let delay = "connect_backoff.max_delay";
     let text = format!("{SHORT}{delay} = \"500ms\"\n");
-    let place = "farcall.toml:3:29: targets.a.b.connect_backoff.max_delay: it is 500ms: ";
+    let place = "farcall.toml:3:29: targets.\"a.b\".connect_backoff.max_delay: it is 500ms: ";
     let error = error_of(&text, &[]);
     assert!(error.starts_with(place), "{error}");
 

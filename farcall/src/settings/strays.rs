@@ -5,6 +5,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::SettingsError;
+use super::places::dotted;
 use super::table::{Table, unknown};
 use super::tables::Root;
 
@@ -91,7 +92,7 @@ fn meant(root: &Root, variable: &str) -> Option<String> {
         if with_single_underscores(&right) == with_single_underscores(variable) {
             found = Some(format!(
                 "two underscores stand between the parts: {right} sets {}",
-                names.join(".")
+                dotted(names)
             ));
         }
     });

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use rpc_core::InvalidSetting;
-use rpc_core::settings::{check_count, check_memory, check_period, check_timeout};
+use rpc_core::settings::check_memory;
 
+use super::balance::BalanceTable;
+use super::checks::{any, period, some, timeout};
+use super::methods::{MethodTable, RetryBudgetTable};
 use super::table::{Named, table};
 use super::value::{Choice, CountOrOff, KeyScope, Period, PeriodOrOff, Requirement, Size, Size32};
 use crate::{Address, Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
@@ -15,26 +17,6 @@ const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(24 * 3600);
 const CONNECT: ConnectBackoff = ConnectBackoff::new();
 const PATH: Backoff = Backoff::new();
-
-/// A value that every value of its type is right for.
-fn any<T>(_: &T) -> Result<(), InvalidSetting> {
-    Ok(())
-}
-
-/// A duration in which something has to happen.
-fn timeout(period: Duration) -> Result<(), InvalidSetting> {
-    check_timeout("timeout", period)
-}
-
-/// A duration in which something may go on; zero ends it at once.
-fn period(period: Duration) -> Result<(), InvalidSetting> {
-    check_period("period", period)
-}
-
-/// A count that has to be one at least.
-fn some(count: impl Into<u64>) -> Result<(), InvalidSetting> {
-    check_count("count", usize::try_from(count.into()).unwrap_or(usize::MAX))
-}
 
 table! {
     /// What one side of a connection accepts from the other.
@@ -179,6 +161,9 @@ table! {
         connect_backoff: ConnectBackoffTable = "connect_backoff";
         path_backoff: PathBackoffTable = "path_backoff";
         replays: ReplaysTable = "replays";
+        balance: BalanceTable = "balance";
+        methods: Named<MethodTable> = "methods.\"/shop.Catalog/Get\"";
+        retry_budget: RetryBudgetTable = "retry_budget";
     }
 }
 

@@ -7,6 +7,10 @@ use std::time::Duration;
 use rpc_core::connect::UpgradePolicy;
 
 use super::*;
+use crate::balance::Policy;
+use crate::retry::{
+    HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryRate, ServiceConfig,
+};
 use crate::{Address, Path as CallPath};
 
 fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {
@@ -60,6 +64,27 @@ fn the_environment_replaces_what_the_file_says() {
     assert_eq!(settings.root.rdma.devices.as_deref(), Some(&["mlx5_0".to_owned()][..]));
 }
 
+/// Mistakes in the tables of balancing and of methods.
+fn of_methods(target: &str) -> [String; 9] {
+    [
+        format!("{target}balance.policy = \"random\"\n"),
+        format!("{target}balance.outlier_detection.max_ejection_percent = 101\n"),
+        format!("{target}methods.Get.timeout = \"1s\"\nmethods.\"/Get\".timeout = \"1s\"\n"),
+        format!("{target}methods.\"*\".retry.max_attempts = 9\n"),
+        format!("{target}methods.\"*\".retry.initial_backoff = \"1s\"\n"),
+        format!("{target}methods.\"*\".retry.retryable_codes = [\"UNAVAILABLY\"]\n"),
+        format!(
+            "{target}[targets.inventory.methods.\"shop.Cart/Get\"]\n\
+             retry = {{ max_attempts = 2, initial_backoff = \"5s\" }}\n"
+        ),
+        format!(
+            "{target}[targets.inventory.methods.\"*\"]\n\
+             retry.max_attempts = 2\nhedging.max_attempts = 2\n"
+        ),
+        format!("{target}retry_budget.ratio = 11.0\n"),
+    ]
+}
+
 /// All that a reader may be told, in one file that people read: `tests/messages/settings.txt`.
 #[test]
 fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
@@ -95,7 +120,7 @@ fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
         "[rdma]\ndevices = \"mlx5_0\"\n".to_owned(),
     ];
     let mut told = String::new();
-    for case in &cases {
+    for case in cases.iter().chain(&of_methods(target)) {
         let error = read(case, &[]).unwrap_err();
         write!(told, "{case}--> {error}\n\n").unwrap();
     }
@@ -140,7 +165,8 @@ fn the_reference_is_the_file_in_docs_and_its_defaults_are_the_defaults() {
     let [said, unsaid] = [&said, &unsaid].map(|it| it.channel_builder("inventory").unwrap());
     let rules = |it: &ChannelBuilder| {
         let rules = it.get_config().client(UpgradePolicy::Never);
-        format!("{rules:?} {:?}", it.get_timeout())
+        let (balance, service) = (it.get_balance(), it.get_service_config());
+        format!("{rules:?} {:?} {balance:?} {:?}", it.get_timeout(), service.budget())
     };
     assert_eq!(rules(&said), rules(&unsaid));
 }
@@ -150,6 +176,40 @@ fn delays_may_be_longer_than_the_defaults_when_both_are() {
     let text = "[targets.inventory]\naddress = \"tcp://h:1\"\n\
                 connect_backoff = { initial_delay = \"10m\", max_delay = \"1h\" }\n";
     read(text, &[]).unwrap().channel("inventory").unwrap();
+}
+
+#[test]
+fn methods_have_policies_and_servers_shares() {
+    let text = r#"
+[targets.inventory]
+address = "tcp://h:1,i:1"
+balance = { policy = "round_robin", slow_start = "5s", outlier_detection.by_percentage = false }
+retry_budget.min_per_second = 3
+
+[targets.inventory.methods."*"]
+timeout = "2s"
+retry = { max_attempts = 4, retryable_codes = ["UNAVAILABLE", "aborted"] }
+
+[targets.inventory.methods."shop.Cart/Get"]
+idempotent = true
+max_response_len = "1 MiB"
+hedging = { max_attempts = 3, hedging_delay = "20ms" }
+"#;
+    let builder = read(text, &[]).unwrap().channel_builder("inventory").unwrap();
+    let codes = [crate::Code::Unavailable, crate::Code::Aborted];
+    let retries = RetryPolicy::new().with_max_attempts(4).with_retryable_codes(codes);
+    let ms = Duration::from_millis;
+    let hedging = HedgingPolicy::new().with_max_attempts(3).with_hedging_delay(ms(20));
+    let get = MethodConfig::new().with_idempotent(true).with_max_response_len(1 << 20);
+    let expected = ServiceConfig::new()
+        .with_default(MethodConfig::new().with_timeout(ms(2000)).with_retries(retries))
+        .with_method("/shop.Cart/Get", get.with_hedging(hedging))
+        .with_budget(RetryBudget::Rate(RetryRate::new().with_min_per_second(3)));
+    assert_eq!(builder.get_service_config(), &expected);
+    let balance = builder.get_balance();
+    assert_eq!(balance.policy, Policy::RoundRobin);
+    assert_eq!(balance.slow_start.window, ms(5000));
+    assert_eq!(balance.outlier_detection.failure_percentage, None);
 }
 
 #[tokio::test]

@@ -6,7 +6,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use rpc_core::policy::retry::codes::code_of_name;
 use serde_core::de::{Deserialize, Deserializer, Error, Visitor};
+
+use crate::Code;
 
 /// A number of bytes: an integer, or text with a unit such as `"64 MiB"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +54,44 @@ impl<'de> Deserialize<'de> for Size32 {
         let Size(bytes) = Size::deserialize(deserializer)?;
         let bytes = u32::try_from(bytes);
         bytes.map(Self).map_err(|_| D::Error::custom("it is 4 GiB or more, and has to be less"))
+    }
+}
+
+/// A number of bytes, or `"off"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SizeOrOff(pub(super) Option<u64>);
+
+impl<'de> Deserialize<'de> for SizeOrOff {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Sizes;
+        impl Visitor<'_> for Sizes {
+            type Value = SizeOrOff;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of bytes, text such as \"64 MiB\", or \"off\"")
+            }
+
+            fn visit_i64<E: Error>(self, bytes: i64) -> Result<SizeOrOff, E> {
+                let bytes = u64::try_from(bytes);
+                let bytes = bytes.map_err(|_| E::custom("a number of bytes is not negative"))?;
+                Ok(SizeOrOff(Some(bytes)))
+            }
+
+            fn visit_u64<E: Error>(self, bytes: u64) -> Result<SizeOrOff, E> {
+                Ok(SizeOrOff(Some(bytes)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<SizeOrOff, E> {
+                if text == "off" {
+                    return Ok(SizeOrOff(None));
+                }
+                let size: ByteSize = text.parse().map_err(|_| {
+                    E::custom(format!("`{text}` is not a size: write \"4 MiB\" or \"off\""))
+                })?;
+                Ok(SizeOrOff(Some(size.as_u64())))
+            }
+        }
+        deserializer.deserialize_any(Sizes)
     }
 }
 
@@ -123,6 +164,19 @@ impl<'de> Deserialize<'de> for CountOrOff {
     }
 }
 
+/// A status code by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CodeName(pub(super) Code);
+
+impl FromStr for CodeName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = code_of_name(text).map(Self);
+        found.ok_or_else(|| format!("`{text}` is not a status code: write \"UNAVAILABLE\" or such"))
+    }
+}
+
 /// Text that is read by its type's `FromStr`.
 struct Text<T>(&'static str, PhantomData<T>);
 
@@ -152,6 +206,7 @@ text! {
     Period: "text with a unit, as \"10s\" or \"500ms\"";
     PeriodOrOff: "text with a unit, as \"10s\" or \"500ms\", or \"off\"";
     crate::Address: "an address, as \"auto://host:7000\"";
+    CodeName: "the name of a status code, as \"UNAVAILABLE\"";
 }
 
 macro_rules! words {
@@ -182,4 +237,6 @@ words! {
     Requirement: "required", "optional";
     /// How the port of a connection is chosen.
     Choice: "address", "nearest";
+    /// How a call's server is chosen.
+    BalancePolicy: "least_loaded", "round_robin", "pick_first", "consistent_hash";
 }

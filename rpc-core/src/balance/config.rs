@@ -255,15 +255,15 @@ impl OutlierDetection {
     ///
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        check_timeout("outlier_detection.interval", self.interval)?;
-        check_timeout("outlier_detection.base_ejection_time", self.base_ejection_time)?;
-        check_timeout("outlier_detection.max_ejection_time", self.max_ejection_time)?;
+        check_timeout("balance.outlier_detection.interval", self.interval)?;
+        check_timeout("balance.outlier_detection.base_ejection_time", self.base_ejection_time)?;
+        check_timeout("balance.outlier_detection.max_ejection_time", self.max_ejection_time)?;
         let check_percent = |name, percent| {
             ensure(percent <= 100, name, percent, "from 0 to 100, since it is a percentage")
         };
-        check_percent("outlier_detection.max_ejection_percent", self.max_ejection_percent)?;
+        check_percent("balance.outlier_detection.max_ejection_percent", self.max_ejection_percent)?;
         let threshold = self.failure_percentage.map_or(0, |rule| rule.threshold);
-        check_percent("outlier_detection.failure_percentage.threshold", threshold)
+        check_percent("balance.outlier_detection.failure_percentage.threshold", threshold)
     }
 
     /// Whether any rule can eject.
@@ -306,7 +306,7 @@ impl SlowStart {
     ///
     /// When it is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
-        check_period("slow_start.window", self.window)
+        check_period("balance.slow_start.window", self.window)
     }
 }
 
@@ -324,15 +324,15 @@ mod tests {
             ),
             (
                 BalanceConfig::new().with_slow_start(SlowStart::new(Duration::MAX)),
-                "slow_start.window is 18446744073709551615",
+                "balance.slow_start.window is 18446744073709551615",
             ),
             (
                 BalanceConfig::new().with_outlier_detection(rules.with_max_ejection_percent(101)),
-                "outlier_detection.max_ejection_percent is 101: from 0 to 100",
+                "balance.outlier_detection.max_ejection_percent is 101: from 0 to 100",
             ),
             (
                 BalanceConfig::new().with_outlier_detection(rules.with_interval(Duration::ZERO)),
-                "outlier_detection.interval is 0ns: from 1 ms",
+                "balance.outlier_detection.interval is 0ns: from 1 ms",
             ),
             (
                 BalanceConfig::new().with_outlier_detection(
@@ -340,7 +340,7 @@ mod tests {
                         FailurePercentage::new().with_threshold(200),
                     )),
                 ),
-                "outlier_detection.failure_percentage.threshold is 200: from 0 to 100",
+                "balance.outlier_detection.failure_percentage.threshold is 200: from 0 to 100",
             ),
         ];
         for (config, message) in table {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::ChannelBuilder;
 use crate::balance::BalanceConfig;
+use crate::retry::ServiceConfig;
 use crate::{Backoff, Config, ConnectBackoff, Keepalive, Limits, Rdma, Readiness, ReplayLimits};
 
 impl ChannelBuilder {
@@ -36,6 +37,12 @@ impl ChannelBuilder {
     #[must_use]
     pub fn get_balance(&self) -> &BalanceConfig {
         &self.balance
+    }
+
+    /// What applies to calls by their method.
+    #[must_use]
+    pub fn get_service_config(&self) -> &ServiceConfig {
+        &self.service
     }
 
     /// How a server that is gone is found, if at all.

@@ -93,6 +93,12 @@ impl ServiceConfig {
         of_method.or_else(of_service).or(self.default.as_ref())
     }
 
+    /// Whether no method has any settings.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.default.is_none() && self.services.is_empty() && self.methods.is_empty()
+    }
+
     /// Whether a method or service of that name has settings of its own.
     #[cfg(feature = "service-config")]
     pub(super) fn has(&self, name: &Name) -> bool {

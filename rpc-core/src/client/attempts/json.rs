@@ -221,7 +221,8 @@ impl<'a> At<'a> {
         }
         match (fields.get("retryPolicy"), fields.get("hedgingPolicy")) {
             (Some(_), Some(_)) => {
-                Err(self.error("it has a retryPolicy and a hedgingPolicy, of which one is possible"))
+                Err(self
+                    .error("it has a retryPolicy and a hedgingPolicy, of which one is possible"))
             }
             (Some(at), None) => Ok(config.with_retries(at.retry_policy()?)),
             (None, Some(at)) => Ok(config.with_hedging(at.hedging_policy()?)),
@@ -427,14 +428,23 @@ mod tests {
         }
     }
 
+    /// That number, or any.
+    fn number(right: &'static str) -> impl Strategy<Value = String> {
+        prop_oneof![Just(right.to_owned()), any::<i64>().prop_map(|it| it.to_string())]
+    }
+
+    fn finite() -> impl Strategy<Value = f64> {
+        prop_oneof![Just(2.0), any::<f64>().prop_filter("JSON has no others", |it| it.is_finite())]
+    }
+
     proptest! {
         /// Whatever is read can be used: its values are in their ranges.
         #[test]
         fn no_text_panics_and_what_is_read_is_valid(
-            attempts in prop_oneof![Just("2".to_owned()), any::<i64>().prop_map(|it| it.to_string())],
+            attempts in number("2"),
             backoff in prop_oneof![Just("0.1s".to_owned()), "[0-9]{0,22}(\\.[0-9]{0,10})?s?"],
-            multiplier in prop_oneof![Just(2.0), any::<f64>().prop_filter("JSON", |it| it.is_finite())],
-            code in prop_oneof![Just("14".to_owned()), any::<i64>().prop_map(|it| it.to_string())],
+            multiplier in finite(),
+            code in number("14"),
             tail in "\\PC{0,20}",
         ) {
             let text = format!(
@@ -444,8 +454,8 @@ mod tests {
             );
             if let Ok(config) = ServiceConfig::from_json(&text) {
                 prop_assert_eq!(config.check(), Ok(()));
-                let is_retried = matches!(config.of(&GET).unwrap().repetition(), Repetition::Retries(_));
-                prop_assert!(is_retried);
+                let repetition = config.of(&GET).unwrap().repetition();
+                prop_assert!(matches!(repetition, Repetition::Retries(_)));
             }
             let _ = ServiceConfig::from_json(&tail);
             let _ = ServiceConfig::from_json(&format!("{text}{tail}"));

@@ -27,10 +27,10 @@ pub use self::json::ServiceConfigError;
 use super::call_deadline::SetBy;
 use super::endpoints::Tried;
 use super::{Call, CallDefaults, Caller, ClientReply};
+use crate::call::message_limits::MessageLimits;
 use crate::policy::retry::Failure;
 use crate::policy::retry::codes::Codes;
 use crate::policy::retry::pushback::{ATTEMPTS_KEY, PUSHBACK_KEY, Pushback};
-use crate::call::message_limits::MessageLimits;
 use crate::{Idempotency, MayHaveExecuted, NotExecuted, Readiness};
 
 /// A service config at work: its policies, and what is left of the budget that they share.

@@ -1,10 +1,12 @@
+//! Attempts through a channel whose answers are scripted.
+
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
-use prost::Message;
 use proptest::prelude::*;
+use prost::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Request, Response, Status};
@@ -25,13 +27,13 @@ static PUT_METHOD: MethodDescriptor = MethodDescriptor {
     idempotency: Idempotency::Unknown,
     detach: Detach::NONE,
 };
-static GET_METHOD: MethodDescriptor =
-    MethodDescriptor { path: "/shop.Cart/Get", idempotency: Idempotency::NoSideEffects, ..PUT_METHOD };
-static WATCH_METHOD: MethodDescriptor = MethodDescriptor {
-    path: "/shop.Cart/Watch",
-    kind: CallKind::ServerStreaming,
-    ..GET_METHOD
+static GET_METHOD: MethodDescriptor = MethodDescriptor {
+    path: "/shop.Cart/Get",
+    idempotency: Idempotency::NoSideEffects,
+    ..PUT_METHOD
 };
+static WATCH_METHOD: MethodDescriptor =
+    MethodDescriptor { path: "/shop.Cart/Watch", kind: CallKind::ServerStreaming, ..GET_METHOD };
 static CHAT_METHOD: MethodDescriptor =
     MethodDescriptor { path: "/shop.Cart/Chat", kind: CallKind::Streaming, ..GET_METHOD };
 

@@ -242,8 +242,9 @@ impl ClientCall {
         }))
     }
 
-    /// The call, to be made.
-    pub(super) fn into_call(self) -> Call<'static> {
+    /// The call, to be made through a [`super::Caller`].
+    #[must_use]
+    pub fn into_call(self) -> Call<'static> {
         self.0
     }
 }

@@ -20,7 +20,9 @@ use tonic::{Code, Status};
 pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
 use shared::{Counted, Shared, now};
 
-use super::{Call, CallDeadline, CallDefaults, Caller, Channel, ClientCall, ClientReply, PathCounts};
+use super::{
+    Call, CallDeadline, CallDefaults, Caller, Channel, ClientCall, ClientReply, PathCounts,
+};
 use crate::balance::{
     BalanceConfig, Connectivity, Endpoint, EndpointId, EndpointStatus, Pick, Roster,
 };

@@ -287,7 +287,12 @@ impl RetryRate {
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         let seconds = Duration::from_secs;
-        ensure((0.0..=10.0).contains(&self.ratio), "retry_budget.ratio", self.ratio, "from 0 to 10")?;
+        ensure(
+            (0.0..=10.0).contains(&self.ratio),
+            "retry_budget.ratio",
+            self.ratio,
+            "from 0 to 10",
+        )?;
         ensure(
             self.min_per_second <= 1_000_000,
             "retry_budget.min_per_second",
@@ -328,7 +333,12 @@ impl RetryThrottling {
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         let (tokens, ratio) = (self.max_tokens, self.token_ratio);
-        ensure((1..=1000).contains(&tokens), "retry_throttling.max_tokens", tokens, "from 1 to 1000")?;
+        ensure(
+            (1..=1000).contains(&tokens),
+            "retry_throttling.max_tokens",
+            tokens,
+            "from 1 to 1000",
+        )?;
         ensure(
             (0.001..=1000.0).contains(&ratio),
             "retry_throttling.token_ratio",

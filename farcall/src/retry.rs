@@ -1,0 +1,37 @@
+//! What applies to calls by their method: timeouts, retries and hedging, as gRPC's service config
+//! has them.
+//!
+//! A channel repeats by itself what no handler has seen, and once what may have been executed, if
+//! the method is idempotent by its `.proto`. Anything beyond that is a policy of the program's:
+//! [`RetryPolicy`] makes a call again after a failure, [`HedgingPolicy`] makes several attempts
+//! side by side. Both repeat a call only if its method is idempotent, or no handler has seen it.
+//! [`RetryBudget`] bounds what a channel repeats in all.
+//!
+//! Each attempt goes to another endpoint, where the channel has several. All attempts share the
+//! call's timeout. An attempt's request says in `grpc-previous-rpc-attempts` how many preceded it,
+//! and a server's status may say in `grpc-retry-pushback-ms` when to try again, or `-1` for never.
+//! Each attempt that fails has its line in the log.
+//!
+//! # Examples
+//!
+//! ```
+//! # fn example() -> Result<(), farcall::AddressError> {
+//! use farcall::Code;
+//! use farcall::retry::{MethodConfig, RetryPolicy, ServiceConfig};
+//!
+//! let policy = RetryPolicy::new().with_retryable_codes([Code::Unavailable, Code::Aborted]);
+//! let config = ServiceConfig::new()
+//!     .with_service("shop.Catalog", MethodConfig::new().with_retries(policy));
+//! let channel =
+//!     farcall::Channel::builder("auto://shop:7000")?.service_config(config).connect_lazy();
+//! # Ok(())
+//! # }
+//! ```
+
+#[cfg(feature = "service-config")]
+pub use rpc_core::client::attempts::ServiceConfigError;
+pub use rpc_core::client::attempts::{MethodConfig, Repetition, ServiceConfig};
+pub use rpc_core::policy::retry::codes::Codes;
+pub use rpc_core::policy::retry::config::{
+    HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
+};

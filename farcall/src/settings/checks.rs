@@ -1,0 +1,26 @@
+//! What values of keys are checked for that have no type of their own.
+
+use std::time::Duration;
+
+use rpc_core::InvalidSetting;
+use rpc_core::settings::{check_count, check_period, check_timeout};
+
+/// A value that every value of its type is right for.
+pub(super) fn any<T>(_: &T) -> Result<(), InvalidSetting> {
+    Ok(())
+}
+
+/// A duration in which something has to happen.
+pub(super) fn timeout(period: Duration) -> Result<(), InvalidSetting> {
+    check_timeout("timeout", period)
+}
+
+/// A duration in which something may go on; zero ends it at once.
+pub(super) fn period(period: Duration) -> Result<(), InvalidSetting> {
+    check_period("period", period)
+}
+
+/// A count that has to be one at least.
+pub(super) fn some(count: impl Into<u64>) -> Result<(), InvalidSetting> {
+    check_count("count", usize::try_from(count.into()).unwrap_or(usize::MAX))
+}

@@ -1,0 +1,39 @@
+//! How tables give their values to setters, and what becomes of values that cannot be.
+
+use rpc_core::InvalidSetting;
+
+/// Gives a value to a setter if the table has one.
+macro_rules! set {
+    ($target:ident, $($value:expr => $setter:ident;)*) => {
+        $(let $target = match $value {
+            Some(value) => $target.$setter(value),
+            None => $target,
+        };)*
+    };
+}
+
+pub(super) use set;
+
+/// A value that cannot be, or not with others.
+#[derive(Debug)]
+pub(super) struct Invalid {
+    /// Its key, from the table of its target or server on.
+    pub(super) key: Vec<String>,
+    pub(super) value: String,
+    pub(super) rule: &'static str,
+}
+
+impl Invalid {
+    /// The same in a table within that of the target or server.
+    pub(super) fn within(tables: &[&str], error: &InvalidSetting) -> Self {
+        let names = tables.iter().copied().chain(error.name().split('.'));
+        let (value, rule) = (error.value().to_owned(), error.rule());
+        Self { key: names.map(ToOwned::to_owned).collect(), value, rule }
+    }
+}
+
+impl From<InvalidSetting> for Invalid {
+    fn from(error: InvalidSetting) -> Self {
+        Self::within(&[], &error)
+    }
+}

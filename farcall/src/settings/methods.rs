@@ -1,0 +1,201 @@
+//! What applies to the calls of a target by their method: keys and what the builder takes.
+
+use rpc_core::InvalidSetting;
+use rpc_core::settings::check_timeout;
+
+use super::checks::{any, period, some, timeout};
+use super::invalid::{Invalid, set};
+use super::table::{Named, table};
+use super::value::{CodeName, CountOrOff, Period, PeriodOrOff, SizeOrOff};
+use crate::retry::{
+    Codes, HedgingPolicy, MethodConfig, RetryBudget, RetryPolicy, RetryRate, ServiceConfig,
+};
+
+const RETRY: RetryPolicy = RetryPolicy::new();
+const HEDGING: HedgingPolicy = HedgingPolicy::new();
+const RATE: RetryRate = RetryRate::new();
+
+fn attempts(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+table! {
+    /// Calls that failed are made again, if their method is idempotent or no handler has seen them.
+    RetryTable {
+        /// Attempts in all, from 2 to 5; "off" makes none but the first.
+        max_attempts: CountOrOff = "\"off\"",
+            |it| it.0.map_or(Ok(()), |it| RETRY.with_max_attempts(attempts(it)).check());
+        /// The delay before the second attempt, by a fifth more or less.
+        initial_backoff: Period = "\"100ms\"", |it| check_timeout("delay", it.0);
+        /// Delays grow up to this.
+        max_backoff: Period = "\"1s\"", |it| check_timeout("delay", it.0);
+        /// The factor from one delay to the next.
+        backoff_multiplier: f64 = "2.0", |it| RETRY.with_backoff_multiplier(*it).check();
+        /// After which statuses.
+        retryable_codes: Vec<CodeName> = "[\"UNAVAILABLE\"]",
+            |it| RETRY.with_retryable_codes(codes(it)).check();
+    } tables {}
+}
+
+table! {
+    /// Calls are made several times, side by side, if their method is idempotent. The first answer
+    /// counts.
+    HedgingTable {
+        /// Attempts in all, from 2 to 5; "off" makes none but the first.
+        max_attempts: CountOrOff = "\"off\"",
+            |it| it.0.map_or(Ok(()), |it| HEDGING.with_max_attempts(attempts(it)).check());
+        /// From one attempt to the next.
+        hedging_delay: Period = "\"100ms\"", |it| period(it.0);
+        /// The statuses after which the other attempts go on.
+        non_fatal_codes: Vec<CodeName> = "[\"UNAVAILABLE\"]",
+            |it| HEDGING.with_non_fatal_codes(codes(it)).check();
+    } tables {}
+}
+
+table! {
+    /// What applies to a method, "/shop.Catalog/Get", to a service, "shop.Catalog", or to all that
+    /// nothing else names, "*".
+    MethodTable {
+        /// After this calls end, all attempts together.
+        timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);
+        /// Whether calls wait while no server can be reached.
+        wait_for_ready: bool = "false", any;
+        /// Says that the method may be called twice, though its .proto does not.
+        idempotent: bool = "false", any;
+        /// The longest request, in bytes of its encoding; "off" leaves that to the limits.
+        max_request_len: SizeOrOff = "\"off\"", |it| it.0.map_or(Ok(()), some);
+        /// The longest response, in the same way.
+        max_response_len: SizeOrOff = "\"off\"", |it| it.0.map_or(Ok(()), some);
+    } tables {
+        retry: RetryTable = "retry";
+        hedging: HedgingTable = "hedging";
+    }
+}
+
+table! {
+    /// How many attempts beside the first ones the calls of a target may have.
+    RetryBudgetTable {
+        /// For each call under a policy.
+        ratio: f32 = "0.2", |it| RATE.with_ratio(*it).check();
+        /// In a second in any case.
+        min_per_second: u32 = "10", |it| RATE.with_min_per_second(*it).check();
+        /// How long a call counts.
+        period: Period = "\"10s\"", |it| RATE.with_period(it.0).check();
+    } tables {}
+}
+
+impl RetryTable {
+    fn policy(&self) -> Result<Option<RetryPolicy>, InvalidSetting> {
+        let others = [
+            self.initial_backoff.is_some(),
+            self.max_backoff.is_some(),
+            self.backoff_multiplier.is_some(),
+            self.retryable_codes.is_some(),
+        ];
+        let count = match self.max_attempts {
+            Some(CountOrOff(Some(count))) => count,
+            Some(CountOrOff(None)) => return Ok(None),
+            None => return without_effect("retry.max_attempts", others.contains(&true)),
+        };
+        let policy = RETRY.with_max_attempts(attempts(count));
+        set! { policy,
+            self.initial_backoff.map(|it| it.0) => with_initial_backoff;
+            self.max_backoff.map(|it| it.0) => with_max_backoff;
+            self.backoff_multiplier => with_backoff_multiplier;
+            self.retryable_codes.as_deref().map(codes) => with_retryable_codes;
+        }
+        policy.check().map(|()| Some(policy))
+    }
+}
+
+impl HedgingTable {
+    fn policy(&self) -> Result<Option<HedgingPolicy>, InvalidSetting> {
+        let others = self.hedging_delay.is_some() || self.non_fatal_codes.is_some();
+        let count = match self.max_attempts {
+            Some(CountOrOff(Some(count))) => count,
+            Some(CountOrOff(None)) => return Ok(None),
+            None => return without_effect("hedging.max_attempts", others),
+        };
+        let policy = HEDGING.with_max_attempts(attempts(count));
+        set! { policy,
+            self.hedging_delay.map(|it| it.0) => with_hedging_delay;
+            self.non_fatal_codes.as_deref().map(codes) => with_non_fatal_codes;
+        }
+        policy.check().map(|()| Some(policy))
+    }
+}
+
+/// No policy, which is an error where other keys of its table are set: they would do nothing.
+fn without_effect<T>(name: &'static str, has_others: bool) -> Result<Option<T>, InvalidSetting> {
+    match has_others {
+        false => Ok(None),
+        true => {
+            let rule = "from 2 to 5, or \"off\": the other settings of its table do nothing alone";
+            Err(InvalidSetting::new(name, format_args!("not set"), rule))
+        }
+    }
+}
+
+fn codes(names: &[CodeName]) -> Codes {
+    names.iter().map(|name| name.0).collect()
+}
+
+impl MethodTable {
+    fn config(&self) -> Result<MethodConfig, InvalidSetting> {
+        let len = |it: SizeOrOff| it.0.map(|it| usize::try_from(it).unwrap_or(usize::MAX));
+        let config = MethodConfig::new();
+        set! { config,
+            self.timeout.and_then(|it| it.0) => with_timeout;
+            self.wait_for_ready => with_wait_for_ready;
+            self.idempotent => with_idempotent;
+            self.max_request_len.and_then(len) => with_max_request_len;
+            self.max_response_len.and_then(len) => with_max_response_len;
+        }
+        match (self.retry.policy()?, self.hedging.policy()?) {
+            (Some(_), Some(policy)) => Err(InvalidSetting::new(
+                "hedging.max_attempts",
+                policy.max_attempts,
+                "\"off\", since the method has retries: one or the other is possible",
+            )),
+            (Some(policy), None) => Ok(config.with_retries(policy)),
+            (None, Some(policy)) => Ok(config.with_hedging(policy)),
+            (None, None) => Ok(config),
+        }
+    }
+}
+
+impl RetryBudgetTable {
+    fn budget(&self) -> RetryBudget {
+        let rate = RetryRate::new();
+        set! { rate,
+            self.ratio => with_ratio;
+            self.min_per_second => with_min_per_second;
+            self.period.map(|it| it.0) => with_period;
+        }
+        RetryBudget::Rate(rate)
+    }
+}
+
+/// The service config of a target.
+pub(super) fn service_config(
+    methods: &Named<MethodTable>,
+    budget: &RetryBudgetTable,
+) -> Result<ServiceConfig, Invalid> {
+    let mut all = ServiceConfig::new().with_budget(budget.budget());
+    for (name, table) in &methods.0 {
+        let within = |error| Invalid::within(&["methods", name], &error);
+        let config = table.config().map_err(within)?;
+        all = match name.as_str() {
+            "*" => all.with_default(config),
+            name if name.contains('/') => all.with_method(name, config),
+            name => all.with_service(name, config),
+        };
+        // What came before is right, and so are the values of this table: its name is not.
+        all.check().map_err(|error| Invalid {
+            key: vec!["methods".to_owned(), name.clone()],
+            value: error.value().to_owned(),
+            rule: error.rule(),
+        })?;
+    }
+    Ok(all)
+}
