@@ -212,7 +212,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(unpack(root, "no-such-commit", folder.path()).is_err());
         let file = folder.path().join("xtask/src/measure/mod.rs");
-        if root.join(".git").exists() {
+        // A bare machine has no git: what was cloned elsewhere is copied there.
+        let has_git = Command::new("git").arg("--version").output().is_ok();
+        if has_git && root.join(".git").exists() {
             unpack(root, "HEAD", folder.path()).unwrap();
             assert!(file.is_file());
         }

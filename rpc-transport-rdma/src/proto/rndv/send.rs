@@ -173,11 +173,11 @@ mod tests {
         assert_eq!(offered.overdue_at(TIMEOUTS), Some((now + TIMEOUTS.release, false)));
         let later = now + TIMEOUTS.cancel;
         assert_eq!(offered.withdraw(2, later), [first, second]);
-        assert_eq!(offered.withdraw(2, later + TIMEOUTS.cancel), []);
+        assert_eq!(offered.withdraw(2, later + TIMEOUTS.cancel), [0_u32; 0]);
         assert_eq!(offered.overdue_at(TIMEOUTS), Some((later + TIMEOUTS.cancel, true)));
         assert!(offered.release(first).unwrap().was_quarantined);
         assert!(!offered.release(kept).unwrap().was_quarantined);
-        assert_eq!(offered.withdraw(2, later), [], "the other is taken back already");
+        assert_eq!(offered.withdraw(2, later), [0_u32; 0], "the other is taken back already");
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         let [kept, taken_back] = [1, 2].map(|call| offered.insert(call, 'a', now));
         assert_eq!(offered.withdraw(2, now + TIMEOUTS.cancel), [taken_back]);
         let due = now + 2 * TIMEOUTS.cancel;
-        assert_eq!(offered.overdue(TIMEOUTS, due - Duration::from_nanos(1)), []);
+        assert_eq!(offered.overdue(TIMEOUTS, due - Duration::from_nanos(1)), [0_u32; 0]);
         assert_eq!(offered.overdue(TIMEOUTS, due), [taken_back]);
         assert_eq!(offered.overdue(TIMEOUTS, now + 2 * TIMEOUTS.release), [taken_back]);
         assert_eq!(offered.withdraw(1, due), [kept]);

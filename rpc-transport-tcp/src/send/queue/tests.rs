@@ -38,7 +38,7 @@ fn no_task_writes_to_a_full_socket_and_small_frames_go_between_turns() {
 fn no_more_calls_are_remembered_than_a_bound_and_none_twice() {
     let mut queue = SendQueue::default();
     queue.abandon(1);
-    assert_eq!(queue.abandoned, [], "nothing is queued");
+    assert_eq!(queue.abandoned, [0_u64; 0], "nothing is queued");
     let _ = push(&mut queue, 100);
     (0..3).for_each(|_| queue.abandon(1));
     assert_eq!(queue.abandoned, [1]);
@@ -46,7 +46,7 @@ fn no_more_calls_are_remembered_than_a_bound_and_none_twice() {
     assert_eq!(queue.abandoned.len(), ABANDONED_MAX);
     let mut pass = Pass::new(Writer::Sender);
     let _ = queue.next(&mut WriteScheduler::default(), &mut pass, Instant::now);
-    assert_eq!(queue.abandoned, []);
+    assert_eq!(queue.abandoned, [0_u64; 0]);
 }
 
 #[test]
