@@ -17,6 +17,7 @@ use crate::client::{server_streaming, streaming, unary};
 use crate::policy::retry::config::{
     HedgingPolicy, RetryBudget, RetryPolicy, RetryRate, RetryThrottling,
 };
+use crate::stream::StreamPart;
 use crate::{CallKind, Deadline, Detach, MethodDescriptor};
 
 const MS: Duration = Duration::from_millis(1);
@@ -265,7 +266,8 @@ async fn streams_are_retried_up_to_their_first_answer_and_never_with_a_stream_of
     client.script(|number| match number {
         0 => (Duration::ZERO, Err(unavailable())),
         _ => {
-            let messages = [Ok(1_u64.encode_to_vec().into()), Err(unavailable())];
+            let message = StreamPart::Message(1_u64.encode_to_vec().into());
+            let messages = [Ok(message), Err(unavailable())];
             (Duration::ZERO, Ok(ReplyBody::Scripted(futures::stream::iter(messages).boxed())))
         }
     });

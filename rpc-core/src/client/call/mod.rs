@@ -128,10 +128,6 @@ impl<'a> Call<'a> {
         self.bring_nearer(CallDeadline::after(Instant::now(), timeout, set_by));
     }
 
-    fn bring_nearer(&mut self, limit: CallDeadline) {
-        self.limit = CallDeadline::earliest(self.limit.into_iter().chain([limit]));
-    }
-
     /// Turns the call's time limits into one instant, which counts for all attempts at it together.
     /// `default` is the timeout of a call that sets none.
     pub(super) fn settle_limit(&mut self, default: Option<(Duration, SetBy)>) {
