@@ -24,9 +24,9 @@ impl Caller for Channel {
             (None, Servers::Many(endpoints)) => {
                 Either::Right(Either::Left(Box::pin(endpoints.call(call))))
             }
-            (Some(attempts), servers) => {
-                Either::Right(Either::Right(Either::Left(Box::pin(servers.attempt(attempts, call)))))
-            }
+            (Some(attempts), servers) => Either::Right(Either::Right(Either::Left(Box::pin(
+                servers.attempt(attempts, call),
+            )))),
         }
     }
 }

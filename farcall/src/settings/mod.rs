@@ -240,24 +240,18 @@ impl Settings {
     /// gave its value, and none did where the value is built in.
     fn invalid(&self, tables: &[&[&str]], invalid: &Invalid) -> SettingsError {
         let message = format!("it is {}: it has to be {}", invalid.value, invalid.rule);
-        self.misplaced(tables, invalid.key.iter().map(String::as_str), message)
+        let names: Vec<&str> = invalid.key.iter().map(String::as_str).collect();
+        self.misplaced(tables, &names, message)
     }
 
     /// A table `tls` that cannot be used, named by one of its keys.
     fn wrong(&self, tables: &[&[&str]], wrong: &Wrong) -> SettingsError {
-        self.misplaced(tables, wrong.key.split('.'), wrong.message.clone())
+        let names: Vec<&str> = wrong.key.split('.').collect();
+        self.misplaced(tables, &names, wrong.message.clone())
     }
 
-    fn misplaced<'a>(
-        &self,
-        tables: &[&[&'a str]],
-        names: impl Iterator<Item = &'a str> + Clone,
-        message: String,
-    ) -> SettingsError {
-        let key = |table: &&[&'a str]| -> Vec<&'a str> {
-            table.iter().copied().chain(names.clone()).collect()
-        };
-        let keys = tables.iter().map(key);
+    fn misplaced(&self, tables: &[&[&str]], names: &[&str], message: String) -> SettingsError {
+        let keys = tables.iter().map(|table| [*table, names].concat());
         let keys: Vec<_> = keys.collect();
         for key in &keys {
             if let Some(place) = self.places.of_value(key) {
