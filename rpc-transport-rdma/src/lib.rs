@@ -41,6 +41,9 @@ pub mod scale;
 #[doc(hidden)]
 #[forbid(unsafe_code)]
 pub mod script;
+#[cfg(feature = "sim")]
+#[forbid(unsafe_code)]
+pub mod sim;
 #[forbid(unsafe_code)]
 mod stats;
 #[cfg(feature = "ibverbs")]
@@ -66,5 +69,3 @@ pub mod fuzzing {
 pub use stats::{
     AsyncEventKind, CancellationStats, DeviceStatus, LaneActivity, LaneInfo, LeaseStats,
 };
-#[cfg(feature = "sim")]
-pub use verbs::sim;

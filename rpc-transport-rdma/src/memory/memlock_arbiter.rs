@@ -10,17 +10,23 @@
 //! registers: what others have pinned for a moment, or are just evicting, would look like memory
 //! that is gone for good.
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use super::RegionPool;
+/// A pool that can make way. The arbiter knows no more of it, because regions, and with them all
+/// that is made of pools, stand on the arbiter.
+pub(super) trait MakeWay: fmt::Debug + Send + Sync {
+    /// Deregisters everything that no buffer uses; false when there was nothing.
+    fn make_way(&self) -> bool;
+}
 
 /// Pools that make way for each other.
 #[derive(Debug, Default)]
 pub struct MemlockArbiter {
-    pools: Mutex<Vec<Weak<RegionPool>>>,
+    pools: Mutex<Vec<Weak<dyn MakeWay>>>,
     /// Told when a buffer of any of them comes back, and when anything is deregistered.
     pub(super) freed: Notify,
     permits: Arc<RwLock<()>>,
@@ -61,8 +67,8 @@ impl Drop for Pinned {
 }
 
 impl MemlockArbiter {
-    pub(super) fn join(&self, pool: &Arc<RegionPool>) {
-        self.pools().push(Arc::downgrade(pool));
+    pub(super) fn join(&self, pool: Weak<dyn MakeWay>) {
+        self.pools().push(pool);
     }
 
     /// Waits for a permit, in the order of asking.
@@ -103,15 +109,15 @@ impl MemlockArbiter {
 
     /// Deregisters everything that no buffer uses; false when there was nothing.
     pub(super) fn reclaim(&self) -> bool {
-        let regions: Vec<_> = self.live().iter().flat_map(|pool| pool.evict_all()).collect();
-        !regions.is_empty()
+        // All of them, also after one had something.
+        self.live().iter().filter(|pool| pool.make_way()).count() > 0
     }
 
-    fn live(&self) -> Vec<Arc<RegionPool>> {
+    fn live(&self) -> Vec<Arc<dyn MakeWay>> {
         self.pools().iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn pools(&self) -> MutexGuard<'_, Vec<Weak<RegionPool>>> {
+    fn pools(&self) -> MutexGuard<'_, Vec<Weak<dyn MakeWay>>> {
         // A list is whole between any two statements.
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }

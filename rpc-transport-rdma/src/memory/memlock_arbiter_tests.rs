@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::memory::{Access, Handout, MemlockArbiter, PoolRules, RegionPool};
+use crate::sim::{SimDevice, SimFaults, SimNetwork};
 use crate::verbs::Device;
-use crate::verbs::sim::{SimDevice, SimFaults, SimNetwork};
 
 const MIB: usize = 1 << 20;
 

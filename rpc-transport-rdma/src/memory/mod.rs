@@ -31,6 +31,8 @@
 //!   kernel move a pinned page away from under the device; libibverbs protects its own memory.
 
 #[forbid(unsafe_code)]
+mod access;
+#[forbid(unsafe_code)]
 mod growth;
 #[forbid(unsafe_code)]
 mod handout;
@@ -50,6 +52,8 @@ mod region;
 mod region_pool;
 #[forbid(unsafe_code)]
 mod registration;
+#[cfg(feature = "sim")]
+mod simulated;
 mod sink;
 #[forbid(unsafe_code)]
 mod size_class;
@@ -57,14 +61,17 @@ mod size_class;
 mod slab_table;
 mod slot_pool;
 
+pub use access::Access;
 pub use handout::Handout;
 pub use large_buffer::LargeBuffer;
 pub use lent::{Lent, LentBuffer};
 pub use mapping::Mapping;
 pub use memlock_arbiter::MemlockArbiter;
 pub use pages::PageKind;
-pub use region::{Access, Region};
+pub use region::Region;
 pub use region_pool::{PoolBytes, PoolError, PoolRules, RegionPool};
+#[cfg(feature = "sim")]
+pub(crate) use simulated::SimulatedAccess;
 pub use sink::Sink;
 pub use slot_pool::{Slot, SlotPool};
 

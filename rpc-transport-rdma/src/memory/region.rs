@@ -3,25 +3,11 @@
 use std::ptr::NonNull;
 
 use super::memlock_arbiter::Pinned;
-use super::{Mapping, PageKind};
+use super::{Access, Mapping, PageKind};
 use crate::verbs::{
     Device, LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, RemoteMemory,
     VerbsError,
 };
-
-/// What a device may do with a region. Remote writing is deliberately not among the choices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// The peer may read it; the device never writes to it. For messages that are offered.
-    Source,
-    /// The peer may read what a window is bound to, and nothing else of it; the device never
-    /// writes to it. For messages that are offered through windows.
-    Windowed,
-    /// Our own READs write to it; no peer can reach it. For messages that are fetched.
-    Sink,
-    /// Our own receives write to it, or it is only sent from; no peer can reach it.
-    Eager,
-}
 
 /// Registered memory: registered once, deregistered and unmapped when dropped.
 #[derive(Debug)]

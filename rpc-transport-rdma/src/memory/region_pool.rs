@@ -28,7 +28,7 @@ use rpc_core::quota::{Bound, Quota};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::lent::LentTable;
-use super::memlock_arbiter::LockMode;
+use super::memlock_arbiter::{LockMode, MakeWay};
 use super::pages::page_len;
 use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Refusal};
 use super::size_class::{SMALLEST_BYTES, SizeClass};
@@ -167,7 +167,8 @@ impl RegionPool {
             lent_shares: Quota::new(u64::MAX),
             arbiter: Arc::clone(arbiter),
         });
-        arbiter.join(&pool);
+        let weak = Arc::downgrade(&pool);
+        arbiter.join(weak);
         pool
     }
 
@@ -400,12 +401,6 @@ impl RegionPool {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes out everything that no buffer uses.
-    pub(super) fn evict_all(&self) -> Vec<Arc<Region>> {
-        let mut table = self.table();
-        std::iter::from_fn(|| table.evict()).collect()
-    }
-
     fn class_for(&self, len: usize) -> Result<SizeClass, PoolError> {
         let class = SizeClass::of(len).filter(|class| self.blocks_max(*class) > 1);
         class
@@ -439,6 +434,17 @@ impl fmt::Debug for RegionPool {
             .field("bytes_max", &self.bytes_max())
             .field("bytes", &self.bytes())
             .finish_non_exhaustive()
+    }
+}
+
+impl MakeWay for RegionPool {
+    fn make_way(&self) -> bool {
+        let regions: Vec<_> = {
+            let mut table = self.table();
+            std::iter::from_fn(|| table.evict()).collect()
+        };
+        // Deregistered here, outside of the lock.
+        !regions.is_empty()
     }
 }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use slab::Slab;
 
 use super::work_id::QueueIdentity;
-use super::{Device, RawBind, RawMemoryWindow, RemoteKey, RemoteMemory, VerbsError, Work};
+use super::{Device, RawBind, RawMemoryWindow, RemoteKey, RemoteMemory, VerbsError};
 use crate::memory::Region;
 
 /// A memory window that opens nothing.
@@ -70,6 +70,11 @@ impl Binding {
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
         RemoteMemory { address: self.address, key: self.key }
+    }
+
+    /// Records that an invalidation of our own has succeeded.
+    pub(super) fn handle_revoked(&mut self) {
+        self.state = BindState::Dead;
     }
 
     /// Records that an arrived message took this key away; false when it is not this window's key
@@ -159,17 +164,11 @@ impl MemoryWindows {
         }
     }
 
-    /// Records work that has succeeded.
-    pub(super) fn handle_done(&mut self, work: &mut Work) {
-        match work {
-            Work::Bind(binding) => {
-                binding.state = BindState::Bound;
-                if let Some(window) = self.raw.get_mut(binding.window.index) {
-                    window.set_key(binding.key);
-                }
-            }
-            Work::Invalidate(binding) => binding.state = BindState::Dead,
-            Work::Send { .. } | Work::Read { .. } => {}
+    /// Records that the request to bind has succeeded.
+    pub(super) fn handle_bound(&mut self, binding: &mut Binding) {
+        binding.state = BindState::Bound;
+        if let Some(window) = self.raw.get_mut(binding.window.index) {
+            window.set_key(binding.key);
         }
     }
 

@@ -3,6 +3,7 @@
 //! It keeps what was posted and writes to posted memory when the test delivers a message, so that
 //! Miri sees device writes where a device would make them. Not a simulation: it has no behaviour.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ptr::NonNull;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
 use super::*;
-use crate::memory::{Access, Mapping, Region};
+use crate::memory::{Access, Mapping};
 
 /// The address of the device's only GID.
 pub(crate) const MOCK_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -371,7 +372,7 @@ unsafe impl RawDevice for MockDevice {
     fn create_shared_receive_queue(
         &self,
         _depth: u32,
-        memory: Arc<Region>,
+        memory: Arc<dyn Any + Send + Sync>,
     ) -> Result<Arc<dyn RawSharedReceiveQueue>, VerbsError> {
         Ok(Arc::new(MockSharedReceiveQueue { device: self.clone(), _memory: memory }))
     }
@@ -489,7 +490,7 @@ unsafe impl RawCompletionQueue for MockCompletionQueue {
 #[derive(Debug)]
 struct MockSharedReceiveQueue {
     device: MockDevice,
-    _memory: Arc<Region>,
+    _memory: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: it keeps the memory.

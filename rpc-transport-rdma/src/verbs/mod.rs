@@ -1,7 +1,7 @@
 //! Verbs objects that own what their device uses.
 //!
 //! [`Provider`] and the `Raw*` traits are the seam; `Ibverbs` is the implementation over
-//! libibverbs, `sim` is one without hardware. Above it stand [`CompletionQueue`],
+//! libibverbs, `simulated` one over the network of `sim`. Above it stand [`CompletionQueue`],
 //! [`SharedReceiveQueue`] and [`QueuePair`], which are safe: buffers are moved into them and come
 //! back with completions.
 //!
@@ -100,7 +100,7 @@ mod receivers;
 mod request;
 mod shared_receive_queue;
 #[cfg(feature = "sim")]
-pub mod sim;
+mod simulated;
 #[forbid(unsafe_code)]
 mod slot_table;
 #[forbid(unsafe_code)]
@@ -134,6 +134,8 @@ pub use receive_drain::{LastReceive, Leftover, ReceiveDrain, ReceiveOrder};
 pub use shared_receive_queue::{
     ReceiveError, Settled, SharedReceiveQueue, SharedReceiveQueueConfig,
 };
+#[cfg(feature = "sim")]
+pub use simulated::SimProvider;
 pub use work::{Done, Work};
 pub use work_id::{WorkId, WorkKind};
 

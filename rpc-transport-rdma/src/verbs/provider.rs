@@ -18,7 +18,7 @@ use super::{
     AsyncEvent, DeviceAttributes, DeviceInfo, GidEntry, LocalKey, PathAttributes, PortAttributes,
     RawCompletion, ReceiveDrain, RemoteKey, RemoteMemory, VerbsError,
 };
-use crate::memory::{Access, Mapping, Region};
+use crate::memory::{Access, Mapping};
 
 /// A source of RDMA devices.
 ///
@@ -131,8 +131,8 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
         capacity: u32,
     ) -> Result<Arc<dyn RawCompletionQueue>, VerbsError>;
 
-    /// Makes a shared receive queue of `depth` receives that will write into `memory`, which it
-    /// keeps until it has been destroyed.
+    /// Makes a shared receive queue of `depth` receives that will write into the memory that
+    /// `memory` owns, whatever that is. It keeps the owner until it has been destroyed.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ pub unsafe trait RawDevice: Any + Debug + Send + Sync {
     fn create_shared_receive_queue(
         &self,
         depth: u32,
-        memory: Arc<Region>,
+        memory: Arc<dyn Any + Send + Sync>,
     ) -> Result<Arc<dyn RawSharedReceiveQueue>, VerbsError>;
 
     /// Makes a reliable connected queue pair in the INIT state that lets its peer read.
@@ -259,15 +259,15 @@ pub unsafe trait RawCompletionQueue: Any + Debug + Send + Sync {
 ///
 /// # Safety
 ///
-/// The memory given at creation is kept until the device has forgotten the queue; if destroying it
-/// fails, the memory is leaked. Queue pairs made with it keep it.
+/// The memory's owner given at creation is kept until the device has forgotten the queue; if
+/// destroying it fails, the owner is leaked. Queue pairs made with it keep it.
 pub unsafe trait RawSharedReceiveQueue: Any + Debug + Send + Sync {
     /// Posts receives in order with one call into the provider.
     ///
     /// # Safety
     ///
-    /// Each segment lies in the memory given at creation, and nothing else reads or writes it
-    /// until its completion has been polled.
+    /// Each segment lies in the memory whose owner was given at creation, and nothing else reads or
+    /// writes it until its completion has been polled.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ use std::mem;
 use super::in_flight::InFlight;
 use super::memory_window::MemoryWindows;
 use super::receivers::Farewell;
-use super::request::Parts;
+use super::request::{Parts, work_done};
 use super::work_id::QueueIdentity;
 use super::{
     Agreement, Attachment, Binding, Completion, CompletionError, ConnectError, ConnectOptions,
@@ -229,7 +229,7 @@ impl QueuePair {
                 Some(Some(mut work)) => {
                     let outcome = if remaining == 0 { outcome } else { earlier(outcome) };
                     if outcome.is_ok() {
-                        self.windows.handle_done(&mut work);
+                        work_done(&mut work, &mut self.windows);
                     }
                     done.push(Done { work, outcome });
                 }

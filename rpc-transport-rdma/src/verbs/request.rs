@@ -40,3 +40,12 @@ impl Parts {
         })
     }
 }
+
+/// Records at the windows that work has succeeded.
+pub(super) fn work_done(work: &mut Work, windows: &mut MemoryWindows) {
+    match work {
+        Work::Bind(binding) => windows.handle_bound(binding),
+        Work::Invalidate(binding) => binding.handle_revoked(),
+        Work::Send { .. } | Work::Read { .. } => {}
+    }
+}

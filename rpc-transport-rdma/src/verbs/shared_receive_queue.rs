@@ -109,7 +109,7 @@ impl SharedReceiveQueue {
         let len = config.slot_len as usize * usize::from(slot_count);
         let region = Arc::new(Region::new(device, len, Access::Eager)?);
         let depth = u32::from(slot_count);
-        let raw = device.raw().create_shared_receive_queue(depth, Arc::clone(&region))?;
+        let raw = device.raw().create_shared_receive_queue(depth, region.clone())?;
         let mut queue = Self {
             attachment: Attachment::new(completion_queue, &raw, depth)?,
             raw,

@@ -31,7 +31,7 @@ const FREE: &[(&str, usize, &str)] = &[
     ("rpc-transport-rdma/src/device/open/watch.rs", 1, "the end of a device"),
     ("rpc-transport-rdma/src/memory/pages.rs", 1, "a fault of the kernel"),
     ("rpc-transport-rdma/src/verbs/queue_pair.rs", 1, LEAKED),
-    ("rpc-transport-rdma/src/verbs/sim/region.rs", 1, LEAKED),
+    ("rpc-transport-rdma/src/verbs/simulated/region.rs", 1, LEAKED),
     ("rpc-transport-rdma/src/verbs/ibverbs/completion_queue.rs", 2, LEAKED),
     ("rpc-transport-rdma/src/verbs/ibverbs/context.rs", 2, LEAKED),
     ("rpc-transport-rdma/src/verbs/ibverbs/memory_region.rs", 1, LEAKED),

@@ -97,8 +97,10 @@ const BUDGETS: &[Budget] = &[
 const INSTRUCTIONS_TOLERANCE: f64 = 0.1;
 
 /// Has callgrind count from the start, and not in what the simulated device does by itself.
-const WITHOUT_DEVICE: [&str; 2] =
-    ["--toggle-collect=*verbs::sim::fabric::Fabric::simulate*", "--collect-atstart=yes"];
+const WITHOUT_DEVICE: [&str; 2] = [
+    "--toggle-collect=*rpc_transport_rdma::sim::fabric::Fabric::simulate*",
+    "--collect-atstart=yes",
+];
 
 /// The calls of the shorter of the two runs of which the difference is taken; the longer makes
 /// three times as many.

@@ -1,5 +1,6 @@
 //! An open device and its protection domain as a provider's device.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
@@ -10,7 +11,7 @@ use super::memory_window::IbvMemoryWindow;
 use super::queue_pair::IbvQueuePair;
 use super::shared_receive_queue::IbvSharedReceiveQueue;
 use crate::device::read_trust::{kernel_release, soft_roce_defect};
-use crate::memory::{Access, Mapping, Region};
+use crate::memory::{Access, Mapping};
 use crate::sys::abi::{self, ibv_port_attr};
 use crate::sys::{self, EventSubject, RawGidEntry};
 use crate::verbs::{
@@ -155,7 +156,7 @@ unsafe impl RawDevice for IbvDevice {
     fn create_shared_receive_queue(
         &self,
         depth: u32,
-        memory: Arc<Region>,
+        memory: Arc<dyn Any + Send + Sync>,
     ) -> Result<Arc<dyn RawSharedReceiveQueue>, VerbsError> {
         Ok(Arc::new(IbvSharedReceiveQueue::new(&self.domain, depth, memory)?))
     }

@@ -7,7 +7,6 @@ use std::ptr::{self, NonNull, null_mut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::context::ProtectionDomain;
-use crate::memory::Region;
 use crate::sys::abi::{
     IBV_SRQ_LIMIT, Verbs, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
 };
@@ -18,7 +17,7 @@ pub(super) struct IbvSharedReceiveQueue {
     pointer: NonNull<ibv_srq>,
     scratch: Mutex<Scratch>,
     /// Dropped only after the queue was destroyed.
-    kept: ManuallyDrop<(Arc<Region>, Arc<ProtectionDomain>)>,
+    kept: ManuallyDrop<(Arc<dyn Any + Send + Sync>, Arc<ProtectionDomain>)>,
 }
 
 /// Room to build a chain in; it holds nothing between two posts.
@@ -38,7 +37,7 @@ impl IbvSharedReceiveQueue {
     pub(super) fn new(
         domain: &Arc<ProtectionDomain>,
         depth: u32,
-        memory: Arc<Region>,
+        memory: Arc<dyn Any + Send + Sync>,
     ) -> Result<Self, VerbsError> {
         let mut attributes = MaybeUninit::<ibv_srq_init_attr>::zeroed();
         // SAFETY: S2: all-zero bytes are a valid value.

@@ -47,51 +47,24 @@
 //! completed before it looked has a fault of its own. It has one port a device, RoCE v2 addressing
 //! and no `WRITE`. It says nothing about speed.
 
-#[forbid(unsafe_code)]
-mod agenda;
-mod completion_queue;
-mod context;
-#[forbid(unsafe_code)]
 mod counters;
-#[forbid(unsafe_code)]
 mod device;
-#[forbid(unsafe_code)]
-mod fabric;
-#[forbid(unsafe_code)]
+mod device_config;
+pub(crate) mod fabric;
 mod faults;
-#[forbid(unsafe_code)]
 mod hold;
-mod memory;
-mod memory_window;
-#[forbid(unsafe_code)]
 mod network;
-#[forbid(unsafe_code)]
-mod numbers;
-mod provider;
-mod queue_pair;
-mod receive_queue;
-mod region;
-#[forbid(unsafe_code)]
-mod requester;
-#[forbid(unsafe_code)]
-mod responder;
-#[forbid(unsafe_code)]
-mod send_queue;
-#[forbid(unsafe_code)]
-mod span_ledger;
-#[forbid(unsafe_code)]
-mod state;
-#[cfg(test)]
-mod tests;
-#[forbid(unsafe_code)]
+pub(crate) mod state;
+mod steps;
 mod violation;
-#[forbid(unsafe_code)]
-mod waiter;
+pub(crate) mod waiter;
 
 pub use counters::{SimCensus, SimCounters};
 pub use device::{SimDevice, SimLoss};
+pub use device_config::SimDeviceConfig;
 pub use faults::SimFaults;
 pub use hold::SimHold;
-pub use network::{SimDeviceConfig, SimNetwork};
-pub use provider::SimProvider;
+pub use network::SimNetwork;
 pub use violation::SimViolation;
+
+pub use crate::verbs::SimProvider;

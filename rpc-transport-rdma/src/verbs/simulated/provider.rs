@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::context::SimContext;
-use super::fabric::Fabric;
-use super::state::{ContextState, NetworkState};
+use crate::sim::fabric::Fabric;
+use crate::sim::state::{ContextState, DeviceState, NetworkState};
 use crate::verbs::{DeviceInfo, Provider, RawDevice, VerbsError};
 
 /// Opens the devices of a simulated network. Clones open the same devices.
@@ -15,7 +15,7 @@ pub struct SimProvider {
 }
 
 impl SimProvider {
-    pub(super) fn new(fabric: Arc<Fabric>) -> Self {
+    pub(crate) fn new(fabric: Arc<Fabric>) -> Self {
         Self { fabric }
     }
 }
@@ -44,7 +44,7 @@ unsafe impl Provider for SimProvider {
     }
 }
 
-fn is_there(device: &super::state::DeviceState, name: &str) -> bool {
+fn is_there(device: &DeviceState, name: &str) -> bool {
     !device.is_lost && device.config.name == name
 }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::fabric::Fabric;
 use super::hold::SimHold;
-use super::numbers::nanos;
-use super::state::NetworkState;
+use super::state::{NetworkState, nanos};
 use crate::verbs::AsyncEventKind;
 
 /// A device of a simulated network. Clones are the same device.
@@ -27,7 +26,7 @@ pub enum SimLoss {
 }
 
 impl SimDevice {
-    pub(super) fn new(fabric: Arc<Fabric>, index: usize) -> Self {
+    pub(crate) fn new(fabric: Arc<Fabric>, index: usize) -> Self {
         Self { fabric, index }
     }
 

@@ -11,37 +11,37 @@ use std::time::Duration;
 
 use super::agenda::{Agenda, Event, Nanos};
 use super::completion_queue::CompletionQueueState;
-use super::counters::{SimCensus, SimCounters};
-use super::faults::SimFaults;
-use super::hold::Gate;
-use super::memory_window::WindowState;
-use super::network::SimDeviceConfig;
 use super::numbers::nanos;
+use super::queue_pair::QueuePairState;
 use super::receive_queue::ReceiveQueueState;
 use super::region::RegionState;
-use super::send_queue::QueuePairState;
 use super::span_ledger::SpanLedger;
-use super::violation::SimViolation;
+use super::window::WindowState;
+use crate::sim::counters::{SimCensus, SimCounters};
+use crate::sim::device_config::SimDeviceConfig;
+use crate::sim::faults::SimFaults;
+use crate::sim::hold::Gate;
+use crate::sim::violation::SimViolation;
 use crate::verbs::{AsyncEvent, AsyncEventKind};
 
 /// What a switched network within a rack takes one way.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(2)..=Duration::from_micros(20);
 
 #[derive(Debug)]
-pub(super) struct NetworkState {
-    pub(super) now: Nanos,
-    pub(super) agenda: Agenda,
-    pub(super) faults: SimFaults,
-    pub(super) latency: RangeInclusive<Duration>,
-    pub(super) counters: SimCounters,
-    pub(super) devices: Vec<DeviceState>,
-    pub(super) contexts: BTreeMap<u32, ContextState>,
-    pub(super) regions: BTreeMap<u32, RegionState>,
-    pub(super) windows: BTreeMap<u32, WindowState>,
-    pub(super) completion_queues: BTreeMap<u32, CompletionQueueState>,
-    pub(super) receive_queues: BTreeMap<u32, ReceiveQueueState>,
-    pub(super) queue_pairs: BTreeMap<u32, QueuePairState>,
-    pub(super) ledger: SpanLedger,
+pub(crate) struct NetworkState {
+    pub(crate) now: Nanos,
+    pub(crate) agenda: Agenda,
+    pub(crate) faults: SimFaults,
+    pub(crate) latency: RangeInclusive<Duration>,
+    pub(crate) counters: SimCounters,
+    pub(crate) devices: Vec<DeviceState>,
+    pub(crate) contexts: BTreeMap<u32, ContextState>,
+    pub(crate) regions: BTreeMap<u32, RegionState>,
+    pub(crate) windows: BTreeMap<u32, WindowState>,
+    pub(crate) completion_queues: BTreeMap<u32, CompletionQueueState>,
+    pub(crate) receive_queues: BTreeMap<u32, ReceiveQueueState>,
+    pub(crate) queue_pairs: BTreeMap<u32, QueuePairState>,
+    pub(crate) ledger: SpanLedger,
     rng: fastrand::Rng,
     last_id: u32,
     waiting: BTreeMap<u32, Waiting>,
@@ -52,25 +52,25 @@ pub(super) struct NetworkState {
 
 /// A device, open or not.
 #[derive(Debug)]
-pub(super) struct DeviceState {
-    pub(super) config: SimDeviceConfig,
-    pub(super) is_link_up: bool,
-    pub(super) is_lost: bool,
+pub(crate) struct DeviceState {
+    pub(crate) config: SimDeviceConfig,
+    pub(crate) is_link_up: bool,
+    pub(crate) is_lost: bool,
     /// How many destructions of queue pairs will fail.
-    pub(super) failing_destructions: u32,
+    pub(crate) failing_destructions: u32,
     /// How much later than the network needs its answers to READs leave.
-    pub(super) read_delay: Nanos,
+    pub(crate) read_delay: Nanos,
     /// What registrations pass.
-    pub(super) gate: Arc<Gate>,
+    pub(crate) gate: Arc<Gate>,
 }
 
 /// An opening of a device.
 #[derive(Debug)]
-pub(super) struct ContextState {
-    pub(super) device: usize,
+pub(crate) struct ContextState {
+    pub(crate) device: usize,
     /// Of a device that was lost since; it stays so when the device is back.
-    pub(super) is_dead: bool,
-    pub(super) events: VecDeque<AsyncEvent>,
+    pub(crate) is_dead: bool,
+    pub(crate) events: VecDeque<AsyncEvent>,
 }
 
 /// A task that waits, and when it looks again by itself.
@@ -81,7 +81,7 @@ struct Waiting {
 }
 
 impl NetworkState {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             now: 0,
             agenda: Agenda::default(),
@@ -106,7 +106,7 @@ impl NetworkState {
     }
 
     /// Makes everything happen that is due, each thing at its own time.
-    pub(super) fn advance(&mut self, now: Nanos) {
+    pub(crate) fn advance(&mut self, now: Nanos) {
         let now = now.max(self.now);
         while let Some((at, event)) = self.agenda.take_due(now) {
             self.now = at.max(self.now);
@@ -124,68 +124,68 @@ impl NetworkState {
     }
 
     /// A number for a new object; 24 bits, so that it fits a key.
-    pub(super) fn next_id(&mut self) -> u32 {
+    pub(crate) fn next_id(&mut self) -> u32 {
         self.last_id += 1;
         assert!(self.last_id < 1 << 24, "a simulated network had 16 million objects");
         self.last_id
     }
 
     /// A new key for an object.
-    pub(super) fn next_key(&mut self, id: u32) -> u32 {
+    pub(crate) fn next_key(&mut self, id: u32) -> u32 {
         id << 8 | u32::from(self.rng.u8(..))
     }
 
     /// Whether a fault of this likelihood comes now.
-    pub(super) fn roll(&mut self, likelihood: f64) -> bool {
+    pub(crate) fn roll(&mut self, likelihood: f64) -> bool {
         likelihood > 0.0 && self.rng.f64() < likelihood
     }
 
     /// A number below `end`, or 0.
-    pub(super) fn pick(&mut self, end: usize) -> usize {
+    pub(crate) fn pick(&mut self, end: usize) -> usize {
         if end == 0 { 0 } else { self.rng.usize(..end) }
     }
 
     /// When something that is sent now arrives.
-    pub(super) fn after_latency(&mut self) -> Nanos {
+    pub(crate) fn after_latency(&mut self) -> Nanos {
         let (from, to) = (nanos(*self.latency.start()), nanos(*self.latency.end()));
         self.now + self.rng.u64(from..=to.max(from))
     }
 
     /// When something that is held back now comes through.
-    pub(super) fn after_delay(&mut self, max: Duration) -> Nanos {
+    pub(crate) fn after_delay(&mut self, max: Duration) -> Nanos {
         self.now + self.rng.u64(0..=nanos(max))
     }
 
     /// Whether the device's link carries packets.
-    pub(super) fn carries(&self, device: usize) -> bool {
+    pub(crate) fn carries(&self, device: usize) -> bool {
         let device = &self.devices[device];
         device.is_link_up && !device.is_lost
     }
 
     /// Whether a packet gets lost.
-    pub(super) fn loses_packet(&mut self) -> bool {
+    pub(crate) fn loses_packet(&mut self) -> bool {
         let is_lost = self.roll(self.faults.packet_loss);
         self.counters.lost += u64::from(is_lost);
         is_lost
     }
 
-    pub(super) fn report(&mut self, violation: SimViolation) {
+    pub(crate) fn report(&mut self, violation: SimViolation) {
         self.violations.push(violation);
     }
 
-    pub(super) fn violations(&self) -> Vec<SimViolation> {
+    pub(crate) fn violations(&self) -> Vec<SimViolation> {
         self.violations.clone()
     }
 
     /// The first violation since the last time.
-    pub(super) fn take_new_violation(&mut self) -> Option<SimViolation> {
+    pub(crate) fn take_new_violation(&mut self) -> Option<SimViolation> {
         let new = self.violations.get(self.reported).cloned();
         self.reported = self.violations.len();
         new
     }
 
     /// Tells one opening of a device what happened.
-    pub(super) fn raise(&mut self, context: u32, event: AsyncEvent) {
+    pub(crate) fn raise(&mut self, context: u32, event: AsyncEvent) {
         if let Some(state) = self.contexts.get_mut(&context) {
             state.events.push_back(event);
             self.wake(context);
@@ -193,7 +193,7 @@ impl NetworkState {
     }
 
     /// Tells one opening of a device what happened to a queue pair of its own.
-    pub(super) fn raise_for(&mut self, queue_pair: u32, kind: AsyncEventKind) {
+    pub(crate) fn raise_for(&mut self, queue_pair: u32, kind: AsyncEventKind) {
         if let Some(state) = self.queue_pairs.get(&queue_pair) {
             let (context, number) = (state.context, state.number);
             self.raise(context, AsyncEvent { kind, port: None, queue_pair_number: Some(number) });
@@ -201,7 +201,7 @@ impl NetworkState {
     }
 
     /// Tells all openings of a device what happened to its port or all of it.
-    pub(super) fn raise_for_all(&mut self, device: usize, kind: AsyncEventKind) {
+    pub(crate) fn raise_for_all(&mut self, device: usize, kind: AsyncEventKind) {
         let of_device = self.contexts.iter().filter(|(_, state)| state.device == device);
         let contexts: Vec<u32> = of_device.map(|(id, _)| *id).collect();
         let port = (kind != AsyncEventKind::DeviceFatal).then_some(1);
@@ -211,24 +211,24 @@ impl NetworkState {
     }
 
     /// Records a task that waits for an object, and says when it should look by itself.
-    pub(super) fn wait(&mut self, id: u32, waker: Waker) -> Option<Nanos> {
+    pub(crate) fn wait(&mut self, id: u32, waker: Waker) -> Option<Nanos> {
         let until = self.agenda.next_time();
         self.waiting.insert(id, Waiting { waker, until });
         until
     }
 
-    pub(super) fn stop_waiting(&mut self, id: u32) {
+    pub(crate) fn stop_waiting(&mut self, id: u32) {
         self.waiting.remove(&id);
     }
 
     /// Wakes the task that waits for an object.
-    pub(super) fn wake(&mut self, id: u32) {
+    pub(crate) fn wake(&mut self, id: u32) {
         self.wakes.extend(self.waiting.remove(&id).map(|waiting| waiting.waker));
     }
 
     /// Those to be woken: what they wait for is there, or the network's next event is earlier
     /// than they thought.
-    pub(super) fn take_wakes(&mut self) -> Vec<Waker> {
+    pub(crate) fn take_wakes(&mut self) -> Vec<Waker> {
         if let Some(next) = self.agenda.next_time() {
             let too_late = |waiting: &Waiting| waiting.until.is_none_or(|until| until > next);
             let late: Vec<u32> = self
@@ -242,7 +242,7 @@ impl NetworkState {
         std::mem::take(&mut self.wakes)
     }
 
-    pub(super) fn census(&self) -> SimCensus {
+    pub(crate) fn census(&self) -> SimCensus {
         SimCensus {
             contexts: self.contexts.len(),
             regions: self.regions.len(),

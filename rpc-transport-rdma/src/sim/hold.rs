@@ -10,7 +10,7 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Where registrations of a device pass, or are held.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
 }
@@ -30,7 +30,7 @@ pub struct SimHold {
 
 impl Gate {
     /// Passes, or waits until no [`SimHold`] is left.
-    pub(super) fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let mut state = self.state();
         state.held_count += 1;
         self.changed.notify_all();
@@ -47,7 +47,7 @@ impl Gate {
 }
 
 impl SimHold {
-    pub(super) fn new(gate: Arc<Gate>) -> Self {
+    pub(crate) fn new(gate: Arc<Gate>) -> Self {
         gate.state().hold_count += 1;
         Self { gate }
     }

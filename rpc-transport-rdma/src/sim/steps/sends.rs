@@ -1,125 +1,23 @@
-//! The state of a simulated queue pair, and what is posted to it.
-//!
-//! ```text
-//!           connect            a request failed, the peer's was refused,
-//! Initial ----------> Ready ------------------------------------------> Error
-//!    |                       or it was told to                            ^
-//!    '--------------------------------------------------------------------'
-//! ```
-//! A request is *posted* until its completion was polled; until then it takes a place in the
-//! queue and its memory is the device's. It is *issued* when it has left for the peer.
+//! What is posted to a simulated queue pair, and how that ends.
 
-use std::collections::VecDeque;
-
-use super::agenda::{Event, Nanos};
-use super::completion_queue::{LateWrite, Origin};
-use super::numbers::status;
-use super::receive_queue::Posted;
-use super::span_ledger::{SpanId, Usage};
-use super::state::NetworkState;
-use super::violation::SimViolation;
 use crate::memory::Access;
-use crate::verbs::{
-    AsyncEventKind, PartialPost, PathAttributes, RawCompletion, RawOperation, RawSegment, RawSend,
-};
+use crate::sim::state::{Event, NetworkState, Origin, Phase, Request, SpanId, Usage, status};
+use crate::sim::violation::SimViolation;
+use crate::verbs::{AsyncEventKind, PartialPost, RawOperation, RawSegment, RawSend};
 
-#[derive(Debug)]
-pub(super) struct QueuePairState {
-    pub(super) number: u32,
-    pub(super) device: usize,
-    pub(super) context: u32,
-    pub(super) completion_queue: u32,
-    pub(super) receive_queue: u32,
-    pub(super) depth: u32,
-    pub(super) inline_max: u32,
-    pub(super) phase: Phase,
-    /// Requests that have not completed, in order.
-    pub(super) requests: VecDeque<Request>,
-    /// How many of them, from the front, have been issued.
-    pub(super) issued: usize,
-    /// Requests that have succeeded since the last completion, without one of their own.
-    pub(super) silent: usize,
-    /// What those, or the next, write when their completion is polled.
-    pub(super) writes: Vec<LateWrite>,
-    /// Memory of everything posted.
-    pub(super) spans: VecDeque<Option<SpanId>>,
-    pub(super) wire: Wire,
-    /// Receives that it has begun to fill, and how they complete when it dies.
-    pub(super) held: Vec<HeldReceive>,
-    /// The sequence number of the peer's next request.
-    pub(super) expected: u32,
-    /// Nothing is heard of it any more.
-    pub(super) is_silent: bool,
-}
-
-/// A receive that a queue pair was filling when it died.
-#[derive(Debug)]
-pub(super) struct HeldReceive {
-    pub(super) posted: Posted,
-    /// Its completion, if it ever comes.
-    pub(super) raw: RawCompletion,
-    pub(super) is_lost: bool,
-}
-
-#[derive(Debug)]
-pub(super) enum Phase {
-    Initial,
-    Ready(Box<PathAttributes>),
-    Error,
-}
-
-/// Where a queue pair is in its exchange with the peer.
-#[derive(Debug, Default)]
-pub(super) struct Wire {
-    pub(super) next_sequence: u32,
-    pub(super) attempt: u32,
-    /// Whether it waits for a receiver that was not ready.
-    pub(super) is_paused: bool,
-    pub(super) has_timer: bool,
-    pub(super) last_progress: Nanos,
-    /// Requests and answers do not overtake each other.
-    pub(super) last_arrival: Nanos,
-    pub(super) last_answer: Nanos,
-    pub(super) retries: u8,
-    pub(super) rnr_retries: u8,
-}
-
-/// A request that was posted.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) work_id: u64,
-    pub(super) operation: RawOperation,
-    pub(super) segment: Option<RawSegment>,
-    pub(super) is_signaled: bool,
-    pub(super) is_inline: bool,
-    /// What a message was when it was posted.
-    pub(super) posted: Option<Box<[u8]>>,
-    /// Its number on the wire, once it has been issued.
-    pub(super) sequence: Option<u32>,
-    pub(super) outcome: Option<Result<(), u32>>,
-}
-
-impl QueuePairState {
-    pub(super) fn path(&self) -> Option<&PathAttributes> {
-        match &self.phase {
-            Phase::Ready(path) => Some(path),
-            Phase::Initial | Phase::Error => None,
-        }
-    }
-
-    pub(super) fn is_error(&self) -> bool {
-        matches!(self.phase, Phase::Error)
-    }
-
-    /// Issued requests that the peer has not answered.
-    pub(super) fn unanswered(&self) -> impl Iterator<Item = &Request> {
-        let issued = self.requests.iter().take(self.issued);
-        issued.filter(|request| request.sequence.is_some() && request.outcome.is_none())
-    }
-}
+/// The first number of a queue pair that is not reserved.
+const FIRST_NUMBER: u32 = 17;
 
 impl NetworkState {
-    pub(super) fn post_sends(&mut self, id: u32, requests: &[RawSend]) -> Result<(), PartialPost> {
+    /// The lowest number that no queue pair of the device has: numbers are used again as soon as
+    /// can be, because that is when one is mistaken for another.
+    pub(crate) fn free_number(&self, device: usize) -> u32 {
+        let of_device = self.queue_pairs.values().filter(|it| it.device == device);
+        let taken: std::collections::BTreeSet<u32> = of_device.map(|it| it.number).collect();
+        (FIRST_NUMBER..).find(|number| !taken.contains(number)).unwrap_or(FIRST_NUMBER)
+    }
+
+    pub(crate) fn post_sends(&mut self, id: u32, requests: &[RawSend]) -> Result<(), PartialPost> {
         let refuse = |accepted, errno| Err(PartialPost { accepted, errno });
         let Some(queue_pair) = self.queue_pairs.get(&id) else { return refuse(0, libc::EINVAL) };
         let (number, is_initial) = (queue_pair.number, matches!(queue_pair.phase, Phase::Initial));
@@ -223,7 +121,7 @@ impl NetworkState {
     }
 
     /// The completion of a queue pair's next `ended` requests has been polled.
-    pub(super) fn reap(&mut self, id: u32, ended: usize) {
+    pub(crate) fn reap(&mut self, id: u32, ended: usize) {
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
         let ended = ended.min(queue_pair.spans.len());
         let spans: Vec<_> = queue_pair.spans.drain(..ended).flatten().collect();
@@ -231,7 +129,7 @@ impl NetworkState {
     }
 
     /// Moves a queue pair to the error state; what is in its send queue is flushed, later.
-    pub(super) fn fail(&mut self, id: u32) {
+    pub(crate) fn fail(&mut self, id: u32) {
         let at = self.after_latency();
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
         if !matches!(std::mem::replace(&mut queue_pair.phase, Phase::Error), Phase::Error) {
@@ -247,7 +145,7 @@ impl NetworkState {
     }
 
     /// Throws out what a dead queue pair was receiving, after which it receives nothing.
-    pub(super) fn end_receives(&mut self, id: u32) {
+    pub(crate) fn end_receives(&mut self, id: u32) {
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
         let (flushed, lost): (Vec<_>, Vec<_>) =
             std::mem::take(&mut queue_pair.held).into_iter().partition(|it| !it.is_lost);
@@ -263,7 +161,7 @@ impl NetworkState {
     }
 
     /// Breaks a queue pair for no fault of its own.
-    pub(super) fn break_down(&mut self, id: u32) {
+    pub(crate) fn break_down(&mut self, id: u32) {
         if self.queue_pairs.get(&id).is_some_and(|queue_pair| !queue_pair.is_error()) {
             self.counters.broken_queue_pairs += 1;
             self.raise_for(id, AsyncEventKind::QueuePairFatal);
@@ -272,14 +170,14 @@ impl NetworkState {
     }
 
     /// Lets nothing be heard of a queue pair any more.
-    pub(super) fn silence(&mut self, id: u32) {
+    pub(crate) fn silence(&mut self, id: u32) {
         if let Some(queue_pair) = self.queue_pairs.get_mut(&id) {
             queue_pair.is_silent = true;
             queue_pair.phase = Phase::Error;
         }
     }
 
-    pub(super) fn destroy_queue_pair(&mut self, id: u32) {
+    pub(crate) fn destroy_queue_pair(&mut self, id: u32) {
         let Some(queue_pair) = self.queue_pairs.remove(&id) else { return };
         for span in queue_pair.spans.into_iter().flatten() {
             self.ledger.remove(span);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 /// Nanoseconds since the network began.
-pub(super) type Nanos = u64;
+pub(crate) type Nanos = u64;
 
 /// Something that will happen.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// A request reaches the peer of a queue pair.
     Arrive(Packet),
     /// The peer's answer comes back.
@@ -26,17 +26,17 @@ pub(super) enum Event {
 
 /// A request of a queue pair on the wire.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Packet {
-    pub(super) queue_pair: u32,
+pub(crate) struct Packet {
+    pub(crate) queue_pair: u32,
     /// Position among the requests that go over the wire.
-    pub(super) sequence: u32,
+    pub(crate) sequence: u32,
     /// Packets of an earlier attempt mean nothing.
-    pub(super) attempt: u32,
+    pub(crate) attempt: u32,
 }
 
 /// What a peer answers.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// It is done; for a READ, with the bytes.
     Done(Option<Box<[u8]>>),
     /// It had no receive posted and is to be asked again after a while.
@@ -47,24 +47,24 @@ pub(super) enum Answer {
 
 /// Events by time, and by the order of scheduling where the times are equal.
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
+pub(crate) struct Agenda {
     events: BTreeMap<(Nanos, u64), Event>,
     scheduled: u64,
 }
 
 impl Agenda {
-    pub(super) fn schedule(&mut self, at: Nanos, event: Event) {
+    pub(crate) fn schedule(&mut self, at: Nanos, event: Event) {
         self.events.insert((at, self.scheduled), event);
         self.scheduled += 1;
     }
 
     /// When the next event is due.
-    pub(super) fn next_time(&self) -> Option<Nanos> {
+    pub(crate) fn next_time(&self) -> Option<Nanos> {
         self.events.keys().next().map(|(at, _)| *at)
     }
 
     /// Takes the next event that is due at `now`, with its time.
-    pub(super) fn take_due(&mut self, now: Nanos) -> Option<(Nanos, Event)> {
+    pub(crate) fn take_due(&mut self, now: Nanos) -> Option<(Nanos, Event)> {
         let entry = self.events.first_entry().filter(|entry| entry.key().0 <= now)?;
         let ((at, _), event) = entry.remove_entry();
         Some((at, event))

@@ -3,16 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::context::{SimContext, failed};
-use super::send_queue::{Phase, QueuePairState, Wire};
-use super::state::NetworkState;
+use super::context::SimContext;
+use crate::sim::state::{Phase, QueuePairState, Wire, failed};
 use crate::verbs::{
     PartialPost, PathAttributes, QueuePairRequest, RawCompletionQueue, RawQueuePair, RawSend,
     RawSharedReceiveQueue, VerbsError,
 };
-
-/// The first number of a queue pair that is not reserved.
-const FIRST_NUMBER: u32 = 17;
 
 #[derive(Debug)]
 pub(super) struct SimQueuePair {
@@ -76,16 +72,6 @@ impl SimQueuePair {
             _completion_queue: Arc::clone(request.completion_queue),
             _shared_receive_queue: Arc::clone(request.shared_receive_queue),
         })
-    }
-}
-
-impl NetworkState {
-    /// The lowest number that no queue pair of the device has: numbers are used again as soon as
-    /// can be, because that is when one is mistaken for another.
-    fn free_number(&self, device: usize) -> u32 {
-        let of_device = self.queue_pairs.values().filter(|it| it.device == device);
-        let taken: std::collections::BTreeSet<u32> = of_device.map(|it| it.number).collect();
-        (FIRST_NUMBER..).find(|number| !taken.contains(number)).unwrap_or(FIRST_NUMBER)
     }
 }
 

@@ -1,12 +1,10 @@
 //! The receiving half of a simulated queue pair: what a request does when it arrives.
 
-use super::agenda::{Answer, Event, Packet};
-use super::completion_queue::{Entry, LateWrite, Origin};
-use super::numbers::{opcode, rnr_timer, status};
-use super::receive_queue::Posted;
-use super::send_queue::HeldReceive;
-use super::state::NetworkState;
-use super::violation::SimViolation;
+use crate::sim::state::{
+    Answer, Entry, Event, HeldReceive, LateWrite, NetworkState, Origin, Packet, Posted, opcode,
+    rnr_timer, status,
+};
+use crate::sim::violation::SimViolation;
 use crate::verbs::{
     AsyncEventKind, Gid, RawCompletion, RawOperation, RawSegment, RemoteKey, RemoteMemory,
 };
@@ -16,7 +14,7 @@ const RUBBISH: u8 = 0xdb;
 
 impl NetworkState {
     /// A request reaches the peer, if that is there.
-    pub(super) fn arrive(&mut self, packet: Packet) {
+    pub(crate) fn arrive(&mut self, packet: Packet) {
         let Some(requester) = self.queue_pairs.get(&packet.queue_pair) else { return };
         let is_current = requester.wire.attempt == packet.attempt && !requester.is_error();
         if !is_current || !self.carries(requester.device) || self.loses_packet() {
@@ -185,7 +183,7 @@ impl NetworkState {
     }
 
     /// Reports a receive.
-    pub(super) fn complete_receive(
+    pub(crate) fn complete_receive(
         &mut self,
         peer: u32,
         posted: &Posted,

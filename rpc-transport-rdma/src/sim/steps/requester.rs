@@ -5,11 +5,10 @@
 //! attempt; packets of older attempts mean nothing. The peer knows by a request's sequence number
 //! whether it has executed it before.
 
-use super::agenda::{Answer, Event, Nanos, Packet};
-use super::completion_queue::{Entry, LateWrite, Origin};
-use super::numbers::{RETRY_FOR_EVER, acknowledgement_timeout, opcode, status};
-use super::send_queue::Request;
-use super::state::NetworkState;
+use crate::sim::state::{
+    Answer, Entry, Event, LateWrite, Nanos, NetworkState, Origin, Packet, RETRY_FOR_EVER, Request,
+    acknowledgement_timeout, opcode, status,
+};
 use crate::verbs::{AsyncEventKind, RawCompletion, RawOperation};
 
 /// What a device may leave in memory that it is about to write to.
@@ -17,7 +16,7 @@ const RUBBISH: u8 = 0xdb;
 
 impl NetworkState {
     /// Does what a queue pair can do now.
-    pub(super) fn work(&mut self, id: u32) {
+    pub(crate) fn work(&mut self, id: u32) {
         self.issue(id);
         self.finish(id);
         let is_left = self
@@ -115,7 +114,7 @@ impl NetworkState {
     }
 
     /// An answer comes back.
-    pub(super) fn answer(&mut self, packet: Packet, answer: Answer) {
+    pub(crate) fn answer(&mut self, packet: Packet, answer: Answer) {
         let id = packet.queue_pair;
         let Some(queue_pair) = self.queue_pairs.get(&id) else { return };
         let Some(path) = queue_pair.path() else { return };
@@ -190,7 +189,7 @@ impl NetworkState {
     }
 
     /// Whether a transfer of these bytes ends in the middle.
-    pub(super) fn cuts(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn cuts(&mut self, bytes: &[u8]) -> bool {
         let is_cut = bytes.len() > 1 && self.roll(self.faults.cut_transfer);
         self.counters.cut_transfers += u64::from(is_cut);
         is_cut
@@ -216,7 +215,7 @@ impl NetworkState {
     }
 
     /// A queue pair has waited for a receiver that was not ready.
-    pub(super) fn resume(&mut self, id: u32, attempt: u32) {
+    pub(crate) fn resume(&mut self, id: u32, attempt: u32) {
         let now = self.now;
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
         if queue_pair.wire.attempt == attempt {
@@ -227,7 +226,7 @@ impl NetworkState {
     }
 
     /// The acknowledgement timeout may have passed.
-    pub(super) fn time_out(&mut self, id: u32) {
+    pub(crate) fn time_out(&mut self, id: u32) {
         let now = self.now;
         let Some(queue_pair) = self.queue_pairs.get_mut(&id) else { return };
         queue_pair.wire.has_timer = false;
@@ -288,7 +287,7 @@ impl NetworkState {
     }
 
     /// Throws out everything that is left.
-    pub(super) fn flush(&mut self, id: u32) {
+    pub(crate) fn flush(&mut self, id: u32) {
         while let Some(queue_pair) = self.queue_pairs.get_mut(&id) {
             if queue_pair.is_silent {
                 return;

@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 
 /// What a device does with the bytes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Usage {
+pub(crate) enum Usage {
     Reads,
     Writes,
 }
 
 /// A request's bytes in the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SpanId {
+pub(crate) struct SpanId {
     address: u64,
     serial: u64,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct SpanLedger {
+pub(crate) struct SpanLedger {
     written: BTreeMap<SpanId, u64>,
     read: BTreeMap<SpanId, u64>,
     /// Length of the longest span there has been: how far back one may begin that reaches here.
@@ -30,7 +30,7 @@ pub(super) struct SpanLedger {
 
 impl SpanLedger {
     /// Records a span; the second value says that it collides with another.
-    pub(super) fn insert(&mut self, address: u64, len: u64, usage: Usage) -> (SpanId, bool) {
+    pub(crate) fn insert(&mut self, address: u64, len: u64, usage: Usage) -> (SpanId, bool) {
         let collides = overlaps(&self.written, address, len, self.longest)
             || usage == Usage::Writes && overlaps(&self.read, address, len, self.longest);
         let id = SpanId { address, serial: self.serial };
@@ -43,18 +43,18 @@ impl SpanLedger {
         (id, collides)
     }
 
-    pub(super) fn remove(&mut self, id: SpanId) {
+    pub(crate) fn remove(&mut self, id: SpanId) {
         self.written.remove(&id);
         self.read.remove(&id);
     }
 
     /// Whether a request in flight names any of these bytes.
-    pub(super) fn is_used(&self, address: u64, len: u64) -> bool {
+    pub(crate) fn is_used(&self, address: u64, len: u64) -> bool {
         overlaps(&self.written, address, len, self.longest)
             || overlaps(&self.read, address, len, self.longest)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.written.len() + self.read.len()
     }
 }

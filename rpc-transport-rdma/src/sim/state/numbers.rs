@@ -1,33 +1,35 @@
 //! Numbers of verbs that a device has to know: statuses, opcodes, error numbers and timers.
 
+use std::io;
 use std::time::Duration;
 
 use super::agenda::Nanos;
+use crate::verbs::VerbsError;
 
 /// `enum ibv_wc_status`.
-pub(super) mod status {
-    pub(in super::super) const LOCAL_LENGTH: u32 = 1;
-    pub(in super::super) const LOCAL_OPERATION: u32 = 2;
-    pub(in super::super) const LOCAL_PROTECTION: u32 = 4;
-    pub(in super::super) const FLUSHED: u32 = 5;
-    pub(in super::super) const WINDOW_BIND: u32 = 6;
-    pub(in super::super) const REMOTE_INVALID_REQUEST: u32 = 9;
-    pub(in super::super) const REMOTE_ACCESS: u32 = 10;
-    pub(in super::super) const RETRY_EXCEEDED: u32 = 12;
-    pub(in super::super) const RECEIVER_NOT_READY: u32 = 13;
+pub(crate) mod status {
+    pub(crate) const LOCAL_LENGTH: u32 = 1;
+    pub(crate) const LOCAL_OPERATION: u32 = 2;
+    pub(crate) const LOCAL_PROTECTION: u32 = 4;
+    pub(crate) const FLUSHED: u32 = 5;
+    pub(crate) const WINDOW_BIND: u32 = 6;
+    pub(crate) const REMOTE_INVALID_REQUEST: u32 = 9;
+    pub(crate) const REMOTE_ACCESS: u32 = 10;
+    pub(crate) const RETRY_EXCEEDED: u32 = 12;
+    pub(crate) const RECEIVER_NOT_READY: u32 = 13;
 }
 
 /// `enum ibv_wc_opcode`.
-pub(super) mod opcode {
-    pub(in super::super) const SEND: u32 = 0;
-    pub(in super::super) const READ: u32 = 2;
-    pub(in super::super) const BIND: u32 = 5;
-    pub(in super::super) const INVALIDATE: u32 = 6;
-    pub(in super::super) const RECEIVE: u32 = 128;
+pub(crate) mod opcode {
+    pub(crate) const SEND: u32 = 0;
+    pub(crate) const READ: u32 = 2;
+    pub(crate) const BIND: u32 = 5;
+    pub(crate) const INVALIDATE: u32 = 6;
+    pub(crate) const RECEIVE: u32 = 128;
 }
 
 /// The number of retries that means for ever.
-pub(super) const RETRY_FOR_EVER: u8 = 7;
+pub(crate) const RETRY_FOR_EVER: u8 = 7;
 
 /// Hundredths of a millisecond for the 32 values of a receiver-not-ready timer.
 const RNR_TIMERS: [u32; 32] = [
@@ -36,19 +38,24 @@ const RNR_TIMERS: [u32; 32] = [
 ];
 
 /// How long a receiver-not-ready timer makes a sender wait.
-pub(super) fn rnr_timer(value: u8) -> Nanos {
+pub(crate) fn rnr_timer(value: u8) -> Nanos {
     let hundredths = RNR_TIMERS[usize::from(value) % RNR_TIMERS.len()];
     u64::from(hundredths) * 10_000
 }
 
 /// The acknowledgement timeout: 4.096 us times a power of two.
-pub(super) fn acknowledgement_timeout(exponent: u8) -> Nanos {
+pub(crate) fn acknowledgement_timeout(exponent: u8) -> Nanos {
     4096 << exponent.min(31)
 }
 
 /// A duration in nanoseconds, as far as it can be counted.
-pub(super) fn nanos(duration: Duration) -> Nanos {
+pub(crate) fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX / 4)
+}
+
+/// A refusal with a system error number.
+pub(crate) fn failed(operation: &'static str, errno: i32) -> VerbsError {
+    VerbsError::system(operation, io::Error::from_raw_os_error(errno))
 }
 
 #[cfg(test)]

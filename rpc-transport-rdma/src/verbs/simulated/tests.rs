@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::*;
 use crate::memory::{Access, Mapping, Region};
+use crate::sim::*;
 use crate::verbs::{
     Agreement, AsyncEventKind, ConnectOptions, Device, Endpoint, Gid, LinkLayer, Mtu,
     PathAttributes, QueuePairRequest, RawBind, RawCompletion, RawCompletionQueue, RawMemoryRegion,
@@ -52,8 +52,7 @@ impl End {
         let device = Device::open(&network.provider(), &name).unwrap();
         let memory = Arc::new(Region::new(&device, 4096, Access::Eager).unwrap());
         let completions = device.raw().create_completion_queue(64).unwrap();
-        let receives =
-            device.raw().create_shared_receive_queue(DEPTH, Arc::clone(&memory)).unwrap();
+        let receives = device.raw().create_shared_receive_queue(DEPTH, memory.clone()).unwrap();
         let queue_pair = queue_pair(&device, &completions, &receives);
         Self { device, completions, receives, memory, queue_pair, gid: Gid::from_ip(address) }
     }

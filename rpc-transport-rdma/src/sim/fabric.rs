@@ -11,20 +11,18 @@ use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 
-use super::agenda::Nanos;
-use super::numbers::nanos;
-use super::state::NetworkState;
+use super::state::{Nanos, NetworkState, nanos};
 use super::violation::SimViolation;
 
 #[derive(Debug)]
-pub(super) struct Fabric {
+pub(crate) struct Fabric {
     start: Instant,
     state: Mutex<NetworkState>,
     is_strict: AtomicBool,
 }
 
 impl Fabric {
-    pub(super) fn new(seed: u64) -> Arc<Self> {
+    pub(crate) fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self {
             start: Instant::now(),
             state: Mutex::new(NetworkState::new(seed)),
@@ -33,12 +31,12 @@ impl Fabric {
     }
 
     /// Lets a violation panic where it happens.
-    pub(super) fn be_strict(&self) {
+    pub(crate) fn be_strict(&self) {
         self.is_strict.store(true, Ordering::Relaxed);
     }
 
     /// Does something to the network.
-    pub(super) fn enter<R>(&self, change: impl FnOnce(&mut NetworkState) -> R) -> R {
+    pub(crate) fn enter<R>(&self, change: impl FnOnce(&mut NetworkState) -> R) -> R {
         let (result, wakes, violation) = self.simulate(change);
         let has_woken = !wakes.is_empty();
         wakes.into_iter().for_each(Waker::wake);
@@ -71,7 +69,7 @@ impl Fabric {
     }
 
     /// A moment of the network as tokio's.
-    pub(super) fn instant(&self, at: Nanos) -> Instant {
+    pub(crate) fn instant(&self, at: Nanos) -> Instant {
         self.start + Duration::from_nanos(at)
     }
 }

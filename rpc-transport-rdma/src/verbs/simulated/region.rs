@@ -1,69 +1,13 @@
-//! Registered regions of a simulated device.
+//! A region of a simulated device as its owner holds it.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use super::context::{SimContext, failed};
-use super::memory::Memory;
+use super::context::SimContext;
 use super::memory_window::handle;
-use super::state::NetworkState;
-use super::violation::SimViolation;
-use crate::memory::{Access, Mapping};
-use crate::verbs::{LocalKey, ObjectHandle, RawMemoryRegion, RawSegment, RemoteKey, VerbsError};
-
-/// A region in the network's table, as long as the device may use it.
-#[derive(Debug)]
-pub(super) struct RegionState {
-    pub(super) context: u32,
-    pub(super) device: usize,
-    pub(super) access: Access,
-    pub(super) memory: Memory,
-    pub(super) local_key: u32,
-    pub(super) remote_key: u32,
-}
-
-impl NetworkState {
-    /// The region that a segment of a request lies in, if its key opens it to this context.
-    pub(super) fn region_of(&self, context: u32, segment: RawSegment) -> Option<&RegionState> {
-        let region = self.regions.get(&(segment.key.0 >> 8))?;
-        let is_open = region.local_key == segment.key.0
-            && region.context == context
-            && region.memory.contains(segment.address, segment.len.into());
-        is_open.then_some(region)
-    }
-
-    /// The bytes of a segment that was checked when it was posted.
-    pub(super) fn gather(&self, segment: RawSegment) -> Option<Box<[u8]>> {
-        let region = self.regions.get(&(segment.key.0 >> 8))?;
-        region.memory.read(segment.address, segment.len.into())
-    }
-
-    /// Writes to the beginning of a segment that was checked when it was posted.
-    pub(super) fn scatter(&self, segment: RawSegment, bytes: &[u8]) {
-        if let Some(region) = self.regions.get(&(segment.key.0 >> 8)) {
-            region.memory.write(segment.address, bytes);
-        }
-    }
-
-    /// Takes a region off the table; false when it must stay, because something still uses it.
-    fn deregister(&mut self, id: u32) -> bool {
-        let Some(region) = self.regions.get(&id) else { return true };
-        let (address, len) = (region.memory.address(), region.memory.len());
-        let is_bound = self.windows.values().any(|window| window.is_bound_to(id));
-        if is_bound {
-            self.report(SimViolation::DeregisteredBound { address, len });
-        }
-        let is_used = self.ledger.is_used(address, len);
-        if is_used {
-            self.report(SimViolation::DeregisteredInUse { address, len });
-        }
-        let may_go = !is_bound && !is_used;
-        if may_go {
-            self.regions.remove(&id);
-        }
-        may_go
-    }
-}
+use crate::memory::{Access, Mapping, SimulatedAccess};
+use crate::sim::state::{RegionState, failed};
+use crate::verbs::{LocalKey, ObjectHandle, RawMemoryRegion, RemoteKey, VerbsError};
 
 #[derive(Debug)]
 pub(super) struct SimRegion {
@@ -96,7 +40,9 @@ impl SimRegion {
             let local_key = state.next_key(id);
             // Another low byte, so that one key is never taken for the other.
             let remote_key = local_key ^ 0x80;
-            let memory = Memory::of(&mapping);
+            // SAFETY: V9: it lies in the network's table, which `drop` takes it off before the
+            // mapping goes, and the network's steps write only to what is posted.
+            let memory = unsafe { SimulatedAccess::of(&mapping) };
             let region =
                 RegionState { context: context.id, device, access, memory, local_key, remote_key };
             state.regions.insert(id, region);

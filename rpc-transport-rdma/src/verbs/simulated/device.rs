@@ -1,21 +1,17 @@
-//! An open simulated device.
+//! What can be made of an open simulated device.
 
 use std::any::Any;
-use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::completion_queue::SimCompletionQueue;
-use super::fabric::Fabric;
+use super::context::SimContext;
 use super::memory_window::SimWindow;
-use super::network::SimDeviceConfig;
 use super::queue_pair::SimQueuePair;
 use super::receive_queue::SimReceiveQueue;
 use super::region::SimRegion;
-use super::state::NetworkState;
-use super::waiter::Waiter;
-use crate::memory::{Access, Mapping, Region};
-use crate::verbs::loss::is_gone;
+use crate::memory::{Access, Mapping};
+use crate::sim::state::failed;
 use crate::verbs::{
     AsyncEvent, DeviceAttributes, GidEntry, GidKind, LinkLayer, PortAttributes, PortState,
     QueuePairRequest, RawCompletionQueue, RawDevice, RawMemoryRegion, RawMemoryWindow,
@@ -24,73 +20,6 @@ use crate::verbs::{
 
 /// The state of a port that is down, `IBV_PORT_DOWN`.
 const PORT_DOWN: u32 = 1;
-
-/// An opening of a device; objects made from it keep it.
-#[derive(Debug)]
-pub(super) struct SimContext {
-    pub(super) fabric: Arc<Fabric>,
-    pub(super) id: u32,
-    config: SimDeviceConfig,
-    waiter: Waiter,
-    this: std::sync::Weak<Self>,
-}
-
-impl SimContext {
-    pub(super) fn new(fabric: Arc<Fabric>, id: u32, config: SimDeviceConfig) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
-            fabric,
-            id,
-            config,
-            waiter: Waiter::default(),
-            this: this.clone(),
-        })
-    }
-
-    /// Does something to the network unless this device was lost.
-    pub(super) fn enter<R>(
-        &self,
-        operation: &'static str,
-        change: impl FnOnce(&mut NetworkState) -> Result<R, VerbsError>,
-    ) -> Result<R, VerbsError> {
-        self.fabric.enter(|state| {
-            let is_dead = state.contexts.get(&self.id).is_none_or(|context| context.is_dead);
-            if is_dead { Err(failed(operation, libc::EIO)) } else { change(state) }
-        })
-    }
-
-    /// Destroys something. After a loss that is only the news that the kernel has done so.
-    pub(super) fn destroy(
-        &self,
-        operation: &'static str,
-        destroy: impl FnOnce(&mut NetworkState),
-    ) -> Result<(), VerbsError> {
-        self.fabric.enter(|state| {
-            destroy(state);
-            let is_dead = state.contexts.get(&self.id).is_none_or(|context| context.is_dead);
-            let fails = is_dead && state.faults.destroy_fails_after_loss;
-            if fails { Err(failed(operation, libc::EIO)) } else { Ok(()) }
-        })
-    }
-
-    /// Whether what could not be destroyed for this reason is gone with the device.
-    pub(super) fn has_lost(&self, error: &VerbsError) -> bool {
-        is_gone(error, || self.enter("query a port", |_| Ok(())))
-    }
-
-    /// The device in the network's table.
-    pub(super) fn device(&self, state: &NetworkState) -> usize {
-        state.contexts.get(&self.id).map_or(0, |context| context.device)
-    }
-
-    fn this(&self) -> Arc<Self> {
-        self.this.upgrade().expect("it is borrowed from its `Arc`")
-    }
-}
-
-/// A refusal with a system error number.
-pub(super) fn failed(operation: &'static str, errno: i32) -> VerbsError {
-    VerbsError::system(operation, io::Error::from_raw_os_error(errno))
-}
 
 // SAFETY: V6: a message takes the receive at the front of its queue, whatever `receive_drain` says.
 // V9: memory is written only on behalf of posted receives and READs whose completion has
@@ -168,7 +97,7 @@ unsafe impl RawDevice for SimContext {
     fn create_shared_receive_queue(
         &self,
         depth: u32,
-        memory: Arc<Region>,
+        memory: Arc<dyn Any + Send + Sync>,
     ) -> Result<Arc<dyn RawSharedReceiveQueue>, VerbsError> {
         Ok(Arc::new(SimReceiveQueue::create(self.this(), depth, memory)?))
     }
@@ -190,14 +119,5 @@ unsafe impl RawDevice for SimContext {
         };
         let queues = (completions.id, receives.id);
         Ok(Box::new(SimQueuePair::create(self.this(), request, queues)?))
-    }
-}
-
-impl Drop for SimContext {
-    fn drop(&mut self) {
-        self.fabric.enter(|state| {
-            state.contexts.remove(&self.id);
-            state.stop_waiting(self.id);
-        });
     }
 }

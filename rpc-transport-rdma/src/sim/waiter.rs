@@ -16,13 +16,13 @@ use crate::verbs::VerbsError;
 
 /// The place of the one task that waits for a queue's or a device's events.
 #[derive(Debug, Default)]
-pub(super) struct Waiter {
+pub(crate) struct Waiter {
     sleep: Mutex<Option<Pin<Box<Sleep>>>>,
 }
 
 impl Waiter {
     /// Polls for what `take` takes from the network. `id` is the object that is waited for.
-    pub(super) fn poll<T>(
+    pub(crate) fn poll<T>(
         &self,
         fabric: &Fabric,
         id: u32,
