@@ -23,7 +23,7 @@ const FREE: &[(&str, usize, &str)] = &[
     ("rpc-core/src/limits/log.rs", 3, "the limit itself"),
     ("rpc-core/src/call/log.rs", 1, "`LogLimit::admit` just before it, a kind for each status"),
     ("rpc-core/src/connect/offered.rs", 3, "once a listener"),
-    ("rpc-core/src/server/call_record.rs", 1, "the access log, which its operator asked for"),
+    ("rpc-core/src/server/call/record.rs", 1, "the access log, which its operator asked for"),
     ("rpc-core/src/limits/shared.rs", 2, "policy::saturation: once a minute"),
     ("rpc-core/src/runtime/handoff/monitor.rs", 1, "once a process"),
     ("rpc-transport-rdma/src/worker/driver.rs", 1, "the end of a lane"),

@@ -24,7 +24,7 @@ use self::budget::Budget;
 pub use self::config::{MethodConfig, Repetition, ServiceConfig};
 #[cfg(feature = "service-config")]
 pub use self::json::ServiceConfigError;
-use super::call_deadline::SetBy;
+use super::call::deadline::SetBy;
 use super::endpoints::Tried;
 use super::{Call, CallDefaults, Caller, ClientReply};
 use crate::call::message_limits::MessageLimits;

@@ -6,28 +6,28 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::call_deadline::SetBy;
-use super::connection_manager::ConnectionManager;
-use super::{Call, CallDeadline};
 use crate::call::deadline::take_grpc_timeout;
 use crate::call::log::{CallLog, FailedCall};
 use crate::call::message_limits::{MessageLimit, MessageLimits};
 use crate::call::refusal;
+use crate::client::call::deadline::SetBy;
+use crate::client::connection_manager::ConnectionManager;
+use crate::client::{Call, CallDeadline};
 use crate::{CallKind, Deadline, MethodDescriptor};
 
 /// What a channel gives the calls that set nothing themselves.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CallDefaults {
     /// The timeout of calls of every kind.
-    pub(super) timeout: Option<Duration>,
+    pub(in crate::client) timeout: Option<Duration>,
     /// The timeout of unary calls, in place of the other.
-    pub(super) unary_timeout: Option<Duration>,
+    pub(in crate::client) unary_timeout: Option<Duration>,
     /// Which calls have a line in the log.
-    pub(super) log: CallLog,
+    pub(in crate::client) log: CallLog,
 }
 
 impl CallDefaults {
-    pub(super) fn timeout_of(&self, kind: CallKind) -> Option<(Duration, SetBy)> {
+    pub(in crate::client) fn timeout_of(&self, kind: CallKind) -> Option<(Duration, SetBy)> {
         let of_unary = self.unary_timeout.filter(|_| kind == CallKind::Unary);
         let of_unary = of_unary.map(|timeout| (timeout, SetBy::UnaryTimeout));
         of_unary.or_else(|| self.timeout.map(|timeout| (timeout, SetBy::Timeout)))
@@ -36,7 +36,7 @@ impl CallDefaults {
 
 /// What is known of a call from its beginning on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Begun {
+pub(in crate::client) struct Begun {
     method: &'static MethodDescriptor,
     /// When it began; absent where no line will be written about its end.
     at: Option<Instant>,
@@ -47,7 +47,7 @@ pub(super) struct Begun {
 
 /// Where the end of a call is logged that a stub finds out: its channel keeps no part in it.
 #[derive(Debug)]
-pub(super) struct EndLog {
+pub(in crate::client) struct EndLog {
     method: &'static MethodDescriptor,
     began_at: Instant,
     manager: Arc<ConnectionManager>,
@@ -55,14 +55,14 @@ pub(super) struct EndLog {
 
 impl EndLog {
     /// Records that the call ends with this status.
-    pub(super) fn log_failure(&self, status: &Status) {
+    pub(in crate::client) fn log_failure(&self, status: &Status) {
         log_failure(self.method, self.began_at, &self.manager, status);
     }
 }
 
 /// The same with its channel's connection, which a stream of responses keeps open.
 #[derive(Debug)]
-pub(super) struct BegunWithin {
+pub(in crate::client) struct BegunWithin {
     call: Begun,
     manager: Arc<ConnectionManager>,
 }
@@ -73,7 +73,7 @@ impl Begun {
     /// The earliest counts of what the call says, or the channel where it says nothing, of what is
     /// inherited, and of the layers' limit. The clock is looked at only where there is one, or
     /// where the call's end may be logged.
-    pub(super) fn new(defaults: &CallDefaults, call: &mut Call<'_>) -> Self {
+    pub(in crate::client) fn new(defaults: &CallDefaults, call: &mut Call<'_>) -> Self {
         let (method, at) = (call.method(), defaults.log.begin());
         let limits = MessageLimits::of(call.extensions());
         let explicit = call.extensions().get::<Deadline>().copied();
@@ -85,34 +85,34 @@ impl Begun {
     }
 
     /// The same call, which had begun earlier.
-    pub(super) fn since(mut self, began: Instant) -> Self {
+    pub(in crate::client) fn since(mut self, began: Instant) -> Self {
         self.at = self.at.map(|at| at.min(began));
         self
     }
 
     /// When the call ends at the latest.
-    pub(super) fn deadline(&self) -> Option<&CallDeadline> {
+    pub(in crate::client) fn deadline(&self) -> Option<&CallDeadline> {
         self.deadline.as_ref()
     }
 
     /// What its stub allows its messages.
-    pub(super) fn limits(&self) -> MessageLimits {
+    pub(in crate::client) fn limits(&self) -> MessageLimits {
         self.limits
     }
 
     /// Where the call's end is logged after the channel's part; `None` where no line is written.
-    pub(super) fn end_log(&self, manager: &Arc<ConnectionManager>) -> Option<EndLog> {
+    pub(in crate::client) fn end_log(&self, manager: &Arc<ConnectionManager>) -> Option<EndLog> {
         let (method, began_at) = (self.method, self.at?);
         Some(EndLog { method, began_at, manager: Arc::clone(manager) })
     }
 
     /// This call with its channel's connection.
-    pub(super) fn within(self, manager: &Arc<ConnectionManager>) -> BegunWithin {
+    pub(in crate::client) fn within(self, manager: &Arc<ConnectionManager>) -> BegunWithin {
         BegunWithin { call: self, manager: Arc::clone(manager) }
     }
 
     /// Takes what became of the call's first answer: a failure is logged.
-    pub(super) fn finish<T>(
+    pub(in crate::client) fn finish<T>(
         &self,
         manager: &ConnectionManager,
         result: Result<T, Status>,
@@ -147,22 +147,22 @@ fn log_failure(
 
 impl BegunWithin {
     /// When the call ends at the latest.
-    pub(super) fn deadline(&self) -> Option<Deadline> {
+    pub(in crate::client) fn deadline(&self) -> Option<Deadline> {
         self.call.deadline.map(|limit| limit.deadline())
     }
 
     /// What each message of its response is held to.
-    pub(super) fn response_limit(&self) -> MessageLimit {
+    pub(in crate::client) fn response_limit(&self) -> MessageLimit {
         self.call.limits.of_responses()
     }
 
     /// The status of the call when it is over its time.
-    pub(super) fn over_time(&self) -> Status {
+    pub(in crate::client) fn over_time(&self) -> Status {
         self.call.deadline.map_or_else(refusal::deadline_exceeded, |limit| limit.exceeded())
     }
 
     /// Records that the stream of responses ends with this status.
-    pub(super) fn log_failure(&self, status: &Status) {
+    pub(in crate::client) fn log_failure(&self, status: &Status) {
         self.call.log_failure(&self.manager, status);
     }
 }

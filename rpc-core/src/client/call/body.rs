@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
 use crate::call::refusal;
-use crate::client::upload::upload;
+use crate::client::call::upload::upload;
 use crate::client::{Outgoing, Started};
 use crate::payload::encode::{Encode, Split};
 use crate::payload::tail_field::Detacher;

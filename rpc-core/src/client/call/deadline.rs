@@ -14,7 +14,7 @@ use crate::call::refusal;
 
 /// What set the limit on a call's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SetBy {
+pub(in crate::client) enum SetBy {
     /// The request: `Request::set_timeout`, or a [`Deadline`] among its extensions.
     Request,
     /// The channel's timeout for calls of every kind.
@@ -53,12 +53,12 @@ pub struct CallDeadline {
 
 impl CallDeadline {
     /// A limit of `timeout` from `now` on.
-    pub(super) fn after(now: Instant, timeout: Duration, set_by: SetBy) -> Self {
+    pub(in crate::client) fn after(now: Instant, timeout: Duration, set_by: SetBy) -> Self {
         Self { deadline: Deadline::after(now, timeout), timeout, set_by }
     }
 
     /// An instant that was set, for a call that begins `now`.
-    pub(super) fn at(deadline: Deadline, now: Instant, set_by: SetBy) -> Self {
+    pub(in crate::client) fn at(deadline: Deadline, now: Instant, set_by: SetBy) -> Self {
         Self { deadline, timeout: deadline.0.saturating_duration_since(now), set_by }
     }
 
@@ -75,14 +75,14 @@ impl CallDeadline {
     }
 
     /// The status of a call that has found no connection until then; `error` says why.
-    pub(super) fn exceeded_unconnected(&self, error: &dyn std::fmt::Display) -> Status {
+    pub(in crate::client) fn exceeded_unconnected(&self, error: &dyn std::fmt::Display) -> Status {
         refusal::not_connected_in_time(self.timeout, self.set_by.words(), error)
     }
 
     /// The earliest of the layers' limit, of a call's timeout, of the deadline that it sets, and of
     /// what it inherits. The clock is looked at only where there is one of the latter and `now` is
     /// not known.
-    pub(super) fn of_call(
+    pub(in crate::client) fn of_call(
         of_layers: Option<Self>,
         timeout: Option<(Duration, SetBy)>,
         explicit: Option<Deadline>,
@@ -100,13 +100,13 @@ impl CallDeadline {
     }
 
     /// The earliest of several.
-    pub(super) fn earliest(limits: impl IntoIterator<Item = Self>) -> Option<Self> {
+    pub(in crate::client) fn earliest(limits: impl IntoIterator<Item = Self>) -> Option<Self> {
         limits.into_iter().min_by_key(|limit| limit.deadline)
     }
 }
 
 /// Runs a call until its deadline; dropping it there cancels it on the peer.
-pub(super) async fn within<T>(
+pub(in crate::client) async fn within<T>(
     limit: Option<&CallDeadline>,
     call: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {

@@ -4,16 +4,16 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::begun::BegunWithin;
-use super::connection::{Answer, CallGuard, Started, refused};
 use crate::Deadline;
+use crate::client::call::begun::BegunWithin;
+use crate::client::connection::{Answer, CallGuard, Started, refused};
 use crate::stream::{End, MessageBody, Next, OnComplete};
 use crate::wire::metadata;
 use crate::wire::outcome::Outcome;
 
 /// What a response stream keeps alive: the call, the task that sends its requests, and the
 /// connection manager, whose last reference closes the connection. Dropped in this order.
-pub(super) struct StreamGuard {
+pub(in crate::client) struct StreamGuard {
     guard: CallGuard,
     _upload: Option<AbortOnDropHandle<()>>,
     call: BegunWithin,
@@ -34,7 +34,7 @@ impl OnComplete for StreamGuard {
 }
 
 /// Waits for the headers of a response stream.
-pub(super) async fn headers(started: &mut Started) -> Result<MetadataMap, Status> {
+pub(in crate::client) async fn headers(started: &mut Started) -> Result<MetadataMap, Status> {
     let block = match started.first().await {
         Next::Headers(block) => block,
         Next::Failed(status) => return Err(status),
@@ -59,7 +59,7 @@ pub(super) async fn headers(started: &mut Started) -> Result<MetadataMap, Status
 }
 
 /// The response stream behind its headers, which keeps the call's channel.
-pub(super) fn download(
+pub(in crate::client) fn download(
     started: Started,
     upload: Option<AbortOnDropHandle<()>>,
     call: BegunWithin,

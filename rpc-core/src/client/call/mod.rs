@@ -5,11 +5,15 @@
 //! included, has one type for all calls. A request is still encoded once, in the transport's
 //! memory, and a response is decoded once, from the memory that it was received into.
 
+pub(in crate::client) mod begun;
 mod body;
+pub(in crate::client) mod deadline;
+pub(in crate::client) mod download;
 mod kinds;
 mod paths;
 mod reply;
 mod untyped;
+pub(in crate::client) mod upload;
 
 use std::any::{TypeId, type_name};
 use std::ops::{Deref, DerefMut};
@@ -21,13 +25,13 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, GrpcMethod, Status};
 
 pub(super) use body::{Body, RequestStream, Sent};
+pub use deadline::CallDeadline;
 pub use kinds::{client_streaming, server_streaming, streaming, unary};
 pub use reply::ClientReply;
 pub(super) use reply::ReplyBody;
 pub use untyped::{MethodName, untyped};
 
-use super::CallDeadline;
-use super::call_deadline::SetBy;
+use self::deadline::SetBy;
 use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::layer::{Described, RequestHead};
 use crate::{CallKind, Deadline, Idempotency, MethodDescriptor};

@@ -13,8 +13,8 @@ use crate::Trailers;
 use crate::call::merge;
 use crate::call::message_limits::MessageLimit;
 use crate::client::Reply;
-use crate::client::begun::EndLog;
-use crate::client::download::StreamGuard;
+use crate::client::call::begun::EndLog;
+use crate::client::call::download::StreamGuard;
 use crate::stream::{MessageBody, StreamPart, response_streaming, scripted_streaming};
 use crate::wire::outcome::Outcome;
 

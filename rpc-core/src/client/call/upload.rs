@@ -8,8 +8,8 @@ use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
-use super::Outgoing;
-use super::connection::Started;
+use crate::client::Outgoing;
+use crate::client::connection::Started;
 use crate::stream::{Direction, StreamWriter, forward};
 use crate::wire::FrameKind;
 use crate::{Deadline, MayHaveExecuted};
@@ -18,7 +18,7 @@ use crate::{Deadline, MayHaveExecuted};
 ///
 /// A stream that ends with an error has broken off: the call ends with that error, and the server
 /// learns that it was given up. A half-close would tell it that there is no more to come.
-pub(super) fn upload<M, S>(
+pub(in crate::client) fn upload<M, S>(
     stream: S,
     started: &Started,
     call: Outgoing<'_>,

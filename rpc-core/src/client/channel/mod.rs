@@ -1,5 +1,8 @@
 //! The channel: a cheap handle that makes calls over one connection, which is renewed when it ends.
 
+mod ready;
+mod retry;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,13 +15,13 @@ use tonic::Status;
 use tonic::service::Interceptor;
 use tower::Layer;
 
-use super::begun::Begun;
+use self::ready::ReadyWhen;
+use self::retry::Attempts;
+use super::call::begun::Begun;
+use super::call::deadline::within;
+use super::call::download::{download, headers};
 use super::call::{RequestStream, Sent};
-use super::call_deadline::within;
 use super::connection_manager::ConnectionManager;
-use super::download::{download, headers};
-use super::ready::ReadyWhen;
-use super::retry::Attempts;
 use super::{
     Call, CallDeadline, CallDefaults, Caller, ClientReply, Connect, Connection, Intercepted,
     LayeredChannel, Outgoing, Path, PathCounts, Started,
@@ -57,7 +60,7 @@ const ATTEMPTS_MAX: u32 = 3;
 /// [`crate::MayHaveExecuted`].
 #[derive(Clone, Debug)]
 pub struct Channel {
-    pub(super) manager: Arc<ConnectionManager>,
+    pub(in crate::client) manager: Arc<ConnectionManager>,
     /// What calls have that set nothing themselves.
     defaults: CallDefaults,
     readiness: Readiness,

@@ -11,12 +11,12 @@ use std::task::{Context, Poll, ready};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::ReusableBoxFuture;
 
-use super::connection_manager::ConnectionManager;
+use crate::client::connection_manager::ConnectionManager;
 use crate::connect::ConnectError;
 
 /// When a channel is ready, as a service of tower's.
 #[derive(Debug, Default)]
-pub(super) enum ReadyWhen {
+pub(in crate::client) enum ReadyWhen {
     /// While it has a connection.
     #[default]
     Connected,
@@ -38,7 +38,7 @@ impl Clone for ReadyWhen {
 
 impl ReadyWhen {
     /// Whether the channel of `manager` is ready.
-    pub(super) fn poll(
+    pub(in crate::client) fn poll(
         &mut self,
         manager: &Arc<ConnectionManager>,
         cx: &mut Context<'_>,

@@ -12,14 +12,14 @@
 
 use tonic::Status;
 
-use super::Outgoing;
-use super::connection_manager::ConnectionManager;
 use crate::call::log::NameOf;
+use crate::client::Outgoing;
+use crate::client::connection_manager::ConnectionManager;
 use crate::wire::PeerText;
 use crate::{Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted};
 
 /// The attempts at one call.
-pub(super) struct Attempts<'a> {
+pub(in crate::client) struct Attempts<'a> {
     manager: &'a ConnectionManager,
     method: &'static MethodDescriptor,
     /// Whether the request is one message.
@@ -30,7 +30,7 @@ pub(super) struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    pub(super) fn new(manager: &'a ConnectionManager, call: &Outgoing<'_>) -> Self {
+    pub(in crate::client) fn new(manager: &'a ConnectionManager, call: &Outgoing<'_>) -> Self {
         let (method, is_repeatable) = (call.method, call.message.is_some());
         Self { manager, method, is_repeatable, was_refused: false, is_ambiguous: false }
     }
@@ -40,7 +40,7 @@ impl<'a> Attempts<'a> {
     /// # Errors
     ///
     /// With the call's final status when there is none.
-    pub(super) fn retry_after(&mut self, status: Status) -> Result<(), Status> {
+    pub(in crate::client) fn retry_after(&mut self, status: Status) -> Result<(), Status> {
         if !self.is_repeatable {
             return Err(status);
         }
@@ -59,7 +59,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// The status of a call that is not retried. It stays ambiguous if an earlier attempt was.
-    pub(super) fn final_status(&self, status: Status) -> Status {
+    pub(in crate::client) fn final_status(&self, status: Status) -> Status {
         if self.is_ambiguous && NotExecuted::is_said_by(&status) {
             return MayHaveExecuted::mark(status);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::Connection;
+use crate::client::Connection;
 use crate::connect::{ClientConfig, ConnectError, Wanted};
 
 /// Makes connections to one server.

@@ -10,11 +10,15 @@
 //! time. In between, and when the runtime of the task ends, the driver lies in the handle, from
 //! where the next caller takes it to a task on its own runtime.
 
+mod connector;
 mod driver;
 mod handle;
+mod path;
 mod snapshot;
 mod task;
 #[cfg(test)]
 mod tests;
 
+pub use connector::Connect;
 pub(super) use handle::ConnectionManager;
+pub use path::{Path, PathCounts};

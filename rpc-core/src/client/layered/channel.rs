@@ -6,7 +6,7 @@ use std::pin::pin;
 use tonic::Status;
 use tower::{BoxError, Service, ServiceExt};
 
-use crate::client::call_deadline::within;
+use crate::client::call::deadline::within;
 use crate::client::{Call, Caller, ClientCall, ClientReply};
 use crate::layer::into_status;
 

@@ -5,12 +5,12 @@
 use bytes::Bytes;
 use tonic::Status;
 
-use super::Reply;
-use super::phase::Draining;
-use super::session::{InFlight, Route, Session, State};
 use crate::MayHaveExecuted;
 use crate::call::refusal;
 use crate::calls::window::Counts;
+use crate::client::Reply;
+use crate::client::session::phase::Draining;
+use crate::client::session::{InFlight, Route, Session, State};
 use crate::runtime::handoff::Handoff;
 use crate::stream::{End, Inserted, Item};
 use crate::transport::frames::{received, take_apart};
@@ -235,7 +235,7 @@ impl<T: Transport> Session<T> {
 
     /// Ends a call because of what this side cannot receive, and tells the server.
     fn end(&self, header: &FrameHeader, status: Status) {
-        use super::Connection;
+        use crate::client::Connection;
         if header.kind == FrameKind::Response {
             // The server has ended the call already.
             let ended = self.finish(header.call);

@@ -13,21 +13,24 @@ use crate::transport::{CloseReason, Transport};
 
 /// What is looked after.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct WatchRules {
-    pub(super) keepalive: Option<Keepalive>,
-    pub(super) progress_timeout: Option<Duration>,
+pub(in crate::client) struct WatchRules {
+    pub(in crate::client) keepalive: Option<Keepalive>,
+    pub(in crate::client) progress_timeout: Option<Duration>,
 }
 
 impl WatchRules {
     /// Whether there is anything to look after.
-    pub(super) fn watch_anything(&self) -> bool {
+    pub(in crate::client) fn watch_anything(&self) -> bool {
         self.keepalive.is_some() || self.progress_timeout.is_some()
     }
 }
 
 /// Watches the transport of a session until the session is gone. Ends it when the server is silent
 /// or has stopped to take what waits for it.
-pub(super) async fn keep_alive<T: Transport, S: AsRef<T>>(session: Weak<S>, rules: WatchRules) {
+pub(in crate::client) async fn keep_alive<T: Transport, S: AsRef<T>>(
+    session: Weak<S>,
+    rules: WatchRules,
+) {
     let now = Instant::now().into_std();
     let mut timer = rules.keepalive.map(|keepalive| KeepaliveTimer::new(keepalive, now));
     let mut progress = rules.progress_timeout.map(|timeout| Progress::new(timeout, now));

@@ -2,6 +2,10 @@
 //!
 //! Requests are encoded and sent in the caller's task. What comes back is `incoming`'s business.
 
+mod incoming;
+mod keep_alive;
+mod phase;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +17,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use self::keep_alive::{WatchRules, keep_alive};
+use self::phase::{Draining, Phase};
 use super::connection::{Answer, CallGuard, ReplySender};
-use super::keep_alive::{WatchRules, keep_alive};
-use super::phase::{Draining, Phase};
 use super::{ClientSetup, Connection, Outgoing, Started};
 use crate::call::refusal;
 use crate::calls::client::Calls;
@@ -408,5 +412,4 @@ impl<T: fmt::Debug> fmt::Debug for Session<T> {
 }
 
 #[cfg(test)]
-#[path = "session_tests.rs"]
 mod tests;

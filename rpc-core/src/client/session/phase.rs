@@ -16,7 +16,7 @@ use crate::transport::CloseReason;
 
 /// Why a session starts no more calls although its connection lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Draining {
+pub(in crate::client) enum Draining {
     /// The server sent GOAWAY.
     SentAway,
     /// Another connection of the channel has replaced this one.
@@ -25,7 +25,7 @@ pub(super) enum Draining {
 
 /// The phase of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(in crate::client) enum Phase {
     Open,
     Draining(Draining),
     /// The transport takes no more frames; its handler has not been told yet.
@@ -40,7 +40,7 @@ pub(super) enum Phase {
 
 impl Phase {
     /// Starts to drain. GOAWAY outranks a replacement, since its status names the server's reason.
-    pub(super) fn drain(&mut self, why: Draining) {
+    pub(in crate::client) fn drain(&mut self, why: Draining) {
         let draining = match self {
             Self::Open => return *self = Self::Draining(why),
             Self::Draining(before) => before,
@@ -53,7 +53,7 @@ impl Phase {
     }
 
     /// Records that the transport refused a frame because it is closed.
-    pub(super) fn cut(&mut self, reason: &CloseReason) {
+    pub(in crate::client) fn cut(&mut self, reason: &CloseReason) {
         let draining = match self {
             Self::Open => None,
             Self::Draining(why) => Some(*why),
@@ -63,19 +63,19 @@ impl Phase {
     }
 
     /// Records the end of the connection; true when the server had sent GOAWAY before.
-    pub(super) fn close(&mut self, reason: CloseReason) -> bool {
+    pub(in crate::client) fn close(&mut self, reason: CloseReason) -> bool {
         let was_sent_away = self.draining() == Some(Draining::SentAway);
         *self = Self::Closed { reason };
         was_sent_away
     }
 
     /// Whether new calls are started.
-    pub(super) fn is_open(&self) -> bool {
+    pub(in crate::client) fn is_open(&self) -> bool {
         *self == Self::Open
     }
 
     /// Why the session drains, while its connection has not ended.
-    pub(super) fn draining(&self) -> Option<Draining> {
+    pub(in crate::client) fn draining(&self) -> Option<Draining> {
         match self {
             Self::Open | Self::Closed { .. } => None,
             Self::Draining(why) => Some(*why),
@@ -84,7 +84,7 @@ impl Phase {
     }
 
     /// Why the connection has ended, or is about to.
-    pub(super) fn closed(&self) -> Option<&CloseReason> {
+    pub(in crate::client) fn closed(&self) -> Option<&CloseReason> {
         match self {
             Self::Open | Self::Draining(_) => None,
             Self::Cut { reason, .. } | Self::Closed { reason } => Some(reason),
@@ -92,7 +92,7 @@ impl Phase {
     }
 
     /// The status of a new call on this connection to `server`; `None` when the call is started.
-    pub(super) fn refusal(&self, server: &str) -> Option<Status> {
+    pub(in crate::client) fn refusal(&self, server: &str) -> Option<Status> {
         match (self.draining(), self.closed()) {
             (Some(Draining::SentAway), _) => Some(refusal::going_away()),
             (Some(Draining::Replaced), _) => Some(refusal::retired()),

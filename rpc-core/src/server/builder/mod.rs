@@ -1,6 +1,7 @@
 //! `Server` and its builder.
 
 mod getters;
+pub(super) mod rules;
 
 use std::io;
 use std::sync::Arc;
@@ -9,13 +10,13 @@ use std::time::Duration;
 use tower::{BoxError, Layer};
 
 use super::authorize::{Authorization, Authorize};
-use super::connections::Connections;
 use super::layers::Layers;
-use super::memory::ServerMemory;
 use super::peer_limit::PeerLimit;
 use super::router::Router;
-use super::run;
-use super::shared::Shared;
+use super::serve::connections::Connections;
+use super::serve::memory::ServerMemory;
+use super::serve::run;
+use super::serve::shared::Shared;
 use super::{
     Listen, ListenerSettings, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service,
 };

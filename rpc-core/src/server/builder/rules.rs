@@ -3,26 +3,26 @@
 
 use std::time::Duration;
 
-use super::ListenerSettings;
-use super::life::LifeRules;
-use super::shared::Shared;
 use crate::Keepalive;
 use crate::connect::ServerHandshake;
 use crate::policy::progress::PROGRESS_TIMEOUT;
+use crate::server::ListenerSettings;
+use crate::server::serve::life::LifeRules;
+use crate::server::serve::shared::Shared;
 
 /// The bound on a handshake that neither the builder nor the listener sets. The same as a client's.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The rules for the connections of one listener.
 #[derive(Debug)]
-pub(super) struct Rules {
-    pub(super) handshake: ServerHandshake,
-    pub(super) handshake_timeout: Duration,
-    pub(super) life: LifeRules,
+pub(in crate::server) struct Rules {
+    pub(in crate::server) handshake: ServerHandshake,
+    pub(in crate::server) handshake_timeout: Duration,
+    pub(in crate::server) life: LifeRules,
 }
 
 impl Rules {
-    pub(super) fn new(server: &Shared, listener: ListenerSettings) -> Self {
+    pub(in crate::server) fn new(server: &Shared, listener: ListenerSettings) -> Self {
         let settings = server.settings.or(listener);
         Self {
             handshake: ServerHandshake {

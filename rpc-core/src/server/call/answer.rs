@@ -7,17 +7,17 @@ use crate::wire::{FrameHeader, FrameKind};
 /// The parts of a response frame.
 #[derive(Debug)]
 pub(crate) struct Answer<'a> {
-    pub(super) code: u16,
+    pub(in crate::server) code: u16,
     /// How many frames the answer has before this one.
-    pub(super) seq: u64,
-    pub(super) is_not_executed: bool,
-    pub(super) block: Vec<u8>,
-    pub(super) message: Option<&'a dyn Encode>,
+    pub(in crate::server) seq: u64,
+    pub(in crate::server) is_not_executed: bool,
+    pub(in crate::server) block: Vec<u8>,
+    pub(in crate::server) message: Option<&'a dyn Encode>,
 }
 
 impl Answer<'_> {
     /// The frame that carries the answer to the call `id`.
-    pub(super) fn parts(&self, id: u64) -> Parts<'_> {
+    pub(in crate::server) fn parts(&self, id: u64) -> Parts<'_> {
         let mut header = FrameHeader::bare(FrameKind::Response, id);
         header.selector = self.code;
         header.argument = self.seq;

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use tonic::Status;
 
-use super::PeerInfo;
-use super::time_limit::TimeLimit;
 use crate::call::refusal;
 use crate::payload::buffer::{Buffer, any_buffer, buffer_of};
+use crate::server::PeerInfo;
+use crate::server::call::time_limit::TimeLimit;
 use crate::{Deadline, MethodDescriptor};
 
 tokio::task_local! {
@@ -98,7 +98,7 @@ impl CallContext {
         self.cancellation.cancelled()
     }
 
-    pub(super) fn with_current<T>(look: impl FnOnce(&CallScope) -> T) -> Option<T> {
+    pub(in crate::server) fn with_current<T>(look: impl FnOnce(&CallScope) -> T) -> Option<T> {
         CURRENT.try_with(look).ok()
     }
 }
@@ -158,7 +158,7 @@ pub async fn buffer(len: usize) -> Buffer {
 
 /// The call that a task handles: the value of the task-local.
 #[derive(Debug)]
-pub(super) struct CallScope {
+pub(in crate::server) struct CallScope {
     method: &'static MethodDescriptor,
     time_limit: TimeLimit,
     peer: Arc<PeerInfo>,
@@ -166,7 +166,7 @@ pub(super) struct CallScope {
 }
 
 impl CallScope {
-    pub(super) fn new(
+    pub(in crate::server) fn new(
         method: &'static MethodDescriptor,
         time_limit: TimeLimit,
         peer: Arc<PeerInfo>,
@@ -174,24 +174,24 @@ impl CallScope {
         Self { method, time_limit, peer, cancellation: OnceCell::new() }
     }
 
-    pub(super) fn method(&self) -> &'static MethodDescriptor {
+    pub(in crate::server) fn method(&self) -> &'static MethodDescriptor {
         self.method
     }
 
-    pub(super) fn time_limit(&self) -> TimeLimit {
+    pub(in crate::server) fn time_limit(&self) -> TimeLimit {
         self.time_limit
     }
 
-    pub(super) fn deadline(&self) -> Option<Deadline> {
+    pub(in crate::server) fn deadline(&self) -> Option<Deadline> {
         self.time_limit.deadline()
     }
 
-    pub(super) fn peer(&self) -> &Arc<PeerInfo> {
+    pub(in crate::server) fn peer(&self) -> &Arc<PeerInfo> {
         &self.peer
     }
 
     /// Runs a handler as this call's; calls that it makes inherit the call's deadline.
-    pub(super) fn scope<F: Future<Output = ()>>(
+    pub(in crate::server) fn scope<F: Future<Output = ()>>(
         self,
         handler: F,
     ) -> impl Future<Output = ()> + use<F> {
@@ -210,7 +210,7 @@ impl CallScope {
 }
 
 /// The status of the call that is being handled, when its time is over.
-pub(super) fn time_exceeded() -> Status {
+pub(in crate::server) fn time_exceeded() -> Status {
     let exceeded = CallContext::with_current(|running| running.time_limit.exceeded());
     exceeded.unwrap_or_else(refusal::deadline_exceeded)
 }
@@ -219,17 +219,17 @@ pub(super) fn time_exceeded() -> Status {
 /// cancellation token.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct CancelOnDrop {
+pub(in crate::server) struct CancelOnDrop {
     is_finished: bool,
 }
 
 impl CancelOnDrop {
-    pub(super) fn new() -> Self {
+    pub(in crate::server) fn new() -> Self {
         Self { is_finished: false }
     }
 
     /// Records that the handler has ended by itself.
-    pub(super) fn finish(mut self) {
+    pub(in crate::server) fn finish(mut self) {
         self.is_finished = true;
     }
 }

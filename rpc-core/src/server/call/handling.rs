@@ -16,11 +16,11 @@ use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep_until};
 use tonic::{Response, Status};
 
-use super::context::{CancelOnDrop, time_exceeded};
-use super::reply::{PendingReply, Responder};
 use crate::Deadline;
 use crate::call::message_limits::MessageLimits;
 use crate::payload::tail_field::Detacher;
+use crate::server::call::context::{CancelOnDrop, time_exceeded};
+use crate::server::call::reply::{PendingReply, Responder};
 
 pin_project! {
     #[project = StageProjected]
@@ -38,7 +38,7 @@ pin_project! {
     ///
     /// The handler is called with the first poll, and dropped with the last.
     #[must_use]
-    pub(super) struct Handling<H, F> {
+    pub(in crate::server) struct Handling<H, F> {
         #[pin]
         stage: Stage<H, F>,
         // Dropped as it is, it tells the handler's helpers that the call was given up.
@@ -55,7 +55,7 @@ where
     H: FnOnce() -> F,
     F: Future<Output = Result<T, Status>>,
 {
-    pub(super) fn new(deadline: Option<Deadline>, handler: H) -> Self {
+    pub(in crate::server) fn new(deadline: Option<Deadline>, handler: H) -> Self {
         let stage = Stage::Waiting { handler: Some(handler) };
         let cancel_on_drop = Some(CancelOnDrop::new());
         Self { stage, cancel_on_drop, deadline, timer: None }
@@ -119,7 +119,7 @@ where
 
 pin_project! {
     /// Runs a handler and sends the message, or the status, that it returns.
-    pub(super) struct RespondingHandler<H, F, M> {
+    pub(in crate::server) struct RespondingHandler<H, F, M> {
         #[pin]
         handling: Handling<H, F>,
         responder: Option<Responder>,
@@ -131,7 +131,7 @@ pin_project! {
 }
 
 impl<H, F, M> RespondingHandler<H, F, M> {
-    pub(super) fn new(
+    pub(in crate::server) fn new(
         handling: Handling<H, F>,
         responder: Responder,
         detacher: Option<Detacher>,

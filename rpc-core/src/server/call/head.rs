@@ -4,13 +4,13 @@ use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
-use super::PeerExtensions;
-use super::context::CallScope;
+use crate::server::PeerExtensions;
+use crate::server::call::context::CallScope;
 use crate::wire::metadata;
 
 /// A request's head: as it came, or as a layer left it.
 #[derive(Debug)]
-pub(super) enum Head {
+pub(in crate::server) enum Head {
     /// The block of the frame.
     Encoded {
         block: Bytes,
@@ -23,7 +23,10 @@ pub(super) enum Head {
 
 impl Head {
     /// Decodes the head, if that has not been done, and adds what the runtime tells a handler.
-    pub(super) fn decode(self, running: &CallScope) -> Result<(MetadataMap, Extensions), Status> {
+    pub(in crate::server) fn decode(
+        self,
+        running: &CallScope,
+    ) -> Result<(MetadataMap, Extensions), Status> {
         let (block, peer) = match self {
             Self::Decoded(decoded) => return Ok(*decoded),
             Self::Encoded { block, peer } => (block, peer),
@@ -42,6 +45,6 @@ impl Head {
     }
 }
 
-pub(super) fn undecodable(what: &str, error: &dyn std::fmt::Display) -> Status {
+pub(in crate::server) fn undecodable(what: &str, error: &dyn std::fmt::Display) -> Status {
     Status::internal(format!("the request's {what} does not decode: {error}"))
 }

@@ -10,15 +10,15 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
-use super::PeerExtensions;
-use super::call_streams::CallStreams;
-use super::context::CallScope;
-use super::handling::{Handling, RespondingHandler};
-use super::head::{Head, undecodable};
-use super::layers::Capture;
-use super::reply::Responder;
 use crate::call::message_limits::MessageLimits;
 use crate::call::{merge, refusal};
+use crate::server::PeerExtensions;
+use crate::server::call::context::CallScope;
+use crate::server::call::handling::{Handling, RespondingHandler};
+use crate::server::call::head::{Head, undecodable};
+use crate::server::call::reply::Responder;
+use crate::server::call::streams::CallStreams;
+use crate::server::layers::Capture;
 use crate::stream::{Direction, StreamWriter, forward, request_streaming};
 use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, LateTrailers, ServiceDescriptor, Trailers};
@@ -44,13 +44,13 @@ pub trait Service: Send + Sync + 'static {
 /// A call that has arrived and not been answered.
 #[derive(Debug)]
 pub struct ServerCall {
-    pub(super) head: Head,
-    pub(super) message: Bytes,
-    pub(super) running: CallScope,
-    pub(super) responder: Responder,
-    pub(super) streams: CallStreams,
+    pub(in crate::server) head: Head,
+    pub(in crate::server) message: Bytes,
+    pub(in crate::server) running: CallScope,
+    pub(in crate::server) responder: Responder,
+    pub(in crate::server) streams: CallStreams,
     /// What its service allows its messages.
-    pub(super) limits: MessageLimits,
+    pub(in crate::server) limits: MessageLimits,
 }
 
 impl ServerCall {
@@ -133,12 +133,12 @@ impl ServerCall {
     }
 
     /// Answers with a status alone.
-    pub(super) fn fail(self, status: Status) -> HandlerFuture {
+    pub(in crate::server) fn fail(self, status: Status) -> HandlerFuture {
         Box::pin(self.responder.fail(status))
     }
 
     /// Takes what precedes the messages out of the call.
-    pub(super) fn take_head(&mut self) -> Result<(MetadataMap, Extensions), Status> {
+    pub(in crate::server) fn take_head(&mut self) -> Result<(MetadataMap, Extensions), Status> {
         let taken = Head::Encoded { block: Bytes::new(), peer: PeerExtensions::Omit };
         std::mem::replace(&mut self.head, taken).decode(&self.running)
     }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::answer::Answer;
-use super::call_streams::CallStreams;
 use crate::MethodDescriptor;
 use crate::call::deadline::rounded;
 use crate::call::log::{CallLog, FailedCall, NameOf};
 use crate::limits::log::LogLimit;
+use crate::server::call::answer::Answer;
+use crate::server::call::streams::CallStreams;
 use crate::transport::Addresses;
 use crate::wire::FrameHeader;
 use crate::wire::outcome::Outcome;
@@ -32,10 +32,10 @@ pub(crate) struct CallRecord {
 
 /// Where lines about the calls of a connection go, and what they say of it.
 #[derive(Clone, Copy)]
-pub(super) struct CallLines<'a> {
-    pub(super) log: CallLog,
-    pub(super) limit: &'a LogLimit,
-    pub(super) addresses: &'a Addresses,
+pub(in crate::server) struct CallLines<'a> {
+    pub(in crate::server) log: CallLog,
+    pub(in crate::server) limit: &'a LogLimit,
+    pub(in crate::server) addresses: &'a Addresses,
 }
 
 /// How a call ended.
@@ -49,7 +49,7 @@ struct End<'a> {
 
 /// The messages of a call, as far as they are known when it ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Messages {
+pub(in crate::server) struct Messages {
     requests: Option<u32>,
     responses: Option<u32>,
     /// The length of the response, where it is one message.
@@ -70,7 +70,7 @@ impl fmt::Display for Peer<'_> {
 
 impl Messages {
     /// Those of a call with `streams` that is answered so.
-    pub(super) fn of(answer: &Answer<'_>, streams: &CallStreams) -> Self {
+    pub(in crate::server) fn of(answer: &Answer<'_>, streams: &CallStreams) -> Self {
         let response_len = answer.message.map(crate::payload::encode::Encode::len);
         Self {
             requests: Some(streams.recv_stream.as_ref().map_or(1, |it| it.received_count())),
@@ -85,7 +85,7 @@ impl Messages {
 
 impl CallRecord {
     /// The record of a call whose request has arrived; absent where its end will have no line.
-    pub(super) fn begin(
+    pub(in crate::server) fn begin(
         log: CallLog,
         header: &FrameHeader,
         method: impl FnOnce() -> Option<&'static MethodDescriptor>,
@@ -96,7 +96,12 @@ impl CallRecord {
     }
 
     /// Writes what is to be said of a call whose answer was sent.
-    pub(super) fn log_answer(self, lines: CallLines<'_>, answer: &Answer<'_>, messages: Messages) {
+    pub(in crate::server) fn log_answer(
+        self,
+        lines: CallLines<'_>,
+        answer: &Answer<'_>,
+        messages: Messages,
+    ) {
         if answer.code == 0 {
             let end = End { code: Code::Ok, message: "", is_redirected: false, messages };
             return self.log(lines, &end);
@@ -113,7 +118,7 @@ impl CallRecord {
     }
 
     /// Writes what is to be said of a call that was not answered.
-    pub(super) fn log_unanswered(self, lines: CallLines<'_>, code: Code, message: &str) {
+    pub(in crate::server) fn log_unanswered(self, lines: CallLines<'_>, code: Code, message: &str) {
         let messages = Messages::default();
         self.log(lines, &End { code, message, is_redirected: false, messages });
     }

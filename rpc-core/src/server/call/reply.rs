@@ -13,9 +13,6 @@ use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions, Response, Status};
 
-use super::answer::Answer;
-use super::call_record::CallRecord;
-use super::layers::{Capture, ServerResponse};
 use crate::Trailers;
 use crate::call::message_limits::MessageLimits;
 use crate::call::refusal;
@@ -24,11 +21,14 @@ use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
 use crate::payload::encode::{Encode, Split};
 use crate::payload::tail_field::Detacher;
+use crate::server::call::answer::Answer;
+use crate::server::call::record::CallRecord;
+use crate::server::layers::{Capture, ServerResponse};
 use crate::stream::SessionIo;
 use crate::wire::outcome::Outcome;
 
 /// Where answers go: the session, its transport type forgotten.
-pub(super) trait ReplySink: SessionIo {
+pub(in crate::server) trait ReplySink: SessionIo {
     /// The same session as what streams need of it.
     fn io(self: Arc<Self>) -> Arc<dyn SessionIo>;
 
@@ -50,10 +50,10 @@ pub(super) trait ReplySink: SessionIo {
 
 /// An answer on its way to the transport: it has it, unless there was no memory for it.
 #[must_use]
-pub(super) struct PendingReply(Option<BoxFuture<'static, ()>>);
+pub(in crate::server) struct PendingReply(Option<BoxFuture<'static, ()>>);
 
 impl PendingReply {
-    pub(super) const DONE: Self = Self(None);
+    pub(in crate::server) const DONE: Self = Self(None);
 }
 
 impl Future for PendingReply {
@@ -67,11 +67,11 @@ impl Future for PendingReply {
 /// The obligation to answer one call.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    pub(super) id: u64,
-    pub(super) sink: Arc<dyn ReplySink>,
-    pub(super) disposition: Disposition,
+    pub(in crate::server) id: u64,
+    pub(in crate::server) sink: Arc<dyn ReplySink>,
+    pub(in crate::server) disposition: Disposition,
     /// Where the answer goes instead when layers are to see it first.
-    pub(super) capture: Option<Arc<Capture>>,
+    pub(in crate::server) capture: Option<Arc<Capture>>,
     /// What the log is to say of the call when it ends; with the outermost of several obligations.
     record: Option<CallRecord>,
 }
@@ -86,7 +86,7 @@ impl Drop for Responder {
 
 /// What has become of the call by the time it is answered.
 #[derive(Debug)]
-pub(super) enum Disposition {
+pub(in crate::server) enum Disposition {
     /// No handler has seen it.
     Refused,
     /// A handler has it, and it counts among the server's running calls.
@@ -100,7 +100,7 @@ pub(super) enum Disposition {
 }
 
 impl Responder {
-    pub(super) fn new(
+    pub(in crate::server) fn new(
         id: u64,
         sink: Arc<dyn ReplySink>,
         disposition: Disposition,
@@ -111,7 +111,7 @@ impl Responder {
 
     /// A second responder for the same call, used to send the response once the layers have run.
     /// It takes the call's record along.
-    pub(super) fn split_off(&mut self) -> Self {
+    pub(in crate::server) fn split_off(&mut self) -> Self {
         let (sink, record) = (Arc::clone(&self.sink), self.record.take());
         let mut other = Self::new(self.id, sink, Disposition::Ended, record);
         other.capture = self.capture.clone();
@@ -119,7 +119,7 @@ impl Responder {
     }
 
     /// Answers with what a handler returned.
-    pub(super) fn reply<M: Message + 'static>(
+    pub(in crate::server) fn reply<M: Message + 'static>(
         self,
         result: Result<Response<M>, Status>,
         detacher: Option<Detacher>,
@@ -146,7 +146,7 @@ impl Responder {
     }
 
     /// Answers with one message.
-    pub(super) fn send(
+    pub(in crate::server) fn send(
         mut self,
         metadata: MetadataMap,
         mut extensions: Extensions,
@@ -170,17 +170,21 @@ impl Responder {
     }
 
     /// The session as what streams need of it.
-    pub(super) fn io(&self) -> Arc<dyn SessionIo> {
+    pub(in crate::server) fn io(&self) -> Arc<dyn SessionIo> {
         Arc::clone(&self.sink).io()
     }
 
     /// Answers with a status alone.
-    pub(super) fn fail(self, status: Status) -> PendingReply {
+    pub(in crate::server) fn fail(self, status: Status) -> PendingReply {
         self.end(0, Err(status))
     }
 
     /// Ends an answer of which `seq` frames have been sent, with its status or its trailers.
-    pub(super) fn end(mut self, seq: u64, result: Result<MetadataMap, Status>) -> PendingReply {
+    pub(in crate::server) fn end(
+        mut self,
+        seq: u64,
+        result: Result<MetadataMap, Status>,
+    ) -> PendingReply {
         if let Some(capture) = &self.capture {
             capture.set_seq(seq);
             capture.set(result.map(ServerResponse::streamed));

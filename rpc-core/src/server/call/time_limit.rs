@@ -11,7 +11,7 @@ use crate::{CallKind, Deadline};
 /// The bound on the time of a call. The side that set it and its length are kept, because the
 /// status of a call that is over its time names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TimeLimit {
+pub(in crate::server) enum TimeLimit {
     /// The call may take as long as it likes.
     None,
     /// What the client allowed.
@@ -24,7 +24,11 @@ impl TimeLimit {
     /// The limit of a call that has arrived now, from the microseconds that the client allows it,
     /// of which 0 stands for no limit, and from the server's timeout for unary calls. The clock is
     /// read only where there is one of them.
-    pub(super) fn of_call(client_us: u64, kind: CallKind, unary_timeout: Option<Duration>) -> Self {
+    pub(in crate::server) fn of_call(
+        client_us: u64,
+        kind: CallKind,
+        unary_timeout: Option<Duration>,
+    ) -> Self {
         let client = (client_us > 0).then(|| Duration::from_micros(client_us));
         let own = unary_timeout.filter(|_| kind == CallKind::Unary);
         let from_now = |timeout| Deadline::after(Instant::now(), timeout);
@@ -37,7 +41,7 @@ impl TimeLimit {
     }
 
     /// The instant, if there is one.
-    pub(super) fn deadline(self) -> Option<Deadline> {
+    pub(in crate::server) fn deadline(self) -> Option<Deadline> {
         match self {
             Self::None => None,
             Self::Client(deadline, _) | Self::UnaryTimeout(deadline, _) => Some(deadline),
@@ -45,7 +49,7 @@ impl TimeLimit {
     }
 
     /// The status of a call that is over this limit.
-    pub(super) fn exceeded(self) -> Status {
+    pub(in crate::server) fn exceeded(self) -> Status {
         match self {
             Self::None => refusal::deadline_exceeded(),
             Self::Client(_, timeout) => refusal::over_time(timeout, "the client's deadline"),

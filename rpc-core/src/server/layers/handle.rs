@@ -7,9 +7,9 @@ use tower::{Service as _, ServiceExt};
 
 use super::{Body, Capture, ServerRequest, ServerResponse, ServerStack};
 use crate::Trailers;
-use crate::server::context::CallScope;
-use crate::server::handling::Handling;
-use crate::server::reply::Responder;
+use crate::server::call::context::CallScope;
+use crate::server::call::handling::Handling;
+use crate::server::call::reply::Responder;
 use crate::server::{HandlerFuture, ServerCall, Service};
 
 /// Runs a call of `service` under the layers of `stack`.

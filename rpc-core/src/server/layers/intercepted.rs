@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
-use super::head::Head;
-use super::{HandlerFuture, ServerCall, Service};
 use crate::ServiceDescriptor;
+use crate::server::call::head::Head;
+use crate::server::{HandlerFuture, ServerCall, Service};
 
 /// A service whose requests one of tonic's interceptors sees first. Made by [`intercepted`].
 #[derive(Debug)]

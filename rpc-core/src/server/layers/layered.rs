@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use tower::{BoxError, Layer};
 
-use super::layers::handle;
-use super::{HandlerFuture, ServerCall, ServerRequest, ServerResponse, ServerStack, Service};
 use crate::ServiceDescriptor;
 use crate::layer::{UnknownMethod, method_indices};
+use crate::server::layers::handle;
+use crate::server::{
+    HandlerFuture, ServerCall, ServerRequest, ServerResponse, ServerStack, Service,
+};
 
 /// A service with a tower layer around its calls. Made by [`layered`] and [`layered_methods`].
 #[derive(Debug)]
@@ -30,7 +32,7 @@ enum Covered {
 /// services neither pass it nor pay for it.
 ///
 /// The layers of the server are outside of it, and so is a service that this one is put into:
-/// another `layered`, or [`intercepted`](super::intercepted).
+/// another `layered`, or [`intercepted`](crate::server::intercepted).
 ///
 /// # Examples
 ///

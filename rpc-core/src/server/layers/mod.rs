@@ -6,12 +6,16 @@
 
 mod capture;
 mod handle;
+mod intercepted;
+mod layered;
 mod request;
 mod response;
 mod stack;
 
 pub(super) use capture::Capture;
 pub(super) use handle::handle;
+pub use intercepted::{InterceptedService, intercepted};
+pub use layered::{LayeredService, layered, layered_methods};
 pub use request::ServerRequest;
 use response::Body;
 pub use response::ServerResponse;

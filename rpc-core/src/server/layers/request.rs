@@ -8,7 +8,7 @@ use tonic::{Extensions, Status};
 
 use super::{Capture, ServerResponse};
 use crate::layer::{Described, RequestHead};
-use crate::server::head::Head;
+use crate::server::call::head::Head;
 use crate::server::{PeerInfo, ServerCall, Service};
 use crate::{Deadline, MethodDescriptor};
 

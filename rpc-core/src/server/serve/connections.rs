@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slab::Slab;
 
-use super::ServerConnection;
 use crate::connect::ConnectionInfo;
+use crate::server::ServerConnection;
 
 /// The open connections of a server.
 #[derive(Debug, Default)]
-pub(super) struct Connections {
+pub(in crate::server) struct Connections {
     open: Mutex<Slab<Arc<dyn ServerConnection>>>,
 }
 
@@ -19,22 +19,22 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn infos(&self) -> Vec<ConnectionInfo> {
+    pub(in crate::server) fn infos(&self) -> Vec<ConnectionInfo> {
         self.lock().iter().map(|(_, connection)| connection.info()).collect()
     }
 }
 
 /// An entry in the list of connections; dropped, the connection is closed and the entry goes.
-pub(super) struct Registered<'a> {
+pub(in crate::server) struct Registered<'a> {
     connections: &'a Connections,
     key: usize,
-    pub(super) connection: Arc<dyn ServerConnection>,
+    pub(in crate::server) connection: Arc<dyn ServerConnection>,
 }
 
 impl<'a> Registered<'a> {
     /// Starts a connection once it is in the list, so that no client that was served over it can
     /// miss it there.
-    pub(super) fn start(
+    pub(in crate::server) fn start(
         connections: &'a Connections,
         connection: Arc<dyn ServerConnection>,
     ) -> Self {

@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::ServerConnection;
 use crate::limited_log;
 use crate::limits::log::LogLimit;
 use crate::policy::keepalive::{Action, Keepalive, KeepaliveTimer};
 use crate::policy::lifetime::{GOODBYE_TIMEOUT, Lifetime, LifetimeRules, Retiring, Stage};
 use crate::policy::progress::Progress;
 use crate::runtime::long_wait::wait_until;
+use crate::server::ServerConnection;
 use crate::transport::CloseReason;
 
 /// Between two looks whether answers are on their way.
@@ -19,11 +19,11 @@ const FLUSH_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The rules for every connection of a server.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LifeRules {
-    pub(super) keepalive: Option<Keepalive>,
-    pub(super) progress_timeout: Option<Duration>,
-    pub(super) lifetime: LifetimeRules,
-    pub(super) drain_timeout: Duration,
+pub(in crate::server) struct LifeRules {
+    pub(in crate::server) keepalive: Option<Keepalive>,
+    pub(in crate::server) progress_timeout: Option<Duration>,
+    pub(in crate::server) lifetime: LifetimeRules,
+    pub(in crate::server) drain_timeout: Duration,
 }
 
 /// The machines that look after a connection.
@@ -36,7 +36,7 @@ struct Life<'a> {
 }
 
 /// Serves a connection until it has ended: by itself, or because it has to.
-pub(super) async fn live(
+pub(in crate::server) async fn live(
     connection: &dyn ServerConnection,
     rules: &LifeRules,
     log: &LogLimit,

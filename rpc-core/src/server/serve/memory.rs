@@ -20,7 +20,7 @@ const _: () = assert!(HANDSHAKE_LEN <= MIN_MEMORY);
 
 /// The budget of one server.
 #[derive(Debug)]
-pub(super) struct ServerMemory {
+pub(in crate::server) struct ServerMemory {
     limit: Arc<SharedLimit<MemoryHolder>>,
     handshakes: MemoryShare,
     connection_count: AtomicU64,
@@ -28,7 +28,7 @@ pub(super) struct ServerMemory {
 
 impl ServerMemory {
     /// A budget of `max` bytes, or the default.
-    pub(super) fn new(max: Option<u64>) -> Self {
+    pub(in crate::server) fn new(max: Option<u64>) -> Self {
         let limit = memory_limit(max);
         let handshakes = MemoryShare::new(&limit, MemoryHolder::Handshakes);
         Self { limit, handshakes, connection_count: AtomicU64::new(0) }
@@ -40,19 +40,19 @@ impl ServerMemory {
     /// # Errors
     ///
     /// When it does not fit.
-    pub(super) fn handshake(&self) -> Result<MemoryCharge, Status> {
+    pub(in crate::server) fn handshake(&self) -> Result<MemoryCharge, Status> {
         self.handshakes.try_take(HANDSHAKE_LEN)
     }
 
     /// The share of a new connection.
-    pub(super) fn connection(&self, addresses: &Addresses) -> MemoryShare {
+    pub(in crate::server) fn connection(&self, addresses: &Addresses) -> MemoryShare {
         let number = self.connection_count.fetch_add(1, Ordering::Relaxed);
         let holder = MemoryHolder::Connection { number, peer: PeerKey::of(addresses) };
         MemoryShare::new(&self.limit, holder)
     }
 
     /// The bytes that count now.
-    pub(super) fn held(&self) -> u64 {
+    pub(in crate::server) fn held(&self) -> u64 {
         self.limit.total()
     }
 }

@@ -9,13 +9,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connections::Registered;
-use super::peer_limit::CONNECTIONS_FLOOR;
-use super::rules::Rules;
-use super::shared::Shared;
-use super::{Listen, ServerConnection, ServerSetup, life};
 use crate::connect::{Accepted, Bootstrap, HandshakeError, accept};
 use crate::limited_log;
+use crate::server::builder::rules::Rules;
+use crate::server::peer_limit::CONNECTIONS_FLOOR;
+use crate::server::serve::connections::Registered;
+use crate::server::serve::life;
+use crate::server::serve::shared::Shared;
+use crate::server::{Listen, ServerConnection, ServerSetup};
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
 /// to spin, short enough not to be noticed once descriptors are free again.
@@ -26,7 +27,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const DRAIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Accepts until `shutdown`, then drains.
-pub(super) async fn serve(
+pub(in crate::server) async fn serve(
     shared: Arc<Shared>,
     mut listener: impl Listen,
     shutdown: impl Future<Output = ()> + Send,

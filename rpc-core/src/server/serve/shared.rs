@@ -3,27 +3,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ListenerSettings;
-use super::connections::Connections;
-use super::memory::ServerMemory;
-use super::peer_limit::PeerLimit;
-use super::router::Router;
 use crate::limits::log::LogLimit;
 use crate::policy::lifetime::LifetimeRules;
+use crate::server::ListenerSettings;
+use crate::server::peer_limit::PeerLimit;
+use crate::server::router::Router;
+use crate::server::serve::connections::Connections;
+use crate::server::serve::memory::ServerMemory;
 
 /// The services of a server, its settings, and the limits that its connections share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) router: Arc<Router>,
+pub(in crate::server) struct Shared {
+    pub(in crate::server) router: Arc<Router>,
     /// Those that the builder was given. They take precedence over a listener's.
-    pub(super) settings: ListenerSettings,
-    pub(super) lifetime: LifetimeRules,
-    pub(super) drain_timeout: Duration,
-    pub(super) calls_limit: PeerLimit,
-    pub(super) max_connections: usize,
-    pub(super) connections_limit: PeerLimit,
-    pub(super) memory: ServerMemory,
-    pub(super) connections: Connections,
+    pub(in crate::server) settings: ListenerSettings,
+    pub(in crate::server) lifetime: LifetimeRules,
+    pub(in crate::server) drain_timeout: Duration,
+    pub(in crate::server) calls_limit: PeerLimit,
+    pub(in crate::server) max_connections: usize,
+    pub(in crate::server) connections_limit: PeerLimit,
+    pub(in crate::server) memory: ServerMemory,
+    pub(in crate::server) connections: Connections,
     /// How many lines clients can write into the log.
-    pub(super) log: LogLimit,
+    pub(in crate::server) log: LogLimit,
 }

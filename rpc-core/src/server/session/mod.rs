@@ -2,6 +2,8 @@
 //!
 //! A handler is polled once where its request arrived; only what is pending then becomes a task.
 
+mod incoming;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
@@ -13,10 +15,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 
-use super::answer::Answer;
-use super::call_record::{CallLines, CallRecord, Messages};
-use super::call_streams::CallStreams;
-use super::reply::{Disposition, ReplySink, Responder};
+use super::call::answer::Answer;
+use super::call::record::{CallLines, CallRecord, Messages};
+use super::call::reply::{Disposition, ReplySink, Responder};
+use super::call::streams::CallStreams;
 use super::router::Router;
 use super::{HandlerFuture, PeerInfo, ServerConnection, ServerSetup};
 use crate::call::refusal;
@@ -444,9 +446,7 @@ impl<T: fmt::Debug> fmt::Debug for ServerSession<T> {
 }
 
 #[cfg(test)]
-#[path = "request_tests.rs"]
 mod request_tests;
 
 #[cfg(test)]
-#[path = "session_tests.rs"]
 mod tests;
