@@ -27,6 +27,9 @@ pub enum Address {
     Unix(String),
     /// `inproc://name`: inside the process.
     Inproc(String),
+    /// `grpc://host:port`: a server of gRPC over HTTP/2, without TLS. A channel's address alone;
+    /// the feature `grpc` has it.
+    Grpc(String),
     /// `dns:///name:port`: every server that a name stands for. A channel's address alone.
     Dns(DnsName),
     /// `tcp://a:7000,b:7000`: several servers, at least two. A channel's address alone.
@@ -167,6 +170,7 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
         "auto" => authority(&scheme, rest).map(Address::Auto),
         "rdma" => authority(&scheme, rest).map(Address::Rdma),
         "tcp" => authority(&scheme, rest).map(Address::Tcp),
+        "grpc" => authority(&scheme, rest).map(Address::Grpc),
         "unix" if rest.is_empty() || rest == "@" || rest.contains('\0') => {
             Err("unix:// needs a path or an @name".into())
         }
@@ -181,17 +185,12 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
         "inproc" if rest.is_empty() || rest.contains('/') => Err("inproc:// needs a name".into()),
         "inproc" => Ok(Address::Inproc(rest.to_owned())),
         "http" => Err(format!("tonic's http:// is tcp:// here: tcp://{rest}").into()),
-        "grpc" => Err(format!(
-            "grpc:// would be gRPC over HTTP/2, which farcall does not speak: where a farcall \
-             server listens, write auto://{rest} or tcp://{rest}"
-        )
-        .into()),
         "https" | "grpcs" => Err(format!(
             "TLS is no part of an address: write auto://{rest} or tcp://{rest}, and set `tls` \
              (feature `tls`)"
         )
         .into()),
-        _ => Err("its scheme is none of auto, rdma, tcp, unix, inproc and dns".into()),
+        _ => Err("its scheme is none of auto, rdma, tcp, unix, inproc, grpc and dns".into()),
     }
 }
 
@@ -265,6 +264,7 @@ impl Address {
             Self::Auto(_) => Self::Auto(authority),
             Self::Rdma(_) => Self::Rdma(authority),
             Self::Tcp(_) => Self::Tcp(authority),
+            Self::Grpc(_) => Self::Grpc(authority),
             Self::Unix(_) => Self::Unix(authority),
             Self::Inproc(_) => Self::Inproc(authority),
             Self::Dns(_) | Self::List(_) => self.clone(),
@@ -278,6 +278,7 @@ impl fmt::Display for Address {
             Self::Auto(rest) => write!(f, "auto://{rest}"),
             Self::Rdma(rest) => write!(f, "rdma://{rest}"),
             Self::Tcp(rest) => write!(f, "tcp://{rest}"),
+            Self::Grpc(rest) => write!(f, "grpc://{rest}"),
             Self::Unix(rest) => write!(f, "unix://{rest}"),
             Self::Inproc(rest) => write!(f, "inproc://{rest}"),
             Self::Dns(name) => name.fmt(f),
@@ -301,6 +302,7 @@ mod tests {
             "auto://host:1",
             "rdma://10.0.0.1:7000",
             "tcp://[::1]:80",
+            "grpc://host:50051",
             "inproc://my-server",
             "unix:///run/x.sock",
             "unix://./relative/path",
@@ -346,10 +348,7 @@ mod tests {
             ("http://host:1", "tonic's http:// is tcp:// here: tcp://host:1"),
             ("https://host:1", "write auto://host:1 or tcp://host:1, and set `tls`"),
             ("grpcs://host:1", "write auto://host:1 or tcp://host:1, and set `tls`"),
-            (
-                "grpc://host:1",
-                "does not speak: where a farcall server listens, write auto://host:1",
-            ),
+            ("grpc://host", "no port"),
             ("unix://tmp/x", "write unix:///tmp/x, or unix://./tmp/x for a path from the working"),
             ("unix:/run/app.sock", "write unix:///run/app.sock"),
             ("unix:app.sock", "write unix://./app.sock"),

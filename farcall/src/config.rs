@@ -1,8 +1,9 @@
 //! How to connect and to serve, apart from the address.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use rpc_core::connect::{ClientConfig, UpgradePolicy};
+use rpc_core::connect::{ClientConfig, OtherProtocol, UpgradePolicy};
 use rpc_core::server::ListenerSettings;
 use rpc_core::settings::{check_timeout, expect_valid};
 use rpc_core::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
@@ -26,6 +27,8 @@ pub struct Config {
     log_failed_calls: bool,
     rdma_required: bool,
     require_encryption: bool,
+    #[cfg(feature = "grpc")]
+    grpc_clients: bool,
 }
 
 impl Default for Config {
@@ -42,6 +45,8 @@ impl Default for Config {
             log_failed_calls: true,
             rdma_required: true,
             require_encryption: false,
+            #[cfg(feature = "grpc")]
+            grpc_clients: true,
         }
     }
 }
@@ -212,6 +217,32 @@ impl Config {
     pub fn with_rdma_required(mut self, is_required: bool) -> Self {
         self.rdma_required = is_required;
         self
+    }
+
+    /// Sets whether clients of gRPC may call a server at its TCP and Unix addresses; they may by
+    /// default. They call the same services, and the limits of every other client hold for them.
+    /// With it off their connections are refused in the handshake, as without the feature.
+    #[cfg(feature = "grpc")]
+    #[must_use]
+    pub fn with_grpc_clients(mut self, may_call: bool) -> Self {
+        self.grpc_clients = may_call;
+        self
+    }
+
+    /// Whether clients of gRPC may call a server.
+    #[cfg(feature = "grpc")]
+    #[must_use]
+    pub fn grpc_clients(&self) -> bool {
+        self.grpc_clients
+    }
+
+    /// The protocols beside farcall's own at a server's sockets.
+    pub(crate) fn protocols(&self) -> Vec<Arc<dyn OtherProtocol>> {
+        #[cfg(feature = "grpc")]
+        if self.grpc_clients {
+            return vec![Arc::new(rpc_transport_grpc::GrpcPort)];
+        }
+        Vec::new()
     }
 
     /// Whether a server at an `rdma://` address fails to start where RDMA is impossible.

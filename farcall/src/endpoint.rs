@@ -150,6 +150,11 @@ impl Socket {
         }
     }
 
+    /// Whether clients of gRPC may connect here: no such client comes from inside the process.
+    fn is_shared_with_grpc(&self) -> bool {
+        !matches!(self, Self::Inproc(_))
+    }
+
     /// The address that clients connect to, unless it is every address of this host.
     fn local_ip(&self) -> Option<IpAddr> {
         let Self::Tcp(listener) = self else { return None };
@@ -172,6 +177,10 @@ async fn listen(address: &Address) -> io::Result<(Address, Socket)> {
             let listener = TcpListener::bind(authority.as_str()).await?;
             let local = listener.local_addr()?.to_string();
             Ok((address.with_authority(local), Socket::Tcp(listener)))
+        }
+        Address::Grpc(authority) => {
+            let words = format!("grpc:// is a channel's address: listen at tcp://{authority}");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, words))
         }
         Address::Dns(_) | Address::List(_) => {
             let words = "it names several servers, which a channel chooses among";
@@ -340,6 +349,9 @@ impl Endpoint {
             connect::announce(&self.address, None);
         }
         settings.upgrades.extend(offer.as_ref().map(|offer| Arc::clone(&offer.upgrade)));
+        if self.socket.is_shared_with_grpc() {
+            settings.protocols = self.config.protocols();
+        }
         let unchecked = offer.filter(|_| self.rdma_check == RdmaCheck::Due);
         let socket = match self.socket {
             Socket::Tcp(listener) => Socket::Tcp(tls::listener(listener, self.tls)),

@@ -1,6 +1,9 @@
-//! gRPC: clients that tonic has generated over a [`Channel`](crate::Channel), and tonic's servers
-//! behind a [`Server`](crate::Server), over every transport. Feature `grpc`.
+//! gRPC, both ways. Feature `grpc`.
 //!
+//! - Clients of gRPC in any language call a [`Server`](crate::Server) at its TCP and Unix
+//!   addresses,
+//!   over HTTP/2: [`Config::with_grpc_clients`](crate::Config::with_grpc_clients).
+//! - A [`Channel`](crate::Channel) to `grpc://host:port` calls a server of gRPC.
 //! - A [`Channel`](crate::Channel), with layers or without, becomes what tonic's clients take by
 //!   [`GrpcOver::new`].
 //! - tonic's server of one service (generated, health, reflection) becomes a service of farcall's

@@ -5,7 +5,7 @@
 //! beside the stream, and the body gives it in the place of its end.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,15 +18,35 @@ use crate::raw::Raw;
 
 /// Where a stream that breaks leaves its error for the body.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Broken(Arc<Mutex<Option<Status>>>);
+pub(crate) struct Broken(Arc<Mutex<Left>>);
+
+#[derive(Debug, Default)]
+struct Left {
+    error: Option<Status>,
+    is_given: bool,
+}
 
 impl Broken {
-    fn set(&self, status: Status) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    fn left(&self) -> MutexGuard<'_, Left> {
+        // Every change is a single assignment.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self) -> Option<Status> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn set(&self, status: Status) {
+        self.left().error = Some(status);
+    }
+
+    /// The error, for the body, which gives it once.
+    fn give(&self) -> Option<Status> {
+        let mut left = self.left();
+        let error = left.error.clone().filter(|_| !left.is_given);
+        left.is_given = true;
+        error
+    }
+
+    /// The error that the body has given.
+    pub(crate) fn given(&self) -> Option<Status> {
+        self.left().error.clone()
     }
 }
 
@@ -96,7 +116,7 @@ impl Body for BreakableBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(None) => Poll::Ready(self.broken.take().map(Err)),
+            Poll::Ready(None) => Poll::Ready(self.broken.give().map(Err)),
             other => other,
         }
     }

@@ -1,12 +1,16 @@
 //! Real gRPC for farcall, by tonic's own client and server code.
 //!
-//! [`GrpcOver`] has clients that tonic generated call over a farcall channel. [`Served`] has
-//! farcall serve what tonic's server serves. Both are one adapter, read in two directions: messages
-//! are [`Raw`], so that tonic does everything of HTTP, and nothing is encoded again.
+//! [`GrpcOver`] has clients that tonic generated call over a farcall channel, and [`GrpcPort`]
+//! takes clients of gRPC at a server's port. [`Served`] has farcall serve what tonic's server
+//! serves, and [`GrpcConnector`] calls servers of gRPC. All are one adapter, read in two
+//! directions: messages are [`Raw`], so that tonic does everything of gRPC's HTTP, and nothing is
+//! encoded again.
 //!
 //! ```text
 //!   tonic's client ── http ──> GrpcOver: tonic's server code ── Raw ──> channel
+//!   HTTP/2 ── hyper ── http ──> GrpcPort: tonic's server code ── Raw ──> session
 //!   session ── Raw ──> Served: tonic's client code ── http ──> tonic's server
+//!   channel ── Raw ──> GrpcConnector: tonic's client code ── http ── hyper ── HTTP/2
 //! ```
 #![doc(html_root_url = "https://docs.rs/rpc-transport-grpc/latest")]
 #![forbid(unsafe_code)]
@@ -14,9 +18,13 @@
 mod breakable;
 mod compression;
 mod over;
+mod port;
 mod raw;
 mod served;
+mod target;
 
 pub use over::GrpcOver;
+pub use port::GrpcPort;
 pub use raw::{Raw, RawCodec};
 pub use served::{DescriptorError, HttpService, Served};
+pub use target::GrpcConnector;

@@ -10,6 +10,7 @@ mod cargo;
 mod check;
 mod demo;
 mod faults;
+mod interop;
 mod interrupt;
 mod kernel;
 mod measure;
@@ -33,6 +34,7 @@ use attack::AttackOptions;
 use bench::BenchOptions;
 use check::Step;
 use faults::FaultsOptions;
+use interop::InteropOptions;
 use kernel::Series;
 use measure::MeasureOptions;
 use mutants::MutantsOptions;
@@ -89,6 +91,8 @@ enum Task {
     Bench(BenchOptions),
     /// Attack servers and clients with hostile peers, and show what honest ones see of it.
     Attack(AttackOptions),
+    /// Show gRPC's interoperability cases, with tonic on either side and with Python's client.
+    Interop(InteropOptions),
     /// Break links, devices and processes in the virtual machine, and show what calls see of it.
     Faults(FaultsOptions),
     /// Measure the code itself: lengths of files, comments, circles of imports, as a table.
@@ -143,6 +147,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Package(options) => package::run(&options)?,
         Task::Bench(options) => bench::run(&options)?,
         Task::Attack(options) => attack::run(&options)?,
+        Task::Interop(options) => interop::run(&options)?,
         Task::Faults(options) => faults::run(&options)?,
         Task::Measure(options) => measure::run(&options)?,
         Task::Mutants(options) => mutants::run(&options)?,

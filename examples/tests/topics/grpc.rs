@@ -1,10 +1,11 @@
-//! gRPC: clients that tonic has generated over a farcall channel, and tonic's health service behind
-//! a farcall server.
+//! gRPC: clients that tonic has generated over a farcall channel, tonic's health service behind a
+//! farcall server, clients of gRPC at the same port, and `grpc://`.
 
 use farcall::grpc::GrpcOver;
 use farcall::{Channel, Server};
 use farcall_examples::hello::greeter_client::GreeterClient;
-use farcall_examples::hello::greeter_rpc::GreeterService;
+use farcall_examples::hello::greeter_rpc::{GreeterService, GreeterStub};
+use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -29,5 +30,22 @@ async fn tonics_clients_call_over_a_channel() -> anyhow::Result<()> {
     assert!(health.check(request.clone()).await.is_err(), "nothing was said of it yet");
     reporter.set_service_status("greeter.Greeter", tonic_health::ServingStatus::Serving).await;
     assert!(health.check(request).await.is_ok());
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_port_serves_clients_of_grpc() -> anyhow::Result<()> {
+    let server = Server::builder().add_service(GreeterService::new(MyGreeter));
+    let listener = server.bind("tcp://127.0.0.1:0").await?;
+    let address = listener.local_address().to_string();
+    tokio::spawn(listener.serve());
+    let authority = address.trim_start_matches("tcp://");
+
+    let channel = Endpoint::from_shared(format!("http://{authority}"))?.connect().await?;
+    let mut client = GreeterClient::new(channel);
+    assert_eq!(client.say_hello(hello("HTTP/2")).await?.into_inner().message, "Hello, HTTP/2!");
+
+    let stub = GreeterStub::connect(format!("grpc://{authority}")).await?;
+    assert_eq!(stub.say_hello(hello("stub")).await?.into_inner().message, "Hello, stub!");
     Ok(())
 }

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use rpc_core::client::Connect;
 use rpc_core::client::attempts::Attempts;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
 use rpc_core::settings::expect_valid;
+#[cfg(feature = "grpc")]
+use rpc_transport_grpc::GrpcConnector;
 use rpc_transport_tcp::{StreamConnector, TcpConnector, UnixConnector};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -87,6 +90,17 @@ macro_rules! with_connector {
                 let connector = TcpConnector::new(authority.clone(), $rules);
                 let connector = connector.with_name($address.to_string());
                 let $connector = $encryption.apply(connector);
+                $made
+            }
+            #[cfg(feature = "grpc")]
+            Address::Grpc(authority) => {
+                let $connector = GrpcConnector::new(authority.clone(), $rules);
+                $made
+            }
+            #[cfg(not(feature = "grpc"))]
+            Address::Grpc(_) => {
+                let reason = "this program was built without farcall's feature `grpc`".to_owned();
+                let $connector = refuse(&$address.to_string(), $rules, reason);
                 $made
             }
             Address::Dns(_) | Address::List(_) => $many,
@@ -480,11 +494,16 @@ fn channel_to_none(address: &str, error: &AddressError, config: &Config) -> rpc_
 
 /// A channel whose attempts to connect fail with `reason`.
 fn refusing(address: &str, rules: ClientConfig, reason: String) -> rpc_core::Channel {
+    rpc_core::Channel::new(refuse(address, rules, reason))
+}
+
+/// A connector whose attempts fail with `reason`.
+fn refuse(address: &str, rules: ClientConfig, reason: String) -> impl Connect {
     let refuse = move || {
         let reason = io::Error::new(io::ErrorKind::InvalidInput, reason.clone());
         std::future::ready(Err::<TcpStream, _>(reason))
     };
-    rpc_core::Channel::new(StreamConnector::new(address.to_owned(), rules, refuse))
+    StreamConnector::new(address.to_owned(), rules, refuse)
 }
 
 fn endpoints_of(addresses: &[Address]) -> StaticEndpoints {

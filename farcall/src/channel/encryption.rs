@@ -79,6 +79,10 @@ impl Encryption {
             (Some(_), _) if is_local => {
                 Some("TLS is for TCP, and calls there do not leave the host: leave `tls` out")
             }
+            // Sent in the clear, it would not be what was asked for.
+            (Some(_), _) if matches!(address, Address::Grpc(_)) => {
+                Some("TLS is not there for grpc:// yet: leave `tls` out")
+            }
             (None, Some(RequiredBy::Setting)) if !is_local => {
                 Some("require_encryption is set, and the channel has no `tls`")
             }

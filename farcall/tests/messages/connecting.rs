@@ -40,7 +40,7 @@ async fn addresses(told: &mut Told) {
         "tcp://::1:7000",
         "unix:/run/app.sock",
         "unix://run/app.sock",
-        "grpc://inventory:7000",
+        "grpc://inventory",
     ] {
         let error = Channel::connect(text).await.unwrap_err();
         told.say(&format!("Channel::connect({text:?})"), error);

@@ -35,7 +35,10 @@ impl NotExecuted {
     }
 
     /// Marks a status, unless it has a source that says more.
-    pub(crate) fn mark(mut status: Status) -> Status {
+    /// Marks a status; for callers that make calls by another protocol.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn mark(mut status: Status) -> Status {
         if status.source().is_none() {
             status.set_source(Arc::new(Self));
         }
@@ -93,7 +96,10 @@ impl MayHaveExecuted {
 
     /// Marks a status, whatever it said before: a call of which one attempt may have been executed
     /// stays so, also when a later attempt surely was not.
-    pub(crate) fn mark(mut status: Status) -> Status {
+    /// Marks a status; for callers that make calls by another protocol.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn mark(mut status: Status) -> Status {
         status.set_source(Arc::new(Self));
         status
     }

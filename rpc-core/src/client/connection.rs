@@ -1,7 +1,7 @@
 //! `Connection`: a client session, its transport type erased, and the calls in flight on it.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::CallDeadline;
+use super::{CallDeadline, ForeignConnection};
 use crate::call::message_limits::MessageLimits;
 use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
@@ -71,15 +71,28 @@ impl Outgoing<'_> {
     }
 }
 
-/// The client's end of one connection.
+/// The status of a call that is started on a connection without a session.
+fn no_session() -> Status {
+    Status::internal("the connection speaks another protocol, and has no session")
+}
+
+/// The client's end of one connection: a session's, or that of another protocol. Sessions have what
+/// has a default here; a connection of another protocol has [`Connection::foreign`] alone.
 pub trait Connection: fmt::Debug + Send + Sync {
+    /// Where calls go, if the connection speaks another protocol.
+    fn foreign(self: Arc<Self>) -> Option<Arc<dyn ForeignConnection>> {
+        None
+    }
+
     /// Starts a call if nothing has to be waited for; `None` when the caller has to wait with
     /// [`Connection::start`].
     ///
     /// # Errors
     ///
     /// With the call's status when it cannot be started. It was not executed.
-    fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<Started>, Status>;
+    fn try_start(self: Arc<Self>, _call: Outgoing<'_>) -> Result<Option<Started>, Status> {
+        Err(no_session())
+    }
 
     /// Starts a call, once the peer's limit and the transport's memory allow.
     ///
@@ -90,20 +103,24 @@ pub trait Connection: fmt::Debug + Send + Sync {
     /// # Cancel safety
     ///
     /// This method is cancel safe: dropped before it is ready, it does not start the call.
-    fn start<'a>(self: Arc<Self>, call: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>>;
+    fn start<'a>(self: Arc<Self>, _call: Outgoing<'a>) -> BoxFuture<'a, Result<Started, Status>> {
+        Box::pin(ready(Err(no_session())))
+    }
 
     /// What the server says of the method at `path`.
     ///
     /// # Errors
     ///
     /// When the server has no such method, or is of a version that does not say.
-    fn method(&self, path: &str) -> Result<(CallKind, Idempotency), Status>;
+    fn method(&self, _path: &str) -> Result<(CallKind, Idempotency), Status> {
+        Err(no_session())
+    }
 
     /// Gives a call up. A call that has ended is left alone.
-    fn cancel(&self, id: u64);
+    fn cancel(&self, _id: u64) {}
 
     /// Gives a call up because of a failure on this side, which becomes its status.
-    fn fail(&self, id: u64, status: Status);
+    fn fail(&self, _id: u64, _status: Status) {}
 
     /// Whether calls can be started: the connection has not ended, and the server has not said
     /// that it starts no more.

@@ -7,10 +7,12 @@ mod channel;
 mod connection;
 mod connection_manager;
 pub mod endpoints;
+mod foreign_connection;
 mod layered;
 pub mod mock;
 mod session;
 
+pub use crate::stream::StreamPart;
 pub use call::begun::CallDefaults;
 pub use call::{
     Call, CallDeadline, ClientCall, ClientReply, MethodName, client_streaming, server_streaming,
@@ -19,6 +21,8 @@ pub use call::{
 pub use caller::{Caller, DynCaller};
 pub use channel::Channel;
 pub use connection::{ClientSetup, Connection, Outgoing, Reply, Started};
+pub(crate) use connection_manager::OneConnection;
 pub use connection_manager::{Connect, Path, PathCounts};
+pub use foreign_connection::{EncodedBody, EncodedCall, ForeignConnection, ForeignReply};
 pub use layered::{Intercepted, LayeredChannel};
 pub(crate) use session::Session;

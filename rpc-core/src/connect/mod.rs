@@ -19,6 +19,7 @@ mod handshake;
 mod link;
 mod offered;
 mod path_binding;
+mod protocol;
 mod reasons;
 mod server;
 mod turn_away;
@@ -30,11 +31,27 @@ pub use handshake::HandshakeError;
 pub use link::{Bootstrap, Link};
 pub use offered::{announce, is_announced, offered};
 pub use path_binding::{PROOF_LEN, PathBinding};
-pub use server::{Accepted, ServerHandshake, accept};
+pub use protocol::{Gateway, OtherProtocol, Replayed};
+pub use server::{Accepted, Opening, ServerHandshake, accept};
 pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};
 
 pub use crate::policy::failover::Wanted;
 use crate::transport::{Addresses, TransportStats};
+
+impl ConnectionInfo {
+    /// What a connection of another protocol says of itself.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(
+        transport: &'static str,
+        addresses: Addresses,
+        calls_in_flight: usize,
+        stats: TransportStats,
+    ) -> Self {
+        let (is_upgraded, fallback) = (false, None);
+        Self { transport, addresses, is_upgraded, fallback, calls_in_flight, stats }
+    }
+}
 
 /// What a connection says of itself.
 #[derive(Debug, Clone)]

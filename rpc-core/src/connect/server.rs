@@ -9,9 +9,10 @@ use super::handshake::{self, HandshakeError};
 use super::path_binding::{End, PathBinding};
 use super::reasons::join_reasons;
 use super::turn_away::turn_away;
-use super::{Bootstrap, Candidate, Link, Upgrade, upgrade};
+use super::{Bootstrap, Candidate, Link, OtherProtocol, Replayed, Upgrade, upgrade};
 use crate::Limits;
 use crate::transport::Addresses;
+use crate::wire::ProtocolError;
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
 
 /// How long a client may take to say whether the accepted path is good. Its own bound on a proof is
@@ -30,6 +31,33 @@ pub struct ServerHandshake {
     pub method_kinds: bytes::Bytes,
     /// The upgraded paths that clients may ask for.
     pub upgrades: Vec<Arc<dyn Upgrade>>,
+    /// The other protocols that clients may speak.
+    pub protocols: Vec<Arc<dyn OtherProtocol>>,
+}
+
+/// How a connection opened.
+#[derive(Debug)]
+pub enum Opening {
+    /// With farcall's handshake.
+    Farcall(Box<Accepted>),
+    /// With the beginning of another protocol.
+    Other {
+        /// Which one.
+        protocol: Arc<dyn OtherProtocol>,
+        /// The stream from its first byte on.
+        stream: Replayed,
+    },
+}
+
+impl Opening {
+    /// The connection of a server that speaks no other protocol; `None` where it speaks one.
+    #[must_use]
+    pub fn farcall(self) -> Option<Accepted> {
+        match self {
+            Self::Farcall(accepted) => Some(*accepted),
+            Self::Other { .. } => None,
+        }
+    }
 }
 
 /// A connection after the handshake.
@@ -65,15 +93,21 @@ impl std::fmt::Debug for Accepted {
 pub async fn accept(
     mut bootstrap: Box<dyn Bootstrap>,
     server: &ServerHandshake,
-) -> Result<Accepted, HandshakeError> {
+) -> Result<Opening, HandshakeError> {
     bootstrap.open().await?;
     let read = handshake::read_with_body(&mut *bootstrap, &hello::CLIENT_HELLO).await;
     let (hello, heard): (Hello, _) = match read {
         Ok(read) => read,
-        Err(error) => {
-            turn_away(&mut *bootstrap, &error).await;
-            return Err(error);
-        }
+        Err(error) => match spoken(&error, &server.protocols) {
+            Some((protocol, first)) => {
+                let stream = Replayed::new(first, bootstrap);
+                return Ok(Opening::Other { protocol, stream });
+            }
+            None => {
+                turn_away(&mut *bootstrap, &error).await;
+                return Err(error);
+            }
+        },
     };
     let mut answer = Hello::new(&server.limits.told_by_server());
     answer.methods.clone_from(&server.methods);
@@ -120,7 +154,18 @@ pub async fn accept(
             (bootstrap.into_link(), fallback)
         }
     };
-    Ok(Accepted { link, addresses, hello, fallback, is_upgraded })
+    let accepted = Accepted { link, addresses, hello, fallback, is_upgraded };
+    Ok(Opening::Farcall(Box::new(accepted)))
+}
+
+/// The protocol of a client that does not speak farcall's, if it is one of these, and what it sent.
+fn spoken(
+    error: &HandshakeError,
+    protocols: &[Arc<dyn OtherProtocol>],
+) -> Option<(Arc<dyn OtherProtocol>, Vec<u8>)> {
+    let HandshakeError::Protocol(ProtocolError::Magic { found }) = error else { return None };
+    let protocol = protocols.iter().find(|protocol| protocol.is_begun_by(found))?;
+    Some((Arc::clone(protocol), found.clone()))
 }
 
 async fn read_verdict(

@@ -152,9 +152,11 @@ impl Dear {
             limits: Limits::default(),
             methods: vec!["/a.B/C".into()],
             method_kinds: bytes::Bytes::new(),
+            protocols: Vec::new(),
             upgrades: vec![Arc::new(self.clone())],
         };
         let accepted = accept(Box::new(Socket(server)), &handshake).await;
+        let accepted = accepted.map(|opening| opening.farcall().expect("there is no other"));
         let answer = handshake::read(&mut client, &hello::SERVER_HELLO).await;
         (accepted, answer.unwrap_or_default())
     }

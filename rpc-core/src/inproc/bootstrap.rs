@@ -23,7 +23,7 @@ pub(super) struct InprocBootstrap {
 /// The two ends of a new connection.
 pub(super) fn pair() -> (InprocBootstrap, InprocBootstrap) {
     let (a, b) = tokio::io::duplex(STREAM_LEN);
-    let (left, right) = InprocTransport::pair();
+    let (left, right) = InprocTransport::pair("inproc");
     (
         InprocBootstrap { stream: a, transport: left },
         InprocBootstrap { stream: b, transport: right },

@@ -8,3 +8,4 @@ mod registry;
 mod transport;
 
 pub use registry::{InprocConnector, InprocListener};
+pub(crate) use transport::InprocTransport;

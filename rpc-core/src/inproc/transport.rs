@@ -32,7 +32,8 @@ const KEPT_BYTES_MAX: usize = 128 << 20;
 const END: Bytes = Bytes::new();
 
 /// One end of an in-process link.
-pub(super) struct InprocTransport {
+pub(crate) struct InprocTransport {
+    name: &'static str,
     outgoing: UnboundedSender<Bytes>,
     incoming: Mutex<Option<UnboundedReceiver<Bytes>>>,
     pool: Pool,
@@ -51,13 +52,14 @@ struct Shared {
 }
 
 impl InprocTransport {
-    /// Two joined ends.
-    pub(super) fn pair() -> (Self, Self) {
+    /// Two joined ends of a link that calls itself `name`.
+    pub(crate) fn pair(name: &'static str) -> (Self, Self) {
         let (to_right, from_left) = mpsc::unbounded_channel();
         let (to_left, from_right) = mpsc::unbounded_channel();
         let pool = Pool::new(KEPT_BYTES_MAX);
         let [left, right] = [(); 2].map(|()| Arc::<Shared>::default());
         let end = |outgoing, incoming, shared: &Arc<_>, peer: &Arc<_>| Self {
+            name,
             outgoing,
             incoming: Mutex::new(Some(incoming)),
             pool: pool.clone(),
@@ -87,7 +89,7 @@ impl Transport for InprocTransport {
     type Tail = Infallible;
 
     fn name(&self) -> &'static str {
-        "inproc"
+        self.name
     }
 
     fn start(&self, handler: Arc<dyn Handler>) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::connect::{Bootstrap, Upgrade};
+use crate::connect::{Bootstrap, OtherProtocol, Upgrade};
 use crate::{Keepalive, Limits};
 
 /// A source of byte streams, for example a TCP listener.
@@ -42,6 +42,8 @@ pub struct ListenerSettings {
     /// The upgrades that clients may ask for, after those of the builder. An upgrade of the same
     /// name as one of the builder's is left out.
     pub upgrades: Vec<Arc<dyn Upgrade>>,
+    /// The other protocols that clients may speak here.
+    pub protocols: Vec<Arc<dyn OtherProtocol>>,
     /// See [`ServerBuilder::limits`](super::ServerBuilder::limits).
     pub limits: Option<Limits>,
     /// See [`ServerBuilder::handshake_timeout`](super::ServerBuilder::handshake_timeout).
@@ -63,8 +65,10 @@ impl ListenerSettings {
                 upgrades.push(other);
             }
         }
+        let protocols = self.protocols.iter().chain(&others.protocols).cloned().collect();
         Self {
             upgrades,
+            protocols,
             limits: self.limits.or(others.limits),
             handshake_timeout: self.handshake_timeout.or(others.handshake_timeout),
             keepalive: self.keepalive.or(others.keepalive),

@@ -1,5 +1,6 @@
 //! The router: from a method's id, as the Hello numbered it, to its service.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,15 @@ impl Router {
     /// The paths of all methods, by id.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.methods().map(|method| method.path.to_owned()).collect()
+    }
+
+    /// All methods by their paths; of two with the same path the first, as clients find it.
+    pub(crate) fn by_path(&self) -> HashMap<&'static str, &'static MethodDescriptor> {
+        let mut methods = HashMap::new();
+        for method in self.methods() {
+            methods.entry(method.path).or_insert(method);
+        }
+        methods
     }
 
     /// What the Hello says of each method beside its path.

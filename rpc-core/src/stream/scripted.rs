@@ -1,5 +1,5 @@
-//! tonic's `Streaming` over encoded messages that no peer sends as a stream: those of a mock, and
-//! the one message of a call whose caller reads every response as a stream.
+//! tonic's `Streaming` over encoded messages that no peer of ours sends: those of a mock, and of
+//! servers that are called by another protocol.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -16,9 +16,9 @@ use tonic::{Status, Streaming};
 
 use super::body::{EMPTY_MESSAGE, Handoff, HandoffDecoder, Stage, success};
 
-/// A part of a response stream that no peer of ours sends.
+/// A part of a response stream that comes from elsewhere.
 #[derive(Debug)]
-pub(crate) enum StreamPart {
+pub enum StreamPart {
     /// A message's encoding.
     Message(Bytes),
     /// The trailing metadata of a stream that ends well. What follows is not read; a stream may

@@ -60,7 +60,7 @@ impl Spoken {
         match self {
             Self::Farcall => "this is farcall without TLS",
             Self::Tls => "this is TLS, which one side has and the other has not: set `tls` on both",
-            Self::Http2 => "this is gRPC over HTTP/2, which tonic speaks and farcall does not",
+            Self::Http2 => "this is gRPC over HTTP/2, which farcall speaks with its feature `grpc`",
             Self::Http1 => "this is HTTP/1.1",
             Self::Ssh => "this is SSH",
             Self::Proxy => "this is the header of a proxy (PROXY protocol): switch it off there",

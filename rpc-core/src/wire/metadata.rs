@@ -57,6 +57,19 @@ fn is_reserved(key: &str) -> bool {
     RESERVED.contains(&key)
 }
 
+/// The entries that are not about a single hop: what an application sees of an answer of HTTP.
+#[must_use]
+pub fn without_reserved(mut metadata: MetadataMap) -> MetadataMap {
+    if !metadata.is_empty() {
+        let mut headers = metadata.into_headers();
+        for key in RESERVED {
+            headers.remove(key);
+        }
+        metadata = MetadataMap::from_headers(headers);
+    }
+    metadata
+}
+
 /// Appends `metadata` to `out`. Nothing is appended for empty metadata.
 ///
 /// # Errors
@@ -216,8 +229,10 @@ mod tests {
         ] {
             headers.insert(key, http::HeaderValue::from_static("gzip"));
         }
-        let crossed = round_trip(&MetadataMap::from_headers(headers));
+        let metadata = MetadataMap::from_headers(headers);
+        let crossed = round_trip(&metadata);
         assert!(crossed.is_empty(), "{crossed:?}");
+        assert!(without_reserved(metadata).is_empty());
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub(super) struct Framing {
 enum At {
     /// So many bytes of a prefix are there.
     Prefix { bytes: [u8; PREFIX_LEN], len: usize },
-    /// So many bytes of a message are to come.
-    Message { left: u64 },
+    /// So many bytes of a message of that length are to come.
+    Message { left: u64, len: u64 },
 }
 
 const BETWEEN: At = At::Prefix { bytes: [0; PREFIX_LEN], len: 0 };
@@ -41,7 +41,7 @@ impl Framing {
     pub(super) fn push(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
         while !bytes.is_empty() {
             match &mut self.at {
-                At::Message { left } => {
+                At::Message { left, .. } => {
                     let taken = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                     bytes = &bytes[taken..];
                     *left -= taken as u64;
@@ -67,8 +67,16 @@ impl Framing {
         if len > self.max_message_len {
             return Err(TooLong { len, max: self.max_message_len });
         }
-        self.at = if len == 0 { BETWEEN } else { At::Message { left: len } };
+        self.at = if len == 0 { BETWEEN } else { At::Message { left: len, len } };
         Ok(())
+    }
+
+    /// The length of the message of which a part has come.
+    pub(super) fn message_len(&self) -> Option<u64> {
+        match self.at {
+            At::Message { len, .. } => Some(len),
+            At::Prefix { .. } => None,
+        }
     }
 
     /// Whether the body may end here.

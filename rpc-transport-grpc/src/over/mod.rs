@@ -1,6 +1,7 @@
 //! `GrpcOver`: clients of gRPC over a farcall channel.
 
 mod framing;
+mod limit;
 mod request_body;
 mod response_body;
 
@@ -17,6 +18,7 @@ use tonic::server::Grpc;
 use tonic::{Status, Streaming};
 use tower::{BoxError, Service, service_fn};
 
+pub(crate) use self::limit::Limit;
 use self::request_body::RequestBody;
 use self::response_body::ResponseBody;
 use crate::compression::accept_all_requests;
@@ -109,15 +111,21 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let (caller, settings) = (self.caller.clone(), self.settings);
-        async move { Ok(exchange(&caller, settings, None, request).await) }.boxed()
+        async move {
+            let (path, limit) =
+                (request.uri().path().to_owned(), Limit::of_process(settings.max_message_len));
+            let (name, compressed) = (MethodName::Path(&path), settings.send_compressed);
+            Ok(exchange(&caller, limit, compressed, name, request).await)
+        }
+        .boxed()
     }
 }
 
-/// Answers an HTTP request by a call through `caller`; `method` where it is known.
-async fn exchange<C, B>(
+/// Answers an HTTP request by a call of `method` through `caller`.
+pub(crate) async fn answer<C, B>(
     caller: &C,
-    settings: Settings,
-    method: Option<&'static MethodDescriptor>,
+    limit: Limit,
+    method: &'static MethodDescriptor,
     request: http::Request<B>,
 ) -> http::Response<tonic::body::Body>
 where
@@ -125,19 +133,32 @@ where
     B: Body + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let path = request.uri().path().to_owned();
-    let request = request.map(|body| RequestBody::new(body, settings.max_message_len));
+    exchange(caller, limit, None, MethodName::Descriptor(method), request).await
+}
+
+async fn exchange<C, B>(
+    caller: &C,
+    limit: Limit,
+    send_compressed: Option<CompressionEncoding>,
+    name: MethodName<'_>,
+    request: http::Request<B>,
+) -> http::Response<tonic::body::Body>
+where
+    C: Caller + Clone + 'static,
+    B: Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let request = request.map(|body| RequestBody::new(body, limit));
     let trailers = LateTrailers::default();
     let call = service_fn(|request: tonic::Request<Streaming<Raw>>| {
-        let (caller, path, trailers) = (caller.clone(), path.clone(), trailers.clone());
+        let (caller, trailers) = (caller.clone(), trailers.clone());
         async move {
-            let name = method.map_or(MethodName::Path(&path), MethodName::Descriptor);
             let response = untyped(&caller, name, request).await?;
             Ok(response.map(|messages| until_trailers(messages, trailers)))
         }
     });
     let mut grpc = accept_all_requests(Grpc::new(RawCodec));
-    if let Some(encoding) = settings.send_compressed {
+    if let Some(encoding) = send_compressed {
         grpc = grpc.send_compressed(encoding);
     }
     // What a message may have was looked at by the body.

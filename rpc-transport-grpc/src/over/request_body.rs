@@ -11,10 +11,12 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use rpc_core::memory::{MemoryCharge, MemoryShare};
 use tonic::{Code, Status};
 use tower::BoxError;
 
 use super::framing::{Framing, TooLong};
+use super::limit::Limit;
 
 pin_project! {
     /// A request's body, checked as it passes.
@@ -23,15 +25,36 @@ pin_project! {
         #[pin]
         body: B,
         framing: Framing,
+        memory: MemoryShare,
+        // What the message counts of which a part has come.
+        charge: MemoryCharge,
         has_failed: bool,
     }
 }
 
+/// From which length on a message counts while it comes, in bytes, as for farcall's own requests.
+const COUNTED_LEN: u64 = 4 << 10;
+
 impl<B> RequestBody<B> {
-    /// A body whose messages have so many bytes at most.
-    pub(super) fn new(body: B, max_message_len: u64) -> Self {
-        Self { body, framing: Framing::new(max_message_len), has_failed: false }
+    /// A body whose messages are held to `limit`.
+    pub(super) fn new(body: B, limit: Limit) -> Self {
+        let Limit { max_message_len, memory } = limit;
+        let (framing, charge) = (Framing::new(max_message_len), MemoryCharge::default());
+        Self { body, framing, memory, charge, has_failed: false }
     }
+}
+
+/// Counts a message from its prefix on, until a part of the body ends behind it: then tonic has it.
+fn count(framing: &Framing, memory: &MemoryShare, charge: &mut MemoryCharge) -> Result<(), Status> {
+    match framing.message_len() {
+        None => *charge = MemoryCharge::default(),
+        Some(len) if len >= COUNTED_LEN && charge.len() != len => {
+            *charge = MemoryCharge::default();
+            *charge = memory.try_take(len)?;
+        }
+        Some(_) => {}
+    }
+    Ok(())
 }
 
 impl<B> Body for RequestBody<B>
@@ -57,7 +80,9 @@ where
             Some(Ok(frame)) => {
                 let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
                 let followed = frame.data_ref().map_or(Ok(()), |data| this.framing.push(data));
-                followed.map(|()| frame).map_err(too_long)
+                let followed = followed.map_err(too_long);
+                let counted = followed.and_then(|()| count(this.framing, this.memory, this.charge));
+                counted.map(|()| frame)
             }
         };
         *this.has_failed = checked.is_err();
@@ -117,7 +142,8 @@ mod tests {
 
     /// What tonic reads of a body that comes so.
     fn read(pieces: impl IntoIterator<Item = Result<&'static [u8], Status>>) -> Vec<String> {
-        let body = RequestBody::new(Script(pieces.into_iter().collect()), 100);
+        let limit = Limit::of_port(100, MemoryShare::default());
+        let body = RequestBody::new(Script(pieces.into_iter().collect()), limit);
         let mut messages = Streaming::new_request(RawCodec, body, None, None);
         let mut read = Vec::new();
         loop {

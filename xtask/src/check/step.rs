@@ -30,6 +30,8 @@ pub(crate) enum Step {
     Package,
     /// The short rows of the attacks: hostile peers beside honest ones, on loopback.
     Attack,
+    /// Python's gRPC client against the port of a farcall server, where PyPI has its packages.
+    Interop,
     /// The RDMA crate without libibverbs, on its simulated device, and farcall without RDMA: lints
     /// and tests.
     Sim,
@@ -60,9 +62,12 @@ impl Step {
         match self {
             Self::Fmt | Self::Deny => &[Purpose::Checks],
             Self::Clippy => &[Purpose::Checks, Purpose::Build],
-            Self::Doc | Self::Targets | Self::Package | Self::Attack | Self::BuildVm => {
-                &[Purpose::Build]
-            }
+            Self::Doc
+            | Self::Targets
+            | Self::Package
+            | Self::Attack
+            | Self::Interop
+            | Self::BuildVm => &[Purpose::Build],
             Self::Budgets => &[Purpose::Build, Purpose::Budgets],
             // None has anything to do with a library of the system.
             Self::Sim | Self::Peers => &[Purpose::Checks],
@@ -102,6 +107,7 @@ impl Step {
             // They have bounds of their own for building and for running.
             Self::Package
             | Self::Attack
+            | Self::Interop
             | Self::Budgets
             | Self::BuildVm
             | Self::VmVerbs
@@ -124,6 +130,7 @@ impl Step {
             Self::Unit => 690,
             Self::Package => 40,
             Self::Attack => 50,
+            Self::Interop => 30,
             Self::Budgets => 40,
             Self::Sim => 90,
             Self::Peers => 55,

@@ -17,6 +17,7 @@ use crate::bench;
 use crate::budgets;
 use crate::cargo::{self, WORKSPACE};
 use crate::faults;
+use crate::interop;
 use crate::interrupt;
 use crate::kernel::Series;
 use crate::package::{self, PackageOptions};
@@ -97,6 +98,10 @@ impl Runner {
             Step::Unit => unit::run(step.limit()).map(|()| Outcome::Passed(None)),
             Step::Package => package(),
             Step::Attack => attack::quick().map(|()| Outcome::Passed(None)),
+            Step::Interop => Ok(match interop::quick()? {
+                Some(()) => Outcome::Passed(None),
+                None => Outcome::Skipped("no Python, or no PyPI with grpcio".into()),
+            }),
             Step::Budgets => budgets::run_on_host().map(|()| Outcome::Passed(None)),
             Step::Sim => self.without_libibverbs(step),
             Step::Miri => miri(step),

@@ -53,6 +53,12 @@ pub enum Path {
     GrpcOver(Box<Path>),
     /// Our stubs over the path inside, and services that tonic generated behind farcall's server.
     GrpcServed(Box<Path>),
+    /// tonic's generated clients over HTTP/2, at the TCP port of farcall's server.
+    GrpcPort,
+    /// Our stubs over HTTP/2, at the TCP port of farcall's server.
+    GrpcToPort,
+    /// Our stubs over HTTP/2, and tonic's server.
+    GrpcToTonic,
     /// RDMA on a simulated device that has the loopback address.
     SimulatedRdma {
         /// How far the keys reach that peers are given.
@@ -76,6 +82,7 @@ impl Path {
             Self::Unix => "unix",
             Self::Stream => "stream",
             Self::Tonic => "tonic",
+            Self::GrpcPort | Self::GrpcToPort | Self::GrpcToTonic => "grpc",
             Self::GrpcOver(under) | Self::GrpcServed(under) => under.name(),
             Self::SimulatedRdma { .. } | Self::Rdma { .. } => "rdma",
         }
@@ -97,7 +104,12 @@ impl Path {
         match self {
             Self::GrpcOver(under) | Self::GrpcServed(under) => under.address(),
             Self::Inproc => format!("inproc://suite-{}", next()),
-            Self::Tcp | Self::Tls | Self::Tonic => "tcp://127.0.0.1:0".to_owned(),
+            Self::Tcp
+            | Self::Tls
+            | Self::Tonic
+            | Self::GrpcPort
+            | Self::GrpcToPort
+            | Self::GrpcToTonic => "tcp://127.0.0.1:0".to_owned(),
             Self::Unix | Self::Stream => {
                 let name = format!("farcall-{}-{}", std::process::id(), next());
                 // A name of its own in the folder for such files; the listener removes it.
@@ -112,6 +124,9 @@ impl Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::GrpcPort => "grpc-port",
+            Self::GrpcToPort => "grpc-to-port",
+            Self::GrpcToTonic => "grpc-to-tonic",
             Self::GrpcOver(under) => return write!(f, "grpc-over-{under}"),
             Self::GrpcServed(under) => return write!(f, "grpc-served-{under}"),
             Self::SimulatedRdma { rkey_scope: RkeyScope::Window } => "rdma-sim-windows",

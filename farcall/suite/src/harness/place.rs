@@ -61,6 +61,10 @@ impl Harness {
 
 /// A channel to `address`, connected over `path`.
 pub(crate) async fn connect(path: &Path, address: &str, rules: &Rules) -> Result<Channel, Failure> {
+    let address = match path {
+        Path::GrpcToPort => &*address.replacen("tcp://", "grpc://", 1),
+        _ => address,
+    };
     let mut builder = Channel::builder(address)?.config(&rules.config).rdma(&rules.rdma);
     if *path == Path::Tls {
         builder = builder.tls(&certificates().client);

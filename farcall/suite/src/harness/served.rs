@@ -29,7 +29,8 @@ use crate::{Failure, Harness, Probe, Running};
 pub(crate) enum Served {
     /// Ours, and whose clients call it.
     Farcall(Box<Running>, Stack),
-    Tonic(Box<TonicServer>),
+    /// tonic's, and whose clients call it.
+    Tonic(Box<TonicServer>, Stack),
 }
 
 /// tonic's own server with the same services, on loopback.
@@ -46,9 +47,13 @@ impl Harness {
     pub(crate) async fn serve_either(&self) -> Result<Served, Failure> {
         let stack = Stack::of(self.path());
         Ok(match stack {
-            Stack::Tonic => Served::Tonic(Box::new(TonicServer::start(self).await?)),
+            Stack::Tonic | Stack::ToTonic => {
+                Served::Tonic(Box::new(TonicServer::start(self).await?), stack)
+            }
             Stack::Served => Served::Farcall(Box::new(self.serve_generated().await?), stack),
-            Stack::Farcall | Stack::Over => Served::Farcall(Box::new(self.serve().await?), stack),
+            Stack::Farcall | Stack::Over | Stack::Port | Stack::ToPort => {
+                Served::Farcall(Box::new(self.serve().await?), stack)
+            }
         })
     }
 }
@@ -86,8 +91,7 @@ enum Connected {
 impl Served {
     pub(crate) fn stack(&self) -> Stack {
         match self {
-            Self::Farcall(_, stack) => *stack,
-            Self::Tonic(_) => Stack::Tonic,
+            Self::Farcall(_, stack) | Self::Tonic(_, stack) => *stack,
         }
     }
 
@@ -96,8 +100,18 @@ impl Served {
             Self::Farcall(running, Stack::Over) => {
                 Connected::Tonic(over_farcall(running.channel().await?), max_message_len())
             }
+            Self::Farcall(running, Stack::Port) => {
+                let authority = running.address().trim_start_matches("tcp://");
+                let endpoint = Endpoint::from_shared(format!("http://{authority}"))?;
+                Connected::Tonic(over_http2(endpoint.connect().await?), max_message_len())
+            }
             Self::Farcall(running, _) => Connected::Farcall(running.channel().await?),
-            Self::Tonic(server) => {
+            Self::Tonic(server, Stack::ToTonic) => {
+                let authority = server.endpoint.uri().authority().map_or("", |it| it.as_str());
+                let builder = Channel::builder(format!("grpc://{authority}"))?;
+                Connected::Farcall(builder.limits(Harness::limits()).connect().await?)
+            }
+            Self::Tonic(server, _) => {
                 Connected::Tonic(over_http2(server.endpoint.connect().await?), max_message_len())
             }
         })
@@ -138,7 +152,7 @@ impl Served {
     pub(crate) async fn event(&mut self) -> Result<Event, Failure> {
         match self {
             Self::Farcall(running, _) => running.event().await,
-            Self::Tonic(server) => {
+            Self::Tonic(server, _) => {
                 let event = tokio::time::timeout(server.limit, server.watch.next()).await;
                 let (what, seconds) = ("an event of a handler", server.limit.as_secs());
                 let timed_out = || Failure::new(Cause::TimedOut { what, seconds });
@@ -151,7 +165,7 @@ impl Served {
     pub(crate) fn watch(&mut self) -> &mut Watch {
         match self {
             Self::Farcall(running, _) => running.watch(),
-            Self::Tonic(server) => &mut server.watch,
+            Self::Tonic(server, _) => &mut server.watch,
         }
     }
 }

@@ -18,6 +18,23 @@ pub(crate) enum Stack {
     Over,
     /// farcall's stub, and a service that tonic has generated, served by farcall.
     Served,
+    /// tonic's client over HTTP/2, and farcall's server.
+    Port,
+    /// farcall's stub over HTTP/2, and farcall's server.
+    ToPort,
+    /// farcall's stub over HTTP/2, and tonic's server.
+    ToTonic,
+}
+
+/// What becomes of a conversation whose caller drops its responses while its requests go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnDrop {
+    /// It is cancelled, and its handler is dropped.
+    Cancels,
+    /// It is cancelled, and to its handler that may look like an end of the requests.
+    CancelsAsEnd,
+    /// It goes on with its requests.
+    LivesOn,
 }
 
 /// What becomes of trailing metadata of a success.
@@ -37,6 +54,9 @@ impl Stack {
             Path::Tonic => Self::Tonic,
             Path::GrpcOver(_) => Self::Over,
             Path::GrpcServed(_) => Self::Served,
+            Path::GrpcPort => Self::Port,
+            Path::GrpcToPort => Self::ToPort,
+            Path::GrpcToTonic => Self::ToTonic,
             _ => Self::Farcall,
         }
     }
@@ -45,20 +65,24 @@ impl Stack {
     pub(crate) fn trailers(self) -> TrailersSeen {
         match self {
             // tonic's code hands on the extension in which the handler leaves them.
-            Self::Farcall | Self::Served => TrailersSeen::Apart,
+            Self::Farcall | Self::Served | Self::ToPort => TrailersSeen::Apart,
             // tonic's client knows the metadata of one message alone.
-            Self::Over => TrailersSeen::Joined,
+            Self::Over | Self::Port => TrailersSeen::Joined,
             // tonic's trait has no place for them.
-            Self::Tonic => TrailersSeen::Nowhere,
+            Self::Tonic | Self::ToTonic => TrailersSeen::Nowhere,
         }
     }
 
-    /// How a call ends whose deadline passes before its answer.
-    pub(crate) fn deadline_code(self) -> Code {
+    /// Whether a call whose deadline passes before its answer may end with that code.
+    pub(crate) fn may_end_late_with(self, code: Code) -> bool {
         match self {
-            Self::Farcall | Self::Over | Self::Served => Code::DeadlineExceeded,
-            // Its client's own timer is said to be a cancel.
-            Self::Tonic => Code::Cancelled,
+            // The timer of tonic's client is said to be a cancel.
+            Self::Tonic => code == Code::Cancelled,
+            // It and the server's deadline pass at the same time.
+            Self::Port => matches!(code, Code::Cancelled | Code::DeadlineExceeded),
+            Self::Farcall | Self::Over | Self::Served | Self::ToPort | Self::ToTonic => {
+                code == Code::DeadlineExceeded
+            }
         }
     }
 
@@ -70,11 +94,16 @@ impl Stack {
     /// Whether a handler that reads requests can tell a client that gave up from one that has sent
     /// everything.
     pub(crate) fn tells_cancel_from_end(self) -> bool {
-        self != Self::Tonic
+        !matches!(self, Self::Tonic | Self::ToTonic)
     }
 
-    /// Whether dropping the responses of a conversation cancels it while the requests go on.
-    pub(crate) fn drop_cancels_conversation(self) -> bool {
-        self != Self::Tonic
+    /// What becomes of a conversation whose responses are dropped.
+    pub(crate) fn on_drop(self) -> OnDrop {
+        match self {
+            Self::Farcall | Self::Over | Self::Served | Self::ToPort => OnDrop::Cancels,
+            Self::ToTonic => OnDrop::CancelsAsEnd,
+            // tonic's client goes on to send.
+            Self::Tonic | Self::Port => OnDrop::LivesOn,
+        }
     }
 }

@@ -5,6 +5,9 @@
 
 pub(crate) mod calls;
 pub(crate) mod ends;
+mod serve;
+
+pub use serve::interop_server;
 
 use std::time::Duration;
 

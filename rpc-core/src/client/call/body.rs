@@ -4,13 +4,16 @@ use std::any::Any;
 use std::pin::pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 use prost::Message;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
 use crate::call::refusal;
+use crate::client::EncodedBody;
 use crate::client::call::upload::upload;
 use crate::client::{Outgoing, Started};
 use crate::payload::encode::{Encode, Split};
@@ -74,6 +77,19 @@ impl Body<'_> {
         };
         *self = Self::Shared(taken.await?);
         Ok(())
+    }
+
+    /// The request as encodings, for a call by another protocol.
+    pub(super) fn into_encoded(mut self) -> EncodedBody {
+        let message = match self.as_sent() {
+            Sent::Stream(stream) => return EncodedBody::Stream(stream.take_encoded()),
+            Sent::Message(message) => message,
+        };
+        let tail = message.tail().cloned().unwrap_or_default();
+        let mut encoding = vec![0; message.len() - tail.len()];
+        message.encode_head(&mut encoding);
+        encoding.extend_from_slice(&tail);
+        EncodedBody::Message(encoding.into())
     }
 
     /// Whether the request can be sent more than once.
@@ -164,6 +180,9 @@ pub(in crate::client) trait RequestStream: Send {
     fn take_one(&mut self, path: &'static str)
     -> BoxFuture<'static, Result<SharedMessage, Status>>;
 
+    /// Takes the stream out as encodings, for a call by another protocol.
+    fn take_encoded(&mut self) -> BoxStream<'static, Result<Bytes, Status>>;
+
     /// Takes the stream out as a `BoxStream<'static, S::Item>`, for a mock.
     fn take_any(&mut self) -> Box<dyn Any + Send>;
 }
@@ -199,6 +218,10 @@ where
         one_message(path, self.take().map(Ok)).boxed()
     }
 
+    fn take_encoded(&mut self) -> BoxStream<'static, Result<Bytes, Status>> {
+        self.take().map(|message| Ok(message.encode_to_vec().into())).boxed()
+    }
+
     fn take_any(&mut self) -> Box<dyn Any + Send> {
         Box::new(self.take().boxed())
     }
@@ -232,6 +255,10 @@ where
         path: &'static str,
     ) -> BoxFuture<'static, Result<SharedMessage, Status>> {
         one_message(path, self.take()).boxed()
+    }
+
+    fn take_encoded(&mut self) -> BoxStream<'static, Result<Bytes, Status>> {
+        self.take().map(|message| Ok(message?.encode_to_vec().into())).boxed()
     }
 
     fn take_any(&mut self) -> Box<dyn Any + Send> {

@@ -32,6 +32,7 @@ pub(super) use reply::ReplyBody;
 pub use untyped::{MethodName, untyped};
 
 use self::deadline::SetBy;
+use super::EncodedCall;
 use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::layer::{Described, RequestHead};
 use crate::{CallKind, Deadline, Idempotency, MethodDescriptor};
@@ -218,6 +219,12 @@ impl<'a> Call<'a> {
     /// As [`Call::limit`], where it is known what set the limit.
     pub(super) fn bring_nearer(&mut self, limit: CallDeadline) {
         self.limit = CallDeadline::earliest(self.limit.into_iter().chain([limit]));
+    }
+
+    /// The call encoded, to be made by another protocol, with its limits as the channel knows them.
+    pub(super) fn into_encoded(self, limit: Option<CallDeadline>) -> EncodedCall {
+        let Self { method, metadata, extensions, body, .. } = self;
+        EncodedCall { method, metadata, extensions, limit, body: body.into_encoded() }
     }
 
     /// What the channel makes the call with.

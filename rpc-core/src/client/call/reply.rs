@@ -3,8 +3,8 @@
 use std::fmt;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
 use prost::Message;
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response, Status, Streaming};
@@ -36,7 +36,7 @@ pub(in crate::client) enum ReplyBody {
     Message(Bytes),
     /// A stream of messages.
     Stream(Box<MessageBody<StreamGuard>>),
-    /// A stream of encoded messages that a mock makes.
+    /// A stream of encoded messages that comes from elsewhere: a mock, or a server of gRPC.
     Scripted(BoxStream<'static, Result<StreamPart, Status>>),
 }
 
@@ -49,11 +49,23 @@ impl ClientReply {
         Self { metadata, initial: None, extensions, body, log: None }
     }
 
-    /// An answer that is one message.
-    fn with_message(initial: MetadataMap, trailers: MetadataMap, message: Bytes) -> Self {
+    /// The answer of a caller that makes its calls elsewhere, where the answer is one message.
+    pub(in crate::client) fn with_message(
+        initial: MetadataMap,
+        trailers: MetadataMap,
+        message: Bytes,
+    ) -> Self {
         let body = ReplyBody::Message(message);
         let reply = Self::new(initial, Extensions::new(), body);
         if trailers.is_empty() { reply } else { reply.joined_with(trailers) }
+    }
+
+    /// The answer of a caller that makes its calls elsewhere, where the answer is a stream.
+    pub(in crate::client) fn with_stream(
+        initial: MetadataMap,
+        parts: impl Stream<Item = Result<StreamPart, Status>> + Send + 'static,
+    ) -> Self {
+        Self::new(initial, Extensions::new(), ReplyBody::Scripted(parts.boxed()))
     }
 
     /// The same with trailers of its one message, which tonic's client joins with the metadata.

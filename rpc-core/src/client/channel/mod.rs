@@ -1,5 +1,6 @@
 //! The channel: a cheap handle that makes calls over one connection, which is renewed when it ends.
 
+mod foreign;
 mod ready;
 mod retry;
 
@@ -61,8 +62,10 @@ const ATTEMPTS_MAX: u32 = 3;
 #[derive(Clone, Debug)]
 pub struct Channel {
     pub(in crate::client) manager: Arc<ConnectionManager>,
+    /// Whether its connections speak another protocol.
+    is_foreign: bool,
     /// What calls have that set nothing themselves.
-    defaults: CallDefaults,
+    pub(super) defaults: CallDefaults,
     readiness: Readiness,
     /// What tower is told.
     ready_when: ReadyWhen,
@@ -74,6 +77,7 @@ impl Channel {
     pub fn new(connector: impl Connect) -> Self {
         let manager = Arc::new(ConnectionManager::new(connector));
         Self {
+            is_foreign: manager.is_foreign(),
             manager,
             defaults: CallDefaults::default(),
             readiness: Readiness::FailFast,
@@ -246,7 +250,7 @@ impl Channel {
     }
 
     /// A connection for a call that found none.
-    async fn connection(
+    pub(super) async fn connection(
         &self,
         readiness: Readiness,
         limit: Option<&CallDeadline>,
@@ -328,8 +332,8 @@ impl Channel {
 impl Caller for Channel {
     // One future or the other, and none around them: a wrapper would move each call once more.
     fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
-        if call.is_untyped() {
-            Either::Right(Box::pin(self.call_untyped(call)))
+        if call.is_untyped() || self.is_foreign {
+            Either::Right(Box::pin(self.call_otherwise(call)))
         } else {
             Either::Left(self.call_typed(call))
         }
@@ -353,6 +357,14 @@ impl Channel {
             let call = Outgoing { method, metadata, deadline, readiness, limits, message };
             let made = pin!(self.make(&call, stream, &begun));
             begun.finish(&self.manager, within(deadline, made).await)
+        }
+    }
+
+    /// Makes a call that is not a stub's over a session.
+    async fn call_otherwise(&self, call: Call<'_>) -> Result<ClientReply, Status> {
+        match self.is_foreign {
+            true => self.call_foreign(call).await,
+            false => self.call_untyped(call).await,
         }
     }
 
@@ -400,7 +412,7 @@ impl Channel {
     }
 
     /// What a call does while there is no connection.
-    fn readiness_of(&self, call: &Call<'_>) -> Readiness {
+    pub(super) fn readiness_of(&self, call: &Call<'_>) -> Readiness {
         call.extensions().get().copied().unwrap_or(self.readiness)
     }
 

@@ -31,7 +31,15 @@ pub(in crate::client) struct Attempts<'a> {
 
 impl<'a> Attempts<'a> {
     pub(in crate::client) fn new(manager: &'a ConnectionManager, call: &Outgoing<'_>) -> Self {
-        let (method, is_repeatable) = (call.method, call.message.is_some());
+        Self::of(manager, call.method, call.message.is_some())
+    }
+
+    /// The attempts at a call of `method`, of which there may be several if it is repeatable.
+    pub(in crate::client) fn of(
+        manager: &'a ConnectionManager,
+        method: &'static MethodDescriptor,
+        is_repeatable: bool,
+    ) -> Self {
         Self { manager, method, is_repeatable, was_refused: false, is_ambiguous: false }
     }
 

@@ -16,6 +16,13 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
     /// The server's address as the user wrote it, for messages and the log.
     fn address(&self) -> Arc<str>;
 
+    /// Whether its connections speak another protocol: see [`ForeignConnection`].
+    ///
+    /// [`ForeignConnection`]: super::ForeignConnection
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
     /// Makes a new connection over the path that is wanted, as far as the rules allow it.
     ///
     /// # Errors

@@ -69,6 +69,11 @@ impl ConnectionManager {
         self.connector.address()
     }
 
+    /// Whether its connections speak another protocol.
+    pub(in crate::client) fn is_foreign(&self) -> bool {
+        self.connector.is_foreign()
+    }
+
     /// How many lines about its calls the channel may still write.
     pub(in crate::client) fn log(&self) -> &LogLimit {
         &self.log

@@ -13,6 +13,7 @@
 mod connector;
 mod driver;
 mod handle;
+mod one_connection;
 mod path;
 mod snapshot;
 mod task;
@@ -21,4 +22,5 @@ mod tests;
 
 pub use connector::Connect;
 pub(super) use handle::ConnectionManager;
+pub(crate) use one_connection::OneConnection;
 pub use path::{Path, PathCounts};

@@ -30,6 +30,7 @@ impl Rules {
                 methods: server.router.paths(),
                 method_kinds: server.router.kinds(),
                 upgrades: settings.upgrades,
+                protocols: settings.protocols,
             },
             handshake_timeout: settings.handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT),
             life: LifeRules {
@@ -76,6 +77,7 @@ mod tests {
     fn of_listener() -> ListenerSettings {
         ListenerSettings {
             upgrades: vec![Arc::new(Named("rdma", "listener")), Arc::new(Named("other", ""))],
+            protocols: Vec::new(),
             limits: Some(Limits { max_calls: 7, ..Limits::default() }),
             handshake_timeout: Some(Duration::from_secs(7)),
             keepalive: Some(None),

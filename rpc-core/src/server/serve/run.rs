@@ -9,11 +9,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connect::{Accepted, Bootstrap, HandshakeError, accept};
+use crate::connect::{Accepted, Bootstrap, HandshakeError, Opening, accept};
 use crate::limited_log;
 use crate::server::builder::rules::Rules;
 use crate::server::peer_limit::CONNECTIONS_FLOOR;
 use crate::server::serve::connections::Registered;
+use crate::server::serve::gateway::gateway;
 use crate::server::serve::life;
 use crate::server::serve::shared::Shared;
 use crate::server::{Listen, ServerConnection, ServerSetup};
@@ -177,7 +178,10 @@ async fn join(
     let addresses = bootstrap.addresses();
     let handshake = accept(bootstrap, &rules.handshake);
     let accepted = match tokio::time::timeout(rules.handshake_timeout, handshake).await {
-        Ok(Ok(accepted)) => accepted,
+        Ok(Ok(Opening::Farcall(accepted))) => *accepted,
+        Ok(Ok(Opening::Other { protocol, stream })) => {
+            return Some(gateway(shared, rules, &*protocol, stream));
+        }
         Ok(Err(error @ HandshakeError::Silent)) => {
             tracing::debug!(
                 target: "farcall::server",

@@ -1,0 +1,45 @@
+//! A server for clients of gRPC that are not of this process.
+
+use farcall::{BindError, Limits, Server};
+use tonic_reflection::pb::{v1, v1alpha};
+use tonic_reflection::server::Builder;
+
+use crate::interop::Interop;
+use crate::interop_proto::test_service_rpc::TestServiceService;
+use crate::proto::probe_rpc::ProbeService;
+use crate::{DESCRIPTOR_SET, INTEROP_DESCRIPTOR_SET, Probe};
+
+/// Longer than the messages of 5 MiB that clients send, and short enough to be exceeded.
+const MESSAGE_LEN_MAX: u64 = 16 << 20;
+
+/// Binds a server of the interoperability tests' service and the suite's, with health and
+/// reflection, at a free port of loopback.
+///
+/// # Errors
+///
+/// When the operating system refuses the port.
+pub async fn interop_server() -> Result<farcall::Listener, BindError> {
+    let health_set = tonic_health::pb::FILE_DESCRIPTOR_SET;
+    let described = || {
+        Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(INTEROP_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(health_set)
+    };
+    let (probe, _watch) = Probe::new();
+    let interop = Interop::beside(&probe);
+    let (_reporter, health) = tonic_health::server::health_reporter();
+    let builder = Server::builder()
+        .limits(Limits::new().with_max_message_len(MESSAGE_LEN_MAX))
+        .add_service(TestServiceService::new(interop))
+        .add_service(ProbeService::new(probe))
+        .add_grpc_service(health, health_set);
+    let builder = match (described().build_v1(), described().build_v1alpha()) {
+        (Ok(now), Ok(before)) => builder
+            .add_grpc_service(now, v1::FILE_DESCRIPTOR_SET)
+            .add_grpc_service(before, v1alpha::FILE_DESCRIPTOR_SET),
+        // Clients find out: they have no descriptors then.
+        _ => builder,
+    };
+    builder.bind("tcp://127.0.0.1:0").await
+}

@@ -1,0 +1,131 @@
+//! Calls over connections of another protocol: the channel's part in them.
+//!
+//! The connection manager, backoff, readiness, deadlines, repeated attempts and the log are those
+//! of every channel. What differs is that a connection is given the whole call, encoded.
+
+use futures::future::Either;
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use tonic::{Code, Status};
+
+use super::Channel;
+use super::retry::Attempts;
+use crate::call::message_limits::MessageLimit;
+use crate::client::call::begun::{Begun, BegunWithin};
+use crate::client::call::deadline::within;
+use crate::client::{Call, CallDeadline, ClientReply, EncodedBody, EncodedCall, ForeignReply};
+use crate::stream::StreamPart;
+use crate::{Deadline, NotExecuted, Readiness};
+
+impl Channel {
+    /// Makes a call over a connection of another protocol.
+    pub(super) async fn call_foreign(&self, mut call: Call<'_>) -> Result<ClientReply, Status> {
+        let begun = Begun::new(&self.defaults, &mut call);
+        let (readiness, deadline) = (self.readiness_of(&call), begun.deadline().copied());
+        let call = checked(call.into_encoded(deadline), begun.limits().of_requests());
+        let made = async { self.make_foreign(call?, readiness).await };
+        let made = within(deadline.as_ref(), made).await;
+        // A peer that keeps the deadline, too, may say so a moment earlier, in its own words.
+        let made = made.map_err(|status| in_time(status, deadline.as_ref()));
+        let limit = begun.limits().of_responses();
+        let made = made.and_then(|reply| match &reply {
+            ForeignReply::Message { message, .. } => limit.check(message.len()).map(|()| reply),
+            ForeignReply::Stream { .. } => Ok(reply),
+        });
+        Ok(match begun.finish(&self.manager, made)? {
+            ForeignReply::Message { initial, trailers, message } => {
+                ClientReply::with_message(initial, trailers, message)
+            }
+            ForeignReply::Stream { initial, parts } => {
+                ClientReply::with_stream(initial, bounded(parts, begun.within(&self.manager)))
+            }
+        })
+    }
+
+    /// Makes a call, again if it may be retried, until its first answer.
+    async fn make_foreign(
+        &self,
+        mut call: EncodedCall,
+        readiness: Readiness,
+    ) -> Result<ForeignReply, Status> {
+        let (method, limit) = (call.method, call.limit);
+        let mut attempts = Attempts::of(&self.manager, method, call.is_repeatable());
+        loop {
+            let connection = match self.manager.open() {
+                Some(connection) => Ok(connection),
+                None => self.connection(readiness, limit.as_ref()).await,
+            };
+            let connection = connection.map_err(|status| attempts.final_status(status))?;
+            let Some(foreign) = connection.foreign() else {
+                return Err(NotExecuted::mark(Status::internal("the connection has a session")));
+            };
+            match foreign.call(call.attempt()).await {
+                Ok(reply) => return Ok(reply),
+                Err(status) => attempts.retry_after(status)?,
+            }
+        }
+    }
+}
+
+/// The call, if its messages are within the limit of its stub.
+fn checked(mut call: EncodedCall, limit: MessageLimit) -> Result<EncodedCall, Status> {
+    call.body = match call.body {
+        EncodedBody::Message(message) => {
+            limit.check(message.len()).map_err(NotExecuted::mark)?;
+            EncodedBody::Message(message)
+        }
+        EncodedBody::Stream(messages) => {
+            let check = move |message: Result<bytes::Bytes, Status>| {
+                let message = message?;
+                limit.check(message.len())?;
+                Ok(message)
+            };
+            EncodedBody::Stream(messages.map(check).boxed())
+        }
+    };
+    Ok(call)
+}
+
+/// The status of a call that is over its time, where the peer or its protocol has said it first.
+fn in_time(status: Status, limit: Option<&CallDeadline>) -> Status {
+    let is_late = matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded);
+    let now = tokio::time::Instant::now();
+    match limit {
+        Some(limit) if is_late && limit.deadline().has_passed(now) => limit.exceeded(),
+        _ => status,
+    }
+}
+
+/// A stream of responses until the call's deadline. It keeps the channel's connection, and its
+/// failure is logged.
+fn bounded(
+    parts: BoxStream<'static, Result<StreamPart, Status>>,
+    call: BegunWithin,
+) -> impl Stream<Item = Result<StreamPart, Status>> + Send + 'static {
+    let limit = call.response_limit();
+    stream::unfold(Some((parts, call)), move |state| async move {
+        let (mut parts, call) = state?;
+        let over = match call.deadline() {
+            Some(Deadline(at)) => Either::Left(tokio::time::sleep_until(at)),
+            None => Either::Right(std::future::pending()),
+        };
+        let next = tokio::select! {
+            biased;
+            next = parts.next() => next?,
+            () = over => Err(call.over_time()),
+        };
+        let next = next.and_then(|part| {
+            if let StreamPart::Message(message) = &part {
+                limit.check(message.len())?;
+            }
+            Ok(part)
+        });
+        match next {
+            Ok(part) => Some((Ok(part), Some((parts, call)))),
+            Err(status) => {
+                call.log_failure(&status);
+                Some((Err(status), None))
+            }
+        }
+    })
+}

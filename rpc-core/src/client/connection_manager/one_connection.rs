@@ -1,0 +1,44 @@
+//! A connector with one connection, which exists already.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+
+use super::Connect;
+use crate::client::Connection;
+use crate::connect::{ClientConfig, ConnectError, Wanted};
+
+/// Gives its connection to the channel that asks first, and to none after that.
+#[derive(Debug)]
+pub(crate) struct OneConnection {
+    name: Arc<str>,
+    config: ClientConfig,
+    connection: Mutex<Option<Arc<dyn Connection>>>,
+}
+
+impl OneConnection {
+    pub(crate) fn new(name: Arc<str>, connection: Arc<dyn Connection>) -> Self {
+        let (config, connection) = (ClientConfig::default(), Mutex::new(Some(connection)));
+        Self { name, config, connection }
+    }
+}
+
+impl Connect for OneConnection {
+    fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    fn address(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
+    fn connect(&self, _: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let connection = connection.ok_or_else(|| ConnectError::Unreachable {
+            address: self.name.to_string(),
+            reason: io::Error::new(io::ErrorKind::NotConnected, "its connection has ended"),
+        });
+        Box::pin(std::future::ready(connection))
+    }
+}

@@ -1,0 +1,113 @@
+//! A connection that speaks another protocol than farcall's: what it is given, and what it gives.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Status};
+
+use super::CallDeadline;
+use crate::MethodDescriptor;
+use crate::stream::StreamPart;
+
+/// The request of a call, encoded.
+pub enum EncodedBody {
+    /// One message.
+    Message(Bytes),
+    /// A stream of messages. One that ends with an error has broken off.
+    Stream(BoxStream<'static, Result<Bytes, Status>>),
+}
+
+impl fmt::Debug for EncodedBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message(message) => write!(f, "a message of {} bytes", message.len()),
+            Self::Stream(_) => f.write_str("a stream of messages"),
+        }
+    }
+}
+
+/// A call of any kind with its request encoded.
+#[derive(Debug)]
+pub struct EncodedCall {
+    /// The method.
+    pub method: &'static MethodDescriptor,
+    /// The request's metadata, without a timeout.
+    pub metadata: MetadataMap,
+    /// What the caller tells layers.
+    pub extensions: Extensions,
+    /// When the call ends at the latest. The channel sees to that; the peer is to be told.
+    pub limit: Option<CallDeadline>,
+    /// The request.
+    pub body: EncodedBody,
+}
+
+impl EncodedCall {
+    /// The same call for one of several attempts. A stream is there for the first one alone.
+    pub(super) fn attempt(&mut self) -> Self {
+        let body = match &mut self.body {
+            EncodedBody::Message(message) => EncodedBody::Message(message.clone()),
+            EncodedBody::Stream(_) => {
+                let nothing = EncodedBody::Message(Bytes::new());
+                mem::replace(&mut self.body, nothing)
+            }
+        };
+        let (metadata, extensions) = (self.metadata.clone(), self.extensions.clone());
+        Self { method: self.method, metadata, extensions, limit: self.limit, body }
+    }
+
+    /// Whether its request is one message, which can be sent again.
+    pub(super) fn is_repeatable(&self) -> bool {
+        matches!(self.body, EncodedBody::Message(_))
+    }
+}
+
+/// The answer to such a call.
+pub enum ForeignReply {
+    /// One message.
+    Message {
+        /// The metadata that came first.
+        initial: MetadataMap,
+        /// What came last.
+        trailers: MetadataMap,
+        /// The message's encoding.
+        message: Bytes,
+    },
+    /// A stream of messages.
+    Stream {
+        /// The metadata that came first.
+        initial: MetadataMap,
+        /// The messages, and trailers at their end.
+        parts: BoxStream<'static, Result<StreamPart, Status>>,
+    },
+}
+
+impl fmt::Debug for ForeignReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message { message, .. } => write!(f, "a message of {} bytes", message.len()),
+            Self::Stream { .. } => f.write_str("a stream of messages"),
+        }
+    }
+}
+
+/// The client's end of a connection that speaks another protocol than farcall's, and is given whole
+/// calls.
+pub trait ForeignConnection: fmt::Debug + Send + Sync {
+    /// Makes a call, up to its first answer.
+    ///
+    /// # Errors
+    ///
+    /// With the status of the call: marked as not executed where the peer has surely not seen it,
+    /// and as perhaps executed where the connection ended under it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives the call up.
+    fn call(self: Arc<Self>, call: EncodedCall)
+    -> BoxFuture<'static, Result<ForeignReply, Status>>;
+}

@@ -1,0 +1,75 @@
+//! Connections of other protocols: a session like any other, behind a link inside the process.
+
+use std::sync::Arc;
+
+use super::shared::Shared;
+use crate::client::{ClientSetup, OneConnection, Session};
+use crate::connect::{Gateway, OtherProtocol, Replayed};
+use crate::inproc::InprocTransport;
+use crate::server::builder::rules::Rules;
+use crate::server::{ServerConnection, ServerSession, ServerSetup};
+use crate::wire::hello::Hello;
+use crate::{Channel, Limits};
+
+/// Makes a connection of a client that speaks `protocol`.
+pub(in crate::server) fn gateway(
+    shared: &Shared,
+    rules: &Rules,
+    protocol: &dyn OtherProtocol,
+    stream: Replayed,
+) -> Arc<dyn ServerConnection> {
+    let (limits, addresses) = (rules.handshake.limits, stream.addresses());
+    let memory = shared.memory.connection(&addresses);
+    // What the client takes, it tells its own protocol. Bytes on their way inside a process are
+    // bytes that a message has anyway.
+    let accepted = Limits {
+        max_message_len: u32::MAX.into(),
+        max_receiving_bytes: u64::MAX,
+        ..Limits::default()
+    };
+    let (near, far) = InprocTransport::pair(protocol.name());
+    let session = ServerSession::new(
+        far,
+        ServerSetup {
+            limits,
+            peer_limits: accepted,
+            addresses: addresses.clone(),
+            fallback: None,
+            is_upgraded: false,
+            router: Arc::clone(&shared.router),
+            calls: shared.calls_limit.share(&addresses, limits.max_calls.into()),
+            memory: memory.clone(),
+            log: shared.log.clone(),
+        },
+    );
+    let mut hello = Hello::new(&limits.told_by_server());
+    hello.methods.clone_from(&rules.handshake.methods);
+    hello.method_kinds.clone_from(&rules.handshake.method_kinds);
+    let name: Arc<str> = protocol.name().into();
+    let client = Session::start(
+        near,
+        ClientSetup {
+            limits: accepted,
+            // The two ends are in one process. The client behind them is watched by its protocol.
+            keepalive: None,
+            progress_timeout: None,
+            peer: hello,
+            server: Arc::clone(&name),
+            addresses,
+            fallback: None,
+            is_upgraded: false,
+        },
+    );
+    // The session logs calls that fail.
+    let channel = Channel::new(OneConnection::new(name, client)).with_log_failed_calls(false);
+    protocol.serve(Gateway {
+        stream,
+        channel,
+        session,
+        methods: Arc::new(shared.router.by_path()),
+        memory,
+        limits,
+        keepalive: rules.life.keepalive,
+        handshake_timeout: rules.handshake_timeout,
+    })
+}

@@ -1,0 +1,43 @@
+//! One port: clients of gRPC at the address of a farcall server.
+//!
+//! A connection that begins with HTTP/2's preface is served by hyper, and its calls go by a link
+//! inside the process into the same session that every farcall connection has. So routes, layers,
+//! limits, deadlines, ages, drain and the list of connections are the server's own.
+//!
+//! ```text
+//!   HTTP/2 ── hyper ── service: tonic's server code ── channel ── link in the process ── session
+//! ```
+
+mod bodies;
+mod connection;
+mod flow;
+mod service;
+mod stream;
+
+use std::sync::Arc;
+
+use rpc_core::connect::{Gateway, OtherProtocol};
+use rpc_core::server::ServerConnection;
+
+use self::connection::PortConnection;
+
+/// How HTTP/2 begins, as far as farcall's own beginning is long.
+const PREFACE: &[u8] = b"PRI * HT";
+
+/// gRPC over HTTP/2, beside farcall's protocol at the port of a server.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GrpcPort;
+
+impl OtherProtocol for GrpcPort {
+    fn name(&self) -> &'static str {
+        "grpc"
+    }
+
+    fn is_begun_by(&self, first: &[u8]) -> bool {
+        first == PREFACE
+    }
+
+    fn serve(&self, gateway: Gateway) -> Arc<dyn ServerConnection> {
+        PortConnection::new(gateway)
+    }
+}

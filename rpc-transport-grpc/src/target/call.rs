@@ -1,0 +1,207 @@
+//! One call to a server of gRPC, by tonic's own client code.
+
+use std::any::Any;
+use std::error::Error as _;
+use std::future::ready;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, stream};
+use http::Uri;
+use http::uri::PathAndQuery;
+use http_body_util::BodyExt;
+use hyper::client::conn::http2::SendRequest;
+use rpc_core::client::{EncodedBody, EncodedCall, ForeignReply, StreamPart};
+use rpc_core::wire::metadata::without_reserved;
+use rpc_core::{Limits, MayHaveExecuted, NotExecuted};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::body::Body;
+use tonic::client::Grpc;
+use tonic::{Request, Response, Status, Streaming};
+use tower::Service;
+
+use crate::breakable::{Breakable, Broken, breakable};
+use crate::compression::accept_all_responses;
+use crate::raw::{Raw, RawCodec};
+
+/// The server at the other end.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    /// Its address as the user wrote it.
+    pub(super) name: Arc<str>,
+    /// What requests name as their authority.
+    pub(super) authority: String,
+    /// What this side accepts.
+    pub(super) limits: Limits,
+}
+
+/// What lives as long as a call: whatever the connection counts by it, and the way to end its
+/// requests.
+struct Guard {
+    _in_flight: Box<dyn Any + Send>,
+    /// Dropped, the stream of requests ends, and the server is told that the call is given up.
+    _given_up: DropGuard,
+}
+
+/// Makes a call, up to its first answer.
+pub(super) async fn make(
+    sender: SendRequest<Body>,
+    server: Server,
+    call: EncodedCall,
+    in_flight: Box<dyn Any + Send>,
+) -> Result<ForeignReply, Status> {
+    let EncodedCall { method, metadata, extensions, limit, body, .. } = call;
+    let max_message_len = usize::try_from(server.limits.max_message_len).unwrap_or(usize::MAX);
+    let origin = Uri::builder().scheme("http").authority(&*server.authority).path_and_query("/");
+    let origin = origin.build().map_err(|error| Status::internal(error.to_string()))?;
+    let given_up = CancellationToken::new();
+    let guard = Guard { _in_flight: in_flight, _given_up: given_up.clone().drop_guard() };
+    let mut request = Request::from_parts(metadata, extensions, requests(body, given_up));
+    if let Some(limit) = &limit {
+        request.set_timeout(limit.deadline().remaining());
+    }
+    let (request, broken) = breakable(request);
+    let service = Breakable::new(Http2 { sender, server: server.clone() }, broken.clone());
+    let grpc = Grpc::with_origin(service, origin).max_decoding_message_size(max_message_len);
+    let path = PathAndQuery::from_static(method.path);
+    let response = accept_all_responses(grpc).streaming(request, path, RawCodec).await;
+    // A stream of requests that broke is why the call ended, whatever HTTP/2 makes of it.
+    let response = response.map_err(|status| broken.given().unwrap_or(status))?;
+    match method.kind.has_response_stream() {
+        true => Ok(many(response, broken, guard)),
+        false => one(response, &broken).await,
+    }
+}
+
+/// The messages of a request, which break off when the call is given up.
+fn requests(
+    body: EncodedBody,
+    given_up: CancellationToken,
+) -> impl Stream<Item = Result<Raw, Status>> + Send + 'static {
+    let messages = match body {
+        EncodedBody::Message(message) => stream::iter([Ok(message)]).boxed(),
+        EncodedBody::Stream(messages) => messages,
+    };
+    let stopped = given_up.clone();
+    let end = stream::once(async move { stopped.is_cancelled().then(|| Err(cancelled())) });
+    let messages = messages.map_ok(Raw).take_until(given_up.cancelled_owned());
+    messages.chain(end.filter_map(ready))
+}
+
+/// What resets an HTTP/2 stream with the code of a call that was given up.
+fn cancelled() -> Status {
+    let mut status = Status::cancelled("the call was given up");
+    status.set_source(Arc::new(h2::Error::from(h2::Reason::CANCEL)));
+    status
+}
+
+/// The response of a method with one message.
+async fn one(response: Response<Streaming<Raw>>, broken: &Broken) -> Result<ForeignReply, Status> {
+    let (metadata, mut messages, _) = response.into_parts();
+    let mut next =
+        async || messages.message().await.map_err(|status| broken.given().unwrap_or(status));
+    let Some(Raw(message)) = next().await? else {
+        return Err(Status::internal("the server ended its answer without a message"));
+    };
+    if next().await?.is_some() {
+        return Err(Status::internal("the server answers with more than one message"));
+    }
+    let trailers = messages.trailers().await?.unwrap_or_default();
+    let (initial, trailers) = (without_reserved(metadata), without_reserved(trailers));
+    Ok(ForeignReply::Message { initial, trailers, message })
+}
+
+/// The response of a method with a stream.
+fn many(response: Response<Streaming<Raw>>, broken: Broken, guard: Guard) -> ForeignReply {
+    let (metadata, messages, _) = response.into_parts();
+    let parts = stream::unfold(Some((messages, guard)), move |state| {
+        let broken = broken.clone();
+        async move {
+            let (mut messages, guard) = state?;
+            match messages.message().await {
+                Ok(Some(Raw(message))) => {
+                    Some((Ok(StreamPart::Message(message)), Some((messages, guard))))
+                }
+                Ok(None) => {
+                    let trailers = messages.trailers().await.ok().flatten().unwrap_or_default();
+                    Some((Ok(StreamPart::Trailers(without_reserved(trailers))), None))
+                }
+                Err(status) => Some((Err(broken.given().unwrap_or(status)), None)),
+            }
+        }
+    });
+    ForeignReply::Stream { initial: without_reserved(metadata), parts: parts.boxed() }
+}
+
+/// The connection as what tonic's client code calls.
+#[derive(Debug, Clone)]
+struct Http2 {
+    sender: SendRequest<Body>,
+    server: Server,
+}
+
+impl Service<http::Request<Body>> for Http2 {
+    type Response = http::Response<Body>;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Status>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        // A connection that takes no more requests gives them back.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let (mut sender, server) = (self.sender.clone(), self.server.name.clone());
+        let agent = http::HeaderValue::from_static(USER_AGENT);
+        request.headers_mut().entry(http::header::USER_AGENT).or_insert(agent);
+        async move {
+            let sent = sender.try_send_request(request).await;
+            let response = sent.map_err(|mut error| {
+                let was_sent = error.take_message().is_none();
+                failed(&server, &error.into_error(), was_sent)
+            })?;
+            Ok(response
+                .map(|body| Body::new(body.map_err(move |error| failed(&server, &error, true)))))
+        }
+        .boxed()
+    }
+}
+
+const USER_AGENT: &str = concat!("farcall/", env!("CARGO_PKG_VERSION"));
+
+/// The status of a call that hyper has failed.
+fn failed(server: &str, error: &hyper::Error, was_sent: bool) -> Status {
+    let of_h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    let reason = of_h2.and_then(h2::Error::reason);
+    let is_reset = of_h2.is_some_and(|error| error.is_reset() && error.is_remote());
+    let words = words_of(error);
+    if !was_sent || reason == Some(h2::Reason::REFUSED_STREAM) {
+        let words = format!("the server at {server} has not taken the call: {words}");
+        return NotExecuted::mark(Status::unavailable(words));
+    }
+    if is_reset {
+        // gRPC's table of HTTP/2's codes is tonic's business.
+        let code = reason.map_or(tonic::Code::Unknown, code_of);
+        return Status::new(code, format!("the server at {server} has reset the call: {words}"));
+    }
+    let words = format!("the connection to {server} has ended: {words}");
+    MayHaveExecuted::mark(Status::unavailable(words))
+}
+
+/// The status of a stream that the server has reset with that code, as gRPC maps them.
+fn code_of(reason: h2::Reason) -> tonic::Code {
+    let status = Status::from_error(Box::new(h2::Error::from(reason)));
+    status.code()
+}
+
+/// The causes of an error of hyper's; its own words say little.
+pub(super) fn words_of(error: &hyper::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    words
+}

@@ -1,0 +1,12 @@
+//! `grpc://`: farcall's stubs call servers of gRPC.
+//!
+//! A connection over HTTP/2 takes the place of a session of farcall's in the same channel, which
+//! connects, backs off, repeats and logs as ever. It is given whole calls, encoded, and answers
+//! them with tonic's own client code.
+
+mod call;
+mod connection;
+mod connector;
+mod first_frame;
+
+pub use connector::GrpcConnector;

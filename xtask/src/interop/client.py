@@ -1,0 +1,266 @@
+"""Python's gRPC against the port of a farcall server.
+
+The messages come from the server's own reflection service, so that nothing is generated here. Prints
+a line for each case, "ok NAME" or "FAILED NAME: why", and "done" at its end.
+"""
+
+import sys
+import threading
+
+import grpc
+from google.protobuf import descriptor_pool, message_factory
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+from grpc_status import rpc_status
+
+LIMIT = 20
+REQUEST_LENS = (27182, 8, 1828, 45904)
+RESPONSE_LENS = (31415, 9, 2653, 58979)
+SPECIAL = "\t\n blanks, a line\r\nand 100 %41: \u263a \u00df \u65e5\u672c \U0001f608\t\n"
+OPTIONS = [
+    ("grpc.max_receive_message_length", 16 << 20),
+    ("grpc.max_send_message_length", 16 << 20),
+]
+
+
+class Service:
+    """The methods of a service, by the descriptors that the server tells."""
+
+    def __init__(self, channel, pool, name):
+        self.channel, self.pool, self.name = channel, pool, name
+
+    def message(self, name, **fields):
+        descriptor = self.pool.FindMessageTypeByName(name)
+        return message_factory.GetMessageClass(descriptor)(**fields)
+
+    def __getattr__(self, name):
+        method = self.pool.FindServiceByName(self.name).FindMethodByName(name)
+        kinds = {
+            (False, False): self.channel.unary_unary,
+            (False, True): self.channel.unary_stream,
+            (True, False): self.channel.stream_unary,
+            (True, True): self.channel.stream_stream,
+        }
+        answer = message_factory.GetMessageClass(method.output_type)
+        make = kinds[(method.client_streaming, method.server_streaming)]
+        return make(
+            f"/{self.name}/{name}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+
+
+class Cases:
+    def __init__(self, target, channel):
+        self.target, self.channel = target, channel
+        pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+        self.test = Service(channel, pool, "grpc.testing.TestService")
+        self.probe = Service(channel, pool, "farcall.suite.Probe")
+
+    def msg(self, name, **fields):
+        return self.test.message("grpc.testing." + name, **fields)
+
+    def payload(self, length):
+        return self.msg("Payload", body=bytes(length))
+
+    def output(self, request_len, response_len):
+        parameters = [self.msg("ResponseParameters", size=response_len)]
+        payload = self.payload(request_len)
+        name = "StreamingOutputCallRequest"
+        return self.msg(name, response_parameters=parameters, payload=payload)
+
+    def empty_unary(self):
+        assert self.test.EmptyCall(self.msg("Empty"), timeout=LIMIT) == self.msg("Empty")
+
+    def unary(self, request_len, response_len, **options):
+        request = self.msg(
+            "SimpleRequest", response_size=response_len, payload=self.payload(request_len)
+        )
+        answer = self.test.UnaryCall(request, timeout=LIMIT, **options)
+        assert answer.payload.body == bytes(response_len), len(answer.payload.body)
+
+    def large_unary(self):
+        self.unary(271828, 314159)
+
+    def messages_of_5_mib(self):
+        self.unary(5 << 20, 5 << 20)
+
+    def gzip(self):
+        self.unary(271828, 314159, compression=grpc.Compression.Gzip)
+
+    def gzip_of_a_stream(self):
+        asks = (self.output(n, m) for n, m in zip(REQUEST_LENS, RESPONSE_LENS))
+        call = self.test.FullDuplexCall(asks, timeout=LIMIT, compression=grpc.Compression.Gzip)
+        assert [len(a.payload.body) for a in call] == list(RESPONSE_LENS)
+
+    def client_streaming(self):
+        requests = (
+            self.msg("StreamingInputCallRequest", payload=self.payload(n)) for n in REQUEST_LENS
+        )
+        answer = self.test.StreamingInputCall(requests, timeout=LIMIT)
+        assert answer.aggregated_payload_size == sum(REQUEST_LENS)
+
+    def server_streaming(self):
+        parameters = [self.msg("ResponseParameters", size=n) for n in RESPONSE_LENS]
+        request = self.msg("StreamingOutputCallRequest", response_parameters=parameters)
+        answers = self.test.StreamingOutputCall(request, timeout=LIMIT)
+        assert [len(a.payload.body) for a in answers] == list(RESPONSE_LENS)
+
+    def ping_pong(self):
+        turn, asks = threading.Semaphore(1), []
+
+        def requests():
+            for request_len, response_len in zip(REQUEST_LENS, RESPONSE_LENS):
+                assert turn.acquire(timeout=LIMIT)
+                asks.append(response_len)
+                yield self.output(request_len, response_len)
+
+        for answer in self.test.FullDuplexCall(requests(), timeout=LIMIT):
+            assert len(answer.payload.body) == asks[-1]
+            turn.release()
+        assert asks == list(RESPONSE_LENS)
+
+    def empty_stream(self):
+        assert list(self.test.FullDuplexCall(iter(()), timeout=LIMIT)) == []
+
+    def metadata_both_ways(self):
+        sent = (
+            ("x-grpc-test-echo-initial", "comes back first"),
+            ("x-grpc-test-echo-trailing-bin", b"\xab\x00\xff"),
+        )
+        request = self.msg("SimpleRequest", response_size=1)
+        _, call = self.test.UnaryCall.with_call(request, timeout=LIMIT, metadata=sent)
+        assert dict(call.initial_metadata())[sent[0][0]] == sent[0][1]
+        assert dict(call.trailing_metadata())[sent[1][0]] == sent[1][1]
+        call = self.test.FullDuplexCall(iter([self.output(1, 1)]), timeout=LIMIT, metadata=sent)
+        assert len(list(call)) == 1
+        assert dict(call.initial_metadata())[sent[0][0]] == sent[0][1]
+        assert dict(call.trailing_metadata())[sent[1][0]] == sent[1][1]
+
+    def refused(self, call):
+        try:
+            call()
+        except grpc.RpcError as error:
+            return error
+        raise AssertionError("the call succeeded")
+
+    def status_of_special_words(self):
+        status = self.msg("EchoStatus", code=2, message=SPECIAL)
+        request = self.msg("SimpleRequest", response_status=status)
+        error = self.refused(lambda: self.test.UnaryCall(request, timeout=LIMIT))
+        assert (error.code(), error.details()) == (grpc.StatusCode.UNKNOWN, SPECIAL)
+
+    def rich_errors(self):
+        from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+        info = error_details_pb2.ErrorInfo(reason="OUT_OF_STOCK", domain="shop")
+        rich = status_pb2.Status(code=code_pb2.FAILED_PRECONDITION, message="none left")
+        rich.details.add().Pack(info)
+        request = self.probe.message(
+            "farcall.suite.FailRequest",
+            code=rich.code,
+            message=rich.message,
+            details=rich.SerializeToString(),
+        )
+        error = self.refused(lambda: self.probe.Fail(request, timeout=LIMIT))
+        assert rpc_status.from_call(error) == rich
+
+    def unimplemented_method(self):
+        error = self.refused(
+            lambda: self.test.UnimplementedCall(self.msg("Empty"), timeout=LIMIT)
+        )
+        assert error.code() == grpc.StatusCode.UNIMPLEMENTED
+
+    def unimplemented_service(self):
+        call = self.channel.unary_unary("/no.Such/Method")
+        error = self.refused(lambda: call(b"", timeout=LIMIT))
+        assert error.code() == grpc.StatusCode.UNIMPLEMENTED
+
+    def deadline(self):
+        held = threading.Event()
+
+        def requests():
+            yield self.output(27182, 31415)
+            held.wait(LIMIT)
+
+        call = self.test.FullDuplexCall(requests(), timeout=0.3)
+        error = self.refused(lambda: list(call))
+        held.set()
+        assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+    def cancel_after_begin(self):
+        call = self.test.StreamingInputCall.future(self.never())
+        call.cancel()
+        error = self.refused(call.result) if not call.cancelled() else None
+        assert error is None or error.code() == grpc.StatusCode.CANCELLED
+        self.empty_unary()
+
+    def never(self):
+        threading.Event().wait(1)
+        return
+        yield
+
+    def cancel_after_first_response(self):
+        held = threading.Event()
+
+        def requests():
+            yield self.output(27182, 31415)
+            held.wait(LIMIT)
+
+        call = self.test.FullDuplexCall(requests(), timeout=LIMIT)
+        assert len(next(call).payload.body) == 31415
+        call.cancel()
+        held.set()
+        error = self.refused(lambda: list(call))
+        assert error.code() == grpc.StatusCode.CANCELLED
+        self.empty_unary()
+
+    def too_long_a_message(self):
+        error = self.refused(lambda: self.unary(17 << 20, 1))
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    def many_calls_at_once(self):
+        request = self.msg("SimpleRequest", response_size=1000, payload=self.payload(1000))
+        calls = [self.test.UnaryCall.future(request, timeout=LIMIT) for _ in range(200)]
+        assert all(len(call.result().payload.body) == 1000 for call in calls)
+
+    def health_check(self):
+        stub = health_pb2_grpc.HealthStub(self.channel)
+        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=LIMIT)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    def health_watch(self):
+        stub = health_pb2_grpc.HealthStub(self.channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=LIMIT)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+
+    def reflection(self):
+        stub = reflection_pb2_grpc.ServerReflectionStub(self.channel)
+        ask = reflection_pb2.ServerReflectionRequest(list_services="")
+        (answer,) = stub.ServerReflectionInfo(iter([ask]), timeout=LIMIT)
+        names = [service.name for service in answer.list_services_response.service]
+        assert "grpc.testing.TestService" in names, names
+
+
+def main(target):
+    with grpc.insecure_channel(target, options=OPTIONS) as channel:
+        grpc.channel_ready_future(channel).result(timeout=LIMIT)
+        cases = Cases(target, channel)
+        helpers = {"msg", "payload", "output", "unary", "refused", "never"}
+        names = [name for name in vars(Cases) if not name.startswith("_") and name not in helpers]
+        for name in names:
+            try:
+                getattr(cases, name)()
+                print(f"ok {name}", flush=True)
+            except Exception as error:  # a case may fail in any way
+                words = f"{type(error).__name__}: {error}".replace("\n", " ")
+                print(f"FAILED {name}: {words[:300]}", flush=True)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
