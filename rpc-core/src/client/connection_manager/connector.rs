@@ -18,7 +18,7 @@ pub trait Connect: fmt::Debug + Send + Sync + 'static {
 
     /// Whether its connections speak another protocol: see [`ForeignConnection`].
     ///
-    /// [`ForeignConnection`]: super::ForeignConnection
+    /// [`ForeignConnection`]: crate::client::ForeignConnection
     fn is_foreign(&self) -> bool {
         false
     }
