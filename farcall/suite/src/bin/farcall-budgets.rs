@@ -55,8 +55,8 @@ const BUDGETS: &[Budget] = &[
         over: Over::Tcp,
         work: Work::Unary { in_flight: 1 },
         kernel_calls_max: 4.05,
-        // 16,350 before each call had limits of its stub and a record for the log, and 16,600 before
-        // gRPC, TLS and retries.
+        // 16,350 before each call had limits of its stub and a record for the log, and 16,600
+        // before gRPC, TLS and retries.
         instructions: 16_950.0,
     },
     Budget {
