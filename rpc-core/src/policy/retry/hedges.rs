@@ -3,7 +3,7 @@
 //! ```text
 //!   Due(at) ──sent──> Due(at + delay) ... ──the last one sent──> Done
 //!      │ a failure that is not fatal: at once, or when the server says
-//!      └──the server wants no more, or the budget is used up──> Done
+//!      └──the server wants no more, or no budget is left──> Done
 //! ```
 
 use std::time::{Duration, Instant};
