@@ -1,45 +1,15 @@
 //! What TLS exports, to which an upgraded path is bound.
 
 use std::collections::HashSet;
-use std::io;
 
-use rcgen::{CertificateParams, KeyPair};
-use tokio::net::{TcpListener, TcpStream};
-
+use super::pair::Both;
 use super::socket::TlsSocket;
-use super::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
 use crate::connection::socket::Socket as _;
 
 const LABEL: &[u8] = b"EXPORTER-farcall test";
 
 /// How often a middleman changes what the two sides have said.
 const ATTEMPTS: usize = 10_000;
-
-/// TLS of both sides.
-struct Both(ServerTls, ClientTls);
-
-impl Both {
-    fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        let cert = params.self_signed(&key).unwrap().pem();
-        let server = ServerTlsConfig::new(Pem::bytes(&cert), Pem::bytes(key.serialize_pem()));
-        let client = ClientTlsConfig::default().with_ca(Pem::bytes(&cert));
-        Self(ServerTls::new(server).unwrap(), ClientTls::new(client).unwrap())
-    }
-
-    /// The two ends of a session.
-    async fn session(&self) -> io::Result<[TlsSocket; 2]> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let connecting = TcpStream::connect(listener.local_addr()?);
-        let (client, server) = tokio::try_join!(connecting, listener.accept())?;
-        let mut client = self.1.connect(client, "127.0.0.1")?;
-        let mut server = self.0.accept(server.0)?;
-        let (opened, accepted) = tokio::join!(client.open(), server.open());
-        assert!(opened.unwrap().is_some() && accepted.unwrap().is_some());
-        Ok([client, server])
-    }
-}
 
 fn exported(socket: &TlsSocket, context: &[u8]) -> [u8; 32] {
     socket.export(LABEL, context).unwrap().unwrap()

@@ -81,7 +81,7 @@ async fn complete(stream: &TlsStream) -> Result<(), Failure> {
         poll_fn(|cx| stream.poll_records(cx)).await?;
         if !stream.session().tls.is_handshaking() {
             // What the peer sent behind its handshake may be decrypted already.
-            stream.session().has_unread = true;
+            stream.session().set_unread();
             return Ok(());
         }
         let len = read(stream, &mut step).await?;

@@ -10,11 +10,15 @@
 //! TLS 1.3 alone is spoken, since both ends are farcall's. Sessions are not resumed: a connection
 //! lives long, and a client would keep an identity past the rotation that withdraws it.
 
+#[cfg(test)]
+mod barren_tests;
 mod client;
 mod error;
 #[cfg(test)]
 mod export_tests;
 mod handshake;
+#[cfg(test)]
+mod pair;
 mod pem;
 mod server;
 mod session;

@@ -21,6 +21,12 @@ const READ_LEN: usize = 64 << 10;
 /// The least, so that one call brings a record of many small frames whole.
 const READ_LEN_MIN: usize = 17 << 10;
 
+/// How many bytes of records may carry nothing before other tasks have their turn: some 700
+/// records of one byte or none, or changes of keys. rustls bounds neither, and each takes it a
+/// microsecond or two, so that a peer that never pauses would keep the thread. Records of messages
+/// carry all but 22 bytes each.
+pub(super) const BARREN_LEN_MAX: usize = 16 << 10;
+
 thread_local! {
     /// Where records are read to. What is left of them goes to the session before another one
     /// uses it.
@@ -33,6 +39,15 @@ enum Reading {
     Ended,
     /// It failed behind bytes that came with the same attempt.
     Failed(io::Error),
+}
+
+/// Whether something may be read without the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unread {
+    Nothing,
+    Something,
+    /// The same, once other tasks have had their turn.
+    NextTurn,
 }
 
 /// Where decrypted bytes go.
@@ -67,6 +82,16 @@ impl<'a, 'b> Sink<'a, 'b> {
     }
 }
 
+/// Why reading stops.
+enum Stop {
+    /// The sink is full, or the stream is over.
+    Full,
+    /// The socket is exhausted, and all that it gave is in the sink.
+    Exhausted,
+    /// [`BARREN_LEN_MAX`].
+    TurnOver,
+}
+
 /// Why no more was decrypted.
 enum Drained {
     /// The sink is full, and more may be there.
@@ -84,8 +109,9 @@ pub(super) struct Session {
     /// What was read and rustls has not seen.
     unseen: Bytes,
     reading: Reading,
-    /// Whether something may be read without the socket.
-    pub(super) has_unread: bool,
+    unread: Unread,
+    /// The bytes of this turn's records beyond what they carried.
+    barren_len: usize,
     is_closing: bool,
 }
 
@@ -96,51 +122,72 @@ impl Session {
             Connection::Server(_) => Role::Server,
         };
         let (unseen, reading) = (Bytes::new(), Reading::Open);
-        Self { tls, role, unseen, reading, has_unread: false, is_closing: false }
+        let unread = Unread::Nothing;
+        Self { tls, role, unseen, reading, unread, barren_len: 0, is_closing: false }
+    }
+
+    pub(super) fn unread(&self) -> Unread {
+        self.unread
+    }
+
+    /// Records that there may be something that the socket does not tell of.
+    pub(super) fn set_unread(&mut self) {
+        self.unread = Unread::Something;
+    }
+
+    /// Other tasks have had their turn.
+    pub(super) fn begin_turn(&mut self) {
+        self.barren_len = 0;
+        self.unread = Unread::Something;
     }
 
     pub(super) fn role(&self) -> Role {
         self.role
     }
 
-    /// Reads what there is, until the sink is full.
+    /// Reads what there is, until the sink is full or the turn is over. Then
+    /// [`unread`](Self::unread) tells what to wait for.
     pub(super) fn read(&mut self, tcp: &TcpStream, sink: &mut Sink<'_, '_>) -> io::Result<Moved> {
-        // Any way out below but for want of more may leave something.
-        self.has_unread = true;
-        let is_exhausted = match self.read_to(tcp, sink) {
-            Ok(is_exhausted) => is_exhausted,
+        // An error that is returned may leave something, too.
+        self.unread = Unread::Something;
+        let stop = match self.read_to(tcp, sink) {
+            Ok(stop) => stop,
             Err(error) if sink.len == 0 => return Err(error),
             Err(error) => {
                 self.reading = Reading::Failed(error);
-                false
+                Stop::Full
             }
         };
-        let is_open = matches!(self.reading, Reading::Open);
-        if is_exhausted {
-            self.has_unread = false;
-        }
-        if sink.len == 0 && is_open {
+        let is_exhausted;
+        (self.unread, is_exhausted) = match stop {
+            Stop::Full => (Unread::Something, false),
+            Stop::Exhausted => (Unread::Nothing, true),
+            Stop::TurnOver => (Unread::NextTurn, true),
+        };
+        if sink.len == 0 && matches!(self.reading, Reading::Open) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(Moved { len: sink.len, is_exhausted })
     }
 
-    /// Whether the socket is exhausted, and all that it gave is in the sink.
-    fn read_to(&mut self, tcp: &TcpStream, sink: &mut Sink<'_, '_>) -> io::Result<bool> {
+    fn read_to(&mut self, tcp: &TcpStream, sink: &mut Sink<'_, '_>) -> io::Result<Stop> {
         match std::mem::replace(&mut self.reading, Reading::Ended) {
             Reading::Open => self.reading = Reading::Open,
-            Reading::Ended => return Ok(false),
+            Reading::Ended => return Ok(Stop::Full),
             Reading::Failed(error) => return Err(error),
         }
         let mut is_exhausted = false;
         loop {
             match self.drain(sink)? {
-                Drained::Full => return Ok(false),
+                Drained::Full => return Ok(Stop::Full),
                 Drained::Ended => {
                     self.reading = Reading::Ended;
-                    return Ok(false);
+                    return Ok(Stop::Full);
                 }
                 Drained::Dry => {}
+            }
+            if self.barren_len >= BARREN_LEN_MAX {
+                return Ok(Stop::TurnOver);
             }
             if !self.unseen.is_empty() {
                 let mut records = std::mem::take(&mut self.unseen);
@@ -150,7 +197,7 @@ impl Session {
                 continue;
             }
             if is_exhausted {
-                return Ok(true);
+                return Ok(Stop::Exhausted);
             }
             let read: io::Result<Moved> = RECORDS.with_borrow_mut(|memory| {
                 let len = sink.room().clamp(READ_LEN_MIN, READ_LEN);
@@ -164,7 +211,7 @@ impl Session {
                 // An end without the peer's word: its calls end as with any broken connection.
                 Ok(Moved { len: 0, .. }) => {
                     self.reading = Reading::Ended;
-                    return Ok(false);
+                    return Ok(Stop::Full);
                 }
                 Ok(read) => is_exhausted = read.is_exhausted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => is_exhausted = true,
@@ -179,7 +226,10 @@ impl Session {
             let Some(buffer) = sink.next() else { return Ok(Drained::Full) };
             match self.tls.reader().read(buffer) {
                 Ok(0) => return Ok(Drained::Ended),
-                Ok(len) => sink.advance(len),
+                Ok(len) => {
+                    sink.advance(len);
+                    self.barren_len = self.barren_len.saturating_sub(len);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Drained::Dry),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Ok(Drained::Ended);
@@ -189,7 +239,8 @@ impl Session {
         }
     }
 
-    /// Decrypts records until the sink is full, and says how many bytes are left of them.
+    /// Decrypts records until the sink is full or the turn is over, and says how many bytes are
+    /// left of them.
     fn decrypt(
         &mut self,
         tcp: &TcpStream,
@@ -203,7 +254,8 @@ impl Session {
                 let words = words::of_error(self.role, &error);
                 io::Error::new(io::ErrorKind::InvalidData, words)
             })?;
-            if !matches!(self.drain(sink)?, Drained::Dry) {
+            let is_dry = matches!(self.drain(sink)?, Drained::Dry);
+            if !is_dry || self.barren_len >= BARREN_LEN_MAX {
                 break;
             }
         }
@@ -220,6 +272,7 @@ impl Session {
             // Behind the peer's end nothing counts.
             *records = &[];
         }
+        self.barren_len += taken;
         self.tls.process_new_packets().map(drop)
     }
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::handshake::handshake;
-use super::session::Sink;
+use super::session::{Sink, Unread};
 use super::stream::TlsStream;
 use crate::connection::socket::{Moved, Socket};
 
@@ -47,10 +47,19 @@ impl Socket for TlsSocket {
     }
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.0.session().has_unread {
-            return Poll::Ready(Ok(()));
+        let mut session = self.0.session();
+        match session.unread() {
+            Unread::Nothing => {
+                drop(session);
+                self.0.tcp.poll_read_ready(cx)
+            }
+            Unread::Something => Poll::Ready(Ok(())),
+            Unread::NextTurn => {
+                session.begin_turn();
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
         }
-        self.0.tcp.poll_read_ready(cx)
     }
 
     /// Also waits until what was encrypted has left.
@@ -67,7 +76,7 @@ impl Socket for TlsSocket {
     }
 
     fn has_unread(&self) -> bool {
-        self.0.session().has_unread || self.0.tcp.has_unread()
+        self.0.session().unread() != Unread::Nothing || self.0.tcp.has_unread()
     }
 
     fn poll_end_writing(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -91,6 +100,9 @@ impl AsyncRead for TlsSocket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
         loop {
             ready!(self.poll_readable(cx))?;
             match self.try_read(&mut [IoSliceMut::new(buf.initialize_unfilled())]) {
