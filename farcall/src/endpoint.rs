@@ -299,9 +299,17 @@ impl Endpoint {
         self
     }
 
-    /// Takes the server's TLS, unless it has its own, and refuses what cannot be together.
-    pub(crate) fn secured(mut self, of_server: Option<&ServerTls>) -> Result<Self, BindError> {
+    /// Takes the server's TLS, unless it has its own, and refuses what cannot be together. What
+    /// the server requires holds here, too, whatever the endpoint was bound with.
+    pub(crate) fn secured(
+        mut self,
+        server: &Config,
+        of_server: Option<&ServerTls>,
+    ) -> Result<Self, BindError> {
         self.tls = self.tls.or_else(|| of_server.cloned());
+        if server.require_encryption() {
+            self.config = self.config.with_require_encryption(true);
+        }
         let is_tcp = matches!(self.socket, Socket::Tcp(_));
         match refusal(is_tcp, self.tls.is_some(), self.config.require_encryption()) {
             None => Ok(self),

@@ -481,7 +481,7 @@ impl ServerBuilder {
     pub async fn bind(self, address: impl IntoAddress) -> Result<Listener, BindError> {
         let server = self.build();
         let endpoint = Endpoint::bind_with(address, server.config()).await?;
-        let endpoint = endpoint.secured(server.tls.as_ref())?;
+        let endpoint = endpoint.secured(server.config(), server.tls.as_ref())?;
         let endpoint = endpoint.with_rdma_checked(server.rdma()).await?;
         Ok(Listener::new(server, endpoint))
     }
@@ -525,7 +525,8 @@ impl ServerBuilder {
     /// As [`Endpoint::from_listener`](crate::Endpoint::from_listener).
     pub fn bind_listener(self, listener: impl SocketListener) -> Result<Listener, BindError> {
         let server = self.build();
-        let endpoint = listener.into_endpoint(server.config())?.secured(server.tls.as_ref())?;
+        let endpoint = listener.into_endpoint(server.config())?;
+        let endpoint = endpoint.secured(server.config(), server.tls.as_ref())?;
         Ok(Listener::new(server, endpoint))
     }
 

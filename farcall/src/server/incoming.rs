@@ -77,7 +77,7 @@ impl<L: SocketListener> IntoIncoming<kind::Socket> for L {
         rdma: &Rdma,
         tls: Option<&ServerTls>,
     ) -> Result<EndpointListener, BindError> {
-        Ok(self.into_endpoint(config)?.secured(tls)?.into_listener(rdma))
+        Ok(self.into_endpoint(config)?.secured(config, tls)?.into_listener(rdma))
     }
 }
 
@@ -86,11 +86,11 @@ impl IntoIncoming<kind::Bound> for Endpoint {
 
     fn into_incoming(
         self,
-        _: &Config,
+        config: &Config,
         rdma: &Rdma,
         tls: Option<&ServerTls>,
     ) -> Result<EndpointListener, BindError> {
-        Ok(self.secured(tls)?.into_listener(rdma))
+        Ok(self.secured(config, tls)?.into_listener(rdma))
     }
 }
 
@@ -119,8 +119,17 @@ where
 impl<L: Listen> IntoIncoming<kind::Own> for L {
     type Incoming = L;
 
-    fn into_incoming(self, _: &Config, _: &Rdma, _: Option<&ServerTls>) -> Result<L, BindError> {
-        Ok(self)
+    fn into_incoming(
+        self,
+        config: &Config,
+        _: &Rdma,
+        tls: Option<&ServerTls>,
+    ) -> Result<L, BindError> {
+        // It accepts without TLS.
+        match tls.is_some() || config.require_encryption() {
+            true => Err(BindError::Streams),
+            false => Ok(self),
+        }
     }
 }
 

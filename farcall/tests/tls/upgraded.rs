@@ -1,13 +1,14 @@
 //! RDMA that is agreed on over TLS.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use farcall::sim::SimNetwork;
-use farcall::{ConnectionInfo, Rdma, RdmaConfig, Server};
+use farcall::{Config, ConnectionInfo, Endpoint, Rdma, RdmaConfig, Server};
 
 use crate::authority::{Authority, named};
-use crate::service::{builder, echo, serve_at, who};
+use crate::service::{Tls, builder, echo, serve_at, who};
 
 #[tokio::test]
 async fn the_peer_that_tls_has_verified_is_the_peer_over_rdma() {
@@ -31,4 +32,31 @@ async fn the_peer_that_tls_has_verified_is_the_peer_over_rdma() {
     assert_eq!(connections[0].transport, "rdma");
     assert_eq!(names(&connections[0]).as_deref(), Some("billing.example"));
     drop(channel);
+}
+
+/// An endpoint has rules of its own, which do not lift what the server requires.
+#[tokio::test]
+async fn a_server_that_requires_encryption_offers_no_rdma_at_an_endpoint() {
+    let authority = Authority::new();
+    let network = SimNetwork::new(7);
+    network.add_device("sim0", &[Ipv4Addr::LOCALHOST.into()]);
+    let rdma = || Rdma::simulated(&network, RdmaConfig::default());
+    let config = Config::default();
+    let bind = || Endpoint::bind_with("auto://127.0.0.1:0", &config);
+    let strict = || Server::builder().require_encryption(true).rdma(&rdma());
+
+    let serving = strict().serve_with_incoming(bind().await.unwrap());
+    let ended = tokio::time::timeout(Duration::from_secs(30), serving).await;
+    let refused = ended.expect("it does not serve").unwrap_err();
+    assert!(refused.to_string().contains("require_encryption"), "{refused}");
+
+    let endpoint = bind().await.unwrap();
+    let address = endpoint.address().to_string();
+    let serving = strict().tls(&authority.server()).add_service(Tls::default());
+    tokio::spawn(serving.serve_with_incoming(endpoint));
+    let tls = authority.client();
+    let channel = builder(&address).tls(&tls).rdma(&rdma()).connect().await.unwrap();
+    assert_eq!(who(&channel).await.unwrap(), "anonymous");
+    let path = channel.path().to_string();
+    assert!(path.contains("require_encryption"), "{path}");
 }
