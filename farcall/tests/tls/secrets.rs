@@ -4,9 +4,12 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farcall::client::ClientCall;
 use farcall::metadata::MetadataMap;
+use farcall::server::ServerRequest;
 use farcall::tls::{ClientTls, Pem, ServerTls, ServerTlsConfig};
 use farcall::{MethodDescriptor, Server, Status};
+use tower::ServiceBuilder;
 
 use crate::authority::{Authority, named};
 use crate::service::{builder, serve, who};
@@ -59,7 +62,14 @@ async fn no_key_and_no_token_is_logged_or_shown() {
     let other_leaf = others.issue(named("client.example"));
     let config = ServerTlsConfig::new(Pem::bytes(&server_leaf.cert), Pem::bytes(&server_leaf.key));
     let of_server = ServerTls::new(config.with_client_ca(Pem::bytes(ours.pem()))).unwrap();
-    let server = serve(Server::builder().tls(&of_server).access_log(true)).await;
+    let seen = Arc::new(Mutex::new(String::new()));
+    let (by_server, by_client) = (Arc::clone(&seen), Arc::clone(&seen));
+    let showing = ServiceBuilder::new().map_request(move |request: ServerRequest| {
+        *by_server.lock().unwrap() += &format!("{request:?}");
+        request
+    });
+    let server = Server::builder().tls(&of_server).access_log(true).layer(showing);
+    let server = serve(server).await;
     let mut shown = format!("{of_server:?}");
     for leaf in [&client_leaf, &other_leaf] {
         let config = ours.client_config();
@@ -72,7 +82,16 @@ async fn no_key_and_no_token_is_logged_or_shown() {
         let channel = builder(&server.address).tls(&tls).call_credentials(token);
         shown += &format!("{tls:?} {channel:?}");
         match channel.connect().await {
-            Ok(channel) => shown += &format!("{:?} {channel:?}", who(&channel).await),
+            Ok(channel) => {
+                shown += &format!("{:?} {channel:?}", who(&channel).await);
+                let seen = Arc::clone(&by_client);
+                let showing = ServiceBuilder::new().map_request(move |mut call: ClientCall| {
+                    call.metadata_mut().insert("x-token", TOKEN.parse().unwrap());
+                    *seen.lock().unwrap() += &format!("{call:?}");
+                    call
+                });
+                who(&channel.layer(showing)).await.unwrap();
+            }
             Err(error) => shown += &format!("{error:?} {error}"),
         }
     }
@@ -86,6 +105,8 @@ async fn no_key_and_no_token_is_logged_or_shown() {
         shown += &format!("{error} {error:?}");
     }
     let logged = log.with_lines(&["farcall::access", "refused a connection"]).await;
+    shown += &seen.lock().unwrap();
+    assert!(shown.contains("authorization") && shown.contains("x-token"), "names are shown");
     let mut secrets = vec![TOKEN.to_owned(), "c3VwZXIt".to_owned(), "PRIVATE KEY".to_owned()];
     for leaf in [&server_leaf, &client_leaf, &other_leaf] {
         // The lines of a key, and its bytes as `Debug` writes them.

@@ -6,9 +6,14 @@ pub(crate) mod execution;
 pub(crate) mod late_trailers;
 pub(crate) mod log;
 pub(crate) mod message_limits;
+pub(crate) mod metadata_names;
 pub(crate) mod refusal;
 
+use std::fmt;
+
 use tonic::metadata::MetadataMap;
+
+use self::metadata_names::MetadataNames;
 
 /// Joins two pieces of metadata; entries of the second take the place of those with the same key.
 pub(crate) fn merge(first: MetadataMap, second: MetadataMap) -> MetadataMap {
@@ -22,8 +27,14 @@ pub(crate) fn merge(first: MetadataMap, second: MetadataMap) -> MetadataMap {
 /// A handler inserts it into `response.extensions_mut()` to send trailing metadata with a success;
 /// a client finds it in `response.extensions()`, and, as with tonic, merged into
 /// `response.metadata()`.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Trailers(pub MetadataMap);
+
+impl fmt::Debug for Trailers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Trailers").field(&MetadataNames(&self.0)).finish()
+    }
+}
 
 /// What a call does while its channel has no connection and backs off: gRPC's wait-for-ready.
 ///

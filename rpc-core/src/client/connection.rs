@@ -14,6 +14,7 @@ use tonic::metadata::MetadataMap;
 
 use super::{CallDeadline, ForeignConnection};
 use crate::call::message_limits::MessageLimits;
+use crate::call::metadata_names::MetadataNames;
 use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
 use crate::stream::{Next, OnComplete, RecvStream, SendStream, SessionIo};
@@ -47,7 +48,7 @@ pub struct ClientSetup {
 }
 
 /// A call to be started.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
     /// The method.
     pub method: &'static MethodDescriptor,
@@ -61,6 +62,16 @@ pub struct Outgoing<'a> {
     pub limits: MessageLimits,
     /// The request's message; absent where the client's messages are a stream.
     pub message: Option<&'a dyn Encode>,
+}
+
+impl fmt::Debug for Outgoing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outgoing")
+            .field("method", &self.method.path)
+            .field("metadata", &MetadataNames(self.metadata))
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Outgoing<'_> {

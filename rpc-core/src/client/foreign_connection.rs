@@ -12,6 +12,7 @@ use tonic::{Extensions, Status};
 
 use super::CallDeadline;
 use crate::MethodDescriptor;
+use crate::call::metadata_names::MetadataNames;
 use crate::stream::StreamPart;
 
 /// The request of a call, encoded.
@@ -32,7 +33,6 @@ impl fmt::Debug for EncodedBody {
 }
 
 /// A call of any kind with its request encoded.
-#[derive(Debug)]
 pub struct EncodedCall {
     /// The method.
     pub method: &'static MethodDescriptor,
@@ -44,6 +44,17 @@ pub struct EncodedCall {
     pub limit: Option<CallDeadline>,
     /// The request.
     pub body: EncodedBody,
+}
+
+impl fmt::Debug for EncodedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EncodedCall")
+            .field("method", &self.method.path)
+            .field("metadata", &MetadataNames(&self.metadata))
+            .field("limit", &self.limit)
+            .field("body", &self.body)
+            .finish_non_exhaustive()
+    }
 }
 
 impl EncodedCall {

@@ -34,6 +34,7 @@ pub use untyped::{MethodName, untyped};
 use self::deadline::SetBy;
 use super::EncodedCall;
 use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
+use crate::call::metadata_names::MetadataNames;
 use crate::layer::{Described, RequestHead};
 use crate::{CallKind, Deadline, Idempotency, MethodDescriptor};
 
@@ -309,7 +310,7 @@ impl fmt::Debug for Call<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("method", &self.method.path)
-            .field("metadata", &self.metadata)
+            .field("metadata", &MetadataNames(&self.metadata))
             .field("deadline", &self.deadline())
             .finish_non_exhaustive()
     }

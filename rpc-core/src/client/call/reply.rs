@@ -12,6 +12,7 @@ use tonic::{Extensions, Response, Status, Streaming};
 use crate::Trailers;
 use crate::call::merge;
 use crate::call::message_limits::MessageLimit;
+use crate::call::metadata_names::MetadataNames;
 use crate::client::Reply;
 use crate::client::call::begun::EndLog;
 use crate::client::call::download::StreamGuard;
@@ -194,7 +195,7 @@ fn undecodable(what: &str, error: &dyn fmt::Display) -> Status {
 impl fmt::Debug for ClientReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientReply")
-            .field("metadata", &self.metadata)
+            .field("metadata", &MetadataNames(&self.metadata))
             .field("message_len", &self.message().map(Bytes::len))
             .finish_non_exhaustive()
     }

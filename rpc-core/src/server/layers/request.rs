@@ -7,6 +7,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Status};
 
 use super::{Capture, ServerResponse};
+use crate::call::metadata_names::MetadataNames;
 use crate::layer::{Described, RequestHead};
 use crate::server::call::head::Head;
 use crate::server::{PeerInfo, ServerCall, Service};
@@ -138,7 +139,7 @@ impl fmt::Debug for ServerRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerRequest")
             .field("method", &self.method().path)
-            .field("metadata", &self.metadata)
+            .field("metadata", &MetadataNames(&self.metadata))
             .finish_non_exhaustive()
     }
 }

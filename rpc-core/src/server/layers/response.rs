@@ -1,13 +1,15 @@
 //! The outcome of a call that ended well, as a server's layers see it.
 
+use std::fmt;
+
 use tonic::metadata::MetadataMap;
 use tonic::{Extensions, Response};
 
 use crate::Trailers;
+use crate::call::metadata_names::MetadataNames;
 use crate::payload::encode::Encode;
 
 /// A call's outcome when its handler, and the stream that it may have returned, ended well.
-#[derive(Debug)]
 pub struct ServerResponse {
     pub(in crate::server) metadata: MetadataMap,
     pub(in crate::server) extensions: Extensions,
@@ -21,6 +23,15 @@ pub(in crate::server) enum Body {
     Message(Box<dyn Encode>),
     /// Nothing but the end: the messages have been sent.
     Streamed,
+}
+
+impl fmt::Debug for ServerResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerResponse")
+            .field("metadata", &MetadataNames(&self.metadata))
+            .field("body", &self.body)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ServerResponse {
