@@ -11,7 +11,7 @@ use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::body::{Body, OneMessage, Requests};
-use super::{Call, ClientReply};
+use super::{Call, ClientReply, RequestParts};
 use crate::MethodDescriptor;
 use crate::client::Caller;
 
@@ -98,10 +98,11 @@ where
     Resp: 'static,
 {
     let (metadata, extensions, message) = request.into_parts();
+    let mut parts = RequestParts::new(metadata, extensions);
     let mut message = OneMessage::new(message, method.detach.request);
     async move {
         let body = Body::Message(&mut message);
-        caller.call(Call::new::<Resp>(method, metadata, extensions, body)).await
+        caller.call(Call::new::<Resp>(method, &mut parts, body)).await
     }
 }
 
@@ -115,9 +116,10 @@ where
     Resp: 'static,
 {
     let (metadata, extensions, stream) = request.into_parts();
+    let mut parts = RequestParts::new(metadata, extensions);
     let mut stream = Requests(Some(stream));
     async move {
         let body = Body::Stream(&mut stream);
-        caller.call(Call::new::<Resp>(method, metadata, extensions, body)).await
+        caller.call(Call::new::<Resp>(method, &mut parts, body)).await
     }
 }

@@ -10,6 +10,7 @@ mod body;
 pub(in crate::client) mod deadline;
 pub(in crate::client) mod download;
 mod kinds;
+mod parts;
 mod paths;
 mod reply;
 mod untyped;
@@ -27,11 +28,13 @@ use tonic::{Extensions, GrpcMethod, Status};
 pub(super) use body::{Body, RequestStream, Sent};
 pub use deadline::CallDeadline;
 pub use kinds::{client_streaming, server_streaming, streaming, unary};
+pub(super) use parts::RequestParts;
 pub use reply::ClientReply;
 pub(super) use reply::ReplyBody;
 pub use untyped::{MethodName, untyped};
 
 use self::deadline::SetBy;
+use self::parts::PartsOf;
 use super::EncodedCall;
 use crate::call::deadline::{grpc_timeout, take_grpc_timeout};
 use crate::call::metadata_names::MetadataNames;
@@ -44,11 +47,7 @@ use crate::{CallKind, Deadline, Idempotency, MethodDescriptor};
 /// again, the call owns its request: [`ClientCall`].
 pub struct Call<'a> {
     method: &'static MethodDescriptor,
-    metadata: MetadataMap,
-    extensions: Extensions,
-    /// The earliest of what layers say and, once the call owns its request, of what its caller
-    /// says and of what it inherits.
-    limit: Option<CallDeadline>,
+    parts: PartsOf<'a>,
     pub(super) body: Body<'a>,
     /// What is known of the method.
     known: Known,
@@ -87,12 +86,11 @@ impl<'a> Call<'a> {
     /// A call of `method` whose responses are decoded to `Resp`.
     fn new<Resp: 'static>(
         method: &'static MethodDescriptor,
-        metadata: MetadataMap,
-        extensions: Extensions,
+        parts: &'a mut RequestParts,
         body: Body<'a>,
     ) -> Self {
         let (known, response) = (Known::All, TypeName::of::<Resp>);
-        Self { method, metadata, extensions, limit: None, body, known, response }
+        Self { method, parts: PartsOf::Lent(parts), body, known, response }
     }
 
     /// The same call with its request out of the stub's hands. Its deadline is settled here rather
@@ -100,9 +98,10 @@ impl<'a> Call<'a> {
     /// nothing.
     pub(super) fn into_owned(self) -> ClientCall {
         let limit = self.time_limit();
-        let Self { method, metadata, extensions, body, known, response, .. } = self;
-        let body = body.into_owned();
-        ClientCall(Call { method, metadata, extensions, limit, body, known, response })
+        let Self { method, parts, body, known, response } = self;
+        let (mut parts, body) = (parts.into_owned(), body.into_owned());
+        parts.limit = limit;
+        ClientCall(Call { method, parts: PartsOf::Owned(parts), body, known, response })
     }
 
     /// The method.
@@ -120,8 +119,8 @@ impl<'a> Call<'a> {
 
     /// The same, and what set it.
     pub(super) fn time_limit(&self) -> Option<CallDeadline> {
-        let timeout = grpc_timeout(&self.metadata).map(|timeout| (timeout, SetBy::Request));
-        CallDeadline::of_call(self.limit, timeout, self.extensions.get().copied(), None)
+        let timeout = grpc_timeout(&self.parts.metadata).map(|timeout| (timeout, SetBy::Request));
+        CallDeadline::of_call(self.parts.limit, timeout, self.parts.extensions.get().copied(), None)
     }
 
     /// Brings the call's deadline nearer; one that is further away changes nothing.
@@ -137,18 +136,17 @@ impl<'a> Call<'a> {
     /// Turns the call's time limits into one instant, which counts for all attempts at it together.
     /// `default` is the timeout of a call that sets none.
     pub(super) fn settle_limit(&mut self, default: Option<(Duration, SetBy)>) {
-        let explicit = self.extensions.get().copied();
-        let own = take_grpc_timeout(&mut self.metadata).map(|own| (own, SetBy::Request));
+        let explicit = self.parts.extensions.get().copied();
+        let own = take_grpc_timeout(&mut self.parts.metadata).map(|own| (own, SetBy::Request));
         let timeout = own.or_else(|| default.filter(|_| explicit.is_none()));
-        self.limit = CallDeadline::of_call(self.limit, timeout, explicit, None);
+        self.parts.limit = CallDeadline::of_call(self.parts.limit, timeout, explicit, None);
     }
 
     /// The same call for one of several attempts, each to another server.
     pub(super) fn attempt(&mut self) -> Call<'_> {
-        let Self { method, metadata, extensions, limit, body, known, response } = self;
-        let (metadata, extensions) = (metadata.clone(), extensions.clone());
-        let (method, limit, known, response) = (*method, *limit, *known, *response);
-        Call { method, metadata, extensions, limit, body: body.reborrow(), known, response }
+        let parts = PartsOf::Owned(Box::new(RequestParts::clone(&self.parts)));
+        let (method, known, response) = (self.method, self.known, self.response);
+        Call { method, parts, body: self.body.reborrow(), known, response }
     }
 
     /// Whether there can be a second attempt: a stream of requests is partly sent by then.
@@ -158,29 +156,29 @@ impl<'a> Call<'a> {
 
     /// What layers say of its deadline.
     pub(super) fn layers_limit(&self) -> Option<CallDeadline> {
-        self.limit
+        self.parts.limit
     }
 
     /// The request's metadata.
     #[must_use]
     pub fn metadata(&self) -> &MetadataMap {
-        &self.metadata
+        &self.parts.metadata
     }
 
     /// The request's metadata, to be changed before it is sent.
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
-        &mut self.metadata
+        &mut self.parts.metadata
     }
 
     /// What the caller tells layers.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
-        &self.extensions
+        &self.parts.extensions
     }
 
     /// What layers tell each other; a [`Deadline`] among it counts.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
-        &mut self.extensions
+        &mut self.parts.extensions
     }
 
     /// Whether its request may have to become one message, and its kind to be asked for.
@@ -214,23 +212,31 @@ impl<'a> Call<'a> {
 
     /// Whether its caller sets a time limit of its own, which takes the place of a channel's.
     pub(super) fn has_own_limit(&self) -> bool {
-        self.extensions.get::<Deadline>().is_some() || grpc_timeout(&self.metadata).is_some()
+        self.parts.extensions.get::<Deadline>().is_some()
+            || grpc_timeout(&self.parts.metadata).is_some()
     }
 
     /// As [`Call::limit`], where it is known what set the limit.
     pub(super) fn bring_nearer(&mut self, limit: CallDeadline) {
-        self.limit = CallDeadline::earliest(self.limit.into_iter().chain([limit]));
+        self.parts.limit = CallDeadline::earliest(self.parts.limit.into_iter().chain([limit]));
     }
 
     /// The call encoded, to be made by another protocol, with its limits as the channel knows them.
     pub(super) fn into_encoded(self, limit: Option<CallDeadline>) -> EncodedCall {
-        let Self { method, metadata, extensions, body, .. } = self;
-        EncodedCall { method, metadata, extensions, limit, body: body.into_encoded() }
+        let RequestParts { metadata, extensions, .. } = *self.parts.into_owned();
+        let (method, body) = (self.method, self.body.into_encoded());
+        EncodedCall { method, metadata, extensions, limit, body }
     }
 
     /// What the channel makes the call with.
+    pub(super) fn as_sent(&mut self) -> (&MetadataMap, Sent<'_>) {
+        (&self.parts.metadata, self.body.as_sent())
+    }
+
+    /// What a caller gets that makes no request of it.
     pub(super) fn into_parts(self) -> (MetadataMap, Extensions, Body<'a>) {
-        (self.metadata, self.extensions, self.body)
+        let RequestParts { metadata, extensions, .. } = *self.parts.into_owned();
+        (metadata, extensions, self.body)
     }
 }
 
@@ -241,10 +247,8 @@ impl ClientCall {
     pub fn try_clone(&self) -> Option<Self> {
         Some(Self(Call {
             method: self.method,
-            metadata: self.metadata.clone(),
-            extensions: self.extensions.clone(),
-            limit: self.limit,
             body: self.body.try_clone()?,
+            parts: PartsOf::Owned(Box::new(RequestParts::clone(&self.parts))),
             known: self.known,
             response: self.response,
         }))
@@ -295,14 +299,14 @@ impl fmt::Debug for ClientCall {
 
 impl RequestHead for Call<'_> {
     fn take_head(&mut self) -> (MetadataMap, Extensions) {
-        let mut extensions = mem::take(&mut self.extensions);
+        let mut extensions = mem::take(&mut self.parts.extensions);
         // As tonic's clients tell interceptors which method is called.
         extensions.insert(GrpcMethod::new(self.method.service(), self.method.name()));
-        (mem::take(&mut self.metadata), extensions)
+        (mem::take(&mut self.parts.metadata), extensions)
     }
 
     fn set_head(&mut self, metadata: MetadataMap, extensions: Extensions) {
-        (self.metadata, self.extensions) = (metadata, extensions);
+        (self.parts.metadata, self.parts.extensions) = (metadata, extensions);
     }
 }
 
@@ -310,7 +314,7 @@ impl fmt::Debug for Call<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("method", &self.method.path)
-            .field("metadata", &MetadataNames(&self.metadata))
+            .field("metadata", &MetadataNames(&self.parts.metadata))
             .field("deadline", &self.deadline())
             .finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@ use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::body::{Body, FallibleRequests};
-use super::{Call, Known, paths};
+use super::{Call, Known, RequestParts, paths};
 use crate::client::Caller;
 use crate::{CallKind, Idempotency, MethodDescriptor};
 
@@ -54,8 +54,9 @@ where
             (paths::descriptor(path, kind, idempotency)?, Known::Path)
         }
     };
+    let mut parts = RequestParts::new(metadata, extensions);
     let mut stream = FallibleRequests(Some(stream));
-    let mut call = Call::new::<M>(method, metadata, extensions, Body::Stream(&mut stream));
+    let mut call = Call::new::<M>(method, &mut parts, Body::Stream(&mut stream));
     call.known = known;
     Ok(caller.call(call).await?.into_any_stream())
 }

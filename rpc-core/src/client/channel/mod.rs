@@ -347,13 +347,13 @@ impl Channel {
     ) -> impl Future<Output = Result<ClientReply, Status>> + Send {
         let (method, begun) = (call.method(), Begun::new(&self.defaults, &mut call));
         let readiness = self.readiness_of(&call);
-        let (metadata, _, mut body) = call.into_parts();
         async move {
-            let (message, stream) = match body.as_sent() {
+            let (metadata, sent) = call.as_sent();
+            let (message, stream) = match sent {
                 Sent::Message(message) => (Some(message), None),
                 Sent::Stream(stream) => (None, Some(stream)),
             };
-            let (metadata, deadline, limits) = (&metadata, begun.deadline(), begun.limits());
+            let (deadline, limits) = (begun.deadline(), begun.limits());
             let call = Outgoing { method, metadata, deadline, readiness, limits, message };
             let made = pin!(self.make(&call, stream, &begun));
             begun.finish(&self.manager, within(deadline, made).await)
