@@ -1,6 +1,7 @@
 //! The answer to a call, as layers see it, and how it is decoded for the stub.
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
@@ -22,14 +23,24 @@ use crate::wire::outcome::Outcome;
 /// The answer to a call that has succeeded so far: the message of a unary answer, not decoded yet,
 /// or the beginning of a stream, whose messages pass by.
 pub struct ClientReply {
-    metadata: MetadataMap,
-    /// The metadata without trailers, where there are some and the two were joined.
-    initial: Option<Box<MetadataMap>>,
-    extensions: Extensions,
+    /// What comes with the body, where there is something: most answers of one message have
+    /// nothing, and an answer is moved several times on its way to the stub.
+    parts: Option<Box<ReplyParts>>,
     body: ReplyBody,
     /// Where a message that does not decode is logged; absent where no line will be written.
     log: Option<EndLog>,
 }
+
+#[derive(Debug, Default)]
+struct ReplyParts {
+    metadata: MetadataMap,
+    /// The metadata without trailers, where there are some and the two were joined.
+    initial: Option<MetadataMap>,
+    extensions: Extensions,
+}
+
+/// What an answer without parts shows.
+static NO_PARTS: LazyLock<ReplyParts> = LazyLock::new(ReplyParts::default);
 
 /// What the server sends.
 pub(in crate::client) enum ReplyBody {
@@ -47,7 +58,8 @@ impl ClientReply {
         extensions: Extensions,
         body: ReplyBody,
     ) -> Self {
-        Self { metadata, initial: None, extensions, body, log: None }
+        let parts = ReplyParts { metadata, initial: None, extensions };
+        Self { parts: Some(Box::new(parts)), body, log: None }
     }
 
     /// The answer of a caller that makes its calls elsewhere, where the answer is one message.
@@ -57,8 +69,14 @@ impl ClientReply {
         message: Bytes,
     ) -> Self {
         let body = ReplyBody::Message(message);
-        let reply = Self::new(initial, Extensions::new(), body);
-        if trailers.is_empty() { reply } else { reply.joined_with(trailers) }
+        if trailers.is_empty() {
+            return Self::new(initial, Extensions::new(), body);
+        }
+        let mut extensions = Extensions::new();
+        extensions.insert(Trailers(trailers.clone()));
+        let metadata = merge(initial.clone(), trailers);
+        let parts = ReplyParts { metadata, initial: Some(initial), extensions };
+        Self { parts: Some(Box::new(parts)), body, log: None }
     }
 
     /// The answer of a caller that makes its calls elsewhere, where the answer is a stream.
@@ -69,14 +87,6 @@ impl ClientReply {
         Self::new(initial, Extensions::new(), ReplyBody::Scripted(parts.boxed()))
     }
 
-    /// The same with trailers of its one message, which tonic's client joins with the metadata.
-    fn joined_with(mut self, trailers: MetadataMap) -> Self {
-        self.initial = Some(Box::new(self.metadata.clone()));
-        self.metadata = merge(self.metadata, trailers.clone());
-        self.extensions.insert(Trailers(trailers));
-        self
-    }
-
     /// An answer that is one message, or the status that came instead.
     pub(in crate::client) fn of_message(
         reply: Reply,
@@ -84,12 +94,13 @@ impl ClientReply {
         log: Option<EndLog>,
     ) -> Result<Self, Status> {
         let Reply { code, block, message, .. } = reply;
-        let (mut metadata, mut trailers) = (MetadataMap::new(), MetadataMap::new());
-        if code != 0 || !block.is_empty() {
-            let outcome = Outcome::decode(code, block);
-            let outcome = outcome.map_err(|error| undecodable("block", &error))?;
-            (metadata, trailers) = (outcome.metadata, outcome.result?);
+        if code == 0 && block.is_empty() {
+            limit.check(message.len())?;
+            return Ok(Self { parts: None, body: ReplyBody::Message(message), log });
         }
+        let outcome = Outcome::decode(code, block);
+        let Outcome { metadata, result } = outcome.map_err(|error| undecodable("block", &error))?;
+        let trailers = result?;
         limit.check(message.len())?;
         Ok(Self { log, ..Self::with_message(metadata, trailers, message) })
     }
@@ -105,23 +116,31 @@ impl ClientReply {
     /// The response's metadata; trailing metadata is among it unless the response is a stream.
     #[must_use]
     pub fn metadata(&self) -> &MetadataMap {
-        &self.metadata
+        &self.parts().metadata
     }
 
     /// The response's metadata, to be changed before the caller sees it.
     pub fn metadata_mut(&mut self) -> &mut MetadataMap {
-        &mut self.metadata
+        &mut self.parts_mut().metadata
     }
 
     /// What the caller finds in its response's extensions, [`crate::Trailers`] among it.
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
-        &self.extensions
+        &self.parts().extensions
     }
 
     /// What the caller finds in its response's extensions.
     pub fn extensions_mut(&mut self) -> &mut Extensions {
-        &mut self.extensions
+        &mut self.parts_mut().extensions
+    }
+
+    fn parts(&self) -> &ReplyParts {
+        self.parts.as_deref().unwrap_or(&NO_PARTS)
+    }
+
+    fn parts_mut(&mut self) -> &mut ReplyParts {
+        self.parts.get_or_insert_default()
     }
 
     /// The encoding of the one message; `None` when the response is a stream.
@@ -137,7 +156,7 @@ impl ClientReply {
     pub(super) fn into_message<M: Message + Default>(self) -> Result<Response<M>, Status> {
         let ReplyBody::Message(message) = self.body else { return Err(mismatch("a stream")) };
         match M::decode(message) {
-            Ok(message) => Ok(Response::from_parts(self.metadata, message, self.extensions)),
+            Ok(message) => Ok(response(self.parts, message)),
             Err(error) => {
                 let status = undecodable("message", &error);
                 self.log.inspect(|log| log.log_failure(&status));
@@ -156,11 +175,9 @@ impl ClientReply {
             ReplyBody::Scripted(messages) => scripted_streaming(messages),
             ReplyBody::Message(_) => return Err(mismatch("one message")),
         };
-        Ok(Response::from_parts(self.metadata, stream, self.extensions))
+        Ok(response(self.parts, stream))
     }
-}
 
-impl ClientReply {
     /// The response of a call of any kind as a stream: one message is a stream of it. The metadata
     /// is what came before the messages, and the trailers end the stream.
     pub(super) fn into_any_stream<M>(mut self) -> Response<Streaming<M>>
@@ -171,13 +188,27 @@ impl ClientReply {
             ReplyBody::Stream(body) => response_streaming(*body),
             ReplyBody::Scripted(parts) => scripted_streaming(parts),
             ReplyBody::Message(message) => {
-                let Trailers(trailers) = self.extensions.remove().unwrap_or_default();
+                let parts = self.parts.as_mut();
+                let trailers = parts.and_then(|parts| parts.extensions.remove());
+                let Trailers(trailers) = trailers.unwrap_or_default();
                 let parts = [StreamPart::Message(message), StreamPart::Trailers(trailers)];
                 scripted_streaming(stream::iter(parts).map(Ok).boxed())
             }
         };
-        let metadata = self.initial.map_or(self.metadata, |initial| *initial);
-        Response::from_parts(metadata, stream, self.extensions)
+        if let Some(parts) = self.parts.as_mut()
+            && let Some(initial) = parts.initial.take()
+        {
+            parts.metadata = initial;
+        }
+        response(self.parts, stream)
+    }
+}
+
+/// The response with a body, as the stub is given it.
+fn response<T>(parts: Option<Box<ReplyParts>>, body: T) -> Response<T> {
+    match parts {
+        None => Response::new(body),
+        Some(parts) => Response::from_parts(parts.metadata, body, parts.extensions),
     }
 }
 
@@ -195,7 +226,7 @@ fn undecodable(what: &str, error: &dyn fmt::Display) -> Status {
 impl fmt::Debug for ClientReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientReply")
-            .field("metadata", &MetadataNames(&self.metadata))
+            .field("metadata", &MetadataNames(self.metadata()))
             .field("message_len", &self.message().map(Bytes::len))
             .finish_non_exhaustive()
     }
