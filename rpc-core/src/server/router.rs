@@ -71,6 +71,8 @@ impl Router {
     }
 
     /// Runs a call of the service, under the layers where there are any.
+    // Inlined, because as a function it would move each call once more.
+    #[inline]
     pub(super) fn dispatch(
         &self,
         service: &Arc<dyn Service>,
