@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use farcall::grpc::GrpcOver;
 use farcall::server::ServerRequest;
 use farcall::{
     Channel, Code, Config, PeerInfo, Request, Response, Server, Status, Streaming, async_trait,
@@ -14,12 +15,17 @@ use farcall_suite::interop_proto::test_service_client::TestServiceClient;
 use farcall_suite::interop_proto::test_service_rpc::{TestServiceService, TestServiceStub};
 use farcall_suite::interop_proto::test_service_server::TestService;
 use farcall_suite::interop_proto::{
-    Empty, SimpleRequest, SimpleResponse, StreamingInputCallRequest, StreamingInputCallResponse,
+    Empty, Payload, SimpleRequest, SimpleResponse, StreamingInputCallRequest,
+    StreamingInputCallResponse,
 };
+use futures::future::select_all;
+use h2::client::ResponseFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::Endpoint;
 use tower::util::MapRequestLayer;
 
@@ -130,8 +136,33 @@ impl Running {
         TestServiceClient::new(channel.expect("it listens"))
     }
 
+    /// A client that sends the frames of HTTP/2 that it is told to.
+    async fn raw_client(&self) -> RawClient {
+        let stream = within(TcpStream::connect(&self.authority)).await.expect("it listens");
+        let (sender, connection) = within(h2::client::handshake(stream)).await.expect("it answers");
+        let driving = AbortOnDropHandle::new(tokio::spawn(async move { drop(connection.await) }));
+        RawClient { sender, authority: self.authority.clone(), _driving: driving }
+    }
+
     fn shut_down(&mut self) {
         self.shutdown.take().expect("it was not shut down").send(()).expect("it serves");
+    }
+}
+
+struct RawClient {
+    sender: h2::client::SendRequest<Bytes>,
+    authority: String,
+    _driving: AbortOnDropHandle<()>,
+}
+
+impl RawClient {
+    /// Sends the headers of a call.
+    async fn call(&mut self, method: &str) -> (ResponseFuture, h2::SendStream<Bytes>) {
+        let path = format!("http://{}/grpc.testing.TestService/{method}", self.authority);
+        let request = http::Request::post(path).header("content-type", "application/grpc");
+        let request = request.header("grpc-encoding", "gzip").body(()).expect("it is one");
+        let mut sender = within(self.sender.clone().ready()).await.expect("it is connected");
+        sender.send_request(request, false).expect("it is connected")
     }
 }
 
@@ -304,13 +335,76 @@ async fn a_channel_to_grpc_connects_again() {
     let (service, _seen) = Waiting::new();
     let builder = Server::builder().add_service(TestServiceService::new(service));
     let listener = builder.bind(format!("tcp://{}", running.authority)).await.unwrap();
-    let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(async move {
+    let _serving = AbortOnDropHandle::new(tokio::spawn(async move {
         drop(listener.serve().await);
     }));
     let mut request = Request::new(Empty {});
     request.extensions_mut().insert(farcall::Readiness::WaitForReady);
     request.set_timeout(LIMIT);
     within(stub.empty_call(request)).await.unwrap();
+}
+
+/// A request that is `inflated_len` bytes long, and a thousandth of that when it travels.
+fn bomb(inflated_len: usize) -> SimpleRequest {
+    let payload = Payload { body: vec![0; inflated_len].into(), ..Payload::default() };
+    SimpleRequest { payload: Some(payload), ..SimpleRequest::default() }
+}
+
+#[tokio::test]
+async fn a_message_is_inflated_to_no_more_than_the_longest_one() {
+    const MAX_LEN: u64 = 1 << 20;
+    let (service, _seen) = Waiting::new();
+    service.go_on.notify_one();
+    let service = TestServiceService::new(service);
+    let builder = Server::builder().max_message_len(MAX_LEN).add_service(service);
+    let running = serve(builder).await;
+    let mut client = running.client().await.send_compressed(CompressionEncoding::Gzip);
+    let status = within(client.unary_call(bomb(64 << 20))).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    let words = "the request's message, inflated, is over the server's limit of 1048576 bytes \
+                 (limits.max_message_len)";
+    assert_eq!(status.message(), words);
+    within(client.unary_call(bomb(1_000_000))).await.expect("the connection goes on");
+}
+
+#[tokio::test]
+async fn clients_over_a_channel_inflate_no_more_than_they_may() {
+    let (service, _seen) = Waiting::new();
+    service.go_on.notify_one();
+    let running = serve(Server::builder().add_service(TestServiceService::new(service))).await;
+    let channel = within(Channel::connect(format!("tcp://{}", running.authority))).await.unwrap();
+    let over = GrpcOver::new(channel).max_message_len(100_000);
+    let mut client = TestServiceClient::new(over).send_compressed(CompressionEncoding::Gzip);
+    let status = within(client.unary_call(bomb(100_001))).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    within(client.unary_call(bomb(90_000))).await.expect("it is not too long");
+}
+
+/// What a compressed message becomes is known when it is there, which is too late.
+#[tokio::test]
+async fn a_compressed_message_counts_what_it_may_become() {
+    let (service, _seen) = Waiting::new();
+    service.go_on.notify_one();
+    let service = TestServiceService::new(service);
+    // One message may be inflated by this, and not two at a time.
+    let builder = Server::builder().max_memory(14 << 20).max_message_len(4 << 20);
+    let running = serve(builder.add_service(service)).await;
+    let mut client = running.client().await.send_compressed(CompressionEncoding::Gzip);
+    within(client.unary_call(bomb(1))).await.expect("there is memory for one");
+    assert!(running.server.memory_held() < 1 << 20, "{}", running.server.memory_held());
+    // The prefix of a compressed message of 1 byte, on each of many streams.
+    let mut raw = running.raw_client().await;
+    let mut requests = Vec::new();
+    let mut answers = Vec::new();
+    for _ in 0..8 {
+        let (answer, mut request) = raw.call("UnaryCall").await;
+        request.send_data(Bytes::from_static(&[1, 0, 0, 0, 1]), false).unwrap();
+        requests.push(request);
+        answers.push(answer);
+    }
+    let (refused, ..) = within(select_all(answers)).await;
+    let words = refused.unwrap().headers()["grpc-message"].to_str().unwrap().to_owned();
+    assert!(words.contains("server.max_memory"), "{words}");
 }
 
 /// Streams in numbers, opened and reset at once: CVE-2023-44487.

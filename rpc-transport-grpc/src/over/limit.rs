@@ -5,7 +5,7 @@ use rpc_core::memory::MemoryShare;
 /// The limit on a request's messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Limit {
-    /// The longest message, in bytes as it travels.
+    /// The longest message, in bytes as it travels and inflated.
     pub(super) max_message_len: u64,
     /// Where a message counts while it is being received.
     pub(super) memory: MemoryShare,

@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use futures::{FutureExt, Stream, stream};
+use futures::{FutureExt, Stream, TryStreamExt, stream};
 use http_body::Body;
 use rpc_core::client::{MethodName, untyped};
 use rpc_core::{Caller, LateTrailers, MethodDescriptor};
@@ -79,8 +79,9 @@ impl<C> GrpcOver<C> {
         self
     }
 
-    /// Refuses longer messages of clients before they are received. By default the server of the
-    /// channel says what it takes.
+    /// Refuses longer messages of clients before they are received, and compressed ones that
+    /// inflate to more. By default the server of the channel says what it takes, after they have
+    /// been inflated: set it where clients are not trusted, as behind a proxy's listener.
     #[must_use]
     pub fn max_message_len(mut self, bytes: u64) -> Self {
         self.settings.max_message_len = bytes;
@@ -148,11 +149,14 @@ where
     B: Body + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    let max_message_len = limit.max_message_len;
     let request = request.map(|body| RequestBody::new(body, limit));
     let trailers = LateTrailers::default();
     let call = service_fn(|request: tonic::Request<Streaming<Raw>>| {
         let (caller, trailers) = (caller.clone(), trailers.clone());
         async move {
+            let named = move |status| request_body::named(status, max_message_len);
+            let request = request.map(|messages| messages.map_err(named));
             let response = untyped(&caller, name, request).await?;
             Ok(response.map(|messages| until_trailers(messages, trailers)))
         }
@@ -161,8 +165,10 @@ where
     if let Some(encoding) = send_compressed {
         grpc = grpc.send_compressed(encoding);
     }
-    // What a message may have was looked at by the body.
-    let grpc = grpc.max_decoding_message_size(usize::MAX);
+    // The body has looked at what a message may have as it travels. tonic's limit bounds what a
+    // compressed one is inflated to: a thousandth of the limit could become all memory there is.
+    let inflated_max = usize::try_from(max_message_len).unwrap_or(usize::MAX);
+    let grpc = grpc.max_decoding_message_size(inflated_max);
     let response = { grpc }.streaming(call, request).await;
     response.map(|body| tonic::body::Body::new(ResponseBody::new(body, trailers)))
 }

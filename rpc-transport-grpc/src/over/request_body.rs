@@ -15,7 +15,7 @@ use rpc_core::memory::{MemoryCharge, MemoryShare};
 use tonic::{Code, Status};
 use tower::BoxError;
 
-use super::framing::{Framing, TooLong};
+use super::framing::{Framing, Held, TooLong};
 use super::limit::Limit;
 
 pin_project! {
@@ -45,14 +45,24 @@ impl<B> RequestBody<B> {
 }
 
 /// Counts a message from its prefix on, until a part of the body ends behind it: then tonic has it.
-fn count(framing: &Framing, memory: &MemoryShare, charge: &mut MemoryCharge) -> Result<(), Status> {
-    match framing.message_len() {
-        None => *charge = MemoryCharge::default(),
-        Some(len) if len >= COUNTED_LEN && charge.len() != len => {
-            *charge = MemoryCharge::default();
-            *charge = memory.try_take(len)?;
-        }
-        Some(_) => {}
+/// One that is compressed counts the longest message besides, until the next part of the body is
+/// asked for: tonic inflates all that has ended before that.
+fn count(
+    held: Held,
+    framing: &Framing,
+    memory: &MemoryShare,
+    charge: &mut MemoryCharge,
+) -> Result<(), Status> {
+    let inflated = if held.may_inflate { framing.max_message_len() } else { 0 };
+    let coming = if held.len >= COUNTED_LEN { held.len } else { 0 };
+    let len = inflated.saturating_add(coming);
+    if len == 0 {
+        *charge = MemoryCharge::default();
+    } else if len <= charge.len() {
+        charge.set(len);
+    } else {
+        *charge = MemoryCharge::default();
+        *charge = memory.try_take(len)?;
     }
     Ok(())
 }
@@ -79,9 +89,10 @@ where
             Some(Err(error)) => Err(broken(Status::from_error(error.into()))),
             Some(Ok(frame)) => {
                 let frame = frame.map_data(|mut data| data.copy_to_bytes(data.remaining()));
-                let followed = frame.data_ref().map_or(Ok(()), |data| this.framing.push(data));
-                let followed = followed.map_err(too_long);
-                let counted = followed.and_then(|()| count(this.framing, this.memory, this.charge));
+                let data = frame.data_ref().map_or(&[][..], |data| data);
+                let held = this.framing.push(data).map_err(too_long);
+                let counted =
+                    held.and_then(|held| count(held, this.framing, this.memory, this.charge));
                 counted.map(|()| frame)
             }
         };
@@ -107,6 +118,21 @@ fn broken(status: Status) -> Status {
     // The same as the requests of a farcall client that gives up its call.
     Status::aborted(format!("the client has given up the call: {}", status.message()))
 }
+
+/// The status of a request's message that tonic did not take. tonic names no setting where it
+/// stops to inflate.
+pub(super) fn named(status: Status, max_message_len: u64) -> Status {
+    if status.code() != Code::ResourceExhausted || !status.message().starts_with(TONICS_WORDS) {
+        return status;
+    }
+    Status::resource_exhausted(format!(
+        "the request's message, inflated, is over the server's limit of {max_message_len} bytes \
+         (limits.max_message_len)"
+    ))
+}
+
+/// How tonic's words begin when it stops to inflate a message.
+const TONICS_WORDS: &str = "Error decompressing: size limit";
 
 fn too_long(TooLong { len, max }: TooLong) -> Status {
     Status::resource_exhausted(format!(
