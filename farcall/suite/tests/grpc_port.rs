@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farcall::grpc::GrpcOver;
+use farcall::prost::Message;
 use farcall::server::ServerRequest;
 use farcall::{
     Channel, Code, Config, PeerInfo, Request, Response, Server, Status, Streaming, async_trait,
@@ -36,6 +37,16 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("it happens in time")
 }
 
+/// Waits until something is so; to be waited for within a bound.
+async fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What the windows of a connection count, in bytes.
+const CONNECTION_WINDOW: u32 = 256 << 10;
+
 /// What a handler saw.
 #[derive(Debug, PartialEq, Eq)]
 enum Saw {
@@ -46,7 +57,8 @@ enum Saw {
     Dropped,
 }
 
-/// Waits in a unary call until it is told to go on, and tells what it sees of requests.
+/// Waits in a unary call until it is told to go on, then answers with what is asked for, and tells
+/// what it sees of requests.
 #[derive(Debug, Clone)]
 struct Waiting {
     go_on: Arc<Notify>,
@@ -82,11 +94,14 @@ impl TestService for Waiting {
 
     async fn unary_call(
         &self,
-        _: Request<SimpleRequest>,
+        request: Request<SimpleRequest>,
     ) -> Result<Response<SimpleResponse>, Status> {
         let _ = self.saw.send(Saw::Entered);
         self.go_on.notified().await;
-        Ok(Response::new(SimpleResponse::default()))
+        let len = usize::try_from(request.into_inner().response_size).expect("it is a size");
+        let payload = Some(Payload { body: vec![7; len].into(), ..Payload::default() });
+        let payload = payload.filter(|_| len > 0);
+        Ok(Response::new(SimpleResponse { payload, ..SimpleResponse::default() }))
     }
 
     async fn streaming_input_call(
@@ -136,18 +151,52 @@ impl Running {
         TestServiceClient::new(channel.expect("it listens"))
     }
 
-    /// A client that sends the frames of HTTP/2 that it is told to.
-    async fn raw_client(&self) -> RawClient {
+    /// A client that sends the frames of HTTP/2 that it is told to, takes so many bytes of each
+    /// response, and sends pings without end.
+    async fn raw_client(&self, window: u32) -> RawClient {
         let stream = within(TcpStream::connect(&self.authority)).await.expect("it listens");
-        let (sender, connection) = within(h2::client::handshake(stream)).await.expect("it answers");
-        let driving = AbortOnDropHandle::new(tokio::spawn(async move { drop(connection.await) }));
+        let mut builder = h2::client::Builder::new();
+        let handshake = builder.initial_window_size(window).handshake(stream);
+        let (sender, mut connection) = within(handshake).await.expect("it answers");
+        let mut pings = connection.ping_pong().expect("nothing has taken it");
+        let driving = AbortOnDropHandle::new(tokio::spawn(async move {
+            let pinging = async {
+                while pings.ping(h2::Ping::opaque()).await.is_ok() {
+                    tokio::time::sleep(PING_INTERVAL).await;
+                }
+            };
+            tokio::join!(connection, pinging).0.unwrap_or_default();
+        }));
         RawClient { sender, authority: self.authority.clone(), _driving: driving }
+    }
+
+    /// Waits until all clients of gRPC are gone.
+    async fn gone(&self) {
+        within(async {
+            while self.server.connections().iter().any(|it| it.transport == "grpc") {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 
     fn shut_down(&mut self) {
         self.shutdown.take().expect("it was not shut down").send(()).expect("it serves");
     }
 }
+
+/// A message as gRPC frames it.
+fn framed(message: &impl Message) -> Bytes {
+    let message = message.encode_to_vec();
+    let len = u32::try_from(message.len()).expect("it is short").to_be_bytes();
+    [&[0][..], &len, &message].concat().into()
+}
+
+/// Often, within a progress timeout of the tests.
+const PING_INTERVAL: Duration = Duration::from_millis(20);
+
+/// HTTP/2's default.
+const WINDOW: u32 = 65_535;
 
 struct RawClient {
     sender: h2::client::SendRequest<Bytes>,
@@ -156,6 +205,15 @@ struct RawClient {
 }
 
 impl RawClient {
+    /// Makes a unary call for a response of that length.
+    async fn ask(&mut self, response_len: usize) -> ResponseFuture {
+        let response_size = i32::try_from(response_len).expect("it is short");
+        let request = SimpleRequest { response_size, ..SimpleRequest::default() };
+        let (answer, mut requests) = self.call("UnaryCall").await;
+        requests.send_data(framed(&request), true).expect("it is connected");
+        answer
+    }
+
     /// Sends the headers of a call.
     async fn call(&mut self, method: &str) -> (ResponseFuture, h2::SendStream<Bytes>) {
         let path = format!("http://{}/grpc.testing.TestService/{method}", self.authority);
@@ -189,12 +247,7 @@ async fn layers_and_the_list_of_connections_have_clients_of_grpc() {
     let channel = within(Channel::connect(format!("tcp://{}", running.authority))).await.unwrap();
     assert_eq!(channel.path().transport(), Some("tcp"));
     drop(client);
-    within(async {
-        while running.server.connections().iter().any(|it| it.transport == "grpc") {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    running.gone().await;
 }
 
 #[tokio::test]
@@ -393,7 +446,7 @@ async fn a_compressed_message_counts_what_it_may_become() {
     within(client.unary_call(bomb(1))).await.expect("there is memory for one");
     assert!(running.server.memory_held() < 1 << 20, "{}", running.server.memory_held());
     // The prefix of a compressed message of 1 byte, on each of many streams.
-    let mut raw = running.raw_client().await;
+    let mut raw = running.raw_client(WINDOW).await;
     let mut requests = Vec::new();
     let mut answers = Vec::new();
     for _ in 0..8 {
@@ -405,6 +458,56 @@ async fn a_compressed_message_counts_what_it_may_become() {
     let (refused, ..) = within(select_all(answers)).await;
     let words = refused.unwrap().headers()["grpc-message"].to_str().unwrap().to_owned();
     assert!(words.contains("server.max_memory"), "{words}");
+}
+
+/// Of each length of a response and each window: those that hyper keeps, and those that h2 does.
+#[tokio::test]
+async fn a_client_that_takes_nothing_is_cut_although_it_pings() {
+    for (window, len) in [(0, 1), (0, 1_000_000), (1, 10), (1, 100_000)] {
+        let (service, mut seen) = Waiting::new();
+        let go_on = Arc::clone(&service.go_on);
+        let builder = Server::builder().progress_timeout(Duration::from_millis(500));
+        let running = serve(builder.add_service(TestServiceService::new(service))).await;
+        let mut raw = running.raw_client(window).await;
+        let _answer = raw.ask(len).await;
+        assert_eq!(within(seen.recv()).await, Some(Saw::Entered));
+        go_on.notify_one();
+        running.gone().await;
+    }
+}
+
+#[tokio::test]
+async fn a_response_counts_until_its_client_takes_it() {
+    const COUNT: usize = 8;
+    for len in [100, 10_000, 100_000] {
+        let (service, mut seen) = Waiting::new();
+        let go_on = Arc::clone(&service.go_on);
+        let builder = Server::builder().max_memory(64 << 20);
+        let running = serve(builder.add_service(TestServiceService::new(service))).await;
+        let mut raw = running.raw_client(1).await;
+        let mut answers = Vec::new();
+        let held = |expected: std::ops::Range<u64>| {
+            let held = running.server.memory_held();
+            expected.contains(&held)
+        };
+        let idle = u64::from(CONNECTION_WINDOW);
+        within(until(|| held(idle..idle + 1))).await;
+        for _ in 0..COUNT {
+            answers.push(raw.ask(len).await);
+            assert_eq!(within(seen.recv()).await, Some(Saw::Entered));
+            go_on.notify_one();
+        }
+        let mut bodies = Vec::new();
+        for answer in answers {
+            bodies.push(within(answer).await.unwrap().into_body());
+        }
+        // The handlers are done.
+        within(until(|| running.server.calls_running() == 0)).await;
+        let counted = idle + (COUNT * len) as u64;
+        within(until(|| held(counted..counted + 100 * COUNT as u64))).await;
+        drop(bodies);
+        within(until(|| held(idle..idle + 1))).await;
+    }
 }
 
 /// Streams in numbers, opened and reset at once: CVE-2023-44487.

@@ -11,9 +11,11 @@ use rpc_core::memory::{MemoryCharge, MemoryShare};
 use tonic::Status;
 
 use super::flow::Flowing;
+use super::piece::Piece;
 
 /// The longest piece of a response that hyper is given at once, in bytes: HTTP/2's default frame.
-/// hyper asks for a piece when the client's window has room for one byte of it, and keeps the rest.
+/// h2 takes a piece when the client's window has room for one byte of it, and hyper asks for the
+/// next one meanwhile. So two pieces of a stream are kept there, whatever its client takes.
 const PIECE_LEN_MAX: usize = 16 << 10;
 
 /// A response, in pieces.
@@ -24,44 +26,45 @@ pub(super) struct Outgoing {
     /// What is left of what the handler has answered so far, with what it counts.
     left: Bytes,
     charge: MemoryCharge,
-    /// Whether a piece was given, and none asked for since.
-    waits: bool,
     is_over: bool,
 }
 
 impl Outgoing {
     pub(super) fn new(body: tonic::body::Body, memory: MemoryShare, flowing: Arc<Flowing>) -> Self {
         let (left, charge) = (Bytes::new(), MemoryCharge::default());
-        Self { body, memory, flowing, left, charge, waits: false, is_over: false }
+        Self { body, memory, flowing, left, charge, is_over: false }
     }
 
-    fn end_wait(&mut self) {
-        if std::mem::take(&mut self.waits) {
-            self.flowing.end_wait();
+    /// Counts what the handler has answered. A short answer is not refused, since its handler has
+    /// done its work: it counts, so that calls that come after it are.
+    fn count(&self, len: usize) -> Result<MemoryCharge, Status> {
+        match len > PIECE_LEN_MAX {
+            true => self.memory.try_take(len as u64),
+            false => Ok(self.memory.take(len as u64)),
         }
     }
 
-    /// The next piece of what is left.
-    fn piece(&mut self) -> Frame<Bytes> {
-        let piece = self.left.split_to(self.left.len().min(PIECE_LEN_MAX));
-        if self.left.is_empty() {
-            self.charge = MemoryCharge::default();
-        }
-        self.waits = true;
-        self.flowing.begin_wait();
-        Frame::data(piece)
+    /// The next piece of what is left, with its part of what that counts.
+    fn piece(&mut self) -> Frame<Piece> {
+        let bytes = self.left.split_to(self.left.len().min(PIECE_LEN_MAX));
+        let charge = if self.left.is_empty() {
+            std::mem::take(&mut self.charge)
+        } else {
+            self.charge.set(self.left.len() as u64);
+            self.memory.take(bytes.len() as u64)
+        };
+        Frame::data(Piece::new(bytes, charge, Arc::clone(&self.flowing)))
     }
 }
 
 impl Body for Outgoing {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = Status;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        self.end_wait();
+    ) -> Poll<Option<Result<Frame<Piece>, Status>>> {
         if !self.left.is_empty() {
             return Poll::Ready(Some(Ok(self.piece())));
         }
@@ -74,15 +77,16 @@ impl Body for Outgoing {
         };
         let data = match frame.into_data() {
             Ok(data) => data,
-            Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            Err(frame) => {
+                let trailers = frame.into_trailers().unwrap_or_default();
+                return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            }
         };
-        if data.len() > PIECE_LEN_MAX {
-            match self.memory.try_take(data.len() as u64) {
-                Ok(charge) => self.charge = charge,
-                Err(status) => {
-                    self.is_over = true;
-                    return Poll::Ready(Some(Ok(Frame::trailers(trailers_of(&status)))));
-                }
+        match self.count(data.len()) {
+            Ok(charge) => self.charge = charge,
+            Err(status) => {
+                self.is_over = true;
+                return Poll::Ready(Some(Ok(Frame::trailers(trailers_of(&status)))));
             }
         }
         self.left = data;
@@ -95,12 +99,6 @@ impl Body for Outgoing {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
-    }
-}
-
-impl Drop for Outgoing {
-    fn drop(&mut self) {
-        self.end_wait();
     }
 }
 
@@ -129,23 +127,21 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_comes_in_pieces_and_waits_between_them() {
+    fn a_long_answer_comes_in_pieces_that_wait_until_they_are_dropped() {
         let len = 2 * PIECE_LEN_MAX + 5;
         let (mut body, flowing) = outgoing(len);
-        let mut lens = Vec::new();
+        let mut pieces = Vec::new();
         while let Some(frame) = body.frame().now_or_never().expect("nothing is waited for") {
-            lens.push(frame.unwrap().into_data().unwrap().len());
-            assert!(flowing.flows().sending.is_waiting, "the client has not taken it yet");
+            pieces.push(frame.unwrap().into_data().unwrap());
         }
+        let lens: Vec<_> = pieces.iter().map(bytes::Buf::remaining).collect();
         assert_eq!(lens, [PIECE_LEN_MAX, PIECE_LEN_MAX, 5]);
-        assert!(!flowing.flows().sending.is_waiting);
-    }
-
-    #[test]
-    fn a_response_that_is_dropped_waits_no_longer() {
-        let (mut body, flowing) = outgoing(10);
-        body.frame().now_or_never().unwrap().unwrap().unwrap();
+        // hyper lets go of a response whose last piece h2 has.
         drop(body);
+        while let Some(piece) = pieces.pop() {
+            assert!(flowing.flows().sending.is_waiting, "the client has not taken it yet");
+            drop(piece);
+        }
         assert!(!flowing.flows().sending.is_waiting);
     }
 }

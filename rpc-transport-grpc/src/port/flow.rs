@@ -1,7 +1,9 @@
 //! What moves on a connection of HTTP/2, and whether its client stands still.
 //!
-//! hyper asks a response for its next piece once the client's window has room for a byte. So a
-//! response that gave a piece and is not asked for the next one waits for its client.
+//! A piece of a response waits for its client from when hyper has it until its last byte is written
+//! or its stream is reset. What moves is the bytes of responses that h2 writes, which it does as
+//! far as the client's windows go. Other frames are no progress: a client that takes nothing has
+//! this side answer its pings for as long as it likes.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -11,7 +13,7 @@ use rpc_core::policy::progress::{Flow, Flows};
 #[derive(Debug, Default)]
 pub(super) struct Flowing {
     read_bytes: AtomicU64,
-    written_bytes: AtomicU64,
+    taken_bytes: AtomicU64,
     waiting_count: AtomicUsize,
 }
 
@@ -20,20 +22,21 @@ impl Flowing {
         self.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn written(&self, len: usize) {
-        self.written_bytes.fetch_add(len as u64, Ordering::Relaxed);
+    /// So many bytes of a response's piece were written.
+    pub(super) fn taken(&self, len: usize) {
+        self.taken_bytes.fetch_add(len as u64, Ordering::Relaxed);
     }
 
     pub(super) fn read_bytes(&self) -> u64 {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// A response has given a piece.
+    /// A piece of a response begins to wait for its client.
     pub(super) fn begin_wait(&self) {
         self.waiting_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is asked for the next one, or is gone.
+    /// It is written, or its stream is gone.
     pub(super) fn end_wait(&self) {
         self.waiting_count.fetch_sub(1, Ordering::Relaxed);
     }
@@ -42,7 +45,7 @@ impl Flowing {
     /// windows: nothing of them waits for bytes that a client owes.
     pub(super) fn flows(&self) -> Flows {
         let is_waiting = self.waiting_count.load(Ordering::Relaxed) > 0;
-        let moved_bytes = self.written_bytes.load(Ordering::Relaxed);
+        let moved_bytes = self.taken_bytes.load(Ordering::Relaxed);
         Flows { sending: Flow { is_waiting, moved_bytes }, ..Flows::default() }
     }
 }
@@ -52,12 +55,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_that_is_not_asked_for_more_waits_for_its_client() {
+    fn a_connection_waits_while_any_piece_does() {
         let flowing = Flowing::default();
         assert!(!flowing.flows().sending.is_waiting);
         flowing.begin_wait();
         flowing.begin_wait();
-        flowing.written(7);
+        flowing.taken(7);
         flowing.end_wait();
         let flow = flowing.flows().sending;
         assert_eq!(flow, Flow { is_waiting: true, moved_bytes: 7 });

@@ -11,6 +11,7 @@
 mod bodies;
 mod connection;
 mod flow;
+mod piece;
 mod service;
 mod stream;
 

@@ -1,4 +1,4 @@
-//! The byte stream of a connection of HTTP/2, which counts what moves.
+//! The byte stream of a connection of HTTP/2, which counts what comes.
 
 use std::io;
 use std::pin::Pin;
@@ -41,9 +41,7 @@ impl AsyncWrite for CountedStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
-        self.flowing.written(written);
-        Poll::Ready(Ok(written))
+        Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
