@@ -155,6 +155,7 @@ impl Running {
     /// response, and sends pings without end.
     async fn raw_client(&self, window: u32) -> RawClient {
         let stream = within(TcpStream::connect(&self.authority)).await.expect("it listens");
+        stream.set_nodelay(true).expect("it is open");
         let mut builder = h2::client::Builder::new();
         let handshake = builder.initial_window_size(window).handshake(stream);
         let (sender, mut connection) = within(handshake).await.expect("it answers");
@@ -309,6 +310,30 @@ async fn requests_whose_client_gave_up_have_not_ended() {
     call.abort();
     let saw = within(seen.recv()).await.expect("the handler ends");
     assert!(matches!(saw, Saw::Broke | Saw::Dropped), "{saw:?}");
+}
+
+/// hyper takes a reset with NO_ERROR for an end of the requests. The handler sees that only if it
+/// runs before it is dropped, so that code is repeated.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn requests_whose_stream_was_reset_have_not_ended() {
+    let (service, mut seen) = Waiting::new();
+    let running = serve(Server::builder().add_service(TestServiceService::new(service))).await;
+    let mut raw = running.raw_client(WINDOW).await;
+    let codes = 0..=u32::from(h2::Reason::HTTP_1_1_REQUIRED);
+    for code in codes.chain(std::iter::repeat_n(u32::from(h2::Reason::NO_ERROR), 1000)) {
+        let reason = h2::Reason::from(code);
+        let (_answer, mut requests) = raw.call("StreamingInputCall").await;
+        requests.send_data(framed(&StreamingInputCallRequest::default()), false).unwrap();
+        assert_eq!(within(seen.recv()).await, Some(Saw::Message), "{reason:?}");
+        requests.send_reset(reason);
+        let saw = within(seen.recv()).await.expect("the handler ends");
+        assert!(matches!(saw, Saw::Broke | Saw::Dropped), "{reason:?}: {saw:?}");
+    }
+    let (answer, mut requests) = raw.call("StreamingInputCall").await;
+    requests.send_data(framed(&StreamingInputCallRequest::default()), true).unwrap();
+    assert_eq!(within(seen.recv()).await, Some(Saw::Message));
+    assert_eq!(within(seen.recv()).await, Some(Saw::End));
+    within(answer).await.unwrap();
 }
 
 #[tokio::test]

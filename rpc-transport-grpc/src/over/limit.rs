@@ -1,4 +1,4 @@
-//! What the messages of a request may be, and where their memory counts.
+//! What the messages of a request may be, where their memory counts, and which end is theirs.
 
 use rpc_core::memory::MemoryShare;
 
@@ -9,16 +9,28 @@ pub(crate) struct Limit {
     pub(super) max_message_len: u64,
     /// Where a message counts while it is being received.
     pub(super) memory: MemoryShare,
+    /// Which end of the body is the end of the requests.
+    pub(super) ending: Ending,
+}
+
+/// Which end of a body is the end of the requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// One that `is_end_stream` confirms, as hyper's body does. hyper's body also ends where the
+    /// client has reset the stream with `NO_ERROR`, and `is_end_stream` stays false there.
+    Confirmed,
+    /// Every one: a body of another kind may leave `is_end_stream` at false.
+    Any,
 }
 
 impl Limit {
-    /// For clients at a server's port.
+    /// For clients at a server's port, whose bodies are hyper's.
     pub(crate) fn of_port(max_message_len: u64, memory: MemoryShare) -> Self {
-        Self { max_message_len, memory }
+        Self { max_message_len, memory, ending: Ending::Confirmed }
     }
 
     /// For clients in this process, whose memory is their own affair.
     pub(super) fn of_process(max_message_len: u64) -> Self {
-        Self { max_message_len, memory: MemoryShare::default() }
+        Self { max_message_len, memory: MemoryShare::default(), ending: Ending::Any }
     }
 }

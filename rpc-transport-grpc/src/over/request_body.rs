@@ -3,7 +3,8 @@
 //!
 //! tonic makes an orderly end of a request body's error whose code is `CANCELLED`, which is what a
 //! client that gives up its call causes, and of a body that stops right behind the prefix of a
-//! message. A handler would take what it has for all that there is.
+//! message. hyper makes one of a stream that its client has reset with `NO_ERROR`. A handler would
+//! take what it has for all that there is.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,7 +17,7 @@ use tonic::{Code, Status};
 use tower::BoxError;
 
 use super::framing::{Framing, Held, TooLong};
-use super::limit::Limit;
+use super::limit::{Ending, Limit};
 
 pin_project! {
     /// A request's body, checked as it passes.
@@ -28,6 +29,7 @@ pin_project! {
         memory: MemoryShare,
         // What the message counts of which a part has come.
         charge: MemoryCharge,
+        ending: Ending,
         has_failed: bool,
     }
 }
@@ -38,9 +40,9 @@ const COUNTED_LEN: u64 = 4 << 10;
 impl<B> RequestBody<B> {
     /// A body whose messages are held to `limit`.
     pub(super) fn new(body: B, limit: Limit) -> Self {
-        let Limit { max_message_len, memory } = limit;
+        let Limit { max_message_len, memory, ending } = limit;
         let (framing, charge) = (Framing::new(max_message_len), MemoryCharge::default());
-        Self { body, framing, memory, charge, has_failed: false }
+        Self { body, framing, memory, charge, ending, has_failed: false }
     }
 }
 
@@ -79,11 +81,14 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let this = self.project();
+        let mut this = self.project();
         if *this.has_failed {
             return Poll::Ready(None);
         }
-        let checked = match ready!(this.body.poll_frame(cx)) {
+        let checked = match ready!(this.body.as_mut().poll_frame(cx)) {
+            None if *this.ending == Ending::Confirmed && !this.body.is_end_stream() => {
+                Err(broken(Status::cancelled("its stream was reset")))
+            }
             None if this.framing.is_between_messages() => return Poll::Ready(None),
             None => Err(Status::internal("the request's body ends inside a message")),
             Some(Err(error)) => Err(broken(Status::from_error(error.into()))),
@@ -151,7 +156,11 @@ mod tests {
     use super::*;
     use crate::raw::{Raw, RawCodec};
 
-    struct Script(VecDeque<Result<&'static [u8], Status>>);
+    /// A body of these pieces. `confirms_end` is what it says of its end once they are read.
+    struct Script {
+        pieces: VecDeque<Result<&'static [u8], Status>>,
+        confirms_end: bool,
+    }
 
     impl Body for Script {
         type Data = Bytes;
@@ -161,15 +170,23 @@ mod tests {
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
         ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-            let next = self.0.pop_front();
+            let next = self.pieces.pop_front();
             Poll::Ready(next.map(|next| Ok(Frame::data(Bytes::from_static(next?)))))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.confirms_end && self.pieces.is_empty()
         }
     }
 
     /// What tonic reads of a body that comes so.
     fn read(pieces: impl IntoIterator<Item = Result<&'static [u8], Status>>) -> Vec<String> {
-        let limit = Limit::of_port(100, MemoryShare::default());
-        let body = RequestBody::new(Script(pieces.into_iter().collect()), limit);
+        let script = Script { pieces: pieces.into_iter().collect(), confirms_end: true };
+        read_script(script, Limit::of_port(100, MemoryShare::default()))
+    }
+
+    fn read_script(script: Script, limit: Limit) -> Vec<String> {
+        let body = RequestBody::new(script, limit);
         let mut messages = Streaming::new_request(RawCodec, body, None, None);
         let mut read = Vec::new();
         loop {
@@ -194,6 +211,18 @@ mod tests {
     fn a_cancelled_body_is_an_error() {
         let read = read([Ok(MESSAGE), Err(Status::cancelled("reset"))]);
         assert_eq!(read, [r#"b"hi""#, "the client has given up the call: reset"]);
+    }
+
+    #[test]
+    fn a_body_at_the_port_whose_end_is_not_confirmed_is_an_error() {
+        let read = |limit| {
+            let script = Script { pieces: [Ok(MESSAGE)].into(), confirms_end: false };
+            read_script(script, limit)
+        };
+        let at_port = read(Limit::of_port(100, MemoryShare::default()));
+        let words = "the client has given up the call: its stream was reset";
+        assert_eq!(at_port, [r#"b"hi""#, words]);
+        assert_eq!(read(Limit::of_process(100)), [r#"b"hi""#, "end"]);
     }
 
     /// tonic alone reads an end behind the first five bytes.
