@@ -49,20 +49,17 @@ impl GrpcConnector {
         };
         let handshake = self.builder().handshake(TokioIo::new(stream)).await;
         let (sender, driver) = handshake.map_err(|error| failed(io::Error::other(error)))?;
-        let connection = GrpcConnection::start(Opened {
+        let guard = CloseOnDrop::new(GrpcConnection::start(Opened {
             sender,
             driver,
             addresses,
             server: Arc::clone(&self.name),
             authority: self.authority.clone(),
             limits: self.config.limits,
-        });
+        }));
         match first.await {
-            Ok(Ok(())) => Ok(connection),
-            Ok(Err(foreign)) => {
-                connection.close();
-                Err(failed(io::Error::other(words(&foreign))))
-            }
+            Ok(Ok(())) => Ok(guard.disarm()),
+            Ok(Err(foreign)) => Err(failed(io::Error::other(words(&foreign)))),
             Err(_) => Err(failed(io::ErrorKind::ConnectionAborted.into())),
         }
     }
@@ -83,6 +80,33 @@ impl GrpcConnector {
                 .keep_alive_while_idle(true);
         }
         builder
+    }
+}
+
+/// Closes a connection when dropped: the task that drives it holds it, and would go on after an
+/// attempt that has failed, timed out or been dropped.
+struct CloseOnDrop {
+    connection: Arc<GrpcConnection>,
+    is_armed: bool,
+}
+
+impl CloseOnDrop {
+    fn new(connection: Arc<GrpcConnection>) -> Self {
+        Self { connection, is_armed: true }
+    }
+
+    /// Gives the connection, which stays open.
+    fn disarm(mut self) -> Arc<GrpcConnection> {
+        self.is_armed = false;
+        Arc::clone(&self.connection)
+    }
+}
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        if self.is_armed {
+            self.connection.close();
+        }
     }
 }
 
@@ -124,5 +148,57 @@ impl Connect for GrpcConnector {
                 Err(ConnectError::TimedOut { address, timeout_ms })
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// A listener that says nothing, and a connector to it.
+    async fn silent(handshake_timeout: Duration) -> (TcpListener, GrpcConnector) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        let config = ClientConfig { handshake_timeout, ..ClientConfig::default() };
+        (listener, GrpcConnector::new(authority, config))
+    }
+
+    /// Reads until the client has closed the stream.
+    async fn closed(mut stream: TcpStream) {
+        let read = async { while stream.read(&mut [0; 64]).await.is_ok_and(|len| len > 0) {} };
+        tokio::time::timeout(LIMIT, read).await.expect("the client closes its socket");
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_times_out_closes_its_socket() {
+        let (listener, connector) = silent(Duration::from_millis(50)).await;
+        let failed = connector.connect(Wanted::Bootstrap).await.unwrap_err();
+        assert!(matches!(failed, ConnectError::TimedOut { timeout_ms: 50, .. }), "{failed}");
+        closed(listener.accept().await.unwrap().0).await;
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_is_dropped_closes_its_socket() {
+        let (listener, connector) = silent(LIMIT).await;
+        let mut attempt = connector.connect(Wanted::Bootstrap);
+        let accepted = async {
+            let mut stream = listener.accept().await.unwrap().0;
+            // The preface: the connection's task runs.
+            stream.read_exact(&mut [0; 24]).await.unwrap();
+            stream
+        };
+        let stream = tokio::select! {
+            _ = &mut attempt => panic!("the server has said nothing"),
+            stream = accepted => stream,
+        };
+        drop(attempt);
+        closed(stream).await;
     }
 }
