@@ -4,6 +4,7 @@ use std::any::Any;
 use std::error::Error as _;
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
@@ -57,12 +58,15 @@ pub(super) async fn make(
     let origin = origin.build().map_err(|error| Status::internal(error.to_string()))?;
     let given_up = CancellationToken::new();
     let guard = Guard { _in_flight: in_flight, _given_up: given_up.clone().drop_guard() };
-    let mut request = Request::from_parts(metadata, extensions, requests(body, given_up));
+    let is_asked = IsAsked::default();
+    let requests = requests(body, given_up, is_asked.clone());
+    let mut request = Request::from_parts(metadata, extensions, requests);
     if let Some(limit) = &limit {
         request.set_timeout(limit.deadline().remaining());
     }
     let (request, broken) = breakable(request);
-    let service = Breakable::new(Http2 { sender, server: server.clone() }, broken.clone());
+    let service = Http2 { sender, server: server.clone(), is_asked };
+    let service = Breakable::new(service, broken.clone());
     let grpc = Grpc::with_origin(service, origin).max_decoding_message_size(max_message_len);
     let path = PathAndQuery::from_static(method.path);
     let response = accept_all_responses(grpc).streaming(request, path, RawCodec).await;
@@ -74,10 +78,15 @@ pub(super) async fn make(
     }
 }
 
+/// Whether hyper has asked for the messages of a request.
+#[derive(Debug, Clone, Default)]
+struct IsAsked(Arc<AtomicBool>);
+
 /// The messages of a request, which break off when the call is given up.
 fn requests(
     body: EncodedBody,
     given_up: CancellationToken,
+    is_asked: IsAsked,
 ) -> impl Stream<Item = Result<Raw, Status>> + Send + 'static {
     let messages = match body {
         EncodedBody::Message(message) => stream::iter([Ok(message)]).boxed(),
@@ -86,7 +95,8 @@ fn requests(
     let stopped = given_up.clone();
     let end = stream::once(async move { stopped.is_cancelled().then(|| Err(cancelled())) });
     let messages = messages.map_ok(Raw).take_until(given_up.cancelled_owned());
-    messages.chain(end.filter_map(ready))
+    let start = stream::once(async move { is_asked.0.store(true, Ordering::Relaxed) });
+    start.filter_map(|()| ready(None)).chain(messages).chain(end.filter_map(ready))
 }
 
 /// What resets an HTTP/2 stream with the code of a call that was given up.
@@ -139,6 +149,7 @@ fn many(response: Response<Streaming<Raw>>, broken: Broken, guard: Guard) -> For
 struct Http2 {
     sender: SendRequest<Body>,
     server: Server,
+    is_asked: IsAsked,
 }
 
 impl Service<http::Request<Body>> for Http2 {
@@ -153,16 +164,22 @@ impl Service<http::Request<Body>> for Http2 {
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         let (mut sender, server) = (self.sender.clone(), self.server.name.clone());
+        let is_asked = self.is_asked.clone();
         let agent = http::HeaderValue::from_static(USER_AGENT);
         request.headers_mut().entry(http::header::USER_AGENT).or_insert(agent);
         async move {
             let sent = sender.try_send_request(request).await;
             let response = sent.map_err(|mut error| {
-                let was_sent = error.take_message().is_none();
-                failed(&server, &error.into_error(), was_sent)
+                let progress = match error.take_message() {
+                    Some(_) => Progress::NotSent,
+                    None if is_asked.0.load(Ordering::Relaxed) => Progress::Sending,
+                    None => Progress::Opened,
+                };
+                failed(&server, &error.into_error(), progress)
             })?;
-            Ok(response
-                .map(|body| Body::new(body.map_err(move |error| failed(&server, &error, true)))))
+            Ok(response.map(|body| {
+                Body::new(body.map_err(move |error| failed(&server, &error, Progress::Answered)))
+            }))
         }
         .boxed()
     }
@@ -170,13 +187,39 @@ impl Service<http::Request<Body>> for Http2 {
 
 const USER_AGENT: &str = concat!("farcall/", env!("CARGO_PKG_VERSION"));
 
+/// How far a call had come when hyper failed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// hyper has given the request back.
+    NotSent,
+    /// It may have a stream, and its messages were not asked for.
+    Opened,
+    /// Its messages were asked for, and its response was waited for.
+    Sending,
+    /// The headers of its response have come.
+    Answered,
+}
+
 /// The status of a call that hyper has failed.
-fn failed(server: &str, error: &hyper::Error, was_sent: bool) -> Status {
+fn failed(server: &str, error: &hyper::Error, progress: Progress) -> Status {
     let of_h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    let of_h2_by_server = of_h2.filter(|error| error.is_remote());
     let reason = of_h2.and_then(h2::Error::reason);
-    let is_reset = of_h2.is_some_and(|error| error.is_reset() && error.is_remote());
+    let is_reset = of_h2_by_server.is_some_and(h2::Error::is_reset);
+    let is_go_away = of_h2_by_server.is_some_and(h2::Error::is_go_away);
+    let is_refused = is_reset && reason == Some(h2::Reason::REFUSED_STREAM);
+    let was_not_taken = match progress {
+        Progress::NotSent => true,
+        // hyper also fails a call by a GOAWAY that came just as its stream was opened. The stream
+        // may be one of those that the server still takes.
+        Progress::Opened => is_refused,
+        // h2 fails the streams above the last one of a GOAWAY with it. Those below fail with what
+        // ends the connection.
+        Progress::Sending => is_refused || is_go_away,
+        Progress::Answered => false,
+    };
     let words = words_of(error);
-    if !was_sent || reason == Some(h2::Reason::REFUSED_STREAM) {
+    if was_not_taken {
         let words = format!("the server at {server} has not taken the call: {words}");
         return NotExecuted::mark(Status::unavailable(words));
     }

@@ -8,5 +8,7 @@ mod call;
 mod connection;
 mod connector;
 mod first_frame;
+#[cfg(test)]
+mod go_away_tests;
 
 pub use connector::GrpcConnector;

@@ -1,0 +1,156 @@
+//! What becomes of calls when their server sends GOAWAY, frame by frame.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, stream};
+use rpc_core::client::{Connect, Connection, EncodedBody, EncodedCall, ForeignReply};
+use rpc_core::connect::{ClientConfig, Wanted};
+use rpc_core::{
+    CallKind, Detach, Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted, Status,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tonic::Extensions;
+use tonic::metadata::MetadataMap;
+
+use super::GrpcConnector;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Waits for something, within a bound.
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, future).await.expect("it happens in time")
+}
+
+const fn method(kind: CallKind) -> MethodDescriptor {
+    let idempotency = Idempotency::Unknown;
+    MethodDescriptor { path: "/test.Test/Call", kind, idempotency, detach: Detach::NONE }
+}
+
+static UNARY: MethodDescriptor = method(CallKind::Unary);
+static CLIENT_STREAMING: MethodDescriptor = method(CallKind::ClientStreaming);
+static SERVER_STREAMING: MethodDescriptor = method(CallKind::ServerStreaming);
+
+/// A server that sends the frames that it is told to.
+struct Server(TcpStream);
+
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const GO_AWAY: u8 = 7;
+
+const END_HEADERS: u8 = 4;
+
+impl Server {
+    async fn send(&mut self, kind: u8, flags: u8, stream: u8, payload: &[u8]) {
+        let len = u8::try_from(payload.len()).expect("it is short");
+        let frame = [&[0, 0, len, kind, flags, 0, 0, 0, stream], payload].concat();
+        self.0.write_all(&frame).await.expect("the client listens");
+    }
+
+    /// Says that streams above `last` are not taken.
+    async fn send_go_away(&mut self, last: u8, reason: h2::Reason) {
+        let reason = u32::from(reason).to_be_bytes();
+        self.send(GO_AWAY, 0, 0, &[&[0, 0, 0, last], &reason[..]].concat()).await;
+    }
+
+    /// Reads up to the headers of a stream.
+    async fn opened(&mut self, stream: u32) {
+        let read = async {
+            loop {
+                let [a, b, c, kind, _, id @ ..] = self.read::<9>().await;
+                for _ in 0..u32::from_be_bytes([0, a, b, c]) {
+                    self.read::<1>().await;
+                }
+                if kind == HEADERS && u32::from_be_bytes(id) == stream {
+                    break;
+                }
+            }
+        };
+        within(read).await;
+    }
+
+    async fn read<const LEN: usize>(&mut self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        self.0.read_exact(&mut bytes).await.expect("the client goes on");
+        bytes
+    }
+}
+
+/// A connection, and its server, which has sent its settings.
+async fn connected() -> (Arc<dyn Connection>, Server) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let authority = listener.local_addr().unwrap().to_string();
+    let connector = GrpcConnector::new(authority, ClientConfig::default());
+    let accepted = async {
+        let mut server = Server(listener.accept().await.unwrap().0);
+        server.read::<24>().await;
+        server.send(SETTINGS, 0, 0, &[]).await;
+        server
+    };
+    let (connection, server) =
+        within(futures::future::join(connector.connect(Wanted::Bootstrap), accepted)).await;
+    (connection.unwrap(), server)
+}
+
+/// Starts a call of one message, or of one and others that do not come.
+fn start(
+    connection: &Arc<dyn Connection>,
+    method: &'static MethodDescriptor,
+) -> JoinHandle<Result<ForeignReply, Status>> {
+    let message = Bytes::from_static(b"request");
+    let body = match method.kind.has_request_stream() {
+        true => EncodedBody::Stream(stream::iter([Ok(message)]).chain(stream::pending()).boxed()),
+        false => EncodedBody::Message(message),
+    };
+    let (metadata, extensions) = (MetadataMap::new(), Extensions::new());
+    let call = EncodedCall { method, metadata, extensions, limit: None, body };
+    let connection = Arc::clone(connection).foreign().expect("it is one");
+    tokio::spawn(connection.call(call))
+}
+
+async fn status(call: JoinHandle<Result<ForeignReply, Status>>) -> Status {
+    match within(call).await.unwrap() {
+        Ok(_) => panic!("the server has not answered"),
+        Err(status) => status,
+    }
+}
+
+#[tokio::test]
+async fn streams_above_the_last_one_of_goaway_were_not_executed() {
+    let kinds = [&UNARY, &CLIENT_STREAMING, &SERVER_STREAMING];
+    let reasons = [h2::Reason::NO_ERROR, h2::Reason::ENHANCE_YOUR_CALM];
+    for (refused, reason) in kinds.into_iter().flat_map(|kind| reasons.map(|it| (kind, it))) {
+        let (connection, mut server) = connected().await;
+        let taken = start(&connection, &UNARY);
+        server.opened(1).await;
+        let above = start(&connection, refused);
+        server.opened(3).await;
+        server.send_go_away(1, reason).await;
+        let status_above = status(above).await;
+        assert!(NotExecuted::is_said_by(&status_above), "{:?}: {status_above}", refused.kind);
+        assert!(!taken.is_finished(), "the server may still answer it");
+        drop(server);
+        let status_taken = status(taken).await;
+        assert!(MayHaveExecuted::is_said_by(&status_taken), "{status_taken}");
+    }
+}
+
+/// A server that answers has taken the call, whatever it says afterwards.
+#[tokio::test]
+async fn a_stream_that_was_answered_may_have_been_executed() {
+    let (connection, mut server) = connected().await;
+    let call = start(&connection, &SERVER_STREAMING);
+    server.opened(1).await;
+    // `:status: 200`, by its place in HPACK's static table.
+    server.send(HEADERS, END_HEADERS, 1, &[0x88]).await;
+    let Ok(ForeignReply::Stream { mut parts, .. }) = within(call).await.unwrap() else {
+        panic!("the server has answered");
+    };
+    assert!(parts.next().now_or_never().is_none());
+    server.send_go_away(0, h2::Reason::INTERNAL_ERROR).await;
+    let status = within(parts.next()).await.expect("it is not over").unwrap_err();
+    assert!(MayHaveExecuted::is_said_by(&status), "{status}");
+}
