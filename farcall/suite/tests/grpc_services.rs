@@ -446,6 +446,33 @@ async fn a_method_that_the_server_does_not_have_is_unimplemented() {
     assert!(status.message().contains("/grpc.testing.TestService/UnaryCall"), "{status}");
 }
 
+/// The code of a call by that path.
+async fn code_at<C: Caller + Clone + 'static>(over: &mut GrpcOver<C>, path: &str) -> Code {
+    let request = http::Request::post(path).body(tonic::body::Body::empty()).expect("it is one");
+    let response = within(over.call(request)).await.expect("it answers");
+    Code::from_bytes(response.headers()["grpc-status"].as_bytes())
+}
+
+/// Paths are kept for as long as the process runs, and a listener's clients may call any.
+#[tokio::test]
+async fn clients_that_call_unknown_methods_take_no_paths_from_others() {
+    let (_reporter, builder) = with_health_and_reflection().await;
+    let server = serve(builder, &addresses()[0]).await;
+    let mut flooded = GrpcOver::new(server.channel.clone());
+    let mut flooded_too = flooded.clone();
+    check_caller(flooded.caller().clone()).await;
+    for number in 0..5000 {
+        let code = code_at(&mut flooded, &format!("/flood.Flood/M{number}")).await;
+        assert!(matches!(code, Code::Unimplemented | Code::ResourceExhausted), "{code:?}");
+    }
+    let other = "/other.Other/Call";
+    assert_eq!(code_at(&mut flooded_too, other).await, Code::ResourceExhausted);
+    let known = code_at(&mut flooded, "/grpc.health.v1.Health/Check").await;
+    assert_eq!(known, Code::Internal, "it takes one message, and has none");
+    let mut fresh = GrpcOver::new(server.channel.clone());
+    assert_eq!(code_at(&mut fresh, other).await, Code::Unimplemented);
+}
+
 #[tokio::test]
 async fn a_call_by_path_ends_with_its_deadline() {
     let channel = Channel::builder("inproc://grpc-no-server").unwrap().connect_lazy();

@@ -135,6 +135,14 @@ pub(crate) fn too_many_paths(path: &str, paths_max: usize) -> Status {
     ))
 }
 
+/// A call by a path alone, after as many others that no server has named.
+pub(crate) fn too_many_unnamed_paths(path: &str, paths_max: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "{path} is called after {paths_max} different paths of which no server has said that it \
+         has the method"
+    ))
+}
+
 /// A call whose requests are one message, and whose caller sent another number.
 pub(crate) fn not_one_message(path: &str, what: &str) -> Status {
     Status::internal(format!("{path} takes one message, and the request has {what}"))

@@ -15,8 +15,8 @@ mod session;
 pub use crate::stream::StreamPart;
 pub use call::begun::CallDefaults;
 pub use call::{
-    Call, CallDeadline, ClientCall, ClientReply, MethodName, client_streaming, server_streaming,
-    streaming, unary, untyped,
+    Call, CallDeadline, ClientCall, ClientReply, MethodName, UnnamedPaths, client_streaming,
+    server_streaming, streaming, unary, untyped,
 };
 pub use caller::{Caller, DynCaller};
 pub use channel::Channel;

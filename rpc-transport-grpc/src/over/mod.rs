@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, TryStreamExt, stream};
 use http_body::Body;
-use rpc_core::client::{MethodName, untyped};
+use rpc_core::client::{MethodName, UnnamedPaths, untyped};
 use rpc_core::{Caller, LateTrailers, MethodDescriptor};
 use tonic::codec::CompressionEncoding;
 use tonic::server::Grpc;
@@ -37,6 +37,9 @@ use crate::raw::{Raw, RawCodec};
 /// opens. Layers and interceptors of the channel see every such call as one with a stream each way.
 ///
 /// One process can call 4,096 different methods so; calls of more end with `RESOURCE_EXHAUSTED`.
+/// Each `GrpcOver` with its clones has room for 256 paths of which no server has said that it has
+/// the method. Behind a listener whose clients are not trusted, let only paths through that the
+/// servers have: after 256 others, methods that were not called before are refused there.
 ///
 /// # Examples
 ///
@@ -54,6 +57,7 @@ use crate::raw::{Raw, RawCodec};
 pub struct GrpcOver<C> {
     caller: C,
     settings: Settings,
+    unnamed: UnnamedPaths,
 }
 
 /// How the HTTP side is spoken.
@@ -68,7 +72,7 @@ impl<C> GrpcOver<C> {
     #[must_use]
     pub fn new(caller: C) -> Self {
         let settings = Settings { max_message_len: u64::MAX, send_compressed: None };
-        Self { caller, settings }
+        Self { caller, settings, unnamed: UnnamedPaths::default() }
     }
 
     /// Compresses responses, where the client says that it accepts that. Not by default: between a
@@ -112,10 +116,11 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let (caller, settings) = (self.caller.clone(), self.settings);
+        let unnamed = self.unnamed.clone();
         async move {
             let (path, limit) =
                 (request.uri().path().to_owned(), Limit::of_process(settings.max_message_len));
-            let (name, compressed) = (MethodName::Path(&path), settings.send_compressed);
+            let (name, compressed) = (MethodName::Path(&path, &unnamed), settings.send_compressed);
             Ok(exchange(&caller, limit, compressed, name, request).await)
         }
         .boxed()

@@ -29,6 +29,7 @@ pub(super) use body::{Body, RequestStream, Sent};
 pub use deadline::CallDeadline;
 pub use kinds::{client_streaming, server_streaming, streaming, unary};
 pub(super) use parts::RequestParts;
+pub use paths::UnnamedPaths;
 pub use reply::ClientReply;
 pub(super) use reply::ReplyBody;
 pub use untyped::{MethodName, untyped};
@@ -196,7 +197,7 @@ impl<'a> Call<'a> {
         &mut self,
         (kind, idempotency): (CallKind, Idempotency),
     ) -> Result<(), Status> {
-        self.method = paths::descriptor(self.method.path, kind, idempotency)?;
+        self.method = paths::described(self.method.path, kind, idempotency)?;
         self.known = Known::Descriptor;
         Ok(())
     }

@@ -9,9 +9,9 @@ use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::body::{Body, FallibleRequests};
-use super::{Call, Known, RequestParts, paths};
+use super::{Call, Known, RequestParts, UnnamedPaths, paths};
+use crate::MethodDescriptor;
 use crate::client::Caller;
-use crate::{CallKind, Idempotency, MethodDescriptor};
 
 /// How the maker of an untyped call names its method.
 #[derive(Debug, Clone, Copy)]
@@ -19,8 +19,9 @@ pub enum MethodName<'a> {
     /// By its descriptor.
     Descriptor(&'static MethodDescriptor),
     /// By its path alone, `/package.Service/Method`. Layers see a call with a stream each way; the
-    /// server's Hello says what it is.
-    Path(&'a str),
+    /// server's Hello says what it is. The path is kept, and counts among those of its maker until
+    /// a server has named it.
+    Path(&'a str, &'a UnnamedPaths),
 }
 
 /// Makes a call of any kind with a stream of requests, and gives its responses as a stream: the
@@ -47,16 +48,21 @@ where
     S: Stream<Item = Result<M, Status>> + Send + 'static,
 {
     let (metadata, extensions, stream) = request.into_parts();
-    let (method, known) = match name {
-        MethodName::Descriptor(method) => (method, Known::Descriptor),
-        MethodName::Path(path) => {
-            let (kind, idempotency) = (CallKind::Streaming, Idempotency::Unknown);
-            (paths::descriptor(path, kind, idempotency)?, Known::Path)
+    let (method, known, is_named) = match name {
+        MethodName::Descriptor(method) => (method, Known::Descriptor, true),
+        MethodName::Path(path, unnamed) => {
+            let (method, is_named) = paths::undescribed(path, unnamed)?;
+            (method, Known::Path, is_named)
         }
     };
     let mut parts = RequestParts::new(metadata, extensions);
     let mut stream = FallibleRequests(Some(stream));
     let mut call = Call::new::<M>(method, &mut parts, Body::Stream(&mut stream));
     call.known = known;
-    Ok(caller.call(call).await?.into_any_stream())
+    let reply = caller.call(call).await?;
+    if !is_named {
+        // No Hello has, over `grpc://` and by callers that are no channels. The answer does.
+        paths::set_named(method.path);
+    }
+    Ok(reply.into_any_stream())
 }
