@@ -20,9 +20,10 @@ LIMIT = 20
 REQUEST_LENS = (27182, 8, 1828, 45904)
 RESPONSE_LENS = (31415, 9, 2653, 58979)
 SPECIAL = "\t\n blanks, a line\r\nand 100 %41: \u263a \u00df \u65e5\u672c \U0001f608\t\n"
+# The server's limit on messages is 16 MiB. The client's own are above it.
 OPTIONS = [
-    ("grpc.max_receive_message_length", 16 << 20),
-    ("grpc.max_send_message_length", 16 << 20),
+    ("grpc.max_receive_message_length", 32 << 20),
+    ("grpc.max_send_message_length", 32 << 20),
 ]
 
 
@@ -59,6 +60,7 @@ class Cases:
         pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
         self.test = Service(channel, pool, "grpc.testing.TestService")
         self.probe = Service(channel, pool, "farcall.suite.Probe")
+        self.handlers = Service(channel, pool, "farcall.suite.Handlers")
 
     def msg(self, name, **fields):
         return self.test.message("grpc.testing." + name, **fields)
@@ -179,29 +181,55 @@ class Cases:
         error = self.refused(lambda: call(b"", timeout=LIMIT))
         assert error.code() == grpc.StatusCode.UNIMPLEMENTED
 
+    def watch(self):
+        """What becomes of the handlers of the calls that are made from here on."""
+        request = self.handlers.message("farcall.suite.WatchRequest")
+        events = self.handlers.Watch(request, timeout=LIMIT)
+        events.initial_metadata()  # the server watches
+        return events
+
+    def seen(self, events, what):
+        event = next(events)
+        assert event.what == what, event
+
     def deadline(self):
+        """The server knows the deadline, and the handler is dropped behind it."""
+        request = self.probe.message("farcall.suite.RemainingRequest")
+        remaining = self.probe.Remaining(request, timeout=LIMIT)
+        assert remaining.HasField("remaining_us")
+        assert 0 < remaining.remaining_us < 2 * LIMIT * 1_000_000, remaining
         held = threading.Event()
 
         def requests():
             yield self.output(27182, 31415)
             held.wait(LIMIT)
 
+        events = self.watch()
         call = self.test.FullDuplexCall(requests(), timeout=0.3)
         error = self.refused(lambda: list(call))
-        held.set()
         assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        self.seen(events, "entered")
+        self.seen(events, "dropped")
+        events.cancel()
+        held.set()
 
     def cancel_after_begin(self):
-        call = self.test.StreamingInputCall.future(self.never())
-        call.cancel()
-        error = self.refused(call.result) if not call.cancelled() else None
-        assert error is None or error.code() == grpc.StatusCode.CANCELLED
-        self.empty_unary()
+        held = threading.Event()
 
-    def never(self):
-        threading.Event().wait(1)
-        return
-        yield
+        def requests():
+            held.wait(LIMIT)
+            return
+            yield
+
+        events = self.watch()
+        call = self.test.StreamingInputCall.future(requests())
+        self.seen(events, "entered")
+        call.cancel()
+        assert call.cancelled()
+        self.seen(events, "dropped")
+        events.cancel()
+        held.set()
+        self.empty_unary()
 
     def cancel_after_first_response(self):
         held = threading.Event()
@@ -210,9 +238,13 @@ class Cases:
             yield self.output(27182, 31415)
             held.wait(LIMIT)
 
+        events = self.watch()
         call = self.test.FullDuplexCall(requests(), timeout=LIMIT)
         assert len(next(call).payload.body) == 31415
+        self.seen(events, "entered")
         call.cancel()
+        self.seen(events, "dropped")
+        events.cancel()
         held.set()
         error = self.refused(lambda: list(call))
         assert error.code() == grpc.StatusCode.CANCELLED
@@ -221,6 +253,8 @@ class Cases:
     def too_long_a_message(self):
         error = self.refused(lambda: self.unary(17 << 20, 1))
         assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        # The server's words, and not the client's.
+        assert "limits.max_message_len" in error.details(), error.details()
 
     def many_calls_at_once(self):
         request = self.msg("SimpleRequest", response_size=1000, payload=self.payload(1000))
@@ -250,7 +284,7 @@ def main(target):
     with grpc.insecure_channel(target, options=OPTIONS) as channel:
         grpc.channel_ready_future(channel).result(timeout=LIMIT)
         cases = Cases(target, channel)
-        helpers = {"msg", "payload", "output", "unary", "refused", "never"}
+        helpers = {"msg", "payload", "output", "unary", "refused", "watch", "seen"}
         names = [name for name in vars(Cases) if not name.startswith("_") and name not in helpers]
         for name in names:
             try:

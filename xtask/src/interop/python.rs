@@ -53,8 +53,7 @@ pub(super) fn run() -> Result<Column> {
     std::fs::write(&script, CLIENT)?;
     let mut client = Command::new(python);
     let text = bounded::output(client.arg(&script).arg(target), CASES_LIMIT)?;
-    ensure!(text.ends_with("done\n"), "the client did not come to its end: {text}");
-    Ok(parse(&text))
+    parse(&text)
 }
 
 /// The folder of everything that is Python's.
@@ -87,7 +86,8 @@ fn has_packages(python: &Path) -> bool {
 }
 
 /// Reads a line for each case.
-fn parse(text: &str) -> Column {
+fn parse(text: &str) -> Result<Column> {
+    ensure!(text.ends_with("done\n"), "the client did not come to its end: {text}");
     let mut column = Column { name: "python-to-port".into(), ..Column::default() };
     for line in text.lines() {
         if line.strip_prefix("ok ").is_some() {
@@ -96,7 +96,8 @@ fn parse(text: &str) -> Column {
             column.failed.push(case.to_owned());
         }
     }
-    column
+    ensure!(column.passed + column.failed.len() > 0, "the client had no case: {text}");
+    Ok(column)
 }
 
 #[cfg(test)]
@@ -105,7 +106,10 @@ mod tests {
 
     #[test]
     fn cases_are_read_line_by_line() {
-        let column = parse("ok empty_unary\nFAILED gzip: it broke\nwords\nok deadline\n");
+        let text = "ok empty_unary\nFAILED gzip: it broke\nwords\nok deadline\ndone\n";
+        let column = parse(text).unwrap();
         assert_eq!((column.passed, column.failed), (2, vec!["gzip: it broke".to_owned()]));
+        assert!(parse("ok empty_unary\n").is_err(), "it did not come to its end");
+        assert!(parse("done\n").is_err(), "it had no case");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -40,11 +40,22 @@ pub(super) fn run() -> Result<Vec<Column>> {
     for job in &mut jobs {
         job.variables.push((REPORT_VARIABLE.to_owned(), file.display().to_string()));
     }
-    // A behaviour that fails makes the program fail, and is in its report.
-    if let Err(error) = batch::run(&jobs) {
+    let ran = batch::run(&jobs);
+    if let Err(error) = &ran {
         eprintln!("xtask: {error:#}");
     }
-    read(&file)
+    checked(read(&file)?, ran)
+}
+
+/// The columns, if they say all that became of the program.
+fn checked(columns: Vec<Column>, ran: Result<()>) -> Result<Vec<Column>> {
+    let cases = columns.iter().map(|column| column.passed + column.failed.len());
+    ensure!(cases.sum::<usize>() > 0, "the suite's test reported no case");
+    // A behaviour that fails makes the program fail, and is in its report.
+    if columns.iter().all(|column| column.failed.is_empty()) {
+        ran.context("the suite's test failed, and all cases of its report hold")?;
+    }
+    Ok(columns)
 }
 
 fn read(file: &Path) -> Result<Vec<Column>> {
@@ -107,5 +118,22 @@ mod tests {
             failed: failed.iter().map(|name| (*name).to_owned()).collect(),
         };
         assert_eq!(columns, [column("grpc-port", 1, &["b"]), column("grpc-to-tonic", 1, &[])]);
+    }
+
+    #[test]
+    fn a_program_that_failed_is_in_its_report_or_an_error() {
+        let column = |passed, failed: &[&str]| Column {
+            name: "grpc-port".into(),
+            passed,
+            failed: failed.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let failed = || Err(anyhow::anyhow!("it was killed"));
+        let words = |columns, ran| format!("{:#}", checked(columns, ran).unwrap_err());
+        assert_eq!(checked(vec![column(2, &[])], Ok(())).unwrap().len(), 1);
+        assert_eq!(checked(vec![column(2, &["a"])], failed()).unwrap().len(), 1);
+        assert!(words(vec![column(2, &[])], failed()).ends_with("report hold: it was killed"));
+        let nothing = "the suite's test reported no case";
+        assert_eq!(words(Vec::new(), Ok(())), nothing);
+        assert_eq!(words(vec![column(0, &[])], failed()), nothing);
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod calls;
 pub(crate) mod ends;
+mod handlers;
 mod serve;
 
 pub use serve::interop_server;

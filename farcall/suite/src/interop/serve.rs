@@ -5,15 +5,17 @@ use tonic_reflection::pb::{v1, v1alpha};
 use tonic_reflection::server::Builder;
 
 use crate::interop::Interop;
+use crate::interop::handlers::Handlers;
 use crate::interop_proto::test_service_rpc::TestServiceService;
+use crate::proto::handlers_rpc::HandlersService;
 use crate::proto::probe_rpc::ProbeService;
 use crate::{DESCRIPTOR_SET, INTEROP_DESCRIPTOR_SET, Probe};
 
 /// Longer than the messages of 5 MiB that clients send, and short enough to be exceeded.
 const MESSAGE_LEN_MAX: u64 = 16 << 20;
 
-/// Binds a server of the interoperability tests' service and the suite's, with health and
-/// reflection, at a free port of loopback.
+/// Binds a server of the interoperability tests' service and the suite's, with one that tells what
+/// becomes of their handlers, health and reflection, at a free port of loopback.
 ///
 /// # Errors
 ///
@@ -26,13 +28,14 @@ pub async fn interop_server() -> Result<farcall::Listener, BindError> {
             .register_encoded_file_descriptor_set(INTEROP_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(health_set)
     };
-    let (probe, _watch) = Probe::new();
+    let (probe, watch) = Probe::new();
     let interop = Interop::beside(&probe);
     let (_reporter, health) = tonic_health::server::health_reporter();
     let builder = Server::builder()
         .limits(Limits::new().with_max_message_len(MESSAGE_LEN_MAX))
         .add_service(TestServiceService::new(interop))
         .add_service(ProbeService::new(probe))
+        .add_service(HandlersService::new(Handlers::new(watch)))
         .add_grpc_service(health, health_set);
     let builder = match (described().build_v1(), described().build_v1alpha()) {
         (Ok(now), Ok(before)) => builder

@@ -1,0 +1,47 @@
+//! What becomes of handlers, for clients of another process.
+
+use std::sync::Arc;
+
+use farcall::{Request, Response, Status, async_trait};
+use futures::stream;
+use tokio::sync::Mutex;
+use tonic::codegen::BoxStream;
+
+use crate::probe::watch::{Event, Watch};
+use crate::proto::handlers_server::Handlers as HandlersRpc;
+use crate::proto::{HandlerEvent, WatchRequest};
+
+/// The service. A call of it has the events to itself.
+#[derive(Debug, Clone)]
+pub(super) struct Handlers(Arc<Mutex<Watch>>);
+
+impl Handlers {
+    pub(super) fn new(watch: Watch) -> Self {
+        Self(Arc::new(Mutex::new(watch)))
+    }
+}
+
+#[async_trait]
+impl HandlersRpc for Handlers {
+    type WatchStream = BoxStream<HandlerEvent>;
+
+    async fn watch(&self, _: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let mut watch = Arc::clone(&self.0).lock_owned().await;
+        // Those of calls before this one.
+        while watch.try_next().is_some() {}
+        let events = stream::unfold(watch, |mut watch| async {
+            let event = watch.next().await?;
+            Some((Ok(described(event)), watch))
+        });
+        Ok(Response::new(Box::pin(events)))
+    }
+}
+
+fn described(event: Event) -> HandlerEvent {
+    let (tag, what) = match event {
+        Event::Entered(tag) => (tag, "entered"),
+        Event::Answered(tag) => (tag, "answered"),
+        Event::Dropped(tag) => (tag, "dropped"),
+    };
+    HandlerEvent { tag, what: what.to_owned() }
+}
