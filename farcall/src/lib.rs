@@ -40,6 +40,8 @@ pub mod server;
 mod settings;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(feature = "tls")]
 pub mod tls;
 #[cfg(not(feature = "tls"))]

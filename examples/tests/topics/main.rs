@@ -6,6 +6,7 @@ mod both;
 mod cancellation;
 mod deadlines;
 mod errors;
+mod faults;
 mod grpc;
 mod in_process;
 mod interceptors;
