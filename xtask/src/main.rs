@@ -20,6 +20,7 @@ mod portability;
 mod rdma_device;
 mod rdma_place;
 mod rdma_programs;
+mod scenario;
 mod setup;
 mod suite;
 mod vm;
@@ -40,6 +41,7 @@ use measure::MeasureOptions;
 use mutants::MutantsOptions;
 use package::PackageOptions;
 use portability::PortabilityOptions;
+use scenario::ScenarioOptions;
 use setup::Purpose;
 use suite::Transport;
 use vm::VmOptions;
@@ -89,6 +91,8 @@ enum Task {
     Package(PackageOptions),
     /// Measure farcall against its goals and its peers, and print the figures as a table.
     Bench(BenchOptions),
+    /// Restart, kill and slow servers under load, and show what clients see of it.
+    Scenario(ScenarioOptions),
     /// Attack servers and clients with hostile peers, and show what honest ones see of it.
     Attack(AttackOptions),
     /// Show gRPC's interoperability cases, with tonic on either side and with Python's client.
@@ -147,6 +151,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Package(options) => package::run(&options)?,
         Task::Bench(options) => bench::run(&options)?,
         Task::Attack(options) => attack::run(&options)?,
+        Task::Scenario(options) => scenario::run(&options)?,
         Task::Interop(options) => interop::run(&options)?,
         Task::Faults(options) => faults::run(&options)?,
         Task::Measure(options) => measure::run(&options)?,

@@ -17,6 +17,7 @@ mod harness;
 mod interop;
 mod probe;
 pub mod raw_peer;
+pub mod scenario;
 pub mod soak;
 
 /// What is generated from `proto/suite.proto`.

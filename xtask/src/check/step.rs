@@ -32,6 +32,9 @@ pub(crate) enum Step {
     Attack,
     /// Python's gRPC client against the port of a farcall server, where PyPI has its packages.
     Interop,
+    /// Servers that are restarted and killed under load, and TLS settings that are wrong, with real
+    /// processes on loopback.
+    Scenario,
     /// The RDMA crate without libibverbs, on its simulated device, and farcall without RDMA: lints
     /// and tests.
     Sim,
@@ -67,6 +70,7 @@ impl Step {
             | Self::Package
             | Self::Attack
             | Self::Interop
+            | Self::Scenario
             | Self::BuildVm => &[Purpose::Build],
             Self::Budgets => &[Purpose::Build, Purpose::Budgets],
             // None has anything to do with a library of the system.
@@ -108,6 +112,7 @@ impl Step {
             Self::Package
             | Self::Attack
             | Self::Interop
+            | Self::Scenario
             | Self::Budgets
             | Self::BuildVm
             | Self::VmVerbs
@@ -131,6 +136,7 @@ impl Step {
             Self::Package => 40,
             Self::Attack => 50,
             Self::Interop => 30,
+            Self::Scenario => 60,
             Self::Budgets => 40,
             Self::Sim => 90,
             Self::Peers => 55,

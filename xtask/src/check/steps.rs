@@ -23,6 +23,7 @@ use crate::kernel::Series;
 use crate::package::{self, PackageOptions};
 use crate::rdma_place::RdmaPlace;
 use crate::rdma_programs::{self, RdmaProgram};
+use crate::scenario;
 use crate::setup::{self, rust};
 
 /// Sets up what `steps` need and runs them, all of them also after one has failed.
@@ -98,6 +99,7 @@ impl Runner {
             Step::Unit => unit::run(step.limit()).map(|()| Outcome::Passed(None)),
             Step::Package => package(),
             Step::Attack => attack::quick().map(|()| Outcome::Passed(None)),
+            Step::Scenario => scenario::short().map(|()| Outcome::Passed(None)),
             Step::Interop => Ok(match interop::quick()? {
                 Some(()) => Outcome::Passed(None),
                 None => Outcome::Skipped("no Python, or no PyPI with grpcio".into()),

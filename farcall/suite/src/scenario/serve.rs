@@ -1,0 +1,87 @@
+//! The server's role: a process that serves a ledger until it is told to shut down, or killed.
+
+use std::io::BufRead as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use farcall::Server;
+use farcall::tls::{ServerTls, ServerTlsConfig};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::ScenarioError;
+use super::certificates::{CA, CERT, KEY};
+use super::ledger::Ledger;
+use crate::Failure;
+use crate::conductor::process::SHUTDOWN;
+
+/// By which a server is told to read its certificates again.
+pub(super) const RELOAD: &str = "reload";
+
+/// What it answers when it has.
+pub(super) const RELOADED: &str = "reloaded";
+
+/// How long calls in flight may go on when the server is told to go.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a server is to be.
+#[derive(Debug, Clone, Args)]
+pub struct ServePlan {
+    /// Where it listens.
+    address: String,
+    /// The file that it writes what it executes to.
+    ledger: PathBuf,
+    /// How long each call takes, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    delay_ms: u64,
+    /// The folder of its certificate and key.
+    #[arg(long)]
+    tls: Option<PathBuf>,
+    /// Requires certificates of the authority in that folder.
+    #[arg(long, requires = "tls")]
+    mutual: bool,
+}
+
+impl ServePlan {
+    fn tls(&self) -> Result<Option<ServerTls>, ScenarioError> {
+        let Some(folder) = &self.tls else { return Ok(None) };
+        let config = ServerTlsConfig::new(folder.join(CERT), folder.join(KEY));
+        let config = if self.mutual { config.with_client_ca(folder.join(CA)) } else { config };
+        Ok(Some(ServerTls::new(config)?))
+    }
+}
+
+/// Serves, and prints where; reads its certificates again at `reload`, goes in order at
+/// `shutdown`, and goes at once when the standard input ends.
+///
+/// # Errors
+///
+/// When it cannot listen there.
+pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), ScenarioError> {
+    let tls = plan.tls()?;
+    let ledger = Ledger::open(&plan.ledger, Duration::from_millis(plan.delay_ms))?;
+    let mut builder = Server::builder().add_service(ledger).drain_timeout(DRAIN_TIMEOUT);
+    if let Some(tls) = &tls {
+        builder = builder.tls(tls);
+    }
+    let listener = runtime.block_on(builder.bind(plan.address.as_str())).map_err(Failure::from)?;
+    println!("{}", listener.local_address());
+    let (shutdown, told) = oneshot::channel::<()>();
+    let serving = runtime.spawn(listener.serve_with_shutdown(async { drop(told.await) }));
+    for line in std::io::stdin().lock().lines() {
+        match (line?.as_str(), &tls) {
+            (RELOAD, Some(tls)) => match tls.reload() {
+                Ok(()) => println!("{RELOADED}"),
+                Err(error) => println!("{error}"),
+            },
+            (SHUTDOWN, _) => {
+                drop(shutdown);
+                let served = runtime.block_on(serving).map_err(Failure::from)?;
+                return Ok(served.map_err(Failure::from)?);
+            }
+            (other, _) => println!("what is `{other}`?"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! `cargo xtask scenario`: what operators do to servers under load, with real processes on
+//! loopback, as counts with a verdict.
+//!
+//! The scenarios are `farcall-scenario`'s, in `farcall/suite`; here it is built and run.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::rdma_programs::{RdmaProgram, Target};
+use crate::setup::{self, Purpose};
+use anyhow::{Context as _, Result};
+use farcall_testkit::process::bounded;
+
+/// Arguments of `cargo xtask scenario`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ScenarioOptions {
+    /// Show these only: rolling, tls, skew.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Show those that every build runs, whose verdict no load on the machine changes.
+    #[arg(long, conflicts_with = "names")]
+    short: bool,
+}
+
+const PROGRAM: RdmaProgram = RdmaProgram {
+    package: "farcall-suite",
+    target: Target::Bin { name: "farcall-scenario", test: "unix" },
+    arguments: &[],
+    limit_seconds: LIMIT.as_secs(),
+};
+
+/// The bound on all scenarios, several times what they take on two cores.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Shows the scenarios of `options`.
+///
+/// # Errors
+///
+/// When the program cannot be built, and when a scenario does not hold; what it showed has been
+/// printed by then.
+pub(crate) fn run(options: &ScenarioOptions) -> Result<()> {
+    setup::ensure(&[Purpose::Build])?;
+    Ok(bounded::run(Command::new(build()?).args(arguments(options)), LIMIT)?)
+}
+
+/// Shows the short ones, as one of the checks.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) fn short() -> Result<()> {
+    Ok(bounded::run(Command::new(build()?).args(["run", "--short"]), LIMIT)?)
+}
+
+fn build() -> Result<PathBuf> {
+    let jobs = PROGRAM.build(&Default::default())?;
+    Ok(jobs.into_iter().next().context("the build gave no program")?.program)
+}
+
+fn arguments(options: &ScenarioOptions) -> Vec<String> {
+    let form = options.short.then(|| "--short".to_owned());
+    ["run".to_owned()].into_iter().chain(form).chain(options.names.iter().cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_the_programs_arguments() {
+        let line = |names: &[&str], short| {
+            let names = names.iter().map(ToString::to_string).collect();
+            arguments(&ScenarioOptions { names, short }).join(" ")
+        };
+        assert_eq!(line(&[], false), "run");
+        assert_eq!(line(&["tls", "skew"], false), "run tls skew");
+        assert_eq!(line(&[], true), "run --short");
+    }
+}
