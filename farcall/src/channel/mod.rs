@@ -18,7 +18,7 @@ use rpc_core::client::{CallDefaults, Intercepted, LayeredChannel};
 use tonic::service::Interceptor;
 use tower::Layer;
 
-use crate::balance::EndpointStatus;
+use crate::balance::{Connectivity, EndpointStatus};
 use crate::{
     AddressError, Buffer, ConnectError, ConnectionInfo, IntoAddress, Path, PathCounts, Rdma,
     Readiness,
@@ -280,6 +280,47 @@ impl Channel {
                 let reason = endpoints.failure().map(|reason| reason.to_string());
                 Path::Disconnected { reason, retry_in: None }
             }
+        }
+    }
+
+    /// Where the channel stands, by gRPC's states. That of a channel with many endpoints is the best
+    /// of theirs, and `TransientFailure` before the first answer of its resolver.
+    #[must_use]
+    pub fn connectivity(&self) -> Connectivity {
+        match &self.servers {
+            Servers::One(channel) => channel.connectivity(),
+            Servers::Many(endpoints) => endpoints.connectivity(),
+        }
+    }
+
+    /// Waits until [`connectivity`](Self::connectivity) is another than `state`, and returns it. A
+    /// wait that begins while the channel is idle has it connect, so that a program that waits
+    /// again and again keeps it connected. States that last less than the program takes to look
+    /// may be missed.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe. An attempt to connect goes on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use farcall::Channel;
+    /// use farcall::balance::Connectivity;
+    ///
+    /// /// Tells a dashboard, for as long as the channel lives.
+    /// async fn watch(channel: Channel, tell: impl Fn(Connectivity)) {
+    ///     let mut state = channel.connectivity();
+    ///     loop {
+    ///         tell(state);
+    ///         state = channel.connectivity_changed(state).await;
+    ///     }
+    /// }
+    /// ```
+    pub async fn connectivity_changed(&self, state: Connectivity) -> Connectivity {
+        match &self.servers {
+            Servers::One(channel) => channel.connectivity_changed(state).await,
+            Servers::Many(endpoints) => endpoints.connectivity_changed(state).await,
         }
     }
 

@@ -6,6 +6,7 @@ use rpc_core::codegen::{HandlerFuture, ServerCall};
 use tokio::time::{Instant, timeout};
 
 use super::{Direction, Link, TestServer};
+use crate::balance::Connectivity;
 use crate::client::unary;
 use crate::{
     CallKind, Channel, Code, Detach, Idempotency, Keepalive, MethodDescriptor, Request, Response,
@@ -158,6 +159,31 @@ async fn connections_are_refused_or_ignored_until_they_are_accepted() {
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     server.link().accept_connections();
     assert_eq!(echo(&server.channel(), vec![3]).await.unwrap(), [3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_tells_what_becomes_of_its_connection() {
+    use Connectivity::{Idle, Ready, TransientFailure};
+
+    let server = server();
+    let channel = server.channel();
+    assert_eq!(channel.connectivity(), Idle);
+    let mut state = Idle;
+    while state != (Ready { is_upgraded: false }) {
+        state = channel.connectivity_changed(state).await;
+    }
+    assert_eq!(echo(&channel, vec![1]).await.unwrap(), [1]);
+    server.link().refuse_connections();
+    server.link().cut();
+    assert_eq!(channel.connectivity_changed(state).await, Idle);
+    state = Idle;
+    while state != TransientFailure {
+        state = channel.connectivity_changed(state).await;
+    }
+    server.link().accept_connections();
+    while state != (Ready { is_upgraded: false }) {
+        state = channel.connectivity_changed(state).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -197,6 +197,12 @@ impl<C> Failover<C> {
         matches!(self.stage, Stage::Disconnected)
     }
 
+    /// Whether there is no connection, and one is being made.
+    #[must_use]
+    pub fn is_connecting(&self) -> bool {
+        matches!(self.stage, Stage::Connecting(_) | Stage::FailingBack { current: None, .. })
+    }
+
     /// Why an attempt for a caller cannot begin yet; `None` when it can, or when the caller needs
     /// none.
     #[must_use]

@@ -27,6 +27,7 @@ use super::{
     Call, CallDeadline, CallDefaults, Caller, ClientReply, Connect, Connection, Intercepted,
     LayeredChannel, Outgoing, Path, PathCounts, Started,
 };
+use crate::balance::Connectivity;
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::payload::buffer::buffer_of;
 use crate::{Buffer, CallKind, Deadline, NotExecuted, Readiness};
@@ -318,6 +319,22 @@ impl Channel {
     #[must_use]
     pub fn path(&self) -> Path {
         self.manager.path()
+    }
+
+    /// Where the connection stands.
+    #[must_use]
+    pub fn connectivity(&self) -> Connectivity {
+        self.manager.connectivity()
+    }
+
+    /// Waits until [`connectivity`](Self::connectivity) is another than `state`, and returns it. A
+    /// wait that begins while the channel is idle has it connect.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
+    pub async fn connectivity_changed(&self, state: Connectivity) -> Connectivity {
+        self.manager.connectivity_changed(state).await
     }
 
     /// How often the upgraded path has failed and come back.

@@ -22,7 +22,7 @@ use crate::policy::retry_budget::RetryBudget;
 pub(in crate::client) struct ConnectionManager {
     connector: Arc<dyn Connect>,
     /// The state, which the driver writes.
-    snapshot: watch::Receiver<Snapshot>,
+    pub(super) snapshot: watch::Receiver<Snapshot>,
     /// How many requests for a connection there were: the driver is woken by each.
     asked: watch::Sender<u64>,
     parked: Arc<Parked>,
@@ -126,7 +126,7 @@ impl ConnectionManager {
 
     /// Asks for a connection, and returns the request's number: the first answer to this number or
     /// a later one is the answer to it.
-    fn ask(&self) -> u64 {
+    pub(super) fn ask(&self) -> u64 {
         let runtime = Handle::current();
         let mut number = 0;
         self.asked.send_modify(|asked| {

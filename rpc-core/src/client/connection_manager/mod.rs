@@ -10,6 +10,7 @@
 //! time. In between, and when the runtime of the task ends, the driver lies in the handle, from
 //! where the next caller takes it to a task on its own runtime.
 
+mod connectivity;
 mod connector;
 mod driver;
 mod handle;

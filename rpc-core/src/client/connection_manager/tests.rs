@@ -62,6 +62,21 @@ fn manager(connect: &Failing) -> Arc<ConnectionManager> {
     Arc::new(ConnectionManager::new(connect.clone()))
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_watcher_sees_every_state_and_has_the_channel_connect() {
+    use crate::balance::Connectivity::{Connecting, Idle, TransientFailure};
+
+    let connect = Failing::default();
+    let manager = manager(&connect);
+    assert_eq!((manager.connectivity(), connect.counts()), (Idle, [0, 0]));
+    let mut state = Idle;
+    for expected in [Connecting, TransientFailure, Idle, Connecting, TransientFailure] {
+        state = manager.connectivity_changed(state).await;
+        assert_eq!((state, manager.connectivity()), (expected, expected));
+    }
+    assert_eq!(connect.counts(), [2, 2]);
+}
+
 /// Waits until no task of the manager is left.
 async fn parked(manager: &ConnectionManager) {
     for _ in 0..100 {
