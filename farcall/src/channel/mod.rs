@@ -283,8 +283,8 @@ impl Channel {
         }
     }
 
-    /// Where the channel stands, by gRPC's states. That of a channel with many endpoints is the best
-    /// of theirs, and `TransientFailure` before the first answer of its resolver.
+    /// Where the channel stands, by gRPC's states. That of a channel with many endpoints is the
+    /// best of theirs, and `TransientFailure` before the first answer of its resolver.
     #[must_use]
     pub fn connectivity(&self) -> Connectivity {
         match &self.servers {
