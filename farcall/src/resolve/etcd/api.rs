@@ -1,0 +1,194 @@
+//! The part of etcd's API that is used: its messages, and the calls that are made.
+//!
+//! Written down by hand, field by field. The crate `etcd-client` has all of it, needs `protoc` to
+//! build, and brings an HTTP/2 client beside ours; this is what a resolver needs over the channel
+//! that farcall has.
+
+use futures::Stream;
+use prost::Message;
+use tonic::{Request, Status, Streaming};
+
+use crate::client::{streaming, unary};
+use crate::{CallKind, Channel, Detach, Idempotency, MethodDescriptor};
+
+const fn method(path: &'static str, kind: CallKind, idempotency: Idempotency) -> MethodDescriptor {
+    MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+}
+
+static RANGE: MethodDescriptor =
+    method("/etcdserverpb.KV/Range", CallKind::Unary, Idempotency::NoSideEffects);
+static PUT: MethodDescriptor =
+    method("/etcdserverpb.KV/Put", CallKind::Unary, Idempotency::Idempotent);
+static WATCH: MethodDescriptor =
+    method("/etcdserverpb.Watch/Watch", CallKind::Streaming, Idempotency::NoSideEffects);
+static GRANT: MethodDescriptor =
+    method("/etcdserverpb.Lease/LeaseGrant", CallKind::Unary, Idempotency::Unknown);
+static REVOKE: MethodDescriptor =
+    method("/etcdserverpb.Lease/LeaseRevoke", CallKind::Unary, Idempotency::Idempotent);
+static KEEP_ALIVE: MethodDescriptor =
+    method("/etcdserverpb.Lease/LeaseKeepAlive", CallKind::Streaming, Idempotency::Idempotent);
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Header {
+    #[prost(int64, tag = "3")]
+    pub(super) revision: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) kvs: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) lease: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(super) create_request: Option<WatchCreateRequest>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchCreateRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) start_revision: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct WatchResponse {
+    /// The watch has ended, and `compact_revision` or `cancel_reason` says why.
+    #[prost(bool, tag = "4")]
+    pub(super) canceled: bool,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Event {
+    /// Zero for a key that was written, one for a key that is gone.
+    #[prost(int32, tag = "1")]
+    pub(super) kind: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) kv: Option<KeyValue>,
+}
+
+/// The kind of an event of a key that is gone.
+pub(super) const DELETED: i32 = 1;
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Lease {
+    /// In seconds, of a request to grant one.
+    #[prost(int64, tag = "1")]
+    pub(super) ttl: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseId {
+    #[prost(int64, tag = "1")]
+    pub(super) id: i64,
+}
+
+/// The answer to a grant, and to a sign of life.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LeaseState {
+    #[prost(int64, tag = "2")]
+    pub(super) id: i64,
+    /// In seconds; zero where there is no such lease any more.
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
+}
+
+/// An answer of which nothing is read.
+#[derive(Clone, PartialEq, Message)]
+struct Ignored {}
+
+pub(super) async fn range(channel: &Channel, prefix: &str) -> Result<RangeResponse, Status> {
+    let request = RangeRequest { key: prefix.into(), range_end: range_end(prefix) };
+    Ok(unary(channel, &RANGE, Request::new(request)).await?.into_inner())
+}
+
+pub(super) async fn put(channel: &Channel, request: PutRequest) -> Result<(), Status> {
+    unary::<_, Ignored>(channel, &PUT, Request::new(request)).await.map(drop)
+}
+
+/// Watches a prefix from a revision on, for as long as `requests` goes on.
+pub(super) async fn watch(
+    channel: &Channel,
+    requests: impl Stream<Item = WatchRequest> + Send + 'static,
+) -> Result<Streaming<WatchResponse>, Status> {
+    Ok(streaming(channel, &WATCH, Request::new(requests)).await?.into_inner())
+}
+
+pub(super) async fn grant(channel: &Channel, ttl: i64) -> Result<LeaseState, Status> {
+    Ok(unary(channel, &GRANT, Request::new(Lease { ttl })).await?.into_inner())
+}
+
+pub(super) async fn revoke(channel: &Channel, id: i64) -> Result<(), Status> {
+    unary::<_, Ignored>(channel, &REVOKE, Request::new(LeaseId { id })).await.map(drop)
+}
+
+pub(super) async fn keep_alive(
+    channel: &Channel,
+    requests: impl Stream<Item = LeaseId> + Send + 'static,
+) -> Result<Streaming<LeaseState>, Status> {
+    Ok(streaming(channel, &KEEP_ALIVE, Request::new(requests)).await?.into_inner())
+}
+
+/// The request for a watch of `prefix` from `start_revision` on.
+pub(super) fn watch_from(prefix: &str, start_revision: i64) -> WatchRequest {
+    let (key, range_end) = (prefix.into(), range_end(prefix));
+    WatchRequest { create_request: Some(WatchCreateRequest { key, range_end, start_revision }) }
+}
+
+/// The first key behind all that begin with `prefix`; a zero byte stands for the end of all keys.
+fn range_end(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::range_end;
+
+    #[test]
+    fn a_range_ends_behind_its_prefix() {
+        assert_eq!(range_end("/shop/"), b"/shop0");
+        assert_eq!(range_end(""), [0]);
+    }
+}

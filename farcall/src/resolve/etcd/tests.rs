@@ -1,0 +1,254 @@
+//! Resolver and registration against an etcd of the tests' own; `cargo xtask scenario` has a real
+//! one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use rpc_core::codegen::{HandlerFuture, ServerCall};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tonic::{Request, Response, Streaming};
+
+use super::api::{
+    Event, Header, KeyValue, Lease, LeaseId, LeaseState, PutRequest, RangeRequest, RangeResponse,
+    WatchRequest, WatchResponse,
+};
+use super::{Etcd, EtcdRegistration};
+use crate::balance::Endpoint;
+use crate::resolve::{Refresh, Resolve, ResolveError, Scheme};
+use crate::testing::TestServer;
+use crate::{
+    CallKind, Detach, Idempotency, MethodDescriptor, Server, Service, ServiceDescriptor, Status,
+};
+
+const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
+    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+}
+
+static SERVICE: ServiceDescriptor = ServiceDescriptor {
+    name: "etcdserverpb",
+    methods: &[
+        method("/etcdserverpb.KV/Range", CallKind::Unary),
+        method("/etcdserverpb.KV/Put", CallKind::Unary),
+        method("/etcdserverpb.Watch/Watch", CallKind::Streaming),
+        method("/etcdserverpb.Lease/LeaseGrant", CallKind::Unary),
+        method("/etcdserverpb.Lease/LeaseRevoke", CallKind::Unary),
+        method("/etcdserverpb.Lease/LeaseKeepAlive", CallKind::Streaming),
+    ],
+};
+
+/// What the fake etcd has.
+#[derive(Default)]
+struct Store {
+    keys: BTreeMap<Vec<u8>, (Vec<u8>, i64)>,
+    /// The response of each revision.
+    history: Vec<WatchResponse>,
+    /// Leases that live.
+    leases: Vec<i64>,
+    granted: i64,
+    lists: u32,
+}
+
+#[derive(Clone, Default)]
+struct Fake {
+    store: Arc<Mutex<Store>>,
+    /// The length of the history.
+    revision: Arc<watch::Sender<usize>>,
+}
+
+impl Fake {
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap()
+    }
+
+    fn happens(&self, response: WatchResponse) {
+        self.store().history.push(response);
+        self.revision.send_modify(|revision| *revision += 1);
+    }
+
+    fn put(&self, key: &str, value: &str, lease: i64) {
+        let kv = KeyValue { key: key.into(), value: value.into() };
+        self.store().keys.insert(kv.key.clone(), (kv.value.clone(), lease));
+        self.happens(WatchResponse {
+            canceled: false,
+            events: vec![Event { kind: 0, kv: Some(kv) }],
+        });
+    }
+
+    fn delete(&self, key: &str) {
+        self.store().keys.remove(key.as_bytes());
+        let kv = KeyValue { key: key.into(), value: Vec::new() };
+        let events = vec![Event { kind: super::DELETED, kv: Some(kv) }];
+        self.happens(WatchResponse { canceled: false, events });
+    }
+
+    fn lose_lease(&self, id: i64) {
+        self.store().leases.retain(|lease| *lease != id);
+        let keys = self.store().keys.clone();
+        let its = keys.into_iter().filter(|(_, (_, lease))| *lease == id);
+        its.for_each(|(key, _)| self.delete(std::str::from_utf8(&key).unwrap()));
+    }
+
+    fn range(&self, request: &RangeRequest) -> RangeResponse {
+        let mut store = self.store();
+        store.lists += 1;
+        let keys = store.keys.range(request.key.clone()..request.range_end.clone());
+        let kvs = keys.map(|(key, (value, _))| KeyValue { key: key.clone(), value: value.clone() });
+        let revision = i64::try_from(store.history.len()).unwrap();
+        RangeResponse { kvs: kvs.collect(), header: Some(Header { revision }) }
+    }
+
+    fn watch(
+        &self,
+        from: i64,
+    ) -> impl stream::Stream<Item = Result<WatchResponse, Status>> + use<> {
+        let (fake, revision) = (self.clone(), self.revision.subscribe());
+        // Revisions count from one.
+        let next = usize::try_from(from - 1).unwrap();
+        stream::unfold((fake, revision, next), |(fake, mut revision, next)| async move {
+            revision.wait_for(|revision| *revision > next).await.ok()?;
+            let response = fake.store().history[next].clone();
+            Some((Ok(response), (fake, revision, next + 1)))
+        })
+    }
+}
+
+impl Service for Fake {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &SERVICE
+    }
+
+    fn call(&self, method: usize, call: ServerCall) -> HandlerFuture {
+        let fake = self.clone();
+        match method {
+            0 => call.unary(async move |request: Request<RangeRequest>| {
+                Ok(Response::new(fake.range(request.get_ref())))
+            }),
+            1 => call.unary(async move |request: Request<PutRequest>| {
+                let PutRequest { key, value, lease } = request.into_inner();
+                let text = |bytes| String::from_utf8(bytes).unwrap();
+                fake.put(&text(key), &text(value), lease);
+                Ok(Response::new(()))
+            }),
+            2 => call.streaming(async move |request: Request<Streaming<WatchRequest>>| {
+                let mut requests = request.into_inner();
+                let first = requests.message().await?.unwrap_or_default();
+                let from = first.create_request.unwrap_or_default().start_revision;
+                // The watch goes on for as long as the client's stream.
+                let ended = async move { while requests.next().await.is_some() {} };
+                Ok(Response::new(fake.watch(from).take_until(ended)))
+            }),
+            3 => call.unary(async move |request: Request<Lease>| {
+                let mut store = fake.store();
+                store.granted += 1;
+                let id = store.granted;
+                store.leases.push(id);
+                Ok(Response::new(LeaseState { id, ttl: request.into_inner().ttl }))
+            }),
+            4 => call.unary(async move |request: Request<LeaseId>| {
+                fake.lose_lease(request.into_inner().id);
+                Ok(Response::new(()))
+            }),
+            _ => call.streaming(async move |request: Request<Streaming<LeaseId>>| {
+                let answer = move |sign: Result<LeaseId, Status>| {
+                    let id = sign?.id;
+                    let ttl = if fake.store().leases.contains(&id) { 10 } else { 0 };
+                    Ok(LeaseState { id, ttl })
+                };
+                Ok(Response::new(request.into_inner().map(answer)))
+            }),
+        }
+    }
+}
+
+fn etcd() -> (Fake, TestServer) {
+    let fake = Fake::default();
+    let server = TestServer::start(Server::builder().add_service(fake.clone()));
+    (fake, server)
+}
+
+async fn next(resolver: &mut Etcd) -> Result<Vec<String>, ResolveError> {
+    let refresh = Refresh::default();
+    let found = timeout(Duration::from_secs(3600), resolver.next(&refresh)).await;
+    let endpoints = found.expect("it does not wait for ever")?;
+    let mut addresses: Vec<_> =
+        endpoints.iter().map(|Endpoint { address, .. }| address.to_string()).collect();
+    addresses.sort();
+    Ok(addresses)
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_are_listed_once_and_watched_from_there_on() {
+    let (fake, server) = etcd();
+    fake.put("/other/1", "10.0.0.9:1", 0);
+    fake.put("/shop/1", "10.0.0.1:7000", 0);
+    fake.put("/shop/2", "rdma://10.0.0.2:7000", 0);
+    fake.put("/shop/3", "no address", 0);
+    let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Tcp);
+    let [one, two] = ["tcp://10.0.0.1:7000", "rdma://10.0.0.2:7000"];
+    assert_eq!(next(&mut resolver).await.unwrap(), [two, one]);
+    fake.put("/shop/4", "10.0.0.4:7000", 0);
+    assert_eq!(next(&mut resolver).await.unwrap(), [two, one, "tcp://10.0.0.4:7000"]);
+    fake.delete("/shop/4");
+    assert_eq!(next(&mut resolver).await.unwrap(), [two, one]);
+    fake.delete("/shop/1");
+    assert_eq!(next(&mut resolver).await.unwrap(), [two]);
+    assert_eq!(fake.store().lists, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ended_begins_with_a_new_list() {
+    let (fake, server) = etcd();
+    fake.put("/shop/1", "10.0.0.1:7000", 0);
+    let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Auto);
+    assert_eq!(next(&mut resolver).await.unwrap(), ["auto://10.0.0.1:7000"]);
+    // As by compaction.
+    fake.happens(WatchResponse { canceled: true, events: Vec::new() });
+    fake.put("/shop/1", "10.0.0.2:7000", 0);
+    assert_eq!(next(&mut resolver).await.unwrap(), ["auto://10.0.0.2:7000"]);
+    server.link().cut();
+    fake.put("/shop/1", "10.0.0.3:7000", 0);
+    let mut found = next(&mut resolver).await;
+    while found.is_err() {
+        // A list that met the end of the connection; the channel asks again after a delay.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        found = next(&mut resolver).await;
+    }
+    assert_eq!(found.unwrap(), ["auto://10.0.0.3:7000"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prefix_without_servers_is_an_error_that_names_it() {
+    let (fake, server) = etcd();
+    let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Auto);
+    let error = next(&mut resolver).await.unwrap_err().to_string();
+    assert_eq!(error, "no server is registered at etcd:///shop/");
+    fake.put("/shop/1", "10.0.0.1:7000", 0);
+    assert_eq!(next(&mut resolver).await.unwrap(), ["auto://10.0.0.1:7000"]);
+    server.link().refuse_connections();
+    server.link().cut();
+    let error = next(&mut resolver).await.unwrap_err().to_string();
+    assert!(error.starts_with("etcd:///shop/: "), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_registers_again_when_etcd_has_lost_its_lease() {
+    let (fake, server) = etcd();
+    let entries = |fake: &Fake| fake.store().keys.values().cloned().collect::<Vec<_>>();
+    let ttl = Duration::from_secs(9);
+    let register = EtcdRegistration::new(server.channel(), "/shop/", "10.0.0.1:7000", ttl);
+    let registration = register.await.unwrap();
+    assert_eq!(entries(&fake), [(b"10.0.0.1:7000".to_vec(), 1)]);
+    // Three signs of life in the time of the lease.
+    tokio::time::sleep(ttl).await;
+    assert_eq!(entries(&fake), [(b"10.0.0.1:7000".to_vec(), 1)]);
+    fake.lose_lease(1);
+    tokio::time::sleep(ttl).await;
+    assert_eq!(entries(&fake), [(b"10.0.0.1:7000".to_vec(), 2)]);
+    registration.withdraw().await.unwrap();
+    assert_eq!(entries(&fake), []);
+    tokio::time::sleep(ttl).await;
+    assert_eq!(entries(&fake), []);
+}
