@@ -1,4 +1,5 @@
-//! Where the endpoints of a channel come from: lists, DNS, etcd, or a resolver of the program's own.
+//! Where the endpoints of a channel come from: lists, DNS, etcd, or a resolver of the program's
+//! own.
 
 #[cfg(feature = "dns")]
 mod dns;

@@ -60,7 +60,7 @@ struct Fake {
 
 impl Fake {
     fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap()
+        self.store.lock().expect("no holder panics")
     }
 
     fn happens(&self, response: WatchResponse) {
@@ -88,7 +88,7 @@ impl Fake {
         self.store().leases.retain(|lease| *lease != id);
         let keys = self.store().keys.clone();
         let its = keys.into_iter().filter(|(_, (_, lease))| *lease == id);
-        its.for_each(|(key, _)| self.delete(std::str::from_utf8(&key).unwrap()));
+        its.for_each(|(key, _)| self.delete(std::str::from_utf8(&key).expect("keys are text")));
     }
 
     fn range(&self, request: &RangeRequest) -> RangeResponse {
@@ -96,7 +96,7 @@ impl Fake {
         store.lists += 1;
         let keys = store.keys.range(request.key.clone()..request.range_end.clone());
         let kvs = keys.map(|(key, (value, _))| KeyValue { key: key.clone(), value: value.clone() });
-        let revision = i64::try_from(store.history.len()).unwrap();
+        let revision = i64::try_from(store.history.len()).expect("it is short");
         RangeResponse { kvs: kvs.collect(), header: Some(Header { revision }) }
     }
 
@@ -105,8 +105,7 @@ impl Fake {
         from: i64,
     ) -> impl stream::Stream<Item = Result<WatchResponse, Status>> + use<> {
         let (fake, revision) = (self.clone(), self.revision.subscribe());
-        // Revisions count from one.
-        let next = usize::try_from(from - 1).unwrap();
+        let next = usize::try_from(from - 1).expect("revisions count from one");
         stream::unfold((fake, revision, next), |(fake, mut revision, next)| async move {
             revision.wait_for(|revision| *revision > next).await.ok()?;
             let response = fake.store().history[next].clone();
@@ -128,7 +127,7 @@ impl Service for Fake {
             }),
             1 => call.unary(async move |request: Request<PutRequest>| {
                 let PutRequest { key, value, lease } = request.into_inner();
-                let text = |bytes| String::from_utf8(bytes).unwrap();
+                let text = |bytes| String::from_utf8(bytes).expect("both are text");
                 fake.put(&text(key), &text(value), lease);
                 Ok(Response::new(()))
             }),

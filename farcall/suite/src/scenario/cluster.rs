@@ -1,4 +1,4 @@
-//! Four servers of one service, each a process, at the same port of four addresses of loopback.
+//! Four servers of one service, each a process, at four addresses of loopback.
 
 use std::path::Path;
 
@@ -17,29 +17,42 @@ pub(super) const NETWORK: [u8; 3] = [127, 0, 23];
 pub(super) struct Cluster {
     port: u16,
     ledger: String,
+    /// The etcd in which they register, with a port of their own each time.
+    etcd: Option<String>,
     servers: Vec<Option<Process>>,
 }
 
 impl Cluster {
     /// Starts the servers, whose calls take so many milliseconds.
-    pub(super) fn start(ledger: &Path, delays_ms: [u64; SERVERS]) -> Result<Self, ScenarioError> {
+    pub(super) fn start(
+        ledger: &Path,
+        delays_ms: [u64; SERVERS],
+        etcd: Option<&str>,
+    ) -> Result<Self, ScenarioError> {
         let ledger = ledger.display().to_string();
         let servers = Vec::from([const { None }; SERVERS]);
-        let mut cluster = Self { port: 0, ledger, servers };
+        let etcd = etcd.map(str::to_owned);
+        let mut cluster = Self { port: 0, ledger, etcd, servers };
         for (index, delay_ms) in delays_ms.into_iter().enumerate() {
             cluster.start_one(index, delay_ms)?;
         }
         Ok(cluster)
     }
 
-    /// Starts a server that is not there. The first one takes a port, and the others that one.
+    /// Starts a server that is not there. The first one takes a port, and the
+    /// others that one; servers that register need none in common.
     pub(super) fn start_one(&mut self, index: usize, delay_ms: u64) -> Result<(), ScenarioError> {
         let address = format!("tcp://{}:{}", host(index), self.port);
         let delay = delay_ms.to_string();
-        let arguments = ["serve", &address, &self.ledger, "--delay-ms", &delay];
+        let mut arguments = vec!["serve", &address, &self.ledger, "--delay-ms", &delay];
+        if let Some(etcd) = &self.etcd {
+            arguments.extend(["--etcd", etcd]);
+        }
         let (process, line) = Process::start("server", &arguments)?;
         let port = line.rsplit(':').next().and_then(|port| port.parse().ok());
-        self.port = port.unwrap_or(self.port);
+        if self.etcd.is_none() {
+            self.port = port.unwrap_or(self.port);
+        }
         self.servers[index] = Some(process);
         Ok(())
     }

@@ -11,6 +11,7 @@ mod error;
 mod ledger;
 mod load;
 mod names;
+mod registry;
 mod rolling;
 mod serve;
 mod skew;

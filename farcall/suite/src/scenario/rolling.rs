@@ -8,12 +8,14 @@ use std::collections::HashMap;
 
 use farcall::Channel;
 use farcall::balance::Connectivity;
+use farcall::resolve::{Etcd, Scheme};
 use tokio::runtime::Handle;
 
 use super::cluster::{Cluster, SERVERS};
 use super::ledger::LedgerFile;
 use super::load::{Counts, Entered, Load, until};
 use super::names::servers_by_name;
+use super::registry::{PREFIX, Registry};
 use super::{ScenarioError, Shown};
 use crate::Failure;
 
@@ -25,20 +27,30 @@ const CALLS_BETWEEN: u64 = 500;
 enum Found {
     ByAddresses,
     ByName,
+    InEtcd,
 }
 
 pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
     let mut shown = Shown::default();
     for found in [Found::ByAddresses, Found::ByName] {
-        show_found(runtime, found, &mut shown)?;
+        show_found(runtime, found, None, &mut shown)?;
+    }
+    match Registry::start()? {
+        Some(etcd) => show_found(runtime, Found::InEtcd, Some(etcd.address()), &mut shown)?,
+        None => println!("  servers found in etcd: not shown, FARCALL_ETCD names no program"),
     }
     Ok(shown)
 }
 
-fn show_found(runtime: &Handle, found: Found, shown: &mut Shown) -> Result<(), ScenarioError> {
+fn show_found(
+    runtime: &Handle,
+    found: Found,
+    etcd: Option<&str>,
+    shown: &mut Shown,
+) -> Result<(), ScenarioError> {
     let file = LedgerFile::new("rolling")?;
-    let mut cluster = Cluster::start(file.path(), [0; SERVERS])?;
-    let channel = runtime.block_on(channel(&cluster, found))?;
+    let mut cluster = Cluster::start(file.path(), [0; SERVERS], etcd)?;
+    let channel = runtime.block_on(channel(&cluster, found, etcd))?;
     let load = Load::start(runtime, &channel);
     load.go_on(CALLS_BETWEEN)?;
     all_ready(&channel)?;
@@ -65,12 +77,20 @@ fn show_found(runtime: &Handle, found: Found, shown: &mut Shown) -> Result<(), S
     Ok(())
 }
 
-async fn channel(cluster: &Cluster, found: Found) -> Result<Channel, ScenarioError> {
+async fn channel(
+    cluster: &Cluster,
+    found: Found,
+    etcd: Option<&str>,
+) -> Result<Channel, ScenarioError> {
     let addresses = cluster.addresses();
     let builder = Channel::builder(addresses.as_str()).map_err(Failure::from)?;
     Ok(match found {
         Found::ByAddresses => builder.connect_lazy(),
         Found::ByName => builder.connect_with_resolver(servers_by_name(cluster.port()).await?),
+        Found::InEtcd => {
+            let etcd = Channel::builder(etcd.unwrap_or_default()).map_err(Failure::from)?;
+            builder.connect_with_resolver(Etcd::new(etcd.connect_lazy(), PREFIX, Scheme::Tcp))
+        }
     })
 }
 
@@ -90,6 +110,7 @@ fn tell(found: Found, in_order: &Counts, counts: &Counts) {
         match found {
             Found::ByAddresses => "by their addresses",
             Found::ByName => "by name (DNS)",
+            Found::InEtcd => "in etcd, where they register",
         }
     );
     for (what, counts) in [("restarted in order", in_order), ("and then killed", counts)] {

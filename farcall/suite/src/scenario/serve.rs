@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use farcall::Server;
+use farcall::resolve::EtcdRegistration;
 use farcall::tls::{ServerTls, ServerTlsConfig};
+use farcall::{Channel, Readiness, Server};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::ScenarioError;
 use super::certificates::{CA, CERT, KEY};
 use super::ledger::Ledger;
+use super::registry::{PREFIX, TTL_SECONDS};
 use crate::Failure;
 use crate::conductor::process::SHUTDOWN;
 
@@ -35,6 +37,9 @@ pub struct ServePlan {
     /// How long each call takes, in milliseconds.
     #[arg(long, default_value_t = 0)]
     delay_ms: u64,
+    /// The etcd in which it registers.
+    #[arg(long)]
+    etcd: Option<String>,
     /// The folder of its certificate and key.
     #[arg(long)]
     tls: Option<PathBuf>,
@@ -44,6 +49,17 @@ pub struct ServePlan {
 }
 
 impl ServePlan {
+    /// Registers the server that listens at `local`.
+    async fn register(&self, local: String) -> Result<Option<EtcdRegistration>, ScenarioError> {
+        let Some(etcd) = &self.etcd else { return Ok(None) };
+        let builder = Channel::builder(etcd.as_str()).map_err(Failure::from)?;
+        // etcd may still be starting.
+        let channel = builder.readiness(Readiness::WaitForReady).connect_lazy();
+        let ttl = Duration::from_secs(TTL_SECONDS);
+        let entry = EtcdRegistration::new(channel, PREFIX, local, ttl).await;
+        Ok(Some(entry.map_err(Failure::from)?))
+    }
+
     fn tls(&self) -> Result<Option<ServerTls>, ScenarioError> {
         let Some(folder) = &self.tls else { return Ok(None) };
         let config = ServerTlsConfig::new(folder.join(CERT), folder.join(KEY));
@@ -66,7 +82,9 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), ScenarioError> {
         builder = builder.tls(tls);
     }
     let listener = runtime.block_on(builder.bind(plan.address.as_str())).map_err(Failure::from)?;
-    println!("{}", listener.local_address());
+    let local = listener.local_address().to_string();
+    let entry = runtime.block_on(plan.register(local.clone()))?;
+    println!("{local}");
     let (shutdown, told) = oneshot::channel::<()>();
     let serving = runtime.spawn(listener.serve_with_shutdown(async { drop(told.await) }));
     for line in std::io::stdin().lock().lines() {
@@ -76,6 +94,10 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), ScenarioError> {
                 Err(error) => println!("{error}"),
             },
             (SHUTDOWN, _) => {
+                // First, so that no new client comes.
+                if let Some(entry) = entry {
+                    runtime.block_on(entry.withdraw()).map_err(Failure::from)?;
+                }
                 drop(shutdown);
                 let served = runtime.block_on(serving).map_err(Failure::from)?;
                 return Ok(served.map_err(Failure::from)?);

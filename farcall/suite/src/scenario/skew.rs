@@ -33,11 +33,11 @@ pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
     let mut shown = Shown::default();
     let file = LedgerFile::new("skew")?;
     let mut delays = [DELAY_MS; SERVERS];
-    let cluster = Cluster::start(file.path(), delays)?;
+    let cluster = Cluster::start(file.path(), delays, None)?;
     let healthy = runtime.block_on(p99(&cluster, Policy::LeastLoaded))?;
     drop(cluster);
     delays[SERVERS - 1] = SLOW_DELAY_MS;
-    let cluster = Cluster::start(file.path(), delays)?;
+    let cluster = Cluster::start(file.path(), delays, None)?;
     let least_loaded = runtime.block_on(p99(&cluster, Policy::LeastLoaded))?;
     let round_robin = runtime.block_on(p99(&cluster, Policy::RoundRobin))?;
     println!("  {CALLERS} callers, {CALLS_EACH} calls each");

@@ -3,6 +3,8 @@
 //!
 //! The scenarios are `farcall-scenario`'s, in `farcall/suite`; here it is built and run.
 
+mod etcd;
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -41,7 +43,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// printed by then.
 pub(crate) fn run(options: &ScenarioOptions) -> Result<()> {
     setup::ensure(&[Purpose::Build])?;
-    Ok(bounded::run(Command::new(build()?).args(arguments(options)), LIMIT)?)
+    Ok(bounded::run(&mut command(&arguments(options))?, LIMIT)?)
 }
 
 /// Shows the short ones, as one of the checks.
@@ -50,7 +52,17 @@ pub(crate) fn run(options: &ScenarioOptions) -> Result<()> {
 ///
 /// As [`run`].
 pub(crate) fn short() -> Result<()> {
-    Ok(bounded::run(Command::new(build()?).args(["run", "--short"]), LIMIT)?)
+    Ok(bounded::run(&mut command(&["run".to_owned(), "--short".to_owned()])?, LIMIT)?)
+}
+
+/// The program with these arguments, and with an etcd where there is one.
+fn command(arguments: &[String]) -> Result<Command> {
+    let mut command = Command::new(build()?);
+    if let Some(etcd) = etcd::program() {
+        command.env("FARCALL_ETCD", etcd);
+    }
+    command.args(arguments);
+    Ok(command)
 }
 
 fn build() -> Result<PathBuf> {
