@@ -33,8 +33,8 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// are listed anew.
 ///
 /// A value is an address: `10.0.0.1:7000`, which is called by the resolver's [`Scheme`], or one
-/// with a scheme, `tcp://10.0.0.1:7000`. [`EtcdRegistration`] writes such values. An entry that is no
-/// address is left out. A prefix without servers is an error, and the channel keeps the servers
+/// with a scheme, `tcp://10.0.0.1:7000`. [`EtcdRegistration`] writes such values. An entry that is
+/// no address is left out. A prefix without servers is an error, and the channel keeps the servers
 /// that it has: an etcd that has lost all leases does not take them away.
 ///
 /// # Examples
