@@ -30,6 +30,9 @@ pub enum Address {
     /// `grpc://host:port`: a server of gRPC over HTTP/2, without TLS. A channel's address alone;
     /// the feature `grpc` has it.
     Grpc(String),
+    /// `grpcs://host:port`: the same with TLS, which the channel's `tls` sets. A channel's address
+    /// alone; the features `grpc` and `tls` have it.
+    Grpcs(String),
     /// `dns:///name:port`: every server that a name stands for. A channel's address alone.
     Dns(DnsName),
     /// `tcp://a:7000,b:7000`: several servers, at least two. A channel's address alone.
@@ -171,6 +174,7 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
         "rdma" => authority(&scheme, rest).map(Address::Rdma),
         "tcp" => authority(&scheme, rest).map(Address::Tcp),
         "grpc" => authority(&scheme, rest).map(Address::Grpc),
+        "grpcs" => authority(&scheme, rest).map(Address::Grpcs),
         "unix" if rest.is_empty() || rest == "@" || rest.contains('\0') => {
             Err("unix:// needs a path or an @name".into())
         }
@@ -185,12 +189,12 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
         "inproc" if rest.is_empty() || rest.contains('/') => Err("inproc:// needs a name".into()),
         "inproc" => Ok(Address::Inproc(rest.to_owned())),
         "http" => Err(format!("tonic's http:// is tcp:// here: tcp://{rest}").into()),
-        "https" | "grpcs" => Err(format!(
-            "TLS is no part of an address: write auto://{rest} or tcp://{rest}, and set `tls` \
-             (feature `tls`)"
+        "https" => Err(format!(
+            "a server of gRPC with TLS is grpcs://{rest}; one of farcall is auto://{rest} or \
+             tcp://{rest}. Set `tls` for it (feature `tls`)"
         )
         .into()),
-        _ => Err("its scheme is none of auto, rdma, tcp, unix, inproc, grpc and dns".into()),
+        _ => Err("its scheme is none of auto, rdma, tcp, unix, inproc, grpc, grpcs and dns".into()),
     }
 }
 
@@ -265,6 +269,7 @@ impl Address {
             Self::Rdma(_) => Self::Rdma(authority),
             Self::Tcp(_) => Self::Tcp(authority),
             Self::Grpc(_) => Self::Grpc(authority),
+            Self::Grpcs(_) => Self::Grpcs(authority),
             Self::Unix(_) => Self::Unix(authority),
             Self::Inproc(_) => Self::Inproc(authority),
             Self::Dns(_) | Self::List(_) => self.clone(),
@@ -279,6 +284,7 @@ impl fmt::Display for Address {
             Self::Rdma(rest) => write!(f, "rdma://{rest}"),
             Self::Tcp(rest) => write!(f, "tcp://{rest}"),
             Self::Grpc(rest) => write!(f, "grpc://{rest}"),
+            Self::Grpcs(rest) => write!(f, "grpcs://{rest}"),
             Self::Unix(rest) => write!(f, "unix://{rest}"),
             Self::Inproc(rest) => write!(f, "inproc://{rest}"),
             Self::Dns(name) => name.fmt(f),
@@ -303,6 +309,7 @@ mod tests {
             "rdma://10.0.0.1:7000",
             "tcp://[::1]:80",
             "grpc://host:50051",
+            "grpcs://host:443",
             "inproc://my-server",
             "unix:///run/x.sock",
             "unix://./relative/path",
@@ -346,8 +353,8 @@ mod tests {
             ("host", "no scheme (auto://, "),
             ("", "no scheme (auto://, "),
             ("http://host:1", "tonic's http:// is tcp:// here: tcp://host:1"),
-            ("https://host:1", "write auto://host:1 or tcp://host:1, and set `tls`"),
-            ("grpcs://host:1", "write auto://host:1 or tcp://host:1, and set `tls`"),
+            ("https://host:1", "grpcs://host:1; one of farcall is auto://host:1 or tcp://host:1"),
+            ("grpcs://host", "no port"),
             ("grpc://host", "no port"),
             ("unix://tmp/x", "write unix:///tmp/x, or unix://./tmp/x for a path from the working"),
             ("unix:/run/app.sock", "write unix:///run/app.sock"),

@@ -178,8 +178,8 @@ async fn listen(address: &Address) -> io::Result<(Address, Socket)> {
             let local = listener.local_addr()?.to_string();
             Ok((address.with_authority(local), Socket::Tcp(listener)))
         }
-        Address::Grpc(authority) => {
-            let words = format!("grpc:// is a channel's address: listen at tcp://{authority}");
+        Address::Grpc(authority) | Address::Grpcs(authority) => {
+            let words = format!("it is a channel's address: listen at tcp://{authority}");
             Err(io::Error::new(io::ErrorKind::InvalidInput, words))
         }
         Address::Dns(_) | Address::List(_) => {
@@ -362,7 +362,9 @@ impl Endpoint {
         }
         let unchecked = offer.filter(|_| self.rdma_check == RdmaCheck::Due);
         let socket = match self.socket {
-            Socket::Tcp(listener) => Socket::Tcp(tls::listener(listener, self.tls)),
+            Socket::Tcp(listener) => {
+                Socket::Tcp(tls::listener(listener, self.tls, &settings.protocols))
+            }
             socket => socket,
         };
         EndpointListener { socket, settings, unchecked }

@@ -2,7 +2,8 @@
 //!
 //! - Clients of gRPC in any language call a [`Server`](crate::Server) at its TCP and Unix
 //!   addresses, over HTTP/2: [`Config::with_grpc_clients`](crate::Config::with_grpc_clients).
-//! - A [`Channel`](crate::Channel) to `grpc://host:port` calls a server of gRPC.
+//! - A [`Channel`](crate::Channel) to `grpc://host:port` calls a server of gRPC, and one to
+//!   `grpcs://host:port` does so over TLS, which [`crate::tls`] sets.
 //! - A [`Channel`](crate::Channel), with layers or without, becomes what tonic's clients take by
 //!   [`GrpcOver::new`].
 //! - tonic's server of one service (generated, health, reflection) becomes a service of farcall's

@@ -13,6 +13,7 @@
 //! | `inproc://name` | queues inside the process |
 //! | `tcp://a:7000,b:7000` | several servers, of which each call goes to one: [`balance`] |
 //! | `grpc://host:port` | a server of gRPC over HTTP/2; feature `grpc` |
+//! | `grpcs://host:port` | the same over TLS; features `grpc` and `tls` |
 //! | `dns:///name:7000` | the same with all servers of a name; feature `dns` |
 //!
 //! [`ServerBuilder::serve_with_incoming`] serves listeners and byte streams that the program made.

@@ -27,4 +27,4 @@ pub use over::GrpcOver;
 pub use port::GrpcPort;
 pub use raw::{Raw, RawCodec};
 pub use served::{DescriptorError, HttpService, Served};
-pub use target::GrpcConnector;
+pub use target::{GrpcConnector, Scheme};

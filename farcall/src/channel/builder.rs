@@ -15,7 +15,7 @@ use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
 use rpc_core::settings::expect_valid;
 #[cfg(feature = "grpc")]
-use rpc_transport_grpc::GrpcConnector;
+use rpc_transport_grpc::{GrpcConnector, Scheme};
 use rpc_transport_tcp::{StreamConnector, TcpConnector, UnixConnector};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -26,6 +26,8 @@ use super::{Channel, Servers};
 use crate::balance::{BalanceConfig, Endpoint};
 use crate::resolve::{DnsName, Refresh, Resolve, ResolveError, StaticEndpoints};
 use crate::retry::ServiceConfig;
+#[cfg(feature = "grpc")]
+use crate::tls;
 use crate::tls::ClientTls;
 use crate::{
     Address, AddressError, Backoff, Config, ConnectBackoff, ConnectError, Keepalive, Limits, Rdma,
@@ -93,12 +95,15 @@ macro_rules! with_connector {
                 $made
             }
             #[cfg(feature = "grpc")]
-            Address::Grpc(authority) => {
-                let $connector = GrpcConnector::new(authority.clone(), $rules);
+            Address::Grpc(authority) | Address::Grpcs(authority) => {
+                let (rules, scheme) = ($rules, scheme(&$address));
+                let streams = TcpConnector::new(authority.clone(), rules.clone());
+                let streams = tls::for_grpc($encryption.apply(streams));
+                let $connector = GrpcConnector::new(scheme, authority.clone(), streams, rules);
                 $made
             }
             #[cfg(not(feature = "grpc"))]
-            Address::Grpc(_) => {
+            Address::Grpc(_) | Address::Grpcs(_) => {
                 let reason = "this program was built without farcall's feature `grpc`".to_owned();
                 let $connector = refuse(&$address.to_string(), $rules, reason);
                 $made
@@ -106,6 +111,15 @@ macro_rules! with_connector {
             Address::Dns(_) | Address::List(_) => $many,
         }
     };
+}
+
+/// Whether there is TLS around HTTP/2.
+#[cfg(feature = "grpc")]
+fn scheme(address: &Address) -> Scheme {
+    match address {
+        Address::Grpcs(_) => Scheme::Tls,
+        _ => Scheme::Plain,
+    }
 }
 
 impl ChannelBuilder {

@@ -81,7 +81,10 @@ impl Encryption {
             }
             // Sent in the clear, it would not be what was asked for.
             (Some(_), _) if matches!(address, Address::Grpc(_)) => {
-                Some("TLS is not there for grpc:// yet: leave `tls` out")
+                Some("grpc:// is without TLS: write grpcs://, or leave `tls` out")
+            }
+            (None, _) if matches!(address, Address::Grpcs(_)) => {
+                Some("grpcs:// is with TLS, and the channel has no `tls`: set it (feature `tls`)")
             }
             (None, Some(RequiredBy::Setting)) if !is_local => {
                 Some("require_encryption is set, and the channel has no `tls`")

@@ -179,7 +179,8 @@ impl Settings {
         let tls = target.tls.tls().map_err(|wrong| self.wrong(&tables, &wrong))?;
         let builder = builder.set_tls(tls);
         let refused = |message: &str| {
-            let key = target.tls.switch().unwrap_or("require_encryption");
+            let required = target.require_encryption.filter(|it| *it).map(|_| "require_encryption");
+            let key = target.tls.switch().or(required).unwrap_or("address");
             self.wrong(&tables, &Wrong { key, message: message.to_owned() })
         };
         builder.refusal().map_or(Ok(builder), |message| Err(refused(message)))

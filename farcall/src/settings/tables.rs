@@ -137,7 +137,8 @@ table! {
     TargetTable {
         /// Where the server is. Its scheme decides what calls travel over: auto://host:port is RDMA
         /// when both sides can and TCP otherwise, rdma:// is RDMA or an error, tcp://,
-        /// unix:///path, inproc://name.
+        /// unix:///path, inproc://name. Servers of gRPC are at grpc://host:port, and with TLS at
+        /// grpcs://host:port.
         address: Address = "\"auto://127.0.0.1:7000\"", any;
         /// For calls that set no timeout themselves. A stream ends then, too.
         timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);

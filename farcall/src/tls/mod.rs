@@ -2,7 +2,7 @@
 //!
 //! A server takes a [`ServerTls`] by [`ServerBuilder::tls`](crate::ServerBuilder::tls), and a
 //! channel a [`ClientTls`] by [`ChannelBuilder::tls`](crate::ChannelBuilder::tls). It holds for
-//! `tcp://`, `auto://` and `rdma://`, and for `dns://` and lists of these; there the connection
+//! `tcp://`, `auto://`, `rdma://` and `grpcs://`, and for `dns://` and lists of these; there the connection
 //! that RDMA is agreed on has TLS. The packets of RDMA itself are not encrypted: see
 //! [`require_encryption`](crate::ChannelBuilder::require_encryption). With `unix://` and
 //! `inproc://`, which do not leave the host, `tls` is an error.
@@ -36,16 +36,26 @@
 //! # }
 //! ```
 
+use std::sync::Arc;
+
+#[cfg(feature = "grpc")]
+use rpc_core::connect::Alpn;
+use rpc_core::connect::OtherProtocol;
 pub use rpc_core::transport::{Identity, TlsInfo};
 pub use rpc_transport_tcp::tls::{
     ClientCerts, ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig, TlsError,
 };
 use rpc_transport_tcp::{TcpConnector, TcpListener};
 
-/// The listener with TLS around what it accepts, where there is TLS.
-pub(crate) fn listener(listener: TcpListener, tls: Option<ServerTls>) -> TcpListener {
+/// The listener with TLS around what it accepts, where there is TLS. Clients may speak the `others`
+/// beside farcall.
+pub(crate) fn listener(
+    listener: TcpListener,
+    tls: Option<ServerTls>,
+    others: &[Arc<dyn OtherProtocol>],
+) -> TcpListener {
     match tls {
-        Some(tls) => listener.with_tls(tls),
+        Some(tls) => listener.with_tls(tls, others.iter().map(|other| other.alpn())),
         None => listener,
     }
 }
@@ -61,4 +71,10 @@ pub(crate) fn connector(
         Some(tls) => connector.with_tls(tls.clone(), host),
         None => connector,
     }
+}
+
+/// The connector with TLS that agrees on gRPC.
+#[cfg(feature = "grpc")]
+pub(crate) fn for_grpc(connector: TcpConnector) -> TcpConnector {
+    connector.with_protocol(Alpn::GRPC)
 }

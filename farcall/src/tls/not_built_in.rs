@@ -1,5 +1,8 @@
 //! TLS where farcall is built without its feature `tls`: there are no values of its types.
 
+use std::sync::Arc;
+
+use rpc_core::connect::OtherProtocol;
 use rpc_transport_tcp::{TcpConnector, TcpListener};
 
 /// Never made.
@@ -11,7 +14,11 @@ pub enum ServerTls {}
 pub(crate) enum ClientTls {}
 
 /// The listener as it is.
-pub(crate) fn listener(listener: TcpListener, tls: Option<ServerTls>) -> TcpListener {
+pub(crate) fn listener(
+    listener: TcpListener,
+    tls: Option<ServerTls>,
+    _: &[Arc<dyn OtherProtocol>],
+) -> TcpListener {
     match tls {
         Some(tls) => match tls {},
         None => listener,
@@ -28,4 +35,10 @@ pub(crate) fn connector(
         Some(tls) => match *tls {},
         None => connector,
     }
+}
+
+/// The connector as it is.
+#[cfg(feature = "grpc")]
+pub(crate) fn for_grpc(connector: TcpConnector) -> TcpConnector {
+    connector
 }

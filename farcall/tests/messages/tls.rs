@@ -105,9 +105,11 @@ async fn without_tls(told: &mut Told, log: &Log) {
 
     let (address, _) = demo(Server::builder().tls(&authority.server())).await;
     let authority_of = |address: &str| address.trim_start_matches("tcp://").to_owned();
-    for (name, first) in
-        [("HTTP/1.1", &b"GET / HTTP/1.1\r\n\r\n"[..]), ("something else", b"220 mail.example")]
-    {
+    for (name, first) in [
+        ("HTTP/1.1", &b"GET / HTTP/1.1\r\n\r\n"[..]),
+        ("gRPC", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        ("something else", b"220 mail.example"),
+    ] {
         log.clear();
         let mut stream = TcpStream::connect(authority_of(&address)).await.unwrap();
         stream.write_all(first).await.unwrap();
@@ -115,9 +117,11 @@ async fn without_tls(told: &mut Told, log: &Log) {
         let line = log.line(&[REFUSED]).await;
         told.say(&format!("a server with TLS, and a client that speaks {name}"), line);
     }
-    for (name, first) in
-        [("speaks HTTP/1.1", &b"HTTP/1.1 400 Bad Request\r\n"[..]), ("closes without a word", b"")]
-    {
+    for (name, first) in [
+        ("speaks HTTP/1.1", &b"HTTP/1.1 400 Bad Request\r\n"[..]),
+        ("speaks HTTP/2", &[0, 0, 18, 4, 0, 0, 0, 0, 0]),
+        ("closes without a word", b""),
+    ] {
         let address = answering(first).await;
         let error = refusal(builder(&address).tls(&authority.client())).await;
         told.say(&format!("a client with TLS, and a server that {name}"), error);
@@ -148,6 +152,10 @@ async fn settings(told: &mut Told) {
         let connected = builder(address).tls(&of_client).connect().await;
         told.say(&format!("`tls` of a channel to {address}"), connected.unwrap_err());
     }
+    let connected = builder("grpc://shop:50051").tls(&of_client).connect().await;
+    told.say("`tls` of a channel to grpc://", connected.unwrap_err());
+    let connected = builder("grpcs://shop:443").connect().await;
+    told.say("a channel to grpcs:// without `tls`", connected.unwrap_err());
     let bound = Server::builder().require_encryption(true).bind("auto://127.0.0.1:0").await;
     told.say("require_encryption of a server without `tls`", bound.unwrap_err());
     let connected = builder("auto://127.0.0.1:1").require_encryption(true).connect().await;

@@ -48,6 +48,14 @@ async fn a_server_and_a_target_of_a_file_have_mutual_tls() {
     assert!(builder.get_tls().is_some() && builder.get_require_encryption());
     let channel = settings.channel("inventory").unwrap();
     assert_eq!(who(&channel).await.unwrap(), "orders.example");
+    #[cfg(feature = "grpc")]
+    {
+        let of_client = of_client.replace("\"tcp://", "\"grpcs://");
+        let settings = Settings::parse("client.toml", &of_client).unwrap();
+        let channel = settings.channel("inventory").unwrap();
+        assert_eq!(who(&channel).await.unwrap(), "orders.example");
+        assert_eq!(channel.path().transport(), Some("grpc"));
+    }
 }
 
 #[test]
@@ -87,6 +95,10 @@ fn tls_that_could_not_take_effect_is_an_error_of_the_file() {
     assert!(error.contains("targets.t.tls.ca: TLS is for TCP"), "{error}");
     let error = error_of(&(target("tcp://a:1") + "require_encryption = true"));
     assert!(error.contains("targets.t.require_encryption: require_encryption is set"), "{error}");
+    let error = error_of(&(target("grpc://a:1") + &tls));
+    assert!(error.contains("targets.t.tls.ca: grpc:// is without TLS: write grpcs://"), "{error}");
+    let error = error_of(&target("grpcs://a:1"));
+    assert!(error.starts_with("app.toml:2:11: targets.t.address: grpcs:// is with TLS"), "{error}");
     let off = target("unix:///run/a.sock") + &tls + "\ntls.enabled = false";
     assert!(Settings::parse("app.toml", &off).is_ok());
 }

@@ -247,7 +247,9 @@ fn check_required(
     }
 }
 
-fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
+/// Why there is no connection to `address`, whose handshake has failed so.
+#[must_use]
+pub fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
     let address = address.to_owned();
     match error {
         HandshakeError::Silent => {
@@ -259,7 +261,9 @@ fn handshake_failed(address: &str, error: HandshakeError) -> ConnectError {
         HandshakeError::Io(reason) => ConnectError::Handshake { address, reason },
         HandshakeError::Protocol(reason) => ConnectError::Protocol { address, reason },
         // Errors of the server's side.
-        HandshakeError::Unproven { .. } | HandshakeError::NoVerdict { .. } => {
+        HandshakeError::Unproven { .. }
+        | HandshakeError::NoVerdict { .. }
+        | HandshakeError::NotAgreed { .. } => {
             ConnectError::Handshake { address, reason: std::io::Error::other(error) }
         }
     }

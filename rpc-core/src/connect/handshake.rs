@@ -29,6 +29,14 @@ pub enum HandshakeError {
         /// The sentence for the user.
         reason: String,
     },
+    /// The client speaks another protocol than the one that it agreed on in the TLS handshake.
+    #[error("the client agreed on {agreed} in the TLS handshake (ALPN), and speaks {spoken}")]
+    NotAgreed {
+        /// What it agreed on, as ALPN has it.
+        agreed: &'static str,
+        /// What it speaks.
+        spoken: &'static str,
+    },
     /// The client says that it uses an upgraded path, and nothing of it has come over that.
     #[error("{upgrade}: the client says that the path is good, and has never sent a probe over it")]
     Unproven {

@@ -1,5 +1,7 @@
 //! `Link`: a type-erased transport, so that a server can hold many kinds.
 
+use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -43,6 +45,12 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
 
     /// Turns the stream, after the handshake, into the transport that it is without an upgrade.
     fn into_link(self: Box<Self>) -> Box<dyn Link>;
+}
+
+/// Opens byte streams to a server, for connections of any protocol.
+pub trait OpenStream: fmt::Debug + Send + Sync {
+    /// Opens one. What TLS has to do is left to [`Bootstrap::open`].
+    fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>>;
 }
 
 /// A transport of any type, ready for either role.

@@ -25,13 +25,13 @@ mod server;
 mod turn_away;
 mod upgrade;
 
-pub use client::{ClientConfig, UpgradePolicy, connect};
+pub use client::{ClientConfig, UpgradePolicy, connect, handshake_failed};
 pub use error::ConnectError;
 pub use handshake::HandshakeError;
-pub use link::{Bootstrap, Link};
+pub use link::{Bootstrap, Link, OpenStream};
 pub use offered::{announce, is_announced, offered};
 pub use path_binding::{PROOF_LEN, PathBinding};
-pub use protocol::{Gateway, OtherProtocol, Replayed};
+pub use protocol::{Alpn, Gateway, OtherProtocol, Replayed};
 pub use server::{Accepted, Opening, ServerHandshake, accept};
 pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,10 +19,30 @@ use crate::server::ServerConnection;
 use crate::transport::Addresses;
 use crate::{Channel, Keepalive, Limits, MethodDescriptor};
 
+/// A protocol that may be agreed on in a TLS handshake (ALPN).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alpn {
+    /// What the handshake calls it.
+    pub id: &'static str,
+    /// What messages call it.
+    pub name: &'static str,
+}
+
+impl Alpn {
+    /// farcall's own protocol.
+    pub const FARCALL: Self = Self { id: "farcall/1", name: "farcall" };
+
+    /// gRPC over HTTP/2.
+    pub const GRPC: Self = Self { id: "h2", name: "gRPC" };
+}
+
 /// A protocol that a server speaks beside farcall's, at the same port.
 pub trait OtherProtocol: fmt::Debug + Send + Sync {
     /// Its name, as the list of connections and handlers have it for a transport.
     fn name(&self) -> &'static str;
+
+    /// What a client agrees on in a TLS handshake before it speaks this.
+    fn alpn(&self) -> Alpn;
 
     /// Whether a connection speaks it that begins with these bytes: as many as farcall's own magic
     /// has, which is eight.
@@ -108,6 +128,18 @@ impl AsyncWrite for Replayed {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut *self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -9,7 +9,7 @@ use super::handshake::{self, HandshakeError};
 use super::path_binding::{End, PathBinding};
 use super::reasons::join_reasons;
 use super::turn_away::turn_away;
-use super::{Bootstrap, Candidate, Link, OtherProtocol, Replayed, Upgrade, upgrade};
+use super::{Alpn, Bootstrap, Candidate, Link, OtherProtocol, Replayed, Upgrade, upgrade};
 use crate::Limits;
 use crate::transport::Addresses;
 use crate::wire::ProtocolError;
@@ -100,6 +100,7 @@ pub async fn accept(
         Ok(read) => read,
         Err(error) => match spoken(&error, &server.protocols) {
             Some((protocol, first)) => {
+                check_agreed(&*bootstrap, protocol.alpn())?;
                 let stream = Replayed::new(first, bootstrap);
                 return Ok(Opening::Other { protocol, stream });
             }
@@ -109,6 +110,7 @@ pub async fn accept(
             }
         },
     };
+    check_agreed(&*bootstrap, Alpn::FARCALL)?;
     let mut answer = Hello::new(&server.limits.told_by_server());
     answer.methods.clone_from(&server.methods);
     answer.method_kinds.clone_from(&server.method_kinds);
@@ -156,6 +158,16 @@ pub async fn accept(
     };
     let accepted = Accepted { link, addresses, hello, fallback, is_upgraded };
     Ok(Opening::Farcall(Box::new(accepted)))
+}
+
+/// Refuses a client that speaks another protocol than its TLS handshake agreed on. A middleman
+/// could else pass a client's session on to a protocol that the client does not speak.
+fn check_agreed(bootstrap: &dyn Bootstrap, spoken: Alpn) -> Result<(), HandshakeError> {
+    let agreed = bootstrap.addresses().tls.and_then(|tls| tls.protocol());
+    match agreed.filter(|agreed| *agreed != spoken.id) {
+        Some(agreed) => Err(HandshakeError::NotAgreed { agreed, spoken: spoken.name }),
+        None => Ok(()),
+    }
 }
 
 /// The protocol of a client that does not speak farcall's, if it is one of these, and what it sent.

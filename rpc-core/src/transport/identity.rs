@@ -13,13 +13,28 @@ use bytes::Bytes;
 pub struct TlsInfo {
     /// The peer's identity; `None` where the peer is a client without a certificate.
     pub identity: Option<Identity>,
+    protocol: Option<&'static str>,
 }
 
 impl TlsInfo {
     /// A session with a peer of that identity.
     #[must_use]
     pub fn new(identity: Option<Identity>) -> Self {
-        Self { identity }
+        Self { identity, protocol: None }
+    }
+
+    /// The same session, whose two ends agreed on a protocol in their handshake.
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: &'static str) -> Self {
+        self.protocol = Some(protocol);
+        self
+    }
+
+    /// The protocol that the two ends agreed on in their handshake, as ALPN names it:
+    /// `farcall/1`, or `h2` for gRPC.
+    #[must_use]
+    pub fn protocol(&self) -> Option<&'static str> {
+        self.protocol
     }
 }
 

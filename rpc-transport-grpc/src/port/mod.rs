@@ -17,7 +17,7 @@ mod stream;
 
 use std::sync::Arc;
 
-use rpc_core::connect::{Gateway, OtherProtocol};
+use rpc_core::connect::{Alpn, Gateway, OtherProtocol};
 use rpc_core::server::ServerConnection;
 
 use self::connection::PortConnection;
@@ -32,6 +32,10 @@ pub struct GrpcPort;
 impl OtherProtocol for GrpcPort {
     fn name(&self) -> &'static str {
         "grpc"
+    }
+
+    fn alpn(&self) -> Alpn {
+        Alpn::GRPC
     }
 
     fn is_begun_by(&self, first: &[u8]) -> bool {

@@ -22,6 +22,7 @@ use tonic::client::Grpc;
 use tonic::{Request, Response, Status, Streaming};
 use tower::Service;
 
+use super::scheme::Scheme;
 use crate::breakable::{Breakable, Broken, breakable};
 use crate::compression::accept_all_responses;
 use crate::raw::{Raw, RawCodec};
@@ -31,6 +32,7 @@ use crate::raw::{Raw, RawCodec};
 pub(super) struct Server {
     /// Its address as the user wrote it.
     pub(super) name: Arc<str>,
+    pub(super) scheme: Scheme,
     /// What requests name as their authority.
     pub(super) authority: String,
     /// What this side accepts.
@@ -54,8 +56,12 @@ pub(super) async fn make(
 ) -> Result<ForeignReply, Status> {
     let EncodedCall { method, metadata, extensions, limit, body, .. } = call;
     let max_message_len = usize::try_from(server.limits.max_message_len).unwrap_or(usize::MAX);
-    let origin = Uri::builder().scheme("http").authority(&*server.authority).path_and_query("/");
-    let origin = origin.build().map_err(|error| Status::internal(error.to_string()))?;
+    let origin = Uri::builder().scheme(server.scheme.of_requests());
+    let origin = origin
+        .authority(&*server.authority)
+        .path_and_query("/")
+        .build()
+        .map_err(|error| Status::internal(error.to_string()))?;
     let given_up = CancellationToken::new();
     let guard = Guard { _in_flight: in_flight, _given_up: given_up.clone().drop_guard() };
     let is_asked = IsAsked::default();

@@ -8,24 +8,26 @@ use futures::future::BoxFuture;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rpc_core::client::{Connection, EncodedCall, ForeignConnection, ForeignReply};
-use rpc_core::connect::ConnectionInfo;
+use rpc_core::connect::{Bootstrap, ConnectionInfo};
 use rpc_core::transport::{Addresses, CloseReason, TransportStats};
 use rpc_core::{Limits, NotExecuted, Status};
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 
 use super::call::{self, Server};
 use super::first_frame::FirstFrame;
+use super::scheme::Scheme;
 
 /// What an attempt to connect has opened.
 pub(super) struct Opened {
     pub(super) sender: SendRequest<Body>,
-    pub(super) driver: http2::Connection<TokioIo<FirstFrame<TcpStream>>, Body, TokioExecutor>,
+    pub(super) driver:
+        http2::Connection<TokioIo<FirstFrame<Box<dyn Bootstrap>>>, Body, TokioExecutor>,
     pub(super) addresses: Addresses,
     /// The server's address as the user wrote it.
     pub(super) server: Arc<str>,
+    pub(super) scheme: Scheme,
     pub(super) authority: String,
     pub(super) limits: Limits,
 }
@@ -47,10 +49,10 @@ pub(super) struct GrpcConnection {
 impl GrpcConnection {
     /// Starts the task that drives the connection.
     pub(super) fn start(opened: Opened) -> Arc<Self> {
-        let Opened { sender, driver, addresses, server, authority, limits } = opened;
+        let Opened { sender, driver, addresses, server, scheme, authority, limits } = opened;
         let connection = Arc::new(Self {
             sender: Mutex::new(Some(sender)),
-            server: Server { name: server, authority, limits },
+            server: Server { name: server, scheme, authority, limits },
             addresses,
             answered_count: AtomicU64::new(0),
             in_flight_count: AtomicUsize::new(0),

@@ -7,41 +7,44 @@ use futures::future::BoxFuture;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rpc_core::client::{Connect, Connection};
-use rpc_core::connect::{ClientConfig, ConnectError, Wanted};
-use rpc_core::transport::Addresses;
+use rpc_core::connect::{ClientConfig, ConnectError, OpenStream, Wanted, handshake_failed};
 use rpc_core::wire::Spoken;
-use tokio::net::TcpStream;
 
 use super::connection::{GrpcConnection, Opened};
 use super::first_frame::{FirstFrame, Foreign};
+use super::scheme::Scheme;
 
-/// Connects to a server of gRPC over HTTP/2, without TLS.
+/// Connects to a server of gRPC over HTTP/2.
 #[derive(Debug)]
 pub struct GrpcConnector {
     authority: String,
     /// What messages call it.
     name: Arc<str>,
+    scheme: Scheme,
+    streams: Arc<dyn OpenStream>,
     config: ClientConfig,
 }
 
 impl GrpcConnector {
-    /// A connector to `host:port`; the name is resolved anew at each connection. Upgrades of the
-    /// configuration are left alone.
-    pub fn new(authority: impl Into<String>, config: ClientConfig) -> Self {
+    /// A connector to `host:port` by the streams that `streams` opens, which have TLS around them
+    /// where the scheme says so. Upgrades of the configuration are left alone.
+    pub fn new(
+        scheme: Scheme,
+        authority: impl Into<String>,
+        streams: impl OpenStream + 'static,
+        config: ClientConfig,
+    ) -> Self {
         let authority = authority.into();
-        Self { name: format!("grpc://{authority}").into(), authority, config }
+        let name = format!("{}://{authority}", scheme.of_address()).into();
+        Self { authority, name, scheme, streams: Arc::new(streams), config }
     }
 
     async fn open(&self) -> Result<Arc<dyn Connection>, ConnectError> {
         let unreachable =
             |reason| ConnectError::Unreachable { address: self.name.to_string(), reason };
-        let stream = TcpStream::connect(&self.authority).await.map_err(unreachable)?;
-        stream.set_nodelay(true).map_err(unreachable)?;
-        let addresses = Addresses {
-            local: Some(stream.local_addr().map_err(unreachable)?),
-            peer: Some(stream.peer_addr().map_err(unreachable)?),
-            ..Addresses::default()
-        };
+        let mut stream = self.streams.open_stream().await.map_err(unreachable)?;
+        stream.open().await.map_err(|error| handshake_failed(&self.name, error))?;
+        let addresses = stream.addresses();
         let (stream, first) = FirstFrame::new(stream);
         let failed = |reason: io::Error| {
             let address = self.name.to_string();
@@ -54,6 +57,7 @@ impl GrpcConnector {
             driver,
             addresses,
             server: Arc::clone(&self.name),
+            scheme: self.scheme,
             authority: self.authority.clone(),
             limits: self.config.limits,
         }));
@@ -156,8 +160,9 @@ mod tests {
     use std::time::Duration;
 
     use tokio::io::AsyncReadExt as _;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
+    use super::super::test_stream::connector;
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(10);
@@ -167,7 +172,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let authority = listener.local_addr().unwrap().to_string();
         let config = ClientConfig { handshake_timeout, ..ClientConfig::default() };
-        (listener, GrpcConnector::new(authority, config))
+        (listener, connector(authority, config))
     }
 
     /// Reads until the client has closed the stream.

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tonic::Extensions;
 use tonic::metadata::MetadataMap;
 
-use super::GrpcConnector;
+use super::test_stream::connector;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -83,7 +83,7 @@ impl Server {
 async fn connected() -> (Arc<dyn Connection>, Server) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let authority = listener.local_addr().unwrap().to_string();
-    let connector = GrpcConnector::new(authority, ClientConfig::default());
+    let connector = connector(authority, ClientConfig::default());
     let accepted = async {
         let mut server = Server(listener.accept().await.unwrap().0);
         server.read::<24>().await;

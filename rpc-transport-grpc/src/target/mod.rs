@@ -1,4 +1,4 @@
-//! `grpc://`: farcall's stubs call servers of gRPC.
+//! `grpc://` and `grpcs://`: farcall's stubs call servers of gRPC.
 //!
 //! A connection over HTTP/2 takes the place of a session of farcall's in the same channel, which
 //! connects, backs off, repeats and logs as ever. It is given whole calls, encoded, and answers
@@ -10,5 +10,9 @@ mod connector;
 mod first_frame;
 #[cfg(test)]
 mod go_away_tests;
+mod scheme;
+#[cfg(test)]
+mod test_stream;
 
 pub use connector::GrpcConnector;
+pub use scheme::Scheme;

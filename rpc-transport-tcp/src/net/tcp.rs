@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Connection};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
+#[cfg(feature = "tls")]
+use rpc_core::connect::Alpn;
+use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 use socket2::SockRef;
@@ -48,8 +50,9 @@ pub(crate) fn bootstrap(stream: TcpStream) -> io::Result<SocketBootstrap<TcpStre
 #[derive(Debug)]
 pub struct TcpListener {
     listener: tokio::net::TcpListener,
+    /// With the protocols that clients may agree on in its handshake.
     #[cfg(feature = "tls")]
-    tls: Option<ServerTls>,
+    tls: Option<(ServerTls, Arc<[Alpn]>)>,
 }
 
 impl TcpListener {
@@ -66,11 +69,12 @@ impl TcpListener {
         Ok(tokio::net::TcpListener::bind(address).await?.into())
     }
 
-    /// Puts TLS around every connection that is accepted from now on.
+    /// Puts TLS around every connection that is accepted from now on. In its handshake clients
+    /// agree on farcall, or on one of the `others`.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn with_tls(mut self, tls: ServerTls) -> Self {
-        self.tls = Some(tls);
+    pub fn with_tls(mut self, tls: ServerTls, others: impl IntoIterator<Item = Alpn>) -> Self {
+        self.tls = Some((tls, std::iter::once(Alpn::FARCALL).chain(others).collect()));
         self
     }
 
@@ -117,9 +121,9 @@ impl Listen for TcpListener {
         Box::pin(async {
             let (stream, _) = self.listener.accept().await?;
             #[cfg(feature = "tls")]
-            if let Some(tls) = &self.tls {
+            if let Some((tls, protocols)) = &self.tls {
                 let addresses = prepared(&stream)?;
-                let socket = tls.accept(stream)?;
+                let socket = tls.accept(stream, protocols)?;
                 return Ok(Some(Box::new(SocketBootstrap::new(socket, addresses)) as Box<_>));
             }
             Ok(Some(Box::new(bootstrap(stream)?) as Box<dyn Bootstrap>))
@@ -137,6 +141,9 @@ pub struct TcpConnector {
     /// With the name that the server's certificate has to be for by default.
     #[cfg(feature = "tls")]
     tls: Option<(ClientTls, String)>,
+    /// What the TLS handshake agrees on.
+    #[cfg(feature = "tls")]
+    protocol: Alpn,
 }
 
 impl TcpConnector {
@@ -149,6 +156,8 @@ impl TcpConnector {
             config,
             #[cfg(feature = "tls")]
             tls: None,
+            #[cfg(feature = "tls")]
+            protocol: Alpn::FARCALL,
         }
     }
 
@@ -162,12 +171,21 @@ impl TcpConnector {
         self
     }
 
+    /// Has the TLS handshake agree on another protocol than farcall's, for streams that
+    /// [`OpenStream`] opens.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Alpn) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
     /// The start of a connection over an open stream.
     fn start(&self, stream: TcpStream) -> io::Result<Box<dyn Bootstrap>> {
         #[cfg(feature = "tls")]
         if let Some((tls, host)) = &self.tls {
             let addresses = prepared(&stream)?;
-            let socket = tls.connect(stream, host)?;
+            let socket = tls.connect(stream, host, self.protocol)?;
             return Ok(Box::new(SocketBootstrap::new(socket, addresses)));
         }
         Ok(Box::new(bootstrap(stream)?))
@@ -179,6 +197,16 @@ impl TcpConnector {
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into().into();
         self
+    }
+}
+
+impl OpenStream for TcpConnector {
+    fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+        Box::pin(async {
+            let opening = TcpStream::connect(&self.address);
+            let opened = tokio::time::timeout(self.config.handshake_timeout, opening).await;
+            self.start(opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?)
+        })
     }
 }
 
@@ -197,13 +225,7 @@ impl Connect for TcpConnector {
                 let address = self.name.to_string();
                 ConnectError::Unreachable { address, reason }
             };
-            let opening = TcpStream::connect(&self.address);
-            let timeout = self.config.handshake_timeout;
-            let opened = tokio::time::timeout(timeout, opening).await;
-            let stream = opened
-                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-                .map_err(unreachable)?;
-            let bootstrap = self.start(stream).map_err(unreachable)?;
+            let bootstrap = self.open_stream().await.map_err(unreachable)?;
             connect::connect(bootstrap, &self.name, &self.config, wanted).await
         })
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use rpc_core::connect::Alpn;
 use rustls::client::{ClientConnection, Resumption, WantsClientCert};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ConfigBuilder};
@@ -14,7 +15,7 @@ use super::error::TlsError;
 use super::pem::{Pem, unusable_pair};
 use super::server::roots;
 use super::socket::TlsSocket;
-use super::{ALPN, VERSIONS, provider};
+use super::{VERSIONS, alpn_of, provider};
 
 /// What a channel's TLS is made of: a plain value.
 ///
@@ -92,7 +93,6 @@ impl ClientTlsConfig {
                 .with_client_auth_cert(cert.certificates("tls.cert")?, key.key("tls.key")?)
                 .map_err(|error| unusable_pair(cert, key, &error))?,
         };
-        config.alpn_protocols = vec![ALPN.to_vec()];
         config.resumption = Resumption::disabled();
         Ok(Arc::new(config))
     }
@@ -170,11 +170,18 @@ impl ClientTls {
     }
 
     /// The client's end of a stream to `host`, before its handshake.
-    pub(crate) fn connect(&self, stream: TcpStream, host: &str) -> io::Result<TlsSocket> {
+    pub(crate) fn connect(
+        &self,
+        stream: TcpStream,
+        host: &str,
+        protocol: Alpn,
+    ) -> io::Result<TlsSocket> {
         let name = self.shared.config.server_name.as_deref().unwrap_or(host);
         let name = server_name(name).map_err(|error| io::Error::other(error.to_string()))?;
-        let connection = ClientConnection::new(self.shared.loaded.load_full(), name);
-        Ok(TlsSocket::new(stream, connection.map_err(io::Error::other)?.into()))
+        let (config, offered) = (self.shared.loaded.load_full(), alpn_of(&[protocol]));
+        let connection = ClientConnection::new_with_alpn(config, name, offered);
+        let connection = connection.map_err(io::Error::other)?;
+        Ok(TlsSocket::new(stream, connection.into(), [protocol].into()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rpc_core::connect::HandshakeError;
@@ -10,7 +11,6 @@ use rpc_core::wire::{MAGIC, Spoken};
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
-use super::ALPN;
 use super::stream::TlsStream;
 use super::words::{self, Role};
 use crate::connection::socket::{Moved, Socket};
@@ -25,9 +25,28 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How much of it is read meanwhile.
 const LINGER_LEN_MAX: usize = 64 << 10;
 
-/// What a client without TLS is told by: an alert of TLS (`unexpected_message`), which farcall's
-/// clients know by its first bytes.
-const NOT_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 10];
+/// What a client of farcall without TLS is told by: an alert of TLS (`unexpected_message`), which
+/// farcall's clients know by its first bytes.
+const TO_FARCALL: &[u8] = &[21, 3, 3, 0, 2, 2, 10];
+
+/// What a client of HTTP/2 without TLS is told by: SETTINGS, and GOAWAY with the code
+/// INADEQUATE_SECURITY and words for its user.
+const TO_HTTP2: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
+    \0\0\x1e\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0cthis port requires TLS";
+
+/// The same for a client of HTTP/1.
+const TO_HTTP1: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
+    content-length: 23\r\nconnection: close\r\n\r\nthis port requires TLS\n";
+
+/// What a client is told that speaks this without TLS, in its own protocol.
+fn refusal(spoken: Spoken) -> Option<&'static [u8]> {
+    match spoken {
+        Spoken::Farcall => Some(TO_FARCALL),
+        Spoken::Http2 => Some(TO_HTTP2),
+        Spoken::Http1 => Some(TO_HTTP1),
+        _ => None,
+    }
+}
 
 /// Why a handshake failed.
 enum Failure {
@@ -53,6 +72,7 @@ impl From<io::Error> for Failure {
 /// Runs the handshake, and says who the peer is.
 pub(super) async fn handshake(stream: &TlsStream) -> Result<TlsInfo, HandshakeError> {
     let role = stream.session().role();
+    let protocols = Arc::clone(&stream.session().protocols);
     let completed = complete(stream).await.and_then(|()| identify(stream));
     let failure = match completed {
         Ok(info) => return Ok(info),
@@ -62,9 +82,9 @@ pub(super) async fn handshake(stream: &TlsStream) -> Result<TlsInfo, HandshakeEr
     // A peer that takes nothing is not waited for.
     let _ = timeout(LINGER_TIMEOUT, farewell).await;
     let reason = match failure {
-        Failure::Tls(error) => words::of_error(role, &error),
+        Failure::Tls(error) => words::of_error(role, &protocols, &error),
         Failure::Foreign(first) => words::of_first_bytes(role, &first),
-        Failure::Alpn => words::not_farcall(role),
+        Failure::Alpn => words::not_spoken(role, &protocols),
         Failure::Closed { is_silent: true } if role == Role::Server => {
             return Err(HandshakeError::Silent);
         }
@@ -125,14 +145,15 @@ async fn foreign(stream: &TlsStream, first: &[u8]) -> Failure {
     Failure::Foreign(first)
 }
 
-/// Whether the peer speaks farcall, and who it is.
+/// What the peer speaks, and who it is.
 fn identify(stream: &TlsStream) -> Result<TlsInfo, Failure> {
     let session = stream.session();
-    if session.tls.alpn_protocol() != Some(ALPN) {
-        return Err(Failure::Alpn);
-    }
+    let agreed = session.tls.alpn_protocol().ok_or(Failure::Alpn)?;
+    let spoken = session.protocols.iter().find(|it| it.id.as_bytes() == agreed);
+    let spoken = spoken.ok_or(Failure::Alpn)?;
     let leaf = session.tls.peer_certificates().and_then(<[_]>::first);
-    leaf.map(identity).transpose().map(TlsInfo::new)
+    let identity = leaf.map(identity).transpose()?;
+    Ok(TlsInfo::new(identity).with_protocol(spoken.id))
 }
 
 /// The identity of a leaf certificate that rustls has verified.
@@ -152,11 +173,10 @@ fn identity(leaf: &CertificateDer<'_>) -> Result<Identity, Failure> {
 async fn farewell(stream: &TlsStream, role: Role, failure: &Failure) -> io::Result<()> {
     match failure {
         Failure::Foreign(first) => {
-            if role == Role::Client || Spoken::of(first) != Some(Spoken::Farcall) {
-                return Ok(());
-            }
-            // A socket that nothing was written to takes seven bytes.
-            Socket::try_write(&stream.tcp, &[IoSlice::new(&NOT_TLS)])?;
+            let spoken = Spoken::of(first).filter(|_| role == Role::Server);
+            let Some(refusal) = spoken.and_then(refusal) else { return Ok(()) };
+            // A socket that nothing was written to takes so few bytes.
+            Socket::try_write(&stream.tcp, &[IoSlice::new(refusal)])?;
         }
         // rustls has its alert ready.
         Failure::Tls(_) => poll_fn(|cx| stream.poll_records(cx)).await?,

@@ -7,9 +7,12 @@
 //! joins the two, `session` is the state under the lock, and `handshake` its beginning. `words` has
 //! the sentences that users read.
 //!
-//! TLS 1.3 alone is spoken, since both ends are farcall's. Sessions are not resumed: a connection
+//! TLS 1.3 alone is spoken. Which protocol is spoken over it, farcall's or gRPC's, is agreed on in
+//! the handshake (ALPN). Sessions are not resumed: a connection
 //! lives long, and a client would keep an identity past the rotation that withdraws it.
 
+#[cfg(test)]
+mod alpn_tests;
 #[cfg(test)]
 mod barren_tests;
 mod client;
@@ -33,11 +36,14 @@ pub use server::{ClientCerts, ServerTls, ServerTlsConfig};
 
 use std::sync::Arc;
 
+use rpc_core::connect::Alpn;
 use rustls::SupportedProtocolVersion;
 use rustls::crypto::CryptoProvider;
 
-/// The name of farcall's protocol in the TLS handshake (ALPN).
-pub const ALPN: &[u8] = b"farcall/1";
+/// The protocols as a TLS handshake offers them.
+fn alpn_of(protocols: &[Alpn]) -> Vec<Vec<u8>> {
+    protocols.iter().map(|protocol| protocol.id.as_bytes().to_vec()).collect()
+}
 
 /// The versions of TLS that are spoken.
 static VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];

@@ -3,6 +3,7 @@
 use std::io;
 
 use rcgen::{CertificateParams, KeyPair};
+use rpc_core::connect::Alpn;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::socket::TlsSocket;
@@ -22,13 +23,22 @@ impl Both {
         Self(ServerTls::new(server).unwrap(), ClientTls::new(client).unwrap())
     }
 
-    /// The two ends of a session.
-    pub(super) async fn session(&self) -> io::Result<[TlsSocket; 2]> {
+    /// The two ends of a stream before their handshake.
+    pub(super) async fn ends(
+        &self,
+        of_server: &[Alpn],
+        of_client: Alpn,
+    ) -> io::Result<[TlsSocket; 2]> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let connecting = TcpStream::connect(listener.local_addr()?);
         let (client, server) = tokio::try_join!(connecting, listener.accept())?;
-        let mut client = self.1.connect(client, "127.0.0.1")?;
-        let mut server = self.0.accept(server.0)?;
+        let client = self.1.connect(client, "127.0.0.1", of_client)?;
+        Ok([client, self.0.accept(server.0, &of_server.into())?])
+    }
+
+    /// The two ends of a session.
+    pub(super) async fn session(&self) -> io::Result<[TlsSocket; 2]> {
+        let [mut client, mut server] = self.ends(&[Alpn::FARCALL], Alpn::FARCALL).await?;
         let (opened, accepted) = tokio::join!(client.open(), server.open());
         assert!(opened.unwrap().is_some() && accepted.unwrap().is_some());
         Ok([client, server])

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use rpc_core::connect::Alpn;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use tokio::net::TcpStream;
@@ -12,7 +13,7 @@ use tokio::net::TcpStream;
 use super::error::TlsError;
 use super::pem::{Pem, unusable_pair};
 use super::socket::TlsSocket;
-use super::{ALPN, VERSIONS, provider};
+use super::{VERSIONS, alpn_of, provider};
 
 /// Which clients a server with a [`client_ca`](ServerTlsConfig::with_client_ca) accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,7 +95,6 @@ impl ServerTlsConfig {
         let mut config = builder
             .with_single_cert(chain, key)
             .map_err(|error| unusable_pair(&self.cert, &self.key, &error))?;
-        config.alpn_protocols = vec![ALPN.to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
@@ -154,10 +154,18 @@ impl ServerTls {
         Ok(())
     }
 
-    /// The server's end of a stream that was just accepted, before its handshake.
-    pub(crate) fn accept(&self, stream: TcpStream) -> io::Result<TlsSocket> {
-        let connection = ServerConnection::new(self.shared.loaded.load_full());
-        Ok(TlsSocket::new(stream, connection.map_err(io::Error::other)?.into()))
+    /// The server's end of a stream that was just accepted, before its handshake. It speaks one of
+    /// `protocols`.
+    pub(crate) fn accept(
+        &self,
+        stream: TcpStream,
+        protocols: &Arc<[Alpn]>,
+    ) -> io::Result<TlsSocket> {
+        // Each listener has protocols of its own. A copy is a dozen counts of references.
+        let mut config = ServerConfig::clone(&self.shared.loaded.load());
+        config.alpn_protocols = alpn_of(protocols);
+        let connection = ServerConnection::new(Arc::new(config)).map_err(io::Error::other)?;
+        Ok(TlsSocket::new(stream, connection.into(), Arc::clone(protocols)))
     }
 }
 

@@ -7,8 +7,10 @@
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write};
+use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
+use rpc_core::connect::Alpn;
 use rustls::Connection;
 use tokio::net::TcpStream;
 
@@ -106,6 +108,8 @@ enum Drained {
 pub(super) struct Session {
     pub(super) tls: Connection,
     role: Role,
+    /// What may be spoken over it.
+    pub(super) protocols: Arc<[Alpn]>,
     /// What was read and rustls has not seen.
     unseen: Bytes,
     reading: Reading,
@@ -116,14 +120,14 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(tls: Connection) -> Self {
+    pub(super) fn new(tls: Connection, protocols: Arc<[Alpn]>) -> Self {
         let role = match tls {
             Connection::Client(_) => Role::Client,
             Connection::Server(_) => Role::Server,
         };
         let (unseen, reading) = (Bytes::new(), Reading::Open);
         let unread = Unread::Nothing;
-        Self { tls, role, unseen, reading, unread, barren_len: 0, is_closing: false }
+        Self { tls, role, protocols, unseen, reading, unread, barren_len: 0, is_closing: false }
     }
 
     pub(super) fn unread(&self) -> Unread {
@@ -251,7 +255,7 @@ impl Session {
             self.take(&mut records).map_err(|error| {
                 // The peer is told why, if its socket has room.
                 let _ = self.flush(tcp);
-                let words = words::of_error(self.role, &error);
+                let words = words::of_error(self.role, &self.protocols, &error);
                 io::Error::new(io::ErrorKind::InvalidData, words)
             })?;
             let is_dry = matches!(self.drain(sink)?, Drained::Dry);

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use rpc_core::connect::HandshakeError;
+use rpc_core::connect::{Alpn, HandshakeError};
 use rpc_core::transport::TlsInfo;
 use rustls::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -22,9 +23,9 @@ use crate::connection::socket::{Moved, Socket};
 pub(crate) struct TlsSocket(TlsStream);
 
 impl TlsSocket {
-    /// The stream before its handshake.
-    pub(super) fn new(tcp: TcpStream, tls: Connection) -> Self {
-        Self(TlsStream::new(tcp, tls))
+    /// The stream before its handshake, which agrees on one of `protocols`.
+    pub(super) fn new(tcp: TcpStream, tls: Connection, protocols: Arc<[Alpn]>) -> Self {
+        Self(TlsStream::new(tcp, tls, protocols))
     }
 }
 
@@ -126,6 +127,19 @@ impl AsyncWrite for TlsSocket {
         ready!(self.0.poll_records(cx))?;
         let written = self.try_write(&[IoSlice::new(buf)]);
         Poll::Ready(written.map(|moved| moved.len))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.0.poll_records(cx))?;
+        Poll::Ready(self.try_write(buffers).map(|moved| moved.len))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,9 +1,10 @@
 //! A TCP stream and the TLS session around it.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use rpc_core::connect::Alpn;
 use rustls::Connection;
 use tokio::net::TcpStream;
 
@@ -19,8 +20,8 @@ pub(super) struct TlsStream {
 
 impl TlsStream {
     /// The stream before its handshake.
-    pub(super) fn new(tcp: TcpStream, tls: Connection) -> Self {
-        Self { tcp, session: Mutex::new(Session::new(tls)) }
+    pub(super) fn new(tcp: TcpStream, tls: Connection, protocols: Arc<[Alpn]>) -> Self {
+        Self { tcp, session: Mutex::new(Session::new(tls, protocols)) }
     }
 
     pub(super) fn session(&self) -> MutexGuard<'_, Session> {

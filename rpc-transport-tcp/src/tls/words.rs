@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use rpc_core::connect::Alpn;
 use rpc_core::wire::{PeerText, Spoken};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, Error};
@@ -43,7 +44,7 @@ impl Role {
 }
 
 /// Why there is no TLS session.
-pub(super) fn of_error(role: Role, error: &Error) -> String {
+pub(super) fn of_error(role: Role, protocols: &[Alpn], error: &Error) -> String {
     let (peer, ours) = (role.peer(), role.ours());
     match error {
         Error::InvalidCertificate(error) => of_certificate(role, error),
@@ -52,8 +53,8 @@ pub(super) fn of_error(role: Role, error: &Error) -> String {
              tls.client_ca"
                 .to_owned()
         }
-        Error::AlertReceived(alert) => of_alert(role, *alert),
-        Error::NoApplicationProtocol => not_farcall(role),
+        Error::AlertReceived(alert) => of_alert(role, protocols, *alert),
+        Error::NoApplicationProtocol => not_spoken(role, protocols),
         Error::PeerIncompatible(error) => {
             format!("the {peer}'s TLS and this {ours}'s have nothing in common: {error:?}")
         }
@@ -63,8 +64,11 @@ pub(super) fn of_error(role: Role, error: &Error) -> String {
 }
 
 /// The peer speaks TLS, and another protocol over it.
-pub(super) fn not_farcall(role: Role) -> String {
-    format!("the {} speaks TLS, and not farcall over it (ALPN farcall/1)", role.peer())
+pub(super) fn not_spoken(role: Role, protocols: &[Alpn]) -> String {
+    let joined =
+        |what: fn(&Alpn) -> &str, by| protocols.iter().map(what).collect::<Vec<_>>().join(by);
+    let (names, ids) = (joined(|it| it.name, " or "), joined(|it| it.id, ", "));
+    format!("the {} speaks TLS, and not {names} over it (ALPN {ids})", role.peer())
 }
 
 /// The peer closed the connection before there was a session, `is_silent` if it said nothing.
@@ -85,6 +89,14 @@ pub(super) fn of_first_bytes(role: Role, first: &[u8]) -> String {
         (Role::Server, Some(Spoken::Farcall)) => {
             "the client speaks farcall without TLS, and this server requires TLS: set `tls` on the \
              channel"
+                .to_owned()
+        }
+        (Role::Client, Some(Spoken::Http2)) => {
+            "the server speaks HTTP/2 without TLS: gRPC without TLS is grpc://, without `tls`"
+                .to_owned()
+        }
+        (Role::Server, Some(Spoken::Http2)) => {
+            "the client speaks gRPC over HTTP/2 without TLS, and this server requires TLS"
                 .to_owned()
         }
         (_, Some(spoken)) => format!("the {} does not speak TLS: {}", role.peer(), spoken.words()),
@@ -133,7 +145,7 @@ fn of_certificate(role: Role, error: &CertificateError) -> String {
 }
 
 /// What the peer says of this side.
-fn of_alert(role: Role, alert: AlertDescription) -> String {
+fn of_alert(role: Role, protocols: &[Alpn], alert: AlertDescription) -> String {
     use AlertDescription as A;
     let (peer, ours) = (role.peer(), role.ours());
     match alert {
@@ -161,7 +173,7 @@ fn of_alert(role: Role, alert: AlertDescription) -> String {
              or purpose"
         ),
         A::AccessDenied => format!("the {peer} denies this {ours} access"),
-        A::NoApplicationProtocol => not_farcall(role),
+        A::NoApplicationProtocol => not_spoken(role, protocols),
         A::ProtocolVersion => format!("the {peer} does not speak TLS 1.3"),
         A::UnexpectedMessage | A::DecodeError => {
             format!("the {peer} did not understand this {ours}'s TLS ({alert:?})")
@@ -220,17 +232,17 @@ mod tests {
     fn each_side_is_told_of_a_certificate_in_its_own_words() {
         let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
         assert_eq!(
-            of_error(Role::Client, &unknown),
+            of_error(Role::Client, &[Alpn::FARCALL], &unknown),
             "the server's certificate is not of an authority that this channel trusts (tls.ca)"
         );
         assert_eq!(
-            of_error(Role::Server, &unknown),
+            of_error(Role::Server, &[Alpn::FARCALL], &unknown),
             "the client's certificate is not of an authority that this server trusts \
              (tls.client_ca)"
         );
         let alert = Error::AlertReceived(AlertDescription::CertificateRequired);
         assert_eq!(
-            of_error(Role::Client, &alert),
+            of_error(Role::Client, &[Alpn::FARCALL], &alert),
             "the server requires a certificate, and this channel has shown none (tls.cert, \
              tls.key)"
         );
@@ -240,10 +252,10 @@ mod tests {
     fn a_certificate_out_of_its_time_says_by_how_much() {
         let (time, not_after) = (at(1_000_000), at(1_000_000 - 3 * 86400 - 5));
         let expired = CertificateError::ExpiredContext { time, not_after };
-        let words = of_error(Role::Client, &Error::InvalidCertificate(expired));
+        let words = of_error(Role::Client, &[Alpn::FARCALL], &Error::InvalidCertificate(expired));
         assert_eq!(words, "the server's certificate expired 3 days ago");
         let early = CertificateError::NotValidYetContext { time, not_before: at(1_003_601) };
-        let words = of_error(Role::Server, &Error::InvalidCertificate(early));
+        let words = of_error(Role::Server, &[Alpn::FARCALL], &Error::InvalidCertificate(early));
         assert_eq!(words, "the client's certificate is valid only in 1 hour: is the clock right?");
     }
 
@@ -252,7 +264,7 @@ mod tests {
         let expected = ServerName::try_from("b.example").unwrap();
         let presented = vec!["DnsName(\"a.example\")".to_owned(), "IpAddress(10.0.0.1)".to_owned()];
         let wrong = CertificateError::NotValidForNameContext { expected, presented };
-        let words = of_error(Role::Client, &Error::InvalidCertificate(wrong));
+        let words = of_error(Role::Client, &[Alpn::FARCALL], &Error::InvalidCertificate(wrong));
         assert_eq!(
             words,
             "the server's certificate is for a.example, 10.0.0.1, not b.example (tls.server_name)"
