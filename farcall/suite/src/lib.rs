@@ -43,7 +43,7 @@ pub use harness::failure::{Cause, Failure};
 pub use harness::runner::{run, run_all};
 pub use harness::running::Running;
 pub use harness::{Harness, Path};
-pub use interop::interop_server;
+pub use interop::interop_servers;
 pub use probe::payload::payload;
 pub use probe::watch::{Event, Watch};
 pub use probe::{Probe, entries, small_calls};

@@ -11,7 +11,7 @@ use rpc_core::connect::{ClientConfig, ConnectError, OpenStream, Wanted, handshak
 use rpc_core::wire::Spoken;
 
 use super::connection::{GrpcConnection, Opened};
-use super::first_frame::{FirstFrame, Foreign};
+use super::first_frame::{FirstFrame, Foreign, is_go_away};
 use super::scheme::Scheme;
 
 /// Connects to a server of gRPC over HTTP/2.
@@ -122,6 +122,9 @@ fn words(foreign: &Foreign) -> String {
     match foreign {
         Foreign::Closed => "the server closed the connection without a word of HTTP/2: a farcall \
                             server listens at tcp:// or auto://"
+            .to_owned(),
+        Foreign::Bytes(first) if is_go_away(first) => "the server takes no connection (GOAWAY): a \
+                                                       port with TLS is at grpcs://"
             .to_owned(),
         Foreign::Bytes(first) => match Spoken::of(first).map(Spoken::words) {
             Some(words) => format!("the server does not speak HTTP/2: {words}"),

@@ -17,6 +17,9 @@ const HEADER_LEN: usize = 9;
 /// The type of SETTINGS, with which each side begins.
 const SETTINGS: u8 = 4;
 
+/// The type of GOAWAY, by which a server refuses that takes no connection.
+const GO_AWAY: u8 = 7;
+
 /// Why a peer's first bytes are not HTTP/2's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Foreign {
@@ -58,6 +61,11 @@ impl<S> FirstFrame<S> {
         // An attempt that was given up hears nothing.
         let _ = told.send(verdict);
     }
+}
+
+/// Whether a stream begins with the frame by which HTTP/2 ends.
+pub(super) fn is_go_away(first: &[u8]) -> bool {
+    matches!(first, [0, _, _, GO_AWAY, ..])
 }
 
 /// Whether a stream that begins so is HTTP/2's; `None` where that cannot be said yet.

@@ -29,10 +29,10 @@ const LINGER_LEN_MAX: usize = 64 << 10;
 /// farcall's clients know by its first bytes.
 const TO_FARCALL: &[u8] = &[21, 3, 3, 0, 2, 2, 10];
 
-/// What a client of HTTP/2 without TLS is told by: SETTINGS, and GOAWAY with the code
-/// INADEQUATE_SECURITY and words for its user.
-const TO_HTTP2: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
-    \0\0\x1e\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0cthis port requires TLS";
+/// What a client of HTTP/2 without TLS is told by: GOAWAY with the code INADEQUATE_SECURITY, and
+/// words for its user. Behind the SETTINGS that belong there, clients of gRPC would take the
+/// connection for a good one, and make the same calls on one after another.
+const TO_HTTP2: &[u8] = b"\0\0\x1e\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0cthis port requires TLS";
 
 /// The same for a client of HTTP/1.
 const TO_HTTP1: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\

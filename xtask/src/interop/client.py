@@ -1,9 +1,11 @@
-"""Python's gRPC against the port of a farcall server.
+"""Python's gRPC against the port of a farcall server: without TLS ("plain"), with it ("tls"), and with
+certificates of both sides ("mutual").
 
 The messages come from the server's own reflection service, so that nothing is generated here. Prints
 a line for each case, "ok NAME" or "FAILED NAME: why", and "done" at its end.
 """
 
+import pathlib
 import sys
 import threading
 
@@ -280,15 +282,45 @@ class Cases:
         assert "grpc.testing.TestService" in names, names
 
 
-def main(target):
-    with grpc.insecure_channel(target, options=OPTIONS) as channel:
+def read(folder, name):
+    return (pathlib.Path(folder) / name).read_bytes()
+
+
+def channel_to(target, security, folder):
+    if security == "plain":
+        return grpc.insecure_channel(target, options=OPTIONS)
+    ca = read(folder, "ca.pem")
+    own = (read(folder, "client.key"), read(folder, "client.pem"))
+    own = own if security == "mutual" else (None, None)
+    return grpc.secure_channel(target, grpc.ssl_channel_credentials(ca, *own), options=OPTIONS)
+
+
+def is_refused(target, security, folder):
+    """A channel with less than the port asks for has no connection."""
+    less = {"tls": "plain", "mutual": "tls"}[security]
+    with channel_to(target, less, folder) as channel:
+        call = channel.unary_unary("/grpc.testing.TestService/EmptyCall")
+        try:
+            call(b"", timeout=LIMIT)
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.UNAVAILABLE, error
+            return
+    raise AssertionError("the call succeeded")
+
+
+def main(target, security, folder):
+    with channel_to(target, security, folder) as channel:
         grpc.channel_ready_future(channel).result(timeout=LIMIT)
         cases = Cases(target, channel)
         helpers = {"msg", "payload", "output", "unary", "refused", "watch", "seen"}
         names = [name for name in vars(Cases) if not name.startswith("_") and name not in helpers]
-        for name in names:
+        all_cases = [(name, getattr(cases, name)) for name in names]
+        if security != "plain":
+            refused = lambda: is_refused(target, security, folder)  # noqa: E731
+            all_cases.append(("a_channel_with_less_security", refused))
+        for name, case in all_cases:
             try:
-                getattr(cases, name)()
+                case()
                 print(f"ok {name}", flush=True)
             except Exception as error:  # a case may fail in any way
                 words = f"{type(error).__name__}: {error}".replace("\n", " ")
@@ -297,4 +329,4 @@ def main(target):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,5 +1,5 @@
 //! `cargo xtask interop`: gRPC's interoperability cases, with tonic on either side and with
-//! Python's `grpcio` as the client, as a matrix with a verdict.
+//! Python's `grpcio` as the client, without TLS and with it, as a matrix with a verdict.
 //!
 //! tonic's cases are the suite's test `grpc`. Python's are `client.py`, against the port of
 //! `farcall-interop`; the packages come from PyPI into the target folder.
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &InteropOptions) -> Result<()> {
     if !options.quick {
         columns.extend(tonic::run()?);
     }
-    columns.push(python::run()?);
+    columns.extend(python::run()?);
     print!("{}", matrix(&columns));
     let failed: usize = columns.iter().map(|column| column.failed.len()).sum();
     ensure!(failed == 0, "{failed} cases of interoperability failed");

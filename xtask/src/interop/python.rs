@@ -37,23 +37,35 @@ pub(super) fn is_possible() -> bool {
         && environment().is_ok()
 }
 
-/// Runs the cases.
+/// The columns: how the client is told to connect, in the order of the server's addresses.
+const COLUMNS: [(&str, &str); 3] = [
+    ("python-to-port", "plain"),
+    ("python-to-port-tls", "tls"),
+    ("python-to-port-mutual-tls", "mutual"),
+];
+
+/// Runs the cases without TLS, with it, and with certificates of both sides.
 ///
 /// # Errors
 ///
 /// When the packages cannot be installed, or the server or the client cannot be started.
-pub(super) fn run() -> Result<Column> {
+pub(super) fn run() -> Result<Vec<Column>> {
     let python = environment()?;
     let jobs = SERVER.build(&Default::default())?;
     let program = jobs.into_iter().next().context("the build gave no program")?.program;
-    let mut server = Process::start("the server", &mut Command::new(program))?;
-    let address = server.line(START_LIMIT)?;
-    let target = address.strip_prefix("tcp://").unwrap_or(&address);
-    let script = folder()?.join("client.py");
+    let folder = folder()?;
+    let mut server = Process::start("the server", Command::new(program).arg(&folder))?;
+    let script = folder.join("client.py");
     std::fs::write(&script, CLIENT)?;
-    let mut client = Command::new(python);
-    let text = bounded::output(client.arg(&script).arg(target), CASES_LIMIT)?;
-    parse(&text)
+    let mut columns = Vec::new();
+    for (name, security) in COLUMNS {
+        let address = server.line(START_LIMIT)?;
+        let target = address.strip_prefix("tcp://").unwrap_or(&address);
+        let mut client = Command::new(&python);
+        client.arg(&script).args([target, security]).arg(&folder);
+        columns.push(parse(name, &bounded::output(&mut client, CASES_LIMIT)?)?);
+    }
+    Ok(columns)
 }
 
 /// The folder of everything that is Python's.
@@ -86,9 +98,9 @@ fn has_packages(python: &Path) -> bool {
 }
 
 /// Reads a line for each case.
-fn parse(text: &str) -> Result<Column> {
+fn parse(name: &str, text: &str) -> Result<Column> {
     ensure!(text.ends_with("done\n"), "the client did not come to its end: {text}");
-    let mut column = Column { name: "python-to-port".into(), ..Column::default() };
+    let mut column = Column { name: name.to_owned(), ..Column::default() };
     for line in text.lines() {
         if line.strip_prefix("ok ").is_some() {
             column.passed += 1;
@@ -107,9 +119,9 @@ mod tests {
     #[test]
     fn cases_are_read_line_by_line() {
         let text = "ok empty_unary\nFAILED gzip: it broke\nwords\nok deadline\ndone\n";
-        let column = parse(text).unwrap();
+        let column = parse("python", text).unwrap();
         assert_eq!((column.passed, column.failed), (2, vec!["gzip: it broke".to_owned()]));
-        assert!(parse("ok empty_unary\n").is_err(), "it did not come to its end");
-        assert!(parse("done\n").is_err(), "it had no case");
+        assert!(parse("python", "ok empty_unary\n").is_err(), "it did not come to its end");
+        assert!(parse("python", "done\n").is_err(), "it had no case");
     }
 }

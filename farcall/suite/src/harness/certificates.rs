@@ -2,8 +2,66 @@
 
 use std::sync::OnceLock;
 
-use farcall::tls::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use farcall::tls::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig, TlsError};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+/// A certificate and its key, in PEM.
+#[derive(Debug)]
+pub(crate) struct Leaf {
+    pub(crate) cert: String,
+    pub(crate) key: String,
+}
+
+impl Leaf {
+    fn pems(&self) -> (Pem, Pem) {
+        (Pem::bytes(&self.cert), Pem::bytes(&self.key))
+    }
+}
+
+/// The certificates of an authority and of both sides.
+#[derive(Debug)]
+pub(crate) struct Pems {
+    pub(crate) ca: String,
+    /// For 127.0.0.1.
+    server: Leaf,
+    /// For client.example.
+    pub(crate) client: Leaf,
+}
+
+impl Pems {
+    pub(crate) fn make() -> Result<Self, rcgen::Error> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // OpenSSL takes a certificate whose issuer has its own name for one that signs itself.
+        params.distinguished_name.push(DnType::CommonName, "the suite's authority");
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let leaf = |name: &str| -> Result<_, rcgen::Error> {
+            let key = KeyPair::generate()?;
+            let params = CertificateParams::new(vec![name.to_owned()])?;
+            let cert = params.signed_by(&key, &authority)?.pem();
+            Ok(Leaf { cert, key: key.serialize_pem() })
+        };
+        let (server, client) = (leaf("127.0.0.1")?, leaf("client.example")?);
+        Ok(Self { ca: authority.pem(), server, client })
+    }
+
+    /// A server that asks for no certificates.
+    pub(crate) fn server_config(&self) -> ServerTlsConfig {
+        let (cert, key) = self.server.pems();
+        ServerTlsConfig::new(cert, key)
+    }
+
+    /// A server that requires a certificate.
+    pub(crate) fn mutual_server(&self) -> Result<ServerTls, TlsError> {
+        ServerTls::new(self.server_config().with_client_ca(Pem::bytes(&self.ca)))
+    }
+
+    fn client(&self) -> Result<ClientTls, TlsError> {
+        let (cert, key) = self.client.pems();
+        let config = ClientTlsConfig::default().with_ca(Pem::bytes(&self.ca));
+        ClientTls::new(config.with_cert(cert, key))
+    }
+}
 
 /// TLS of both sides: each shows the other a certificate.
 #[derive(Debug)]
@@ -19,19 +77,6 @@ pub(crate) fn certificates() -> &'static Certificates {
 }
 
 fn make() -> Result<Certificates, Box<dyn std::error::Error>> {
-    let mut params = CertificateParams::new(Vec::new())?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-    let ca = || Pem::bytes(authority.pem());
-    let leaf = |name: &str| -> Result<_, rcgen::Error> {
-        let key = KeyPair::generate()?;
-        let params = CertificateParams::new(vec![name.to_owned()])?;
-        let cert = params.signed_by(&key, &authority)?;
-        Ok((Pem::bytes(cert.pem()), Pem::bytes(key.serialize_pem())))
-    };
-    let (cert, key) = leaf("127.0.0.1")?;
-    let server = ServerTlsConfig::new(cert, key).with_client_ca(ca());
-    let (cert, key) = leaf("client.example")?;
-    let client = ClientTlsConfig::default().with_ca(ca()).with_cert(cert, key);
-    Ok(Certificates { server: ServerTls::new(server)?, client: ClientTls::new(client)? })
+    let pems = Pems::make()?;
+    Ok(Certificates { server: pems.mutual_server()?, client: pems.client()? })
 }

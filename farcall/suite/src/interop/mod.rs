@@ -8,7 +8,7 @@ pub(crate) mod ends;
 mod handlers;
 mod serve;
 
-pub use serve::interop_server;
+pub use serve::interop_servers;
 
 use std::time::Duration;
 

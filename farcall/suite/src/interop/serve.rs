@@ -1,9 +1,14 @@
-//! A server for clients of gRPC that are not of this process.
+//! Servers for clients of gRPC that are not of this process.
 
-use farcall::{BindError, Limits, Server};
+use std::error::Error;
+use std::path::Path;
+
+use farcall::tls::ServerTls;
+use farcall::{Limits, Server, ServerBuilder};
 use tonic_reflection::pb::{v1, v1alpha};
 use tonic_reflection::server::Builder;
 
+use crate::harness::certificates::Pems;
 use crate::interop::Interop;
 use crate::interop::handlers::Handlers;
 use crate::interop_proto::test_service_rpc::TestServiceService;
@@ -14,13 +19,45 @@ use crate::{DESCRIPTOR_SET, INTEROP_DESCRIPTOR_SET, Probe};
 /// Longer than the messages of 5 MiB that clients send, and short enough to be exceeded.
 const MESSAGE_LEN_MAX: u64 = 16 << 20;
 
-/// Binds a server of the interoperability tests' service and the suite's, with one that tells what
-/// becomes of their handlers, health and reflection, at a free port of loopback.
+/// Whether a server has TLS, and whether it asks clients for certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Security {
+    Plain,
+    Tls,
+    MutualTls,
+}
+
+/// Binds three servers: without TLS, with it, and with certificates of clients. Writes what clients
+/// need for that to `folder`: `ca.pem`, `client.pem` and `client.key`.
 ///
 /// # Errors
 ///
-/// When the operating system refuses the port.
-pub async fn interop_server() -> Result<farcall::Listener, BindError> {
+/// When a file cannot be written, or the operating system refuses a port.
+pub async fn interop_servers(
+    folder: &Path,
+) -> Result<Vec<farcall::Listener>, Box<dyn Error + Send + Sync>> {
+    let pems = Pems::make()?;
+    for (name, text) in
+        [("ca.pem", &pems.ca), ("client.pem", &pems.client.cert), ("client.key", &pems.client.key)]
+    {
+        std::fs::write(folder.join(name), text)?;
+    }
+    let mut listeners = Vec::new();
+    for security in [Security::Plain, Security::Tls, Security::MutualTls] {
+        let tls = match security {
+            Security::Plain => None,
+            Security::Tls => Some(ServerTls::new(pems.server_config())?),
+            Security::MutualTls => Some(pems.mutual_server()?),
+        };
+        let builder = tls.iter().fold(services(), ServerBuilder::tls);
+        listeners.push(builder.bind("tcp://127.0.0.1:0").await?);
+    }
+    Ok(listeners)
+}
+
+/// The interoperability tests' service and the suite's, with one that tells what becomes of their
+/// handlers, health and reflection.
+fn services() -> ServerBuilder {
     let health_set = tonic_health::pb::FILE_DESCRIPTOR_SET;
     let described = || {
         Builder::configure()
@@ -37,12 +74,11 @@ pub async fn interop_server() -> Result<farcall::Listener, BindError> {
         .add_service(ProbeService::new(probe))
         .add_service(HandlersService::new(Handlers::new(watch)))
         .add_grpc_service(health, health_set);
-    let builder = match (described().build_v1(), described().build_v1alpha()) {
+    match (described().build_v1(), described().build_v1alpha()) {
         (Ok(now), Ok(before)) => builder
             .add_grpc_service(now, v1::FILE_DESCRIPTOR_SET)
             .add_grpc_service(before, v1alpha::FILE_DESCRIPTOR_SET),
         // Clients find out: they have no descriptors then.
         _ => builder,
-    };
-    builder.bind("tcp://127.0.0.1:0").await
+    }
 }
