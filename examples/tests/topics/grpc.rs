@@ -1,13 +1,15 @@
 //! gRPC: clients that tonic has generated over a farcall channel, tonic's health service behind a
 //! farcall server, clients of gRPC at the same port, and `grpc://`.
 
+use anyhow::Context as _;
 use farcall::grpc::GrpcOver;
 use farcall::{Channel, Server};
 use farcall_examples::hello::greeter_client::GreeterClient;
 use farcall_examples::hello::greeter_rpc::{GreeterService, GreeterStub};
 use tonic::transport::Endpoint;
-use tonic_health::pb::HealthCheckRequest;
+use tonic_health::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, health_check_response};
 
 use super::{MyGreeter, hello};
 
@@ -28,8 +30,29 @@ async fn tonics_clients_call_over_a_channel() -> anyhow::Result<()> {
     let mut health = HealthClient::new(over);
     let request = HealthCheckRequest { service: "greeter.Greeter".to_owned() };
     assert!(health.check(request.clone()).await.is_err(), "nothing was said of it yet");
-    reporter.set_service_status("greeter.Greeter", tonic_health::ServingStatus::Serving).await;
+    reporter.set_service_status("greeter.Greeter", ServingStatus::Serving).await;
     assert!(health.check(request).await.is_ok());
+    Ok(())
+}
+
+#[tokio::test]
+async fn watchers_are_told_that_the_server_drains() -> anyhow::Result<()> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let server = Server::builder()
+        .add_grpc_service(health, tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .on_drain(async move { reporter.set_service_status("", ServingStatus::NotServing).await });
+    let listener = server.bind("tcp://127.0.0.1:0").await?;
+    let address = listener.local_address().clone();
+    let (shutdown, shut_down) = tokio::sync::oneshot::channel::<()>();
+    tokio::spawn(listener.serve_with_shutdown(async { drop(shut_down.await) }));
+
+    let mut health = HealthClient::new(GrpcOver::new(Channel::connect(&address).await?));
+    let mut updates = health.watch(HealthCheckRequest::default()).await?.into_inner();
+    let update = updates.message().await?.context("an update")?;
+    assert_eq!(update.status(), health_check_response::ServingStatus::Serving);
+    let _ = shutdown.send(());
+    let update = updates.message().await?.context("an update")?;
+    assert_eq!(update.status(), health_check_response::ServingStatus::NotServing);
     Ok(())
 }
 

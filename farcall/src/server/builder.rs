@@ -281,6 +281,32 @@ impl ServerBuilder {
         self
     }
 
+    /// Runs `future` when the server is shut down, before clients are told to make their calls
+    /// elsewhere: it tells those that watch the server that it is not serving any more. The server
+    /// goes on accepting and serving until the future is done, so that one that waits gives load
+    /// balancers time. Several run side by side; where the server has several listeners, they run
+    /// when the first one is shut down.
+    ///
+    /// # Examples
+    ///
+    /// The state that tonic's health service tells (feature `grpc`):
+    ///
+    /// ```
+    /// # struct HealthReporter;
+    /// # enum ServingStatus { NotServing }
+    /// # impl HealthReporter { async fn set_service_status(&self, _: &str, _: ServingStatus) {} }
+    /// # let reporter = HealthReporter;
+    /// // `reporter` is what `tonic_health::server::health_reporter()` gives beside the service.
+    /// let server = farcall::Server::builder().on_drain(async move {
+    ///     reporter.set_service_status("", ServingStatus::NotServing).await;
+    /// });
+    /// # drop(server);
+    /// ```
+    #[must_use]
+    pub fn on_drain(self, future: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.with(|core| core.on_drain(future))
+    }
+
     /// How the server finds out that a client is gone; `None` leaves that to the operating system,
     /// which may take hours. On by default.
     ///

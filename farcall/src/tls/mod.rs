@@ -2,10 +2,10 @@
 //!
 //! A server takes a [`ServerTls`] by [`ServerBuilder::tls`](crate::ServerBuilder::tls), and a
 //! channel a [`ClientTls`] by [`ChannelBuilder::tls`](crate::ChannelBuilder::tls). It holds for
-//! `tcp://`, `auto://`, `rdma://` and `grpcs://`, and for `dns://` and lists of these; there the connection
-//! that RDMA is agreed on has TLS. The packets of RDMA itself are not encrypted: see
-//! [`require_encryption`](crate::ChannelBuilder::require_encryption). With `unix://` and
-//! `inproc://`, which do not leave the host, `tls` is an error.
+//! `tcp://`, `auto://`, `rdma://` and `grpcs://`, and for `dns://` and lists of these. Where RDMA
+//! is agreed on, the connection on which that happens has TLS. The packets of RDMA itself are not
+//! encrypted: see [`require_encryption`](crate::ChannelBuilder::require_encryption). With
+//! `unix://` and `inproc://`, which do not leave the host, and with `grpc://` `tls` is an error.
 //!
 //! TLS 1.3 is spoken, by rustls with the cryptography of ring, or of aws-lc-rs with the feature
 //! `tls-aws-lc-rs`.

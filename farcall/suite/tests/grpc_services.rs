@@ -21,7 +21,7 @@ use farcall_suite::interop_proto::{
     Payload, SimpleRequest, SimpleResponse, StreamingInputCallRequest, StreamingInputCallResponse,
 };
 use http_body::{Body, Frame};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
@@ -127,6 +127,42 @@ async fn health_is_told_to_farcalls_stub_and_tonics_client_over_every_transport(
                 assert_eq!(update.status, wire(status), "{address}");
             }
         }
+    }
+}
+
+/// A watcher is told first, and has its answer before its connection ends. Its watch is a call in
+/// flight, which ends when the reporter forgets the service.
+#[tokio::test]
+async fn a_watcher_is_told_that_its_server_drains_over_every_transport() {
+    for address in addresses() {
+        let (mut reporter, builder) = with_health_and_reflection().await;
+        let builder = builder.on_drain(async move {
+            set_serving(&reporter, ServingStatus::NotServing).await;
+            reporter.clear_service_status("shop.Store").await;
+        });
+        let listener = builder.bind(&*address).await.unwrap();
+        let at = listener.local_address().clone();
+        let (shutdown, shut_down) = oneshot::channel::<()>();
+        let shutdown_asked = async { drop(shut_down.await) };
+        let serving = tokio::spawn(listener.serve_with_shutdown(shutdown_asked));
+        let mut channels = vec![at.to_string()];
+        channels.extend(address.starts_with("tcp").then(|| at.to_string().replace("tcp", "grpc")));
+        let mut watched = Vec::new();
+        for at in channels {
+            let channel = within(Channel::connect(at)).await.unwrap();
+            let stub = health::health_rpc::HealthStub::new(channel);
+            let mut updates = within(stub.watch(check_request())).await.unwrap().into_inner();
+            let update = within(updates.message()).await.unwrap().unwrap();
+            assert_eq!(update.status, wire(ServingStatus::Serving));
+            watched.push(updates);
+        }
+        shutdown.send(()).unwrap();
+        for mut updates in watched {
+            let update = within(updates.message()).await.unwrap().expect("before its end");
+            assert_eq!(update.status, wire(ServingStatus::NotServing), "{address}");
+            assert!(within(updates.message()).await.unwrap().is_none());
+        }
+        within(serving).await.unwrap().unwrap();
     }
 }
 

@@ -14,6 +14,7 @@ use super::layers::Layers;
 use super::peer_limit::PeerLimit;
 use super::router::Router;
 use super::serve::connections::Connections;
+use super::serve::drain::BeforeDrain;
 use super::serve::memory::ServerMemory;
 use super::serve::run;
 use super::serve::shared::Shared;
@@ -102,6 +103,7 @@ pub struct ServerBuilder {
     settings: ListenerSettings,
     lifetime: LifetimeRules,
     drain_timeout: Duration,
+    before_drain: BeforeDrain,
     max_connections: usize,
     max_connections_per_peer: Option<usize>,
     max_calls: usize,
@@ -117,6 +119,7 @@ impl Default for ServerBuilder {
             settings: ListenerSettings::default(),
             lifetime: LifetimeRules::default(),
             drain_timeout: Duration::from_secs(30),
+            before_drain: BeforeDrain::default(),
             max_connections: 10_000,
             max_connections_per_peer: None,
             max_calls: 65_536,
@@ -309,6 +312,15 @@ impl ServerBuilder {
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         expect_valid(check_period("server.drain_timeout", timeout));
         self.drain_timeout = timeout;
+        self
+    }
+
+    /// Runs `future` when the server is shut down, before clients are told to make their calls
+    /// elsewhere. The server goes on accepting and serving until it is done. Several run side by
+    /// side; with several listeners, they run when the first one is shut down.
+    #[must_use]
+    pub fn on_drain(mut self, future: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.before_drain = self.before_drain.and(future);
         self
     }
 
@@ -522,6 +534,7 @@ impl ServerBuilder {
             settings: self.settings,
             lifetime: self.lifetime,
             drain_timeout: self.drain_timeout,
+            before_drain: self.before_drain,
             calls_limit: PeerLimit::on_calls(self.max_calls, self.max_calls_per_peer),
             max_connections: self.max_connections,
             connections_limit: PeerLimit::on_connections(

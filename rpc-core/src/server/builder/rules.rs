@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::Keepalive;
 use crate::connect::ServerHandshake;
 use crate::policy::progress::PROGRESS_TIMEOUT;
@@ -19,6 +21,8 @@ pub(in crate::server) struct Rules {
     pub(in crate::server) handshake: ServerHandshake,
     pub(in crate::server) handshake_timeout: Duration,
     pub(in crate::server) life: LifeRules,
+    /// Set when the listener is shut down.
+    pub(in crate::server) draining: CancellationToken,
 }
 
 impl Rules {
@@ -39,6 +43,7 @@ impl Rules {
                 lifetime: server.lifetime,
                 drain_timeout: server.drain_timeout,
             },
+            draining: CancellationToken::new(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Serving: the connections of a server, how long each lives, and what they share.
 
 pub(in crate::server) mod connections;
+pub(in crate::server) mod drain;
 pub(in crate::server) mod gateway;
 pub(in crate::server) mod life;
 pub(in crate::server) mod memory;

@@ -27,7 +27,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// socket that says nothing would keep the server for as long as `handshake_timeout`.
 const DRAIN_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Accepts until `shutdown`, then drains.
+/// Accepts until `shutdown`, and until what comes before a drain is done; then drains.
 pub(in crate::server) async fn serve(
     shared: Arc<Shared>,
     mut listener: impl Listen,
@@ -40,7 +40,11 @@ pub(in crate::server) async fn serve(
     let abort = stop.clone().drop_guard();
     let drain = CancellationToken::new();
     let slots = Arc::new(Semaphore::new(shared.max_connections.min(Semaphore::MAX_PERMITS)));
-    let mut shutdown = pin!(shutdown);
+    let mut shutdown = pin!(async {
+        shutdown.await;
+        rules.draining.cancel();
+        shared.before_drain.run().await;
+    });
     let result = loop {
         // A listener that never has to wait, and fails, or has refused clients only, would keep
         // the thread to itself.
@@ -286,6 +290,31 @@ mod tests {
     #[tokio::test]
     async fn a_server_without_connections_ends_with_its_listener() {
         Server::builder().build().serve(Ended).await.unwrap();
+    }
+
+    /// A program that tells its watchers, and gives them time, loses no client meanwhile.
+    #[tokio::test]
+    async fn a_server_accepts_until_what_comes_before_its_drain_is_done() {
+        let (told, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (tell, wait) = (Arc::clone(&told), Arc::clone(&go_on));
+        let server = Server::builder()
+            .on_drain(async move { tell.notify_one() })
+            .on_drain(async move { wait.notified().await })
+            .build();
+        let is_through = Arc::new(Notify::new());
+        let listener = Failing { errors: VecDeque::new(), is_through: Arc::clone(&is_through) };
+        let serving = tokio::spawn({
+            let server = server.clone();
+            async move { server.serve_until(listener, std::future::ready(())).await }
+        });
+        told.notified().await;
+        is_through.notified().await;
+        assert!(!serving.is_finished());
+        go_on.notify_one();
+        serving.await.unwrap().unwrap();
+        // A second listener finds it done.
+        let listener = Failing { errors: VecDeque::new(), is_through };
+        server.serve_until(listener, std::future::ready(())).await.unwrap();
     }
 
     /// How long a server takes for accepts that fail so.

@@ -9,6 +9,7 @@ use crate::server::ListenerSettings;
 use crate::server::peer_limit::PeerLimit;
 use crate::server::router::Router;
 use crate::server::serve::connections::Connections;
+use crate::server::serve::drain::BeforeDrain;
 use crate::server::serve::memory::ServerMemory;
 
 /// The services of a server, its settings, and the limits that its connections share.
@@ -19,6 +20,7 @@ pub(in crate::server) struct Shared {
     pub(in crate::server) settings: ListenerSettings,
     pub(in crate::server) lifetime: LifetimeRules,
     pub(in crate::server) drain_timeout: Duration,
+    pub(in crate::server) before_drain: BeforeDrain,
     pub(in crate::server) calls_limit: PeerLimit,
     pub(in crate::server) max_connections: usize,
     pub(in crate::server) connections_limit: PeerLimit,
