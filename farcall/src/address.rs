@@ -10,7 +10,7 @@ use http::uri::Authority;
 use rpc_core::connect::ConnectError;
 use thiserror::Error;
 
-use crate::resolve::DnsName;
+use crate::resolve::{DnsName, EtcdName};
 
 /// Where to listen or to connect to, and by which path calls may travel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,9 @@ pub enum Address {
     Grpcs(String),
     /// `dns:///name:port`: every server that a name stands for. A channel's address alone.
     Dns(DnsName),
+    /// `etcd://host:port/prefix`: every server that is registered with etcd under a prefix. A
+    /// channel's address alone.
+    Etcd(EtcdName),
     /// `tcp://a:7000,b:7000`: several servers, at least two. A channel's address alone.
     List(Vec<Self>),
 }
@@ -169,6 +172,11 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
     if let Some(name) = DnsName::parse(&scheme, rest) {
         return name.map(Address::Dns);
     }
+    if let Some(name) = EtcdName::parse(&scheme, rest) {
+        let name = name?;
+        authority(&scheme, &name.endpoint)?;
+        return Ok(Address::Etcd(name));
+    }
     match scheme.as_str() {
         "auto" => authority(&scheme, rest).map(Address::Auto),
         "rdma" => authority(&scheme, rest).map(Address::Rdma),
@@ -194,7 +202,10 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
              tcp://{rest}. Set `tls` for it (feature `tls`)"
         )
         .into()),
-        _ => Err("its scheme is none of auto, rdma, tcp, unix, inproc, grpc, grpcs and dns".into()),
+        _ => {
+            let words = "its scheme is none of auto, rdma, tcp, unix, inproc, grpc, grpcs, dns and";
+            Err(format!("{words} etcd").into())
+        }
     }
 }
 
@@ -207,6 +218,7 @@ fn parse_list(scheme: &str, text: &str) -> Result<Vec<Address>, Cow<'static, str
         };
         match address {
             Address::Dns(_) => Err("a list has servers, and dns:// names many".into()),
+            Address::Etcd(_) => Err("a list has servers, and etcd:// names many".into()),
             address => Ok(address),
         }
     };
@@ -272,7 +284,7 @@ impl Address {
             Self::Grpcs(_) => Self::Grpcs(authority),
             Self::Unix(_) => Self::Unix(authority),
             Self::Inproc(_) => Self::Inproc(authority),
-            Self::Dns(_) | Self::List(_) => self.clone(),
+            Self::Dns(_) | Self::Etcd(_) | Self::List(_) => self.clone(),
         }
     }
 }
@@ -288,6 +300,7 @@ impl fmt::Display for Address {
             Self::Unix(rest) => write!(f, "unix://{rest}"),
             Self::Inproc(rest) => write!(f, "inproc://{rest}"),
             Self::Dns(name) => name.fmt(f),
+            Self::Etcd(name) => name.fmt(f),
             Self::List(addresses) => {
                 for (index, address) in addresses.iter().enumerate() {
                     write!(f, "{}{address}", if index > 0 { "," } else { "" })?;
@@ -311,6 +324,8 @@ mod tests {
             "grpc://host:50051",
             "grpcs://host:443",
             "inproc://my-server",
+            "etcd://10.0.0.9:2379/services/shop",
+            "etcd+tcp://127.0.0.1:2379/shop",
             "unix:///run/x.sock",
             "unix://./relative/path",
             "unix://../path",

@@ -24,7 +24,7 @@ use super::credentials::Credentials;
 use super::encryption::{Encryption, RequiredBy};
 use super::{Channel, Servers};
 use crate::balance::{BalanceConfig, Endpoint};
-use crate::resolve::{DnsName, Refresh, Resolve, ResolveError, StaticEndpoints};
+use crate::resolve::{DnsName, EtcdName, Refresh, Resolve, ResolveError, StaticEndpoints};
 use crate::retry::ServiceConfig;
 #[cfg(feature = "grpc")]
 use crate::tls;
@@ -108,7 +108,7 @@ macro_rules! with_connector {
                 let $connector = refuse(&$address.to_string(), $rules, reason);
                 $made
             }
-            Address::Dns(_) | Address::List(_) => $many,
+            Address::Dns(_) | Address::Etcd(_) | Address::List(_) => $many,
         }
     };
 }
@@ -320,7 +320,8 @@ impl ChannelBuilder {
     pub fn connect_lazy(self) -> Channel {
         match self.address.clone() {
             Address::List(addresses) => self.connect_with_resolver(endpoints_of(&addresses)),
-            Address::Dns(name) => self.connect_to_name(name),
+            Address::Dns(name) => self.connect_to_name(&name),
+            Address::Etcd(name) => self.connect_to_registered(&name),
             _ => {
                 let (rules, made) = self.prepare();
                 let channel = channel_to(&made.address, rules, &made.encryption);
@@ -340,7 +341,7 @@ impl ChannelBuilder {
     ///
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
-        if let Address::List(_) | Address::Dns(_) = self.address {
+        if let Address::List(_) | Address::Dns(_) | Address::Etcd(_) = self.address {
             let address = self.address.to_string();
             let channel = self.connect_lazy();
             let Servers::Many(endpoints) = &channel.servers else { return Ok(channel) };
@@ -402,17 +403,33 @@ impl ChannelBuilder {
     }
 
     #[cfg(feature = "dns")]
-    fn connect_to_name(self, name: DnsName) -> Channel {
+    fn connect_to_name(self, name: &DnsName) -> Channel {
         match crate::resolve::Dns::new(name.clone()) {
             Ok(resolver) => self.connect_with_resolver(resolver),
-            Err(error) => self.connect_with_resolver(Unresolvable { name, error }),
+            Err(error) => {
+                self.connect_with_resolver(Unresolvable { name: name.to_string(), error })
+            }
         }
     }
 
     #[cfg(not(feature = "dns"))]
-    fn connect_to_name(self, name: DnsName) -> Channel {
+    fn connect_to_name(self, name: &DnsName) -> Channel {
         let error = ResolveError::new("this program was built without farcall's feature `dns`");
-        self.connect_with_resolver(Unresolvable { name, error })
+        self.connect_with_resolver(Unresolvable { name: name.to_string(), error })
+    }
+
+    /// The channel to etcd has the default settings; [`Etcd`](crate::resolve::Etcd) takes another.
+    #[cfg(feature = "etcd")]
+    fn connect_to_registered(self, name: &EtcdName) -> Channel {
+        let etcd = Self::new(Address::Grpc(name.endpoint.clone())).connect_lazy();
+        let prefix = name.prefix.clone();
+        self.connect_with_resolver(crate::resolve::Etcd::new(etcd, prefix, name.scheme))
+    }
+
+    #[cfg(not(feature = "etcd"))]
+    fn connect_to_registered(self, name: &EtcdName) -> Channel {
+        let error = ResolveError::new("this program was built without farcall's feature `etcd`");
+        self.connect_with_resolver(Unresolvable { name: name.to_string(), error })
     }
 
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
@@ -526,13 +543,13 @@ fn endpoints_of(addresses: &[Address]) -> StaticEndpoints {
 
 /// A name that cannot be resolved in this program.
 struct Unresolvable {
-    name: DnsName,
+    name: String,
     error: ResolveError,
 }
 
 impl Resolve for Unresolvable {
     fn name(&self) -> String {
-        self.name.to_string()
+        self.name.clone()
     }
 
     fn next<'a>(

@@ -11,5 +11,5 @@ mod name;
 pub use dns::Dns;
 #[cfg(feature = "etcd")]
 pub use etcd::{Etcd, EtcdRegistration};
-pub use name::{DnsName, Scheme};
+pub use name::{DnsName, EtcdName, Scheme};
 pub use rpc_core::client::endpoints::{Refresh, Resolve, ResolveError, StaticEndpoints};

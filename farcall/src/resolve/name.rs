@@ -1,4 +1,4 @@
-//! The names of targets that DNS resolves.
+//! The names of targets that stand for several servers: of DNS and of etcd.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Scheme {
-    /// RDMA where both sides can, otherwise TCP: `auto://`, `dns:///`.
+    /// RDMA where both sides can, otherwise TCP: `auto://`, `dns:///`, `etcd://`.
     #[default]
     Auto,
-    /// RDMA or an error: `rdma://`, `dns+rdma:///`.
+    /// RDMA or an error: `rdma://`, `dns+rdma:///`, `etcd+rdma://`.
     Rdma,
-    /// TCP: `tcp://`, `dns+tcp:///`.
+    /// TCP: `tcp://`, `dns+tcp:///`, `etcd+tcp://`.
     Tcp,
 }
 
@@ -33,6 +33,15 @@ impl Scheme {
             Self::Auto => "dns",
             Self::Rdma => "dns+rdma",
             Self::Tcp => "dns+tcp",
+        }
+    }
+
+    /// The scheme of an address in etcd.
+    fn of_etcd(self) -> &'static str {
+        match self {
+            Self::Auto => "etcd",
+            Self::Rdma => "etcd+rdma",
+            Self::Tcp => "etcd+tcp",
         }
     }
 }
@@ -97,5 +106,46 @@ impl fmt::Display for DnsName {
             Some(port) => write!(f, ":{port}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Where etcd listens unless it is told otherwise.
+const ETCD_ENDPOINT: &str = "127.0.0.1:2379";
+
+/// A prefix of etcd's keys under which servers register: `etcd://host:port/prefix`, or
+/// `etcd:///prefix` for an etcd at port 2379 of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EtcdName {
+    /// The host and port of etcd.
+    pub endpoint: String,
+    /// The prefix, which begins and ends with a slash: `/services/inventory/`.
+    pub prefix: String,
+    /// By which path the servers are called.
+    pub scheme: Scheme,
+}
+
+impl EtcdName {
+    /// Reads what follows the `://` of an address whose scheme is `scheme`; `None` where the scheme
+    /// is not one of etcd.
+    pub(crate) fn parse(scheme: &str, rest: &str) -> Option<Result<Self, Cow<'static, str>>> {
+        let schemes = [Scheme::Auto, Scheme::Rdma, Scheme::Tcp];
+        let scheme = schemes.into_iter().find(|it| it.of_etcd() == scheme)?;
+        let (endpoint, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let prefix = prefix.trim_end_matches('/');
+        if prefix.is_empty() {
+            let words = "etcd:// needs a prefix of keys, as etcd://10.0.0.9:2379/services/shop";
+            return Some(Err(words.into()));
+        }
+        let endpoint = if endpoint.is_empty() { ETCD_ENDPOINT } else { endpoint };
+        let (endpoint, prefix) = (endpoint.to_owned(), format!("/{prefix}/"));
+        Some(Ok(Self { endpoint, prefix, scheme }))
+    }
+}
+
+impl fmt::Display for EtcdName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = self.prefix.trim_end_matches('/');
+        write!(f, "{}://{}{prefix}", self.scheme.of_etcd(), self.endpoint)
     }
 }

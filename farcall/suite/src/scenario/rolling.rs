@@ -8,7 +8,6 @@ use std::collections::HashMap;
 
 use farcall::Channel;
 use farcall::balance::Connectivity;
-use farcall::resolve::{Etcd, Scheme};
 use tokio::runtime::Handle;
 
 use super::cluster::{Cluster, SERVERS};
@@ -82,15 +81,19 @@ async fn channel(
     found: Found,
     etcd: Option<&str>,
 ) -> Result<Channel, ScenarioError> {
-    let addresses = cluster.addresses();
-    let builder = Channel::builder(addresses.as_str()).map_err(Failure::from)?;
-    Ok(match found {
-        Found::ByAddresses => builder.connect_lazy(),
-        Found::ByName => builder.connect_with_resolver(servers_by_name(cluster.port()).await?),
+    let address = match found {
+        Found::ByAddresses => cluster.addresses(),
+        // The resolver has its own.
+        Found::ByName => "dns:///ledger.test".to_owned(),
         Found::InEtcd => {
-            let etcd = Channel::builder(etcd.unwrap_or_default()).map_err(Failure::from)?;
-            builder.connect_with_resolver(Etcd::new(etcd.connect_lazy(), PREFIX, Scheme::Tcp))
+            let etcd = etcd.unwrap_or_default().trim_start_matches("grpc://");
+            format!("etcd+tcp://{etcd}{}", PREFIX.trim_end_matches('/'))
         }
+    };
+    let builder = Channel::builder(address.as_str()).map_err(Failure::from)?;
+    Ok(match found {
+        Found::ByAddresses | Found::InEtcd => builder.connect_lazy(),
+        Found::ByName => builder.connect_with_resolver(servers_by_name(cluster.port()).await?),
     })
 }
 
