@@ -8,7 +8,8 @@ use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
     CallKind, Channel, Code, Detach, Idempotency, Listener, MayHaveExecuted, MethodDescriptor,
-    NotExecuted, Readiness, Request, Response, Server, Service, ServiceDescriptor, Status,
+    NotExecuted, PeerInfo, Readiness, Request, Response, Server, Service, ServiceDescriptor,
+    Status,
 };
 use tokio::task::JoinHandle;
 
@@ -215,4 +216,37 @@ async fn a_list_is_no_address_to_listen_at() {
     let bound = Server::builder().bind("tcp://127.0.0.1:0,127.0.0.1:1").await;
     let error = bound.map(drop).expect_err("it names two servers").to_string();
     assert!(error.contains("names several servers"), "{error}");
+}
+
+/// Answers each call with the port of its client.
+struct Port;
+
+impl Service for Port {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &SERVICE
+    }
+
+    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
+        call.unary(async move |_: Request<()>| {
+            let client = PeerInfo::current().and_then(|peer| peer.remote_addr());
+            Ok(Response::new(client.map_or(0, |client| u64::from(client.port()))))
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_server_has_as_many_connections_as_the_settings_say() {
+    let listener = Server::builder().add_service(Port).bind("tcp://127.0.0.1:0").await;
+    let listener = listener.expect("a port of loopback");
+    let (server, address) = (listener.server().clone(), listener.local_address().to_string());
+    tokio::spawn(listener.serve());
+    let config = BalanceConfig::new().with_policy(Policy::RoundRobin).with_connections(3);
+    let builder = Channel::builder(address.as_str()).expect("it is an address").balance(config);
+    let channel = builder.connect().await.expect("it is there");
+    all_connected(&channel, 3).await;
+    let shares = shares(&channel, 30).await;
+    assert_eq!(shares.into_values().collect::<Vec<_>>(), [10, 10, 10]);
+    assert_eq!(server.connections().len(), 3);
+    let connections: Vec<_> = channel.endpoints().iter().map(|it| it.id.connection()).collect();
+    assert_eq!(connections, [0, 1, 2]);
 }

@@ -322,6 +322,9 @@ impl ChannelBuilder {
             Address::List(addresses) => self.connect_with_resolver(endpoints_of(&addresses)),
             Address::Dns(name) => self.connect_to_name(&name),
             Address::Etcd(name) => self.connect_to_registered(&name),
+            address if self.balance.connections > 1 => {
+                self.connect_with_resolver(endpoints_of(&[address]))
+            }
             _ => {
                 let (rules, made) = self.prepare();
                 let channel = channel_to(&made.address, rules, &made.encryption);
@@ -341,7 +344,9 @@ impl ChannelBuilder {
     ///
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
-        if let Address::List(_) | Address::Dns(_) | Address::Etcd(_) = self.address {
+        let has_many_servers =
+            matches!(self.address, Address::List(_) | Address::Dns(_) | Address::Etcd(_));
+        if has_many_servers || self.balance.connections > 1 {
             let address = self.address.to_string();
             let channel = self.connect_lazy();
             let Servers::Many(endpoints) = &channel.servers else { return Ok(channel) };

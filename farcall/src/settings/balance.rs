@@ -52,6 +52,8 @@ table! {
         /// After how long a measured latency or failure counts e times less.
         latency_decay: Period = "\"10s\"",
             |it| BalanceConfig::new().with_latency_decay(it.0).check();
+        /// How many connections the channel makes to each server. From 1 to 64.
+        connections: u16 = "1", |it| BalanceConfig::new().with_connections(*it).check();
         /// How long a server that has just come takes to have its whole share.
         slow_start: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), period);
     } tables {
@@ -94,6 +96,7 @@ impl BalanceTable {
             policy => with_policy;
             self.prefer_upgraded => with_prefer_upgraded;
             self.latency_decay.map(|it| it.0) => with_latency_decay;
+            self.connections => with_connections;
             slow_start => with_slow_start;
         }
         config.check().map(|()| config)

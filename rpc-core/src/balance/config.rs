@@ -38,7 +38,18 @@ pub struct BalanceConfig {
     ///
     /// 10 s by default, Finagle's and tower's value for the same average.
     pub latency_decay: Duration,
+    /// How many connections the channel makes to each endpoint. From 1 to 64; 1 by default.
+    ///
+    /// One connection is one task on either side, and one congestion window: several have more
+    /// cores and more of a long network. Calls are shared among them as among endpoints, and
+    /// outlier detection counts each by itself. Under [`Policy::PickFirst`] the others stand in for
+    /// the first.
+    pub connections: u16,
 }
+
+/// The most connections to an endpoint. More of them have nothing to gain: each has its own buffers
+/// on both sides.
+const MAX_CONNECTIONS: u16 = 64;
 
 impl Default for BalanceConfig {
     fn default() -> Self {
@@ -48,6 +59,7 @@ impl Default for BalanceConfig {
             slow_start: SlowStart::default(),
             prefer_upgraded: false,
             latency_decay: Duration::from_secs(10),
+            connections: 1,
         }
     }
 }
@@ -94,6 +106,13 @@ impl BalanceConfig {
         self
     }
 
+    /// Sets [`connections`](Self::connections).
+    #[must_use]
+    pub fn with_connections(mut self, count: u16) -> Self {
+        self.connections = count;
+        self
+    }
+
     /// Checks that the values are in their ranges.
     ///
     /// # Errors
@@ -101,6 +120,8 @@ impl BalanceConfig {
     /// The first that is not.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         check_timeout("balance.latency_decay", self.latency_decay)?;
+        let (count, rule) = (self.connections, "from 1 to 64, since each has buffers of its own");
+        ensure((1..=MAX_CONNECTIONS).contains(&count), "balance.connections", count, rule)?;
         self.slow_start.check()?;
         self.outlier_detection.check()
     }
@@ -318,6 +339,10 @@ mod tests {
     fn values_out_of_range_are_named_with_their_range() {
         let rules = OutlierDetection::new();
         let table = [
+            (
+                BalanceConfig::new().with_connections(0),
+                "balance.connections is 0: from 1 to 64, since each has buffers of its own",
+            ),
             (
                 BalanceConfig::new().with_latency_decay(Duration::ZERO),
                 "balance.latency_decay is 0ns: from 1 ms to 365 days",

@@ -29,10 +29,27 @@ impl Endpoint {
     }
 }
 
-/// Names one endpoint of a channel for as long as it is in the list. An address that leaves the
-/// list and comes back has another.
+/// Names one endpoint of a channel for as long as it is in the list, and one of its connections
+/// where it has several. An address that leaves the list and comes back has another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EndpointId(pub(super) u64);
+pub struct EndpointId {
+    pub(super) endpoint: u64,
+    pub(super) connection: u16,
+}
+
+impl EndpointId {
+    /// Which of the endpoint's connections it is, from 0 on.
+    #[must_use]
+    pub fn connection(self) -> u16 {
+        self.connection
+    }
+
+    /// Whether both are connections of one endpoint.
+    #[must_use]
+    pub fn is_of_same_endpoint(self, other: Self) -> bool {
+        self.endpoint == other.endpoint
+    }
+}
 
 /// Where the connection to an endpoint stands; gRPC's states of the same names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -77,13 +94,13 @@ pub enum Standing {
     },
 }
 
-/// What a channel knows of one endpoint.
+/// What a channel knows of one endpoint, or of one of its connections where it has several.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct EndpointStatus {
     /// The endpoint.
     pub endpoint: Endpoint,
-    /// Its name in this channel.
+    /// Its name in this channel, and that of the connection.
     pub id: EndpointId,
     /// Where its connection stands.
     pub connectivity: Connectivity,

@@ -112,8 +112,8 @@ impl<T> Picker<T> {
     /// Picks the endpoint of a call.
     ///
     /// `random` are 64 bits that no other pick has, `key` is what [`Policy::ConsistentHash`]
-    /// hashes. Endpoints in `tried` are left out while the tier has another: a call that is retried
-    /// goes elsewhere, if there is an elsewhere.
+    /// hashes. Endpoints in `tried` are left out, with all their connections, while the tier has
+    /// another: a call that is retried goes elsewhere, if there is an elsewhere.
     ///
     /// The pick changes nothing but the turn of a round robin; [`Load::start`] counts the call.
     pub fn pick(
@@ -163,7 +163,9 @@ impl<T> Picker<T> {
         if tried.is_empty() {
             return None;
         }
-        let is_new = |candidate: &&Candidate<T>| !tried.contains(&candidate.id);
+        let is_new = |candidate: &&Candidate<T>| {
+            !tried.iter().any(|tried| tried.is_of_same_endpoint(candidate.id))
+        };
         if let (Choice::Hash { ring, candidates: indices }, Some(key)) = (&self.choice, key) {
             let by_key = ring.preferred(key).filter_map(|index| indices[index as usize]);
             return by_key.map(|index| &candidates[index as usize]).find(is_new);

@@ -15,19 +15,20 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// The ring of endpoints with these addresses and weights.
-    pub(super) fn new<'a>(endpoints: impl Iterator<Item = (&'a str, u16)> + Clone) -> Self {
-        let total: u64 = endpoints.clone().map(|(_, weight)| u64::from(weight)).sum();
+    /// The ring of endpoints with these addresses, numbers of their connections, and weights.
+    pub(super) fn new<'a>(endpoints: impl Iterator<Item = (&'a str, u16, u16)> + Clone) -> Self {
+        let total: u64 = endpoints.clone().map(|(.., weight)| u64::from(weight)).sum();
         let per_weight = f64::from(POINTS).min(MAX_POINTS as f64 / total.max(1) as f64);
         let mut points = Vec::new();
-        for (index, (address, weight)) in (0..).zip(endpoints) {
+        for (index, (address, connection, weight)) in (0..).zip(endpoints) {
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "at most 2^24"
             )]
             let count = ((f64::from(weight) * per_weight) as u32).max(1);
-            let seed = hash(address.as_bytes());
+            // The first connection has the places that an endpoint with one has.
+            let seed = hash(address.as_bytes()) ^ (u64::from(connection) << 48);
             points.extend((0..count).map(|point| (mix(seed ^ mix(u64::from(point))), index)));
         }
         points.sort_unstable();
@@ -69,7 +70,7 @@ mod tests {
     }
 
     fn ring(addresses: &[String]) -> Ring {
-        Ring::new(addresses.iter().map(|address| (address.as_str(), 1)))
+        Ring::new(addresses.iter().map(|address| (address.as_str(), 0, 1)))
     }
 
     fn owner(ring: &Ring, key: u64) -> u32 {
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_weight_is_a_share() {
-        let ring = Ring::new([("a", 1_u16), ("b", 3)].into_iter());
+        let ring = Ring::new([("a", 0, 1_u16), ("b", 0, 3)].into_iter());
         let heavy = (0..KEYS).filter(|&key| owner(&ring, key) == 1).count();
         assert!((6500..8500).contains(&heavy), "{heavy}");
     }
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn every_endpoint_comes_up_and_a_long_list_is_bounded() {
-        let ring = Ring::new(addresses(300).iter().map(|address| (address.as_str(), u16::MAX)));
+        let ring = Ring::new(addresses(300).iter().map(|address| (address.as_str(), 0, u16::MAX)));
         assert!(ring.points.len() <= 65_536 + 300);
         let mut seen: Vec<u32> = ring.preferred(7).collect();
         seen.sort_unstable();

@@ -38,7 +38,7 @@ pub struct Roster<T> {
     config: BalanceConfig,
     /// In the order of the resolver's list.
     members: Vec<Member<T>>,
-    next_id: u64,
+    next_endpoint: u64,
     epoch: Instant,
     /// When the current interval of the outlier detection ends.
     interval_ends: Instant,
@@ -59,7 +59,7 @@ impl<T: Clone> Roster<T> {
             interval_ends: now + config.outlier_detection.interval,
             config,
             members: Vec::new(),
-            next_id: 0,
+            next_endpoint: 0,
             epoch: now,
             ring,
             picker: Arc::new(picker),
@@ -67,8 +67,8 @@ impl<T: Clone> Roster<T> {
         }
     }
 
-    /// Makes `endpoints` the list. `make` makes what the channel keeps for a new one. Of two with
-    /// the same address the first counts.
+    /// Makes `endpoints` the list, each with as many connections as the settings say. `make` makes
+    /// what the channel keeps for a new one. Of two with the same address the first counts.
     pub fn set_endpoints(
         &mut self,
         endpoints: impl IntoIterator<Item = Endpoint>,
@@ -81,22 +81,28 @@ impl<T: Clone> Roster<T> {
             if self.members.iter().any(|member| member.endpoint.address == endpoint.address) {
                 continue;
             }
-            let known = old.iter().position(|it| it.endpoint.address == endpoint.address);
-            let member = match known {
-                Some(index) => Member { endpoint, ..old.swap_remove(index) },
-                None => {
-                    let id = EndpointId(self.next_id);
-                    self.next_id += 1;
-                    added.push(id);
-                    let handle = make(id, &endpoint);
-                    self.new_member(id, endpoint, handle, now)
-                }
-            };
-            self.members.push(member);
+            let known = old.iter().find(|it| it.endpoint.address == endpoint.address);
+            let number = known.map_or(self.next_endpoint, |it| it.id.endpoint);
+            self.next_endpoint = self.next_endpoint.max(number + 1);
+            for connection in 0..self.config.connections {
+                let (endpoint, id) =
+                    (endpoint.clone(), EndpointId { endpoint: number, connection });
+                let member = match old.iter().position(|it| it.id == id) {
+                    Some(index) => Member { endpoint, ..old.swap_remove(index) },
+                    None => {
+                        added.push(id);
+                        let handle = make(id, &endpoint);
+                        self.new_member(id, endpoint, handle, now)
+                    }
+                };
+                self.members.push(member);
+            }
         }
         if self.config.policy == Policy::ConsistentHash {
-            let endpoints = self.members.iter().map(|member| &member.endpoint);
-            self.ring = Arc::new(Ring::new(endpoints.map(|it| (&*it.address, it.weight))));
+            let each = self.members.iter().map(|Member { id, endpoint, .. }| {
+                (&*endpoint.address, id.connection, endpoint.weight)
+            });
+            self.ring = Arc::new(Ring::new(each));
         }
         self.renew();
         Changes { added, removed: old.into_iter().map(|member| member.handle).collect() }

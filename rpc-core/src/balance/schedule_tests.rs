@@ -11,7 +11,7 @@ const POLICIES: [Policy; 4] =
 
 /// One channel under a schedule, with the calls that it has in flight.
 struct World {
-    roster: Roster<u64>,
+    roster: Roster<EndpointId>,
     random: fastrand::Rng,
     now: Instant,
     calls: Vec<(EndpointId, std::sync::Arc<Load>)>,
@@ -30,6 +30,7 @@ impl World {
             .with_policy(POLICIES[random.usize(..4)])
             .with_outlier_detection(rules)
             .with_prefer_upgraded(random.bool())
+            .with_connections(random.u16(1..4))
             .with_slow_start(SlowStart::new(Duration::from_secs(random.u64(0..3) * 10)));
         let now = Instant::now();
         let roster = Roster::new(config, random.u64(..), now);
@@ -57,8 +58,13 @@ impl World {
             .collect();
         let addresses: std::collections::HashSet<_> =
             list.iter().map(|it| std::sync::Arc::clone(&it.address)).collect();
-        self.roster.set_endpoints(list, self.now, |EndpointId(id), _| id);
-        assert_eq!(self.roster.status().len(), addresses.len(), "the list is the list");
+        self.roster.set_endpoints(list, self.now, |id, _| id);
+        let connections = usize::from(self.roster.config().connections);
+        assert_eq!(
+            self.roster.status().len(),
+            addresses.len() * connections,
+            "the list is the list"
+        );
     }
 
     fn connect(&mut self) {
@@ -99,6 +105,16 @@ impl World {
                 assert_eq!(is_last_resort, !is_healthy(&of));
                 assert!(!(is_last_resort && lives), "{of:?} although others live");
                 assert_eq!(of.is_last_resort, is_last_resort, "the status says so");
+                let is_tried = |id: EndpointId| tried.iter().any(|it| it.is_of_same_endpoint(id));
+                let prefers = self.roster.config().prefer_upgraded;
+                let is_of_tier = |it: &&EndpointStatus| {
+                    is_ready(it)
+                        && is_healthy(it) != is_last_resort
+                        && (it.connectivity == of.connectivity || !prefers)
+                };
+                let mut elsewhere = status.iter().filter(is_of_tier).filter(|it| !is_tried(it.id));
+                let has_elsewhere = elsewhere.next().is_some();
+                assert!(!(has_elsewhere && is_tried(of.id)), "{of:?} was tried: {tried:?}");
                 candidate.load.start();
                 self.calls.push((candidate.id, std::sync::Arc::clone(&candidate.load)));
             }
@@ -212,7 +228,7 @@ fn what_a_pick_costs() {
             let now = Instant::now();
             let mut roster = Roster::new(BalanceConfig::new().with_policy(policy), 7, now);
             let list = (0..count).map(|number| Endpoint::new(format!("tcp://10.0.0.{number}:1")));
-            roster.set_endpoints(list, now, |EndpointId(id), _| id);
+            roster.set_endpoints(list, now, |id, _| id);
             for it in roster.status() {
                 roster.set_connectivity(it.id, Connectivity::Ready { is_upgraded: false }, now);
             }
