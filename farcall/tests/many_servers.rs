@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use farcall::balance::{BalanceConfig, HashKey, Policy};
+use farcall::balance::{BalanceConfig, Connectivity, HashKey, Policy};
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
@@ -11,6 +11,7 @@ use farcall::{
     NotExecuted, PeerInfo, Readiness, Request, Response, Server, Service, ServiceDescriptor,
     Status,
 };
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
@@ -249,4 +250,85 @@ async fn a_server_has_as_many_connections_as_the_settings_say() {
     assert_eq!(server.connections().len(), 3);
     let connections: Vec<_> = channel.endpoints().iter().map(|it| it.id.connection()).collect();
     assert_eq!(connections, [0, 1, 2]);
+}
+
+static HEALTH: ServiceDescriptor = ServiceDescriptor {
+    name: "grpc.health.v1.Health",
+    methods: &[MethodDescriptor {
+        path: "/grpc.health.v1.Health/Watch",
+        kind: CallKind::ServerStreaming,
+        idempotency: Idempotency::Unknown,
+        detach: Detach::NONE,
+    }],
+};
+
+/// What a server says of its health: 1 stands for serving.
+#[derive(Clone, PartialEq, farcall::prost::Message)]
+#[prost(prost_path = "farcall::prost")]
+struct HealthCheckResponse {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+struct Health(watch::Receiver<i32>);
+
+impl Service for Health {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &HEALTH
+    }
+
+    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
+        let mut health = self.0.clone();
+        health.mark_changed();
+        call.server_streaming(async move |_: Request<()>| {
+            Ok(Response::new(futures::stream::unfold(health, |mut health| async move {
+                health.changed().await.ok()?;
+                let status = *health.borrow_and_update();
+                Some((Ok(HealthCheckResponse { status }), health))
+            })))
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_says_that_it_does_not_serve_gets_no_calls() {
+    let (said, health) = watch::channel(1);
+    let checked = Server::builder().add_service(Who(0)).add_service(Health(health));
+    let mut addresses = Vec::new();
+    // The other has no health service, which is taken for serving.
+    for builder in [checked, Server::builder().add_service(Who(1))] {
+        let listener = builder.bind("tcp://127.0.0.1:0").await.expect("a port of loopback");
+        addresses.push(listener.local_address().to_string());
+        tokio::spawn(async move { drop(listener.serve().await) });
+    }
+    let config = BalanceConfig::new().with_policy(Policy::RoundRobin);
+    let config = config.with_health_check("t.Who".to_owned());
+    let connect = |address: &str| {
+        let builder = Channel::builder(address).expect("it is a list");
+        builder.balance(config.clone()).connect_lazy()
+    };
+    let channel = connect(&addresses.join(","));
+    all_connected(&channel, 2).await;
+    assert_eq!(shares(&channel, 20).await, HashMap::from([(0, 10), (1, 10)]));
+
+    let becomes = async |expected: Connectivity| {
+        while channel.endpoints()[0].connectivity != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    said.send_replace(2);
+    let limit = Duration::from_secs(30);
+    let failing = becomes(Connectivity::TransientFailure);
+    tokio::time::timeout(limit, failing).await.expect("it is left out");
+    assert_eq!(shares(&channel, 20).await, HashMap::from([(1, 20)]));
+    said.send_replace(1);
+    all_connected(&channel, 2).await;
+    assert_eq!(shares(&channel, 20).await, HashMap::from([(0, 10), (1, 10)]));
+
+    // Where there is no other, a call fails, and says why.
+    said.send_replace(2);
+    let alone = connect(&format!("{0},{0}", addresses[0]));
+    let status = ask(&alone, Request::new(())).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("the server says that it does not serve"), "{status}");
 }

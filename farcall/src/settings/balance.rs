@@ -54,6 +54,9 @@ table! {
             |it| BalanceConfig::new().with_latency_decay(it.0).check();
         /// How many connections the channel makes to each server. From 1 to 64.
         connections: u16 = "1", |it| BalanceConfig::new().with_connections(*it).check();
+        /// The service whose health is asked of each server, by gRPC's health service: its name, ""
+        /// for the whole server, or "off".
+        health_check: String = "\"off\"", |_| Ok(());
         /// How long a server that has just come takes to have its whole share.
         slow_start: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), period);
     } tables {
@@ -91,12 +94,14 @@ impl BalanceTable {
             _ => Policy::LeastLoaded,
         });
         let slow_start = self.slow_start.and_then(|it| it.0).map(SlowStart::new);
+        let health_check = self.health_check.clone().filter(|it| it != "off");
         let config = BalanceConfig::new().with_outlier_detection(self.outlier_detection.rules());
         set! { config,
             policy => with_policy;
             self.prefer_upgraded => with_prefer_upgraded;
             self.latency_decay.map(|it| it.0) => with_latency_decay;
             self.connections => with_connections;
+            health_check => with_health_check;
             slow_start => with_slow_start;
         }
         config.check().map(|()| config)

@@ -45,6 +45,12 @@ pub struct BalanceConfig {
     /// outlier detection counts each by itself. Under [`Policy::PickFirst`] the others stand in for
     /// the first.
     pub connections: u16,
+    /// The service whose health is asked of each endpoint, by gRPC's health service; an empty name
+    /// stands for the whole server. `None` by default: a connection is enough.
+    ///
+    /// An endpoint gets calls while it says that it serves, and keeps its connection otherwise. One
+    /// that has no health service is taken as serving.
+    pub health_check: Option<String>,
 }
 
 /// The most connections to an endpoint. More of them have nothing to gain: each has its own buffers
@@ -60,6 +66,7 @@ impl Default for BalanceConfig {
             prefer_upgraded: false,
             latency_decay: Duration::from_secs(10),
             connections: 1,
+            health_check: None,
         }
     }
 }
@@ -110,6 +117,13 @@ impl BalanceConfig {
     #[must_use]
     pub fn with_connections(mut self, count: u16) -> Self {
         self.connections = count;
+        self
+    }
+
+    /// Sets [`health_check`](Self::health_check).
+    #[must_use]
+    pub fn with_health_check(mut self, service: impl Into<Option<String>>) -> Self {
+        self.health_check = service.into();
         self
     }
 

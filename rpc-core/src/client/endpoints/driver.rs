@@ -40,7 +40,8 @@ pub(super) trait Link: Clone + Send + Sync + 'static {
     /// With the reason, and the instant at which the next attempt may begin.
     fn connect(&self) -> impl Future<Output = Result<(), (String, Instant)>> + Send;
 
-    /// Where the connection stands: ready or idle.
+    /// Where the connection stands: ready or idle; and under health checks connecting until the
+    /// server has said something, and failing while it says that it does not serve.
     fn state(&self) -> Connectivity;
 
     /// Waits until [`state`](Self::state) is another than `state`.
@@ -200,8 +201,14 @@ impl<L: Link> Links<L> {
                 let connectivity = link.state();
                 shared.change(|state| {
                     state.roster.set_connectivity(id, connectivity, now());
-                    if connectivity == Connectivity::Idle {
-                        state.failure = Some("the connection has ended".into());
+                    match connectivity {
+                        Connectivity::Idle => {
+                            state.failure = Some("the connection has ended".into());
+                        }
+                        Connectivity::TransientFailure => {
+                            state.failure = Some("the server says that it does not serve".into());
+                        }
+                        Connectivity::Connecting | Connectivity::Ready { .. } => {}
                     }
                 });
                 if connectivity == Connectivity::Idle {

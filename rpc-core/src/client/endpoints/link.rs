@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::driver::Link;
+use super::health::{Health, HealthWatch};
 use super::shared::now;
 use crate::balance::Connectivity;
 use crate::client::Channel;
@@ -10,35 +11,66 @@ use crate::client::Channel;
 /// The pause after an attempt that cannot succeed in this process: the list may change.
 const HOPELESS_PAUSE: Duration = Duration::from_secs(60);
 
-impl Link for Channel {
+/// The channel to an endpoint, and what its server says of itself where that is asked for.
+#[derive(Debug, Clone)]
+pub(super) struct EndpointLink {
+    pub(super) channel: Channel,
+    watch: Option<HealthWatch>,
+}
+
+impl EndpointLink {
+    pub(super) fn new(channel: Channel, health_check: Option<&str>) -> Self {
+        Self { channel, watch: health_check.map(HealthWatch::new) }
+    }
+
+    /// Waits until the server says something else of itself; for ever where it is not asked.
+    async fn health_changed(&self) {
+        let Some(watch) = &self.watch else { return std::future::pending().await };
+        // A server without the service has no line in the log for it.
+        let channel = self.channel.clone().with_log_failed_calls(false);
+        watch.changed(&channel, watch.health()).await;
+    }
+}
+
+impl Link for EndpointLink {
     async fn connect(&self) -> Result<(), (String, Instant)> {
-        let Err(error) = self.manager.connection().await else { return Ok(()) };
+        if let Some(watch) = &self.watch {
+            watch.reset().await;
+        }
+        let Err(error) = self.channel.manager.connection().await else { return Ok(()) };
         let due = match error.may_pass() {
-            true => self.manager.next_connect(),
+            true => self.channel.manager.next_connect(),
             false => now() + HOPELESS_PAUSE,
         };
         Err((error.to_string(), due))
     }
 
     fn state(&self) -> Connectivity {
-        match self.info() {
-            Some(info) => Connectivity::Ready { is_upgraded: info.is_upgraded },
-            None => Connectivity::Idle,
+        let Some(info) = self.channel.info() else { return Connectivity::Idle };
+        match self.watch.as_ref().map_or(Health::Serves, HealthWatch::health) {
+            Health::Unknown => Connectivity::Connecting,
+            Health::Serves => Connectivity::Ready { is_upgraded: info.is_upgraded },
+            Health::DoesNotServe => Connectivity::TransientFailure,
         }
     }
 
     async fn left(&self, state: Connectivity) {
         loop {
             // Before the look, so that no connection made after it is missed.
-            let connected = self.manager.connected();
-            let Some(connection) = self.manager.open() else { return };
+            let connected = self.channel.manager.connected();
+            let Some(connection) = self.channel.manager.open() else { return };
             if self.state() != state {
                 return;
             }
             let ended = connection.ended();
-            tokio::select! {
-                () = ended.cancelled() => {}
-                () = connected => {}
+            let is_renewed = tokio::select! {
+                () = ended.cancelled() => true,
+                () = connected => true,
+                () = self.health_changed() => false,
+            };
+            // The watch would keep a connection whose place another has taken.
+            if is_renewed && let Some(watch) = &self.watch {
+                watch.reset().await;
             }
         }
     }

@@ -4,6 +4,7 @@
 //! [`crate::balance`] decides.
 
 mod driver;
+mod health;
 mod link;
 mod resolve;
 mod shared;
@@ -17,6 +18,7 @@ use tokio::time::sleep_until;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Code, Status};
 
+use link::EndpointLink;
 pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
 use shared::{Counted, Shared, now};
 
@@ -66,7 +68,7 @@ pub struct Endpoints {
 #[derive(Debug)]
 struct Inner {
     name: Arc<str>,
-    shared: Arc<Shared<Channel>>,
+    shared: Arc<Shared<EndpointLink>>,
     driver: Mutex<Driver>,
 }
 
@@ -84,7 +86,7 @@ enum Driver {
 }
 
 /// Makes the channel to an endpoint.
-type Make = Box<dyn Fn(&Endpoint) -> Channel + Send>;
+type Make = Box<dyn Fn(&Endpoint) -> EndpointLink + Send>;
 
 impl std::fmt::Debug for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -106,6 +108,9 @@ impl Endpoints {
         make: impl Fn(&Endpoint) -> Channel + Send + 'static,
     ) -> Self {
         let name = resolver.name().into();
+        let health_check = config.health_check.clone();
+        let make =
+            move |endpoint: &Endpoint| EndpointLink::new(make(endpoint), health_check.as_deref());
         let roster = Roster::new(config, fastrand::u64(..), now());
         let (resolver, make) = (Box::new(resolver), Box::new(make));
         let driver = Mutex::new(Driver::Unstarted { resolver, make });
@@ -144,7 +149,7 @@ impl Endpoints {
     /// The channel to the first endpoint of the list that is connected.
     #[must_use]
     pub fn first_connected(&self) -> Option<Channel> {
-        self.inner.shared.first_connected()
+        self.inner.shared.first_connected().map(|link| link.channel)
     }
 
     /// How often the upgraded paths of the endpoints in the list have failed and come back.
@@ -152,7 +157,7 @@ impl Endpoints {
     pub fn path_counts(&self) -> PathCounts {
         let mut sum = PathCounts::default();
         self.inner.shared.look(|state| {
-            for counts in state.roster.handles().map(Channel::path_counts) {
+            for counts in state.roster.handles().map(|link| link.channel.path_counts()) {
                 sum.failovers += counts.failovers;
                 sum.failbacks += counts.failbacks;
             }
@@ -246,13 +251,14 @@ impl Endpoints {
         &self,
         wish: Wish,
         tried: &[EndpointId],
-    ) -> Result<(Counted<Channel>, Channel), Status> {
+    ) -> Result<(Counted<EndpointLink>, Channel), Status> {
         let mut changes = None;
         loop {
             let (shared, now) = (&self.inner.shared, now());
             match shared.picker().pick(fastrand::u64(..), wish.key, tried, now) {
                 Pick::Endpoint { candidate, .. } => {
-                    return Ok((Counted::new(shared, candidate, now), candidate.handle.clone()));
+                    let channel = candidate.handle.channel.clone();
+                    return Ok((Counted::new(shared, candidate, now), channel));
                 }
                 Pick::Fail if !self.waits(wish) => return Err(self.unavailable()),
                 Pick::Wait | Pick::Fail => {}
