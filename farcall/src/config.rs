@@ -240,7 +240,8 @@ impl Config {
     pub(crate) fn protocols(&self) -> Vec<Arc<dyn OtherProtocol>> {
         #[cfg(feature = "grpc")]
         if self.grpc_clients {
-            return vec![Arc::new(rpc_transport_grpc::GrpcPort)];
+            use rpc_transport_grpc::{GrpcPort, Http1Port};
+            return vec![Arc::new(GrpcPort), Arc::new(Http1Port)];
         }
         Vec::new()
     }

@@ -1,10 +1,10 @@
 //! Real gRPC for farcall, by tonic's own client and server code.
 //!
 //! [`GrpcOver`] has clients that tonic generated call over a farcall channel, and [`GrpcPort`]
-//! takes clients of gRPC at a server's port. [`Served`] has farcall serve what tonic's server
-//! serves, and [`GrpcConnector`] calls servers of gRPC. All are one adapter, read in two
-//! directions: messages are [`Raw`], so that tonic does everything of gRPC's HTTP, and nothing is
-//! encoded again.
+//! takes clients of gRPC at a server's port, as [`Http1Port`] does clients of HTTP/1. [`Served`]
+//! has farcall serve what tonic's server serves, and [`GrpcConnector`] calls servers of gRPC. All
+//! are one adapter, read in two directions: messages are [`Raw`], so that tonic does everything of
+//! gRPC's HTTP, and nothing is encoded again.
 //!
 //! ```text
 //!   tonic's client ── http ──> GrpcOver: tonic's server code ── Raw ──> channel
@@ -24,7 +24,7 @@ mod served;
 mod target;
 
 pub use over::GrpcOver;
-pub use port::GrpcPort;
+pub use port::{GrpcPort, Http1Port};
 pub use raw::{Raw, RawCodec};
 pub use served::{DescriptorError, HttpService, Served};
 pub use target::{GrpcConnector, Scheme};

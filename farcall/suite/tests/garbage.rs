@@ -104,8 +104,8 @@ async fn random_bytes_cost_one_connection_and_one_line_each() -> Result<(), Fail
 
 #[tokio::test]
 async fn a_foreign_protocol_is_named() -> Result<(), Failure> {
-    let http = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    costs_one_line(Opening::Garbage, http, "does not speak farcall: this is HTTP/1.1").await
+    let ssh = b"SSH-2.0-OpenSSH_9.2\r\n";
+    costs_one_line(Opening::Garbage, ssh, "does not speak farcall: this is SSH").await
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ async fn handshakes_that_fail_have_few_lines_and_a_count() -> Result<(), Failure
     let (server, address) = serve(|rules| rules).await?;
     for _ in 0..CONNECTIONS {
         let mut peer = RawPeer::connect(&address).await?;
-        peer.send(b"GET / HTTP/1.1\r\n\r\n").await?;
+        peer.send(b"SSH-2.0-OpenSSH_9.2\r\n").await?;
         peer.closed().await;
     }
     stop(server).await;

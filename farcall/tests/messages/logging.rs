@@ -143,7 +143,7 @@ async fn strangers(told: &mut Told, log: &Log) {
     let (address, _) = demo(Server::builder()).await;
     let authority = address.trim_start_matches("tcp://");
     for (name, first) in [
-        ("HTTP/1.1", &b"GET / HTTP/1.1\r\n\r\n"[..]),
+        ("SSH", &b"SSH-2.0-OpenSSH_9.2\r\n"[..]),
         ("TLS", &[22, 3, 1, 2, 0, 1, 0, 1]),
         ("the PROXY protocol", b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n"),
     ] {

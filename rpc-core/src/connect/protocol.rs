@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::CancellationToken;
 
 use super::Bootstrap;
 use crate::memory::MemoryShare;
@@ -34,6 +35,9 @@ impl Alpn {
 
     /// gRPC over HTTP/2.
     pub const GRPC: Self = Self { id: "h2", name: "gRPC" };
+
+    /// HTTP/1. It is also what a client speaks that agrees on nothing.
+    pub const HTTP1: Self = Self { id: "http/1.1", name: "HTTP/1.1" };
 }
 
 /// A protocol that a server speaks beside farcall's, at the same port.
@@ -72,6 +76,8 @@ pub struct Gateway {
     pub keepalive: Option<Keepalive>,
     /// How long a client may take to open the connection.
     pub handshake_timeout: Duration,
+    /// Set when the listener is shut down.
+    pub draining: CancellationToken,
 }
 
 impl fmt::Debug for Gateway {

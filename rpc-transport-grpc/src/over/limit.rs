@@ -1,5 +1,6 @@
 //! What the messages of a request may be, where their memory counts, and which end is theirs.
 
+use http::Version;
 use rpc_core::memory::MemoryShare;
 
 /// The limit on a request's messages.
@@ -24,9 +25,14 @@ pub(super) enum Ending {
 }
 
 impl Limit {
-    /// For clients at a server's port, whose bodies are hyper's.
-    pub(crate) fn of_port(max_message_len: u64, memory: MemoryShare) -> Self {
-        Self { max_message_len, memory, ending: Ending::Confirmed }
+    /// For clients at a server's port, whose bodies are hyper's of that version.
+    pub(crate) fn of_port(max_message_len: u64, memory: MemoryShare, version: Version) -> Self {
+        let ending = match version {
+            Version::HTTP_2 => Ending::Confirmed,
+            // There a body that breaks off ends with an error.
+            _ => Ending::Any,
+        };
+        Self { max_message_len, memory, ending }
     }
 
     /// For clients in this process, whose memory is their own affair.

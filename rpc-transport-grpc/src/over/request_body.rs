@@ -153,6 +153,8 @@ mod tests {
     use futures::FutureExt;
     use tonic::Streaming;
 
+    use http::Version;
+
     use super::*;
     use crate::raw::{Raw, RawCodec};
 
@@ -182,7 +184,7 @@ mod tests {
     /// What tonic reads of a body that comes so.
     fn read(pieces: impl IntoIterator<Item = Result<&'static [u8], Status>>) -> Vec<String> {
         let script = Script { pieces: pieces.into_iter().collect(), confirms_end: true };
-        read_script(script, Limit::of_port(100, MemoryShare::default()))
+        read_script(script, Limit::of_port(100, MemoryShare::default(), Version::HTTP_2))
     }
 
     fn read_script(script: Script, limit: Limit) -> Vec<String> {
@@ -219,7 +221,7 @@ mod tests {
             let script = Script { pieces: [Ok(MESSAGE)].into(), confirms_end: false };
             read_script(script, limit)
         };
-        let at_port = read(Limit::of_port(100, MemoryShare::default()));
+        let at_port = read(Limit::of_port(100, MemoryShare::default(), Version::HTTP_2));
         let words = "the client has given up the call: its stream was reset";
         assert_eq!(at_port, [r#"b"hi""#, words]);
         assert_eq!(read(Limit::of_process(100)), [r#"b"hi""#, "end"]);

@@ -1,15 +1,15 @@
-//! A client of gRPC, as a connection of the server: the session in the process, and HTTP/2 before
-//! it.
+//! A client of gRPC, as a connection of the server: the session in the process, and HTTP before it.
 
 use std::convert::Infallible;
 use std::fmt;
-use std::pin::pin;
+use std::future::pending;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hyper::server::conn::http2;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rpc_core::connect::{ConnectionInfo, Gateway, Replayed};
@@ -67,8 +67,16 @@ pub(super) struct PortConnection {
     ended: CancellationToken,
 }
 
-/// What HTTP/2 is served with.
+/// Which HTTP a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Http {
+    One,
+    Two,
+}
+
+/// What HTTP is served with.
 struct Serving {
+    http: Http,
     stream: Replayed,
     service: PortService,
     limits: Limits,
@@ -77,7 +85,7 @@ struct Serving {
 }
 
 impl PortConnection {
-    pub(super) fn new(gateway: Gateway) -> Arc<Self> {
+    pub(super) fn new(gateway: Gateway, http: Http) -> Arc<Self> {
         let Gateway {
             stream,
             channel,
@@ -87,6 +95,7 @@ impl PortConnection {
             limits,
             keepalive,
             handshake_timeout,
+            draining,
         } = gateway;
         let flowing = Arc::<Flowing>::default();
         let max_message_len = limits.max_message_len;
@@ -96,9 +105,11 @@ impl PortConnection {
             memory,
             flowing: Arc::clone(&flowing),
             max_message_len,
+            body_timeout: handshake_timeout,
+            draining,
         };
         let opening_timeout = handshake_timeout;
-        let serving = Serving { stream, service, limits, keepalive, opening_timeout };
+        let serving = Serving { http, stream, service, limits, keepalive, opening_timeout };
         Arc::new(Self {
             session,
             flowing,
@@ -130,45 +141,69 @@ fn rules(limits: &Limits, keepalive: Option<Keepalive>) -> http2::Builder<TokioE
     builder
 }
 
+/// When a connection has to end.
+struct Ends {
+    going_away: CancellationToken,
+    stop: CancellationToken,
+}
+
 impl Serving {
-    /// Serves HTTP/2 until it ends, by itself or because it has to.
-    async fn serve(
-        self,
-        flowing: Arc<Flowing>,
-        going_away: CancellationToken,
-        stop: CancellationToken,
-    ) {
-        let Self { stream, service, limits, keepalive, opening_timeout } = self;
+    /// Serves HTTP until it ends, by itself or because it has to.
+    async fn serve(self, flowing: Arc<Flowing>, ends: Ends) {
+        let Self { http, stream, service, limits, keepalive, opening_timeout } = self;
         let Ok(_window) = service.memory.try_take(CONNECTION_WINDOW.into()) else { return };
         let stream = TokioIo::new(CountedStream::new(stream, Arc::clone(&flowing)));
         let answer = service_fn(move |request| {
             let service = service.clone();
             async move { Ok::<_, Infallible>(service.answer(request).await) }
         });
-        let mut connection = pin!(rules(&limits, keepalive).serve_connection(stream, answer));
-        let mut opening = pin!(tokio::time::sleep(opening_timeout));
-        let (mut is_open, mut is_leaving) = (false, false);
-        loop {
-            tokio::select! {
-                ended = &mut connection => {
-                    if let Err(error) = ended {
-                        tracing::debug!(
-                            target: "farcall::server", %error, "a connection over HTTP/2 has ended"
-                        );
+        match http {
+            Http::One => {
+                let rules = super::http1::rules(&limits, opening_timeout);
+                let connection = rules.serve_connection(stream, answer);
+                // hyper bounds the time of a request's head.
+                drive(connection, pending(), ends, http1::Connection::graceful_shutdown).await;
+            }
+            Http::Two => {
+                let connection = rules(&limits, keepalive).serve_connection(stream, answer);
+                let late = async {
+                    tokio::time::sleep(opening_timeout).await;
+                    if flowing.read_bytes() >= OPENING_LEN {
+                        pending::<()>().await;
                     }
-                    return;
+                };
+                drive(connection, late, ends, http2::Connection::graceful_shutdown).await;
+            }
+        }
+    }
+}
+
+/// Drives a connection until it ends, or has to: at once, or when the client is `late`. One that is
+/// to go away is told to `leave`.
+async fn drive<C: Future<Output = hyper::Result<()>>>(
+    connection: C,
+    late: impl Future<Output = ()>,
+    ends: Ends,
+    leave: impl Fn(Pin<&mut C>),
+) {
+    let Ends { going_away, stop } = ends;
+    let (mut connection, mut late) = (pin!(connection), pin!(late));
+    let mut is_leaving = false;
+    loop {
+        tokio::select! {
+            ended = &mut connection => {
+                if let Err(error) = ended {
+                    tracing::debug!(
+                        target: "farcall::server", %error, "a connection over HTTP has ended"
+                    );
                 }
-                () = stop.cancelled() => return,
-                () = going_away.cancelled(), if !is_leaving => {
-                    is_leaving = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                () = &mut opening, if !is_open => {
-                    if flowing.read_bytes() < OPENING_LEN {
-                        return;
-                    }
-                    is_open = true;
-                }
+                return;
+            }
+            () = stop.cancelled() => return,
+            () = &mut late => return,
+            () = going_away.cancelled(), if !is_leaving => {
+                is_leaving = true;
+                leave(connection.as_mut());
             }
         }
     }
@@ -179,8 +214,8 @@ impl ServerConnection for PortConnection {
         self.session.start();
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(serving) = waiting else { return };
-        let served =
-            serving.serve(Arc::clone(&self.flowing), self.going_away.clone(), self.stop.clone());
+        let ends = Ends { going_away: self.going_away.clone(), stop: self.stop.clone() };
+        let served = serving.serve(Arc::clone(&self.flowing), ends);
         let ended = self.ended.clone().drop_guard();
         tokio::spawn(async move {
             let _ended = ended;

@@ -11,6 +11,7 @@
 mod bodies;
 mod connection;
 mod flow;
+mod http1;
 mod piece;
 mod service;
 mod stream;
@@ -19,8 +20,9 @@ use std::sync::Arc;
 
 use rpc_core::connect::{Alpn, Gateway, OtherProtocol};
 use rpc_core::server::ServerConnection;
+use rpc_core::wire::Spoken;
 
-use self::connection::PortConnection;
+use self::connection::{Http, PortConnection};
 
 /// How HTTP/2 begins, as far as farcall's own beginning is long.
 const PREFACE: &[u8] = b"PRI * HT";
@@ -43,6 +45,44 @@ impl OtherProtocol for GrpcPort {
     }
 
     fn serve(&self, gateway: Gateway) -> Arc<dyn ServerConnection> {
-        PortConnection::new(gateway)
+        PortConnection::new(gateway, Http::Two)
+    }
+}
+
+/// HTTP/1, beside farcall's protocol at the port of a server.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Http1Port;
+
+impl OtherProtocol for Http1Port {
+    fn name(&self) -> &'static str {
+        "grpc-web"
+    }
+
+    fn alpn(&self) -> Alpn {
+        Alpn::HTTP1
+    }
+
+    fn is_begun_by(&self, first: &[u8]) -> bool {
+        // What a server of HTTP/1 begins with is no request.
+        Spoken::of(first) == Some(Spoken::Http1) && !first.starts_with(b"HTTP/")
+    }
+
+    fn serve(&self, gateway: Gateway) -> Arc<dyn ServerConnection> {
+        PortConnection::new(gateway, Http::One)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_http1_are_known_by_their_methods() {
+        for first in ["GET /hea", "POST /a.", "HEAD /he", "OPTIONS "] {
+            assert!(Http1Port.is_begun_by(first.as_bytes()), "{first}");
+        }
+        for first in ["HTTP/1.1", "PRI * HT", "farcall\n", "SSH-2.0-"] {
+            assert!(!Http1Port.is_begun_by(first.as_bytes()), "{first}");
+        }
     }
 }

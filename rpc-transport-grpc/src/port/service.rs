@@ -1,17 +1,24 @@
 //! The HTTP side of the port: which requests are calls, and how the others are answered.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::{HeaderValue, Method, StatusCode, header};
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, Version, header};
 use http_body::Body;
+use http_body_util::Full;
 use rpc_core::memory::MemoryShare;
 use rpc_core::{Channel, MethodDescriptor};
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
-use tower::BoxError;
+use tonic_web::GrpcWebLayer;
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 use super::bodies::Outgoing;
 use super::flow::Flowing;
+use super::http1::Timely;
 use crate::over::{Limit, answer};
 
 /// What answers the requests of one connection.
@@ -22,23 +29,67 @@ pub(super) struct PortService {
     pub(super) memory: MemoryShare,
     pub(super) flowing: Arc<Flowing>,
     pub(super) max_message_len: u64,
+    /// How long the next piece of a request over HTTP/1 may take.
+    pub(super) body_timeout: Duration,
+    /// Set when the listener is shut down.
+    pub(super) draining: CancellationToken,
 }
 
 impl PortService {
     /// Answers a request.
     pub(super) async fn answer<B>(self, request: http::Request<B>) -> http::Response<Outgoing>
     where
-        B: Body<Data = bytes::Bytes> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
-        let response = match self.check(&request) {
+        let response = if let Some(probe) = Probe::of(&request) {
+            probe.answer(self.draining.is_cancelled())
+        } else if is_web(&request) {
+            self.answer_web(request).await
+        } else if request.version() == Version::HTTP_2 {
+            self.call(Version::HTTP_2, request).await
+        } else {
+            Refusal::of_http1(&request).into_response()
+        };
+        response.map(|body| Outgoing::new(body, self.memory, self.flowing))
+    }
+
+    /// Answers a request of grpc-web, which may come over HTTP/1.
+    async fn answer_web<B>(&self, request: http::Request<B>) -> http::Response<tonic::body::Body>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let version = request.version();
+        let request = match version {
+            Version::HTTP_2 => request.map(tonic::body::Body::new),
+            _ => request.map(|body| tonic::body::Body::new(Timely::new(body, self.body_timeout))),
+        };
+        let calling = service_fn(|request: http::Request<tonic::body::Body>| {
+            let service = self.clone();
+            async move { Ok::<_, Infallible>(service.call(version, request).await) }
+        });
+        let answered = GrpcWebLayer::new().layer(calling).oneshot(request).await;
+        answered.unwrap_or_else(|never| match never {})
+    }
+
+    /// Makes the call that a request of gRPC is, which has come over that version of HTTP.
+    async fn call<B>(
+        &self,
+        version: Version,
+        request: http::Request<B>,
+    ) -> http::Response<tonic::body::Body>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        match self.check(&request) {
             Ok(method) => {
-                let limit = Limit::of_port(self.max_message_len, self.memory.clone());
+                let limit = Limit::of_port(self.max_message_len, self.memory.clone(), version);
                 answer(&self.channel, limit, method, request).await
             }
             Err(refusal) => refusal.into_response(),
-        };
-        response.map(|body| Outgoing::new(body, self.memory, self.flowing))
+        }
     }
 
     /// The method that a request calls.
@@ -67,16 +118,86 @@ enum Refusal {
 }
 
 impl Refusal {
+    /// For a request over HTTP/1 that is neither a probe nor grpc-web.
+    fn of_http1<B>(request: &http::Request<B>) -> Self {
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        Self::NoCall(match *request.method() {
+            Method::POST if content_type.is_some_and(is_grpc) => {
+                StatusCode::HTTP_VERSION_NOT_SUPPORTED
+            }
+            Method::POST => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Method::GET | Method::HEAD => StatusCode::NOT_FOUND,
+            _ => StatusCode::METHOD_NOT_ALLOWED,
+        })
+    }
+
     fn into_response(self) -> http::Response<tonic::body::Body> {
         match self {
-            Self::NoCall(code) => {
-                let mut response = http::Response::new(tonic::body::Body::empty());
-                *response.status_mut() = code;
-                response
-            }
+            Self::NoCall(code) => text(code, NO_CALL),
             Self::Call(status) => status.into_http(),
         }
     }
+}
+
+/// What is answered to a request that is no call.
+const NO_CALL: &str = "This is the port of a farcall server. It takes gRPC over HTTP/2, grpc-web, \
+                       and GET /healthz.\n";
+
+/// A response of plain text.
+fn text(code: StatusCode, words: &'static str) -> http::Response<tonic::body::Body> {
+    let body = tonic::body::Body::new(Full::new(Bytes::from_static(words.as_bytes())));
+    let mut response = http::Response::new(body);
+    *response.status_mut() = code;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response.headers_mut().insert(header::CONTENT_LENGTH, words.len().into());
+    response
+}
+
+/// What a load balancer asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Probe {
+    /// Whether the server takes new calls.
+    Ready,
+    /// Whether it runs.
+    Alive,
+}
+
+impl Probe {
+    fn of<B>(request: &http::Request<B>) -> Option<Self> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return None;
+        }
+        match request.uri().path() {
+            "/health" | "/healthz" | "/readyz" => Some(Self::Ready),
+            "/livez" => Some(Self::Alive),
+            _ => None,
+        }
+    }
+
+    fn answer(self, is_draining: bool) -> http::Response<tonic::body::Body> {
+        match (self, is_draining) {
+            (Self::Ready, true) => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            (Self::Alive, true) => text(StatusCode::OK, "draining\n"),
+            (_, false) => text(StatusCode::OK, "serving\n"),
+        }
+    }
+}
+
+/// The content types of grpc-web: those that tonic-web knows.
+const WEB_TYPES: [&str; 4] = [
+    "application/grpc-web",
+    "application/grpc-web+proto",
+    "application/grpc-web-text",
+    "application/grpc-web-text+proto",
+];
+
+/// Whether a request is grpc-web's.
+fn is_web<B>(request: &http::Request<B>) -> bool {
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    request.method() == Method::POST
+        && content_type
+            .is_some_and(|it| WEB_TYPES.iter().any(|web| web.as_bytes() == it.as_bytes()))
 }
 
 /// Whether a content type is gRPC's: `application/grpc`, and with a codec behind a `+` or

@@ -185,7 +185,7 @@ impl TcpConnector {
         #[cfg(feature = "tls")]
         if let Some((tls, host)) = &self.tls {
             let addresses = prepared(&stream)?;
-            let socket = tls.connect(stream, host, self.protocol)?;
+            let socket = tls.connect(stream, host, [self.protocol].into())?;
             return Ok(Box::new(SocketBootstrap::new(socket, addresses)));
         }
         Ok(Box::new(bootstrap(stream)?))

@@ -174,14 +174,14 @@ impl ClientTls {
         &self,
         stream: TcpStream,
         host: &str,
-        protocol: Alpn,
+        protocols: Arc<[Alpn]>,
     ) -> io::Result<TlsSocket> {
         let name = self.shared.config.server_name.as_deref().unwrap_or(host);
         let name = server_name(name).map_err(|error| io::Error::other(error.to_string()))?;
-        let (config, offered) = (self.shared.loaded.load_full(), alpn_of(&[protocol]));
+        let (config, offered) = (self.shared.loaded.load_full(), alpn_of(&protocols));
         let connection = ClientConnection::new_with_alpn(config, name, offered);
         let connection = connection.map_err(io::Error::other)?;
-        Ok(TlsSocket::new(stream, connection.into(), [protocol].into()))
+        Ok(TlsSocket::new(stream, connection.into(), protocols))
     }
 }
 

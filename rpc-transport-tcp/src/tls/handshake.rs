@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpc_core::connect::HandshakeError;
+use rpc_core::connect::{Alpn, HandshakeError};
 use rpc_core::transport::{Identity, TlsInfo};
 use rpc_core::wire::{MAGIC, Spoken};
 use rustls::pki_types::CertificateDer;
@@ -148,7 +148,8 @@ async fn foreign(stream: &TlsStream, first: &[u8]) -> Failure {
 /// What the peer speaks, and who it is.
 fn identify(stream: &TlsStream) -> Result<TlsInfo, Failure> {
     let session = stream.session();
-    let agreed = session.tls.alpn_protocol().ok_or(Failure::Alpn)?;
+    // A client that names no protocol speaks HTTP/1, as probes do, or is refused.
+    let agreed = session.tls.alpn_protocol().unwrap_or(Alpn::HTTP1.id.as_bytes());
     let spoken = session.protocols.iter().find(|it| it.id.as_bytes() == agreed);
     let spoken = spoken.ok_or(Failure::Alpn)?;
     let leaf = session.tls.peer_certificates().and_then(<[_]>::first);

@@ -27,18 +27,18 @@ impl Both {
     pub(super) async fn ends(
         &self,
         of_server: &[Alpn],
-        of_client: Alpn,
+        of_client: &[Alpn],
     ) -> io::Result<[TlsSocket; 2]> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let connecting = TcpStream::connect(listener.local_addr()?);
         let (client, server) = tokio::try_join!(connecting, listener.accept())?;
-        let client = self.1.connect(client, "127.0.0.1", of_client)?;
+        let client = self.1.connect(client, "127.0.0.1", of_client.into())?;
         Ok([client, self.0.accept(server.0, &of_server.into())?])
     }
 
     /// The two ends of a session.
     pub(super) async fn session(&self) -> io::Result<[TlsSocket; 2]> {
-        let [mut client, mut server] = self.ends(&[Alpn::FARCALL], Alpn::FARCALL).await?;
+        let [mut client, mut server] = self.ends(&[Alpn::FARCALL], &[Alpn::FARCALL]).await?;
         let (opened, accepted) = tokio::join!(client.open(), server.open());
         assert!(opened.unwrap().is_some() && accepted.unwrap().is_some());
         Ok([client, server])

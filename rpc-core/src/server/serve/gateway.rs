@@ -71,5 +71,6 @@ pub(in crate::server) fn gateway(
         limits,
         keepalive: rules.life.keepalive,
         handshake_timeout: rules.handshake_timeout,
+        draining: rules.draining.clone(),
     })
 }

@@ -103,7 +103,7 @@ pub(super) async fn log_injection(orders: &Orders) {
         }
     }
     // The first bytes of a foreign protocol, and frames that no client may send.
-    let line = format!("GET /\n{FORGED}\u{1b}[31m HTTP/1.1\r\n\r\n");
+    let line = format!("SSH-2.0-\n{FORGED}\u{1b}[31m\r\n");
     for bytes in [line.into_bytes(), frames::bare(FrameKind::GoAway, 0, 0)] {
         let connected = Peer::connect(orders.victim, Reading::Everything, &orders.record).await;
         let Ok(mut peer) = connected else { continue };
