@@ -24,6 +24,10 @@ const STEP_HELD: u64 = 4 << 10;
 /// What a caller's task has, in bytes: the future of its call, and a buffer of tonic's `Streaming`.
 const CALLER_HELD: u64 = 4 << 10;
 
+/// What HTTP has for a connection, in bytes: hyper's buffers of either direction, and the tables of
+/// HPACK.
+const HTTP_HELD: u64 = 128 << 10;
+
 /// The bytes that are allocated.
 fn allocated() -> u64 {
     let stats = ALLOCATOR.stats();
@@ -69,6 +73,13 @@ impl Heap {
         self.peak = self.peak.max(held.saturating_sub(others));
         let what = self.what;
         assert!(held <= bound, "{what} holds {held} bytes for {call_count} calls, not {bound}");
+    }
+
+    /// Checks that what HTTP has for a connection is held at most beside what the limits state.
+    pub(crate) fn check_http(&mut self) {
+        let (held, bound) = (self.held(), self.limits.max_connection_bytes() + HTTP_HELD);
+        self.peak = self.peak.max(held.saturating_sub(HTTP_HELD));
+        assert!(held <= bound, "{} holds {held} bytes, not {bound}", self.what);
     }
 
     fn bound(&self, call_count: usize) -> u64 {

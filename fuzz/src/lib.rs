@@ -7,7 +7,8 @@
 //! RDMA connection, with a device and a peer that are scripts (`script` in `rpc-transport-rdma`).
 //! `client` and `server` run a whole session, the real one, over a `scripted` transport whose peer
 //! may do anything, while a `ledger` reads along what the session sends, and a second one, of the
-//! `heap`, what it holds: a peer cannot make it hold more than `Limits` states.
+//! `heap`, what it holds: a peer cannot make it hold more than `Limits` states. `port` is a whole
+//! server, whose client begins with any bytes.
 #![forbid(unsafe_code)]
 
 pub mod campaign;
@@ -17,6 +18,7 @@ mod flood;
 mod heap;
 mod ledger;
 mod peer;
+mod port;
 mod records;
 mod scripted;
 mod seeds;

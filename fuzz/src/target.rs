@@ -2,7 +2,7 @@
 
 use rpc_transport_rdma::fuzzing;
 
-use crate::{client, records, server, wire};
+use crate::{client, port, records, server, wire};
 
 /// Something that takes any bytes.
 #[derive(Debug, Clone, Copy)]
@@ -38,5 +38,6 @@ pub fn targets() -> Vec<Target> {
         },
         session("client", client::run, client::seeds),
         session("server", server::run, server::seeds),
+        session("port", port::run, port::seeds),
     ]
 }

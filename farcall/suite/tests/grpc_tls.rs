@@ -15,7 +15,7 @@ use farcall_suite::interop_proto::test_service_rpc::{TestServiceService, TestSer
 use farcall_suite::interop_proto::test_service_server::{TestService, TestServiceServer};
 use farcall_suite::interop_proto::{Empty, SimpleRequest, SimpleResponse};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rpc_core::connect::{Alpn, ClientConfig};
+use rpc_core::connect::{Alpn, ClientConfig, OpenStream as _};
 use rpc_transport_tcp::TcpConnector;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -376,4 +376,92 @@ async fn a_client_that_agrees_on_grpc_and_speaks_farcall_is_refused() {
     let connector = connector.with_tls(authority.client(), None).with_protocol(Alpn::GRPC);
     let refused = within(rpc_core::Channel::connect(connector)).await.unwrap_err().to_string();
     assert!(refused.contains("closed the connection"), "{refused}");
+}
+
+/// How much a client has said when it says no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// The head of a record of TLS.
+    HalfARecord,
+    /// Its TLS handshake, and that it speaks gRPC.
+    Handshake,
+    /// The first bytes of HTTP/2 over TLS as well: too few to tell it.
+    HalfThePreface,
+    /// The preface of HTTP/2 over TLS, without the SETTINGS that belong behind it.
+    Preface,
+}
+
+/// A client that has said so much, and what the server says to it up to the end.
+async fn stalled(authority: &str, tls: ClientTls, said: Said) {
+    if said == Said::HalfARecord {
+        let mut stream = TcpStream::connect(authority).await.unwrap();
+        stream.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        return;
+    }
+    let connector = TcpConnector::new(authority, ClientConfig::default());
+    let connector = connector.with_tls(tls, None).with_protocol(Alpn::GRPC);
+    let mut stream = connector.open_stream().await.unwrap();
+    stream.open().await.unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let sent = match said {
+        Said::HalfThePreface => &preface[..4],
+        Said::Preface => preface,
+        Said::Handshake | Said::HalfARecord => &[],
+    };
+    stream.write_all(sent).await.unwrap();
+    stream.flush().await.unwrap();
+    // An end, or a stream that breaks: the server does not keep it.
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+}
+
+#[tokio::test]
+async fn half_open_clients_are_held_to_the_bound_on_handshakes() {
+    let authority = Authority::new();
+    let builder = Server::builder().tls(&authority.server());
+    let running = serve(builder.handshake_timeout(Duration::from_millis(200))).await;
+    let all = [Said::HalfARecord, Said::Handshake, Said::HalfThePreface, Said::Preface];
+    let stalled = all.map(|said| stalled(&running.authority, authority.client(), said));
+    let all_stalled = futures::future::join_all(stalled);
+    let others = async {
+        let mut client = tonic(&running, authority.tonic_client()).await;
+        assert_eq!(who(&mut client).await.unwrap(), "anonymous over grpc");
+        client
+    };
+    let (_, mut client) = within(futures::future::join(all_stalled, others)).await;
+    assert_eq!(who(&mut client).await.unwrap(), "anonymous over grpc", "it is not a half-open one");
+}
+
+/// Bytes that come one by one do not stretch the bound.
+#[tokio::test]
+async fn slow_clients_are_held_to_the_bound_on_handshakes() {
+    let authority = Authority::new();
+    let timeout = Duration::from_millis(200);
+    let with_tls = Server::builder().tls(&authority.server()).handshake_timeout(timeout);
+    let (with_tls, without) =
+        (serve(with_tls).await, serve(Server::builder().handshake_timeout(timeout)).await);
+    // A record of 16 KiB, and a head of HTTP/1 that has no end.
+    let record = [&[22, 3, 1, 64, 0][..], &[1; 16 << 10]].concat();
+    let head = [&b"GET /healthz HTTP/1.1\r\na: "[..], &[b'b'; 16 << 10]].concat();
+    for (running, said) in [(with_tls, record), (without, head)] {
+        let stream = TcpStream::connect(&running.authority).await.unwrap();
+        let (mut reading, mut writing) = stream.into_split();
+        let slowly = async {
+            for byte in said {
+                if writing.write_all(&[byte]).await.is_err() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let mut answer = Vec::new();
+        let ended = async {
+            tokio::select! {
+                () = slowly => {}
+                _ = reading.read_to_end(&mut answer) => {}
+            }
+        };
+        within(ended).await;
+        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
+    }
 }
