@@ -1,0 +1,53 @@
+//! The resolver of an address.
+
+use futures::future::BoxFuture;
+
+use crate::Address;
+use crate::balance::Endpoint;
+use crate::resolve::{DnsName, Refresh, Resolve, ResolveError, StaticEndpoints};
+
+/// What tells the servers of `address`: of a name, of a list, or the one that it is.
+pub(super) fn resolver_of(address: &Address) -> Box<dyn Resolve> {
+    match address {
+        Address::Dns(name) => resolver_of_name(name.clone()),
+        Address::List(addresses) => Box::new(endpoints_of(addresses)),
+        one => Box::new(endpoints_of(std::slice::from_ref(one))),
+    }
+}
+
+fn endpoints_of(addresses: &[Address]) -> StaticEndpoints {
+    StaticEndpoints::new(addresses.iter().map(|address| Endpoint::new(address.to_string())))
+}
+
+#[cfg(feature = "dns")]
+fn resolver_of_name(name: DnsName) -> Box<dyn Resolve> {
+    match crate::resolve::Dns::new(name.clone()) {
+        Ok(resolver) => Box::new(resolver),
+        Err(error) => Box::new(Unresolvable { name, error }),
+    }
+}
+
+#[cfg(not(feature = "dns"))]
+fn resolver_of_name(name: DnsName) -> Box<dyn Resolve> {
+    let error = ResolveError::new("this program was built without farcall's feature `dns`");
+    Box::new(Unresolvable { name, error })
+}
+
+/// A name that cannot be resolved in this program.
+struct Unresolvable {
+    name: DnsName,
+    error: ResolveError,
+}
+
+impl Resolve for Unresolvable {
+    fn name(&self) -> String {
+        self.name.to_string()
+    }
+
+    fn next<'a>(
+        &'a mut self,
+        _refresh: &'a Refresh,
+    ) -> BoxFuture<'a, Result<Vec<Endpoint>, ResolveError>> {
+        Box::pin(std::future::ready(Err(self.error.clone())))
+    }
+}
