@@ -59,7 +59,10 @@ pub use endpoint::{BindError, Endpoint};
 pub use rdma::Rdma;
 pub use server::{Listener, ServeError, Server, ServerBuilder};
 #[cfg(feature = "settings")]
-pub use settings::{ConfiguredServer, Misplaced, Settings, SettingsError};
+pub use settings::{
+    ConfiguredServer, Misplaced, Reload, Reloader, SettingChange, Settings, SettingsError,
+    TakesEffect,
+};
 
 pub use rpc_core::client::{DynCaller, Path, PathCounts, mock};
 pub use rpc_core::codegen::{Detached, Detacher};

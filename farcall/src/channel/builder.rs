@@ -2,14 +2,14 @@
 
 mod encryption;
 mod getters;
+#[cfg(feature = "settings")]
+mod live;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use rpc_core::client::Connect;
-use rpc_core::client::attempts::Attempts;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::connect::{ClientConfig, UpgradePolicy};
 use rpc_core::inproc::InprocConnector;
@@ -22,9 +22,11 @@ use tokio::net::TcpStream;
 
 use super::credentials::Credentials;
 use super::encryption::{Encryption, RequiredBy};
+use super::live::{CallRules, Live, attempts};
+use super::resolvers::resolver_of;
 use super::{Channel, Servers};
 use crate::balance::{BalanceConfig, Endpoint};
-use crate::resolve::{DnsName, EtcdName, Refresh, Resolve, ResolveError, StaticEndpoints};
+use crate::resolve::Resolve;
 use crate::retry::ServiceConfig;
 #[cfg(feature = "grpc")]
 use crate::tls;
@@ -60,16 +62,10 @@ pub struct ChannelBuilder {
     /// Whether they may go over connections that are not encrypted.
     are_credentials_shown: bool,
     calls: CallRules,
+    /// The target of settings that may change, in the place of `address` and `calls`.
+    live: Option<Live>,
     balance: BalanceConfig,
     service: ServiceConfig,
-}
-
-/// What a channel has for calls that say nothing themselves.
-#[derive(Debug, Clone, Copy, Default)]
-struct CallRules {
-    timeout: Option<Duration>,
-    unary_timeout: Option<Duration>,
-    readiness: Readiness,
 }
 
 /// The connector for the address of one server, given to an expression that is generic over
@@ -135,6 +131,7 @@ impl ChannelBuilder {
             credentials,
             are_credentials_shown: false,
             calls,
+            live: None,
             balance: BalanceConfig::default(),
             service: ServiceConfig::default(),
         }
@@ -252,6 +249,7 @@ impl ChannelBuilder {
     /// [`Channel::with_timeout`]; none by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.calls.timeout = Some(timeout);
+        self.live = self.live.map(|live| live.with_timeout(timeout));
         self
     }
 
@@ -259,6 +257,7 @@ impl ChannelBuilder {
     /// [`Channel::with_unary_timeout`]; none by default.
     pub fn unary_timeout(mut self, timeout: Duration) -> Self {
         self.calls.unary_timeout = Some(timeout);
+        self.live = self.live.map(|live| live.with_unary_timeout(timeout));
         self
     }
 
@@ -266,6 +265,7 @@ impl ChannelBuilder {
     /// [`Channel::with_readiness`].
     pub fn readiness(mut self, readiness: Readiness) -> Self {
         self.calls.readiness = readiness;
+        self.live = self.live.map(|live| live.with_readiness(readiness));
         self
     }
 
@@ -306,6 +306,7 @@ impl ChannelBuilder {
     pub fn service_config(mut self, config: ServiceConfig) -> Self {
         expect_valid(config.check());
         self.service = config;
+        self.live = self.live.map(Live::with_attempts_of_code);
         self
     }
 
@@ -318,12 +319,16 @@ impl ChannelBuilder {
     /// Makes a channel that connects at its first call.
     #[must_use]
     pub fn connect_lazy(self) -> Channel {
+        if let Some(live) = &self.live {
+            let resolver = live.resolver();
+            return self.connect_with_resolver(resolver);
+        }
         match self.address.clone() {
-            Address::List(addresses) => self.connect_with_resolver(endpoints_of(&addresses)),
-            Address::Dns(name) => self.connect_to_name(&name),
-            Address::Etcd(name) => self.connect_to_registered(&name),
+            address @ (Address::List(_) | Address::Dns(_) | Address::Etcd(_)) => {
+                self.connect_with_resolver(resolver_of(&address))
+            }
             address if self.balance.connections > 1 => {
-                self.connect_with_resolver(endpoints_of(&[address]))
+                self.connect_with_resolver(resolver_of(&address))
             }
             _ => {
                 let (rules, made) = self.prepare();
@@ -346,7 +351,7 @@ impl ChannelBuilder {
     pub async fn connect(self) -> Result<Channel, ConnectError> {
         let has_many_servers =
             matches!(self.address, Address::List(_) | Address::Dns(_) | Address::Etcd(_));
-        if has_many_servers || self.balance.connections > 1 {
+        if self.live.is_some() || has_many_servers || self.balance.connections > 1 {
             let address = self.address.to_string();
             let channel = self.connect_lazy();
             let Servers::Many(endpoints) = &channel.servers else { return Ok(channel) };
@@ -378,7 +383,8 @@ impl ChannelBuilder {
     #[must_use]
     pub fn connect_with_resolver(self, resolver: impl Resolve) -> Channel {
         let encryption = self.encryption();
-        let Self { config, rdma, calls, balance, credentials, service, .. } = self;
+        let Self { config, rdma, calls, live, balance, credentials, service, .. } = self;
+        let calls = if live.is_some() { CallRules::default() } else { calls };
         let rdma = rdma.unwrap_or_default();
         let (is_logged, devices) = (config.log_failed_calls(), rdma.clone());
         let make = move |endpoint: &Endpoint| {
@@ -404,37 +410,8 @@ impl ChannelBuilder {
             rdma: Some(rdma),
             credentials,
             attempts: attempts(service),
+            live,
         }
-    }
-
-    #[cfg(feature = "dns")]
-    fn connect_to_name(self, name: &DnsName) -> Channel {
-        match crate::resolve::Dns::new(name.clone()) {
-            Ok(resolver) => self.connect_with_resolver(resolver),
-            Err(error) => {
-                self.connect_with_resolver(Unresolvable { name: name.to_string(), error })
-            }
-        }
-    }
-
-    #[cfg(not(feature = "dns"))]
-    fn connect_to_name(self, name: &DnsName) -> Channel {
-        let error = ResolveError::new("this program was built without farcall's feature `dns`");
-        self.connect_with_resolver(Unresolvable { name: name.to_string(), error })
-    }
-
-    /// The channel to etcd has the default settings; [`Etcd`](crate::resolve::Etcd) takes another.
-    #[cfg(feature = "etcd")]
-    fn connect_to_registered(self, name: &EtcdName) -> Channel {
-        let etcd = Self::new(Address::Grpc(name.endpoint.clone())).connect_lazy();
-        let prefix = name.prefix.clone();
-        self.connect_with_resolver(crate::resolve::Etcd::new(etcd, prefix, name.scheme))
-    }
-
-    #[cfg(not(feature = "etcd"))]
-    fn connect_to_registered(self, name: &EtcdName) -> Channel {
-        let error = ResolveError::new("this program was built without farcall's feature `etcd`");
-        self.connect_with_resolver(Unresolvable { name: name.to_string(), error })
     }
 
     /// Makes a channel whose connections are the byte streams that `open` opens, one at each
@@ -488,20 +465,19 @@ impl ChannelBuilder {
     /// What the connector needs, and what is left for the channel.
     fn prepare(self) -> (ClientConfig, Prepared) {
         let encryption = self.encryption();
-        let Self { address, config, rdma, calls, credentials, service, .. } = self;
+        let Self { address, config, rdma, calls, live, credentials, service, .. } = self;
+        let calls = if live.is_some() { CallRules::default() } else { calls };
         let rdma = match address {
             Address::Auto(_) | Address::Rdma(_) => Some(rdma.unwrap_or_default()),
             _ => None,
         };
         let is_logged = config.log_failed_calls();
         let rules = config.client(encryption.policy_of(&address, rdma.as_ref()));
-        (rules, Prepared { address, rdma, encryption, credentials, calls, service, is_logged })
+        (
+            rules,
+            Prepared { address, rdma, encryption, credentials, calls, live, service, is_logged },
+        )
     }
-}
-
-/// The attempts at calls by a service config; `None` where it sets nothing.
-fn attempts(config: ServiceConfig) -> Option<Arc<Attempts>> {
-    (!config.is_empty()).then(|| Arc::new(Attempts::new(config)))
 }
 
 /// A channel to one server, which connects at its first call.
@@ -542,29 +518,6 @@ fn refuse(address: &str, rules: ClientConfig, reason: String) -> impl Connect {
     StreamConnector::new(address.to_owned(), rules, refuse)
 }
 
-fn endpoints_of(addresses: &[Address]) -> StaticEndpoints {
-    StaticEndpoints::new(addresses.iter().map(|address| Endpoint::new(address.to_string())))
-}
-
-/// A name that cannot be resolved in this program.
-struct Unresolvable {
-    name: String,
-    error: ResolveError,
-}
-
-impl Resolve for Unresolvable {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn next<'a>(
-        &'a mut self,
-        _refresh: &'a Refresh,
-    ) -> BoxFuture<'a, Result<Vec<Endpoint>, ResolveError>> {
-        Box::pin(std::future::ready(Err(self.error.clone())))
-    }
-}
-
 /// A builder without what its connector has.
 struct Prepared {
     address: Address,
@@ -572,6 +525,7 @@ struct Prepared {
     encryption: Encryption,
     credentials: Credentials,
     calls: CallRules,
+    live: Option<Live>,
     service: ServiceConfig,
     /// Whether each call that fails has a line in the log.
     is_logged: bool,
@@ -579,7 +533,7 @@ struct Prepared {
 
 impl Prepared {
     fn finish(self, mut core: rpc_core::Channel) -> Channel {
-        let Self { rdma, credentials, calls, service, is_logged, .. } = self;
+        let Self { rdma, credentials, calls, live, service, is_logged, .. } = self;
         core = core.with_readiness(calls.readiness).with_log_failed_calls(is_logged);
         if let Some(timeout) = calls.timeout {
             core = core.with_timeout(timeout);
@@ -587,7 +541,8 @@ impl Prepared {
         if let Some(timeout) = calls.unary_timeout {
             core = core.with_unary_timeout(timeout);
         }
-        Channel { servers: Servers::One(core), rdma, credentials, attempts: attempts(service) }
+        let (servers, attempts) = (Servers::One(core), attempts(service));
+        Channel { servers, rdma, credentials, attempts, live }
     }
 }
 

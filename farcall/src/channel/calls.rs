@@ -1,14 +1,15 @@
 //! The channel as what stubs call, and as the innermost service of a stack of layers.
 
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, ready};
 use rpc_core::client::attempts::Attempts;
+use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{Call, ClientCall, ClientReply};
 use tower::Service;
 
+use super::live::CallRules;
 use super::{Channel, Servers};
 use crate::{Caller, Status};
 
@@ -18,26 +19,65 @@ impl Caller for Channel {
         if let Err(status) = self.credentials.apply(call.method(), call.metadata_mut()) {
             return Either::Right(Either::Right(Either::Right(ready(Err(status)))));
         }
-        match (&self.attempts, &self.servers) {
-            (None, Servers::One(channel)) => Either::Left(channel.call(call)),
+        match (&self.attempts, &self.live, &self.servers) {
+            (None, None, Servers::One(channel)) => Either::Left(channel.call(call)),
             // In memory of their own, so that calls to one server do not carry their size.
-            (None, Servers::Many(endpoints)) => {
+            (None, None, Servers::Many(endpoints)) => {
                 Either::Right(Either::Left(Box::pin(endpoints.call(call))))
             }
-            (Some(attempts), servers) => Either::Right(Either::Right(Either::Left(Box::pin(
-                servers.attempt(attempts, call),
-            )))),
+            _ => Either::Right(Either::Right(Either::Left(Box::pin(self.call_by_rules(call))))),
+        }
+    }
+}
+
+impl Channel {
+    /// Makes a call as the service config and the target of the settings say at this moment.
+    async fn call_by_rules(&self, call: Call<'_>) -> Result<ClientReply, Status> {
+        match &self.live {
+            None => self.servers.attempt(self.attempts.as_deref(), call).await,
+            Some(live) => {
+                let (rules, attempts) = live.now(self.attempts.as_ref());
+                let servers = self.servers.clone().with_rules(rules);
+                servers.attempt(attempts.as_deref(), call).await
+            }
         }
     }
 }
 
 impl Servers {
-    /// Makes a call as the service config says.
-    async fn attempt(&self, attempts: &Attempts, call: Call<'_>) -> Result<ClientReply, Status> {
+    /// Makes a call as the service config says, if there is one.
+    async fn attempt(
+        &self,
+        attempts: Option<&Attempts>,
+        call: Call<'_>,
+    ) -> Result<ClientReply, Status> {
         let defaults = self.defaults();
+        match (attempts, self) {
+            (None, Self::One(channel)) => channel.call(call).await,
+            (None, Self::Many(endpoints)) => endpoints.call(call).await,
+            (Some(attempts), Self::One(channel)) => attempts.call(channel, defaults, call).await,
+            (Some(attempts), Self::Many(endpoints)) => {
+                attempts.call(endpoints, defaults, call).await
+            }
+        }
+    }
+
+    /// The same servers with rules for calls. They have none of their own yet.
+    fn with_rules(self, rules: CallRules) -> Self {
+        let CallRules { timeout, unary_timeout, readiness } = rules;
         match self {
-            Self::One(channel) => attempts.call(channel, defaults, call).await,
-            Self::Many(endpoints) => attempts.call(endpoints, defaults, call).await,
+            Self::One(mut channel) => {
+                channel = channel.with_readiness(readiness);
+                channel = timeout.into_iter().fold(channel, rpc_core::Channel::with_timeout);
+                let timeout = unary_timeout.into_iter();
+                Self::One(timeout.fold(channel, rpc_core::Channel::with_unary_timeout))
+            }
+            Self::Many(mut endpoints) => {
+                endpoints = endpoints.with_readiness(readiness);
+                endpoints = timeout.into_iter().fold(endpoints, Endpoints::with_timeout);
+                let timeout = unary_timeout.into_iter();
+                Self::Many(timeout.fold(endpoints, Endpoints::with_unary_timeout))
+            }
         }
     }
 }
@@ -68,12 +108,12 @@ impl Service<ClientCall> for Channel {
         if let Err(status) = self.credentials.apply(call.method(), call.metadata_mut()) {
             return ready(Err(status)).boxed();
         }
-        match (&self.attempts, &mut self.servers) {
-            (None, Servers::One(channel)) => Service::call(channel, call),
-            (None, Servers::Many(endpoints)) => endpoints.clone().call_owned(call).boxed(),
-            (Some(attempts), servers) => {
-                let (attempts, servers) = (Arc::clone(attempts), servers.clone());
-                async move { servers.attempt(&attempts, call.into_call()).await }.boxed()
+        match (&self.attempts, &self.live, &mut self.servers) {
+            (None, None, Servers::One(channel)) => Service::call(channel, call),
+            (None, None, Servers::Many(endpoints)) => endpoints.clone().call_owned(call).boxed(),
+            _ => {
+                let this = self.clone();
+                async move { this.call_by_rules(call.into_call()).await }.boxed()
             }
         }
     }

@@ -4,6 +4,9 @@ mod builder;
 mod calls;
 mod credentials;
 mod encryption;
+#[cfg_attr(not(feature = "settings"), expect(dead_code, reason = "settings alone change"))]
+mod live;
+mod resolvers;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,6 +15,9 @@ use std::time::Duration;
 pub use builder::ChannelBuilder;
 pub use credentials::CallCredentials;
 use credentials::Credentials;
+use live::Live;
+#[cfg(feature = "settings")]
+pub(crate) use live::LiveTarget;
 use rpc_core::client::attempts::Attempts;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{CallDefaults, Intercepted, LayeredChannel};
@@ -67,6 +73,8 @@ pub struct Channel {
     credentials: Credentials,
     /// What the service config says; absent where there is none.
     attempts: Option<Arc<Attempts>>,
+    /// The target of settings that may change, in the place of the rules of calls.
+    live: Option<Live>,
 }
 
 /// Where calls go.
@@ -99,12 +107,13 @@ impl Servers {
 /// The same servers, with a setting of the channel that has the same name for one and for many.
 macro_rules! with_setting {
     ($channel:expr, $setter:ident, $value:expr) => {{
-        let Channel { servers, rdma, credentials, attempts } = $channel;
+        let Channel { servers, rdma, credentials, attempts, live } = $channel;
         let servers = match servers {
             Servers::One(channel) => Servers::One(channel.$setter($value)),
             Servers::Many(endpoints) => Servers::Many(endpoints.$setter($value)),
         };
-        Channel { servers, rdma, credentials, attempts }
+        let live = live.map(|live| live.$setter($value));
+        Channel { servers, rdma, credentials, attempts, live }
     }};
 }
 
@@ -361,6 +370,7 @@ impl From<rpc_core::Channel> for Channel {
             rdma: None,
             credentials: Credentials::default(),
             attempts: None,
+            live: None,
         }
     }
 }

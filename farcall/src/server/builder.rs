@@ -4,6 +4,11 @@ mod encryption;
 mod getters;
 #[cfg(feature = "grpc")]
 mod grpc;
+#[cfg(feature = "settings")]
+mod live;
+
+#[cfg(feature = "settings")]
+pub(crate) use live::LiveServer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +52,8 @@ pub struct ServerBuilder {
     rdma_required: Option<bool>,
     require_encryption: Option<bool>,
     tls: Option<ServerTls>,
+    /// The setters that were called. A reload of settings leaves these alone.
+    in_code: Vec<&'static str>,
 }
 
 impl ServerBuilder {
@@ -163,6 +170,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn unary_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.in_code.push("unary_timeout");
         self.core = self.core.unary_timeout(timeout);
         self
     }
@@ -191,6 +199,7 @@ impl ServerBuilder {
     /// [`ChannelBuilder::log_failed_calls`](crate::ChannelBuilder::log_failed_calls).
     #[must_use]
     pub fn log_failed_calls(mut self, is_logged: bool) -> Self {
+        self.in_code.push("log_failed_calls");
         self.log_failed_calls = Some(is_logged);
         self
     }
@@ -201,7 +210,8 @@ impl ServerBuilder {
     ///
     /// The number of these lines has no limit: clients decide how many there are.
     #[must_use]
-    pub fn access_log(self, is_logged: bool) -> Self {
+    pub fn access_log(mut self, is_logged: bool) -> Self {
+        self.in_code.push("access_log");
         self.with(|core| core.access_log(is_logged))
     }
 
@@ -229,6 +239,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn limits(mut self, limits: Limits) -> Self {
+        self.in_code.push("limits");
         self.core = self.core.limits(limits);
         self.max_message_len = None;
         self
@@ -243,6 +254,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_message_len(mut self, bytes: u64) -> Self {
+        self.in_code.push("limits");
         expect_valid(Limits::new().with_max_message_len(bytes).check());
         self.max_message_len = Some(bytes);
         self
@@ -264,6 +276,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.in_code.push("handshake_timeout");
         self.core = self.core.handshake_timeout(timeout);
         self
     }
@@ -277,6 +290,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.in_code.push("drain_timeout");
         self.core = self.core.drain_timeout(timeout);
         self
     }
@@ -316,6 +330,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn keepalive(mut self, keepalive: impl Into<Option<Keepalive>>) -> Self {
+        self.in_code.push("keepalive");
         self.core = self.core.keepalive(keepalive);
         self
     }
@@ -333,6 +348,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn progress_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.in_code.push("progress_timeout");
         self.core = self.core.progress_timeout(timeout);
         self
     }
@@ -349,6 +365,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn idle_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.in_code.push("idle_timeout");
         self.core = self.core.idle_timeout(timeout);
         self
     }
@@ -365,6 +382,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_connection_age(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.in_code.push("max_connection_age");
         self.core = self.core.max_connection_age(age);
         self
     }
@@ -378,6 +396,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_connection_age_grace(mut self, grace: impl Into<Option<Duration>>) -> Self {
+        self.in_code.push("max_connection_age_grace");
         self.core = self.core.max_connection_age_grace(grace);
         self
     }
@@ -397,6 +416,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_calls(mut self, count: usize) -> Self {
+        self.in_code.push("max_calls");
         self.core = self.core.max_calls(count);
         self
     }
@@ -416,6 +436,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_calls_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
+        self.in_code.push("max_calls_per_peer");
         self.core = self.core.max_calls_per_peer(count);
         self
     }
@@ -431,6 +452,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_connections(mut self, count: usize) -> Self {
+        self.in_code.push("max_connections");
         self.core = self.core.max_connections(count);
         self
     }
@@ -449,6 +471,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_connections_per_peer(mut self, count: impl Into<Option<usize>>) -> Self {
+        self.in_code.push("max_connections_per_peer");
         self.core = self.core.max_connections_per_peer(count);
         self
     }
@@ -470,6 +493,7 @@ impl ServerBuilder {
     #[must_use]
     #[track_caller]
     pub fn max_memory(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.in_code.push("max_memory");
         self.core = self.core.max_memory(bytes);
         self
     }

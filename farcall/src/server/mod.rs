@@ -4,6 +4,8 @@ mod builder;
 mod incoming;
 mod listener;
 
+#[cfg(feature = "settings")]
+pub(crate) use builder::LiveServer;
 pub use builder::ServerBuilder;
 pub use incoming::IntoIncoming;
 #[doc(hidden)]

@@ -19,26 +19,30 @@ table! {
     /// When a server that fails is left out.
     OutlierDetectionTable {
         /// Failures in a row after which it is left out at once; 0 switches that off.
-        consecutive_failures: u32 = "5", |it| rules(OUTLIERS.with_consecutive_failures(*it));
+        consecutive_failures: u32 = "5", AtStart,
+            |it| rules(OUTLIERS.with_consecutive_failures(*it));
         /// Whether its share of failures counts, too.
-        by_percentage: bool = "true", |_| Ok(());
+        by_percentage: bool = "true", AtStart, |_| Ok(());
         /// The percentage of failures in an interval that is too much.
-        threshold: u32 = "85", |it| {
+        threshold: u32 = "85", AtStart, |it| {
             let share = FailurePercentage::new().with_threshold(*it);
             rules(OUTLIERS.with_failure_percentage(Some(share)))
         };
         /// Shares count only if so many servers have had enough calls.
-        minimum_hosts: u32 = "5", |_| Ok(());
+        minimum_hosts: u32 = "5", AtStart, |_| Ok(());
         /// Calls in an interval that are enough.
-        request_volume: u32 = "50", |_| Ok(());
+        request_volume: u32 = "50", AtStart, |_| Ok(());
         /// How often shares are looked at, and servers may return.
-        interval: Period = "\"10s\"", |it| rules(OUTLIERS.with_interval(it.0));
+        interval: Period = "\"10s\"", AtStart, |it| rules(OUTLIERS.with_interval(it.0));
         /// How long a server is left out the first time; each time in a row adds as much.
-        base_ejection_time: Period = "\"30s\"", |it| rules(OUTLIERS.with_base_ejection_time(it.0));
+        base_ejection_time: Period = "\"30s\"", AtStart,
+            |it| rules(OUTLIERS.with_base_ejection_time(it.0));
         /// How long at most.
-        max_ejection_time: Period = "\"300s\"", |it| rules(OUTLIERS.with_max_ejection_time(it.0));
+        max_ejection_time: Period = "\"300s\"", AtStart,
+            |it| rules(OUTLIERS.with_max_ejection_time(it.0));
         /// While a greater percentage of the servers is left out, no further one is.
-        max_ejection_percent: u32 = "50", |it| rules(OUTLIERS.with_max_ejection_percent(*it));
+        max_ejection_percent: u32 = "50", AtStart,
+            |it| rules(OUTLIERS.with_max_ejection_percent(*it));
     } tables {}
 }
 
@@ -46,21 +50,21 @@ table! {
     /// How calls are shared among servers, where the address names several.
     BalanceTable {
         /// "least_loaded" of two, "round_robin", "pick_first", or "consistent_hash" by a key.
-        policy: BalancePolicy = "\"least_loaded\"", |_| Ok(());
+        policy: BalancePolicy = "\"least_loaded\"", AtStart, |_| Ok(());
         /// Whether servers over RDMA are preferred to those over TCP.
-        prefer_upgraded: bool = "false", |_| Ok(());
+        prefer_upgraded: bool = "false", AtStart, |_| Ok(());
         /// After how long a measured latency or failure counts e times less.
-        latency_decay: Period = "\"10s\"",
+        latency_decay: Period = "\"10s\"", AtStart,
             |it| BalanceConfig::new().with_latency_decay(it.0).check();
         /// How many connections the channel makes to each server. From 1 to 64.
-        connections: u16 = "1", |it| BalanceConfig::new().with_connections(*it).check();
+        connections: u16 = "1", AtStart, |it| BalanceConfig::new().with_connections(*it).check();
         /// The service whose health is asked of each server, by gRPC's health service: its name, ""
         /// for the whole server, or "off".
-        health_check: String = "\"off\"", |_| Ok(());
+        health_check: String = "\"off\"", AtStart, |_| Ok(());
         /// How long a server that has just come takes to have its whole share.
-        slow_start: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), period);
+        slow_start: PeriodOrOff = "\"off\"", AtStart, |it| it.0.map_or(Ok(()), period);
     } tables {
-        outlier_detection: OutlierDetectionTable = "outlier_detection";
+        outlier_detection: OutlierDetectionTable = "outlier_detection", Live;
     }
 }
 

@@ -1,6 +1,10 @@
 //! The tables `tls`, as what builders take.
 
-use super::tables::{ServerTlsTable, TargetTlsTable};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::table::Table as _;
+use super::tables::{Root, ServerTlsTable, TargetTlsTable};
 #[cfg(feature = "tls")]
 use crate::tls::{ClientCerts, ClientTlsConfig, ServerTlsConfig, TlsError};
 use crate::tls::{ClientTls, ServerTls};
@@ -47,6 +51,23 @@ impl ServerTlsTable {
                 ("tls.client_certs", self.client_certs.is_some()),
             ]),
         }
+    }
+}
+
+impl Root {
+    /// The files of all tables `tls` that are in use.
+    pub(super) fn tls_files(&self) -> BTreeSet<PathBuf> {
+        let targets = self.targets.0.values().flat_map(|target| {
+            let tls = target.tls.clone().or(&self.defaults.target.tls);
+            let is_on = tls.switch().is_some();
+            [tls.ca, tls.cert, tls.key].into_iter().flatten().filter(move |_| is_on)
+        });
+        let servers = self.servers.0.values().flat_map(|server| {
+            let tls = server.tls.clone().or(&self.defaults.server.tls);
+            let is_on = tls.switch().is_some();
+            [tls.client_ca, tls.cert, tls.key].into_iter().flatten().filter(move |_| is_on)
+        });
+        targets.chain(servers).map(PathBuf::from).collect()
     }
 }
 

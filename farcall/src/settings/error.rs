@@ -33,6 +33,14 @@ pub enum SettingsError {
         /// What is wrong, and what would be right.
         message: String,
     },
+    /// The settings cannot be watched.
+    #[error("cannot watch {origin}: {reason}")]
+    Unwatchable {
+        /// The file.
+        origin: String,
+        /// Why not.
+        reason: String,
+    },
     /// The program asks for a name that the configuration does not have.
     #[error("{origin}: {message}")]
     Missing {

@@ -30,8 +30,7 @@ pub(super) fn read(
     let (mut variables, others): (Vec<_>, Vec<_>) =
         environment.partition(|(name, _)| name.starts_with(PREFIX));
     variables.sort();
-    let names = variables.iter().map(|(name, _)| name.clone()).collect();
-    let mut places = Places::new(origin, text, names);
+    let mut places = Places::new(origin, text, variables.clone());
     let misplaced = |places: &Places, error: &toml::de::Error| {
         places.error(error.span().unwrap_or(0..0), None, error.message().to_owned())
     };

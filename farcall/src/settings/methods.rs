@@ -23,16 +23,16 @@ table! {
     /// Calls that failed are made again, if their method is idempotent or no handler has seen them.
     RetryTable {
         /// Attempts in all, from 2 to 5; "off" makes none but the first.
-        max_attempts: CountOrOff = "\"off\"",
+        max_attempts: CountOrOff = "\"off\"", Live,
             |it| it.0.map_or(Ok(()), |it| RETRY.with_max_attempts(attempts(it)).check());
         /// The delay before the second attempt, by a fifth more or less.
-        initial_backoff: Period = "\"100ms\"", |it| check_timeout("delay", it.0);
+        initial_backoff: Period = "\"100ms\"", Live, |it| check_timeout("delay", it.0);
         /// Delays grow up to this.
-        max_backoff: Period = "\"1s\"", |it| check_timeout("delay", it.0);
+        max_backoff: Period = "\"1s\"", Live, |it| check_timeout("delay", it.0);
         /// The factor from one delay to the next.
-        backoff_multiplier: f64 = "2.0", |it| RETRY.with_backoff_multiplier(*it).check();
+        backoff_multiplier: f64 = "2.0", Live, |it| RETRY.with_backoff_multiplier(*it).check();
         /// After which statuses.
-        retryable_codes: Vec<CodeName> = "[\"UNAVAILABLE\"]",
+        retryable_codes: Vec<CodeName> = "[\"UNAVAILABLE\"]", Live,
             |it| RETRY.with_retryable_codes(codes(it)).check();
     } tables {}
 }
@@ -42,12 +42,12 @@ table! {
     /// counts.
     HedgingTable {
         /// Attempts in all, from 2 to 5; "off" makes none but the first.
-        max_attempts: CountOrOff = "\"off\"",
+        max_attempts: CountOrOff = "\"off\"", Live,
             |it| it.0.map_or(Ok(()), |it| HEDGING.with_max_attempts(attempts(it)).check());
         /// From one attempt to the next.
-        hedging_delay: Period = "\"100ms\"", |it| period(it.0);
+        hedging_delay: Period = "\"100ms\"", Live, |it| period(it.0);
         /// The statuses after which the other attempts go on.
-        non_fatal_codes: Vec<CodeName> = "[\"UNAVAILABLE\"]",
+        non_fatal_codes: Vec<CodeName> = "[\"UNAVAILABLE\"]", Live,
             |it| HEDGING.with_non_fatal_codes(codes(it)).check();
     } tables {}
 }
@@ -57,18 +57,18 @@ table! {
     /// nothing else names, "*".
     MethodTable {
         /// After this calls end, all attempts together.
-        timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);
+        timeout: PeriodOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), timeout);
         /// Whether calls wait while no server can be reached.
-        wait_for_ready: bool = "false", any;
+        wait_for_ready: bool = "false", Live, any;
         /// Says that the method may be called twice, though its .proto does not.
-        idempotent: bool = "false", any;
+        idempotent: bool = "false", Live, any;
         /// The longest request, in bytes of its encoding; "off" leaves that to the limits.
-        max_request_len: SizeOrOff = "\"off\"", |it| it.0.map_or(Ok(()), some);
+        max_request_len: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
         /// The longest response, in the same way.
-        max_response_len: SizeOrOff = "\"off\"", |it| it.0.map_or(Ok(()), some);
+        max_response_len: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
     } tables {
-        retry: RetryTable = "retry";
-        hedging: HedgingTable = "hedging";
+        retry: RetryTable = "retry", Live;
+        hedging: HedgingTable = "hedging", Live;
     }
 }
 
@@ -76,11 +76,11 @@ table! {
     /// How many attempts beside the first ones the calls of a target may have.
     RetryBudgetTable {
         /// For each call under a policy.
-        ratio: f32 = "0.2", |it| RATE.with_ratio(*it).check();
+        ratio: f32 = "0.2", Live, |it| RATE.with_ratio(*it).check();
         /// In a second in any case.
-        min_per_second: u32 = "10", |it| RATE.with_min_per_second(*it).check();
+        min_per_second: u32 = "10", Live, |it| RATE.with_min_per_second(*it).check();
         /// How long a call counts.
-        period: Period = "\"10s\"", |it| RATE.with_period(it.0).check();
+        period: Period = "\"10s\"", Live, |it| RATE.with_period(it.0).check();
     } tables {}
 }
 

@@ -3,7 +3,8 @@
 //! [`layers`] joins the file and the environment, [`strays`] finds variables that would set
 //! nothing, [`places`] says where each value came from, [`table`], [`tables`], [`balance`] and
 //! [`methods`] say which keys there are, [`value`] how values are written and [`checks`] which are
-//! right, and [`apply`] gives them to the builders.
+//! right, and [`apply`] gives them to the builders, which [`loaded`] makes. [`reload`] reads the
+//! file again while the program runs.
 
 mod apply;
 mod balance;
@@ -12,8 +13,10 @@ mod encryption;
 mod error;
 mod invalid;
 mod layers;
+mod loaded;
 mod methods;
 mod places;
+mod reload;
 mod server;
 mod strays;
 mod table;
@@ -24,14 +27,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use error::{Misplaced, SettingsError};
+pub use reload::{Reload, Reloader, SettingChange, TakesEffect};
 pub use server::ConfiguredServer;
 
-use self::encryption::Wrong;
-use self::invalid::Invalid;
-use self::places::{Places, dotted};
-use self::table::{Table, unknown};
-use self::tables::{Root, ServerTable, TargetTable};
-use crate::{Channel, ChannelBuilder, Rdma, Server};
+use self::loaded::Loaded;
+use self::reload::Shared;
+use self::table::Table;
+use self::tables::Root;
+use crate::{Channel, ChannelBuilder, Rdma};
 
 /// Servers and targets by name, with their settings, from a file and the environment.
 ///
@@ -60,7 +63,7 @@ use crate::{Channel, ChannelBuilder, Rdma, Server};
 /// line, or the variable.
 ///
 /// All channels and servers of one `Settings` share its RDMA devices ([`Settings::rdma`]); clones
-/// are the same.
+/// are the same. [`Settings::watch`] has them take what the file says later.
 ///
 /// # Examples
 ///
@@ -74,8 +77,7 @@ use crate::{Channel, ChannelBuilder, Rdma, Server};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Settings {
-    places: Arc<Places>,
-    root: Root,
+    shared: Arc<Shared>,
     rdma: Rdma,
 }
 
@@ -87,13 +89,8 @@ impl Settings {
     /// When the file cannot be read, or it or the environment says what cannot be.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, SettingsError> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path)
-            .map_err(|reason| SettingsError::unreadable(path, reason))?;
-        // What is no Unicode cannot be meant for us: our names and values are.
-        let environment = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
-        });
-        Self::new(&path.display().to_string(), &text, environment)
+        let loaded = reload::read(path)?;
+        Self::of(loaded, Some(path))
     }
 
     /// Reads a text as [`Settings::load`] reads a file, and no environment. `origin` is its name in
@@ -119,18 +116,53 @@ impl Settings {
         text: &str,
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, SettingsError> {
-        let (root, places) = layers::read(origin, text, environment)?;
-        let mut settings = Self { places: Arc::new(places), root, rdma: Rdma::default() };
-        let config = settings.root.rdma.config();
-        settings.rdma = Rdma::new(config.map_err(|error| settings.invalid(&[&[]], &error.into()))?);
+        Self::of(Loaded::read(origin, text, environment)?, None)
+    }
+
+    fn of(loaded: Loaded, path: Option<&Path>) -> Result<Self, SettingsError> {
+        let rdma = Rdma::new(loaded.rdma()?);
         // What values of several keys say together is checked here, and not at the first call.
-        for name in settings.root.targets.0.keys() {
-            settings.channel_builder(name).map(drop)?;
-        }
-        for name in settings.root.servers.0.keys() {
-            settings.server(name).map(drop)?;
-        }
-        Ok(settings)
+        loaded.build()?;
+        Ok(Self { shared: Arc::new(Shared::new(loaded, path)), rdma })
+    }
+
+    /// Has the channels and servers that are made from here on take what the file says later. The
+    /// [`Reloader`] reads it: [`Reloader::run`] when the file has changed, and
+    /// [`Reloader::reload`] at once.
+    ///
+    /// [`Settings::reference`] marks what changes while the program runs: the addresses of targets
+    /// and how their calls are made, the rules of servers, the files of TLS. A reload says of
+    /// every other key that it takes effect at the next start.
+    ///
+    /// A channel to a target that is watched counts as one to many servers, though its address
+    /// names one: see [`Channel::endpoints`].
+    ///
+    /// # Errors
+    ///
+    /// Where there is no file, as after [`Settings::parse`], and where a channel or server was
+    /// made before: it would not change. So would a second watch, since each has what the other
+    /// does not tell it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::error::Error;
+    /// # async fn example(service: impl farcall::Service) -> Result<(), Box<dyn Error>> {
+    /// let settings = farcall::Settings::load("farcall.toml")?;
+    /// tokio::spawn(settings.watch()?.with_hangup()?.run());
+    /// let channel = settings.channel("inventory")?;
+    /// settings.server("orders")?.add_service(service).serve().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn watch(&self) -> Result<Reloader, SettingsError> {
+        Reloader::new(Arc::clone(&self.shared))
+    }
+
+    /// What the table `log` has for a filter of the program's log, if it has one.
+    #[must_use]
+    pub fn log_filter(&self) -> Option<String> {
+        self.shared.loaded().root.log.filter.clone()
     }
 
     /// The same settings with the RDMA devices of another handle, in the place of those that the
@@ -163,27 +195,7 @@ impl Settings {
     ///
     /// When there is no such target.
     pub fn channel_builder(&self, name: &str) -> Result<ChannelBuilder, SettingsError> {
-        let targets = &self.root.targets.0;
-        let Some(target) = targets.get(name) else {
-            let known = targets.keys().map(String::as_str);
-            return Err(self.missing(unknown("target", name, known)));
-        };
-        let target: TargetTable = target.clone().or(&self.root.defaults.target);
-        let Some(address) = &target.address else {
-            return Err(self.missing(format!("targets.{name} has no `address`")));
-        };
-        let builder = ChannelBuilder::new(address.clone()).rdma(&self.rdma);
-        let tables: [&[&str]; 2] = [&["targets", name], &["defaults", "target"]];
-        let built = target.apply(builder);
-        let builder = built.map_err(|error| self.invalid(&tables, &error))?;
-        let tls = target.tls.tls().map_err(|wrong| self.wrong(&tables, &wrong))?;
-        let builder = builder.set_tls(tls);
-        let refused = |message: &str| {
-            let required = target.require_encryption.filter(|it| *it).map(|_| "require_encryption");
-            let key = target.tls.switch().or(required).unwrap_or("address");
-            self.wrong(&tables, &Wrong { key, message: message.to_owned() })
-        };
-        builder.refusal().map_or(Ok(builder), |message| Err(refused(message)))
+        Ok(self.shared.target(name)?.rdma(&self.rdma))
     }
 
     /// The server of that name, without services yet.
@@ -192,35 +204,20 @@ impl Settings {
     ///
     /// When there is no such server.
     pub fn server(&self, name: &str) -> Result<ConfiguredServer, SettingsError> {
-        let servers = &self.root.servers.0;
-        let Some(server) = servers.get(name) else {
-            let known = servers.keys().map(String::as_str);
-            return Err(self.missing(unknown("server", name, known)));
-        };
-        let server: ServerTable = server.clone().or(&self.root.defaults.server);
-        let Some(address) = &server.address else {
-            return Err(self.missing(format!("servers.{name} has no `address`")));
-        };
-        let builder = server.apply(Server::builder().rdma(&self.rdma));
-        let tables: [&[&str]; 2] = [&["servers", name], &["defaults", "server"]];
-        let builder = builder.map_err(|error| self.invalid(&tables, &error))?;
-        let tls = server.tls.tls().map_err(|wrong| self.wrong(&tables, &wrong))?;
-        let builder = builder.set_tls(tls);
-        if let Some(message) = builder.refusal(address) {
-            let key = server.tls.switch().unwrap_or("require_encryption");
-            return Err(self.wrong(&tables, &Wrong { key, message: message.to_owned() }));
-        }
-        Ok(ConfiguredServer::new(address.clone(), builder))
+        let (address, builder, registration) = self.shared.server(name)?;
+        Ok(ConfiguredServer::new(address, builder.rdma(&self.rdma), registration))
     }
 
     /// The names of the targets.
-    pub fn targets(&self) -> impl Iterator<Item = &str> {
-        self.root.targets.0.keys().map(String::as_str)
+    pub fn targets(&self) -> impl Iterator<Item = String> {
+        let loaded = self.shared.loaded();
+        loaded.root.targets.0.keys().cloned().collect::<Vec<_>>().into_iter()
     }
 
     /// The names of the servers.
-    pub fn servers(&self) -> impl Iterator<Item = &str> {
-        self.root.servers.0.keys().map(String::as_str)
+    pub fn servers(&self) -> impl Iterator<Item = String> {
+        let loaded = self.shared.loaded();
+        loaded.root.servers.0.keys().cloned().collect::<Vec<_>>().into_iter()
     }
 
     /// A file with every key, its documentation and its default, all commented out.
@@ -231,39 +228,12 @@ impl Settings {
              # A variable of the environment replaces a value: targets.inventory.timeout is\n\
              # FARCALL__TARGETS__INVENTORY__TIMEOUT. The file has to have the table of its target\n\
              # or server, which may be empty. What the program sets in code replaces both.\n\
-             # [defaults.target] and [defaults.server] have the same keys, for all of a kind.\n",
+             # [defaults.target] and [defaults.server] have the same keys, for all of a kind.\n\
+             # A program that watches the file takes new values of keys with the mark `live`\n\
+             # while it runs, and of the others when it starts again.\n",
         );
-        Root::describe("", &mut text);
+        Root::describe("", table::Reload::Live, &mut text);
         text
-    }
-
-    /// Settings that cannot be together, named by one of them: the first of the tables that has it
-    /// gave its value, and none did where the value is built in.
-    fn invalid(&self, tables: &[&[&str]], invalid: &Invalid) -> SettingsError {
-        let message = format!("it is {}: it has to be {}", invalid.value, invalid.rule);
-        let names: Vec<&str> = invalid.key.iter().map(String::as_str).collect();
-        self.misplaced(tables, &names, message)
-    }
-
-    /// A table `tls` that cannot be used, named by one of its keys.
-    fn wrong(&self, tables: &[&[&str]], wrong: &Wrong) -> SettingsError {
-        let names: Vec<&str> = wrong.key.split('.').collect();
-        self.misplaced(tables, &names, wrong.message.clone())
-    }
-
-    fn misplaced(&self, tables: &[&[&str]], names: &[&str], message: String) -> SettingsError {
-        let keys = tables.iter().map(|table| [*table, names].concat());
-        let keys: Vec<_> = keys.collect();
-        for key in &keys {
-            if let Some(place) = self.places.of_value(key) {
-                return self.places.error(place, Some(dotted(key)), message);
-            }
-        }
-        self.missing(format!("{}: {message}", dotted(&keys[0])))
-    }
-
-    fn missing(&self, message: String) -> SettingsError {
-        SettingsError::Missing { origin: self.places.origin().to_owned(), message }
     }
 }
 

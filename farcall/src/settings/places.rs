@@ -12,14 +12,14 @@ use super::error::{Misplaced, SettingsError};
 pub(super) struct Places {
     origin: String,
     text: String,
-    /// The names of the variables, in the order of their places.
-    variables: Vec<String>,
+    /// The names of the variables and their values, in the order of their places.
+    variables: Vec<(String, String)>,
     /// By the names of a key and its tables, each of which may contain a dot.
     values: BTreeMap<Vec<String>, Range<usize>>,
 }
 
 impl Places {
-    pub(super) fn new(origin: &str, text: &str, variables: Vec<String>) -> Self {
+    pub(super) fn new(origin: &str, text: &str, variables: Vec<(String, String)>) -> Self {
         let (origin, text) = (origin.to_owned(), text.to_owned());
         Self { origin, text, variables, values: BTreeMap::new() }
     }
@@ -53,6 +53,16 @@ impl Places {
         self.values.get(&names).cloned()
     }
 
+    /// What stands for the value of a key, and its line where that is in the file.
+    pub(super) fn written(&self, names: &[String]) -> Option<(&str, Option<usize>)> {
+        let place = self.values.get(names)?;
+        if let Some(index) = place.start.checked_sub(self.first_variable()) {
+            return self.variables.get(index).map(|(_, value)| (value.as_str(), None));
+        }
+        let line = self.text.get(..place.start)?.matches('\n').count() + 1;
+        Some((self.text.get(place.clone())?, Some(line)))
+    }
+
     /// What is wrong at a place. `key` stands there, if the reader knows it already.
     pub(super) fn error(
         &self,
@@ -61,7 +71,7 @@ impl Places {
         message: String,
     ) -> SettingsError {
         let index = place.start.checked_sub(self.first_variable());
-        if let Some(variable) = index.and_then(|index| self.variables.get(index)) {
+        if let Some((variable, _)) = index.and_then(|index| self.variables.get(index)) {
             return SettingsError::Variable { variable: variable.clone(), message };
         }
         let key = key.unwrap_or_else(|| key_at(&self.text, &place));

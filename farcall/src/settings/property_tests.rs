@@ -7,7 +7,7 @@ use proptest::sample::select;
 use super::*;
 
 /// Values of every kind, at the ends of ranges and beyond them.
-const VALUES: &[&str] = &[
+pub(super) const VALUES: &[&str] = &[
     "0",
     "1",
     "2",
@@ -92,7 +92,7 @@ const VALUES: &[&str] = &[
 ];
 
 /// Every key of the reference, with its tables, and some that are none.
-fn keys() -> Vec<String> {
+pub(super) fn keys() -> Vec<String> {
     let (mut table, mut keys) = (String::new(), Vec::new());
     for line in Settings::reference().lines() {
         if let Some(name) = line.strip_prefix('[') {
@@ -112,7 +112,7 @@ fn keys() -> Vec<String> {
     keys
 }
 
-fn assignments(max: usize) -> impl Strategy<Value = Vec<(String, &'static str)>> {
+pub(super) fn assignments(max: usize) -> impl Strategy<Value = Vec<(String, &'static str)>> {
     vec((select(keys()), select(VALUES)), 0..max)
 }
 
@@ -174,7 +174,7 @@ proptest! {
             Err(error) => assert_shown(&error),
             Ok(settings) => {
                 for name in settings.targets() {
-                    settings.channel(name).unwrap();
+                    settings.channel(&name).unwrap();
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! A server whose address and settings the configuration has.
 
+use super::reload::Registration;
 use crate::{Address, BindError, Listener, ServeError, ServerBuilder, Service};
 
 /// A server of the configuration, to which the program adds its services; made by
@@ -9,11 +10,16 @@ use crate::{Address, BindError, Listener, ServeError, ServerBuilder, Service};
 pub struct ConfiguredServer {
     address: Address,
     builder: ServerBuilder,
+    registration: Registration,
 }
 
 impl ConfiguredServer {
-    pub(super) fn new(address: Address, builder: ServerBuilder) -> Self {
-        Self { address, builder }
+    pub(super) fn new(
+        address: Address,
+        builder: ServerBuilder,
+        registration: Registration,
+    ) -> Self {
+        Self { address, builder, registration }
     }
 
     /// The address to listen on.
@@ -43,7 +49,10 @@ impl ConfiguredServer {
     ///
     /// This method is cancel safe: cancelled, it listens no more.
     pub async fn bind(self) -> Result<Listener, BindError> {
-        self.builder.bind(self.address).await
+        let in_code = self.builder.in_code().to_vec();
+        let listener = self.builder.bind(self.address).await?;
+        self.registration.register(listener.server(), in_code);
+        Ok(listener)
     }
 
     /// Serves for ever.
@@ -56,7 +65,7 @@ impl ConfiguredServer {
     ///
     /// Cancelled, no connection is accepted any more; those that are open are closed at once.
     pub async fn serve(self) -> Result<(), ServeError> {
-        self.builder.serve(self.address).await
+        self.bind().await?.serve().await
     }
 
     /// Serves until `shutdown` is ready; see [`crate::Server::serve_until`].
@@ -72,6 +81,6 @@ impl ConfiguredServer {
         self,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
-        self.builder.serve_with_shutdown(self.address, shutdown).await
+        self.bind().await?.serve_with_shutdown(shutdown).await
     }
 }

@@ -3,7 +3,7 @@
 //! A table is declared once, by [`table!`]. The reader, the rule by which one table fills the gaps
 //! of another, and the reference file come from that declaration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::marker::PhantomData;
 
@@ -17,11 +17,41 @@ pub(super) trait Table: Default + Clone {
     fn or(self, defaults: &Self) -> Self;
 
     /// Writes each key with its documentation and its default, all commented out.
-    fn describe(path: &str, out: &mut String);
+    /// `reload` is what holds for all keys of the table.
+    fn describe(path: &str, reload: Reload, out: &mut String);
+
+    /// Shows `visit` each key that has another value in `new`, with the names of its tables, of
+    /// which the first are in `path`, and whether it changes while the program runs.
+    fn each_change(
+        &self,
+        new: &Self,
+        reload: Reload,
+        path: &mut Vec<String>,
+        visit: &mut dyn FnMut(&[String], Reload),
+    );
 
     /// Shows `visit` each key that the table has or could have, with the names of its tables, of
     /// which the first are in `path`.
     fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String]));
+}
+
+/// When another value of a key takes effect. Each key says so where it is declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reload {
+    /// While the program runs.
+    Live,
+    /// When it starts again.
+    AtStart,
+}
+
+impl Reload {
+    /// What holds for a key within a table.
+    pub(super) fn within(self, table: Self) -> Self {
+        match table {
+            Self::Live => self,
+            Self::AtStart => Self::AtStart,
+        }
+    }
 }
 
 /// Tables by a name that the file chooses.
@@ -42,8 +72,24 @@ impl<T: Table> Table for Named<T> {
         self
     }
 
-    fn describe(path: &str, out: &mut String) {
-        T::describe(path, out);
+    fn describe(path: &str, reload: Reload, out: &mut String) {
+        T::describe(path, reload, out);
+    }
+
+    fn each_change(
+        &self,
+        new: &Self,
+        reload: Reload,
+        path: &mut Vec<String>,
+        visit: &mut dyn FnMut(&[String], Reload),
+    ) {
+        let (none, names) = (T::default(), self.0.keys().chain(new.0.keys()));
+        for name in names.collect::<BTreeSet<_>>() {
+            path.push(name.clone());
+            let old = self.0.get(name).unwrap_or(&none);
+            old.each_change(new.0.get(name).unwrap_or(&none), reload, path, visit);
+            path.pop();
+        }
     }
 
     fn each_key(&self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String])) {
@@ -161,10 +207,20 @@ pub(super) fn describe_heading(path: &str, docs: &[&str], out: &mut String) {
 }
 
 /// Writes one key of the reference file.
-pub(super) fn describe_key(key: &str, default: &str, docs: &[&str], out: &mut String) {
+pub(super) fn describe_key(
+    key: &str,
+    default: &str,
+    docs: &[&str],
+    reload: Reload,
+    out: &mut String,
+) {
     out.push('\n');
     describe_docs(docs, out);
-    let _ = writeln!(out, "# {key} = {default}");
+    let mark = match reload {
+        Reload::Live => "  # live",
+        Reload::AtStart => "",
+    };
+    let _ = writeln!(out, "# {key} = {default}{mark}");
 }
 
 fn describe_docs(docs: &[&str], out: &mut String) {
@@ -173,18 +229,20 @@ fn describe_docs(docs: &[&str], out: &mut String) {
     }
 }
 
-/// Declares a table: values with a default as TOML has it and a check, then tables within it with
-/// their heading in the reference file, which is empty for one that is left out there.
+/// Declares a table: values with a default as TOML has it, when another value takes effect (a
+/// variant of [`Reload`]), and a check; then tables within it with their heading in the reference
+/// file, which is empty for one that is left out there. A table that is `AtStart` has no key that
+/// is `Live`.
 macro_rules! table {
     (
         $(#[doc = $about:literal])*
         $name:ident {
             $(
                 $(#[doc = $doc:literal])*
-                $key:ident: $type:ty = $default:literal, $check:expr;
+                $key:ident: $type:ty = $default:literal, $reload:ident, $check:expr;
             )*
         } tables {
-            $($table:ident: $inner:ty = $heading:literal;)*
+            $($table:ident: $inner:ty = $heading:literal, $within:ident;)*
         }
     ) => {
         $(#[doc = $about])*
@@ -202,17 +260,44 @@ macro_rules! table {
                 }
             }
 
-            fn describe(path: &str, out: &mut String) {
-                $crate::settings::table::describe_heading(path, &[$($about),*], out);
+            fn describe(path: &str, reload: $crate::settings::table::Reload, out: &mut String) {
+                use $crate::settings::table::{self, Reload};
+
+                table::describe_heading(path, &[$($about),*], out);
                 $({
-                    let docs = &[$($doc),*];
-                    $crate::settings::table::describe_key(stringify!($key), $default, docs, out);
+                    let (docs, reload) = (&[$($doc),*], Reload::$reload.within(reload));
+                    table::describe_key(stringify!($key), $default, docs, reload, out);
                 })*
                 $(
                     if !$heading.is_empty() {
                         let dot = if path.is_empty() { "" } else { "." };
-                        <$inner>::describe(&format!("{path}{dot}{}", $heading), out);
+                        let path = format!("{path}{dot}{}", $heading);
+                        <$inner>::describe(&path, Reload::$within.within(reload), out);
                     }
+                )*
+            }
+
+            fn each_change(
+                &self,
+                new: &Self,
+                reload: $crate::settings::table::Reload,
+                path: &mut Vec<String>,
+                visit: &mut dyn FnMut(&[String], $crate::settings::table::Reload),
+            ) {
+                use $crate::settings::table::Reload;
+
+                $(
+                    if self.$key != new.$key {
+                        path.push(stringify!($key).to_owned());
+                        visit(path, Reload::$reload.within(reload));
+                        path.pop();
+                    }
+                )*
+                $(
+                    path.push(stringify!($table).to_owned());
+                    let within = Reload::$within.within(reload);
+                    self.$table.each_change(&new.$table, within, path, visit);
+                    path.pop();
                 )*
             }
 

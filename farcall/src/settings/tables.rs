@@ -22,21 +22,21 @@ table! {
     /// What one side of a connection accepts from the other.
     LimitsTable {
         /// The longest message, in bytes of its encoding.
-        max_message_len: Size = "\"4 MiB\"",
+        max_message_len: Size = "\"4 MiB\"", Live,
             |it| Limits::default().with_max_message_len(it.0).check();
         /// The metadata of one request or response, trailers included.
-        max_metadata_len: Size32 = "\"16 KiB\"",
+        max_metadata_len: Size32 = "\"16 KiB\"", Live,
             |it| Limits::default().with_max_metadata_len(it.0).check();
         /// Calls in flight on one connection.
-        max_calls: u32 = "1024", |it| Limits::default().with_max_calls(*it).check();
+        max_calls: u32 = "1024", Live, |it| Limits::default().with_max_calls(*it).check();
         /// Bytes of large messages that are received at a time. Senders wait with more.
-        max_receiving_bytes: Size = "\"256 MiB\"",
+        max_receiving_bytes: Size = "\"256 MiB\"", Live,
             |it| Limits::default().with_max_receiving_bytes(it.0).check();
         /// Messages of one stream on their way or waiting to be read.
-        max_stream_messages: u32 = "256",
+        max_stream_messages: u32 = "256", Live,
             |it| Limits::default().with_max_stream_messages(*it).check();
         /// Bytes of one stream on their way or waiting to be read.
-        max_stream_bytes: Size32 = "\"256 KiB\"",
+        max_stream_bytes: Size32 = "\"256 KiB\"", Live,
             |it| Limits::default().with_max_stream_bytes(it.0).check();
     } tables {}
 }
@@ -45,11 +45,11 @@ table! {
     /// How a peer that is gone is found.
     KeepaliveTable {
         /// Without it, finding out is left to the operating system, which may take hours.
-        enabled: bool = "true", any;
+        enabled: bool = "true", Live, any;
         /// How long nothing may come in before a ping asks for something.
-        interval: Period = "\"10s\"", |it| Keepalive::default().with_interval(it.0).check();
+        interval: Period = "\"10s\"", Live, |it| Keepalive::default().with_interval(it.0).check();
         /// How long nothing may come in after a ping before the connection ends.
-        timeout: Period = "\"20s\"", |it| Keepalive::default().with_timeout(it.0).check();
+        timeout: Period = "\"20s\"", Live, |it| Keepalive::default().with_timeout(it.0).check();
     } tables {}
 }
 
@@ -57,15 +57,16 @@ table! {
     /// How soon a channel connects again to a server that it cannot reach.
     ConnectBackoffTable {
         /// From the beginning of a first attempt that failed to the next one.
-        initial_delay: Period = "\"1s\"",
+        initial_delay: Period = "\"1s\"", AtStart,
             |it| CONNECT.with_max_delay(LONG).with_initial_delay(it.0).check();
         /// Delays grow up to this.
-        max_delay: Period = "\"120s\"",
+        max_delay: Period = "\"120s\"", AtStart,
             |it| CONNECT.with_initial_delay(SHORT).with_max_delay(it.0).check();
         /// The factor from one delay to the next.
-        multiplier: f64 = "1.6", |it| ConnectBackoff::default().with_multiplier(*it).check();
+        multiplier: f64 = "1.6", AtStart,
+            |it| ConnectBackoff::default().with_multiplier(*it).check();
         /// Each delay is longer or shorter by up to this part of it, at random.
-        jitter: f64 = "0.2", |it| ConnectBackoff::default().with_jitter(*it).check();
+        jitter: f64 = "0.2", AtStart, |it| ConnectBackoff::default().with_jitter(*it).check();
     } tables {}
 }
 
@@ -73,13 +74,14 @@ table! {
     /// How soon RDMA is tried again after it failed under a channel.
     PathBackoffTable {
         /// The first delay, to which chance adds up to as much again.
-        initial_delay: Period = "\"200ms\"",
+        initial_delay: Period = "\"200ms\"", AtStart,
             |it| PATH.with_max_delay(LONG).with_initial_delay(it.0).check();
         /// Delays double up to this.
-        max_delay: Period = "\"60s\"",
+        max_delay: Period = "\"60s\"", AtStart,
             |it| PATH.with_initial_delay(SHORT).with_max_delay(it.0).check();
         /// For how long RDMA has to work before its next failure counts as a first one.
-        healthy_after: Period = "\"30s\"", |it| Backoff::default().with_healthy_after(it.0).check();
+        healthy_after: Period = "\"30s\"", AtStart,
+            |it| Backoff::default().with_healthy_after(it.0).check();
     } tables {}
 }
 
@@ -87,9 +89,9 @@ table! {
     /// How many idempotent calls a channel makes once more after their connection ended.
     ReplaysTable {
         /// At once at most; 0 switches replays off.
-        max_burst: u32 = "1024", |it| ReplayLimits::default().with_max_burst(*it).check();
+        max_burst: u32 = "1024", AtStart, |it| ReplayLimits::default().with_max_burst(*it).check();
         /// How many of them come back in a second.
-        per_second: u32 = "100", |it| ReplayLimits::default().with_per_second(*it).check();
+        per_second: u32 = "100", AtStart, |it| ReplayLimits::default().with_per_second(*it).check();
     } tables {}
 }
 
@@ -98,19 +100,19 @@ table! {
     /// built without its feature `tls`.
     TargetTlsTable {
         /// Whether connections have TLS; they have where another key of this table is set.
-        enabled: bool = "false", any;
+        enabled: bool = "false", AtStart, any;
         /// The file with the authorities that the server's certificate is checked with, in PEM.
-        ca: String = "\"tls/ca.pem\"", any;
+        ca: String = "\"tls/ca.pem\"", Live, any;
         /// Whether the authorities that the operating system trusts count too; they do without a
         /// `ca`. This needs farcall's feature `tls-platform-verifier`.
-        platform_roots: bool = "false", any;
+        platform_roots: bool = "false", Live, any;
         /// The name that the server's certificate has to be for; the host of the address unless it
         /// is set.
-        server_name: String = "\"inventory.example\"", any;
+        server_name: String = "\"inventory.example\"", Live, any;
         /// The file with the certificate that the server is shown if it asks for one, in PEM.
-        cert: String = "\"tls/client.pem\"", any;
+        cert: String = "\"tls/client.pem\"", Live, any;
         /// The file with its private key.
-        key: String = "\"tls/client.key\"", any;
+        key: String = "\"tls/client.key\"", Live, any;
     } tables {}
 }
 
@@ -119,16 +121,16 @@ table! {
     /// is built without its feature `tls`.
     ServerTlsTable {
         /// Whether connections have TLS; they have where another key of this table is set.
-        enabled: bool = "false", any;
+        enabled: bool = "false", AtStart, any;
         /// The file with the server's certificate and those of intermediate authorities, in PEM.
-        cert: String = "\"tls/server.pem\"", any;
+        cert: String = "\"tls/server.pem\"", Live, any;
         /// The file with its private key.
-        key: String = "\"tls/server.key\"", any;
+        key: String = "\"tls/server.key\"", Live, any;
         /// The file with the authorities that clients' certificates are checked with; without it
         /// clients are asked for none.
-        client_ca: String = "\"tls/ca.pem\"", any;
+        client_ca: String = "\"tls/ca.pem\"", Live, any;
         /// Whether a certificate is "required" of every client, or "optional".
-        client_certs: Requirement = "\"required\"", any;
+        client_certs: Requirement = "\"required\"", Live, any;
     } tables {}
 }
 
@@ -139,32 +141,32 @@ table! {
         /// when both sides can and TCP otherwise, rdma:// is RDMA or an error, tcp://,
         /// unix:///path, inproc://name. Servers of gRPC are at grpc://host:port, and with TLS at
         /// grpcs://host:port.
-        address: Address = "\"auto://127.0.0.1:7000\"", any;
+        address: Address = "\"auto://127.0.0.1:7000\"", Live, any;
         /// For calls that set no timeout themselves. A stream ends then, too.
-        timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);
+        timeout: PeriodOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), timeout);
         /// For unary calls in its place. Streams have none by this.
-        unary_timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);
+        unary_timeout: PeriodOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), timeout);
         /// Whether calls wait while the server cannot be reached; else they fail at once.
-        wait_for_ready: bool = "false", any;
+        wait_for_ready: bool = "false", Live, any;
         /// How long opening a connection may take, RDMA included.
-        handshake_timeout: Period = "\"10s\"", |it| timeout(it.0);
+        handshake_timeout: Period = "\"10s\"", AtStart, |it| timeout(it.0);
         /// How long the server may take nothing of what waits for it before the connection ends.
-        progress_timeout: PeriodOrOff = "\"60s\"", |it| it.0.map_or(Ok(()), timeout);
+        progress_timeout: PeriodOrOff = "\"60s\"", AtStart, |it| it.0.map_or(Ok(()), timeout);
         /// Whether each call that fails has a line in the log.
-        log_failed_calls: bool = "true", any;
+        log_failed_calls: bool = "true", AtStart, any;
         /// Whether connections that leave the host have to be encrypted: they need `tls` then, and
         /// RDMA, which is not encrypted, is not used.
-        require_encryption: bool = "false", any;
+        require_encryption: bool = "false", AtStart, any;
     } tables {
-        tls: TargetTlsTable = "tls";
-        limits: LimitsTable = "limits";
-        keepalive: KeepaliveTable = "keepalive";
-        connect_backoff: ConnectBackoffTable = "connect_backoff";
-        path_backoff: PathBackoffTable = "path_backoff";
-        replays: ReplaysTable = "replays";
-        balance: BalanceTable = "balance";
-        methods: Named<MethodTable> = "methods.\"/shop.Catalog/Get\"";
-        retry_budget: RetryBudgetTable = "retry_budget";
+        tls: TargetTlsTable = "tls", Live;
+        limits: LimitsTable = "limits", AtStart;
+        keepalive: KeepaliveTable = "keepalive", AtStart;
+        connect_backoff: ConnectBackoffTable = "connect_backoff", AtStart;
+        path_backoff: PathBackoffTable = "path_backoff", AtStart;
+        replays: ReplaysTable = "replays", AtStart;
+        balance: BalanceTable = "balance", AtStart;
+        methods: Named<MethodTable> = "methods.\"/shop.Catalog/Get\"", Live;
+        retry_budget: RetryBudgetTable = "retry_budget", Live;
     }
 }
 
@@ -172,46 +174,46 @@ table! {
     /// A server of this program, by a name of its own choice.
     ServerTable {
         /// Where it listens. At auto:// and rdma:// it offers RDMA to clients that ask for it.
-        address: Address = "\"auto://0.0.0.0:7000\"", any;
+        address: Address = "\"auto://0.0.0.0:7000\"", AtStart, any;
         /// How long calls in flight may take when the server shuts down.
-        drain_timeout: Period = "\"30s\"", |it| period(it.0);
+        drain_timeout: Period = "\"30s\"", Live, |it| period(it.0);
         /// How long handlers of unary calls may take; streams have none by this.
-        unary_timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);
+        unary_timeout: PeriodOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), timeout);
         /// After how long without a call a connection ends.
-        idle_timeout: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), timeout);
+        idle_timeout: PeriodOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), timeout);
         /// After how long a connection ends in any case, so that clients spread over new servers.
-        max_connection_age: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), period);
+        max_connection_age: PeriodOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), period);
         /// How long calls may go on after that.
-        max_connection_age_grace: PeriodOrOff = "\"off\"", |it| it.0.map_or(Ok(()), period);
+        max_connection_age_grace: PeriodOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), period);
         /// Calls of all connections that run at a time.
-        max_calls: u32 = "65536", |it| some(*it);
+        max_calls: u32 = "65536", Live, |it| some(*it);
         /// Calls from one address at a time; "off" is a share of those that are free.
-        max_calls_per_peer: CountOrOff = "\"off\"", |it| it.0.map_or(Ok(()), some);
+        max_calls_per_peer: CountOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
         /// Connections at a time.
-        max_connections: u32 = "10000", |it| some(*it);
+        max_connections: u32 = "10000", Live, |it| some(*it);
         /// Connections from one address at a time; "off" is a share of those that are free.
-        max_connections_per_peer: CountOrOff = "\"off\"", |it| it.0.map_or(Ok(()), some);
+        max_connections_per_peer: CountOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
         /// Memory that clients can make the server keep; a quarter of what the process may use
         /// unless it is set.
-        max_memory: Size = "\"1 GiB\"", |it| check_memory("max_memory", it.0);
+        max_memory: Size = "\"1 GiB\"", Live, |it| check_memory("max_memory", it.0);
         /// How long opening a connection may take, RDMA included.
-        handshake_timeout: Period = "\"10s\"", |it| timeout(it.0);
+        handshake_timeout: Period = "\"10s\"", Live, |it| timeout(it.0);
         /// How long a client may take nothing of what waits for it before the connection ends.
-        progress_timeout: PeriodOrOff = "\"60s\"", |it| it.0.map_or(Ok(()), timeout);
+        progress_timeout: PeriodOrOff = "\"60s\"", Live, |it| it.0.map_or(Ok(()), timeout);
         /// Whether the server fails to start at rdma:// where RDMA is impossible. Otherwise it
         /// says so in the log, and serves clients that stay on TCP.
-        rdma_required: bool = "true", any;
+        rdma_required: bool = "true", AtStart, any;
         /// Whether each call that fails has a line in the log.
-        log_failed_calls: bool = "true", any;
+        log_failed_calls: bool = "true", Live, any;
         /// Whether every call has a line in the log when it ends.
-        access_log: bool = "false", any;
+        access_log: bool = "false", Live, any;
         /// Whether connections from other hosts have to be encrypted: they need `tls` then, and
         /// RDMA, which is not encrypted, is refused.
-        require_encryption: bool = "false", any;
+        require_encryption: bool = "false", AtStart, any;
     } tables {
-        tls: ServerTlsTable = "tls";
-        limits: LimitsTable = "limits";
-        keepalive: KeepaliveTable = "keepalive";
+        tls: ServerTlsTable = "tls", Live;
+        limits: LimitsTable = "limits", Live;
+        keepalive: KeepaliveTable = "keepalive", Live;
     }
 }
 
@@ -219,56 +221,66 @@ table! {
     /// RDMA devices, which all servers and targets share.
     RdmaTable {
         /// The devices or ports that may be used, as "mlx5_0" or "mlx5_1:2"; all if none is named.
-        devices: Vec<String> = "[]", any;
+        devices: Vec<String> = "[]", AtStart, any;
         /// Which port serves a connection: the one that has its local "address", or the "nearest".
-        port_choice: Choice = "\"address\"", any;
+        port_choice: Choice = "\"address\"", AtStart, any;
         /// How far keys reach that peers are given: "window", "region", or "auto".
-        rkey_scope: KeyScope = "\"auto\"", any;
+        rkey_scope: KeyScope = "\"auto\"", AtStart, any;
         /// Tasks and completion queues for each device.
-        lanes: u16 = "1", |it| some(*it);
+        lanes: u16 = "1", AtStart, |it| some(*it);
         /// Receive slots that all connections of a lane share.
-        receive_slots: u16 = "1024", |it| some(*it);
+        receive_slots: u16 = "1024", AtStart, |it| some(*it);
         /// The length of a slot; a longer frame is read by RDMA READ.
-        slot_len: Size32 = "4352", |it| some(it.0);
+        slot_len: Size32 = "4352", AtStart, |it| some(it.0);
         /// Send slots that all connections of a lane share.
-        send_slots: u32 = "256", |it| some(*it);
+        send_slots: u32 = "256", AtStart, |it| some(*it);
         /// Connections of one lane.
-        max_connections: u32 = "256", |it| some(*it);
+        max_connections: u32 = "256", AtStart, |it| some(*it);
         /// Registered memory for large frames that are sent.
-        max_source_bytes: Size = "\"512 MiB\"", |it| some(it.0);
+        max_source_bytes: Size = "\"512 MiB\"", AtStart, |it| some(it.0);
         /// Registered memory for large frames that are received.
-        max_sink_bytes: Size = "\"512 MiB\"", |it| some(it.0);
+        max_sink_bytes: Size = "\"512 MiB\"", AtStart, |it| some(it.0);
         /// The longest READ.
-        max_read_len: Size32 = "\"512 KiB\"", |it| some(it.0);
+        max_read_len: Size32 = "\"512 KiB\"", AtStart, |it| some(it.0);
         /// READs outstanding on one connection.
-        max_reads: u8 = "16", |it| some(*it);
+        max_reads: u8 = "16", AtStart, |it| some(*it);
         /// Bytes of READs outstanding on all connections of a device.
-        max_read_bytes: Size32 = "\"8 MiB\"", |it| some(it.0);
+        max_read_bytes: Size32 = "\"8 MiB\"", AtStart, |it| some(it.0);
         /// How long a large frame waits for memory at most.
-        memory_timeout: Period = "\"30s\"", |it| period(it.0);
+        memory_timeout: Period = "\"30s\"", AtStart, |it| period(it.0);
         /// How long a READ may take.
-        read_timeout: Period = "\"10s\"", |it| timeout(it.0);
+        read_timeout: Period = "\"10s\"", AtStart, |it| timeout(it.0);
         /// How long a peer may keep a large frame that it was offered.
-        release_timeout: Period = "\"60s\"", |it| timeout(it.0);
+        release_timeout: Period = "\"60s\"", AtStart, |it| timeout(it.0);
         /// How long to poll after the last completion before sleeping.
-        spin: Period = "\"20us\"", any;
+        spin: Period = "\"20us\"", AtStart, any;
+    } tables {}
+}
+
+table! {
+    /// What the program writes into its log.
+    LogTable {
+        /// Which lines, as a filter of tracing-subscriber's `EnvFilter`. farcall hands it to the
+        /// program, which applies it and decides what it is unless it is set.
+        filter: String = "\"info\"", Live, any;
     } tables {}
 }
 
 table! {
     /// What servers and targets have that say nothing else.
     DefaultsTable {} tables {
-        server: ServerTable = "server";
-        target: TargetTable = "target";
+        server: ServerTable = "server", Live;
+        target: TargetTable = "target", Live;
     }
 }
 
 table! {
     /// The whole file.
     Root {} tables {
-        targets: Named<TargetTable> = "targets.inventory";
-        servers: Named<ServerTable> = "servers.orders";
-        defaults: DefaultsTable = "";
-        rdma: RdmaTable = "rdma";
+        targets: Named<TargetTable> = "targets.inventory", Live;
+        servers: Named<ServerTable> = "servers.orders", Live;
+        defaults: DefaultsTable = "", Live;
+        rdma: RdmaTable = "rdma", AtStart;
+        log: LogTable = "log", Live;
     }
 }

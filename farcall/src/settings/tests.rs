@@ -61,7 +61,10 @@ fn the_environment_replaces_what_the_file_says() {
     assert_eq!(inventory.address(), &Address::Auto("10.0.0.1:7000".to_owned()));
     assert_eq!(inventory.get_limits().max_calls, 9);
     assert_eq!(settings.targets().count(), 3);
-    assert_eq!(settings.root.rdma.devices.as_deref(), Some(&["mlx5_0".to_owned()][..]));
+    assert_eq!(
+        settings.shared.loaded().root.rdma.devices.as_deref(),
+        Some(&["mlx5_0".to_owned()][..])
+    );
 }
 
 /// Mistakes in the tables of balancing and of methods.
@@ -146,11 +149,8 @@ fn what_cannot_be_is_named_with_its_place_and_what_would_be_right() {
     assert_is_file("tests/messages/settings.txt", &told);
 }
 
-/// The reference names every key with its default: uncommented, it changes nothing.
-#[test]
-fn the_reference_is_the_file_in_docs_and_its_defaults_are_the_defaults() {
-    let reference = Settings::reference();
-    assert_is_file("../docs/farcall.toml", &reference);
+/// The reference with every key set.
+pub(super) fn uncommented(reference: &str) -> String {
     let is_setting = |line: &str| line.starts_with("# ") && line.contains(" = ");
     let mut text = String::new();
     for line in reference.lines().map(|line| match line.strip_prefix("# ") {
@@ -159,7 +159,15 @@ fn the_reference_is_the_file_in_docs_and_its_defaults_are_the_defaults() {
     }) {
         writeln!(text, "{line}").unwrap();
     }
-    let said = Settings::parse("docs/farcall.toml", &text).unwrap();
+    text
+}
+
+/// The reference names every key with its default: uncommented, it changes nothing.
+#[test]
+fn the_reference_is_the_file_in_docs_and_its_defaults_are_the_defaults() {
+    let reference = Settings::reference();
+    assert_is_file("../docs/farcall.toml", &reference);
+    let said = Settings::parse("docs/farcall.toml", &uncommented(&reference)).unwrap();
     let unsaid =
         Settings::parse("nothing", "[targets.inventory]\naddress = \"tcp://h:1\"").unwrap();
     let [said, unsaid] = [&said, &unsaid].map(|it| it.channel_builder("inventory").unwrap());
@@ -224,7 +232,7 @@ async fn a_server_and_a_target_of_one_file_meet() {
 }
 
 /// Compares with a file of the crate, which `FARCALL_WRITE_GOLDEN=1` writes anew.
-fn assert_is_file(path: &str, text: &str) {
+pub(super) fn assert_is_file(path: &str, text: &str) {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("FARCALL_WRITE_GOLDEN").is_some() {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();

@@ -4,6 +4,7 @@
 mod access;
 #[allow(dead_code, reason = "the test `messages` uses the rest")]
 mod authority;
+mod reload;
 mod rotation;
 mod secrets;
 mod service;

@@ -46,6 +46,41 @@ impl Bound {
     }
 }
 
+/// A bound that may become another one. Both parts are in one word, since a reader between two
+/// stores would see a bound that was never set.
+#[derive(Debug)]
+struct AtomicBound(AtomicU64);
+
+/// The word of a bound whose amount is a fixed one; the others have a floor.
+const FIXED: u64 = 1 << 63;
+
+impl AtomicBound {
+    fn new(bound: Bound) -> Self {
+        Self(AtomicU64::new(Self::word(bound)))
+    }
+
+    /// The amounts have 63 bits. One of more bits is without a bound, and comes back as
+    /// `u64::MAX`.
+    fn word(bound: Bound) -> u64 {
+        match bound {
+            Bound::Dynamic { floor } => floor.min(FIXED - 1),
+            Bound::Fixed(limit) => limit.min(FIXED - 1) | FIXED,
+        }
+    }
+
+    fn set(&self, bound: Bound) {
+        self.0.store(Self::word(bound), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Bound {
+        let amount = |bits| if bits == FIXED - 1 { u64::MAX } else { bits };
+        match self.0.load(Ordering::Relaxed) {
+            word if word & FIXED == 0 => Bound::Dynamic { floor: amount(word) },
+            word => Bound::Fixed(amount(word & !FIXED)),
+        }
+    }
+}
+
 /// Why a holder gets nothing more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
@@ -63,7 +98,7 @@ pub struct Refusal {
 /// holders that exist.
 #[derive(Debug)]
 pub struct Quota<K: Eq + Hash> {
-    max: u64,
+    max: AtomicU64,
     total: AtomicU64,
     shares: Mutex<HashMap<K, Weak<Share<K>>>>,
 }
@@ -73,7 +108,7 @@ pub struct Quota<K: Eq + Hash> {
 pub struct Share<K: Eq + Hash> {
     quota: Arc<Quota<K>>,
     key: K,
-    bound: Bound,
+    bound: AtomicBound,
     held: AtomicU64,
 }
 
@@ -89,13 +124,11 @@ impl<K: Eq + Hash + Clone> Quota<K> {
     /// A quota of `max`, of which nothing is taken.
     #[must_use]
     pub fn new(max: u64) -> Arc<Self> {
-        Arc::new(Self { max, total: AtomicU64::new(0), shares: Mutex::default() })
-    }
-
-    /// What there is.
-    #[must_use]
-    pub fn max(&self) -> u64 {
-        self.max
+        Arc::new(Self {
+            max: AtomicU64::new(max),
+            total: AtomicU64::new(0),
+            shares: Mutex::default(),
+        })
     }
 
     /// What all holders have together. It exceeds the quota after [`Share::take`] only.
@@ -104,14 +137,16 @@ impl<K: Eq + Hash + Clone> Quota<K> {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// The holder of that name. `bound` counts when the holder does not exist yet.
+    /// The holder of that name, which has `bound` from now on.
     #[must_use]
     pub fn share(self: &Arc<Self>, key: K, bound: Bound) -> Arc<Share<K>> {
         let mut shares = self.shares();
         if let Some(share) = shares.get(&key).and_then(Weak::upgrade) {
+            share.bound.set(bound);
             return share;
         }
         let (quota, held) = (Arc::clone(self), AtomicU64::new(0));
+        let bound = AtomicBound::new(bound);
         let share = Arc::new(Share { quota, key: key.clone(), bound, held });
         shares.insert(key, Arc::downgrade(&share));
         share
@@ -135,6 +170,18 @@ impl<K: Eq + Hash + Clone> Quota<K> {
 }
 
 impl<K: Eq + Hash> Quota<K> {
+    /// What there is.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// Makes it a quota of `max`. What is taken stays taken, though it be more: then nothing else
+    /// is, until enough was given back.
+    pub fn set_max(&self, max: u64) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
     fn shares(&self) -> MutexGuard<'_, HashMap<K, Weak<Share<K>>>> {
         // The map is consistent between any two statements.
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
@@ -171,7 +218,7 @@ impl<K: Eq + Hash> Share<K> {
     #[must_use]
     pub fn admits_spare(&self, amount: u64) -> bool {
         let total = self.quota_total().saturating_add(amount);
-        total <= self.quota.max / 2 && self.admits(amount)
+        total <= self.quota.max() / 2 && self.admits(amount)
     }
 
     /// Takes `amount` if the bound and the quota have room for it.
@@ -180,7 +227,7 @@ impl<K: Eq + Hash> Share<K> {
     ///
     /// When they have not; then nothing is taken.
     pub fn try_take(self: &Arc<Self>, amount: u64) -> Result<Charge<K>, Refusal> {
-        let max = self.quota.max;
+        let max = self.quota.max();
         // Before anything is added: sums of refused amounts could overflow.
         if amount > max {
             return Err(self.refusal());
@@ -209,7 +256,7 @@ impl<K: Eq + Hash> Share<K> {
 
     fn may_add(&self, held: u64, total: u64, amount: u64) -> bool {
         let total = total.checked_add(amount);
-        total.is_some_and(|total| self.bound.admits(held, total, self.quota.max))
+        total.is_some_and(|total| self.bound.get().admits(held, total, self.quota.max()))
     }
 
     fn quota_total(&self) -> u64 {
@@ -217,7 +264,7 @@ impl<K: Eq + Hash> Share<K> {
     }
 
     fn refusal(&self) -> Refusal {
-        Refusal { held: self.held(), total: self.quota_total(), max: self.quota.max }
+        Refusal { held: self.held(), total: self.quota_total(), max: self.quota.max() }
     }
 
     fn add(&self, amount: u64) {
@@ -276,6 +323,32 @@ mod tests {
     /// Takes one by one until it is refused.
     fn fill(share: &Arc<Share<u32>>) -> Vec<Charge<u32>> {
         std::iter::from_fn(|| share.try_take(1).ok()).collect()
+    }
+
+    #[test]
+    fn a_quota_and_a_bound_may_change_while_something_is_taken() {
+        let quota = Quota::new(10);
+        let share = quota.share(1, Bound::Fixed(u64::MAX));
+        let mut taken = fill(&share);
+        assert_eq!(taken.len(), 10);
+        quota.set_max(4);
+        taken.truncate(4);
+        assert!(share.try_take(1).is_err(), "what was taken before counts");
+        quota.set_max(6);
+        taken.append(&mut fill(&share));
+        assert_eq!((taken.len(), quota.total()), (6, 6));
+        taken.truncate(1);
+        assert_eq!(quota.share(1, Bound::Fixed(2)).key(), &1);
+        assert_eq!(fill(&share).len(), 1, "its share is 2 now");
+    }
+
+    #[test]
+    fn a_bound_comes_back_as_it_was_set() {
+        for amount in [0, 1, FIXED - 2, u64::MAX] {
+            for bound in [Bound::Fixed(amount), Bound::Dynamic { floor: amount }] {
+                assert_eq!(AtomicBound::new(bound).get(), bound);
+            }
+        }
     }
 
     #[test]

@@ -51,12 +51,17 @@ impl<K: Eq + Hash + Clone + Display> SharedLimit<K> {
         self.quota.max()
     }
 
+    /// Makes it another amount. What is taken already stays.
+    pub(crate) fn set_max(&self, max: u64) {
+        self.quota.set_max(max);
+    }
+
     /// What all holders have.
     pub(crate) fn total(&self) -> u64 {
         self.quota.total()
     }
 
-    /// The share of a holder; `bound` counts when it has none yet.
+    /// The share of a holder, which has `bound` from now on.
     pub(crate) fn share(self: &Arc<Self>, key: K, bound: Bound) -> LimitShare<K> {
         LimitShare { limit: Arc::clone(self), share: self.quota.share(key, bound) }
     }

@@ -3,9 +3,11 @@
 mod authorize;
 mod builder;
 mod call;
+mod call_rules;
 mod connection;
 mod layers;
 mod listen;
+mod live_rules;
 mod peer;
 mod peer_limit;
 mod router;
@@ -13,7 +15,7 @@ mod serve;
 mod session;
 
 pub use authorize::Authorize;
-pub use builder::{Server, ServerBuilder};
+pub use builder::{Server, ServerBuilder, WeakServer};
 pub use call::{CallContext, HandlerFuture, ServerCall, Service, buffer};
 pub use connection::{ServerConnection, ServerSetup};
 pub use layers::{
@@ -21,5 +23,6 @@ pub use layers::{
     layered, layered_methods,
 };
 pub use listen::{Listen, ListenerSettings};
+pub use live_rules::LiveRules;
 pub use peer::{PeerExtensions, PeerInfo};
 pub(crate) use session::ServerSession;

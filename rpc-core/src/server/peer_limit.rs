@@ -1,6 +1,7 @@
 //! Each peer's share of a server's calls and connections.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Bound;
@@ -11,7 +12,8 @@ use crate::transport::Addresses;
 #[derive(Debug)]
 pub(super) struct PeerLimit {
     pub(super) limit: Arc<SharedLimit<PeerKey>>,
-    per_peer: Option<u64>,
+    /// 0 for a share of what is free.
+    per_peer: AtomicU64,
 }
 
 /// The connections that any address may have: what the default for running calls supposes.
@@ -39,8 +41,15 @@ impl PeerLimit {
     }
 
     fn new(names: Names, max: usize, per_peer: Option<usize>) -> Self {
-        let per_peer = per_peer.map(|count| count as u64);
+        let per_peer = AtomicU64::new(per_peer.map_or(0, |count| count as u64));
         Self { limit: SharedLimit::new(names, max as u64), per_peer }
+    }
+
+    /// Makes it another limit. What peers have beyond it stays theirs; the share of a peer is
+    /// another from its next connection on.
+    pub(super) fn set(&self, max: usize, per_peer: Option<usize>) {
+        self.limit.set_max(max as u64);
+        self.per_peer.store(per_peer.map_or(0, |count| count as u64), Ordering::Relaxed);
     }
 
     /// The share of the peer at `addresses`: the setting for one peer, or, if that is not set, what
@@ -48,10 +57,11 @@ impl PeerLimit {
     /// all such peers would be one.
     pub(super) fn share(&self, addresses: &Addresses, floor: u64) -> LimitShare<PeerKey> {
         let key = PeerKey::of(addresses);
-        let bound = match (key, self.per_peer) {
+        let per_peer = self.per_peer.load(Ordering::Relaxed);
+        let bound = match (key, per_peer) {
             (PeerKey::Local, _) => Bound::Fixed(u64::MAX),
-            (PeerKey::V4(_) | PeerKey::V6(_), Some(count)) => Bound::Fixed(count),
-            (PeerKey::V4(_) | PeerKey::V6(_), None) => Bound::Dynamic { floor },
+            (PeerKey::V4(_) | PeerKey::V6(_), 0) => Bound::Dynamic { floor },
+            (PeerKey::V4(_) | PeerKey::V6(_), count) => Bound::Fixed(count),
         };
         self.limit.share(key, bound)
     }

@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::authorize::Authorization;
+use super::call_rules::CallRules;
 use super::layers::handle;
 use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
 use crate::MethodDescriptor;
-use crate::call::log::CallLog;
 use crate::wire::method_kinds;
 
 /// The services of a server.
@@ -23,12 +22,10 @@ pub(crate) struct Router {
     pub(super) stack: Option<ServerStack>,
     /// What every request's extensions say of the connection.
     pub(super) peer_extensions: PeerExtensions,
-    /// How long unary calls may take.
-    pub(super) unary_timeout: Option<Duration>,
     /// Who may call what.
     pub(super) authorization: Authorization,
-    /// Which calls have a line in the log.
-    pub(super) log: CallLog,
+    /// How long unary calls may take, and which calls have a line in the log.
+    pub(super) rules: CallRules,
 }
 
 impl Router {

@@ -135,8 +135,19 @@ pub struct ClientTls {
 }
 
 struct Shared {
-    config: ClientTlsConfig,
-    loaded: ArcSwap<ClientConfig>,
+    loaded: ArcSwap<Loaded>,
+}
+
+/// What was read, and what named it.
+struct Loaded {
+    named: ClientTlsConfig,
+    config: Arc<ClientConfig>,
+}
+
+impl Loaded {
+    fn new(named: ClientTlsConfig) -> Result<Self, TlsError> {
+        Ok(Self { config: named.load()?, named })
+    }
 }
 
 impl ClientTls {
@@ -147,14 +158,14 @@ impl ClientTls {
     /// When a file cannot be read or does not hold what it should, when the server's name is none,
     /// and when no authority is named and the operating system's are not to be had.
     pub fn new(config: ClientTlsConfig) -> Result<Self, TlsError> {
-        let loaded = ArcSwap::from(config.load()?);
-        Ok(Self { shared: Arc::new(Shared { config, loaded }) })
+        let loaded = ArcSwap::from_pointee(Loaded::new(config)?);
+        Ok(Self { shared: Arc::new(Shared { loaded }) })
     }
 
     /// What it was made of.
     #[must_use]
-    pub fn config(&self) -> &ClientTlsConfig {
-        &self.shared.config
+    pub fn config(&self) -> ClientTlsConfig {
+        self.shared.loaded.load().named.clone()
     }
 
     /// Reads the files again. From the next connection on they say what is trusted and shown;
@@ -165,8 +176,15 @@ impl ClientTls {
     ///
     /// As [`ClientTls::new`]; what was read before stays in use then.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.shared.loaded.store(self.shared.config.load()?);
+        self.shared.loaded.store(Arc::new(Loaded::new(self.config())?));
         Ok(())
+    }
+
+    /// Takes the configuration of `other`, with what `other` has read. It holds from the next
+    /// connection on; connections that are open stay as they are. Nothing is read here, so that it
+    /// cannot fail: the `new` of `other` has checked all of it.
+    pub fn replace(&self, other: &Self) {
+        self.shared.loaded.store(other.shared.loaded.load_full());
     }
 
     /// The client's end of a stream to `host`, before its handshake.
@@ -176,9 +194,10 @@ impl ClientTls {
         host: &str,
         protocols: Arc<[Alpn]>,
     ) -> io::Result<TlsSocket> {
-        let name = self.shared.config.server_name.as_deref().unwrap_or(host);
+        let loaded = self.shared.loaded.load();
+        let name = loaded.named.server_name.as_deref().unwrap_or(host);
         let name = server_name(name).map_err(|error| io::Error::other(error.to_string()))?;
-        let (config, offered) = (self.shared.loaded.load_full(), alpn_of(&protocols));
+        let (config, offered) = (Arc::clone(&loaded.config), alpn_of(&protocols));
         let connection = ClientConnection::new_with_alpn(config, name, offered);
         let connection = connection.map_err(io::Error::other)?;
         Ok(TlsSocket::new(stream, connection.into(), protocols))
@@ -187,6 +206,6 @@ impl ClientTls {
 
 impl fmt::Debug for ClientTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientTls").field("config", &self.shared.config).finish_non_exhaustive()
+        f.debug_struct("ClientTls").field("config", &self.config()).finish_non_exhaustive()
     }
 }

@@ -122,8 +122,19 @@ pub struct ServerTls {
 }
 
 struct Shared {
-    config: ServerTlsConfig,
-    loaded: ArcSwap<ServerConfig>,
+    loaded: ArcSwap<Loaded>,
+}
+
+/// What was read, and what named it.
+struct Loaded {
+    named: ServerTlsConfig,
+    config: Arc<ServerConfig>,
+}
+
+impl Loaded {
+    fn new(named: ServerTlsConfig) -> Result<Self, TlsError> {
+        Ok(Self { config: named.load()?, named })
+    }
 }
 
 impl ServerTls {
@@ -133,14 +144,14 @@ impl ServerTls {
     ///
     /// When a file cannot be read, or does not hold what it should.
     pub fn new(config: ServerTlsConfig) -> Result<Self, TlsError> {
-        let loaded = ArcSwap::from(config.load()?);
-        Ok(Self { shared: Arc::new(Shared { config, loaded }) })
+        let loaded = ArcSwap::from_pointee(Loaded::new(config)?);
+        Ok(Self { shared: Arc::new(Shared { loaded }) })
     }
 
     /// What it was made of.
     #[must_use]
-    pub fn config(&self) -> &ServerTlsConfig {
-        &self.shared.config
+    pub fn config(&self) -> ServerTlsConfig {
+        self.shared.loaded.load().named.clone()
     }
 
     /// Reads the files again. From the next accept on, connections have what they say; those that
@@ -150,8 +161,15 @@ impl ServerTls {
     ///
     /// As [`ServerTls::new`]; what was read before stays in use then.
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.shared.loaded.store(self.shared.config.load()?);
+        self.shared.loaded.store(Arc::new(Loaded::new(self.config())?));
         Ok(())
+    }
+
+    /// Takes the configuration of `other`, with what `other` has read. It holds from the next
+    /// accept on; connections that are open stay as they are. Nothing is read here, so that it
+    /// cannot fail: the `new` of `other` has checked all of it.
+    pub fn replace(&self, other: &Self) {
+        self.shared.loaded.store(other.shared.loaded.load_full());
     }
 
     /// The server's end of a stream that was just accepted, before its handshake. It speaks one of
@@ -162,7 +180,7 @@ impl ServerTls {
         protocols: &Arc<[Alpn]>,
     ) -> io::Result<TlsSocket> {
         // Each listener has protocols of its own. A copy is a dozen counts of references.
-        let mut config = ServerConfig::clone(&self.shared.loaded.load());
+        let mut config = ServerConfig::clone(&self.shared.loaded.load().config);
         config.alpn_protocols = alpn_of(protocols);
         let connection = ServerConnection::new(Arc::new(config)).map_err(io::Error::other)?;
         Ok(TlsSocket::new(stream, connection.into(), Arc::clone(protocols)))
@@ -171,6 +189,6 @@ impl ServerTls {
 
 impl fmt::Debug for ServerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerTls").field("config", &self.shared.config).finish_non_exhaustive()
+        f.debug_struct("ServerTls").field("config", &self.config()).finish_non_exhaustive()
     }
 }

@@ -43,6 +43,7 @@ pub(crate) const TARGETS: &[&str] = &[
     "farcall::call",
     "farcall::access",
     "farcall::rdma",
+    "farcall::settings",
     "farcall::trace",
     "farcall::log",
 ];

@@ -72,6 +72,19 @@ pub trait Resolve: Send + 'static {
     ) -> BoxFuture<'a, Result<Vec<Endpoint>, ResolveError>>;
 }
 
+impl Resolve for Box<dyn Resolve> {
+    fn name(&self) -> String {
+        (**self).name()
+    }
+
+    fn next<'a>(
+        &'a mut self,
+        refresh: &'a Refresh,
+    ) -> BoxFuture<'a, Result<Vec<Endpoint>, ResolveError>> {
+        (**self).next(refresh)
+    }
+}
+
 /// Why the endpoints of a target cannot be had.
 #[derive(Clone, Error)]
 #[error("{message}")]

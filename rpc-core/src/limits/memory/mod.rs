@@ -27,4 +27,4 @@ mod machine;
 mod share;
 
 pub use share::{MemoryCharge, MemoryShare};
-pub(crate) use share::{MemoryHolder, memory_limit};
+pub(crate) use share::{MemoryHolder, memory_limit, memory_max};

@@ -43,15 +43,20 @@ impl fmt::Display for MemoryHolder {
 
 /// The budget of a server: `max` bytes, or a quarter of what the process may use.
 pub(crate) fn memory_limit(max: Option<u64>) -> Arc<SharedLimit<MemoryHolder>> {
-    static DEFAULT: OnceLock<u64> = OnceLock::new();
-    let default = || *DEFAULT.get_or_init(|| machine::usable() / DEFAULT_PART);
     let names = Names {
         what: "bytes of queued and received messages",
         setting: "server.max_memory",
         holder: "this connection's",
         share_setting: None,
     };
-    SharedLimit::new(names, max.unwrap_or_else(default))
+    SharedLimit::new(names, memory_max(max))
+}
+
+/// `max` bytes, or a quarter of what the process may use.
+pub(crate) fn memory_max(max: Option<u64>) -> u64 {
+    static DEFAULT: OnceLock<u64> = OnceLock::new();
+    let default = || *DEFAULT.get_or_init(|| machine::usable() / DEFAULT_PART);
+    max.unwrap_or_else(default)
 }
 
 /// What one connection may hold of its server's memory budget. A client's connection has none, and

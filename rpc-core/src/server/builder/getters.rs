@@ -36,13 +36,13 @@ impl ServerBuilder {
     /// See [`unary_timeout`](Self::unary_timeout).
     #[must_use]
     pub fn get_unary_timeout(&self) -> Option<Duration> {
-        self.router.unary_timeout
+        self.router.rules.unary_timeout()
     }
 
     /// See [`access_log`](Self::access_log).
     #[must_use]
     pub fn get_access_log(&self) -> bool {
-        self.router.log.access
+        self.router.rules.log().access
     }
 
     /// See [`peer_extensions`](Self::peer_extensions).

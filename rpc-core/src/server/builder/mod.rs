@@ -4,13 +4,15 @@ mod getters;
 pub(super) mod rules;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tower::{BoxError, Layer};
 
 use super::authorize::{Authorization, Authorize};
 use super::layers::Layers;
+use super::live_rules::LiveRules;
 use super::peer_limit::PeerLimit;
 use super::router::Router;
 use super::serve::connections::Connections;
@@ -21,6 +23,7 @@ use super::serve::shared::Shared;
 use super::{
     Listen, ListenerSettings, PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service,
 };
+use crate::call::log::CallLog;
 use crate::connect::{ConnectionInfo, Upgrade};
 use crate::limits::log::LogLimit;
 use crate::limits::settings::{
@@ -88,10 +91,61 @@ impl Server {
         self.shared.memory.held()
     }
 
+    /// The rules that hold now.
+    #[must_use]
+    pub fn rules(&self) -> LiveRules {
+        self.shared.rules.borrow().clone()
+    }
+
+    /// Gives the server other rules while it serves. Limits on all calls, connections and memory
+    /// hold from the next one on, and so does `unary_timeout`; a share for each peer holds from
+    /// the peer's next connection on. All other rules hold for connections that are accepted from
+    /// now on. What is beyond a limit already stays. The upgraded paths stay as they are.
+    pub fn set_rules(&self, rules: LiveRules) {
+        let shared = &self.shared;
+        shared.router.rules.set_unary_timeout(rules.unary_timeout);
+        shared.router.rules.set_log(rules.log);
+        shared.calls_limit.set(rules.max_calls, rules.max_calls_per_peer);
+        shared.connections_limit.set(rules.max_connections, rules.max_connections_per_peer);
+        shared.memory.set_max(rules.max_memory);
+        // Last, since it wakes the accept loops, which look at the limits.
+        shared.rules.send_modify(|now| {
+            let upgrades = std::mem::take(&mut now.settings.upgrades);
+            *now = rules;
+            now.settings.upgrades = upgrades;
+        });
+    }
+
+    /// A handle that does not keep the server.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakServer {
+        WeakServer { shared: Arc::downgrade(&self.shared) }
+    }
+
     /// What every open connection says of itself.
     #[must_use]
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         self.shared.connections.infos()
+    }
+}
+
+/// A handle to a [`Server`] that does not keep it.
+#[derive(Debug, Clone)]
+pub struct WeakServer {
+    shared: Weak<Shared>,
+}
+
+impl WeakServer {
+    /// Whether there is still a server.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.shared.strong_count() > 0
+    }
+
+    /// The server, while it serves or a handle to it is there.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Server> {
+        self.shared.upgrade().map(|shared| Server { shared })
     }
 }
 
@@ -226,12 +280,12 @@ impl ServerBuilder {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn unary_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+    pub fn unary_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
         let timeout = timeout.into();
         if let Some(timeout) = timeout {
             expect_valid(check_timeout("server.unary_timeout", timeout));
         }
-        self.router.unary_timeout = timeout;
+        self.router.rules.set_unary_timeout(timeout);
         self
     }
 
@@ -244,8 +298,9 @@ impl ServerBuilder {
     /// these statuses ten lines at once, then one every ten seconds with a count of those that were
     /// left out. Any other status is an answer of the application, and its line is DEBUG.
     #[must_use]
-    pub fn log_failed_calls(mut self, is_logged: bool) -> Self {
-        self.router.log.failures = is_logged;
+    pub fn log_failed_calls(self, is_logged: bool) -> Self {
+        let log = self.router.rules.log();
+        self.router.rules.set_log(CallLog { failures: is_logged, ..log });
         self
     }
 
@@ -255,8 +310,9 @@ impl ServerBuilder {
     ///
     /// The number of these lines has no limit: clients decide how many there are.
     #[must_use]
-    pub fn access_log(mut self, is_logged: bool) -> Self {
-        self.router.log.access = is_logged;
+    pub fn access_log(self, is_logged: bool) -> Self {
+        let log = self.router.rules.log();
+        self.router.rules.set_log(CallLog { access: is_logged, ..log });
         self
     }
 
@@ -525,18 +581,33 @@ impl ServerBuilder {
         self
     }
 
+    /// The rules that a server takes while it serves: see [`Server::set_rules`].
+    #[must_use]
+    pub fn live_rules(&self) -> LiveRules {
+        LiveRules {
+            settings: self.settings.clone(),
+            lifetime: self.lifetime,
+            drain_timeout: self.drain_timeout,
+            max_connections: self.max_connections,
+            max_connections_per_peer: self.max_connections_per_peer,
+            max_calls: self.max_calls,
+            max_calls_per_peer: self.max_calls_per_peer,
+            max_memory: self.max_memory,
+            unary_timeout: self.router.rules.unary_timeout(),
+            log: self.router.rules.log(),
+        }
+    }
+
     /// The finished server.
     #[must_use]
     pub fn build(mut self) -> Server {
+        let rules = watch::Sender::new(self.live_rules());
         self.router.stack = self.layers.build();
         let shared = Shared {
             router: Arc::new(self.router),
-            settings: self.settings,
-            lifetime: self.lifetime,
-            drain_timeout: self.drain_timeout,
+            rules,
             before_drain: self.before_drain,
             calls_limit: PeerLimit::on_calls(self.max_calls, self.max_calls_per_peer),
-            max_connections: self.max_connections,
             connections_limit: PeerLimit::on_connections(
                 self.max_connections,
                 self.max_connections_per_peer,

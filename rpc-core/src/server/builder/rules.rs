@@ -27,7 +27,8 @@ pub(in crate::server) struct Rules {
 
 impl Rules {
     pub(in crate::server) fn new(server: &Shared, listener: ListenerSettings) -> Self {
-        let settings = server.settings.or(listener);
+        let live = server.rules.borrow();
+        let settings = live.settings.or(listener);
         Self {
             handshake: ServerHandshake {
                 limits: settings.limits.unwrap_or_default(),
@@ -40,8 +41,8 @@ impl Rules {
             life: LifeRules {
                 keepalive: settings.keepalive.unwrap_or(Some(Keepalive::default())),
                 progress_timeout: settings.progress_timeout.unwrap_or(Some(PROGRESS_TIMEOUT)),
-                lifetime: server.lifetime,
-                drain_timeout: server.drain_timeout,
+                lifetime: live.lifetime,
+                drain_timeout: live.drain_timeout,
             },
             draining: CancellationToken::new(),
         }
@@ -107,6 +108,29 @@ mod tests {
         assert_eq!(rules.handshake.upgrades.len(), 2);
         assert_eq!(rules.handshake_timeout, Duration::from_secs(7));
         assert_eq!((rules.life.keepalive, rules.life.progress_timeout), (None, None));
+    }
+
+    #[test]
+    fn rules_that_are_set_later_hold_with_the_upgrades_that_were_there() {
+        let server = Server::builder().upgrade(Arc::new(Named("rdma", "builder"))).build();
+        let later = Server::builder()
+            .handshake_timeout(Duration::from_secs(9))
+            .max_calls(3)
+            .unary_timeout(Duration::from_secs(5))
+            .idle_timeout(Duration::from_secs(4));
+        let mut set = later.live_rules();
+        set.take("max_calls", &server.rules());
+        server.set_rules(set);
+        let rules = Rules::new(&server.shared, ListenerSettings::default());
+        assert_eq!(rules.handshake.upgrades.len(), 1);
+        assert_eq!(rules.handshake_timeout, Duration::from_secs(9));
+        assert_eq!(rules.life.lifetime.idle_timeout, Some(Duration::from_secs(4)));
+        assert_eq!(server.shared.router.rules.unary_timeout(), Some(Duration::from_secs(5)));
+        assert_eq!(server.shared.calls_limit.limit.max(), 65_536, "its own was taken back");
+        assert!(server.downgrade().upgrade().is_some());
+        let weak = server.downgrade();
+        drop(server);
+        assert!(weak.upgrade().is_none());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::Status;
 
-use crate::limits::memory::{MemoryCharge, MemoryHolder, MemoryShare, memory_limit};
+use crate::limits::memory::{MemoryCharge, MemoryHolder, MemoryShare, memory_limit, memory_max};
 use crate::limits::peer_key::PeerKey;
 use crate::limits::settings::MIN_MEMORY;
 use crate::limits::shared::SharedLimit;
@@ -32,6 +32,11 @@ impl ServerMemory {
         let limit = memory_limit(max);
         let handshakes = MemoryShare::new(&limit, MemoryHolder::Handshakes);
         Self { limit, handshakes, connection_count: AtomicU64::new(0) }
+    }
+
+    /// Makes it a budget of `max` bytes, or the default.
+    pub(in crate::server) fn set_max(&self, max: Option<u64>) {
+        self.limit.set_max(memory_max(max));
     }
 
     /// Counts a handshake. All of them are one holder: peers of which nothing is known yet have at

@@ -7,3 +7,4 @@ pub(in crate::server) mod life;
 pub(in crate::server) mod memory;
 pub(in crate::server) mod run;
 pub(in crate::server) mod shared;
+pub(in crate::server) mod slots;

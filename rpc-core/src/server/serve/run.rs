@@ -5,18 +5,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connect::{Accepted, Bootstrap, HandshakeError, Opening, accept};
 use crate::limited_log;
 use crate::server::builder::rules::Rules;
+use crate::server::live_rules::LiveRules;
 use crate::server::peer_limit::CONNECTIONS_FLOOR;
 use crate::server::serve::connections::Registered;
 use crate::server::serve::gateway::gateway;
 use crate::server::serve::life;
 use crate::server::serve::shared::Shared;
+use crate::server::serve::slots::{Slot, Slots};
 use crate::server::{Listen, ServerConnection, ServerSetup};
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
@@ -33,16 +35,23 @@ pub(in crate::server) async fn serve(
     mut listener: impl Listen,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let rules = Arc::new(Rules::new(&shared, listener.settings()));
+    let (settings, mut rules_changed) = (listener.settings(), shared.rules.subscribe());
+    let draining = CancellationToken::new();
+    // Anew when the server's rules change.
+    let rules_of = |shared: &Shared| {
+        let draining = draining.clone();
+        Arc::new(Rules { draining, ..Rules::new(shared, settings.clone()) })
+    };
+    let mut rules = rules_of(&shared);
     let tasks = TaskTracker::new();
     // Dropped with this future, so that cancelling it closes every connection.
     let stop = CancellationToken::new();
     let abort = stop.clone().drop_guard();
     let drain = CancellationToken::new();
-    let slots = Arc::new(Semaphore::new(shared.max_connections.min(Semaphore::MAX_PERMITS)));
+    let (slots, mut limit_changed) = (Arc::default(), shared.rules.subscribe());
     let mut shutdown = pin!(async {
         shutdown.await;
-        rules.draining.cancel();
+        draining.cancel();
         shared.before_drain.run().await;
     });
     let result = loop {
@@ -51,7 +60,7 @@ pub(in crate::server) async fn serve(
         tokio::task::consume_budget().await;
         let accepted = tokio::select! {
             () = &mut shutdown => break Ok(()),
-            accepted = next(&shared, &mut listener, &slots) => accepted,
+            accepted = next(&shared, &mut listener, &slots, &mut limit_changed) => accepted,
         };
         match accepted {
             Ok(Some((bootstrap, slot))) => {
@@ -59,6 +68,11 @@ pub(in crate::server) async fn serve(
                 let share =
                     shared.connections_limit.share(&bootstrap.addresses(), CONNECTIONS_FLOOR);
                 let Ok(permit) = share.try_take(1) else { continue };
+                // The server, which this task shares, has the sender.
+                if rules_changed.has_changed().unwrap_or(false) {
+                    rules_changed.mark_unchanged();
+                    rules = rules_of(&shared);
+                }
                 let (shared, rules) = (Arc::clone(&shared), Arc::clone(&rules));
                 let connection = live(shared, rules, bootstrap, drain.clone());
                 let stop = stop.clone();
@@ -125,17 +139,27 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 async fn next(
     shared: &Shared,
     listener: &mut impl Listen,
-    slots: &Arc<Semaphore>,
-) -> io::Result<Option<(Box<dyn Bootstrap>, OwnedSemaphorePermit)>> {
-    // Past the limit, clients wait in the operating system's backlog.
-    let slot = match Arc::clone(slots).try_acquire_owned() {
-        Ok(slot) => Ok(slot),
-        Err(_) => {
-            shared.connections_limit.limit.refused(None);
-            Arc::clone(slots).acquire_owned().await
-        }
+    slots: &Arc<Slots>,
+    limit_changed: &mut watch::Receiver<LiveRules>,
+) -> io::Result<Option<(Box<dyn Bootstrap>, Slot)>> {
+    let take = |changed: &mut watch::Receiver<LiveRules>| {
+        slots.try_take(changed.borrow_and_update().max_connections)
     };
-    let slot = slot.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+    let mut slot = take(limit_changed);
+    if slot.is_none() {
+        shared.connections_limit.limit.refused(None);
+    }
+    // Past the limit, clients wait in the operating system's backlog.
+    let slot = loop {
+        if let Some(slot) = slot {
+            break slot;
+        }
+        tokio::select! {
+            () = slots.freed() => {}
+            _ = limit_changed.changed() => {}
+        }
+        slot = take(limit_changed);
+    };
     Ok(listener.accept().await?.map(|bootstrap| (bootstrap, slot)))
 }
 

@@ -1,11 +1,11 @@
 //! The state that a server's connections share.
 
 use std::sync::Arc;
-use std::time::Duration;
+
+use tokio::sync::watch;
 
 use crate::limits::log::LogLimit;
-use crate::policy::lifetime::LifetimeRules;
-use crate::server::ListenerSettings;
+use crate::server::live_rules::LiveRules;
 use crate::server::peer_limit::PeerLimit;
 use crate::server::router::Router;
 use crate::server::serve::connections::Connections;
@@ -16,13 +16,11 @@ use crate::server::serve::memory::ServerMemory;
 #[derive(Debug)]
 pub(in crate::server) struct Shared {
     pub(in crate::server) router: Arc<Router>,
-    /// Those that the builder was given. They take precedence over a listener's.
-    pub(in crate::server) settings: ListenerSettings,
-    pub(in crate::server) lifetime: LifetimeRules,
-    pub(in crate::server) drain_timeout: Duration,
+    /// Those that the builder was given, and that may change. They take precedence over a
+    /// listener's.
+    pub(in crate::server) rules: watch::Sender<LiveRules>,
     pub(in crate::server) before_drain: BeforeDrain,
     pub(in crate::server) calls_limit: PeerLimit,
-    pub(in crate::server) max_connections: usize,
     pub(in crate::server) connections_limit: PeerLimit,
     pub(in crate::server) memory: ServerMemory,
     pub(in crate::server) connections: Connections,

@@ -171,12 +171,12 @@ impl<T: Transport> ServerSession<T> {
     }
 
     fn lines(&self) -> CallLines<'_> {
-        CallLines { log: self.router.log, limit: &self.log, addresses: &self.addresses }
+        CallLines { log: self.router.rules.log(), limit: &self.log, addresses: &self.addresses }
     }
 
     /// What the log is to say of the call of a request, if anything.
     pub(super) fn record(&self, header: &FrameHeader) -> Option<CallRecord> {
-        CallRecord::begin(self.router.log, header, || {
+        CallRecord::begin(self.router.rules.log(), header, || {
             let (service, method) = self.router.route(header.selector)?;
             Some(&service.descriptor().methods[method])
         })

@@ -1,0 +1,81 @@
+//! What a reload of the settings does to a target.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rpc_core::client::attempts::Attempts;
+use tokio::sync::watch;
+
+use super::ChannelBuilder;
+use crate::Address;
+use crate::channel::live::{Live, LiveTarget, TargetRules, attempts};
+
+impl LiveTarget {
+    /// A target as the settings have it, before the program changes the builder.
+    fn new(name: String, builder: &ChannelBuilder) -> Self {
+        let rules = TargetRules {
+            calls: builder.calls,
+            attempts: attempts(builder.get_service_config().clone()),
+        };
+        Self {
+            name,
+            address: watch::Sender::new(builder.address().clone()),
+            rules: RwLock::new(Arc::new(rules)),
+            tls: builder.tls.clone(),
+            requires_encryption: builder.get_require_encryption(),
+        }
+    }
+
+    /// The keys that `builder` has other values of and that its channels cannot take while they
+    /// are in use. A connection that was to be encrypted is not made in the clear, so that the
+    /// address waits where encryption does.
+    pub(crate) fn held_back(&self, builder: &ChannelBuilder) -> &'static [&'static str] {
+        let is_encrypted_anew = self.tls.is_some() != builder.tls.is_some()
+            || self.requires_encryption != builder.get_require_encryption();
+        let (old, new) = (self.address.borrow(), builder.address());
+        let is_named = |address: &Address| matches!(address, Address::Dns(_));
+        if is_encrypted_anew {
+            &["tls", "require_encryption", "address"]
+        } else if self.tls.is_some() && *old != *new && (is_named(&old) || is_named(new)) {
+            // The name that certificates have to be for comes from a name's address.
+            &["address"]
+        } else {
+            &[]
+        }
+    }
+
+    /// Takes what `builder` has, apart from what is held back.
+    pub(crate) fn update(&self, builder: &ChannelBuilder) {
+        let held_back = self.held_back(builder);
+        let old = self.rules();
+        let is_same = |old: &&Arc<Attempts>| old.config() == builder.get_service_config();
+        // The budget of a service config goes on where the config stays.
+        let attempts = match old.attempts.as_ref().filter(is_same) {
+            Some(old) => Some(Arc::clone(old)),
+            None => attempts(builder.get_service_config().clone()),
+        };
+        let rules = Arc::new(TargetRules { calls: builder.calls, attempts });
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        #[cfg(feature = "tls")]
+        if let (Some(old), Some(new)) = (&self.tls, &builder.tls) {
+            old.replace(new);
+        }
+        // Last: the connections to new servers have the TLS that came with their address.
+        if !held_back.contains(&"address") {
+            self.address.send_if_modified(|address| {
+                let is_other = *address != *builder.address();
+                address.clone_from(builder.address());
+                is_other
+            });
+        }
+    }
+}
+
+impl ChannelBuilder {
+    /// The same builder, whose channels take what the settings say of their target later. What the
+    /// program sets from here on stays.
+    pub(crate) fn live(mut self, name: String) -> (Self, Arc<LiveTarget>) {
+        let target = Arc::new(LiveTarget::new(name, &self));
+        self.live = Some(Live::new(Arc::clone(&target)));
+        (self, target)
+    }
+}

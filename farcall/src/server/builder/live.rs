@@ -1,0 +1,77 @@
+//! What a reload of the settings does to a server.
+
+use rpc_core::server::{LiveRules, WeakServer};
+
+use super::ServerBuilder;
+use crate::Server;
+use crate::tls::ServerTls;
+
+/// A server whose settings may change, for as long as it serves or the program holds it.
+#[derive(Debug)]
+pub(crate) struct LiveServer {
+    core: WeakServer,
+    /// What the settings gave it: the program may have set another.
+    tls: Option<ServerTls>,
+    /// The setters that the program has called.
+    in_code: Vec<&'static str>,
+}
+
+impl LiveServer {
+    pub(crate) fn new(server: &Server, tls: Option<ServerTls>, in_code: Vec<&'static str>) -> Self {
+        Self { core: server.core.downgrade(), tls, in_code }
+    }
+
+    /// Whether there is still a server.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.core.is_alive()
+    }
+
+    /// The keys that `builder` has other values of and that a server cannot take while it serves.
+    pub(crate) fn held_back(&self, builder: &ServerBuilder) -> &'static [&'static str] {
+        if self.tls.is_some() != builder.tls.is_some() { &["tls"] } else { &[] }
+    }
+
+    /// Takes the rules of `builder`, as the settings have it. The server is returned, since it goes
+    /// with its last handle, which may be this one: what the program's services do then may want
+    /// the lock of the settings.
+    pub(crate) fn update(&self, builder: &ServerBuilder) -> Option<rpc_core::Server> {
+        #[cfg(feature = "tls")]
+        if let (Some(old), Some(new)) = (&self.tls, &builder.tls) {
+            old.replace(new);
+        }
+        let server = self.core.upgrade()?;
+        let (mut rules, now) = (builder.live_rules(), server.rules());
+        for setter in &self.in_code {
+            rules.take(setter, &now);
+        }
+        server.set_rules(rules);
+        Some(server)
+    }
+}
+
+impl ServerBuilder {
+    /// The rules of a builder as the settings have it, without a config of its own.
+    fn live_rules(&self) -> LiveRules {
+        let logged = rpc_core::server::ServerBuilder::default();
+        let logged = logged.log_failed_calls(self.get_log_failed_calls()).live_rules();
+        let mut rules = self.core.live_rules();
+        rules.take("log_failed_calls", &logged);
+        rules
+    }
+
+    /// The same builder, whose setters so far were called by the settings and not by the program.
+    pub(crate) fn by_settings(mut self) -> Self {
+        self.in_code.clear();
+        self
+    }
+
+    /// The handle to its TLS.
+    pub(crate) fn tls_handle(&self) -> Option<&ServerTls> {
+        self.tls.as_ref()
+    }
+
+    /// The setters that were called since.
+    pub(crate) fn in_code(&self) -> &[&'static str] {
+        &self.in_code
+    }
+}

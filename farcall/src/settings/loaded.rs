@@ -1,0 +1,142 @@
+//! What was read, and the builders that it makes.
+
+use std::collections::BTreeMap;
+
+use super::encryption::Wrong;
+use super::error::SettingsError;
+use super::invalid::Invalid;
+use super::layers;
+use super::places::{Places, dotted};
+use super::table::{Table, unknown};
+use super::tables::{Root, ServerTable, TargetTable};
+use crate::{Address, ChannelBuilder, RdmaConfig, Server, ServerBuilder};
+
+/// A file and an environment that were read.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) places: Places,
+    pub(super) root: Root,
+}
+
+/// The builders of all targets and servers, which have read their TLS files.
+#[derive(Debug)]
+pub(super) struct Built {
+    pub(super) targets: BTreeMap<String, ChannelBuilder>,
+    pub(super) servers: BTreeMap<String, ServerBuilder>,
+}
+
+impl Loaded {
+    /// Reads a text and the variables of an environment.
+    pub(super) fn read(
+        origin: &str,
+        text: &str,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, SettingsError> {
+        let (root, places) = layers::read(origin, text, environment)?;
+        Ok(Self { places, root })
+    }
+
+    /// Builds everything once, since values of several keys are checked together.
+    pub(super) fn build(&self) -> Result<Built, SettingsError> {
+        self.rdma()?;
+        let (targets, servers) = (&self.root.targets.0, &self.root.servers.0);
+        let target = |name: &String| Ok((name.clone(), self.channel_builder(name)?));
+        let server = |name: &String| Ok((name.clone(), self.server_builder(name)?.1));
+        Ok(Built {
+            targets: targets.keys().map(target).collect::<Result<_, SettingsError>>()?,
+            servers: servers.keys().map(server).collect::<Result<_, SettingsError>>()?,
+        })
+    }
+
+    /// How RDMA is used.
+    pub(super) fn rdma(&self) -> Result<RdmaConfig, SettingsError> {
+        let config = self.root.rdma.config();
+        config.map_err(|error| self.invalid(&[&[]], &error.into()))
+    }
+
+    /// A builder of a channel to a target.
+    pub(super) fn channel_builder(&self, name: &str) -> Result<ChannelBuilder, SettingsError> {
+        let targets = &self.root.targets.0;
+        let Some(target) = targets.get(name) else {
+            let known = targets.keys().map(String::as_str);
+            return Err(self.missing(unknown("target", name, known)));
+        };
+        let target: TargetTable = target.clone().or(&self.root.defaults.target);
+        let Some(address) = &target.address else {
+            return Err(self.missing(format!("targets.{name} has no `address`")));
+        };
+        let builder = ChannelBuilder::new(address.clone());
+        let tables: [&[&str]; 2] = [&["targets", name], &["defaults", "target"]];
+        let built = target.apply(builder);
+        let builder = built.map_err(|error| self.invalid(&tables, &error))?;
+        let tls = target.tls.tls().map_err(|wrong| self.wrong(&tables, &wrong))?;
+        let builder = builder.set_tls(tls);
+        let refused = |message: &str| {
+            let required = target.require_encryption.filter(|it| *it).map(|_| "require_encryption");
+            let key = target.tls.switch().or(required).unwrap_or("address");
+            self.wrong(&tables, &Wrong { key, message: message.to_owned() })
+        };
+        builder.refusal().map_or(Ok(builder), |message| Err(refused(message)))
+    }
+
+    /// The address and a builder of a server.
+    pub(super) fn server_builder(
+        &self,
+        name: &str,
+    ) -> Result<(Address, ServerBuilder), SettingsError> {
+        let servers = &self.root.servers.0;
+        let Some(server) = servers.get(name) else {
+            let known = servers.keys().map(String::as_str);
+            return Err(self.missing(unknown("server", name, known)));
+        };
+        let server: ServerTable = server.clone().or(&self.root.defaults.server);
+        let Some(address) = &server.address else {
+            return Err(self.missing(format!("servers.{name} has no `address`")));
+        };
+        let builder = server.apply(Server::builder());
+        let tables: [&[&str]; 2] = [&["servers", name], &["defaults", "server"]];
+        let builder = builder.map_err(|error| self.invalid(&tables, &error))?;
+        let tls = server.tls.tls().map_err(|wrong| self.wrong(&tables, &wrong))?;
+        let builder = builder.set_tls(tls).by_settings();
+        if let Some(message) = builder.refusal(address) {
+            let key = server.tls.switch().unwrap_or("require_encryption");
+            return Err(self.wrong(&tables, &Wrong { key, message: message.to_owned() }));
+        }
+        Ok((address.clone(), builder))
+    }
+
+    /// Settings that cannot be together, named by one of them: the first of the tables that has it
+    /// gave its value, and none did where the value is built in.
+    fn invalid(&self, tables: &[&[&str]], invalid: &Invalid) -> SettingsError {
+        let message = format!("it is {}: it has to be {}", invalid.value, invalid.rule);
+        let names: Vec<&str> = invalid.key.iter().map(String::as_str).collect();
+        self.misplaced(tables, &names, message)
+    }
+
+    /// A table `tls` that cannot be used, named by one of its keys.
+    fn wrong(&self, tables: &[&[&str]], wrong: &Wrong) -> SettingsError {
+        let names: Vec<&str> = wrong.key.split('.').collect();
+        self.misplaced(tables, &names, wrong.message.clone())
+    }
+
+    /// A value that cannot be, named by the first of the tables that has its key.
+    pub(super) fn misplaced(
+        &self,
+        tables: &[&[&str]],
+        names: &[&str],
+        message: String,
+    ) -> SettingsError {
+        let keys = tables.iter().map(|table| [*table, names].concat());
+        let keys: Vec<_> = keys.collect();
+        for key in &keys {
+            if let Some(place) = self.places.of_value(key) {
+                return self.places.error(place, Some(dotted(key)), message);
+            }
+        }
+        self.missing(format!("{}: {message}", dotted(&keys[0])))
+    }
+
+    fn missing(&self, message: String) -> SettingsError {
+        SettingsError::Missing { origin: self.places.origin().to_owned(), message }
+    }
+}

@@ -1,0 +1,224 @@
+//! The channels and servers that settings have made and that are in use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::changes::{HeldBack, LogFilter, Reload, changes};
+use crate::channel::LiveTarget;
+use crate::server::LiveServer;
+use crate::settings::error::SettingsError;
+use crate::settings::loaded::{Built, Loaded};
+use crate::tls::ServerTls;
+use crate::{Address, ChannelBuilder, Server, ServerBuilder};
+
+/// Reads a file and the environment of the process.
+pub(crate) fn read(path: &Path) -> Result<Loaded, SettingsError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|reason| SettingsError::unreadable(path, reason))?;
+    // What is no Unicode cannot be meant for us: our names and values are.
+    let environment = std::env::vars_os().filter_map(|(name, value)| {
+        Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+    });
+    Loaded::read(&path.display().to_string(), &text, environment)
+}
+
+/// What clones of settings share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    path: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    loaded: Arc<Loaded>,
+    uses: Uses,
+}
+
+/// What was made of the settings.
+#[derive(Debug)]
+enum Uses {
+    /// Nothing, and they are not watched.
+    None,
+    /// A channel or a server, before the settings were watched.
+    Unwatched,
+    Watched(Registry),
+}
+
+/// What takes new values. It keeps nothing alive, and forgets what has gone when something comes.
+#[derive(Debug, Default)]
+struct Registry {
+    targets: Vec<(String, Weak<LiveTarget>)>,
+    servers: Vec<(String, LiveServer)>,
+}
+
+impl Registry {
+    fn prune(&mut self) {
+        self.targets.retain(|(_, target)| target.strong_count() > 0);
+        self.servers.retain(|(_, server)| server.is_alive());
+    }
+
+    fn targets(&self) -> impl Iterator<Item = (&str, Arc<LiveTarget>)> {
+        self.targets.iter().filter_map(|(name, it)| Some((name.as_str(), it.upgrade()?)))
+    }
+
+    /// What those in use cannot take of `built`.
+    fn held_back(&self, built: &Built) -> HeldBack {
+        let mut held = HeldBack::default();
+        let add = |to: &mut BTreeMap<String, BTreeSet<_>>, name: &str, keys: &[&'static str]| {
+            to.entry(name.to_owned()).or_default().extend(keys);
+        };
+        for (name, target) in self.targets() {
+            if let Some(builder) = built.targets.get(name) {
+                add(&mut held.targets, name, target.held_back(builder));
+            }
+        }
+        for (name, server) in &self.servers {
+            if let Some(builder) = built.servers.get(name) {
+                add(&mut held.servers, name, server.held_back(builder));
+            }
+        }
+        held
+    }
+
+    /// Gives those in use what they can take. One that the file has no longer stays as it is. The
+    /// servers are to be dropped without a lock.
+    fn update(&self, built: &Built) -> Vec<rpc_core::Server> {
+        for (name, target) in self.targets() {
+            if let Some(builder) = built.targets.get(name) {
+                target.update(builder);
+            }
+        }
+        let servers = self.servers.iter();
+        servers.filter_map(|(name, server)| server.update(built.servers.get(name)?)).collect()
+    }
+}
+
+impl Shared {
+    pub(in crate::settings) fn new(loaded: Loaded, path: Option<&Path>) -> Self {
+        let state = State { loaded: Arc::new(loaded), uses: Uses::None };
+        Self { path: path.map(Path::to_owned), state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // It is whole between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was read last.
+    pub(in crate::settings) fn loaded(&self) -> Arc<Loaded> {
+        Arc::clone(&self.state().loaded)
+    }
+
+    /// A builder of a channel to a target, which is watched where the settings are. The lock is
+    /// held while it is made: a reload would find it in neither of its states.
+    pub(crate) fn target(&self, name: &str) -> Result<ChannelBuilder, SettingsError> {
+        let mut state = self.state();
+        let builder = state.loaded.channel_builder(name)?;
+        let Uses::Watched(registry) = &mut state.uses else {
+            state.uses = Uses::Unwatched;
+            return Ok(builder);
+        };
+        registry.prune();
+        let (builder, target) = builder.live(format!("targets.{name}"));
+        registry.targets.push((name.to_owned(), Arc::downgrade(&target)));
+        Ok(builder)
+    }
+
+    /// The address and a builder of a server, and what makes it known once it listens.
+    pub(crate) fn server(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<(Address, ServerBuilder, Registration), SettingsError> {
+        let mut state = self.state();
+        let loaded = Arc::clone(&state.loaded);
+        let (address, builder) = loaded.server_builder(name)?;
+        if let Uses::None = state.uses {
+            state.uses = Uses::Unwatched;
+        }
+        let (shared, name, tls) = (Arc::clone(self), name.to_owned(), builder.tls_handle());
+        let registration = Registration { shared, name, loaded, tls: tls.cloned() };
+        Ok((address, builder, registration))
+    }
+
+    /// Has everything that is made from now on take new values, and returns the file.
+    pub(super) fn watch(&self) -> Result<PathBuf, SettingsError> {
+        let mut state = self.state();
+        let origin = || state.loaded.places.origin().to_owned();
+        let refuse = |reason: &str| {
+            Err(SettingsError::Unwatchable { origin: origin(), reason: reason.to_owned() })
+        };
+        let Some(path) = &self.path else { return refuse("it is a text and no file") };
+        match state.uses {
+            Uses::None => {}
+            Uses::Unwatched => {
+                return refuse(
+                    "a channel or a server was made before, which would not change: call `watch` \
+                     just after `load`",
+                );
+            }
+            Uses::Watched(_) => return refuse("it is watched already"),
+        }
+        state.uses = Uses::Watched(Registry::default());
+        Ok(path.clone())
+    }
+
+    /// Puts `new`, which was checked by making `built`, in the place of what was read before.
+    pub(super) fn apply(&self, new: Loaded, built: &Built, log_filter: LogFilter) -> Reload {
+        let mut state = self.state();
+        let mut none = Registry::default();
+        let State { loaded, uses } = &mut *state;
+        let registry = match uses {
+            Uses::Watched(registry) => registry,
+            Uses::None | Uses::Unwatched => &mut none,
+        };
+        registry.prune();
+        let held = HeldBack { log_filter, ..registry.held_back(built) };
+        let changes = changes(loaded, &new, &held);
+        let servers = registry.update(built);
+        *loaded = Arc::new(new);
+        drop(state);
+        drop(servers);
+        Reload { changes }
+    }
+
+    /// How many channels' targets and servers are known.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> (usize, usize) {
+        match &self.state().uses {
+            Uses::Watched(registry) => (registry.targets.len(), registry.servers.len()),
+            Uses::None | Uses::Unwatched => (0, 0),
+        }
+    }
+}
+
+/// Makes a server known to the settings that it is of.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    shared: Arc<Shared>,
+    name: String,
+    /// What the server was made of.
+    loaded: Arc<Loaded>,
+    tls: Option<ServerTls>,
+}
+
+impl Registration {
+    /// `in_code` are the setters that the program has called.
+    pub(crate) fn register(self, server: &Server, in_code: Vec<&'static str>) {
+        let mut state = self.shared.state();
+        let State { loaded, uses } = &mut *state;
+        let Uses::Watched(registry) = uses else { return };
+        registry.prune();
+        let live = LiveServer::new(server, self.tls, in_code);
+        // A reload came between: what it has read was checked then. A file of TLS that was damaged
+        // since is the next reload's to tell.
+        if !Arc::ptr_eq(loaded, &self.loaded)
+            && let Ok((_, builder)) = loaded.server_builder(&self.name)
+        {
+            // The caller has it, too.
+            drop(live.update(&builder));
+        }
+        registry.servers.push((self.name, live));
+    }
+}

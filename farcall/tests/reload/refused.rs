@@ -1,0 +1,62 @@
+//! What cannot be reloaded, and what cannot be watched.
+
+use farcall::Settings;
+
+use crate::file::{File, Reports, keys};
+use crate::service::{Named, name, serve};
+
+/// The error is that of loading the file, and nothing of it is applied, whatever else it says.
+#[tokio::test]
+async fn a_file_that_is_wrong_changes_nothing() {
+    let (a, b) = (serve(Named::new("a")).await, serve(Named::new("b")).await);
+    let text = |port: u16, rules: &str| {
+        format!("[targets.t]\naddress = \"tcp://127.0.0.1:{port}\"\n{rules}")
+    };
+    let file = File::new("wrong", &text(a, ""));
+    let settings = file.load();
+    let mut reports = Reports::run(settings.watch().unwrap()).await;
+    let channel = settings.channel("t").unwrap();
+    assert_eq!(name(&channel).await.unwrap(), "a");
+    for wrong in ["limits.max_calls = 0", "timeout = ", "methods.\"*\".hedging.max_attempts = 9"] {
+        file.replace(&text(b, wrong));
+        assert_eq!(reports.next().await.unwrap_err(), file.error());
+        assert_eq!(name(&channel).await.unwrap(), "a", "{wrong}");
+        assert_eq!(settings.channel("t").unwrap().endpoints().len(), 0, "it is not connected");
+        assert_eq!(name(&settings.channel("t").unwrap()).await.unwrap(), "a", "{wrong}");
+    }
+    file.replace(&text(b, ""));
+    assert_eq!(keys(&reports.next().await.unwrap()), ["targets.t.address"]);
+    while name(&channel).await.unwrap() != "b" {}
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_changes_nothing() {
+    let port = serve(Named::new("a")).await;
+    let text = format!("[targets.t]\naddress = \"tcp://127.0.0.1:{port}\"");
+    let file = File::new("gone", &text);
+    let settings = file.load();
+    let reloader = settings.watch().unwrap();
+    let channel = settings.channel("t").unwrap();
+    drop(file);
+    let error = reloader.reload().unwrap_err().to_string();
+    assert!(error.contains("farcall.toml: No such file"), "{error}");
+    assert_eq!(name(&channel).await.unwrap(), "a");
+}
+
+#[tokio::test]
+async fn settings_are_watched_once_and_before_they_are_used() {
+    let file = File::new("watched", "[targets.t]\naddress = \"tcp://h:1\"");
+    let refused = |settings: &Settings| {
+        let error = settings.watch().unwrap_err().to_string();
+        error.split_once(": ").unwrap().1.to_owned()
+    };
+    let text = Settings::parse("a text", "").unwrap();
+    assert_eq!(refused(&text), "it is a text and no file");
+    let used = file.load();
+    drop(used.channel("t").unwrap());
+    assert!(refused(&used).starts_with("a channel or a server was made before"), "{used:?}");
+    let watched = file.load();
+    let reloader = watched.watch().unwrap();
+    assert_eq!(refused(&watched.clone()), "it is watched already");
+    assert_eq!(reloader.reload().unwrap().changes, []);
+}

@@ -1,0 +1,78 @@
+//! A service that says which server it is, and one call that waits until it is told to answer.
+
+use std::sync::Arc;
+
+use farcall::client::unary;
+use farcall::codegen::{HandlerFuture, ServerCall};
+use farcall::{
+    CallKind, Caller, Detach, Idempotency, MethodDescriptor, Request, Response, Server, Service,
+    ServiceDescriptor, Status,
+};
+use tokio::sync::Semaphore;
+
+static SERVICE: ServiceDescriptor = ServiceDescriptor {
+    name: "t.Named",
+    methods: &[method("/t.Named/Name"), method("/t.Named/Wait")],
+};
+
+const fn method(path: &'static str) -> MethodDescriptor {
+    let (kind, idempotency) = (CallKind::Unary, Idempotency::Unknown);
+    MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
+}
+
+/// The service of the server with that name.
+#[derive(Clone)]
+pub(crate) struct Named {
+    name: &'static str,
+    /// Calls that wait and have begun.
+    pub(crate) waiting: Arc<Semaphore>,
+    /// Calls that may answer.
+    pub(crate) answers: Arc<Semaphore>,
+}
+
+impl Named {
+    pub(crate) fn new(name: &'static str) -> Self {
+        let [waiting, answers] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
+        Self { name, waiting, answers }
+    }
+
+    /// Waits until one more call waits for its answer.
+    pub(crate) async fn has_begun(&self) {
+        self.waiting.acquire().await.unwrap().forget();
+    }
+}
+
+impl Service for Named {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &SERVICE
+    }
+
+    fn call(&self, method: usize, call: ServerCall) -> HandlerFuture {
+        let this = self.clone();
+        call.unary(async move |_: Request<()>| {
+            if method == 1 {
+                this.waiting.add_permits(1);
+                this.answers.acquire().await.unwrap().forget();
+            }
+            Ok(Response::new(this.name.to_owned()))
+        })
+    }
+}
+
+/// A server at a port of loopback, of no settings. Returns its port.
+pub(crate) async fn serve(service: Named) -> u16 {
+    let listener = Server::builder().add_service(service).bind("tcp://127.0.0.1:0").await.unwrap();
+    let address = listener.local_address().to_string();
+    tokio::spawn(listener.serve());
+    address.rsplit(':').next().unwrap().parse().unwrap()
+}
+
+/// Which server answers.
+pub(crate) async fn name(channel: &impl Caller) -> Result<String, Status> {
+    Ok(unary::<_, String>(channel, &SERVICE.methods[0], Request::new(())).await?.into_inner())
+}
+
+/// Which server answers once it is told to.
+pub(crate) async fn wait(channel: &impl Caller) -> Result<String, Status> {
+    Ok(unary::<_, String>(channel, &SERVICE.methods[1], Request::new(())).await?.into_inner())
+}
