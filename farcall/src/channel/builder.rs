@@ -24,9 +24,13 @@ use super::credentials::Credentials;
 use super::encryption::{Encryption, RequiredBy};
 use super::live::{CallRules, Live, attempts};
 use super::resolvers::resolver_of;
+#[cfg(not(feature = "etcd"))]
+use super::resolvers::unresolvable;
 use super::{Channel, Servers};
 use crate::balance::{BalanceConfig, Endpoint};
-use crate::resolve::Resolve;
+#[cfg(not(feature = "etcd"))]
+use crate::resolve::ResolveError;
+use crate::resolve::{EtcdName, Resolve};
 use crate::retry::ServiceConfig;
 #[cfg(feature = "grpc")]
 use crate::tls;
@@ -325,10 +329,10 @@ impl ChannelBuilder {
         }
         match self.address.clone() {
             address @ (Address::List(_) | Address::Dns(_) | Address::Etcd(_)) => {
-                self.connect_with_resolver(resolver_of(&address))
+                self.connect_with_resolver(resolver_of_address(&address))
             }
             address if self.balance.connections > 1 => {
-                self.connect_with_resolver(resolver_of(&address))
+                self.connect_with_resolver(resolver_of_address(&address))
             }
             _ => {
                 let (rules, made) = self.prepare();
@@ -349,9 +353,9 @@ impl ChannelBuilder {
     ///
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
-        let has_many_servers =
+        let is_of_many =
             matches!(self.address, Address::List(_) | Address::Dns(_) | Address::Etcd(_));
-        if self.live.is_some() || has_many_servers || self.balance.connections > 1 {
+        if self.live.is_some() || is_of_many || self.balance.connections > 1 {
             let address = self.address.to_string();
             let channel = self.connect_lazy();
             let Servers::Many(endpoints) = &channel.servers else { return Ok(channel) };
@@ -516,6 +520,29 @@ fn refuse(address: &str, rules: ClientConfig, reason: String) -> impl Connect {
         std::future::ready(Err::<TcpStream, _>(reason))
     };
     StreamConnector::new(address.to_owned(), rules, refuse)
+}
+
+/// What tells the servers of `address`.
+fn resolver_of_address(address: &Address) -> Box<dyn Resolve> {
+    resolver_of(address, registered)
+}
+
+/// The servers that are registered with etcd. The channel to etcd has the default settings, but
+/// for its backoff; [`Etcd`](crate::resolve::Etcd) takes another.
+#[cfg(feature = "etcd")]
+fn registered(name: &EtcdName) -> Box<dyn Resolve> {
+    // The resolver's own pauses come on top, and servers register within seconds of its return.
+    let backoff = ConnectBackoff::new().with_max_delay(Duration::from_secs(5));
+    let builder = ChannelBuilder::new(Address::Grpc(name.endpoint.clone()));
+    let etcd = builder.connect_backoff(backoff).connect_lazy();
+    let resolver = crate::resolve::Etcd::new(etcd, name.prefix.clone(), name.scheme);
+    Box::new(resolver.named(name.to_string()))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn registered(name: &EtcdName) -> Box<dyn Resolve> {
+    let error = ResolveError::new("this program was built without farcall's feature `etcd`");
+    unresolvable(name.to_string(), error)
 }
 
 /// A builder without what its connector has.

@@ -7,7 +7,6 @@ use futures::future::BoxFuture;
 use rpc_core::client::attempts::Attempts;
 use tokio::sync::watch;
 
-use super::resolvers::resolver_of;
 use crate::balance::Endpoint;
 use crate::resolve::{Refresh, Resolve, ResolveError};
 use crate::retry::ServiceConfig;
@@ -42,6 +41,8 @@ pub(crate) struct LiveTarget {
     pub(super) name: String,
     pub(super) address: watch::Sender<Address>,
     pub(super) rules: RwLock<Arc<TargetRules>>,
+    /// What tells the servers of an address.
+    pub(super) resolver_of: fn(&Address) -> Box<dyn Resolve>,
     pub(super) tls: Option<ClientTls>,
     pub(super) requires_encryption: bool,
 }
@@ -117,8 +118,9 @@ impl Live {
     /// What tells the target's servers, and tells them anew when the address changes.
     pub(super) fn resolver(&self) -> impl Resolve {
         let mut address = self.target.address.subscribe();
+        let resolver_of = self.target.resolver_of;
         let inner = resolver_of(&address.borrow_and_update());
-        TargetResolver { name: self.target.name.clone(), address, inner }
+        TargetResolver { name: self.target.name.clone(), address, resolver_of, inner }
     }
 }
 
@@ -126,6 +128,7 @@ impl Live {
 struct TargetResolver {
     name: String,
     address: watch::Receiver<Address>,
+    resolver_of: fn(&Address) -> Box<dyn Resolve>,
     /// That of the address as it is now.
     inner: Box<dyn Resolve>,
 }
@@ -149,7 +152,7 @@ impl Resolve for TargetResolver {
                 }
                 // The first list of a resolver is there at once, or as soon as its name is
                 // resolved. Until then the endpoints of the old address are kept.
-                self.inner = resolver_of(&self.address.borrow_and_update());
+                self.inner = (self.resolver_of)(&self.address.borrow_and_update());
             }
         })
     }

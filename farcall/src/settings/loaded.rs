@@ -13,7 +13,7 @@ use crate::{Address, ChannelBuilder, RdmaConfig, Server, ServerBuilder};
 
 /// A file and an environment that were read.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     pub(super) places: Places,
     pub(super) root: Root,
 }

@@ -164,7 +164,8 @@ impl Link {
 
     /// Loses what is sent in one direction, as behind a firewall that has forgotten the connection:
     /// senders learn nothing. What follows after [`resume`](Self::resume) is the rest of a stream
-    /// with a hole in it, which a receiver must refuse.
+    /// with a hole in it, which a receiver must refuse. An end of a stream that was lost stays so:
+    /// its connection is there until it is cut.
     pub fn lose(&self, direction: Direction) {
         self.lane(direction).change(|rules| rules.flow = Flow::IsLost);
     }

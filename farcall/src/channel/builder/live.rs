@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rpc_core::client::attempts::Attempts;
 use tokio::sync::watch;
 
-use super::ChannelBuilder;
+use super::{ChannelBuilder, resolver_of_address};
 use crate::Address;
 use crate::channel::live::{Live, LiveTarget, TargetRules, attempts};
 
@@ -20,6 +20,7 @@ impl LiveTarget {
             name,
             address: watch::Sender::new(builder.address().clone()),
             rules: RwLock::new(Arc::new(rules)),
+            resolver_of: resolver_of_address,
             tls: builder.tls.clone(),
             requires_encryption: builder.get_require_encryption(),
         }

@@ -4,12 +4,18 @@
 //! build, and brings an HTTP/2 client beside ours; this is what a resolver needs over the channel
 //! that farcall has.
 
+use std::time::Duration;
+
 use futures::Stream;
 use prost::Message;
-use tonic::{Request, Status, Streaming};
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Request, Status, Streaming};
 
 use crate::client::{streaming, unary};
 use crate::{CallKind, Channel, Detach, Idempotency, MethodDescriptor};
+
+/// A server that shuts down does not wait longer for etcd.
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const fn method(path: &'static str, kind: CallKind, idempotency: Idempotency) -> MethodDescriptor {
     MethodDescriptor { path, kind, idempotency, detach: Detach::NONE }
@@ -141,12 +147,20 @@ pub(super) async fn put(channel: &Channel, request: PutRequest) -> Result<(), St
     unary::<_, Ignored>(channel, &PUT, Request::new(request)).await.map(drop)
 }
 
+/// A request of a stream that etcd ends when its member has lost its leader: a member that is cut
+/// off would answer pings, and say nothing.
+fn with_leader<T>(requests: T) -> Request<T> {
+    let mut request = Request::new(requests);
+    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    request
+}
+
 /// Watches a prefix from a revision on, for as long as `requests` goes on.
 pub(super) async fn watch(
     channel: &Channel,
     requests: impl Stream<Item = WatchRequest> + Send + 'static,
 ) -> Result<Streaming<WatchResponse>, Status> {
-    Ok(streaming(channel, &WATCH, Request::new(requests)).await?.into_inner())
+    Ok(streaming(channel, &WATCH, with_leader(requests)).await?.into_inner())
 }
 
 pub(super) async fn grant(channel: &Channel, ttl: i64) -> Result<LeaseState, Status> {
@@ -154,14 +168,20 @@ pub(super) async fn grant(channel: &Channel, ttl: i64) -> Result<LeaseState, Sta
 }
 
 pub(super) async fn revoke(channel: &Channel, id: i64) -> Result<(), Status> {
-    unary::<_, Ignored>(channel, &REVOKE, Request::new(LeaseId { id })).await.map(drop)
+    let mut request = Request::new(LeaseId { id });
+    request.set_timeout(REVOKE_TIMEOUT);
+    match unary::<_, Ignored>(channel, &REVOKE, request).await {
+        // Its time was over, or an attempt before this one has had it.
+        Err(status) if status.code() == Code::NotFound => Ok(()),
+        ended => ended.map(drop),
+    }
 }
 
 pub(super) async fn keep_alive(
     channel: &Channel,
     requests: impl Stream<Item = LeaseId> + Send + 'static,
 ) -> Result<Streaming<LeaseState>, Status> {
-    Ok(streaming(channel, &KEEP_ALIVE, Request::new(requests)).await?.into_inner())
+    Ok(streaming(channel, &KEEP_ALIVE, with_leader(requests)).await?.into_inner())
 }
 
 /// The request for a watch of `prefix` from `start_revision` on.

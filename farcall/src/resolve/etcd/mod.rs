@@ -19,12 +19,15 @@ pub use registration::EtcdRegistration;
 
 use self::api::{DELETED, Event, WatchRequest, WatchResponse};
 use super::{Refresh, Resolve, ResolveError, Scheme};
-use crate::Channel;
 use crate::balance::Endpoint;
+use crate::{Address, Channel};
 
 /// The shortest time between two lists, so that an etcd which ends each watch at once is not asked
 /// without a pause.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The most entries that are kept of a prefix. Further ones are left out.
+const MAX_ENTRIES: usize = 10_000;
 
 /// The servers that have registered with etcd under a prefix.
 ///
@@ -52,6 +55,8 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// # }
 /// ```
 pub struct Etcd {
+    /// What error messages call it.
+    name: String,
     channel: Channel,
     prefix: String,
     scheme: Scheme,
@@ -74,11 +79,19 @@ struct Watch {
 }
 
 impl Etcd {
-    /// The servers under `prefix`, by a channel to etcd. Values without a scheme are called by
+    /// The servers under `prefix`, which ends with a slash whether it is written or not, by a
+    /// channel to etcd. Values without a scheme are called by
     /// `scheme`.
     #[must_use]
     pub fn new(channel: Channel, prefix: impl Into<String>, scheme: Scheme) -> Self {
-        Self { channel, prefix: prefix.into(), scheme, listed_at: None, watch: None }
+        let prefix = within(&prefix.into());
+        let name = format!("the prefix {prefix} of etcd");
+        Self { name, channel, prefix, scheme, listed_at: None, watch: None }
+    }
+
+    /// The same under another name in error messages.
+    pub(crate) fn named(self, name: String) -> Self {
+        Self { name, ..self }
     }
 
     /// Lists what is registered, and watches from there on.
@@ -91,9 +104,10 @@ impl Etcd {
         let revision = found.header.map_or(0, |header| header.revision);
         // One request, and then none until the watch is dropped.
         let (requests, sent) = mpsc::unbounded();
-        let _ = requests.unbounded_send(api::watch_from(&self.prefix, revision + 1));
+        let _ = requests.unbounded_send(api::watch_from(&self.prefix, revision.saturating_add(1)));
         let responses = api::watch(&self.channel, sent).await?;
-        let servers = found.kvs.into_iter().map(|kv| (kv.key, kv.value)).collect();
+        let listed = found.kvs.into_iter().map(|kv| (kv.key, kv.value));
+        let servers = listed.take(MAX_ENTRIES).collect();
         self.watch = Some(Watch { _requests: requests, responses, servers });
         Ok(())
     }
@@ -106,15 +120,13 @@ impl Etcd {
                 response = watch.responses.next() => response,
                 // A server that cannot be connected to stays until its lease ends: etcd has
                 // nothing newer than the watch.
-                () = refresh.asked() => continue,
+                () = refresh.asked() => return Ok(()),
             };
             match response {
                 Some(Ok(response)) if !response.canceled => {
-                    if response.events.is_empty() {
-                        continue;
+                    if watch.apply(&self.prefix, response.events) {
+                        return Ok(());
                     }
-                    watch.apply(response.events);
-                    return Ok(());
                 }
                 // By compaction, or with the connection.
                 Some(Ok(_) | Err(_)) | None => break,
@@ -140,26 +152,43 @@ impl Etcd {
             true => value.to_owned(),
             false => format!("{}://{value}", self.scheme.of_address()),
         };
-        crate::Address::try_from(address.as_str()).ok()?;
+        // One server of the network: whoever writes to etcd chooses no socket of this host, and
+        // under `etcd+rdma://` nothing but RDMA.
+        match (Address::try_from(address.as_str()).ok()?, self.scheme) {
+            (Address::Rdma(_), _) => {}
+            (Address::Auto(_) | Address::Tcp(_) | Address::Grpc(_) | Address::Grpcs(_), scheme)
+                if scheme != Scheme::Rdma => {}
+            _ => return None,
+        }
         Some(Endpoint::new(address))
     }
 }
 
 impl Watch {
-    fn apply(&mut self, events: Vec<Event>) {
+    /// Whether the events have changed anything.
+    fn apply(&mut self, prefix: &str, events: Vec<Event>) -> bool {
+        let mut is_changed = false;
         for Event { kind, kv } in events {
-            let Some(kv) = kv else { continue };
-            match kind {
-                DELETED => self.servers.remove(&kv.key),
-                _ => self.servers.insert(kv.key, kv.value),
+            let Some(kv) = kv.filter(|kv| kv.key.starts_with(prefix.as_bytes())) else { continue };
+            let is_full = self.servers.len() >= MAX_ENTRIES && !self.servers.contains_key(&kv.key);
+            is_changed |= match kind {
+                DELETED => self.servers.remove(&kv.key).is_some(),
+                _ if is_full => false,
+                _ => self.servers.insert(kv.key, kv.value.clone()) != Some(kv.value),
             };
         }
+        is_changed
     }
+}
+
+/// A prefix with its last slash: `/shop` is not the beginning of `/shopping/`.
+fn within(prefix: &str) -> String {
+    format!("{}/", prefix.trim_end_matches('/'))
 }
 
 impl Resolve for Etcd {
     fn name(&self) -> String {
-        format!("etcd://{}", self.prefix)
+        self.name.clone()
     }
 
     fn next<'a>(

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use tonic::Status;
 
 use super::api::{self, LeaseId, PutRequest};
+use super::within;
 use crate::Channel;
 
 /// The shortest life of an entry without a sign of its server's; etcd counts in seconds.
@@ -48,9 +49,17 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct EtcdRegistration {
     channel: Channel,
-    /// The lease that keeps the entry at present.
-    lease: watch::Receiver<i64>,
+    state: watch::Receiver<State>,
     keeping: JoinHandle<()>,
+}
+
+/// How an entry stands.
+#[derive(Debug, Default)]
+struct State {
+    /// The lease that keeps it at present.
+    lease: i64,
+    /// Why it was not kept at the last attempt.
+    failure: Option<Status>,
 }
 
 /// What is registered.
@@ -59,6 +68,13 @@ struct Entry {
     prefix: String,
     address: String,
     ttl: Duration,
+}
+
+/// How the signs of life for a lease have ended.
+enum LeaseEnd {
+    /// etcd has no such lease any more.
+    Lost,
+    StreamEnded,
 }
 
 impl EtcdRegistration {
@@ -80,22 +96,29 @@ impl EtcdRegistration {
         ttl: Duration,
     ) -> Result<Self, Status> {
         let (prefix, address, ttl) = (prefix.into(), address.into(), ttl.max(MIN_TTL));
-        let entry = Entry { channel: channel.clone(), prefix, address, ttl };
-        let id = entry.register().await?;
-        let (known, lease) = watch::channel(id);
+        let entry = Entry { channel: channel.clone(), prefix: within(&prefix), address, ttl };
+        let (known, state) = watch::channel(State::default());
+        entry.register(&known).await?;
         let keeping = tokio::spawn(entry.keep(known));
-        Ok(Self { channel, lease, keeping })
+        Ok(Self { channel, state, keeping })
     }
 
     /// Takes the entry away.
     ///
     /// # Errors
     ///
-    /// When etcd cannot be reached. The entry goes by itself then, when its time is over.
+    /// When etcd cannot be reached within 5 s. The entry goes by itself then, when its time is over.
     pub async fn withdraw(self) -> Result<(), Status> {
         self.keeping.abort();
-        let lease = *self.lease.borrow();
+        let lease = self.state.borrow().lease;
         api::revoke(&self.channel, lease).await
+    }
+
+    /// Why etcd does not keep the entry at this moment, as far as the last attempt has shown; `None`
+    /// while all is well. For a health check, or a line in the log.
+    #[must_use]
+    pub fn failure(&self) -> Option<Status> {
+        self.state.borrow().failure.clone()
     }
 }
 
@@ -106,51 +129,63 @@ impl Drop for EtcdRegistration {
 }
 
 impl Entry {
-    /// Writes the entry with a new lease.
-    async fn register(&self) -> Result<i64, Status> {
+    /// Writes the entry with a new lease. The lease is known before the entry is there, so that
+    /// whoever gives the entry up takes it away.
+    async fn register(&self, known: &watch::Sender<State>) -> Result<(), Status> {
         let ttl = i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX);
         let id = api::grant(&self.channel, ttl).await?.id;
+        known.send_modify(|state| state.lease = id);
         // A lease is one server's, so that its number names the entry.
         let (key, value) = (format!("{}{id:x}", self.prefix).into(), self.address.clone().into());
-        api::put(&self.channel, PutRequest { key, value, lease: id }).await?;
-        Ok(id)
+        let put = api::put(&self.channel, PutRequest { key, value, lease: id }).await;
+        if put.is_err() {
+            // It would be left behind, one for each attempt.
+            let _ = api::revoke(&self.channel, id).await;
+        }
+        put
     }
 
     /// Gives signs of life until it is dropped, and registers anew where a lease is lost.
-    async fn keep(self, known: watch::Sender<i64>) {
+    async fn keep(self, known: watch::Sender<State>) {
         loop {
-            let id = *known.borrow();
+            let id = known.borrow().lease;
             // It ends with the lease, and with the connection to etcd.
-            let is_kept = self.keep_lease(id).await.unwrap_or(true);
-            if is_kept {
-                sleep(RETRY_DELAY).await;
-                continue;
-            }
-            match self.register().await {
-                Ok(id) => known.send_replace(id),
-                Err(_) => {
+            let kept = match self.keep_lease(id, &known).await {
+                Ok(LeaseEnd::Lost) => self.register(&known).await,
+                Ok(LeaseEnd::StreamEnded) => {
                     sleep(RETRY_DELAY).await;
                     continue;
                 }
+                Err(status) => Err(status),
             };
+            let is_kept = kept.is_ok();
+            known.send_modify(|state| state.failure = kept.err());
+            if !is_kept {
+                sleep(RETRY_DELAY).await;
+            }
         }
     }
 
-    /// Gives signs of life until the lease is gone (`false`), or etcd (an error).
-    async fn keep_lease(&self, id: i64) -> Result<bool, Status> {
-        let (signs, sent) = mpsc::channel(1);
-        let mut signs = signs;
+    /// Gives signs of life until the lease is lost, or the stream ends.
+    async fn keep_lease(&self, id: i64, known: &watch::Sender<State>) -> Result<LeaseEnd, Status> {
+        // The first sign is there before the call is made: etcd answers with its first message.
+        let (mut signs, sent) = mpsc::channel(1);
+        let mut is_sent = signs.try_send(LeaseId { id }).is_ok();
         let mut states = api::keep_alive(&self.channel, sent).await?;
         loop {
-            if signs.try_send(LeaseId { id }).is_err() {
-                return Ok(true);
+            if !is_sent {
+                return Ok(LeaseEnd::StreamEnded);
             }
             match states.next().await {
-                Some(Ok(state)) if state.ttl <= 0 => return Ok(false),
-                Some(Ok(_)) => sleep(self.ttl / 3).await,
+                Some(Ok(state)) if state.ttl <= 0 => return Ok(LeaseEnd::Lost),
+                Some(Ok(_)) => {
+                    known.send_modify(|state| state.failure = None);
+                    sleep(self.ttl / 3).await;
+                }
                 Some(Err(status)) => return Err(status),
-                None => return Ok(true),
+                None => return Ok(LeaseEnd::StreamEnded),
             }
+            is_sent = signs.try_send(LeaseId { id }).is_ok();
         }
     }
 }

@@ -151,12 +151,16 @@ impl Service for Fake {
                 Ok(Response::new(()))
             }),
             _ => call.streaming(async move |request: Request<Streaming<LeaseId>>| {
+                // As etcd does, which answers with its first message and not before.
+                let mut signs = request.into_inner();
+                let first = signs.message().await?;
+                let signs = stream::iter(first.map(Ok)).chain(signs);
                 let answer = move |sign: Result<LeaseId, Status>| {
                     let id = sign?.id;
                     let ttl = if fake.store().leases.contains(&id) { 10 } else { 0 };
                     Ok(LeaseState { id, ttl })
                 };
-                Ok(Response::new(request.into_inner().map(answer)))
+                Ok(Response::new(signs.map(answer)))
             }),
         }
     }
@@ -184,8 +188,11 @@ async fn servers_are_listed_once_and_watched_from_there_on() {
     fake.put("/other/1", "10.0.0.9:1", 0);
     fake.put("/shop/1", "10.0.0.1:7000", 0);
     fake.put("/shop/2", "rdma://10.0.0.2:7000", 0);
-    fake.put("/shop/3", "no address", 0);
-    let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Tcp);
+    let no_servers = ["no address", "tcp://a:1,b:1", "unix:///run/x", "dns:///x:1"];
+    for (number, value) in no_servers.into_iter().enumerate() {
+        fake.put(&format!("/shop/none-{number}"), value, 0);
+    }
+    let mut resolver = Etcd::new(server.channel(), "/shop", Scheme::Tcp);
     let [one, two] = ["tcp://10.0.0.1:7000", "rdma://10.0.0.2:7000"];
     assert_eq!(next(&mut resolver).await.unwrap(), [two, one]);
     fake.put("/shop/4", "10.0.0.4:7000", 0);
@@ -223,13 +230,13 @@ async fn a_prefix_without_servers_is_an_error_that_names_it() {
     let (fake, server) = etcd();
     let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Auto);
     let error = next(&mut resolver).await.unwrap_err().to_string();
-    assert_eq!(error, "no server is registered at etcd:///shop/");
+    assert_eq!(error, "no server is registered at the prefix /shop/ of etcd");
     fake.put("/shop/1", "10.0.0.1:7000", 0);
     assert_eq!(next(&mut resolver).await.unwrap(), ["auto://10.0.0.1:7000"]);
     server.link().refuse_connections();
     server.link().cut();
     let error = next(&mut resolver).await.unwrap_err().to_string();
-    assert!(error.starts_with("etcd:///shop/: "), "{error}");
+    assert!(error.starts_with("the prefix /shop/ of etcd: "), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

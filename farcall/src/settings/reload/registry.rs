@@ -96,7 +96,7 @@ impl Registry {
 }
 
 impl Shared {
-    pub(in crate::settings) fn new(loaded: Loaded, path: Option<&Path>) -> Self {
+    pub(crate) fn new(loaded: Loaded, path: Option<&Path>) -> Self {
         let state = State { loaded: Arc::new(loaded), uses: Uses::None };
         Self { path: path.map(Path::to_owned), state: Mutex::new(state) }
     }
@@ -107,7 +107,7 @@ impl Shared {
     }
 
     /// What was read last.
-    pub(in crate::settings) fn loaded(&self) -> Arc<Loaded> {
+    pub(crate) fn loaded(&self) -> Arc<Loaded> {
         Arc::clone(&self.state().loaded)
     }
 

@@ -19,10 +19,14 @@ pub(super) const TTL_SECONDS: u64 = 3;
 
 /// The running etcd, and its data. Dropped, both are gone.
 pub(super) struct Registry {
+    // Ends before its data goes.
     _process: process::Process,
-    folder: PathBuf,
+    _folder: Folder,
     address: String,
 }
+
+/// The data of an etcd. Dropped, it is deleted.
+struct Folder(PathBuf);
 
 impl Registry {
     /// Starts the program that [`PROGRAM_VARIABLE`] names, on ports that were free just now; `None`
@@ -30,17 +34,17 @@ impl Registry {
     pub(super) fn start() -> Result<Option<Self>, ScenarioError> {
         let Some(program) = std::env::var_os(PROGRAM_VARIABLE) else { return Ok(None) };
         let folder = format!("farcall-scenario-etcd-{}", std::process::id());
-        let folder = std::env::temp_dir().join(folder);
+        let folder = Folder(std::env::temp_dir().join(folder));
         let [clients, peers] = free_ports()?.map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = Command::new(program);
-        command.args(["--name", "scenario", "--data-dir"]).arg(&folder);
+        command.args(["--name", "scenario", "--data-dir"]).arg(&folder.0);
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         command.arg("--initial-cluster").arg(format!("scenario={peers}"));
         command.stderr(Stdio::null());
         let process = process::Process::start("etcd", &mut command)?;
         let address = clients.replacen("http", "grpc", 1);
-        Ok(Some(Self { _process: process, folder, address }))
+        Ok(Some(Self { _process: process, _folder: folder, address }))
     }
 
     /// Its address, for a channel.
@@ -49,9 +53,9 @@ impl Registry {
     }
 }
 
-impl Drop for Registry {
+impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

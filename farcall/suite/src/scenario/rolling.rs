@@ -5,6 +5,7 @@
 //! happened.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use farcall::Channel;
 use farcall::balance::Connectivity;
@@ -14,7 +15,7 @@ use super::cluster::{Cluster, SERVERS};
 use super::ledger::LedgerFile;
 use super::load::{Counts, Entered, Load, until};
 use super::names::servers_by_name;
-use super::registry::{PREFIX, Registry};
+use super::registry::{PREFIX, Registry, TTL_SECONDS};
 use super::{ScenarioError, Shown};
 use crate::Failure;
 
@@ -22,7 +23,7 @@ use crate::Failure;
 const CALLS_BETWEEN: u64 = 500;
 
 /// How the client finds the servers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     ByAddresses,
     ByName,
@@ -36,7 +37,10 @@ pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
     }
     match Registry::start()? {
         Some(etcd) => show_found(runtime, Found::InEtcd, Some(etcd.address()), &mut shown)?,
-        None => println!("  servers found in etcd: not shown, FARCALL_ETCD names no program"),
+        None => {
+            println!("  servers found in etcd: not shown, FARCALL_ETCD names no program");
+            shown.left_out.push("etcd");
+        }
     }
     Ok(shown)
 }
@@ -53,6 +57,12 @@ fn show_found(
     let load = Load::start(runtime, &channel);
     load.go_on(CALLS_BETWEEN)?;
     all_ready(&channel)?;
+    if found == Found::InEtcd {
+        // Longer than an entry lives whose server gives no signs of life.
+        std::thread::sleep(Duration::from_secs(2 * TTL_SECONDS + 1));
+        let left = channel.endpoints().len();
+        shown.expect(left == SERVERS, || format!("{left} of four servers are still registered"));
+    }
     for index in 0..SERVERS {
         cluster.shut_down(index)?;
         load.go_on(CALLS_BETWEEN)?;

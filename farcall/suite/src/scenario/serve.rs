@@ -96,7 +96,8 @@ pub fn serve(runtime: &Handle, plan: &ServePlan) -> Result<(), ScenarioError> {
             (SHUTDOWN, _) => {
                 // First, so that no new client comes.
                 if let Some(entry) = entry {
-                    runtime.block_on(entry.withdraw()).map_err(Failure::from)?;
+                    // It goes by itself where etcd is away.
+                    let _ = runtime.block_on(entry.withdraw());
                 }
                 drop(shutdown);
                 let served = runtime.block_on(serving).map_err(Failure::from)?;

@@ -1,13 +1,17 @@
 //! Where a channel's connection stands, by gRPC's names, and the wait for a change.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::ConnectionManager;
 use super::driver::now;
 use super::snapshot::Snapshot;
 use crate::balance::Connectivity;
+
+/// How often a connection is looked at that is there: a server that sends its clients away leaves
+/// it, with the calls in flight, and wakes nothing.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Snapshot {
     fn connectivity(&self, now: Instant) -> Connectivity {
@@ -40,9 +44,6 @@ impl ConnectionManager {
         state: Connectivity,
     ) -> Connectivity {
         let mut snapshot = self.snapshot.clone();
-        if self.connectivity() == Connectivity::Idle {
-            self.ask();
-        }
         loop {
             let (found, connection, due) = {
                 let state = snapshot.borrow_and_update();
@@ -51,6 +52,9 @@ impl ConnectionManager {
             };
             if found != state {
                 return found;
+            }
+            if found == Connectivity::Idle {
+                self.ask();
             }
             let ended = async {
                 match &connection {
@@ -74,6 +78,7 @@ impl ConnectionManager {
                 }
                 () = ended => {}
                 () = is_due => {}
+                () = sleep(LOOK_INTERVAL), if connection.is_some() => {}
             }
         }
     }
