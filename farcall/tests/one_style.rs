@@ -39,6 +39,7 @@ fn every_setter_of_a_builder_has_a_getter() {
         "authorize",
         "call_credentials",
         "layer",
+        "on_drain",
     ];
     let page = page();
     for builder in ["ServerBuilder", "ChannelBuilder"] {
