@@ -34,7 +34,7 @@ impl MakeWriter<'_> for Lines {
 impl Lines {
     /// What a reload writes, without the times.
     fn of(reloader: &Reloader) -> Vec<String> {
-        // A line that another test's thread meets first, and nobody wants, would be off for all.
+        // A line that a thread without a subscriber meets first would be off for all threads.
         static WANTED: Once = Once::new();
         WANTED.call_once(|| {
             let all = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);

@@ -152,7 +152,7 @@ impl Etcd {
             true => value.to_owned(),
             false => format!("{}://{value}", self.scheme.of_address()),
         };
-        // One server of the network: whoever writes to etcd chooses no socket of this host, and
+        // One server of the network: a writer of entries chooses no socket of this host, and
         // under `etcd+rdma://` nothing but RDMA.
         match (Address::try_from(address.as_str()).ok()?, self.scheme) {
             (Address::Rdma(_), _) => {}

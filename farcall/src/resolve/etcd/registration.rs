@@ -107,15 +107,16 @@ impl EtcdRegistration {
     ///
     /// # Errors
     ///
-    /// When etcd cannot be reached within 5 s. The entry goes by itself then, when its time is over.
+    /// When etcd cannot be reached within 5 s. The entry goes by itself then, when its time is
+    /// over.
     pub async fn withdraw(self) -> Result<(), Status> {
         self.keeping.abort();
         let lease = self.state.borrow().lease;
         api::revoke(&self.channel, lease).await
     }
 
-    /// Why etcd does not keep the entry at this moment, as far as the last attempt has shown; `None`
-    /// while all is well. For a health check, or a line in the log.
+    /// Why etcd does not keep the entry at this moment, as far as the last attempt has shown;
+    /// `None` while all is well. For a health check, or a line in the log.
     #[must_use]
     pub fn failure(&self) -> Option<Status> {
         self.state.borrow().failure.clone()
@@ -130,7 +131,7 @@ impl Drop for EtcdRegistration {
 
 impl Entry {
     /// Writes the entry with a new lease. The lease is known before the entry is there, so that
-    /// whoever gives the entry up takes it away.
+    /// a withdrawal at any moment takes it away.
     async fn register(&self, known: &watch::Sender<State>) -> Result<(), Status> {
         let ttl = i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX);
         let id = api::grant(&self.channel, ttl).await?.id;

@@ -19,7 +19,7 @@ use crate::server::serve::gateway::gateway;
 use crate::server::serve::life;
 use crate::server::serve::shared::Shared;
 use crate::server::serve::slots::{Slot, Slots};
-use crate::server::{Listen, ServerConnection, ServerSetup};
+use crate::server::{Listen, ListenerSettings, ServerConnection, ServerSetup};
 
 /// The pause after an accept that failed, for example for want of descriptors: long enough not
 /// to spin, short enough not to be noticed once descriptors are free again.
@@ -37,12 +37,7 @@ pub(in crate::server) async fn serve(
 ) -> io::Result<()> {
     let (settings, mut rules_changed) = (listener.settings(), shared.rules.subscribe());
     let draining = CancellationToken::new();
-    // Anew when the server's rules change.
-    let rules_of = |shared: &Shared| {
-        let draining = draining.clone();
-        Arc::new(Rules { draining, ..Rules::new(shared, settings.clone()) })
-    };
-    let mut rules = rules_of(&shared);
+    let mut rules = rules_of(&shared, &settings, &draining);
     let tasks = TaskTracker::new();
     // Dropped with this future, so that cancelling it closes every connection.
     let stop = CancellationToken::new();
@@ -71,7 +66,7 @@ pub(in crate::server) async fn serve(
                 // The server, which this task shares, has the sender.
                 if rules_changed.has_changed().unwrap_or(false) {
                     rules_changed.mark_unchanged();
-                    rules = rules_of(&shared);
+                    rules = rules_of(&shared, &settings, &draining);
                 }
                 let (shared, rules) = (Arc::clone(&shared), Arc::clone(&rules));
                 let connection = live(shared, rules, bootstrap, drain.clone());
@@ -116,6 +111,16 @@ pub(in crate::server) async fn serve(
     tasks.wait().await;
     drop(abort);
     result
+}
+
+/// The rules of this moment, for connections that come from now on.
+fn rules_of(
+    shared: &Shared,
+    settings: &ListenerSettings,
+    draining: &CancellationToken,
+) -> Arc<Rules> {
+    let draining = draining.clone();
+    Arc::new(Rules { draining, ..Rules::new(shared, settings.clone()) })
 }
 
 /// Whether an accept failed for a reason that is gone with the connection: also errors of the
