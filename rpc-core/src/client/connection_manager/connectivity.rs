@@ -43,7 +43,7 @@ impl ConnectionManager {
         &self,
         state: Connectivity,
     ) -> Connectivity {
-        let mut snapshot = self.snapshot.clone();
+        let (mut snapshot, mut is_asked) = (self.snapshot.clone(), false);
         loop {
             let (found, connection, due) = {
                 let state = snapshot.borrow_and_update();
@@ -53,8 +53,10 @@ impl ConnectionManager {
             if found != state {
                 return found;
             }
-            if found == Connectivity::Idle {
+            // Once: an attempt that was given up leaves the channel idle, and no pause behind it.
+            if found == Connectivity::Idle && !is_asked {
                 self.ask();
+                is_asked = true;
             }
             let ended = async {
                 match &connection {

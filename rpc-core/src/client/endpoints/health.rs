@@ -101,18 +101,24 @@ impl HealthWatch {
                     Err(status) => Err(status),
                 },
             };
+            let has_service = !matches!(&said, Err(status) if status.code() == Code::Unimplemented);
             let health = match said {
                 Ok(Some(HealthCheckResponse { status: SERVING })) => Health::Serves,
                 Ok(Some(_)) => Health::DoesNotServe,
                 // A server without the service is taken at its connection's word.
-                Err(status) if status.code() == Code::Unimplemented => Health::Serves,
+                Err(_) if !has_service => Health::Serves,
                 Ok(None) | Err(_) => {
                     *stream = None;
                     Health::DoesNotServe
                 }
             };
-            if self.health.send_replace(health) == health {
-                // A watch that fails again and again, or a server without one.
+            let is_known = self.health.send_replace(health) == health;
+            if is_known && !has_service {
+                // It is not asked again on this connection.
+                return std::future::pending().await;
+            }
+            if is_known {
+                // A watch that fails again and again.
                 sleep(RETRY_DELAY).await;
             }
         }
