@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use farcall_benches::driver::{Pair, Setting, Side};
+use farcall_benches::subjects::Certificates;
 use farcall_benches::worker::{Load, Operation, Span};
 
 fn side(subject: &str, address: &str) -> Side {
@@ -43,11 +44,24 @@ fn the_floor_makes_every_kind_of_call() {
 }
 
 #[test]
-fn the_bare_echo_makes_calls_and_says_that_it_has_no_streams() {
-    check(&side("mux", "tcp://127.0.0.1:0"), CALLS);
-    let mut pair = Pair::start(&side("mux", "tcp://127.0.0.1:0"), &Setting::one_core()).unwrap();
-    let error = pair.load(&Load::new(Operation::Feed, 64, Span::Calls(1))).unwrap_err();
-    assert!(error.to_string().contains("no streams"), "{error}");
+fn the_bare_echo_makes_every_kind_of_call() {
+    check(&side("mux", "tcp://127.0.0.1:0"), &[CALLS, &[Operation::Feed]].concat());
+}
+
+#[test]
+fn farcall_and_the_floor_make_calls_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    Certificates::make(folder.path()).unwrap();
+    let tls = ["--tls", folder.path().to_str().unwrap()];
+    for subject in ["farcall", "std-tls"] {
+        check(&side(subject, "tcp://127.0.0.1:0").with_arguments(&tls), CALLS);
+    }
+}
+
+#[test]
+fn the_floor_over_tls_says_that_it_wants_certificates() {
+    let side = side("std-tls", "tcp://127.0.0.1:0");
+    assert!(Pair::start(&side, &Setting::one_core()).is_err());
 }
 
 #[test]

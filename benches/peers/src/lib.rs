@@ -7,6 +7,7 @@
 
 #[cfg(feature = "capnp")]
 mod capnp_peer;
+mod crossed;
 mod tarpc_peer;
 mod tonic_peer;
 
@@ -29,6 +30,10 @@ enum Subject {
     Tonic,
     /// tonic with windows and frames that suit large messages.
     TonicTuned,
+    /// tonic's client over a channel of farcall's, to farcall's server.
+    TonicOverFarcall,
+    /// tonic's client at the port of farcall's server.
+    TonicAtFarcall,
     /// tarpc with bincode.
     Tarpc,
     /// Cap'n Proto's RPC.
@@ -65,6 +70,8 @@ pub fn run(counter: Option<AllocationCounter>) -> Result<()> {
     match subject {
         Subject::Tonic => worker::run(&arguments, tonic_peer::Tonic::default(), counter),
         Subject::TonicTuned => worker::run(&arguments, tonic_peer::Tonic::tuned(), counter),
+        Subject::TonicOverFarcall => worker::run(&arguments, crossed::OverFarcall, counter),
+        Subject::TonicAtFarcall => worker::run(&arguments, crossed::AtFarcall, counter),
         Subject::Tarpc => worker::run(&arguments, tarpc_peer::Tarpc, counter),
         #[cfg(feature = "capnp")]
         Subject::Capnp => worker::run(&arguments, capnp_peer::Capnp, counter),

@@ -9,6 +9,9 @@ use farcall_benches::service::Service;
 use farcall_benches::worker::{Caller, Client, Quota, Subject, Tally};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tonic::body::Body;
+use tonic::client::GrpcService;
+use tonic::codegen::{Body as HttpBody, StdError};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 
@@ -30,7 +33,7 @@ impl Tonic {
 }
 
 impl Subject for Tonic {
-    type Connection = TonicClient;
+    type Connection = TonicClient<Channel>;
 
     async fn serve(&self, address: &str) -> Result<String> {
         let listener = TcpListener::bind(host_and_port(address)?).await?;
@@ -55,7 +58,7 @@ impl Subject for Tonic {
         Ok(address)
     }
 
-    async fn connect(&self, address: &str) -> Result<TonicClient> {
+    async fn connect(&self, address: &str) -> Result<TonicClient<Channel>> {
         let mut endpoint = Endpoint::from_shared(format!("http://{}", host_and_port(address)?))?;
         if let Some((window, frame)) = self.tuning {
             endpoint = endpoint
@@ -64,20 +67,34 @@ impl Subject for Tonic {
                 .max_frame_size(frame);
         }
         let channel = endpoint.connect().await?;
-        let stub = BenchClient::new(channel)
-            .max_decoding_message_size(usize::MAX)
-            .max_encoding_message_size(usize::MAX);
-        Ok(TonicClient { stub })
+        Ok(TonicClient::new(BenchClient::new(channel)))
     }
 }
 
 /// One channel.
 #[derive(Debug, Clone)]
-pub(crate) struct TonicClient {
-    stub: BenchClient<Channel>,
+pub(crate) struct TonicClient<S> {
+    stub: BenchClient<S>,
 }
 
-impl Client for TonicClient {
+impl<S> TonicClient<S>
+where
+    S: GrpcService<Body, ResponseBody: HttpBody<Data = Bytes, Error: Into<StdError> + Send>>,
+    S: GrpcService<Body, Error: Into<StdError>, ResponseBody: Send + 'static>,
+{
+    /// A stub with room for every message.
+    pub(crate) fn new(stub: BenchClient<S>) -> Self {
+        let stub = stub.max_decoding_message_size(usize::MAX);
+        Self { stub: stub.max_encoding_message_size(usize::MAX) }
+    }
+}
+
+impl<S> Client for TonicClient<S>
+where
+    S: GrpcService<Body, ResponseBody: HttpBody<Data = Bytes, Error: Into<StdError> + Send>>,
+    S: GrpcService<Body, Error: Into<StdError>, ResponseBody: Send + 'static, Future: Send>,
+    S: Clone + Send + Sync + 'static,
+{
     async fn echo(&self, data: Bytes) -> Result<usize> {
         // A stub is cloned for each call, because it wants to be exclusive: so do applications.
         Ok(self.stub.clone().echo(Payload { data }).await?.into_inner().data.len())

@@ -1,13 +1,16 @@
 //! What every figure is measured with.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
 
 use super::effort::Effort;
 use super::options::Options;
 use super::side::Side;
 use crate::rdma::Place;
+use crate::subjects::Certificates;
 
 /// What every figure is measured with: the effort, and where the programs are.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub struct Bench {
     /// This program, which has workers of its own.
     program: PathBuf,
     peers: PathBuf,
+    /// Certificates, once a side wants them.
+    tls: OnceCell<TempDir>,
 }
 
 impl Bench {
@@ -40,7 +45,7 @@ impl Bench {
         let program = std::env::current_exe().context("where this program is")?;
         let beside = program.with_file_name("farcall-bench-peers");
         let peers = peers.unwrap_or(beside);
-        Ok(Self { effort, place, program, peers })
+        Ok(Self { effort, place, program, peers, tls: OnceCell::new() })
     }
 
     /// farcall over the transport of `address`.
@@ -53,6 +58,23 @@ impl Bench {
     #[must_use]
     pub fn built_in(&self, subject: &str) -> Side {
         Side::new(subject, &self.program, LOOPBACK).with_arguments(&["--subject", subject])
+    }
+
+    /// `side` over TLS, with certificates of its own, under another name.
+    ///
+    /// # Errors
+    ///
+    /// When the certificates cannot be made.
+    pub fn over_tls(&self, side: Side) -> Result<Side> {
+        if self.tls.get().is_none() {
+            let folder = tempfile::tempdir().context("a folder for certificates")?;
+            Certificates::make(folder.path()).context("certificates")?;
+            // It was empty.
+            let _ = self.tls.set(folder);
+        }
+        let folder = self.tls.get().context("certificates")?.path().display().to_string();
+        let name = format!("{} over TLS", side.name);
+        Ok(side.with_arguments(&["--tls", &folder]).named(&name))
     }
 
     /// A peer, on a TCP port of loopback.
@@ -108,7 +130,7 @@ impl Bench {
 }
 
 /// Where servers listen that are measured over TCP.
-const LOOPBACK: &str = "tcp://127.0.0.1:0";
+pub const LOOPBACK: &str = "tcp://127.0.0.1:0";
 
 fn require(program: &Path) -> Result<()> {
     ensure!(program.is_file(), "{} is not built; `cargo xtask bench` builds it", program.display());

@@ -58,8 +58,18 @@ impl Comparison {
         load: &Load,
         effort: &Effort,
     ) -> Result<Self> {
+        let sides: Vec<_> = sides.iter().map(|side| (side.clone(), setting.clone())).collect();
+        Self::measure_each(&sides, load, effort)
+    }
+
+    /// The same where each side has a setting of its own.
+    ///
+    /// # Errors
+    ///
+    /// When a side cannot be started or measured.
+    pub fn measure_each(sides: &[(Side, Setting)], load: &Load, effort: &Effort) -> Result<Self> {
         let mut pairs = Vec::new();
-        for side in sides {
+        for (side, setting) in sides {
             let mut pair = Pair::start(side, setting)?;
             pair.load(&Load { span: effort.warm_up(), ..*load })?;
             pairs.push(pair);
@@ -67,7 +77,7 @@ impl Comparison {
         let load = Load { span: effort.span(), ..*load };
         let samples =
             interleaved(pairs.len(), effort.round_count, |index| pairs[index].load(&load))?;
-        let names = sides.iter().map(|side| side.name.clone());
+        let names = sides.iter().map(|(side, _)| side.name.clone());
         Ok(Self { sides: names.zip(samples).collect() })
     }
 

@@ -18,7 +18,7 @@ mod setting;
 mod side;
 pub mod system_calls;
 
-pub use bench::Bench;
+pub use bench::{Bench, LOOPBACK};
 pub use by_hand::HandCommand;
 pub(crate) use comparison::medians;
 pub use comparison::{Comparison, Metric};

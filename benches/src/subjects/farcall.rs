@@ -1,13 +1,16 @@
 //! farcall, over any of its transports.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use clap::Args;
+use farcall::tls::{ClientTls, ClientTlsConfig, ServerTls, ServerTlsConfig};
 use farcall::{Channel, Endpoint, Limits, Rdma, RdmaConfig, Server};
 use tokio::task::JoinHandle;
 
+use super::certificates::Certificates;
 use crate::proto::bench_rpc::{BenchService, BenchStub};
 use crate::proto::{Payload, Wanted};
 use crate::service::Service;
@@ -31,6 +34,9 @@ pub struct FarcallOptions {
     /// Take large payloads from memory that farcall lends, instead of the application's own.
     #[arg(long)]
     pub lent: bool,
+    /// A folder with `ca.pem`, `server.pem` and `server.key`: TLS on TCP.
+    #[arg(long)]
+    pub tls: Option<PathBuf>,
 }
 
 impl FarcallOptions {
@@ -58,6 +64,7 @@ fn limits() -> Limits {
 pub struct Farcall {
     rdma: Rdma,
     lent: bool,
+    certificates: Option<Certificates>,
     server: OnceLock<Server>,
 }
 
@@ -65,7 +72,20 @@ impl Farcall {
     /// farcall as these options say.
     #[must_use]
     pub fn new(options: &FarcallOptions) -> Self {
-        Self { rdma: options.rdma(), lent: options.lent, server: OnceLock::new() }
+        let certificates = options.tls.as_deref().map(Certificates::at);
+        Self { rdma: options.rdma(), lent: options.lent, certificates, server: OnceLock::new() }
+    }
+
+    /// How its clients speak TLS.
+    fn client_tls(&self) -> Result<Option<ClientTls>> {
+        let Some(files) = &self.certificates else { return Ok(None) };
+        Ok(Some(ClientTls::new(ClientTlsConfig::default().with_ca(&files.ca))?))
+    }
+
+    /// How its server speaks TLS.
+    fn server_tls(&self) -> Result<Option<ServerTls>> {
+        let Some(files) = &self.certificates else { return Ok(None) };
+        Ok(Some(ServerTls::new(ServerTlsConfig::new(&files.cert, &files.key))?))
     }
 
     /// What its lanes have and have done.
@@ -93,7 +113,10 @@ impl Subject for Farcall {
         let endpoint = Endpoint::bind(address).await?;
         let address = endpoint.address().to_string();
         let service = Service::default().with_lent_memory(self.lent);
-        let builder = Server::builder().limits(limits()).rdma(&self.rdma);
+        let mut builder = Server::builder().limits(limits()).rdma(&self.rdma);
+        if let Some(tls) = self.server_tls()? {
+            builder = builder.tls(&tls);
+        }
         let server = builder.add_service(BenchService::new(service)).build();
         // The first one tells what it has counted; a worker serves once.
         let _ = self.server.set(server.clone());
@@ -106,12 +129,12 @@ impl Subject for Farcall {
     }
 
     async fn connect(&self, address: &str) -> Result<FarcallClient> {
-        let channel = Channel::builder(address)?
-            .limits(limits())
-            .rdma(&self.rdma)
-            .connect()
-            .await
-            .with_context(|| format!("connecting to {address}"))?;
+        let mut builder = Channel::builder(address)?.limits(limits()).rdma(&self.rdma);
+        if let Some(tls) = self.client_tls()? {
+            builder = builder.tls(&tls);
+        }
+        let channel =
+            builder.connect().await.with_context(|| format!("connecting to {address}"))?;
         Ok(FarcallClient { stub: BenchStub::new(channel.clone()), channel, lent: self.lent })
     }
 
@@ -142,6 +165,12 @@ pub struct FarcallClient {
 }
 
 impl FarcallClient {
+    /// The channel.
+    #[must_use]
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
     /// The connection that it has now.
     #[must_use]
     pub fn info(&self) -> Option<farcall::ConnectionInfo> {

@@ -2,16 +2,20 @@
 //!
 //! Peers that bring libraries of their own stand in `benches/peers`.
 
+mod certificates;
 mod farcall;
 mod mux;
 mod std_net;
+mod std_tls;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
+pub use certificates::Certificates;
 pub use farcall::{Farcall, FarcallOptions};
 pub use mux::Mux;
-pub use std_net::StdNet;
+pub use std_net::{StdConnection, StdNet, Wire};
+pub use std_tls::StdTls;
 
 use crate::worker::{self, AllocationCounter, Arguments};
 
@@ -24,6 +28,8 @@ pub enum Kind {
     Mux,
     /// Blocking sockets of the standard library: the floor.
     Std,
+    /// The same with rustls around them, with the certificates that `--tls` names.
+    StdTls,
 }
 
 /// The arguments of a worker of this crate.
@@ -49,5 +55,9 @@ pub fn run(options: &BuiltIn, counter: Option<AllocationCounter>) -> Result<()> 
         Kind::Farcall => worker::run(arguments, Farcall::new(&options.farcall), counter),
         Kind::Mux => worker::run(arguments, Mux, counter),
         Kind::Std => worker::run(arguments, StdNet, counter),
+        Kind::StdTls => {
+            let folder = options.farcall.tls.as_ref().context("std-tls needs --tls")?;
+            worker::run(arguments, StdTls::new(folder), counter)
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! A bare multiplexed echo on tokio: length-prefixed prost messages with an id, one task that
 //! writes and one that reads on either side, and nothing else: no deadlines, no limits, no
-//! cancellation, no flow control. What an RPC library costs beyond this is the library.
+//! cancellation, no flow control but the socket's. What an RPC library costs beyond this is the
+//! library.
 //!
 //! A frame is the length of its payload (4 bytes), its call's id (8), the operation or 0 (1), and
-//! the payload, a message of `bench.proto`. Numbers are little-endian.
+//! the payload, a message of `bench.proto`. Numbers are little-endian. The messages of a stream
+//! have its id, until the client stops it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +17,8 @@ use prost::Message;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use super::std_net::host_and_port;
 use crate::proto::{Done, Payload, Wanted};
@@ -32,6 +33,11 @@ const PAYLOAD_LEN_MAX: usize = 65 << 20;
 const ECHO: u8 = 0;
 const UPLOAD: u8 = 1;
 const DOWNLOAD: u8 = 2;
+const FEED: u8 = 3;
+const STOP: u8 = 4;
+
+/// Frames that wait for the socket, and messages of a stream that wait for their reader.
+const QUEUE_LEN: usize = 1024;
 
 /// The multiplexed echo as a subject.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +70,7 @@ impl Subject for Mux {
             .with_context(|| format!("connecting to {address}"))?;
         stream.set_nodelay(true)?;
         let (reader, writer) = stream.into_split();
-        let (frames, queue) = mpsc::unbounded_channel();
+        let (frames, queue) = mpsc::channel(QUEUE_LEN);
         let waiting = Waiting::default();
         tokio::spawn(write(writer, queue));
         tokio::spawn(deliver(reader, Arc::clone(&waiting)));
@@ -75,12 +81,24 @@ impl Subject for Mux {
 async fn serve(stream: TcpStream, service: Arc<Service>) -> Result<()> {
     stream.set_nodelay(true)?;
     let (reader, writer) = stream.into_split();
-    let (frames, queue) = mpsc::unbounded_channel();
+    let (frames, queue) = mpsc::channel(QUEUE_LEN);
     tokio::spawn(write(writer, queue));
     let mut frames_in = Frames::new(reader);
+    // They end with the connection.
+    let mut streams = JoinSet::new();
+    let mut by_id: HashMap<u64, AbortHandle> = HashMap::new();
     loop {
         let Frame { id, operation, payload } = frames_in.next().await?;
         let payload = match operation {
+            FEED => {
+                let message = service.payload(&Wanted::decode(payload)?)?;
+                by_id.insert(id, streams.spawn(feed(id, message, frames.clone())));
+                continue;
+            }
+            STOP => {
+                by_id.remove(&id).context("no such stream")?.abort();
+                continue;
+            }
             ECHO => Payload::decode(payload)?.encode_to_vec(),
             UPLOAD => {
                 Payload::decode(payload)?;
@@ -89,12 +107,20 @@ async fn serve(stream: TcpStream, service: Arc<Service>) -> Result<()> {
             DOWNLOAD => service.payload(&Wanted::decode(payload)?)?.encode_to_vec(),
             other => bail!("no operation has the number {other}"),
         };
-        frames.send(Frame { id, operation: 0, payload: payload.into() })?;
+        frames.send(Frame { id, operation: 0, payload: payload.into() }).await?;
+    }
+}
+
+/// Sends a message over and over.
+async fn feed(id: u64, message: Payload, frames: mpsc::Sender<Frame>) -> Result<()> {
+    loop {
+        let payload = message.encode_to_vec().into();
+        frames.send(Frame { id, operation: 0, payload }).await?;
     }
 }
 
 /// Writes frames as they come: those that wait together go out in one write.
-async fn write(mut writer: OwnedWriteHalf, mut queue: UnboundedReceiver<Frame>) -> Result<()> {
+async fn write(mut writer: OwnedWriteHalf, mut queue: mpsc::Receiver<Frame>) -> Result<()> {
     let mut batch = BytesMut::new();
     while let Some(frame) = queue.recv().await {
         put(&mut batch, &frame)?;
@@ -143,23 +169,42 @@ impl Frames {
     }
 }
 
-type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Bytes>>>>;
+/// Who waits for the frames of an id.
+enum Waiter {
+    Call(oneshot::Sender<Bytes>),
+    Stream(mpsc::Sender<Bytes>),
+}
+
+type Waiting = Arc<Mutex<HashMap<u64, Waiter>>>;
 
 async fn deliver(reader: OwnedReadHalf, waiting: Waiting) -> Result<()> {
     let mut frames = Frames::new(reader);
     loop {
         let read = frames.next().await;
-        let mut calls = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        match read {
-            // A caller that has given up is not there any more.
-            Ok(frame) => {
-                calls.remove(&frame.id).and_then(|caller| caller.send(frame.payload).ok());
+        let stream = {
+            let mut calls = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let frame = match read {
+                Ok(frame) => frame,
+                Err(error) => {
+                    // Their senders dropped, the callers see that no answer comes.
+                    calls.clear();
+                    return Err(error);
+                }
+            };
+            match calls.get(&frame.id) {
+                Some(Waiter::Stream(messages)) => Some((messages.clone(), frame.payload)),
+                // A caller that has given up is not there any more.
+                _ => {
+                    if let Some(Waiter::Call(caller)) = calls.remove(&frame.id) {
+                        let _ = caller.send(frame.payload);
+                    }
+                    None
+                }
             }
-            Err(error) => {
-                // Their senders dropped, the callers see that no answer comes.
-                calls.clear();
-                return Err(error);
-            }
+        };
+        if let Some((messages, payload)) = stream {
+            // A reader that has stopped its stream takes what was on its way no more.
+            let _ = messages.send(payload).await;
         }
     }
 }
@@ -167,7 +212,7 @@ async fn deliver(reader: OwnedReadHalf, waiting: Waiting) -> Result<()> {
 /// One multiplexed connection.
 #[derive(Clone)]
 pub struct MuxClient {
-    frames: UnboundedSender<Frame>,
+    frames: mpsc::Sender<Frame>,
     waiting: Waiting,
     next: Arc<AtomicU64>,
 }
@@ -182,9 +227,18 @@ impl MuxClient {
     async fn call<R: Message + Default>(&self, operation: u8, request: &impl Message) -> Result<R> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (caller, answer) = oneshot::channel();
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, caller);
-        self.frames.send(Frame { id, operation, payload: request.encode_to_vec().into() })?;
+        self.wait(id, Waiter::Call(caller));
+        self.send(id, operation, request).await?;
         Ok(R::decode(answer.await.context("the connection is gone")?)?)
+    }
+
+    fn wait(&self, id: u64, waiter: Waiter) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, waiter);
+    }
+
+    async fn send(&self, id: u64, operation: u8, message: &impl Message) -> Result<()> {
+        let payload = message.encode_to_vec().into();
+        Ok(self.frames.send(Frame { id, operation, payload }).await?)
     }
 }
 
@@ -202,8 +256,18 @@ impl Client for MuxClient {
         Ok(self.call::<Payload>(DOWNLOAD, &Wanted { len: len as u64 }).await?.data.len())
     }
 
-    async fn feed(&self, _: usize, _: &mut Quota) -> Result<()> {
-        bail!("mux has no streams")
+    async fn feed(&self, len: usize, quota: &mut Quota) -> Result<()> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (messages, mut received) = mpsc::channel(QUEUE_LEN);
+        self.wait(id, Waiter::Stream(messages));
+        self.send(id, FEED, &Wanted { len: len as u64 }).await?;
+        while quota.wants_message() {
+            let message = received.recv().await.context("the stream ended")?;
+            ensure!(Payload::decode(message)?.data.len() == len, "a message of another length");
+            quota.add(1);
+        }
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.send(id, STOP, &Done {}).await
     }
 
     fn spawn(caller: Caller<Self>) -> JoinHandle<Result<Tally>> {

@@ -6,7 +6,7 @@
 //! payloads are large. A request is one byte of operation and the length of the payload, or of what
 //! is wanted; an answer is the length and the payload. Lengths are four bytes, little-endian.
 
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -33,28 +33,53 @@ const FEED: u8 = 3;
 #[derive(Debug, Clone, Copy)]
 pub struct StdNet;
 
+/// A blocking connection to what serves here.
+pub trait Wire: Read + Write + Send + Sized + 'static {
+    /// Another connection to the same server.
+    fn another(&self) -> Result<Self>;
+}
+
+impl Wire for TcpStream {
+    fn another(&self) -> Result<Self> {
+        Ok(TcpStream::connect(self.peer_addr()?)?)
+    }
+}
+
 impl Subject for StdNet {
-    type Connection = StdConnection;
+    type Connection = StdConnection<TcpStream>;
 
     async fn serve(&self, address: &str) -> Result<String> {
-        let listener = TcpListener::bind(host_and_port(address)?)?;
-        let address = format!("tcp://{}", listener.local_addr()?);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                // The end of a connection is the end of its thread, whatever it was.
-                std::thread::spawn(move || serve(&stream));
-            }
-        });
-        Ok(address)
+        listen(address, Ok)
     }
 
-    async fn connect(&self, address: &str) -> Result<StdConnection> {
-        let stream = TcpStream::connect(host_and_port(address)?)
-            .with_context(|| format!("connecting to {address}"))?;
-        stream.set_nodelay(true)?;
-        let reader = BufReader::with_capacity(BUFFER_LEN, stream);
-        Ok(StdConnection { stream: Arc::new(Mutex::new(reader)) })
+    async fn connect(&self, address: &str) -> Result<StdConnection<TcpStream>> {
+        Ok(StdConnection::new(connect(address)?))
     }
+}
+
+/// Serves every connection on a thread of its own, as what `wire` makes of it.
+pub(super) fn listen<W: Wire>(
+    address: &str,
+    wire: impl Fn(TcpStream) -> Result<W> + Send + 'static,
+) -> Result<String> {
+    let listener = TcpListener::bind(host_and_port(address)?)?;
+    let address = format!("tcp://{}", listener.local_addr()?);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let wire = stream.set_nodelay(true).map_err(Into::into).and_then(|()| wire(stream));
+            // The end of a connection is the end of its thread, whatever it was.
+            std::thread::spawn(move || serve(wire?));
+        }
+    });
+    Ok(address)
+}
+
+/// A socket that is connected with what listens at `address`.
+pub(super) fn connect(address: &str) -> Result<TcpStream> {
+    let stream = TcpStream::connect(host_and_port(address)?)
+        .with_context(|| format!("connecting to {address}"))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// The part of an address behind `tcp://`.
@@ -62,10 +87,10 @@ pub(super) fn host_and_port(address: &str) -> Result<&str> {
     address.strip_prefix("tcp://").with_context(|| format!("{address}: only tcp:// is served here"))
 }
 
-fn serve(stream: &TcpStream) -> Result<()> {
-    stream.set_nodelay(true)?;
-    let mut reader = BufReader::with_capacity(BUFFER_LEN, stream);
-    let mut writer = BufWriter::with_capacity(BUFFER_LEN, stream);
+fn serve(wire: impl Wire) -> Result<()> {
+    let mut reader = BufReader::with_capacity(BUFFER_LEN, wire);
+    // Answers that leave together.
+    let mut answers = Vec::with_capacity(BUFFER_LEN);
     // Used again for every payload: it grows to the longest.
     let mut memory = Vec::new();
     loop {
@@ -79,20 +104,20 @@ fn serve(stream: &TcpStream) -> Result<()> {
         match operation[0] {
             ECHO => {
                 reader.read_exact(payload)?;
-                answer(&mut writer, payload)?;
+                answer(reader.get_mut(), &mut answers, payload)?;
             }
             UPLOAD => {
                 reader.read_exact(payload)?;
-                answer(&mut writer, &[])?;
+                answer(reader.get_mut(), &mut answers, &[])?;
             }
-            DOWNLOAD => answer(&mut writer, payload)?,
+            DOWNLOAD => answer(reader.get_mut(), &mut answers, payload)?,
             FEED => loop {
-                answer(&mut writer, payload)?;
+                answer(reader.get_mut(), &mut answers, payload)?;
             },
             other => bail!("no operation has the number {other}"),
         }
         if reader.buffer().is_empty() {
-            writer.flush()?;
+            send(reader.get_mut(), &mut answers)?;
         }
     }
 }
@@ -105,18 +130,46 @@ fn read_len(reader: &mut impl Read) -> Result<usize> {
     Ok(len)
 }
 
-fn answer(writer: &mut impl Write, payload: &[u8]) -> Result<()> {
-    writer.write_all(&u32::try_from(payload.len())?.to_le_bytes())?;
-    Ok(writer.write_all(payload)?)
+/// Adds an answer to those that leave together; a long payload leaves behind them at once.
+fn answer(wire: &mut impl Write, answers: &mut Vec<u8>, payload: &[u8]) -> Result<()> {
+    if answers.len() + payload.len() > BUFFER_LEN {
+        send(wire, answers)?;
+    }
+    answers.extend(u32::try_from(payload.len())?.to_le_bytes());
+    if payload.len() < BUFFER_LEN {
+        answers.extend(payload);
+        return Ok(());
+    }
+    send(wire, answers)?;
+    Ok(wire.write_all(payload)?)
+}
+
+fn send(wire: &mut impl Write, answers: &mut Vec<u8>) -> Result<()> {
+    wire.write_all(answers)?;
+    wire.flush()?;
+    answers.clear();
+    Ok(())
 }
 
 /// One socket. Its loads take turns.
-#[derive(Debug)]
-pub struct StdConnection {
-    stream: Arc<Mutex<BufReader<TcpStream>>>,
+pub struct StdConnection<W: Wire> {
+    stream: Arc<Mutex<BufReader<W>>>,
 }
 
-impl Connection for StdConnection {
+impl<W: Wire> std::fmt::Debug for StdConnection<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StdConnection").finish_non_exhaustive()
+    }
+}
+
+impl<W: Wire> StdConnection<W> {
+    pub(super) fn new(wire: W) -> Self {
+        let reader = BufReader::with_capacity(BUFFER_LEN, wire);
+        Self { stream: Arc::new(Mutex::new(reader)) }
+    }
+}
+
+impl<W: Wire> Connection for StdConnection<W> {
     fn start(&self, load: &Load, in_flight: usize, quota: Quota) -> Vec<JoinHandle<Result<Tally>>> {
         let (stream, load) = (Arc::clone(&self.stream), *load);
         let batch = if load.size <= BATCHED_LEN_MAX { in_flight } else { 1 };
@@ -125,7 +178,7 @@ impl Connection for StdConnection {
         vec![tokio::task::spawn_blocking(move || {
             let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
             match load.operation {
-                Operation::Feed => feed(&mut stream, load.size, quota),
+                Operation::Feed => feed(&stream, load.size, quota),
                 _ => call(&mut stream, &load, batch, quota),
             }
         })]
@@ -133,7 +186,7 @@ impl Connection for StdConnection {
 }
 
 fn call(
-    stream: &mut BufReader<TcpStream>,
+    stream: &mut BufReader<impl Wire>,
     load: &Load,
     batch: usize,
     mut quota: Quota,
@@ -148,7 +201,8 @@ fn call(
         if count == 0 {
             return Ok(tally);
         }
-        stream.get_ref().write_all(&requests[..count * request_len])?;
+        stream.get_mut().write_all(&requests[..count * request_len])?;
+        stream.get_mut().flush()?;
         for _ in 0..count {
             let len = read_len(stream)?;
             let expected = if load.operation == Operation::Upload { 0 } else { load.size };
@@ -177,11 +231,10 @@ fn requests(load: &Load, batch: usize) -> Result<Vec<u8>> {
 }
 
 /// Takes messages, on a connection of its own that is used up by that: the stream has no end.
-fn feed(stream: &mut BufReader<TcpStream>, len: usize, mut quota: Quota) -> Result<Tally> {
-    let peer = stream.get_ref().peer_addr()?;
-    let feeding = TcpStream::connect(peer)?;
+fn feed(stream: &BufReader<impl Wire>, len: usize, mut quota: Quota) -> Result<Tally> {
+    let mut feeding = stream.get_ref().another()?;
     let load = Load::new(Operation::Feed, len, Span::Calls(1));
-    (&feeding).write_all(&requests(&load, 1)?)?;
+    feeding.write_all(&requests(&load, 1)?)?;
     let mut reader = BufReader::with_capacity(BUFFER_LEN, feeding);
     let mut memory = vec![0; len];
     while quota.wants_message() {

@@ -1,4 +1,4 @@
-//! The figures T1 to T8: TCP over loopback, on the host.
+//! The figures T1 to T14: TCP over loopback, on the host.
 
 mod allocations;
 mod matrix;
@@ -31,6 +31,11 @@ pub fn measure(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
         "T6" => memory::measure(bench, goal),
         "T7" => allocations::measure(bench, goal),
         "T8" => neighbours::measure(bench, goal),
+        "T10" => ratios::threads(bench, goal),
+        "T11" => ratios::bare_stream(bench, goal),
+        "T12" => ratios::tail(bench, goal),
+        "T13" => ratios::tonics_client(bench, goal),
+        "T14" => ratios::tls(bench, goal),
         other => bail!("nothing here measures {other}"),
     }
 }

@@ -1,10 +1,10 @@
-//! The figures that compare farcall with one side under one load: T1 to T5.
+//! The figures that compare two sides under one load: T1 to T5, and T10 to T14.
 
 use anyhow::Result;
 
 use super::{MIB, SMALL, matrix};
-use crate::driver::{Bench, Comparison, Metric, Setting};
-use crate::figures::{Goal, Part};
+use crate::driver::{Bench, Comparison, LOOPBACK, Metric, Setting, Side};
+use crate::figures::{Goal, Part, PartGoal};
 use crate::worker::{Load, Operation};
 
 /// T1: what a call costs when nothing overlaps, over the floor.
@@ -62,4 +62,72 @@ pub(super) fn stream(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
     let load = Load::new(Operation::Feed, 1 << 10, bench.effort.span());
     let compared = Comparison::measure(&sides, &Setting::free(), &load, &bench.effort)?;
     Ok(vec![compared.ratio(&goal.parts[0], "tonic", Metric::Rate)?])
+}
+
+/// T10: what threads cost that take calls from each other.
+pub(super) fn threads(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
+    let load = Load::new(Operation::Echo, SMALL, bench.effort.span()).with_in_flight(64);
+    let one = "farcall, a thread a process";
+    let sides = [
+        (bench.farcall(LOOPBACK), Setting::free()),
+        (bench.farcall(LOOPBACK).named(one), Setting::free().with_threads(0)),
+    ];
+    let compared = Comparison::measure_each(&sides, &load, &bench.effort)?;
+    Ok(vec![compared.ratio(&goal.parts[0], one, Metric::CpuPerCall)?])
+}
+
+/// T11: a stream of small messages, beside the least that a multiplexer does.
+pub(super) fn bare_stream(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
+    let load = Load::new(Operation::Feed, 1 << 10, bench.effort.span());
+    against(bench, &goal.parts[0], &load, "mux", Metric::Rate).map(|part| vec![part])
+}
+
+/// T12: how long the last of many calls in flight wait.
+pub(super) fn tail(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
+    let load = Load::new(Operation::Echo, SMALL, bench.effort.span()).with_in_flight(256);
+    against(bench, &goal.parts[0], &load, "mux", Metric::P99).map(|part| vec![part])
+}
+
+fn against(
+    bench: &Bench,
+    part: &PartGoal,
+    load: &Load,
+    other: &str,
+    metric: Metric,
+) -> Result<Part> {
+    let sides = bench.sides(&[other], &[])?;
+    Comparison::measure(&sides, &Setting::free(), load, &bench.effort)?.ratio(part, other, metric)
+}
+
+/// T13: tonic's client over a channel of farcall's, and at farcall's port.
+pub(super) fn tonics_client(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
+    let load = Load::new(Operation::Echo, SMALL, bench.effort.span()).with_in_flight(64);
+    let mut parts = Vec::new();
+    for (part, subject) in goal.parts.iter().zip(["tonic-over-farcall", "tonic-at-farcall"]) {
+        let sides = [bench.peer(subject)?, bench.peer("tonic")?];
+        let compared = Comparison::measure(&sides, &Setting::free(), &load, &bench.effort)?;
+        parts.push(compared.ratio(part, "tonic", Metric::CpuPerCall)?);
+    }
+    Ok(parts)
+}
+
+/// T14: what TLS costs a large message and a small one.
+pub(super) fn tls(bench: &Bench, goal: &Goal) -> Result<Vec<Part>> {
+    let farcall = bench.over_tls(bench.farcall(LOOPBACK))?;
+    let large = Load::new(Operation::Upload, 64 * MIB, bench.effort.span());
+    let small = Load::new(Operation::Echo, SMALL, bench.effort.span());
+    let floor = bench.over_tls(bench.built_in("std-tls"))?;
+    let figures = [
+        (floor, large, Setting::free(), Metric::Rate),
+        (bench.farcall(LOOPBACK), small, Setting::one_core(), Metric::P50),
+    ];
+    let parts = goal.parts.iter().zip(figures);
+    parts
+        .map(|(part, (other, load, setting, metric))| {
+            let name = other.name().to_owned();
+            let sides: [Side; 2] = [farcall.clone(), other];
+            let compared = Comparison::measure(&sides, &setting, &load, &bench.effort)?;
+            compared.ratio(part, &name, metric)
+        })
+        .collect()
 }

@@ -1,0 +1,48 @@
+//! What both sides of a measurement over TLS have: an authority, and a certificate for 127.0.0.1.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+/// The files, in PEM.
+#[derive(Debug, Clone)]
+pub struct Certificates {
+    /// The authority, which clients trust.
+    pub ca: PathBuf,
+    /// The server's certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl Certificates {
+    /// Those of `folder`.
+    #[must_use]
+    pub fn at(folder: &Path) -> Self {
+        let file = |name| folder.join(name);
+        Self { ca: file("ca.pem"), cert: file("server.pem"), key: file("server.key") }
+    }
+
+    /// Makes them in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be made, or cannot be written.
+    pub fn make(folder: &Path) -> Result<()> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let key = KeyPair::generate()?;
+        let server = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+        let cert = server.signed_by(&key, &authority)?;
+        let files = Self::at(folder);
+        let write = |path: &Path, text: String| {
+            fs::write(path, text).with_context(|| format!("{}", path.display()))
+        };
+        write(&files.ca, authority.pem())?;
+        write(&files.cert, cert.pem())?;
+        write(&files.key, key.serialize_pem())
+    }
+}
