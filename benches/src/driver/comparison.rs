@@ -58,7 +58,7 @@ impl Comparison {
         load: &Load,
         effort: &Effort,
     ) -> Result<Self> {
-        let sides: Vec<_> = sides.iter().map(|side| (side.clone(), setting.clone())).collect();
+        let sides: Vec<_> = sides.iter().map(|side| (side.clone(), *setting)).collect();
         Self::measure_each(&sides, load, effort)
     }
 
