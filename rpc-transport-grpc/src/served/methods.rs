@@ -1,4 +1,4 @@
-//! The methods of services, from a `FileDescriptorSet`.
+//! The methods of services, from a `FileDescriptorSet` or by their names.
 
 use prost::Message;
 use prost_types::method_options::IdempotencyLevel;
@@ -6,7 +6,7 @@ use prost_types::{FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorPro
 use rpc_core::{CallKind, Detach, Idempotency, MethodDescriptor, ServiceDescriptor};
 use thiserror::Error;
 
-/// A file descriptor set that does not tell what a service needs.
+/// What does not tell the methods of a service.
 #[derive(Error)]
 #[non_exhaustive]
 pub enum DescriptorError {
@@ -25,6 +25,16 @@ pub enum DescriptorError {
         name: String,
         /// The services that it has.
         found: Vec<String>,
+    },
+    /// A method was named by what is no method's name, or twice.
+    #[error("the service {service} has no method {method:?}: {reason}")]
+    MethodName {
+        /// The service's full name.
+        service: String,
+        /// What was given as the method's name.
+        method: String,
+        /// What is wrong with it.
+        reason: &'static str,
     },
 }
 
@@ -56,6 +66,38 @@ pub(super) fn services(
     Ok(named(&set).map(|(name, proto)| keep(&name, proto)).collect())
 }
 
+/// The descriptor of the service of that full name with `methods`, of which nothing is known but
+/// their kinds.
+pub(super) fn named_methods<'a>(
+    service: &str,
+    methods: impl IntoIterator<Item = (&'a str, CallKind)>,
+) -> Result<&'static ServiceDescriptor, DescriptorError> {
+    let mut described: Vec<MethodDescriptor> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for (name, kind) in methods {
+        let refused = |reason| DescriptorError::MethodName {
+            service: service.to_owned(),
+            method: name.to_owned(),
+            reason,
+        };
+        if name.is_empty() || name.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+            return Err(refused("a name is ASCII letters, digits and underscores, without a path"));
+        }
+        if names.contains(&name) {
+            return Err(refused("it is named twice"));
+        }
+        names.push(name);
+        described.push(unknown(service, name, kind));
+    }
+    let name = Box::leak(service.to_owned().into_boxed_str());
+    Ok(Box::leak(Box::new(ServiceDescriptor { name, methods: described.leak() })))
+}
+
+fn unknown(service: &str, name: &str, kind: CallKind) -> MethodDescriptor {
+    let path = String::leak(format!("/{service}/{name}"));
+    MethodDescriptor { path, kind, idempotency: Idempotency::Unknown, detach: Detach::NONE }
+}
+
 fn decode(descriptor_set: &[u8]) -> Result<FileDescriptorSet, DescriptorError> {
     FileDescriptorSet::decode(descriptor_set).map_err(|error| DescriptorError::Undecodable {
         len: descriptor_set.len(),
@@ -84,7 +126,6 @@ fn keep(name: &str, service: &ServiceDescriptorProto) -> &'static ServiceDescrip
 }
 
 fn describe(service: &str, method: &MethodDescriptorProto) -> MethodDescriptor {
-    let path = format!("/{service}/{}", method.name());
     let kind = match (method.client_streaming(), method.server_streaming()) {
         (false, false) => CallKind::Unary,
         (true, false) => CallKind::ClientStreaming,
@@ -97,7 +138,7 @@ fn describe(service: &str, method: &MethodDescriptorProto) -> MethodDescriptor {
         IdempotencyLevel::NoSideEffects => Idempotency::NoSideEffects,
         IdempotencyLevel::Idempotent => Idempotency::Idempotent,
     };
-    MethodDescriptor { path: String::leak(path), kind, idempotency, detach: Detach::NONE }
+    MethodDescriptor { idempotency, ..unknown(service, method.name(), kind) }
 }
 
 #[cfg(test)]
@@ -157,6 +198,31 @@ mod tests {
                 ("/shop.Store/Sync", CallKind::Streaming, Idempotency::Unknown),
             ]
         );
+    }
+
+    #[test]
+    fn methods_that_are_named_are_those_of_the_service() {
+        let methods = [("Get", CallKind::Unary), ("Sync", CallKind::Streaming)];
+        let service = named_methods("shop.Store", methods).unwrap();
+        let methods = service.methods.iter().map(|m| (m.path, m.kind, m.idempotency));
+        let unary = ("/shop.Store/Get", CallKind::Unary, Idempotency::Unknown);
+        let streams = ("/shop.Store/Sync", CallKind::Streaming, Idempotency::Unknown);
+        assert_eq!((service.name, methods.collect()), ("shop.Store", vec![unary, streams]));
+    }
+
+    #[test]
+    fn what_is_no_name_of_a_method_is_refused() {
+        let refusal = |names: &[&'static str]| {
+            let methods = names.iter().map(|name| (*name, CallKind::Unary));
+            named_methods("shop.Store", methods).unwrap_err().to_string()
+        };
+        let form = "a name is ASCII letters, digits and underscores, without a path";
+        for name in ["", "/shop.Store/Get", "Store.Get", "G\u{e9}t"] {
+            let expected = format!("the service shop.Store has no method {name:?}: {form}");
+            assert_eq!(refusal(&[name]), expected);
+        }
+        let twice = "the service shop.Store has no method \"Get\": it is named twice";
+        assert_eq!(refusal(&["Get", "Put", "Get"]), twice);
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::raw::Raw;
 /// Its methods, which of their sides are streams and whether they are idempotent are told by a file
 /// descriptor set, since tonic's servers do not list their methods. tonic-health and
 /// tonic-reflection export theirs, and `file_descriptor_set_path` of a build script writes one.
+/// Where there is none, [`with_methods`](Self::with_methods) takes them by name.
 ///
 /// # Examples
 ///
@@ -61,6 +62,27 @@ impl<S: HttpService> Served<S> {
         S: NamedService,
     {
         let descriptor = methods::service(S::NAME, descriptor_set)?;
+        Ok(Self { service, descriptor })
+    }
+
+    /// The service that `service` names, with `methods`: their names and kinds. For the services of
+    /// crates that carry no file descriptor set. No method counts as idempotent, so that none is
+    /// repeated after it may have run.
+    ///
+    /// A method that is not named is not served. One that the service does not have answers with
+    /// `UNIMPLEMENTED`.
+    ///
+    /// # Errors
+    ///
+    /// When what is given is no method's name (`Export`, without the path), or is given twice.
+    pub fn with_methods<'a>(
+        service: S,
+        methods: impl IntoIterator<Item = (&'a str, CallKind)>,
+    ) -> Result<Self, DescriptorError>
+    where
+        S: NamedService,
+    {
+        let descriptor = methods::named_methods(S::NAME, methods)?;
         Ok(Self { service, descriptor })
     }
 

@@ -4,6 +4,7 @@ use rpc_transport_grpc::{HttpService, Served};
 use tonic::server::NamedService;
 
 use super::ServerBuilder;
+use crate::CallKind;
 
 impl ServerBuilder {
     /// Adds a service of tonic's: what tonic has generated (`GreeterServer`), tonic-health's or
@@ -37,6 +38,44 @@ impl ServerBuilder {
         match Served::new(service, descriptor_set) {
             Ok(served) => self.add_service(served),
             Err(error) => panic!("add_grpc_service({}): {error}", S::NAME),
+        }
+    }
+
+    /// Adds a service of tonic's without a `FileDescriptorSet`: `methods` are the names of its
+    /// methods and their kinds. For the services of crates that carry none.
+    ///
+    /// A method that is not named is not served, and none counts as idempotent: a call that may
+    /// have run is not repeated.
+    ///
+    /// # Panics
+    ///
+    /// When what is given is no method's name, or is given twice. [`Served::with_methods`] says so
+    /// by an error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use farcall::CallKind;
+    ///
+    /// # fn example<L>(logs: L) -> farcall::ServerBuilder
+    /// # where L: farcall::grpc::HttpService + farcall::tonic::server::NamedService {
+    /// // `logs` is `LogsServiceServer::new(..)` of the crate `opentelemetry-proto`.
+    /// farcall::Server::builder().add_grpc_methods(logs, [("Export", CallKind::Unary)])
+    /// # }
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn add_grpc_methods<'a, S>(
+        self,
+        service: S,
+        methods: impl IntoIterator<Item = (&'a str, CallKind)>,
+    ) -> Self
+    where
+        S: HttpService + NamedService,
+    {
+        match Served::with_methods(service, methods) {
+            Ok(served) => self.add_service(served),
+            Err(error) => panic!("add_grpc_methods({}): {error}", S::NAME),
         }
     }
 
