@@ -46,6 +46,12 @@ pub(crate) const SUITE: &[RdmaProgram] = &[
         arguments: &["--nocapture"],
         limit_seconds: 120,
     },
+    RdmaProgram {
+        package: "moved-after",
+        target: Target::Test("moved"),
+        arguments: &["--nocapture"],
+        limit_seconds: 120,
+    },
     // Behind the others: these pull the cable between the devices, and take devices away.
     RdmaProgram {
         package: "farcall-suite",

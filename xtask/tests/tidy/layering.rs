@@ -24,6 +24,8 @@ const APPLICATIONS: &[&str] = &[
     "farcall-examples",
     "farcall-fuzz",
     "farcall-suite",
+    "moved-after",
+    "moved-before",
     "rpc-codegen-real-input",
 ];
 
