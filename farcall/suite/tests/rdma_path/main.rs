@@ -30,6 +30,7 @@ mod shared_queue;
 mod small_pool;
 #[path = "../lanes/mod.rs"]
 mod spreading;
+mod tls;
 mod trials;
 
 use std::process::ExitCode;
@@ -39,6 +40,8 @@ use trials::Test;
 const TESTS: &[Test] = &[
     ("small_calls_go_by_send", by_verbs::small_calls_go_by_send),
     ("large_payloads_go_by_read", by_verbs::large_payloads_go_by_read),
+    ("rdma_that_tls_has_agreed_on_has_its_identity", tls::upgraded),
+    ("what_must_be_encrypted_does_not_go_by_verbs", tls::required),
     ("what_lies_in_lent_memory_is_sent_from_there", lent::sent_from_where_it_lies),
     ("a_stream_of_lent_memory_is_sent_from_there", lent::streamed_from_where_it_lies),
     ("small_calls_go_on_while_large_ones_wait_for_memory", small_pool::exhausted),
