@@ -12,6 +12,11 @@ const ENCODINGS: &[CompressionEncoding] = &[
     CompressionEncoding::Zstd,
 ];
 
+/// Whether a message with that `grpc-encoding` can be read here.
+pub(crate) fn is_built_in(name: &[u8]) -> bool {
+    name == b"identity" || ENCODINGS.iter().any(|it| it.to_string().as_bytes() == name)
+}
+
 /// Takes requests in every encoding.
 pub(crate) fn accept_all_requests<C: Codec>(
     grpc: tonic::server::Grpc<C>,

@@ -17,6 +17,7 @@
 
 mod breakable;
 mod compression;
+mod content_type;
 mod over;
 mod port;
 mod raw;

@@ -143,9 +143,10 @@ pub(crate) fn too_many_unnamed_paths(path: &str, paths_max: usize) -> Status {
     ))
 }
 
-/// A call whose requests are one message, and whose caller sent another number.
+/// A call whose requests are one message, and whose caller sent another number: `UNIMPLEMENTED`, as
+/// gRPC's list of codes has it, since the sides have different methods.
 pub(crate) fn not_one_message(path: &str, what: &str) -> Status {
-    Status::internal(format!("{path} takes one message, and the request has {what}"))
+    Status::unimplemented(format!("{path} takes one message, and the request has {what}"))
 }
 
 /// The requests of a call whose connection ended before they did. The source is the `io::Error` by

@@ -50,10 +50,16 @@ impl Body for ResponseBody {
 
 /// Adds entries; those that say how the call ended stay.
 fn join(trailers: &mut HeaderMap, mut late: HeaderMap) {
+    let mut current = None;
     for (key, value) in trailers.drain() {
-        // The later values of a key come without it, and stand behind the first.
-        if let Some(key) = key {
-            late.insert(key, value);
+        // The later values of a key come without it, behind the first.
+        match (key, &current) {
+            (Some(key), _) => {
+                late.insert(key.clone(), value);
+                current = Some(key);
+            }
+            (None, Some(key)) => drop(late.append(key.clone(), value)),
+            (None, None) => {}
         }
     }
     *trailers = late;
@@ -77,5 +83,16 @@ mod tests {
         join(&mut trailers, late);
         assert_eq!(trailers.get_all("grpc-status").iter().collect::<Vec<_>>(), ["0"]);
         assert_eq!(trailers.get_all("checksum").iter().collect::<Vec<_>>(), ["7", "8"]);
+    }
+
+    #[test]
+    fn every_value_of_the_status_stays() {
+        let mut trailers = HeaderMap::new();
+        for value in ["7", "8", "7"] {
+            trailers.append("checksum", HeaderValue::from_static(value));
+        }
+        let before = trailers.clone();
+        join(&mut trailers, HeaderMap::new());
+        assert_eq!(trailers, before);
     }
 }

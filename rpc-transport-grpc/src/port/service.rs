@@ -19,6 +19,7 @@ use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 use super::bodies::Outgoing;
 use super::flow::Flowing;
 use super::http1::Timely;
+use crate::content_type::ContentType;
 use crate::over::{Limit, answer};
 
 /// What answers the requests of one connection.
@@ -98,7 +99,7 @@ impl PortService {
             return Err(Refusal::NoCall(StatusCode::METHOD_NOT_ALLOWED));
         }
         let content_type = request.headers().get(header::CONTENT_TYPE);
-        if !content_type.is_some_and(is_grpc) {
+        if content_type.map(ContentType::of) != Some(ContentType::Proto) {
             return Err(Refusal::NoCall(StatusCode::UNSUPPORTED_MEDIA_TYPE));
         }
         let path = request.uri().path();
@@ -122,7 +123,7 @@ impl Refusal {
     fn of_http1<B>(request: &http::Request<B>) -> Self {
         let content_type = request.headers().get(header::CONTENT_TYPE);
         Self::NoCall(match *request.method() {
-            Method::POST if content_type.is_some_and(is_grpc) => {
+            Method::POST if content_type.map(ContentType::of) == Some(ContentType::Proto) => {
                 StatusCode::HTTP_VERSION_NOT_SUPPORTED
             }
             Method::POST => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -198,26 +199,4 @@ fn is_web<B>(request: &http::Request<B>) -> bool {
     request.method() == Method::POST
         && content_type
             .is_some_and(|it| WEB_TYPES.iter().any(|web| web.as_bytes() == it.as_bytes()))
-}
-
-/// Whether a content type is gRPC's: `application/grpc`, and with a codec behind a `+` or
-/// parameters behind a `;`.
-fn is_grpc(value: &HeaderValue) -> bool {
-    let rest = value.as_bytes().strip_prefix(b"application/grpc");
-    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn grpcs_content_types_are_known() {
-        for text in ["application/grpc", "application/grpc+proto", "application/grpc;x=y"] {
-            assert!(is_grpc(&HeaderValue::from_static(text)), "{text}");
-        }
-        for text in ["application/grpc-web", "application/grpcx", "text/html", ""] {
-            assert!(!is_grpc(&HeaderValue::from_static(text)), "{text}");
-        }
-    }
 }

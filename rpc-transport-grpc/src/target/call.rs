@@ -22,6 +22,7 @@ use tonic::client::Grpc;
 use tonic::{Request, Response, Status, Streaming};
 use tower::Service;
 
+use super::response::admit;
 use super::scheme::Scheme;
 use crate::breakable::{Breakable, Broken, breakable};
 use crate::compression::accept_all_responses;
@@ -112,16 +113,17 @@ fn cancelled() -> Status {
     status
 }
 
-/// The response of a method with one message.
+/// The response of a method with one message. Another number of them is `UNIMPLEMENTED`, as in
+/// gRPC's list of codes: the sides have different methods.
 async fn one(response: Response<Streaming<Raw>>, broken: &Broken) -> Result<ForeignReply, Status> {
     let (metadata, mut messages, _) = response.into_parts();
     let mut next =
         async || messages.message().await.map_err(|status| broken.given().unwrap_or(status));
     let Some(Raw(message)) = next().await? else {
-        return Err(Status::internal("the server ended its answer without a message"));
+        return Err(Status::unimplemented("the server ended its answer without a message"));
     };
     if next().await?.is_some() {
-        return Err(Status::internal("the server answers with more than one message"));
+        return Err(Status::unimplemented("the server answers with more than one message"));
     }
     let trailers = messages.trailers().await?.unwrap_or_default();
     let (initial, trailers) = (without_reserved(metadata), without_reserved(trailers));
@@ -183,6 +185,7 @@ impl Service<http::Request<Body>> for Http2 {
                 };
                 failed(&server, &error.into_error(), progress)
             })?;
+            let response = admit(&server, response)?;
             Ok(response.map(|body| {
                 Body::new(body.map_err(move |error| failed(&server, &error, Progress::Answered)))
             }))

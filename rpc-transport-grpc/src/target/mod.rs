@@ -10,6 +10,7 @@ mod connector;
 mod first_frame;
 #[cfg(test)]
 mod go_away_tests;
+mod response;
 mod scheme;
 #[cfg(test)]
 mod test_stream;

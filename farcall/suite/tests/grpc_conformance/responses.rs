@@ -1,0 +1,223 @@
+//! What a stub at `grpc://` makes of a server's responses, the malformed ones among them.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use farcall::{Channel, Code, Request, Response, Status};
+use farcall_suite::interop_proto::test_service_rpc::TestServiceStub;
+use farcall_suite::interop_proto::{
+    Empty, SimpleResponse, StreamingInputCallRequest, StreamingInputCallResponse,
+    StreamingOutputCallRequest,
+};
+
+use crate::raw::{Answer, Answering, Fields, framed, within};
+
+/// The kind of the call.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Unary,
+    ClientStream,
+}
+
+const GRPC: Fields = &[("content-type", "application/grpc")];
+const PROTO: Fields = &[("content-type", "application/grpc+proto")];
+const OK: Option<Fields> = Some(&[("grpc-status", "0")]);
+
+fn answer(headers: Fields, body: Bytes, trailers: Option<Fields>) -> Answer {
+    Answer { status: 200, headers, body, trailers }
+}
+
+fn messages(count: usize) -> Bytes {
+    framed(0, &SimpleResponse::default()).repeat(count).into()
+}
+
+async fn stub(answer: Answer) -> (TestServiceStub<Channel>, Answering) {
+    let server = Answering::with(answer).await;
+    let channel = Channel::connect(format!("grpc://{}", server.authority)).await.unwrap();
+    (TestServiceStub::new(channel), server)
+}
+
+/// What a call ends with.
+async fn outcome(kind: Kind, answer: Answer) -> Result<(), Status> {
+    let (stub, _server) = stub(answer).await;
+    within(async {
+        match kind {
+            Kind::Unary => stub.empty_call(Empty {}).await.map(drop),
+            Kind::ClientStream => {
+                let requests = tokio_stream::iter([StreamingInputCallRequest::default()]);
+                stub.streaming_input_call(requests).await.map(drop)
+            }
+        }
+    })
+    .await
+}
+
+/// Sees that each case ends with one of its codes, and names all that do not.
+async fn check(cases: impl IntoIterator<Item = (String, Kind, Answer, &'static [Code])>) {
+    let mut faults = String::new();
+    for (name, kind, answer, codes) in cases {
+        let ended = outcome(kind, answer).await;
+        if !ended.as_ref().is_err_and(|status| codes.contains(&status.code())) {
+            writeln!(faults, "{name}: {ended:?}, not {codes:?}").unwrap();
+        }
+    }
+    assert!(faults.is_empty(), "\n{faults}");
+}
+
+#[tokio::test]
+async fn http_codes_become_codes() {
+    use Code::{Internal, PermissionDenied, Unauthenticated, Unavailable, Unimplemented, Unknown};
+    let codes: [(u16, &'static [Code]); 16] = [
+        (400, &[Internal]),
+        (401, &[Unauthenticated]),
+        (403, &[PermissionDenied]),
+        (404, &[Unimplemented]),
+        (409, &[Unknown]),
+        (412, &[Unknown]),
+        (413, &[Unknown]),
+        (415, &[Unknown]),
+        (418, &[Unknown]),
+        (429, &[Unavailable]),
+        (431, &[Unknown]),
+        (502, &[Unavailable]),
+        (503, &[Unavailable]),
+        (504, &[Unavailable]),
+        (505, &[Unknown]),
+        (800, &[Unknown]),
+    ];
+    let of_code = |(status, codes)| {
+        let answer = Answer { status, ..Answer::default() };
+        (format!("HTTP {status}"), Kind::Unary, answer, codes)
+    };
+    check(codes.into_iter().map(of_code)).await;
+}
+
+#[tokio::test]
+async fn unexpected_responses_are_errors() {
+    use Code::{FailedPrecondition, Internal, Unimplemented, Unknown};
+    use Kind::{ClientStream, Unary};
+    const MISSING: Option<Fields> = Some(&[("grpc-message", "error")]);
+    const STATUS_9: Fields = &[("content-type", "application/grpc"), ("grpc-status", "9")];
+    const STATUS_8: Fields = &[("content-type", "application/grpc"), ("grpc-status", "8")];
+    const TRAILER_9: Option<Fields> = Some(&[("foo", "bar"), ("grpc-status", "9")]);
+    const FOO: Fields = &[("content-type", "application/grpc+proto"), ("grpc-encoding", "foo")];
+    const IDENTITY: Fields =
+        &[("content-type", "application/grpc+proto"), ("grpc-encoding", "identity")];
+    let compressed = framed(1, &SimpleResponse::default());
+    let json: Fields = &[("content-type", "application/grpc+json")];
+    let cases: Vec<(&str, Kind, Answer, &'static [Code])> = vec![
+        ("missing-status", Unary, answer(GRPC, Bytes::new(), MISSING), &[Unknown, Internal]),
+        ("unary/ok-but-no-response", Unary, answer(GRPC, Bytes::new(), OK), &[Unimplemented]),
+        ("unary/multiple-responses", Unary, answer(GRPC, messages(2), OK), &[Unimplemented]),
+        (
+            "client-stream/ok-but-no-response",
+            ClientStream,
+            answer(GRPC, Bytes::new(), OK),
+            &[Unimplemented],
+        ),
+        (
+            "client-stream/multiple-responses",
+            ClientStream,
+            answer(GRPC, messages(2), OK),
+            &[Unimplemented],
+        ),
+        (
+            "trailers-only/ignore-header-if-body-present",
+            Unary,
+            answer(STATUS_9, messages(1), None),
+            &[Internal, Unknown],
+        ),
+        (
+            "trailers-only/ignore-header-if-trailer-present",
+            Unary,
+            answer(STATUS_8, Bytes::new(), TRAILER_9),
+            &[FailedPrecondition],
+        ),
+        (
+            "unexpected-content-type",
+            Unary,
+            answer(&[("content-type", "image/jpeg")], Bytes::new(), None),
+            &[Unknown],
+        ),
+        (
+            "unexpected-codec",
+            Unary,
+            answer(json, messages(1), OK),
+            &[Internal, Unknown, Unimplemented],
+        ),
+        ("unexpected-compression", Unary, answer(FOO, compressed.clone(), OK), &[Internal]),
+        ("unexpected-compressed-message", Unary, answer(IDENTITY, compressed, OK), &[Internal]),
+    ];
+    check(cases.into_iter().map(|(name, kind, answer, codes)| (name.into(), kind, answer, codes)))
+        .await;
+}
+
+#[tokio::test]
+async fn subformats_are_taken() {
+    for headers in [GRPC, PROTO] {
+        outcome(Kind::Unary, answer(headers, messages(1), OK)).await.unwrap();
+    }
+}
+
+const HEADERS: Fields = &[
+    ("content-type", "application/grpc"),
+    ("x-custom-header", "foo"),
+    ("x-custom-header", "bar"),
+    ("x-custom-header", "baz"),
+];
+const TRAILERS: Fields = &[
+    ("grpc-status", "9"),
+    ("grpc-message", "error"),
+    ("x-custom-trailer", "bing"),
+    ("x-custom-trailer", "quuz"),
+];
+const TRAILERS_ONLY: Fields = &[
+    ("content-type", "application/grpc"),
+    ("grpc-status", "9"),
+    ("grpc-message", "error"),
+    ("x-custom-trailer", "bing"),
+    ("x-custom-trailer", "quuz"),
+];
+
+#[tokio::test]
+async fn trailers_come_at_the_end_or_alone() {
+    let answers =
+        [answer(HEADERS, Bytes::new(), Some(TRAILERS)), answer(TRAILERS_ONLY, Bytes::new(), None)];
+    for answer in answers {
+        let status = outcome(Kind::Unary, answer.clone()).await.unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, "error"));
+        let values: Vec<_> = status.metadata().get_all("x-custom-trailer").iter().collect();
+        assert_eq!(values, ["bing", "quuz"], "{answer:?}");
+    }
+}
+
+/// A message of no bytes is a message.
+#[tokio::test]
+async fn empty_responses_are_responses() {
+    const HEADERS: Fields = &[("content-type", "application/grpc"), ("x-custom-header", "foo")];
+    const TRAILERS: Fields = &[("grpc-status", "0"), ("x-custom-trailer", "bing")];
+    let empty = Bytes::from_static(&[0; 5]);
+    let (stub, _server) = stub(answer(HEADERS, empty, Some(TRAILERS))).await;
+    fn check<T: PartialEq + std::fmt::Debug + Default>(response: Response<T>) {
+        assert_eq!(response.metadata().get("x-custom-header").unwrap(), "foo");
+        let trailers = response.extensions().get::<farcall::Trailers>();
+        assert_eq!(trailers.unwrap().0.get("x-custom-trailer").unwrap(), "bing");
+        assert_eq!(response.into_inner(), T::default());
+    }
+    check::<Empty>(within(stub.empty_call(Empty {})).await.unwrap());
+    let requests = || tokio_stream::iter([StreamingInputCallRequest::default()]);
+    let response = within(stub.streaming_input_call(requests())).await.unwrap();
+    check::<StreamingInputCallResponse>(response);
+    let server_stream =
+        within(stub.streaming_output_call(StreamingOutputCallRequest::default())).await.unwrap();
+    let bidi = Request::new(tokio_stream::iter([Default::default()]));
+    let bidi = within(stub.half_duplex_call(bidi)).await.unwrap();
+    for response in [server_stream, bidi] {
+        assert_eq!(response.metadata().get("x-custom-header").unwrap(), "foo");
+        let mut messages = response.into_inner();
+        assert_eq!(within(messages.message()).await.unwrap(), Some(Default::default()));
+        assert_eq!(within(messages.message()).await.unwrap(), None);
+        let trailers = within(messages.trailers()).await.unwrap().unwrap();
+        assert_eq!(trailers.get("x-custom-trailer").unwrap(), "bing");
+    }
+}
