@@ -7,11 +7,12 @@
 
 use std::sync::Arc;
 
+use super::block_store::BlockStore;
 use super::memlock_arbiter::LockMode;
 use super::registration::{Refusal, Registration};
 use super::size_class::SizeClass;
 use super::slab_table::Block;
-use super::{Access, Region, RegionPool};
+use super::{Access, Region};
 
 /// The longest buffer that is cut from a slab.
 const CUT_LEN_MAX: usize = 64 << 10;
@@ -29,7 +30,7 @@ enum Next {
     Full,
 }
 
-impl RegionPool {
+impl BlockStore {
     /// A block for a caller that holds permits for it. Waits only for registrations in progress.
     pub(super) async fn grow(
         self: &Arc<Self>,
@@ -40,7 +41,7 @@ impl RegionPool {
             if let Some(block) = self.table().pop(class) {
                 return Ok(block);
             }
-            let permit = self.arbiter().permit(mode).await;
+            let permit = self.arbiter.permit(mode).await;
             let registered = match self.next(class) {
                 Next::Block(block) => return Ok(block),
                 Next::Full => return Err(Refusal::Full),
@@ -57,7 +58,7 @@ impl RegionPool {
         }
     }
 
-    /// As [`RegionPool::grow`] for a caller that cannot wait; registers at most `len_max` bytes.
+    /// As [`BlockStore::grow`] for a caller that cannot wait; registers at most `len_max` bytes.
     pub(super) fn try_grow(
         self: &Arc<Self>,
         class: SizeClass,
@@ -70,7 +71,7 @@ impl RegionPool {
                 Next::Register(registration) if registration.len() <= len_max => registration,
                 Next::Register(_) | Next::Full => return Err(Refusal::Full),
             };
-            let permit = self.arbiter().try_permit(mode).ok_or(Refusal::Full)?;
+            let permit = self.arbiter.try_permit(mode).ok_or(Refusal::Full)?;
             match registration.run(permit) {
                 Ok(_turn) => match self.table().pop(class) {
                     Some(block) => return Ok(block),
@@ -88,7 +89,7 @@ impl RegionPool {
         }
         // Its room may be what another caller waits for. Each caller wakes the others once, so this
         // ends.
-        self.arbiter().freed.notify_waiters();
+        self.arbiter.freed.notify_waiters();
         Ok(LockMode::Exclusive)
     }
 
@@ -109,7 +110,7 @@ impl RegionPool {
     /// How many blocks a slab of the class may have.
     pub(super) fn blocks_max(&self, class: SizeClass) -> u32 {
         // A peer that may read one buffer by a key may read all of what the key opens.
-        if self.access() == Access::Source || class.bytes() > CUT_LEN_MAX {
+        if self.access == Access::Source || class.bytes() > CUT_LEN_MAX {
             return 1;
         }
         u32::try_from(SLAB_LEN_MAX / class.bytes()).unwrap_or(1)

@@ -14,8 +14,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::region_pool::Placed;
-use super::{Access, LargeBuffer, RegionPool};
+use super::block_store::{BlockStore, Placed};
+use super::{Access, LargeBuffer};
 
 /// What the first bytes of a buffer hold when it is handed out, up to its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,23 +26,21 @@ pub enum Handout {
     Erased,
 }
 
-impl RegionPool {
-    /// Makes a buffer of `len` bytes of a block.
-    pub(super) fn hand_out(
-        self: &Arc<Self>,
-        mut placed: Placed,
-        len: usize,
-        handout: Handout,
-    ) -> LargeBuffer {
-        let written = placed.block.written;
-        let erased = erased(self.access(), handout, len, written);
-        placed.block.written = if erased.end == written { len } else { len.max(written) };
-        let class_len = placed.class.bytes();
-        let mut buffer = LargeBuffer::new(Arc::clone(self), placed, class_len);
-        buffer[erased].fill(0);
-        buffer.truncate(len);
-        buffer
-    }
+/// Makes a buffer of `len` bytes of a block.
+pub(super) fn hand_out(
+    store: &Arc<BlockStore>,
+    mut placed: Placed,
+    len: usize,
+    handout: Handout,
+) -> LargeBuffer {
+    let written = placed.block.written;
+    let erased = erased(store.access, handout, len, written);
+    placed.block.written = if erased.end == written { len } else { len.max(written) };
+    let class_len = placed.class.bytes();
+    let mut buffer = LargeBuffer::new(Arc::clone(store), placed, class_len);
+    buffer[erased].fill(0);
+    buffer.truncate(len);
+    buffer
 }
 
 /// The bytes to be erased of a buffer that is handed out with `len` bytes, and whose first
@@ -65,6 +63,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::memory::RegionPool;
     use crate::verbs::mock::MockDevice;
 
     const KIB: usize = 1024;

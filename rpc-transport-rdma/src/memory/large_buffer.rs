@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::region_pool::Placed;
+use super::block_store::{BlockStore, Placed};
 use super::size_class::SizeClass;
-use super::{Access, Region, RegionPool};
+use super::{Access, Region};
 use crate::verbs::{Binding, RawSegment, RemoteMemory, Window};
 
 /// A large registered buffer; back in its pool when dropped.
 pub struct LargeBuffer {
-    pool: Arc<RegionPool>,
+    store: Arc<BlockStore>,
     /// Taken by `drop` only.
     placed: Option<Placed>,
     class: SizeClass,
@@ -22,10 +22,10 @@ pub struct LargeBuffer {
 }
 
 impl LargeBuffer {
-    pub(super) fn new(pool: Arc<RegionPool>, placed: Placed, len: usize) -> Self {
+    pub(super) fn new(store: Arc<BlockStore>, placed: Placed, len: usize) -> Self {
         let Placed { block, class, .. } = &placed;
         debug_assert!(len <= class.bytes() && block.offset + class.bytes() <= block.region.len());
-        Self { pool, class: *class, placed: Some(placed), len }
+        Self { store, class: *class, placed: Some(placed), len }
     }
 
     /// Length that it could have: the bytes of its size class.
@@ -48,7 +48,7 @@ impl LargeBuffer {
     /// What the device may do with it.
     #[must_use]
     pub fn access(&self) -> Access {
-        self.pool.access()
+        self.store.access
     }
 
     /// The buffer as a peer names it. Of use for a [`Access::Source`] only.
@@ -107,8 +107,8 @@ impl LargeBuffer {
         (&block.region, block.offset)
     }
 
-    pub(super) fn pool(&self) -> &Arc<RegionPool> {
-        &self.pool
+    pub(super) fn store(&self) -> &Arc<BlockStore> {
+        &self.store
     }
 
     fn span(&self) -> NonNull<[u8]> {
@@ -143,7 +143,7 @@ impl AsRef<[u8]> for LargeBuffer {
 impl Drop for LargeBuffer {
     fn drop(&mut self) {
         if let Some(placed) = self.placed.take() {
-            self.pool.put_back(placed);
+            self.store.put_back(placed);
         }
     }
 }

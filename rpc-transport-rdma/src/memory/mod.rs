@@ -33,12 +33,16 @@
 #[forbid(unsafe_code)]
 mod access;
 #[forbid(unsafe_code)]
+mod block_store;
+#[forbid(unsafe_code)]
 mod growth;
 #[forbid(unsafe_code)]
 mod handout;
 mod large_buffer;
 #[forbid(unsafe_code)]
-mod lent;
+mod lent_buffer;
+#[forbid(unsafe_code)]
+mod lent_table;
 #[cfg(feature = "ibverbs")]
 mod lock_limit;
 mod mapping;
@@ -64,7 +68,8 @@ mod slot_pool;
 pub use access::Access;
 pub use handout::Handout;
 pub use large_buffer::LargeBuffer;
-pub use lent::{Lent, LentBuffer};
+pub use lent_buffer::LentBuffer;
+pub use lent_table::Lent;
 pub use mapping::Mapping;
 pub use memlock_arbiter::MemlockArbiter;
 pub use pages::PageKind;

@@ -8,10 +8,14 @@
 use std::sync::Arc;
 
 use rpc_core::peer_key::PeerKey;
-use rpc_core::quota::{Charge, Share};
+use rpc_core::quota::{Bound, Charge, Share};
 
 use super::{LargeBuffer, Lent, PoolError, RegionPool};
 use crate::fair::semaphore::PeerShare;
+
+/// Which part of a pool one peer may hold of what applications were lent: half of what is lent at
+/// most. A buffer that is offered does not come back before every peer has released it.
+const LENT_PART: u64 = 4;
 
 /// A pool, as connections of one peer may use it.
 #[derive(Debug, Clone)]
@@ -22,11 +26,19 @@ pub(crate) struct PoolShare {
     lent: Arc<Share<PeerKey>>,
 }
 
-impl PoolShare {
-    pub(super) fn new(pool: Arc<RegionPool>, share: PeerShare, lent: Arc<Share<PeerKey>>) -> Self {
-        Self { pool, share, lent }
+impl RegionPool {
+    /// What a peer may have of the pool.
+    pub(crate) fn share(self: &Arc<Self>, peer: PeerKey) -> PoolShare {
+        let bound = match peer {
+            PeerKey::Local => Bound::Fixed(u64::MAX),
+            PeerKey::V4(_) | PeerKey::V6(_) => Bound::Fixed(self.bytes_max() / LENT_PART),
+        };
+        let (share, lent) = self.shares(peer, bound);
+        PoolShare { pool: Arc::clone(self), share, lent }
     }
+}
 
+impl PoolShare {
     /// The registered memory that `bytes` lie in, if it was lent to an application and the peer
     /// may hold as much of such memory, and what that counts. A peer that holds none may hold
     /// memory of any length.

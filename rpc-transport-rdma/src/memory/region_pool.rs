@@ -20,36 +20,28 @@
 //! no key of their own that opens anything; a window gives them one for each offer.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rpc_core::peer_key::PeerKey;
-use rpc_core::quota::{Bound, Quota};
+use rpc_core::quota::{Bound, Quota, Share};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::lent::LentTable;
-use super::memlock_arbiter::{LockMode, MakeWay};
+use super::block_store::{BlockStore, Placed};
+use super::handout::hand_out;
+use super::memlock_arbiter::LockMode;
 use super::pages::page_len;
 use super::registration::{REGISTER_IN_PLACE_LEN_MAX, Refusal};
 use super::size_class::{SMALLEST_BYTES, SizeClass};
-use super::slab_table::{Block, SlabTable};
-use super::{
-    Access, Handout, LargeBuffer, Lent, LentBuffer, MemlockArbiter, PageKind, PoolShare, Region,
-};
-use crate::fair::semaphore::{FairPermit, FairSemaphore, PeerShare, TooMuch};
+use super::{Access, Handout, LargeBuffer, Lent, LentBuffer, MemlockArbiter, PageKind};
+use crate::fair::semaphore::{FairSemaphore, PeerShare, TooMuch};
 use crate::verbs::{Device, VerbsError};
 
 /// How long to wait for a buffer, unless a pool is told otherwise.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Which part of a pool one peer may hold of what applications were lent: half of what is lent at
-/// most. A buffer that is offered does not come back before every peer has released it.
-const LENT_PART: u64 = 4;
-
 /// Large registered buffers within a budget of bytes.
 pub struct RegionPool {
-    device: Device,
-    access: Access,
     handout: Handout,
     units_max: u32,
     wait_max: Duration,
@@ -58,19 +50,9 @@ pub struct RegionPool {
     /// Permits for what applications may be lent: half of the budget, so that what they hold on to
     /// never keeps messages from being sent.
     lendable: Arc<Semaphore>,
-    table: Mutex<SlabTable<Region>>,
-    lent: LentTable,
     /// What of lent memory is offered to each peer.
     lent_shares: Arc<Quota<PeerKey>>,
-    arbiter: Arc<MemlockArbiter>,
-}
-
-/// A block that a buffer is made of, and the units that it takes.
-#[derive(Debug)]
-pub(super) struct Placed {
-    pub(super) block: Block<Region>,
-    pub(super) class: SizeClass,
-    permit: FairPermit,
+    store: Arc<BlockStore>,
 }
 
 /// What a pool is made with.
@@ -153,23 +135,16 @@ impl RegionPool {
     ) -> Arc<Self> {
         let units_max = rules.bytes_max / SMALLEST_BYTES as u64;
         let units_max = u32::try_from(units_max).unwrap_or(u32::MAX);
-        let pool = Arc::new(Self {
-            device: device.clone(),
-            access: rules.access,
+        Arc::new(Self {
             handout: rules.handout,
             units_max,
             wait_max: rules.wait_max,
             units: FairSemaphore::new(units_max.into()),
             lendable: Arc::new(Semaphore::new(units_max as usize / 2)),
-            table: Mutex::new(SlabTable::new(units_max)),
-            lent: LentTable::default(),
             // The sum is no limit: the same memory may be offered to many peers.
             lent_shares: Quota::new(u64::MAX),
-            arbiter: Arc::clone(arbiter),
-        });
-        let weak = Arc::downgrade(&pool);
-        arbiter.join(weak);
-        pool
+            store: BlockStore::new(device, rules.access, units_max, arbiter),
+        })
     }
 
     /// Takes a buffer of exactly `len` bytes, with whatever its last user left in it. Waits for no
@@ -182,7 +157,7 @@ impl RegionPool {
     pub fn try_take(self: &Arc<Self>, len: usize) -> Result<LargeBuffer, PoolError> {
         let class = self.class_for(len)?;
         match self.try_place(&self.own_share(), class, usize::MAX) {
-            Ok(placed) => Ok(self.hand_out(placed, len, self.handout)),
+            Ok(placed) => Ok(hand_out(&self.store, placed, len, self.handout)),
             Err(refusal) => Err(self.error(len, refusal)),
         }
     }
@@ -205,7 +180,7 @@ impl RegionPool {
     ) -> Result<LargeBuffer, PoolError> {
         let class = self.class_for(len)?;
         match self.try_place(share, class, REGISTER_IN_PLACE_LEN_MAX) {
-            Ok(placed) => Ok(self.hand_out(placed, len, self.handout)),
+            Ok(placed) => Ok(hand_out(&self.store, placed, len, self.handout)),
             Err(refusal) if refusal.may_come_free(class.bytes()) => Err(self.exhausted(len)),
             Err(refusal) => Err(self.error(len, refusal)),
         }
@@ -219,8 +194,9 @@ impl RegionPool {
     ) -> Result<Placed, Refusal> {
         let permit = share.try_take(class.units().into()).ok_or(Refusal::Full)?;
         let block = self
+            .store
             .try_grow(class, register_len_max)
-            .inspect_err(|_| self.arbiter.freed.notify_waiters())?;
+            .inspect_err(|_| self.store.arbiter.freed.notify_waiters())?;
         Ok(Placed { block, class, permit })
     }
 
@@ -249,7 +225,7 @@ impl RegionPool {
         let placing = self.place(share, class, &mut refused);
         let waited = tokio::time::timeout(self.wait_max, placing).await;
         match waited {
-            Ok(placed) => Ok(self.hand_out(placed?, len, self.handout)),
+            Ok(placed) => Ok(hand_out(&self.store, placed?, len, self.handout)),
             Err(_) => Err(match (refused, share.held_if_full(class.units().into())) {
                 (Some(error), _) => PoolError::Register(error),
                 (None, Some(held)) => self.over_share(len, held),
@@ -268,16 +244,16 @@ impl RegionPool {
         let permit = permit.map_err(|TooMuch| self.too_large(class.bytes()))?;
         loop {
             // Before looking, so that nothing that comes back meanwhile is missed.
-            let mut freed = std::pin::pin!(self.arbiter.freed.notified());
+            let mut freed = std::pin::pin!(self.store.arbiter.freed.notified());
             freed.as_mut().enable();
             let mode = if refused.is_none() { LockMode::Shared } else { LockMode::Exclusive };
-            match self.grow(class, mode).await {
+            match self.store.grow(class, mode).await {
                 Ok(block) => return Ok(Placed { block, class, permit }),
                 Err(refusal) if refusal.may_come_free(class.bytes()) => {
                     *refused = refusal.into_error().or(refused.take());
                 }
                 Err(refusal) => {
-                    self.arbiter.freed.notify_waiters();
+                    self.store.arbiter.freed.notify_waiters();
                     return Err(self.error(class.bytes(), refusal));
                 }
             }
@@ -293,7 +269,7 @@ impl RegionPool {
         let share = self.share_for(len)?;
         let class = self.class_for(len).ok()?;
         let placed = self.try_place(&self.own_share(), class, REGISTER_IN_PLACE_LEN_MAX).ok()?;
-        Some(LentBuffer::new(self.hand_out(placed, len, self.lent_handout()), share))
+        Some(LentBuffer::new(hand_out(&self.store, placed, len, self.lent_handout()), share))
     }
 
     /// As [`RegionPool::try_lend`], and registers memory of any length on a thread of its own.
@@ -306,15 +282,15 @@ impl RegionPool {
         let share = self.share_for(len)?;
         let class = self.class_for(len).ok()?;
         let permit = self.own_share().try_take(class.units().into())?;
-        let block = self.grow(class, LockMode::Shared).await;
-        let block = block.inspect_err(|_| self.arbiter.freed.notify_waiters()).ok()?;
+        let block = self.store.grow(class, LockMode::Shared).await;
+        let block = block.inspect_err(|_| self.store.arbiter.freed.notify_waiters()).ok()?;
         let placed = Placed { block, class, permit };
-        Some(LentBuffer::new(self.hand_out(placed, len, self.lent_handout()), share))
+        Some(LentBuffer::new(hand_out(&self.store, placed, len, self.lent_handout()), share))
     }
 
     /// What an application finds in a buffer: peers may read all of it if its key opens it.
     fn lent_handout(&self) -> Handout {
-        match self.access {
+        match self.store.access {
             Access::Source => Handout::Erased,
             Access::Windowed | Access::Sink | Access::Eager => Handout::AsLeft,
         }
@@ -328,13 +304,13 @@ impl RegionPool {
     /// The registered memory that `bytes` lie in, if it was lent to an application.
     #[must_use]
     pub fn find_lent(&self, bytes: &[u8]) -> Option<Lent> {
-        self.lent.find(bytes)
+        self.store.lent.find(bytes)
     }
 
     /// What the device may do with the buffers.
     #[must_use]
     pub fn access(&self) -> Access {
-        self.access
+        self.store.access
     }
 
     /// The budget in bytes.
@@ -346,7 +322,7 @@ impl RegionPool {
     /// What the pool has of memory.
     #[must_use]
     pub fn bytes(&self) -> PoolBytes {
-        let table = self.table();
+        let table = self.store.table();
         let huge = table.regions().filter(|region| region.page_kind() == PageKind::Huge);
         PoolBytes {
             in_use: (table.in_use() * SMALLEST_BYTES) as u64,
@@ -358,17 +334,12 @@ impl RegionPool {
     /// Bytes in use, counted in whole buffers.
     #[must_use]
     pub fn bytes_in_use(&self) -> u64 {
-        (self.table().in_use() * SMALLEST_BYTES) as u64
+        (self.store.table().in_use() * SMALLEST_BYTES) as u64
     }
 
-    /// What a peer may have of the pool.
-    pub(crate) fn share(self: &Arc<Self>, peer: PeerKey) -> PoolShare {
-        let bound = match peer {
-            PeerKey::Local => Bound::Fixed(u64::MAX),
-            PeerKey::V4(_) | PeerKey::V6(_) => Bound::Fixed(self.bytes_max() / LENT_PART),
-        };
-        let lent = self.lent_shares.share(peer, bound);
-        PoolShare::new(Arc::clone(self), self.units.share(peer), lent)
+    /// What a peer may have of the buffers, and what of lent memory within `bound`.
+    pub(super) fn shares(&self, peer: PeerKey, bound: Bound) -> (PeerShare, Arc<Share<PeerKey>>) {
+        (self.units.share(peer), self.lent_shares.share(peer, bound))
     }
 
     /// What this process may have for itself: as much as there is.
@@ -376,33 +347,8 @@ impl RegionPool {
         self.units.share(PeerKey::Local)
     }
 
-    /// Takes back a block, and wakes the tasks that wait for its budget.
-    pub(super) fn put_back(&self, Placed { block, permit, .. }: Placed) {
-        self.table().push(block);
-        // After the block, which the next holder of its units looks for.
-        drop(permit);
-        self.arbiter.freed.notify_waiters();
-    }
-
-    pub(super) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    pub(super) fn arbiter(&self) -> &Arc<MemlockArbiter> {
-        &self.arbiter
-    }
-
-    pub(super) fn lent(&self) -> &LentTable {
-        &self.lent
-    }
-
-    pub(super) fn table(&self) -> MutexGuard<'_, SlabTable<Region>> {
-        // Every change to the table is complete before anything that could panic.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn class_for(&self, len: usize) -> Result<SizeClass, PoolError> {
-        let class = SizeClass::of(len).filter(|class| self.blocks_max(*class) > 1);
+        let class = SizeClass::of(len).filter(|class| self.store.blocks_max(*class) > 1);
         class
             .or_else(|| SizeClass::of_pages(len, page_len()))
             .filter(|class| class.units() <= self.units_max)
@@ -430,21 +376,10 @@ impl RegionPool {
 impl fmt::Debug for RegionPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RegionPool")
-            .field("access", &self.access)
+            .field("access", &self.store.access)
             .field("bytes_max", &self.bytes_max())
             .field("bytes", &self.bytes())
             .finish_non_exhaustive()
-    }
-}
-
-impl MakeWay for RegionPool {
-    fn make_way(&self) -> bool {
-        let regions: Vec<_> = {
-            let mut table = self.table();
-            std::iter::from_fn(|| table.evict()).collect()
-        };
-        // Deregistered here, outside of the lock.
-        !regions.is_empty()
     }
 }
 

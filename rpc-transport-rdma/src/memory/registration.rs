@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
+use super::Region;
+use super::block_store::BlockStore;
 use super::memlock_arbiter::RegistrationPermit;
 use super::slab_table::Plan;
-use super::{Region, RegionPool};
 use crate::verbs::VerbsError;
 
 /// Registering up to this much takes less than the hop to another thread and back. More may take
@@ -55,13 +56,13 @@ impl Refusal {
 /// A planned slab of a pool.
 #[derive(Debug)]
 pub(super) struct Registration {
-    pool: Arc<RegionPool>,
+    store: Arc<BlockStore>,
     plan: Plan,
 }
 
 impl Registration {
-    pub(super) fn new(pool: Arc<RegionPool>, plan: Plan) -> Self {
-        Self { pool, plan }
+    pub(super) fn new(store: Arc<BlockStore>, plan: Plan) -> Self {
+        Self { store, plan }
     }
 
     /// Bytes to register.
@@ -78,7 +79,7 @@ impl Registration {
     ///
     /// [`Refusal::Register`].
     pub(super) fn run(mut self, permit: RegistrationPermit) -> Result<RegistrationPermit, Refusal> {
-        let arbiter = Arc::clone(self.pool.arbiter());
+        let arbiter = Arc::clone(&self.store.arbiter);
         // Looked at before each attempt: what is freed meanwhile wakes the waiters.
         let mut may_come_free = arbiter.has_pinned();
         let mut region = self.register();
@@ -97,12 +98,12 @@ impl Registration {
         self.plan.block_count = 0;
         match region {
             Ok(region) => {
-                self.pool.table().add(plan, region.counted(arbiter.pin()));
+                self.store.table().add(plan, region.counted(arbiter.pin()));
                 arbiter.freed.notify_waiters();
                 Ok(permit)
             }
             Err(error) => {
-                self.pool.table().cancel(plan);
+                self.store.table().cancel(plan);
                 Err(Refusal::Register { error, may_come_free })
             }
         }
@@ -128,12 +129,12 @@ impl Registration {
     }
 
     fn register(&self) -> Result<Region, VerbsError> {
-        Region::new(self.pool.device(), self.plan.bytes(), self.pool.access())
+        Region::new(&self.store.device, self.plan.bytes(), self.store.access)
     }
 
     fn keep_one_block(&mut self) {
         let beyond = Plan { block_count: self.plan.block_count - 1, ..self.plan };
-        self.pool.table().cancel(beyond);
+        self.store.table().cancel(beyond);
         self.plan.block_count = 1;
     }
 }
@@ -142,8 +143,8 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if self.plan.block_count > 0 {
-            self.pool.table().cancel(self.plan);
-            self.pool.arbiter().freed.notify_waiters();
+            self.store.table().cancel(self.plan);
+            self.store.arbiter.freed.notify_waiters();
         }
     }
 }
