@@ -116,7 +116,7 @@ impl EtcdRegistration {
     }
 
     /// Why etcd does not keep the entry at this moment, as far as the last attempt has shown;
-    /// `None` while all is well. For a health check, or a line in the log.
+    /// `None` while all is well. For a health check: a change has a line in the log.
     #[must_use]
     pub fn failure(&self) -> Option<Status> {
         self.state.borrow().failure.clone()
@@ -160,11 +160,35 @@ impl Entry {
                 Err(status) => Err(status),
             };
             let is_kept = kept.is_ok();
-            known.send_modify(|state| state.failure = kept.err());
+            self.note(&known, kept.err());
             if !is_kept {
                 sleep(RETRY_DELAY).await;
             }
         }
+    }
+
+    /// Records how the last attempt went, with a line in the log where that is a change.
+    fn note(&self, known: &watch::Sender<State>, failure: Option<Status>) {
+        let was_kept = known.borrow().failure.is_none();
+        let (prefix, server) = (&self.prefix, &self.address);
+        match &failure {
+            Some(status) if was_kept => tracing::warn!(
+                target: "farcall::server",
+                prefix,
+                server,
+                code = ?status.code(),
+                error = status.message(),
+                "etcd does not keep this server's entry: clients lose it with its lease",
+            ),
+            None if !was_kept => tracing::info!(
+                target: "farcall::server",
+                prefix,
+                server,
+                "etcd keeps this server's entry again",
+            ),
+            _ => {}
+        }
+        known.send_modify(|state| state.failure = failure);
     }
 
     /// Gives signs of life until the lease is lost, or the stream ends.
@@ -180,7 +204,7 @@ impl Entry {
             match states.next().await {
                 Some(Ok(state)) if state.ttl <= 0 => return Ok(LeaseEnd::Lost),
                 Some(Ok(_)) => {
-                    known.send_modify(|state| state.failure = None);
+                    self.note(known, None);
                     sleep(self.ttl / 3).await;
                 }
                 Some(Err(status)) => return Err(status),

@@ -2,7 +2,8 @@
 //! one.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -10,6 +11,8 @@ use rpc_core::codegen::{HandlerFuture, ServerCall};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::{Request, Response, Streaming};
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::api::{
     Event, Header, KeyValue, Lease, LeaseId, LeaseState, PutRequest, RangeRequest, RangeResponse,
@@ -257,4 +260,61 @@ async fn a_server_registers_again_when_etcd_has_lost_its_lease() {
     assert_eq!(entries(&fake), []);
     tokio::time::sleep(ttl).await;
     assert_eq!(entries(&fake), []);
+}
+
+/// The lines that a thread writes.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no holder panics").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    /// From here on, until the guard is dropped.
+    fn start() -> (Self, DefaultGuard) {
+        // A line that a thread without a subscriber meets first would be off for all threads.
+        static WANTED: Once = Once::new();
+        WANTED.call_once(|| {
+            let all = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
+            let _ = all.with_writer(io::sink).try_init();
+        });
+        let lines = Self::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        (lines, subscriber.with_ansi(false).without_time().set_default())
+    }
+
+    /// How many have `words`.
+    fn count(&self, words: &str) -> usize {
+        let bytes = self.0.lock().expect("no holder panics").clone();
+        String::from_utf8(bytes).expect("it is text").lines().filter(|l| l.contains(words)).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_is_not_kept_has_one_line_in_the_log_and_one_when_it_is_again() {
+    let (fake, server) = etcd();
+    let ttl = Duration::from_secs(9);
+    let register = EtcdRegistration::new(server.channel(), "/shop/", "10.0.0.1:7000", ttl);
+    let registration = register.await.unwrap();
+    let (lines, _guard) = Lines::start();
+    server.link().refuse_connections();
+    server.link().cut();
+    tokio::time::sleep(ttl).await;
+    assert!(registration.failure().is_some());
+    let lost = "WARN farcall::server: etcd does not keep this server's entry";
+    assert_eq!((lines.count(lost), lines.count("entry again")), (1, 0));
+    fake.lose_lease(1);
+    server.link().accept_connections();
+    tokio::time::sleep(ttl * 2).await;
+    assert!(registration.failure().is_none());
+    let kept = "INFO farcall::server: etcd keeps this server's entry again";
+    assert_eq!((lines.count(lost), lines.count(kept)), (1, 1));
 }
