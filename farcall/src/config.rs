@@ -29,6 +29,8 @@ pub struct Config {
     require_encryption: bool,
     #[cfg(feature = "grpc")]
     grpc_clients: bool,
+    #[cfg(feature = "grpc")]
+    grpc_web_origins: rpc_transport_grpc::WebOrigins,
 }
 
 impl Default for Config {
@@ -47,6 +49,8 @@ impl Default for Config {
             require_encryption: false,
             #[cfg(feature = "grpc")]
             grpc_clients: true,
+            #[cfg(feature = "grpc")]
+            grpc_web_origins: rpc_transport_grpc::WebOrigins::default(),
         }
     }
 }
@@ -236,12 +240,42 @@ impl Config {
         self.grpc_clients
     }
 
+    /// Sets the origins whose pages may call a server by grpc-web; none by default. See
+    /// [`ServerBuilder::grpc_web_origins`](crate::ServerBuilder::grpc_web_origins).
+    ///
+    /// # Panics
+    ///
+    /// When a browser would send no such origin, or `*` stands beside others.
+    #[cfg(feature = "grpc")]
+    #[must_use]
+    #[track_caller]
+    pub fn with_grpc_web_origins<T: Into<String>>(
+        mut self,
+        origins: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let origins = rpc_transport_grpc::WebOrigins::new(origins);
+        expect_valid(origins.map(|origins| self.grpc_web_origins = origins));
+        self
+    }
+
+    /// The origins whose pages may call a server by grpc-web.
+    #[cfg(feature = "grpc")]
+    #[must_use]
+    pub fn grpc_web_origins(&self) -> &[String] {
+        self.grpc_web_origins.as_slice()
+    }
+
     /// The protocols beside farcall's own at a server's sockets.
     pub(crate) fn protocols(&self) -> Vec<Arc<dyn OtherProtocol>> {
         #[cfg(feature = "grpc")]
         if self.grpc_clients {
             use rpc_transport_grpc::{GrpcPort, Http1Port};
-            return vec![Arc::new(GrpcPort), Arc::new(Http1Port)];
+            let (port, http1) = (GrpcPort::default(), Http1Port::default());
+            let origins = &self.grpc_web_origins;
+            return vec![
+                Arc::new(port.with_web_origins(origins)),
+                Arc::new(http1.with_web_origins(origins)),
+            ];
         }
         Vec::new()
     }

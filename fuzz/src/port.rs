@@ -60,7 +60,8 @@ pub(crate) fn run(bytes: &[u8]) {
 
 async fn trial(manner: u8, bytes: &[u8], limits: Limits) {
     let (step, closes) = (usize::from(manner >> 1) + 1, manner & 1 == 1);
-    let protocols: [Arc<dyn OtherProtocol>; 2] = [Arc::new(GrpcPort), Arc::new(Http1Port)];
+    let protocols: [Arc<dyn OtherProtocol>; 2] =
+        [Arc::new(GrpcPort::default()), Arc::new(Http1Port::default())];
     let mut settings = ListenerSettings::default();
     settings.limits = Some(limits);
     settings.protocols = protocols.into();

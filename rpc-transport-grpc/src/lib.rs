@@ -25,7 +25,7 @@ mod served;
 mod target;
 
 pub use over::GrpcOver;
-pub use port::{GrpcPort, Http1Port};
+pub use port::{GrpcPort, Http1Port, WebOrigins};
 pub use raw::{Raw, RawCodec};
 pub use served::{DescriptorError, HttpService, Served};
 pub use target::{GrpcConnector, Scheme};

@@ -51,6 +51,8 @@ pub struct ServerBuilder {
     log_failed_calls: Option<bool>,
     rdma_required: Option<bool>,
     require_encryption: Option<bool>,
+    #[cfg(feature = "grpc")]
+    grpc_web_origins: Option<Vec<String>>,
     tls: Option<ServerTls>,
     /// The setters that were called. A reload of settings leaves these alone.
     in_code: Vec<&'static str>,
@@ -504,6 +506,8 @@ impl ServerBuilder {
         let (is_logged, is_required) = (self.get_log_failed_calls(), self.get_rdma_required());
         let limits = self.max_message_len.map(|_| self.get_limits());
         let is_encrypted = self.get_require_encryption();
+        #[cfg(feature = "grpc")]
+        let web_origins = self.get_grpc_web_origins().to_vec();
         let Self { mut core, config, rdma, tls, .. } = self;
         if let Some(limits) = limits {
             core = core.limits(limits);
@@ -512,6 +516,8 @@ impl ServerBuilder {
             .with_log_failed_calls(is_logged)
             .with_rdma_required(is_required)
             .with_require_encryption(is_encrypted);
+        #[cfg(feature = "grpc")]
+        let config = config.with_grpc_web_origins(web_origins);
         let core = core.log_failed_calls(is_logged).build();
         Server { core, config, rdma: rdma.unwrap_or_default(), tls }
     }

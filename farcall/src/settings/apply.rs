@@ -125,6 +125,14 @@ impl ServerTable {
             self.access_log => access_log;
             self.require_encryption => require_encryption;
         }
+        #[cfg(feature = "grpc")]
+        set! { builder, self.grpc_web_origins.clone() => grpc_web_origins; }
+        #[cfg(not(feature = "grpc"))]
+        if let Some(origins) = self.grpc_web_origins.as_ref().filter(|it| !it.is_empty()) {
+            // Pages would ask for leave in vain.
+            let rule = "[]: this program was built without farcall's feature `grpc`";
+            return Err(InvalidSetting::new("grpc_web_origins", origins, rule).into());
+        }
         Ok(builder)
     }
 }

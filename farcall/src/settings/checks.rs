@@ -20,6 +20,18 @@ pub(super) fn period(period: Duration) -> Result<(), InvalidSetting> {
     check_period("period", period)
 }
 
+/// Origins of pages.
+#[cfg(feature = "grpc")]
+pub(super) fn web_origins(origins: &[String]) -> Result<(), InvalidSetting> {
+    rpc_transport_grpc::WebOrigins::new(origins).map(drop)
+}
+
+/// Origins of pages, which a server without gRPC refuses: a file may have other programs' servers.
+#[cfg(not(feature = "grpc"))]
+pub(super) fn web_origins(origins: &[String]) -> Result<(), InvalidSetting> {
+    any(&origins)
+}
+
 /// A count that has to be one at least.
 pub(super) fn some(count: impl Into<u64>) -> Result<(), InvalidSetting> {
     check_count("count", usize::try_from(count.into()).unwrap_or(usize::MAX))

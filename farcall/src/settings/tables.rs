@@ -5,7 +5,7 @@ use std::time::Duration;
 use rpc_core::settings::check_memory;
 
 use super::balance::BalanceTable;
-use super::checks::{any, period, some, timeout};
+use super::checks::{any, period, some, timeout, web_origins};
 use super::methods::{MethodTable, RetryBudgetTable};
 use super::table::{Named, table};
 use super::value::{Choice, CountOrOff, KeyScope, Period, PeriodOrOff, Requirement, Size, Size32};
@@ -210,6 +210,9 @@ table! {
         /// Whether connections from other hosts have to be encrypted: they need `tls` then, and
         /// RDMA, which is not encrypted, is refused.
         require_encryption: bool = "false", AtStart, any;
+        /// The origins whose pages may call by grpc-web, as "https://app.example", or "*" for all.
+        /// This needs farcall's feature `grpc`.
+        grpc_web_origins: Vec<String> = "[]", AtStart, |it| web_origins(it);
     } tables {
         tls: ServerTlsTable = "tls", Live;
         limits: LimitsTable = "limits", Live;

@@ -220,6 +220,37 @@ hedging = { max_attempts = 3, hedging_delay = "20ms" }
     assert_eq!(balance.outlier_detection.failure_percentage, None);
 }
 
+/// A server whose key has this value.
+fn with_origins(origins: &str) -> Result<crate::ServerBuilder, String> {
+    let text = format!(
+        "[servers.orders]\naddress = \"tcp://127.0.0.1:0\"\ngrpc_web_origins = {origins}\n"
+    );
+    let settings = read(&text, &[]).map_err(|error| error.to_string())?;
+    let server = settings.shared.loaded().server_builder("orders");
+    server.map(|(_, builder)| builder).map_err(|error| error.to_string())
+}
+
+#[cfg(feature = "grpc")]
+#[test]
+fn origins_of_pages_are_checked_where_they_are_set() {
+    let builder = with_origins("[\"https://app.example\"]").unwrap();
+    assert_eq!(builder.get_grpc_web_origins(), ["https://app.example"]);
+    let error = with_origins("[\"https://app.example/\"]").unwrap_err();
+    let expected = "farcall.toml:3:20: servers.orders.grpc_web_origins: it is \
+                    \"https://app.example/\": it has to be \"*\" alone, or scheme://host[:port]";
+    assert!(error.starts_with(expected), "{error}");
+}
+
+#[cfg(not(feature = "grpc"))]
+#[test]
+fn origins_of_pages_are_refused_without_grpc() {
+    with_origins("[]").unwrap();
+    let error = with_origins("[\"https://app.example\"]").unwrap_err();
+    let expected = "farcall.toml:3:20: servers.orders.grpc_web_origins: it is \
+                    [\"https://app.example\"]: it has to be []: this program was built without";
+    assert!(error.starts_with(expected), "{error}");
+}
+
 #[tokio::test]
 async fn a_server_and_a_target_of_one_file_meet() {
     let text = "[targets.here]\naddress = \"inproc://settings-meet\"\n\

@@ -1,10 +1,12 @@
-//! HTTP/1 at the port of a farcall server, by hand-made requests: probes, grpc-web, and what is
-//! neither.
+//! HTTP/1 at the port of a farcall server, by hand-made requests: probes, grpc-web, leave for pages
+//! of other origins, and what is none of these.
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use farcall::prost::Message;
 use farcall::tls::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
@@ -228,7 +230,12 @@ fn parsed(answer: &[u8]) -> (Vec<Bytes>, String) {
     assert!(head.starts_with("http/1.1 200"), "{head}");
     assert!(head.contains("content-type: application/grpc-web+proto"), "{head}");
     assert!(head.contains("connection: close"), "{head}");
-    let (mut body, mut messages) = (joined(body), Vec::new());
+    parts(joined(body))
+}
+
+/// The messages and the trailers of a body of grpc-web.
+fn parts(mut body: Bytes) -> (Vec<Bytes>, String) {
+    let mut messages = Vec::new();
     while !body.is_empty() {
         let prefix = body.split_to(5);
         let len = u32::from_be_bytes(prefix[1..].try_into().unwrap());
@@ -263,6 +270,143 @@ async fn grpc_web_calls_unary_and_server_streaming_methods() {
 
     let answer = ask(&running, web("NoSuchMethod", &request, request.len())).await;
     assert!(split(&answer).0.contains("grpc-status: 12"), "{}", String::from_utf8_lossy(&answer));
+}
+
+/// What base64 stands for that may be padded within, as where its parts are encoded alone.
+fn decoded(text: &[u8]) -> Bytes {
+    let groups = text.chunks(4).map(|group| BASE64.decode(group).unwrap());
+    groups.flatten().collect()
+}
+
+#[tokio::test]
+async fn grpc_web_may_come_and_go_in_base64() {
+    let running = serve(Server::builder()).await;
+    let response_parameters = vec![Default::default(); 3];
+    let three = StreamingOutputCallRequest { response_parameters, ..Default::default() };
+    let one = SimpleRequest { response_size: 7, ..SimpleRequest::default() };
+    let calls = [("UnaryCall", framed(&one), 1), ("StreamingOutputCall", framed(&three), 3)];
+    for kind in ["application/grpc-web-text", "application/grpc-web-text+proto"] {
+        for (method, request, count) in &calls {
+            let request = BASE64.encode(request);
+            let request = format!(
+                "POST /grpc.testing.TestService/{method} HTTP/1.1\r\nhost: a\r\n\
+                 content-type: {kind}\r\naccept: {kind}\r\ncontent-length: {}\r\n\r\n{request}",
+                request.len()
+            );
+            let answer = ask(&running, request).await;
+            let (head, body) = split(&answer);
+            assert!(head.starts_with("http/1.1 200"), "{head}");
+            assert!(head.contains("content-type: application/grpc-web-text"), "{head}");
+            let (messages, trailers) = parts(decoded(&joined(body)));
+            assert_eq!(messages.len(), *count);
+            assert!(trailers.contains("grpc-status:0"), "{trailers}");
+            if *method == "UnaryCall" {
+                let answer = SimpleResponse::decode(messages[0].clone()).unwrap();
+                assert_eq!(answer.username, "7 over grpc-web");
+            }
+        }
+    }
+    // What is no base64 is an error of the call, and no end of its requests.
+    let request = "POST /grpc.testing.TestService/UnaryCall HTTP/1.1\r\nhost: a\r\n\
+                   content-type: application/grpc-web-text\r\ncontent-length: 8\r\n\r\n????????";
+    let answer = ask(&running, request).await;
+    let (head, _) = split(&answer);
+    assert!(head.contains("grpc-status: 13"), "{}", String::from_utf8_lossy(&answer));
+}
+
+/// A browser's question before a call of a page.
+fn question(origin: &str) -> String {
+    format!(
+        "OPTIONS /grpc.testing.TestService/UnaryCall HTTP/1.1\r\nhost: a\r\norigin: {origin}\r\n\
+         access-control-request-method: POST\r\naccess-control-request-headers: \
+         authorization,content-type,grpc-timeout,x-grpc-web,x-mine-bin\r\n\r\n"
+    )
+}
+
+/// The call, as the browser sends it.
+fn call_of_page(origin: &str, method: &str) -> Vec<u8> {
+    let request = framed(&SimpleRequest { response_size: 7, ..SimpleRequest::default() });
+    let call = web(method, &request, request.len());
+    let (head, rest) = call.split_at(call.windows(2).position(|it| it == b"\r\n").unwrap());
+    [head, format!("\r\norigin: {origin}").as_bytes(), rest].concat()
+}
+
+const APP: &str = "https://app.example";
+
+#[tokio::test]
+async fn pages_of_listed_origins_have_leave_to_call() {
+    let running = serve(Server::builder().grpc_web_origins([APP, "http://localhost:3000"])).await;
+    for origin in [APP, "http://localhost:3000"] {
+        let answer = ask(&running, question(origin)).await;
+        let (head, body) = split(&answer);
+        assert!(head.starts_with("http/1.1 200") && body.is_empty(), "{head}");
+        for line in [
+            &*format!("access-control-allow-origin: {origin}"),
+            "access-control-allow-methods: post",
+            "access-control-allow-headers: \
+             authorization,content-type,grpc-timeout,x-grpc-web,x-mine-bin",
+            "access-control-max-age: 7200",
+        ] {
+            assert!(head.lines().any(|it| it == line), "{line}: {head}");
+        }
+        assert!(!head.contains("credentials"), "{head}");
+        // A success, and a status in the head of the answer.
+        for (method, status) in [("UnaryCall", None), ("NoSuchMethod", Some("grpc-status: 12"))] {
+            let answer = ask(&running, call_of_page(origin, method)).await;
+            let (head, _) = split(&answer);
+            for line in [
+                &*format!("access-control-allow-origin: {origin}"),
+                "access-control-expose-headers: *",
+            ] {
+                assert!(head.lines().any(|it| it == line), "{line}: {head}");
+            }
+            assert!(status.is_none_or(|line| head.contains(line)), "{head}");
+        }
+    }
+    // Probes and what is no call are as without it.
+    let of_app = format!("origin: {APP}\r\n");
+    assert_eq!(code_of(&running, "GET /healthz", &of_app).await, (200, "serving\n".to_owned()));
+    assert_eq!(code_of(&running, "OPTIONS /", &of_app).await.0, 405);
+    let every = serve(Server::builder().grpc_web_origins(["*"])).await;
+    let answer = ask(&every, question("https://any.example")).await;
+    assert!(split(&answer).0.contains("access-control-allow-origin: *"));
+}
+
+#[tokio::test]
+async fn pages_of_other_origins_have_no_leave() {
+    let listed = serve(Server::builder().grpc_web_origins([APP])).await;
+    let none = serve(Server::builder()).await;
+    let others = ["http://app.example", "https://app.example.evil", "null", "https://app.exampl"];
+    let asked = others.map(|origin| (&listed, origin)).into_iter().chain([(&none, APP)]);
+    for (running, origin) in asked {
+        let answer = ask(running, question(origin)).await;
+        let (head, _) = split(&answer);
+        assert!(head.starts_with("http/1.1 405") && !head.contains("access-control"), "{head}");
+        // A client that is no browser may call: its origin says nothing.
+        let answer = ask(running, call_of_page(origin, "UnaryCall")).await;
+        let (head, _) = split(&answer);
+        assert!(head.starts_with("http/1.1 200") && !head.contains("access-control"), "{head}");
+        assert_eq!(parsed(&answer).0.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn leave_is_given_over_http2_too() {
+    let running = serve(Server::builder().grpc_web_origins([APP])).await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", running.authority)).unwrap();
+    let channel = within(endpoint.connect()).await.unwrap();
+    let uri = format!("http://{}/grpc.testing.TestService/UnaryCall", running.authority);
+    for (origin, leave) in [(APP, Some(APP)), ("https://other.example", None)] {
+        let request = http::Request::options(&uri)
+            .header("origin", origin)
+            .header("access-control-request-method", "POST")
+            .body(tonic::body::Body::empty());
+        let asking = tower::ServiceExt::oneshot(channel.clone(), request.unwrap());
+        let answer = within(asking).await.unwrap();
+        assert_eq!(answer.status().is_success(), leave.is_some());
+        let allowed = answer.headers().get("access-control-allow-origin");
+        assert_eq!(allowed.map(|it| it.to_str().unwrap()), leave);
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use rpc_core::transport::CloseReason;
 use rpc_core::{Keepalive, Limits};
 use tokio_util::sync::CancellationToken;
 
+use super::cross_origin::CrossOrigin;
 use super::flow::Flowing;
 use super::service::PortService;
 use super::stream::CountedStream;
@@ -85,7 +86,7 @@ struct Serving {
 }
 
 impl PortConnection {
-    pub(super) fn new(gateway: Gateway, http: Http) -> Arc<Self> {
+    pub(super) fn new(gateway: Gateway, http: Http, cross_origin: &Arc<CrossOrigin>) -> Arc<Self> {
         let Gateway {
             stream,
             channel,
@@ -107,6 +108,7 @@ impl PortConnection {
             max_message_len,
             body_timeout: handshake_timeout,
             draining,
+            cross_origin: Arc::clone(cross_origin),
         };
         let opening_timeout = handshake_timeout;
         let serving = Serving { http, stream, service, limits, keepalive, opening_timeout };

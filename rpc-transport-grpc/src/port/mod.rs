@@ -10,6 +10,7 @@
 
 mod bodies;
 mod connection;
+mod cross_origin;
 mod flow;
 mod http1;
 mod piece;
@@ -22,14 +23,27 @@ use rpc_core::connect::{Alpn, Gateway, OtherProtocol};
 use rpc_core::server::ServerConnection;
 use rpc_core::wire::Spoken;
 
+pub use self::cross_origin::WebOrigins;
+
 use self::connection::{Http, PortConnection};
+use self::cross_origin::CrossOrigin;
 
 /// How HTTP/2 begins, as far as farcall's own beginning is long.
 const PREFACE: &[u8] = b"PRI * HT";
 
 /// gRPC over HTTP/2, beside farcall's protocol at the port of a server.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct GrpcPort;
+#[derive(Debug, Clone, Default)]
+pub struct GrpcPort {
+    cross_origin: Arc<CrossOrigin>,
+}
+
+impl GrpcPort {
+    /// Gives pages of these origins leave to call by grpc-web.
+    #[must_use]
+    pub fn with_web_origins(self, origins: &WebOrigins) -> Self {
+        Self { cross_origin: Arc::new(CrossOrigin::new(origins)) }
+    }
+}
 
 impl OtherProtocol for GrpcPort {
     fn name(&self) -> &'static str {
@@ -45,13 +59,23 @@ impl OtherProtocol for GrpcPort {
     }
 
     fn serve(&self, gateway: Gateway) -> Arc<dyn ServerConnection> {
-        PortConnection::new(gateway, Http::Two)
+        PortConnection::new(gateway, Http::Two, &self.cross_origin)
     }
 }
 
 /// HTTP/1, beside farcall's protocol at the port of a server.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Http1Port;
+#[derive(Debug, Clone, Default)]
+pub struct Http1Port {
+    cross_origin: Arc<CrossOrigin>,
+}
+
+impl Http1Port {
+    /// Gives pages of these origins leave to call by grpc-web.
+    #[must_use]
+    pub fn with_web_origins(self, origins: &WebOrigins) -> Self {
+        Self { cross_origin: Arc::new(CrossOrigin::new(origins)) }
+    }
+}
 
 impl OtherProtocol for Http1Port {
     fn name(&self) -> &'static str {
@@ -68,7 +92,7 @@ impl OtherProtocol for Http1Port {
     }
 
     fn serve(&self, gateway: Gateway) -> Arc<dyn ServerConnection> {
-        PortConnection::new(gateway, Http::One)
+        PortConnection::new(gateway, Http::One, &self.cross_origin)
     }
 }
 
@@ -79,10 +103,10 @@ mod tests {
     #[test]
     fn requests_of_http1_are_known_by_their_methods() {
         for first in ["GET /hea", "POST /a.", "HEAD /he", "OPTIONS "] {
-            assert!(Http1Port.is_begun_by(first.as_bytes()), "{first}");
+            assert!(Http1Port::default().is_begun_by(first.as_bytes()), "{first}");
         }
         for first in ["HTTP/1.1", "PRI * HT", "farcall\n", "SSH-2.0-"] {
-            assert!(!Http1Port.is_begun_by(first.as_bytes()), "{first}");
+            assert!(!Http1Port::default().is_begun_by(first.as_bytes()), "{first}");
         }
     }
 }

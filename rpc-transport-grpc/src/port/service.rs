@@ -17,6 +17,7 @@ use tonic_web::GrpcWebLayer;
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 use super::bodies::Outgoing;
+use super::cross_origin::CrossOrigin;
 use super::flow::Flowing;
 use super::http1::Timely;
 use crate::content_type::ContentType;
@@ -34,6 +35,8 @@ pub(super) struct PortService {
     pub(super) body_timeout: Duration,
     /// Set when the listener is shut down.
     pub(super) draining: CancellationToken,
+    /// Which pages have leave to call.
+    pub(super) cross_origin: Arc<CrossOrigin>,
 }
 
 impl PortService {
@@ -45,6 +48,13 @@ impl PortService {
     {
         let response = if let Some(probe) = Probe::of(&request) {
             probe.answer(self.draining.is_cancelled())
+        } else if let Some(leave) = self.cross_origin.layer_for(&request, is_web(&request)) {
+            let answering = service_fn(|request| {
+                let service = self.clone();
+                async move { Ok::<_, Infallible>(service.answer_web(request).await) }
+            });
+            let answered = leave.layer(answering).oneshot(request).await;
+            answered.unwrap_or_else(|never| match never {})
         } else if is_web(&request) {
             self.answer_web(request).await
         } else if request.version() == Version::HTTP_2 {

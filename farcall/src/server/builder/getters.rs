@@ -155,6 +155,16 @@ mod tests {
         assert_eq!(builder.get_keepalive(), config.keepalive());
     }
 
+    #[cfg(feature = "grpc")]
+    #[test]
+    fn origins_of_a_builder_go_before_its_configs() {
+        let config = Config::default().with_grpc_web_origins(["https://app.example"]);
+        let builder = Server::builder().config(&config);
+        assert_eq!(builder.get_grpc_web_origins(), ["https://app.example"]);
+        let none: [&str; 0] = [];
+        assert_eq!(builder.grpc_web_origins(none).get_grpc_web_origins(), none);
+    }
+
     #[test]
     fn every_setting_can_be_read() {
         let second = Duration::from_secs(1);

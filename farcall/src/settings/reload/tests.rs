@@ -31,6 +31,7 @@ const MORE: &[&str] = &[
     "\"round_robin\"",
     "[\"ABORTED\"]",
     "[\"mlx5_1\"]",
+    "[\"https://app.example\"]",
     "\"unix:///a\"",
     "\"any.example\"",
     "\"5s\"",
