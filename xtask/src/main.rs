@@ -95,7 +95,7 @@ enum Task {
     Scenario(ScenarioOptions),
     /// Attack servers and clients with hostile peers, and show what honest ones see of it.
     Attack(AttackOptions),
-    /// Show gRPC's interoperability cases, with tonic on either side and with Python's client.
+    /// Show gRPC's interoperability cases: tonic on either side, Python's client, a browser's page.
     Interop(InteropOptions),
     /// Break links, devices and processes in the virtual machine, and show what calls see of it.
     Faults(FaultsOptions),

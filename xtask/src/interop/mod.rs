@@ -1,10 +1,15 @@
-//! `cargo xtask interop`: gRPC's interoperability cases, with tonic on either side and with
-//! Python's `grpcio` as the client, without TLS and with it, as a matrix with a verdict.
+//! `cargo xtask interop`: gRPC's interoperability cases, with tonic on either side, with Python's
+//! `grpcio` as the client and with grpc-web from a browser, without TLS and with it, as a matrix
+//! with a verdict.
 //!
 //! tonic's cases are the suite's test `grpc`. Python's are `client.py`, against the port of
-//! `farcall-interop`; the packages come from PyPI into the target folder.
+//! `farcall-interop`; the packages come from PyPI into the target folder. The browser's are
+//! `page.html`, against the same; Chromium is installed where it is missing.
 
+mod browser;
+mod pages;
 mod python;
+mod server;
 mod tonic;
 
 use anyhow::{Result, ensure};
@@ -14,9 +19,13 @@ use crate::setup::{self, Purpose};
 /// Arguments of `cargo xtask interop`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct InteropOptions {
-    /// Leave tonic's cases out: every build runs them as the suite's test `grpc`.
+    /// Leave out tonic's cases, which every build runs as the suite's test `grpc`, and the
+    /// browser's, which need Chromium: 410 MB.
     #[arg(long)]
     quick: bool,
+    /// Run the browser's cases alone.
+    #[arg(long, conflicts_with = "quick")]
+    browser: bool,
 }
 
 /// How many cases of a column hold, and those that do not.
@@ -27,18 +36,46 @@ struct Column {
     failed: Vec<String>,
 }
 
+impl Column {
+    /// Reads a line for each case, as clients write them.
+    fn parse(name: &str, text: &str) -> Result<Self> {
+        ensure!(text.ends_with("done\n"), "{name}: the client did not come to its end: {text}");
+        let mut column = Self { name: name.to_owned(), ..Self::default() };
+        for line in text.lines() {
+            if line.strip_prefix("ok ").is_some() {
+                column.passed += 1;
+            } else if let Some(case) = line.strip_prefix("FAILED ") {
+                column.failed.push(case.to_owned());
+            }
+        }
+        let count = column.passed + column.failed.len();
+        ensure!(count > 0, "{name}: the client had no case: {text}");
+        Ok(column)
+    }
+}
+
 /// Shows all cases.
 ///
 /// # Errors
 ///
 /// When something cannot be built or installed, and when a case fails.
 pub(crate) fn run(options: &InteropOptions) -> Result<()> {
-    setup::ensure(&[Purpose::Build])?;
+    let is_whole = !options.quick && !options.browser;
+    let purposes: &[_] = match options.quick {
+        true => &[Purpose::Build],
+        false => &[Purpose::Build, Purpose::Browser],
+    };
+    setup::ensure(purposes)?;
     let mut columns = Vec::new();
-    if !options.quick {
+    if is_whole {
         columns.extend(tonic::run()?);
     }
-    columns.extend(python::run()?);
+    if is_whole || options.quick {
+        columns.extend(python::run()?);
+    }
+    if is_whole || options.browser {
+        columns.extend(browser::run()?);
+    }
     print!("{}", matrix(&columns));
     let failed: usize = columns.iter().map(|column| column.failed.len()).sum();
     ensure!(failed == 0, "{failed} cases of interoperability failed");
@@ -54,7 +91,7 @@ pub(crate) fn quick() -> Result<Option<()>> {
     if !python::is_possible() {
         return Ok(None);
     }
-    run(&InteropOptions { quick: true }).map(Some)
+    run(&InteropOptions { quick: true, browser: false }).map(Some)
 }
 
 /// The columns as lines, and the verdict.
@@ -77,6 +114,15 @@ fn matrix(columns: &[Column]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cases_are_read_line_by_line() {
+        let text = "ok empty_unary\nFAILED gzip: it broke\nwords\nok deadline\ndone\n";
+        let column = Column::parse("python", text).unwrap();
+        assert_eq!((column.passed, column.failed), (2, vec!["gzip: it broke".to_owned()]));
+        assert!(Column::parse("python", "ok empty_unary\n").is_err(), "it did not come to its end");
+        assert!(Column::parse("python", "done\n").is_err(), "it had no case");
+    }
 
     #[test]
     fn the_verdict_counts_every_column() {

@@ -15,7 +15,7 @@ mod system;
 use anyhow::{Result, bail};
 
 pub(crate) use libclang::ensure as libclang;
-pub(crate) use needs::{Purpose, static_busybox};
+pub(crate) use needs::{Purpose, chromium, static_busybox};
 use system::System;
 
 /// Sees to everything that `purposes` need, installing what is missing.

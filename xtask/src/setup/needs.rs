@@ -30,6 +30,8 @@ pub(crate) enum Purpose {
     Bench,
     /// Trying the README on a bare Debian.
     Portability,
+    /// Calls from a browser.
+    Browser,
 }
 
 impl Purpose {
@@ -66,6 +68,8 @@ pub(crate) enum Probe {
     Program(&'static str),
     /// A file or folder.
     Exists(&'static str),
+    /// Chromium, by either name that distributions have for it.
+    Chromium,
     /// A busybox that needs no library, because it runs alone in the initramfs.
     StaticBusybox,
     /// A kernel for the virtual machine, or apt, which fetches one.
@@ -73,8 +77,8 @@ pub(crate) enum Probe {
 }
 
 use Packaged::{As, Not};
-use Probe::{Exists, GuestKernel, Program, StaticBusybox};
-use Purpose::{Bench, Budgets, Build, Headers, Linked, Portability, Vm};
+use Probe::{Chromium, Exists, GuestKernel, Program, StaticBusybox};
+use Purpose::{Bench, Browser, Budgets, Build, Headers, Linked, Portability, Vm};
 
 /// Every need, with Debian's package and those of Fedora, Arch, Alpine and openSUSE.
 const NEEDS: &[Need] = &[
@@ -259,6 +263,7 @@ const NEEDS: &[Need] = &[
         ],
     ),
     need(Portability, Program("git"), "clones what is committed", everywhere("git")),
+    need(Browser, Chromium, "the browser that calls by grpc-web", everywhere("chromium")),
 ];
 
 const fn need(
@@ -304,6 +309,7 @@ impl Probe {
         match self {
             Program(name) => program::find(name).is_some(),
             Exists(path) => Path::new(path).exists(),
+            Chromium => chromium().is_some(),
             StaticBusybox => static_busybox().is_some(),
             GuestKernel => program::find("apt-get").is_some() || Kernel::is_cached(),
         }
@@ -315,10 +321,16 @@ impl fmt::Display for Probe {
         match self {
             Program(name) => write!(f, "the program {name}"),
             Exists(path) => f.write_str(path),
+            Chromium => f.write_str("the program chromium"),
             StaticBusybox => f.write_str("a statically linked busybox"),
             GuestKernel => f.write_str("a kernel for the virtual machine"),
         }
     }
+}
+
+/// Chromium, which Fedora calls by its second name.
+pub(crate) fn chromium() -> Option<PathBuf> {
+    ["chromium", "chromium-browser"].into_iter().find_map(program::find)
 }
 
 /// A statically linked busybox. Alpine and openSUSE have it beside one that is not.

@@ -1,7 +1,8 @@
 //! Servers for clients of gRPC from elsewhere: the services of gRPC's interoperability tests and of
 //! the suite, health and reflection, at the port of a farcall server. There is one without TLS, one
-//! with it, and one that asks for certificates. Writes the certificates to the folder that it is
-//! given, prints the addresses, and ends with its input.
+//! with it, and one that asks for certificates. Writes the certificates to the folder that is its
+//! first argument, prints the addresses, and ends with its input. Further arguments are origins
+//! whose pages have leave to call.
 #![forbid(unsafe_code)]
 
 use std::io::Read as _;
@@ -28,8 +29,10 @@ fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
             let _ = ended.send(());
         });
-        let folder = std::env::args_os().nth(1).ok_or("it needs a folder")?;
-        let listeners = farcall_suite::interop_servers(folder.as_ref()).await?;
+        let mut arguments = std::env::args().skip(1);
+        let folder = arguments.next().ok_or("it needs a folder")?;
+        let web_origins: Vec<String> = arguments.collect();
+        let listeners = farcall_suite::interop_servers(folder.as_ref(), &web_origins).await?;
         for listener in &listeners {
             println!("{}", listener.local_address());
         }

@@ -28,13 +28,15 @@ enum Security {
 }
 
 /// Binds three servers: without TLS, with it, and with certificates of clients. Writes what clients
-/// need for that to `folder`: `ca.pem`, `client.pem` and `client.key`.
+/// need for that to `folder`: `ca.pem`, `client.pem` and `client.key`. Pages of `web_origins` have
+/// leave to call.
 ///
 /// # Errors
 ///
 /// When a file cannot be written, or the operating system refuses a port.
 pub async fn interop_servers(
     folder: &Path,
+    web_origins: &[String],
 ) -> Result<Vec<farcall::Listener>, Box<dyn Error + Send + Sync>> {
     let pems = Pems::make()?;
     for (name, text) in
@@ -49,7 +51,8 @@ pub async fn interop_servers(
             Security::Tls => Some(ServerTls::new(pems.server_config())?),
             Security::MutualTls => Some(pems.mutual_server()?),
         };
-        let builder = tls.iter().fold(services(), ServerBuilder::tls);
+        let services = services().grpc_web_origins(web_origins);
+        let builder = tls.iter().fold(services, ServerBuilder::tls);
         listeners.push(builder.bind("tcp://127.0.0.1:0").await?);
     }
     Ok(listeners)

@@ -1,0 +1,55 @@
+//! The server that clients from elsewhere call: the suite's program `farcall-interop`.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use farcall_testkit::process::Process;
+
+use crate::rdma_programs::{RdmaProgram, Target};
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+const PROGRAM: RdmaProgram = RdmaProgram {
+    package: "farcall-suite",
+    target: Target::Bin { name: "farcall-interop", test: "unix" },
+    arguments: &[],
+    limit_seconds: 120,
+};
+
+/// The running program, which is killed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    _process: Process,
+    /// Host and port without TLS, with it, and with certificates of both sides.
+    pub(super) authorities: [String; 3],
+}
+
+impl Server {
+    /// Builds and starts it. Pages of `web_origins` have leave to call it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be built or started.
+    pub(super) fn start(web_origins: &[&str]) -> Result<Self> {
+        let jobs = PROGRAM.build(&Default::default())?;
+        let program = jobs.into_iter().next().context("the build gave no program")?.program;
+        let mut command = Command::new(program);
+        let mut process = Process::start("the server", command.arg(folder()?).args(web_origins))?;
+        let mut authorities = [const { String::new() }; 3];
+        for authority in &mut authorities {
+            let address = process.line(START_LIMIT)?;
+            *authority = address.strip_prefix("tcp://").unwrap_or(&address).to_owned();
+        }
+        Ok(Self { _process: process, authorities })
+    }
+}
+
+/// The folder of what clients need.
+pub(super) fn folder() -> Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let folder = std::path::absolute(PathBuf::from(target).join("interop"))?;
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
