@@ -10,7 +10,7 @@ use http::uri::Authority;
 use rpc_core::connect::ConnectError;
 use thiserror::Error;
 
-use crate::resolve::{DnsName, EtcdName};
+use crate::resolve::{DnsName, EtcdName, XdsName};
 
 /// Where to listen or to connect to, and by which path calls may travel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,9 @@ pub enum Address {
     /// `etcd://host:port/prefix`: every server that is registered with etcd under a prefix. A
     /// channel's address alone.
     Etcd(EtcdName),
+    /// `xds:///name` or `xds://host:port/name`: every server that a control plane tells for a
+    /// service. A channel's address alone.
+    Xds(XdsName),
     /// `tcp://a:7000,b:7000`: several servers, at least two. A channel's address alone.
     List(Vec<Self>),
 }
@@ -177,6 +180,13 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
         authority(&scheme, &name.endpoint)?;
         return Ok(Address::Etcd(name));
     }
+    if let Some(name) = XdsName::parse(&scheme, rest) {
+        let name = name?;
+        if let Some(control_plane) = &name.control_plane {
+            authority(&scheme, control_plane)?;
+        }
+        return Ok(Address::Xds(name));
+    }
     match scheme.as_str() {
         "auto" => authority(&scheme, rest).map(Address::Auto),
         "rdma" => authority(&scheme, rest).map(Address::Rdma),
@@ -203,8 +213,8 @@ fn parse(text: &str) -> Result<Address, Cow<'static, str>> {
         )
         .into()),
         _ => {
-            let words = "its scheme is none of auto, rdma, tcp, unix, inproc, grpc, grpcs, dns and";
-            Err(format!("{words} etcd").into())
+            let words = "its scheme is none of auto, rdma, tcp, unix, inproc, grpc, grpcs, dns,";
+            Err(format!("{words} etcd and xds").into())
         }
     }
 }
@@ -219,6 +229,7 @@ fn parse_list(scheme: &str, text: &str) -> Result<Vec<Address>, Cow<'static, str
         match address {
             Address::Dns(_) => Err("a list has servers, and dns:// names many".into()),
             Address::Etcd(_) => Err("a list has servers, and etcd:// names many".into()),
+            Address::Xds(_) => Err("a list has servers, and xds:// names many".into()),
             address => Ok(address),
         }
     };
@@ -274,6 +285,11 @@ impl Address {
         matches!(self, Self::Unix(_) | Self::Inproc(_))
     }
 
+    /// Whether a channel to it chooses among servers.
+    pub(crate) fn names_many(&self) -> bool {
+        matches!(self, Self::Dns(_) | Self::Etcd(_) | Self::Xds(_) | Self::List(_))
+    }
+
     /// The same path with another host and port.
     pub(crate) fn with_authority(&self, authority: String) -> Self {
         match self {
@@ -284,7 +300,7 @@ impl Address {
             Self::Grpcs(_) => Self::Grpcs(authority),
             Self::Unix(_) => Self::Unix(authority),
             Self::Inproc(_) => Self::Inproc(authority),
-            Self::Dns(_) | Self::Etcd(_) | Self::List(_) => self.clone(),
+            Self::Dns(_) | Self::Etcd(_) | Self::Xds(_) | Self::List(_) => self.clone(),
         }
     }
 }
@@ -301,6 +317,7 @@ impl fmt::Display for Address {
             Self::Inproc(rest) => write!(f, "inproc://{rest}"),
             Self::Dns(name) => name.fmt(f),
             Self::Etcd(name) => name.fmt(f),
+            Self::Xds(name) => name.fmt(f),
             Self::List(addresses) => {
                 for (index, address) in addresses.iter().enumerate() {
                     write!(f, "{}{address}", if index > 0 { "," } else { "" })?;
@@ -326,6 +343,8 @@ mod tests {
             "inproc://my-server",
             "etcd://10.0.0.9:2379/services/shop",
             "etcd+tcp://127.0.0.1:2379/shop",
+            "xds:///inventory.shop.svc.cluster.local:7000",
+            "xds+tcp://127.0.0.1:18000/inventory",
             "unix:///run/x.sock",
             "unix://./relative/path",
             "unix://../path",
@@ -381,6 +400,9 @@ mod tests {
             ("tcp://[::1]", "no port"),
             ("tcp://", "not host:port"),
             ("udp://host:1", "scheme is none of"),
+            ("xds://inventory", "write xds:///inventory"),
+            ("xds+rdma:///", "needs a name, as xds+rdma:///inventory:7000"),
+            ("xds://control-plane/inventory", "no port"),
             ("tcp://host", "no port"),
             ("tcp://host:99999", "no port"),
             ("tcp://a b:1", "not host:port"),

@@ -182,7 +182,7 @@ async fn listen(address: &Address) -> io::Result<(Address, Socket)> {
             let words = format!("it is a channel's address: listen at tcp://{authority}");
             Err(io::Error::new(io::ErrorKind::InvalidInput, words))
         }
-        Address::Dns(_) | Address::Etcd(_) | Address::List(_) => {
+        Address::Dns(_) | Address::Etcd(_) | Address::Xds(_) | Address::List(_) => {
             let words = "it names several servers, which a channel chooses among";
             Err(io::Error::new(io::ErrorKind::InvalidInput, words))
         }

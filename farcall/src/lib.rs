@@ -16,6 +16,7 @@
 //! | `grpcs://host:port` | the same over TLS; features `grpc` and `tls` |
 //! | `dns:///name:7000` | the same with all servers of a name; feature `dns` |
 //! | `etcd://host:2379/prefix` | the same with all servers registered with etcd; feature `etcd` |
+//! | `xds:///name` | the same with all servers that a control plane tells; feature `xds` |
 //!
 //! [`ServerBuilder::serve_with_incoming`] serves listeners and byte streams that the program made.
 #![cfg_attr(docsrs, feature(doc_cfg))]

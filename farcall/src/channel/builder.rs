@@ -4,6 +4,7 @@ mod encryption;
 mod getters;
 #[cfg(feature = "settings")]
 mod live;
+mod registries;
 
 use std::io;
 use std::sync::Arc;
@@ -23,14 +24,9 @@ use tokio::net::TcpStream;
 use super::credentials::Credentials;
 use super::encryption::{Encryption, RequiredBy};
 use super::live::{CallRules, Live, attempts};
-use super::resolvers::resolver_of;
-#[cfg(not(feature = "etcd"))]
-use super::resolvers::unresolvable;
 use super::{Channel, Servers};
 use crate::balance::{BalanceConfig, Endpoint};
-#[cfg(not(feature = "etcd"))]
-use crate::resolve::ResolveError;
-use crate::resolve::{EtcdName, Resolve};
+use crate::resolve::Resolve;
 use crate::retry::ServiceConfig;
 #[cfg(feature = "grpc")]
 use crate::tls;
@@ -108,7 +104,7 @@ macro_rules! with_connector {
                 let $connector = refuse(&$address.to_string(), $rules, reason);
                 $made
             }
-            Address::Dns(_) | Address::Etcd(_) | Address::List(_) => $many,
+            Address::Dns(_) | Address::Etcd(_) | Address::Xds(_) | Address::List(_) => $many,
         }
     };
 }
@@ -328,11 +324,11 @@ impl ChannelBuilder {
             return self.connect_with_resolver(resolver);
         }
         match self.address.clone() {
-            address @ (Address::List(_) | Address::Dns(_) | Address::Etcd(_)) => {
-                self.connect_with_resolver(resolver_of_address(&address))
+            address if address.names_many() => {
+                self.connect_with_resolver(Self::resolver_of(&address))
             }
             address if self.balance.connections > 1 => {
-                self.connect_with_resolver(resolver_of_address(&address))
+                self.connect_with_resolver(Self::resolver_of(&address))
             }
             _ => {
                 let (rules, made) = self.prepare();
@@ -353,8 +349,7 @@ impl ChannelBuilder {
     ///
     /// This method is cancel safe: cancelled, it closes what it has opened.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
-        let is_of_many =
-            matches!(self.address, Address::List(_) | Address::Dns(_) | Address::Etcd(_));
+        let is_of_many = self.address.names_many();
         if self.live.is_some() || is_of_many || self.balance.connections > 1 {
             let address = self.address.to_string();
             let channel = self.connect_lazy();
@@ -520,29 +515,6 @@ fn refuse(address: &str, rules: ClientConfig, reason: String) -> impl Connect {
         std::future::ready(Err::<TcpStream, _>(reason))
     };
     StreamConnector::new(address.to_owned(), rules, refuse)
-}
-
-/// What tells the servers of `address`.
-fn resolver_of_address(address: &Address) -> Box<dyn Resolve> {
-    resolver_of(address, registered)
-}
-
-/// The servers that are registered with etcd. The channel to etcd has the default settings, but
-/// for its backoff; [`Etcd`](crate::resolve::Etcd) takes another.
-#[cfg(feature = "etcd")]
-fn registered(name: &EtcdName) -> Box<dyn Resolve> {
-    // The resolver's own pauses come on top, and servers register within seconds of its return.
-    let backoff = ConnectBackoff::new().with_max_delay(Duration::from_secs(5));
-    let builder = ChannelBuilder::new(Address::Grpc(name.endpoint.clone()));
-    let etcd = builder.connect_backoff(backoff).connect_lazy();
-    let resolver = crate::resolve::Etcd::new(etcd, name.prefix.clone(), name.scheme);
-    Box::new(resolver.named(name.to_string()))
-}
-
-#[cfg(not(feature = "etcd"))]
-fn registered(name: &EtcdName) -> Box<dyn Resolve> {
-    let error = ResolveError::new("this program was built without farcall's feature `etcd`");
-    unresolvable(name.to_string(), error)
 }
 
 /// A builder without what its connector has.

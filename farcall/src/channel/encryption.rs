@@ -46,6 +46,8 @@ impl Encryption {
     ) -> Self {
         let name = match address {
             Address::Dns(name) => Some(host_of(&name.name).to_owned()),
+            // The control plane tells addresses, for which no certificate is issued.
+            Address::Xds(name) => Some(host_of(name.host()).to_owned()),
             _ => None,
         };
         Self { tls, required_by, name }

@@ -4,17 +4,13 @@ use futures::future::BoxFuture;
 
 use crate::Address;
 use crate::balance::Endpoint;
-use crate::resolve::{DnsName, EtcdName, Refresh, Resolve, ResolveError, StaticEndpoints};
+use crate::resolve::{DnsName, Refresh, Resolve, ResolveError, StaticEndpoints};
 
-/// What tells the servers of `address`: of a name, of a list, or the one that it is. `registered`
-/// tells those that are registered with etcd.
-pub(super) fn resolver_of(
-    address: &Address,
-    registered: fn(&EtcdName) -> Box<dyn Resolve>,
-) -> Box<dyn Resolve> {
+/// What tells the servers of `address` without a channel to ask: of DNS's name, of a list, or the
+/// one that it is.
+pub(super) fn resolver_of(address: &Address) -> Box<dyn Resolve> {
     match address {
         Address::Dns(name) => resolver_of_name(name),
-        Address::Etcd(name) => registered(name),
         Address::List(addresses) => Box::new(endpoints_of(addresses)),
         one => Box::new(endpoints_of(std::slice::from_ref(one))),
     }

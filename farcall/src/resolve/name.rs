@@ -1,4 +1,4 @@
-//! The names of targets that stand for several servers: of DNS and of etcd.
+//! The names of targets that stand for several servers: of DNS, of etcd and of xDS.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,12 +7,14 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Scheme {
-    /// RDMA where both sides can, otherwise TCP: `auto://`, `dns:///`, `etcd://`.
+    /// RDMA where both sides can, otherwise TCP: `auto://`, `dns:///`, `etcd://`,
+    /// `xds:///`.
     #[default]
     Auto,
-    /// RDMA or an error: `rdma://`, `dns+rdma:///`, `etcd+rdma://`.
+    /// RDMA or an error: `rdma://`, `dns+rdma:///`, `etcd+rdma://`,
+    /// `xds+rdma:///`.
     Rdma,
-    /// TCP: `tcp://`, `dns+tcp:///`, `etcd+tcp://`.
+    /// TCP: `tcp://`, `dns+tcp:///`, `etcd+tcp://`, `xds+tcp:///`.
     Tcp,
 }
 
@@ -42,6 +44,15 @@ impl Scheme {
             Self::Auto => "etcd",
             Self::Rdma => "etcd+rdma",
             Self::Tcp => "etcd+tcp",
+        }
+    }
+
+    /// The scheme of an address that a control plane resolves.
+    fn of_xds(self) -> &'static str {
+        match self {
+            Self::Auto => "xds",
+            Self::Rdma => "xds+rdma",
+            Self::Tcp => "xds+tcp",
         }
     }
 }
@@ -147,5 +158,76 @@ impl fmt::Display for EtcdName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let prefix = self.prefix.trim_end_matches('/');
         write!(f, "{}://{}{prefix}", self.scheme.of_etcd(), self.endpoint)
+    }
+}
+
+/// A service that a control plane knows by xDS: `xds:///name` by the control plane that gRPC's
+/// bootstrap file names, or `xds://host:port/name` by the one at `host:port`, without TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct XdsName {
+    /// The host and port of the control plane; `None` where the bootstrap file names it.
+    pub control_plane: Option<String>,
+    /// The service, as the control plane calls it: `inventory.shop.svc.cluster.local:7000`.
+    pub name: String,
+    /// By which path the servers are called.
+    pub scheme: Scheme,
+}
+
+impl XdsName {
+    /// Reads what follows the `://` of an address whose scheme is `scheme`; `None` where the scheme
+    /// is not one of xDS.
+    pub(crate) fn parse(scheme: &str, rest: &str) -> Option<Result<Self, Cow<'static, str>>> {
+        let schemes = [Scheme::Auto, Scheme::Rdma, Scheme::Tcp];
+        let scheme = schemes.into_iter().find(|it| it.of_xds() == scheme)?;
+        Some(Self::parse_name(scheme, rest))
+    }
+
+    /// The name without its port: what a server's certificate has to be for.
+    pub(crate) fn host(&self) -> &str {
+        match self.name.rsplit_once(':') {
+            Some((host, port)) if port.parse::<u16>().is_ok() => host,
+            _ => &self.name,
+        }
+    }
+
+    fn parse_name(scheme: Scheme, rest: &str) -> Result<Self, Cow<'static, str>> {
+        let prefix = scheme.of_xds();
+        let Some((control_plane, name)) = rest.split_once('/') else {
+            return Err(format!(
+                "{prefix}:// is followed by a slash and the name, or by the host and port of the \
+                 control plane before them: write {prefix}:///{rest}"
+            )
+            .into());
+        };
+        if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(format!("{prefix}:/// needs a name, as {prefix}:///inventory:7000").into());
+        }
+        let control_plane = (!control_plane.is_empty()).then(|| control_plane.to_owned());
+        Ok(Self { control_plane, name: name.to_owned(), scheme })
+    }
+}
+
+impl fmt::Display for XdsName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let control_plane = self.control_plane.as_deref().unwrap_or_default();
+        write!(f, "{}://{control_plane}/{}", self.scheme.of_xds(), self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_for_a_service_without_its_port() {
+        for (rest, host) in [
+            ("/inventory.shop:7000", "inventory.shop"),
+            ("10.0.0.9:18000/inventory", "inventory"),
+            ("/shop/inventory:v2", "shop/inventory:v2"),
+        ] {
+            let name = XdsName::parse("xds", rest).unwrap().unwrap();
+            assert_eq!(name.host(), host);
+        }
     }
 }

@@ -12,6 +12,7 @@
 pub mod attack;
 mod behaviours;
 mod conductor;
+pub mod control_plane;
 pub mod faults;
 mod harness;
 mod interop;

@@ -39,6 +39,13 @@ impl GrpcConnector {
         Self { authority, name, scheme, streams: Arc::new(streams), config }
     }
 
+    /// Sets what messages call the server, where its streams do not go to the authority.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into().into();
+        self
+    }
+
     async fn open(&self) -> Result<Arc<dyn Connection>, ConnectError> {
         let unreachable =
             |reason| ConnectError::Unreachable { address: self.name.to_string(), reason };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rpc_core::client::{Connect, Connection};
-use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, Wanted};
+use rpc_core::connect::{self, Bootstrap, ClientConfig, ConnectError, OpenStream, Wanted};
 use rpc_core::server::Listen;
 use rpc_core::transport::Addresses;
 use socket2::SockRef;
@@ -128,6 +128,16 @@ impl UnixConnector {
     }
 }
 
+impl OpenStream for UnixConnector {
+    fn open_stream(&self) -> BoxFuture<'_, io::Result<Box<dyn Bootstrap>>> {
+        Box::pin(async {
+            let opened = tokio::time::timeout(self.config.handshake_timeout, self.open()).await;
+            let stream = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+            Ok(Box::new(bootstrap(stream, &self.name)) as Box<dyn Bootstrap>)
+        })
+    }
+}
+
 impl Connect for UnixConnector {
     fn config(&self) -> &ClientConfig {
         &self.config
@@ -139,14 +149,11 @@ impl Connect for UnixConnector {
 
     fn connect(&self, wanted: Wanted) -> BoxFuture<'_, Result<Arc<dyn Connection>, ConnectError>> {
         Box::pin(async move {
-            let opened = tokio::time::timeout(self.config.handshake_timeout, self.open()).await;
-            let stream = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(
-                |reason| {
-                    let address = self.address().to_string();
-                    ConnectError::Unreachable { address, reason }
-                },
-            )?;
-            let bootstrap = Box::new(bootstrap(stream, &self.name));
+            let unreachable = |reason| {
+                let address = self.address().to_string();
+                ConnectError::Unreachable { address, reason }
+            };
+            let bootstrap = self.open_stream().await.map_err(unreachable)?;
             connect::connect(bootstrap, &self.address(), &self.config, wanted).await
         })
     }

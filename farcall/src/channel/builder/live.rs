@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rpc_core::client::attempts::Attempts;
 use tokio::sync::watch;
 
-use super::{ChannelBuilder, resolver_of_address};
+use super::ChannelBuilder;
 use crate::Address;
 use crate::channel::live::{Live, LiveTarget, TargetRules, attempts};
 
@@ -20,7 +20,7 @@ impl LiveTarget {
             name,
             address: watch::Sender::new(builder.address().clone()),
             rules: RwLock::new(Arc::new(rules)),
-            resolver_of: resolver_of_address,
+            resolver_of: ChannelBuilder::resolver_of,
             tls: builder.tls.clone(),
             requires_encryption: builder.get_require_encryption(),
         }
@@ -33,7 +33,7 @@ impl LiveTarget {
         let is_encrypted_anew = self.tls.is_some() != builder.tls.is_some()
             || self.requires_encryption != builder.get_require_encryption();
         let (old, new) = (self.address.borrow(), builder.address());
-        let is_named = |address: &Address| matches!(address, Address::Dns(_));
+        let is_named = |address: &Address| matches!(address, Address::Dns(_) | Address::Xds(_));
         if is_encrypted_anew {
             &["tls", "require_encryption", "address"]
         } else if self.tls.is_some() && *old != *new && (is_named(&old) || is_named(new)) {

@@ -1,9 +1,12 @@
 //! Four servers of one service, each a process, at four addresses of loopback.
 
+use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::ScenarioError;
 use crate::conductor::process::Process;
+use crate::control_plane::{ControlPlane, Health, Service, ServiceEndpoint};
 
 /// How many servers there are.
 pub(super) const SERVERS: usize = 4;
@@ -12,14 +15,29 @@ pub(super) const SERVERS: usize = 4;
 /// loopback on Linux.
 pub(super) const NETWORK: [u8; 3] = [127, 0, 23];
 
+/// What a control plane calls the servers.
+pub(super) const SERVICE: &str = "ledger.test:7000";
+
+/// What knows where servers are. One that is known to something has a port of its own each time.
+#[derive(Debug, Clone)]
+pub(super) enum Directory {
+    /// Nothing does: they keep the port of the first one.
+    Nowhere,
+    /// etcd at this address, in which they register.
+    Etcd(String),
+    /// A control plane, which is told what happens to them.
+    ControlPlane(Arc<ControlPlane>),
+}
+
 /// The servers.
 #[derive(Debug)]
 pub(super) struct Cluster {
     port: u16,
     ledger: String,
-    /// The etcd in which they register, with a port of their own each time.
-    etcd: Option<String>,
+    directory: Directory,
     servers: Vec<Option<Process>>,
+    /// What a control plane knows of each.
+    known: [Option<ServiceEndpoint>; SERVERS],
 }
 
 impl Cluster {
@@ -27,12 +45,12 @@ impl Cluster {
     pub(super) fn start(
         ledger: &Path,
         delays_ms: [u64; SERVERS],
-        etcd: Option<&str>,
+        directory: Directory,
     ) -> Result<Self, ScenarioError> {
         let ledger = ledger.display().to_string();
         let servers = Vec::from([const { None }; SERVERS]);
-        let etcd = etcd.map(str::to_owned);
-        let mut cluster = Self { port: 0, ledger, etcd, servers };
+        let known = [None; SERVERS];
+        let mut cluster = Self { port: 0, ledger, directory, servers, known };
         for (index, delay_ms) in delays_ms.into_iter().enumerate() {
             cluster.start_one(index, delay_ms)?;
         }
@@ -45,24 +63,44 @@ impl Cluster {
         let address = format!("tcp://{}:{}", host(index), self.port);
         let delay = delay_ms.to_string();
         let mut arguments = vec!["serve", &address, &self.ledger, "--delay-ms", &delay];
-        if let Some(etcd) = &self.etcd {
+        if let Directory::Etcd(etcd) = &self.directory {
             arguments.extend(["--etcd", etcd]);
         }
         let (process, line) = Process::start("server", &arguments)?;
         let port = line.rsplit(':').next().and_then(|port| port.parse().ok());
-        if self.etcd.is_none() {
+        if matches!(self.directory, Directory::Nowhere) {
             self.port = port.unwrap_or(self.port);
         }
         self.servers[index] = Some(process);
+        let address: Option<SocketAddr> =
+            line.rsplit('/').next().and_then(|address| address.parse().ok());
+        self.known[index] =
+            address.map(|address| ServiceEndpoint { address, health: Health::Healthy });
+        self.tell();
         Ok(())
+    }
+
+    /// Tells a control plane what is known.
+    fn tell(&self) {
+        if let Directory::ControlPlane(control_plane) = &self.directory {
+            let endpoints = self.known.iter().flatten().copied().collect();
+            control_plane.set(&[Service { name: SERVICE.to_owned(), endpoints }]);
+        }
     }
 
     /// Lets a server end in order, as a deployment does.
     pub(super) fn shut_down(&mut self, index: usize) -> Result<(), ScenarioError> {
-        Ok(self.servers[index].take().map_or(Ok(()), Process::end)?)
+        if let Some(known) = &mut self.known[index] {
+            known.health = Health::Draining;
+        }
+        self.tell();
+        self.servers[index].take().map_or(Ok(()), Process::end)?;
+        self.known[index] = None;
+        self.tell();
+        Ok(())
     }
 
-    /// Kills a server in the middle of its work.
+    /// Kills a server in the middle of its work. A control plane knows nothing of it.
     pub(super) fn kill(&mut self, index: usize) -> Result<(), ScenarioError> {
         Ok(self.servers[index].take().map_or(Ok(()), Process::kill)?)
     }

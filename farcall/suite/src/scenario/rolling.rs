@@ -5,59 +5,63 @@
 //! happened.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use farcall::Channel;
 use farcall::balance::Connectivity;
 use tokio::runtime::Handle;
 
-use super::cluster::{Cluster, SERVERS};
+use super::cluster::{Cluster, Directory, SERVERS, SERVICE};
 use super::ledger::LedgerFile;
 use super::load::{Counts, Entered, Load, until};
 use super::names::servers_by_name;
 use super::registry::{PREFIX, Registry, TTL_SECONDS};
 use super::{ScenarioError, Shown};
 use crate::Failure;
+use crate::control_plane::ControlPlane;
 
 /// Calls between two things that happen to servers.
 const CALLS_BETWEEN: u64 = 500;
 
 /// How the client finds the servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Found {
     ByAddresses,
     ByName,
-    InEtcd,
+    InEtcd(String),
+    ByControlPlane(Arc<ControlPlane>),
 }
 
 pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
     let mut shown = Shown::default();
     for found in [Found::ByAddresses, Found::ByName] {
-        show_found(runtime, found, None, &mut shown)?;
+        show_found(runtime, &found, &mut shown)?;
     }
     match Registry::start()? {
-        Some(etcd) => show_found(runtime, Found::InEtcd, Some(etcd.address()), &mut shown)?,
+        Some(etcd) => show_found(runtime, &Found::InEtcd(etcd.address().to_owned()), &mut shown)?,
         None => {
             println!("  servers found in etcd: not shown, FARCALL_ETCD names no program");
             shown.left_out.push("etcd");
         }
     }
+    let control_plane = Arc::new(runtime.block_on(ControlPlane::start(&[]))?);
+    show_found(runtime, &Found::ByControlPlane(Arc::clone(&control_plane)), &mut shown)?;
+    let seen = control_plane.seen();
+    shown.expect(seen.faults.is_empty() && seen.rejected.is_empty(), || {
+        format!("the control plane has seen {:?} and {:?}", seen.faults, seen.rejected)
+    });
     Ok(shown)
 }
 
-fn show_found(
-    runtime: &Handle,
-    found: Found,
-    etcd: Option<&str>,
-    shown: &mut Shown,
-) -> Result<(), ScenarioError> {
+fn show_found(runtime: &Handle, found: &Found, shown: &mut Shown) -> Result<(), ScenarioError> {
     let file = LedgerFile::new("rolling")?;
-    let mut cluster = Cluster::start(file.path(), [0; SERVERS], etcd)?;
-    let channel = runtime.block_on(channel(&cluster, found, etcd))?;
+    let mut cluster = Cluster::start(file.path(), [0; SERVERS], found.directory())?;
+    let channel = runtime.block_on(channel(&cluster, found))?;
     let load = Load::start(runtime, &channel);
     load.go_on(CALLS_BETWEEN)?;
     all_ready(&channel)?;
-    if found == Found::InEtcd {
+    if let Found::InEtcd(_) = found {
         // Longer than an entry lives whose server gives no signs of life.
         std::thread::sleep(Duration::from_secs(2 * TTL_SECONDS + 1));
         let left = channel.endpoints().len();
@@ -86,23 +90,35 @@ fn show_found(
     Ok(())
 }
 
-async fn channel(
-    cluster: &Cluster,
-    found: Found,
-    etcd: Option<&str>,
-) -> Result<Channel, ScenarioError> {
+impl Found {
+    /// What knows where the servers are.
+    fn directory(&self) -> Directory {
+        match self {
+            Self::ByAddresses | Self::ByName => Directory::Nowhere,
+            Self::InEtcd(etcd) => Directory::Etcd(etcd.clone()),
+            Self::ByControlPlane(control_plane) => {
+                Directory::ControlPlane(Arc::clone(control_plane))
+            }
+        }
+    }
+}
+
+async fn channel(cluster: &Cluster, found: &Found) -> Result<Channel, ScenarioError> {
     let address = match found {
         Found::ByAddresses => cluster.addresses(),
         // The resolver has its own.
         Found::ByName => "dns:///ledger.test".to_owned(),
-        Found::InEtcd => {
-            let etcd = etcd.unwrap_or_default().trim_start_matches("grpc://");
+        Found::InEtcd(etcd) => {
+            let etcd = etcd.trim_start_matches("grpc://");
             format!("etcd+tcp://{etcd}{}", PREFIX.trim_end_matches('/'))
+        }
+        Found::ByControlPlane(control_plane) => {
+            format!("xds+tcp://{}/{SERVICE}", control_plane.address())
         }
     };
     let builder = Channel::builder(address.as_str()).map_err(Failure::from)?;
     Ok(match found {
-        Found::ByAddresses | Found::InEtcd => builder.connect_lazy(),
+        Found::ByAddresses | Found::InEtcd(_) | Found::ByControlPlane(_) => builder.connect_lazy(),
         Found::ByName => builder.connect_with_resolver(servers_by_name(cluster.port()).await?),
     })
 }
@@ -117,13 +133,14 @@ fn all_ready(channel: &Channel) -> Result<(), ScenarioError> {
     })
 }
 
-fn tell(found: Found, in_order: &Counts, counts: &Counts) {
+fn tell(found: &Found, in_order: &Counts, counts: &Counts) {
     println!(
         "  servers found {}",
         match found {
             Found::ByAddresses => "by their addresses",
             Found::ByName => "by name (DNS)",
-            Found::InEtcd => "in etcd, where they register",
+            Found::InEtcd(_) => "in etcd, where they register",
+            Found::ByControlPlane(_) => "by a control plane (xDS)",
         }
     );
     for (what, counts) in [("restarted in order", in_order), ("and then killed", counts)] {

@@ -11,7 +11,7 @@ use farcall::balance::{BalanceConfig, Policy};
 use futures::future::join_all;
 use tokio::runtime::Handle;
 
-use super::cluster::{Cluster, SERVERS};
+use super::cluster::{Cluster, Directory, SERVERS};
 use super::ledger::{LedgerFile, look};
 use super::{ScenarioError, Shown};
 use crate::Failure;
@@ -33,11 +33,11 @@ pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
     let mut shown = Shown::default();
     let file = LedgerFile::new("skew")?;
     let mut delays = [DELAY_MS; SERVERS];
-    let cluster = Cluster::start(file.path(), delays, None)?;
+    let cluster = Cluster::start(file.path(), delays, Directory::Nowhere)?;
     let healthy = runtime.block_on(p99(&cluster, Policy::LeastLoaded))?;
     drop(cluster);
     delays[SERVERS - 1] = SLOW_DELAY_MS;
-    let cluster = Cluster::start(file.path(), delays, None)?;
+    let cluster = Cluster::start(file.path(), delays, Directory::Nowhere)?;
     let least_loaded = runtime.block_on(p99(&cluster, Policy::LeastLoaded))?;
     let round_robin = runtime.block_on(p99(&cluster, Policy::RoundRobin))?;
     println!("  {CALLERS} callers, {CALLS_EACH} calls each");

@@ -1,0 +1,393 @@
+//! The protocol of one client: what is asked for, what was told, and what each response is answered
+//! with. Pure: requests are returned, and responses are given.
+//!
+//! Of the protocol's four variants this is the aggregated one that tells the state of the world:
+//!
+//! ```text
+//!   names are asked for ──> response: version, nonce, resources
+//!     ACK:  the response's version and nonce
+//!     NACK: the version before it, its nonce, and what is wrong with it
+//! ```
+//!
+//! What was not asked for is not kept, so that the names that are asked for bound what a control
+//! plane can make a client keep.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::XdsNode;
+use super::api::{DiscoveryRequest, DiscoveryResponse, ErrorDetail};
+use super::resource::{self, Kind, Resource};
+
+/// `google.rpc.Code.INVALID_ARGUMENT`.
+const INVALID_ARGUMENT: i32 = 3;
+
+/// The longest account of what is wrong with a response, in bytes: the text has parts of it. One
+/// part always fits.
+const MAX_REASON_LEN: usize = 4000;
+
+/// The longest account of what is wrong with a resource, in characters, and of its name.
+const MAX_PART_LEN: usize = 300;
+
+const _: () = assert!(2 * (4 * MAX_PART_LEN + 3) + 100 <= MAX_REASON_LEN);
+
+/// What is known of a resource that is asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Known<'a> {
+    /// Nothing yet.
+    Awaited,
+    /// There is none.
+    Missing,
+    /// It cannot be used, and none before it could.
+    Rejected(&'a str),
+    /// Its last state that can be used.
+    There(&'a Resource),
+}
+
+/// What is asked for and known.
+#[derive(Debug)]
+pub(super) struct Session {
+    node: XdsNode,
+    /// The target's name, by which virtual hosts are chosen.
+    host: String,
+    asked: [Asked; Kind::ALL.len()],
+}
+
+/// What is asked for of one kind, and what was told.
+#[derive(Debug, Default)]
+struct Asked {
+    entries: BTreeMap<String, Entry>,
+    /// Of the last response that was accepted.
+    version: String,
+    /// Of the last response on this stream.
+    nonce: String,
+}
+
+/// A resource that is asked for.
+#[derive(Debug, Default)]
+struct Entry {
+    /// Its last state that can be used.
+    resource: Option<Resource>,
+    problem: Option<Problem>,
+}
+
+/// Why there is no newer state.
+#[derive(Debug)]
+enum Problem {
+    Missing,
+    Rejected(String),
+}
+
+/// The answer to a response.
+#[derive(Debug, PartialEq)]
+pub(super) struct Answer {
+    pub(super) request: DiscoveryRequest,
+    /// What is wrong with the response.
+    pub(super) rejected: Option<String>,
+}
+
+impl Session {
+    pub(super) fn new(node: XdsNode, host: String) -> Self {
+        Self { node, host, asked: Default::default() }
+    }
+
+    /// Sets who asks.
+    pub(super) fn set_node(&mut self, node: XdsNode) {
+        self.node = node;
+    }
+
+    fn of(&self, kind: Kind) -> &Asked {
+        &self.asked[kind as usize]
+    }
+
+    pub(super) fn known(&self, kind: Kind, name: &str) -> Known<'_> {
+        match self.of(kind).entries.get(name) {
+            Some(Entry {
+                resource: Some(resource),
+                problem: None | Some(Problem::Rejected(_)),
+            }) => Known::There(resource),
+            Some(Entry { problem: Some(Problem::Missing), .. }) => Known::Missing,
+            Some(Entry { problem: Some(Problem::Rejected(reason)), .. }) => Known::Rejected(reason),
+            Some(_) | None => Known::Awaited,
+        }
+    }
+
+    /// Asks for these names of `kind`, and for no other ones. Returns the request that says so;
+    /// `None` where they are asked for already.
+    pub(super) fn ask(&mut self, kind: Kind, names: BTreeSet<String>) -> Option<DiscoveryRequest> {
+        let asked = &mut self.asked[kind as usize];
+        if asked.entries.keys().eq(&names) {
+            return None;
+        }
+        asked.entries.retain(|name, _| names.contains(name));
+        for name in names {
+            asked.entries.entry(name).or_default();
+        }
+        Some(self.request(kind))
+    }
+
+    /// The first requests of a new stream, on which no response is known yet. The first one says
+    /// who asks.
+    pub(super) fn open(&mut self) -> Vec<DiscoveryRequest> {
+        self.asked.iter_mut().for_each(|asked| asked.nonce.clear());
+        let kinds = Kind::ALL.into_iter().filter(|kind| !self.of(*kind).entries.is_empty());
+        let mut requests: Vec<_> = kinds.map(|kind| self.request(kind)).collect();
+        if let Some(first) = requests.first_mut() {
+            first.node = Some(self.node.message());
+        }
+        requests
+    }
+
+    /// Takes a response. `None` where it is of a kind that is not asked for.
+    pub(super) fn handle(&mut self, response: DiscoveryResponse) -> Option<Answer> {
+        let kind = Kind::of_url(&response.type_url)?;
+        let asked = &mut self.asked[kind as usize];
+        if asked.entries.is_empty() {
+            return None;
+        }
+        let (mut told, mut wrong) = (BTreeSet::new(), Wrong::default());
+        for bytes in response.resources {
+            let (name, decoded) = match resource::decode(kind, bytes, &self.host) {
+                Ok(decoded) => decoded,
+                Err(reason) => {
+                    wrong.add(&shortened(&reason));
+                    continue;
+                }
+            };
+            let Some(entry) = asked.entries.get_mut(&name) else { continue };
+            match decoded {
+                Ok(resource) => *entry = Entry { resource: Some(resource), problem: None },
+                Err(reason) => {
+                    let (reason, name) = (shortened(&reason), shortened(&name));
+                    wrong.add(&format!("the {} `{name}`: {reason}", kind.name()));
+                    entry.problem = Some(Problem::Rejected(reason));
+                }
+            }
+            told.insert(name);
+        }
+        if kind.is_told_whole() {
+            // One that was never told may have been asked for after this response was made.
+            let gone = |(name, entry): &(&String, &mut Entry)| {
+                entry.resource.is_some() && !told.contains(*name)
+            };
+            let missing = || Entry { resource: None, problem: Some(Problem::Missing) };
+            asked.entries.iter_mut().filter(gone).for_each(|(_, entry)| *entry = missing());
+        }
+        asked.nonce = response.nonce;
+        let rejected = wrong.reason();
+        if rejected.is_none() {
+            asked.version = response.version_info;
+        }
+        let mut request = self.request(kind);
+        request.error_detail =
+            rejected.clone().map(|message| ErrorDetail { code: INVALID_ARGUMENT, message });
+        Some(Answer { request, rejected })
+    }
+
+    fn request(&self, kind: Kind) -> DiscoveryRequest {
+        let Asked { entries, version, nonce } = self.of(kind);
+        DiscoveryRequest {
+            version_info: version.clone(),
+            node: None,
+            resource_names: entries.keys().cloned().collect(),
+            type_url: kind.url().to_owned(),
+            response_nonce: nonce.clone(),
+            error_detail: None,
+        }
+    }
+}
+
+/// A text with parts of what a control plane has sent, for a line of the log: without line ends,
+/// and as long as a line may be.
+fn shortened(text: &str) -> String {
+    let mut shortened: String =
+        text.chars().take(MAX_PART_LEN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(MAX_PART_LEN).is_some() {
+        shortened.push_str("...");
+    }
+    shortened
+}
+
+/// What is wrong with a response, as far as there is room for it.
+#[derive(Debug, Default)]
+struct Wrong {
+    text: String,
+    more: usize,
+}
+
+impl Wrong {
+    fn add(&mut self, reason: &str) {
+        let separator = if self.text.is_empty() { "" } else { "; " };
+        match self.text.len() + separator.len() + reason.len() <= MAX_REASON_LEN {
+            true => self.text.extend([separator, reason]),
+            false => self.more += 1,
+        }
+    }
+
+    fn reason(self) -> Option<String> {
+        match (self.text.is_empty(), self.more) {
+            (true, _) => None,
+            (false, 0) => Some(self.text),
+            (false, more) => Some(format!("{}; and {more} more", self.text)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use prost::bytes::Bytes;
+
+    use super::*;
+    use crate::resolve::xds::api;
+
+    fn session() -> Session {
+        Session::new(XdsNode::new("node"), "shop".to_owned())
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    /// A cluster, by EDS or of a kind that is not supported.
+    fn cluster(name: &str, kind: i32) -> Bytes {
+        let eds_cluster_config = None;
+        let message = api::Cluster { name: name.to_owned(), kind: Some(kind), eds_cluster_config };
+        let (type_url, value) = (Kind::Cluster.url().to_owned(), message.encode_to_vec().into());
+        api::Any { type_url, value }.encode_to_vec().into()
+    }
+
+    fn response(kind: Kind, version: u32, resources: Vec<Bytes>) -> DiscoveryResponse {
+        DiscoveryResponse {
+            version_info: version.to_string(),
+            resources,
+            type_url: kind.url().to_owned(),
+            nonce: format!("nonce-{version}"),
+        }
+    }
+
+    /// What a request says: names, version, nonce, and the reason of a NACK.
+    fn said(request: &DiscoveryRequest) -> (Vec<&str>, &str, &str, Option<&str>) {
+        let names = request.resource_names.iter().map(String::as_str).collect();
+        let reason = request.error_detail.as_ref().map(|detail| detail.message.as_str());
+        (names, &request.version_info, &request.response_nonce, reason)
+    }
+
+    const EDS: i32 = 3;
+    const STATIC: i32 = 0;
+
+    #[test]
+    fn what_can_be_used_is_acknowledged_by_its_version() {
+        let mut session = session();
+        let request = session.ask(Kind::Cluster, names(&["a"])).unwrap();
+        assert_eq!(said(&request), (vec!["a"], "", "", None));
+        assert_eq!(session.ask(Kind::Cluster, names(&["a"])), None);
+        let answer = session.handle(response(Kind::Cluster, 1, vec![cluster("a", EDS)])).unwrap();
+        assert_eq!(said(&answer.request), (vec!["a"], "1", "nonce-1", None));
+        assert_eq!(answer.rejected, None);
+        let there = Resource::Cluster("a".to_owned());
+        assert_eq!(session.known(Kind::Cluster, "a"), Known::There(&there));
+        let request = session.ask(Kind::Cluster, names(&["a", "b"])).unwrap();
+        assert_eq!(said(&request), (vec!["a", "b"], "1", "nonce-1", None));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_rejected_with_the_reason_and_the_old_version() {
+        let mut session = session();
+        let _ = session.ask(Kind::Cluster, names(&["a", "b"]));
+        let both = || vec![cluster("a", EDS), cluster("b", EDS)];
+        session.handle(response(Kind::Cluster, 1, both())).unwrap();
+        let _ = session.ask(Kind::Cluster, names(&["a", "b", "c"]));
+        let half = vec![cluster("a", STATIC), cluster("b", EDS), cluster("c", STATIC)];
+        let answer = session.handle(response(Kind::Cluster, 2, half)).unwrap();
+        let reason = "the Cluster `a`: its type is not EDS, and no other is supported; \
+                      the Cluster `c`: its type is not EDS, and no other is supported";
+        let wanted = (vec!["a", "b", "c"], "1", "nonce-2", Some(reason));
+        assert_eq!(said(&answer.request), wanted);
+        assert_eq!(answer.rejected.as_deref(), Some(reason));
+        // The state before is used on; there is none of the one that is new.
+        assert!(matches!(session.known(Kind::Cluster, "a"), Known::There(_)));
+        assert!(matches!(session.known(Kind::Cluster, "c"), Known::Rejected(_)));
+        // What can be used of the same response is.
+        assert!(matches!(session.known(Kind::Cluster, "b"), Known::There(_)));
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_not_kept() {
+        let mut session = session();
+        let _ = session.ask(Kind::Cluster, names(&["a"]));
+        let many = (0..1000).map(|number| cluster(&format!("other-{number}"), EDS)).collect();
+        let answer = session.handle(response(Kind::Cluster, 1, many)).unwrap();
+        assert_eq!(answer.rejected, None);
+        assert_eq!(session.of(Kind::Cluster).entries.len(), 1);
+        assert_eq!(session.handle(response(Kind::Assignment, 1, Vec::new())), None);
+        let mut unknown = response(Kind::Cluster, 1, Vec::new());
+        unknown.type_url = "type.googleapis.com/envoy.config.core.v3.Extension".to_owned();
+        assert_eq!(session.handle(unknown), None);
+        // What is no longer asked for is gone, too.
+        session.handle(response(Kind::Cluster, 2, vec![cluster("a", EDS)])).unwrap();
+        let _ = session.ask(Kind::Cluster, names(&["b"]));
+        assert_eq!(session.known(Kind::Cluster, "a"), Known::Awaited);
+    }
+
+    #[test]
+    fn a_cluster_that_is_told_no_longer_is_gone_and_one_never_told_may_come() {
+        let mut session = session();
+        let _ = session.ask(Kind::Cluster, names(&["a", "b"]));
+        session.handle(response(Kind::Cluster, 1, vec![cluster("a", EDS)])).unwrap();
+        assert_eq!(session.known(Kind::Cluster, "b"), Known::Awaited);
+        session.handle(response(Kind::Cluster, 2, vec![cluster("b", EDS)])).unwrap();
+        assert_eq!(session.known(Kind::Cluster, "a"), Known::Missing);
+        session.handle(response(Kind::Cluster, 3, vec![cluster("a", EDS)])).unwrap();
+        assert!(matches!(session.known(Kind::Cluster, "a"), Known::There(_)));
+    }
+
+    #[test]
+    fn an_assignment_that_a_response_has_not_stays() {
+        let mut session = session();
+        let _ = session.ask(Kind::Assignment, names(&["a"]));
+        let message =
+            api::ClusterLoadAssignment { cluster_name: "a".to_owned(), endpoints: Vec::new() };
+        let (type_url, value) = (Kind::Assignment.url().to_owned(), message.encode_to_vec().into());
+        let any = api::Any { type_url, value }.encode_to_vec().into();
+        session.handle(response(Kind::Assignment, 1, vec![any])).unwrap();
+        session.handle(response(Kind::Assignment, 2, Vec::new())).unwrap();
+        assert!(matches!(session.known(Kind::Assignment, "a"), Known::There(_)));
+    }
+
+    #[test]
+    fn a_new_stream_begins_with_the_node_and_without_nonces() {
+        let mut session = session();
+        let _ = session.ask(Kind::Listener, names(&["shop"]));
+        let _ = session.ask(Kind::Cluster, names(&["a"]));
+        session.handle(response(Kind::Cluster, 1, vec![cluster("a", EDS)])).unwrap();
+        let requests = session.open();
+        let nodes: Vec<_> = requests.iter().map(|request| request.node.is_some()).collect();
+        assert_eq!(nodes, [true, false]);
+        assert_eq!(said(&requests[1]), (vec!["a"], "1", "", None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_one_line_of_bounded_length() {
+        let mut session = session();
+        let name = format!("a\nb{}", "\u{10ffff}".repeat(10_000));
+        let _ = session.ask(Kind::Cluster, BTreeSet::from([name.clone()]));
+        let response = response(Kind::Cluster, 1, vec![cluster(&name, STATIC)]);
+        let reason = session.handle(response).unwrap().rejected.unwrap();
+        assert!(reason.starts_with("the Cluster `a b"), "{reason}");
+        assert!(
+            reason.ends_with("...`: its type is not EDS, and no other is supported"),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn the_account_of_what_is_wrong_is_short() {
+        let mut session = session();
+        let _ = session.ask(Kind::Cluster, names(&["a"]));
+        let garbage = vec![Bytes::from_static(&[0xff; 3]); 10_000];
+        let answer = session.handle(response(Kind::Cluster, 1, garbage)).unwrap();
+        let reason = answer.rejected.unwrap();
+        assert!(reason.len() < MAX_REASON_LEN + 100, "{}", reason.len());
+        assert!(reason.contains("more"), "{reason}");
+    }
+}

@@ -1,0 +1,174 @@
+//! A small control plane of xDS, in this process: it tells its clients of services, and writes down
+//! what they answer. Its messages are Envoy's own, and its server is tonic's.
+
+mod resources;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server as ads;
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use envoy_types::pb::google::protobuf::Any;
+use futures::Stream;
+use futures::stream::BoxStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStream};
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
+use tonic::{Request, Response, Status, Streaming, async_trait};
+
+pub use resources::{Health, Service, ServiceEndpoint};
+pub use stream::Seen;
+
+/// What a control plane tells: resources by their names, by their types' URLs.
+pub(crate) type Resources = BTreeMap<String, BTreeMap<String, Any>>;
+
+/// A control plane that is served. Dropped, it ends its streams, and then its connections.
+#[derive(Debug)]
+pub struct ControlPlane {
+    /// Streams end with it, and the server, too.
+    resources: watch::Sender<Resources>,
+    seen: Arc<Mutex<Seen>>,
+    /// Where it listens; none of a Unix socket.
+    address: Option<SocketAddr>,
+    serving: JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+/// What the streams of a control plane share.
+#[derive(Debug, Clone)]
+struct Told {
+    resources: watch::Receiver<Resources>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl ControlPlane {
+    /// Serves `services` at a port of loopback.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot listen.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
+    pub async fn start(services: &[Service]) -> io::Result<Self> {
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), services).await
+    }
+
+    /// Serves `services` at an address.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot listen there.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe.
+    pub async fn start_at(address: SocketAddr, services: &[Service]) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok(Self::serve(Some(address), TcpListenerStream::new(listener), services))
+    }
+
+    /// Serves `services` at a Unix socket, as an agent beside a program does.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot listen there.
+    pub fn start_at_socket(path: &Path, services: &[Service]) -> io::Result<Self> {
+        let incoming = UnixListenerStream::new(UnixListener::bind(path)?);
+        Ok(Self::serve(None, incoming, services))
+    }
+
+    fn serve<I, S>(address: Option<SocketAddr>, incoming: I, services: &[Service]) -> Self
+    where
+        I: Stream<Item = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    {
+        let (resources, told) = watch::channel(resources::of(services));
+        let (seen, mut ending) = (Arc::<Mutex<Seen>>::default(), told.clone());
+        let told = Told { resources: told, seen: Arc::clone(&seen) };
+        let server = Server::builder()
+            .add_service(ads::AggregatedDiscoveryServiceServer::new(told))
+            .serve_with_incoming_shutdown(incoming, async move {
+                while ending.changed().await.is_ok() {}
+            });
+        Self { resources, seen, address, serving: tokio::spawn(server) }
+    }
+
+    /// Ends its streams and its connections.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe: they end all the same.
+    pub async fn stop(self) {
+        let Self { resources, serving, .. } = self;
+        drop(resources);
+        // What a listener fails with is over with it.
+        let _ = serving.await;
+    }
+
+    /// Where it listens.
+    ///
+    /// # Panics
+    ///
+    /// Where it listens at a Unix socket.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address.expect("it listens at a port")
+    }
+
+    /// Tells these services from now on, and no other ones.
+    pub fn set(&self, services: &[Service]) {
+        self.resources.send_replace(resources::of(services));
+    }
+
+    /// Tells something that is no resource where the endpoints of `service` are.
+    pub fn set_garbage(&self, service: &Service) {
+        let mut resources = resources::of(std::slice::from_ref(service));
+        resources::break_endpoints(&mut resources);
+        self.resources.send_replace(resources);
+    }
+
+    /// What clients have said by now.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        // It is whole between any two statements.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[async_trait]
+impl ads::AggregatedDiscoveryService for Told {
+    type StreamAggregatedResourcesStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
+    type DeltaAggregatedResourcesStream =
+        BoxStream<'static, Result<DeltaDiscoveryResponse, Status>>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        let (responses, sent) = tokio::sync::mpsc::channel(1);
+        let resources = self.resources.clone();
+        let seen = Arc::clone(&self.seen);
+        // It ends with the stream of requests, or when no response can be sent.
+        tokio::spawn(stream::serve(request.into_inner(), responses, resources, seen));
+        Ok(Response::new(ReceiverStream::new(sent)))
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        _: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        Err(Status::unimplemented("this control plane tells the state of the world"))
+    }
+}

@@ -1,0 +1,137 @@
+//! One stream of a control plane.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::google::protobuf::Any;
+use futures::StreamExt;
+use tokio::sync::{mpsc, watch};
+use tonic::{Status, Streaming};
+
+use super::Resources;
+
+/// What clients have said.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// Who has opened a stream, one for each.
+    pub nodes: Vec<Node>,
+    /// How many responses were accepted.
+    pub acknowledged: usize,
+    /// Why responses were rejected.
+    pub rejected: Vec<String>,
+    /// What clients have done that the protocol has not.
+    pub faults: Vec<String>,
+}
+
+/// What a client asks for of one type, and what it was told.
+#[derive(Debug, Default)]
+struct Asked {
+    names: BTreeSet<String>,
+    /// What it was sent last; none before the first response.
+    sent: Option<BTreeMap<String, Any>>,
+    version: u64,
+    /// The version that it has accepted last.
+    accepted: String,
+}
+
+impl Asked {
+    fn nonce(&self) -> String {
+        self.sent.as_ref().map_or_else(String::new, |_| format!("nonce {}", self.version))
+    }
+
+    /// What is to be told now, where that is news.
+    fn news(&mut self, all: Option<&BTreeMap<String, Any>>) -> Option<Vec<Any>> {
+        let known = all.into_iter().flatten().filter(|(name, _)| self.names.contains(*name));
+        let wanted: BTreeMap<_, _> = known.map(|(name, any)| (name.clone(), any.clone())).collect();
+        if self.names.is_empty() || self.sent.as_ref() == Some(&wanted) {
+            return None;
+        }
+        self.version += 1;
+        let resources = wanted.values().cloned().collect();
+        self.sent = Some(wanted);
+        Some(resources)
+    }
+}
+
+/// Serves a stream until its client ends it.
+pub(super) async fn serve(
+    mut requests: Streaming<DiscoveryRequest>,
+    responses: mpsc::Sender<Result<DiscoveryResponse, Status>>,
+    mut resources: watch::Receiver<Resources>,
+    seen: Arc<Mutex<Seen>>,
+) {
+    let mut asked = BTreeMap::<String, Asked>::new();
+    let mut is_first = true;
+    loop {
+        tokio::select! {
+            request = requests.next() => {
+                let Some(Ok(request)) = request else { return };
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                take(request, &mut asked, &mut seen, is_first);
+                is_first = false;
+            }
+            changed = resources.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+        let told = resources.borrow_and_update().clone();
+        for (url, asked) in &mut asked {
+            let Some(resources) = asked.news(told.get(url)) else { continue };
+            let response = DiscoveryResponse {
+                version_info: format!("version {}", asked.version),
+                resources,
+                type_url: url.clone(),
+                nonce: asked.nonce(),
+                ..DiscoveryResponse::default()
+            };
+            if responses.send(Ok(response)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Takes a request, and holds its client to the protocol.
+fn take(
+    request: DiscoveryRequest,
+    asked: &mut BTreeMap<String, Asked>,
+    seen: &mut Seen,
+    is_first: bool,
+) {
+    match (is_first, request.node) {
+        (true, Some(node)) => seen.nodes.push(node),
+        (true, None) => seen.faults.push("the first request says no node".to_owned()),
+        (false, _) => {}
+    }
+    let asked = asked.entry(request.type_url.clone()).or_default();
+    let names: BTreeSet<_> = request.resource_names.into_iter().collect();
+    if names.is_empty() {
+        seen.faults.push(format!("all resources of {} are asked for", request.type_url));
+    }
+    let is_new = names != asked.names;
+    asked.names = names;
+    // Of a request that was on its way when the last response was sent, the names count alone.
+    if asked.sent.is_none() || request.response_nonce != asked.nonce() {
+        return;
+    }
+    let version = format!("version {}", asked.version);
+    match request.error_detail {
+        Some(detail) => {
+            if request.version_info != asked.accepted {
+                seen.faults.push(format!("a NACK has the version `{}`", request.version_info));
+            }
+            seen.rejected.push(detail.message);
+        }
+        None if request.version_info == version => {
+            asked.accepted = version;
+            seen.acknowledged += 1;
+        }
+        // It asks for other names, between a rejected response and the next one.
+        None if is_new && request.version_info == asked.accepted => {}
+        None => seen.faults.push(format!("an ACK has the version `{}`", request.version_info)),
+    }
+}
