@@ -6,7 +6,7 @@ use std::time::Duration;
 use rpc_core::connect::{ClientConfig, OtherProtocol, UpgradePolicy};
 use rpc_core::server::ListenerSettings;
 use rpc_core::settings::{check_timeout, expect_valid};
-use rpc_core::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
+use rpc_core::{Backoff, Compression, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 
 /// The rules for connections, on either side: a plain value, which channels and servers take from
 /// their builder's `config`. How RDMA is used is the business of the handle to its devices:
@@ -18,6 +18,7 @@ use rpc_core::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     limits: Limits,
+    compression: Compression,
     handshake_timeout: Duration,
     keepalive: Option<Keepalive>,
     progress_timeout: Option<Duration>,
@@ -38,6 +39,7 @@ impl Default for Config {
         let client = ClientConfig::default();
         Self {
             limits: client.limits,
+            compression: client.compression,
             handshake_timeout: client.handshake_timeout,
             keepalive: client.keepalive,
             progress_timeout: client.progress_timeout,
@@ -73,6 +75,25 @@ impl Config {
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// Sets what this side does with compressed messages; nothing by default.
+    ///
+    /// # Panics
+    ///
+    /// When the setting needs farcall's feature `compression`: see [`Compression::check`].
+    #[must_use]
+    #[track_caller]
+    pub fn with_compression(mut self, compression: Compression) -> Self {
+        expect_valid(compression.check());
+        self.compression = compression;
+        self
+    }
+
+    /// What this side does with compressed messages.
+    #[must_use]
+    pub fn compression(&self) -> Compression {
+        self.compression
     }
 
     /// Sets the bound on a handshake; 10 s by default. A dead RDMA path is found out within 3 s of
@@ -305,6 +326,7 @@ impl Config {
     pub(crate) fn server(&self) -> ListenerSettings {
         let mut settings = ListenerSettings::default();
         settings.limits = Some(self.limits);
+        settings.compression = Some(self.compression);
         settings.handshake_timeout = Some(self.handshake_timeout);
         settings.keepalive = Some(self.keepalive);
         settings.progress_timeout = Some(self.progress_timeout);
@@ -315,6 +337,7 @@ impl Config {
     pub(crate) fn client(&self, policy: UpgradePolicy) -> ClientConfig {
         ClientConfig {
             limits: self.limits,
+            compression: self.compression,
             policy,
             handshake_timeout: self.handshake_timeout,
             keepalive: self.keepalive,

@@ -15,7 +15,8 @@ use rpc_core::connect::{ClientConfig, ConnectError, Wanted, connect};
 use rpc_core::wire::FrameKind;
 use rpc_core::wire::hello::{self, Hello};
 use rpc_core::{
-    CallKind, Channel, Deadline, Detach, Idempotency, Limits, MethodDescriptor, Request, Status,
+    CallKind, Channel, Compression, Deadline, Detach, Idempotency, Limits, MethodDescriptor,
+    Request, Status,
 };
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -23,7 +24,7 @@ use tokio::time::Instant;
 use crate::craft::{Ask, Rarely};
 use crate::heap;
 use crate::ledger::{Ledger, View};
-use crate::peer::{Move, Peer, STEPS_MAX, limits_of};
+use crate::peer::{Move, Peer, STEPS_MAX, compression_of, limits_of};
 use crate::scripted::{Scripted, ScriptedBootstrap};
 
 /// One method of each kind, by their ids.
@@ -142,7 +143,8 @@ type CallTask = JoinHandle<Result<u64, Status>>;
 async fn script(bytes: &[u8]) {
     let (link, limits) = (Scripted::default(), limits_of(bytes));
     let mut peer = Peer::new("client", limits, link.clone(), kinds);
-    let connection = open(&link, limits).await;
+    peer.heap.allow_compressed(compression_of(bytes));
+    let connection = open(&link, limits, compression_of(bytes)).await;
     let once = Once {
         config: ClientConfig::default(),
         connection: Mutex::new(Some(Arc::clone(&connection))),
@@ -214,13 +216,14 @@ fn pick(ledger: &Ledger, number: u8) -> u64 {
     }
 }
 
-async fn open(link: &Scripted, limits: Limits) -> Arc<dyn Connection> {
+async fn open(link: &Scripted, limits: Limits, compression: Compression) -> Arc<dyn Connection> {
     let mut server = Hello::new(&limits);
+    server.encodings = if compression.is_accepted() { hello::DEFLATE } else { 0 };
     server.methods = METHODS.iter().map(|method| method.path.to_owned()).collect();
     let incoming = hello::encode(&server).expect("a short Hello encodes");
     let incoming = std::io::Cursor::new(incoming);
     let bootstrap = Box::new(ScriptedBootstrap { incoming, link: link.clone() });
-    let config = ClientConfig { limits, ..ClientConfig::default() };
+    let config = ClientConfig { limits, compression, ..ClientConfig::default() };
     connect(bootstrap, &"scripted".into(), &config, Wanted::Best)
         .await
         .expect("the server's Hello is good")

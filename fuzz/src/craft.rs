@@ -1,6 +1,9 @@
 //! Frames that a peer may send: mostly well-formed, and otherwise anything.
 
+use std::io::Write;
+
 use arbitrary::Arbitrary;
+use flate2::write::ZlibEncoder;
 use prost::Message;
 use rpc_core::Limits;
 use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN, MESSAGE_LEN_LEN};
@@ -94,6 +97,76 @@ pub(crate) fn stuck_call(id: u64, is_answered_by_stream: bool) -> [Vec<u8>; 2] {
     [request.to_bytes().to_vec(), [&messages.to_bytes()[..], &len, &message].concat()]
 }
 
+/// How a compressed message is made.
+#[derive(Debug, Clone, Copy)]
+enum Zip {
+    Good,
+    /// Its last bytes are missing.
+    Short,
+    /// Bytes follow its end.
+    Long,
+    /// It says another length than it inflates to.
+    Lying,
+    /// It is of zeros, and a thousand times longer than it was.
+    Bomb,
+}
+
+impl Zip {
+    /// Whether a frame with that selector is compressed, and how: a third of all are.
+    fn of(selector: u8) -> Option<Self> {
+        match selector / 16 {
+            11 | 12 => Some(Self::Good),
+            13 => Some(Self::Short),
+            14 if selector.is_multiple_of(2) => Some(Self::Long),
+            14 => Some(Self::Lying),
+            15 => Some(Self::Bomb),
+            _ => None,
+        }
+    }
+
+    /// The message of a frame of that kind.
+    fn body(self, kind: FrameKind, message: &[u8]) -> Vec<u8> {
+        let zeros;
+        let message = match self {
+            Self::Bomb => {
+                zeros = vec![0; BOMB_LEN];
+                &zeros
+            }
+            _ => message,
+        };
+        let len = message.len() as u64;
+        let len = if let Self::Lying = self { len / 2 + 1 } else { len };
+        let begin = len.to_le_bytes().to_vec();
+        let mut encoder = ZlibEncoder::new(begin, flate2::Compression::fast());
+        encoder.write_all(message).expect("memory takes everything");
+        let mut body = encoder.finish().expect("memory takes everything");
+        match self {
+            Self::Short => body.truncate(body.len() - 3),
+            Self::Long => body.extend_from_slice(b"and"),
+            Self::Good | Self::Lying | Self::Bomb => {}
+        }
+        match kind {
+            FrameKind::Messages => {
+                let len = u32::try_from(body.len()).unwrap_or(u32::MAX);
+                [&len.to_le_bytes()[..], &body].concat()
+            }
+            _ => body,
+        }
+    }
+}
+
+/// What a bomb inflates to: more than either script's limits allow.
+const BOMB_LEN: usize = 20_000;
+
+/// Whether a frame of that header has a message.
+fn has_message(header: &FrameHeader) -> bool {
+    match header.kind {
+        FrameKind::Request => !header.is_streaming,
+        FrameKind::Response | FrameKind::Messages => true,
+        _ => false,
+    }
+}
+
 impl Craft {
     /// The whole frame, of the call `id`; `place` is what its argument has to be to be in order,
     /// `kinds` are those that the peer's role has, `limits` those of the session.
@@ -129,6 +202,13 @@ impl Craft {
             FrameKind::Request => (argument % 2) * argument * 10,
             _ if self.is_misplaced.is_now() => argument,
             _ => place,
+        };
+        let body = match Zip::of(self.selector).filter(|_| has_message(&header)) {
+            Some(zip) => {
+                header.is_deflated = true;
+                zip.body(kind, &self.message(self.padding[0]))
+            }
+            None => body,
         };
         header.metadata_len = u32::try_from(block.len()).unwrap_or(u32::MAX);
         header.message_len = body.len() as u64;

@@ -8,7 +8,7 @@ use std::alloc::System;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use rpc_core::Limits;
+use rpc_core::{Compression, Limits};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -28,6 +28,10 @@ const CALLER_HELD: u64 = 4 << 10;
 /// HPACK.
 const HTTP_HELD: u64 = 128 << 10;
 
+/// What a thread keeps for the next compressed message, in bytes: an inflater and a compressor,
+/// which are no connection's.
+const CODECS_HELD: u64 = 384 << 10;
+
 /// The bytes that are allocated.
 fn allocated() -> u64 {
     let stats = ALLOCATOR.stats();
@@ -42,13 +46,21 @@ pub(crate) struct Heap {
     /// What was allocated apart. Signed: what is freed there may be older.
     apart: i64,
     limits: Limits,
+    /// Whether messages may come compressed: then each call has one as it came and inflated.
+    is_compressed: bool,
     peak: u64,
 }
 
 impl Heap {
     /// A ledger of what a session with `limits` holds, from now on.
     pub(crate) fn new(what: &'static str, limits: &Limits) -> Self {
-        Self { what, start: allocated(), apart: 0, limits: *limits, peak: 0 }
+        let (start, limits) = (allocated(), *limits);
+        Self { what, start, apart: 0, limits, is_compressed: false, peak: 0 }
+    }
+
+    /// Allows what compressed messages take, if the session accepts them.
+    pub(crate) fn allow_compressed(&mut self, compression: Compression) {
+        self.is_compressed = compression.is_accepted();
     }
 
     /// Does something of which the memory is not the session's.
@@ -68,7 +80,11 @@ impl Heap {
     /// Checks that the session holds what its limits state at most for as many calls, beside what
     /// the callers of some have.
     pub(crate) fn check(&mut self, call_count: usize, caller_count: usize) {
-        let others = STEP_HELD + caller_count as u64 * CALLER_HELD;
+        let inflated = match self.is_compressed {
+            true => CODECS_HELD + call_count as u64 * (self.limits.max_message_len + 1),
+            false => 0,
+        };
+        let others = STEP_HELD + caller_count as u64 * CALLER_HELD + inflated;
         let (held, bound) = (self.held(), self.bound(call_count) + others);
         self.peak = self.peak.max(held.saturating_sub(others));
         let what = self.what;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use bytes::Bytes;
-use rpc_core::Limits;
 use rpc_core::calls::window::Window;
 use rpc_core::handoff::Handoff;
 use rpc_core::transport::{Admission, CloseReason, Delivery, Handler, Withheld};
 use rpc_core::wire::{FrameHeader, FrameKind, HEADER_LEN, ProtocolError};
+use rpc_core::{Compression, Limits};
 
 use crate::craft::{Craft, Rarely, stuck_call};
 use crate::flood::{Flood, Target};
@@ -48,6 +48,16 @@ const WIDE: Limits = Limits::new()
 /// The limits of a script, by its first byte.
 pub(crate) fn limits_of(script: &[u8]) -> Limits {
     if script.first().is_some_and(|byte| byte % 2 == 1) { WIDE } else { NARROW }
+}
+
+/// What both sides of a script have agreed on about compressed messages, by the script's first
+/// byte: half of all scripts have them. What a peer sends compressed without is a violation.
+pub(crate) fn compression_of(script: &[u8]) -> Compression {
+    match script.first().is_some_and(|byte| byte & 2 != 0) {
+        // Short messages, too, so that what scripts send is compressed.
+        true => Compression::ON.with_min_len(24),
+        false => Compression::OFF,
+    }
 }
 
 /// One step of the peer's, or of the world's.

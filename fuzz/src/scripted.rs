@@ -164,6 +164,10 @@ impl Bootstrap for ScriptedBootstrap {
         Addresses::default()
     }
 
+    fn carries_compressed(&self) -> bool {
+        true
+    }
+
     fn into_link(self: Box<Self>) -> Box<dyn Link> {
         Box::new(self.link)
     }

@@ -27,7 +27,7 @@ use crate::client::METHODS;
 use crate::craft::{Ask, Rarely};
 use crate::heap;
 use crate::ledger::{Ledger, View};
-use crate::peer::{Move, Peer, STEPS_MAX, limits_of};
+use crate::peer::{Move, Peer, STEPS_MAX, compression_of, limits_of};
 use crate::scripted::{Scripted, ScriptedBootstrap};
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor { name: "fuzz.Fuzz", methods: &METHODS };
@@ -197,9 +197,13 @@ async fn script(bytes: &[u8]) {
     let (link, limits) = (Scripted::default(), limits_of(bytes));
     let service = Asked::default();
     let running = Arc::clone(&service.running);
-    let builder = Server::builder().add_service(service).limits(limits).max_memory(MEMORY_MAX);
+    let compression = compression_of(bytes);
+    let builder = Server::builder().add_service(service).limits(limits).compression(compression);
+    let builder = builder.max_memory(MEMORY_MAX);
     let server = builder.drain_timeout(DRAIN_TIMEOUT).build();
-    let hello = hello::encode(&Hello::new(&limits)).expect("a short Hello encodes");
+    let mut hello = Hello::new(&limits);
+    hello.encodings = if compression.is_accepted() { hello::DEFLATE } else { 0 };
+    let hello = hello::encode(&hello).expect("a short Hello encodes");
     let incoming = io::Cursor::new(hello);
     let listener = Once(Some(ScriptedBootstrap { incoming, link: link.clone() }));
     let (shutdown, shut_down) = oneshot::channel::<()>();
@@ -209,6 +213,7 @@ async fn script(bytes: &[u8]) {
         serving.serve_until(listener, async { drop(shut_down.await) }).await
     });
     let mut peer = Peer::new("server", limits, link, kinds);
+    peer.heap.allow_compressed(compression);
     peer.settle().await;
     let mut input = Unstructured::new(bytes);
     for _ in 0..STEPS_MAX {

@@ -24,8 +24,13 @@ const TONIC_CLIENT_FUNCTIONS: &[&str] = &[
 ];
 
 /// Inherent functions of every stub.
-const STUB_FUNCTIONS: &[&str] =
-    &["new", "with_interceptor", "max_decoding_message_len", "max_encoding_message_len"];
+const STUB_FUNCTIONS: &[&str] = &[
+    "new",
+    "with_interceptor",
+    "max_decoding_message_len",
+    "max_encoding_message_len",
+    "compress_from",
+];
 
 /// Names that the text of tonic's server module uses without a path, so that a trait of that name
 /// in the module hides them.

@@ -4,6 +4,7 @@
 mod all_kinds;
 mod both;
 mod cancellation;
+mod compression;
 mod deadlines;
 mod errors;
 mod faults;

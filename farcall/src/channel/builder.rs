@@ -32,8 +32,8 @@ use crate::retry::ServiceConfig;
 use crate::tls;
 use crate::tls::ClientTls;
 use crate::{
-    Address, AddressError, Backoff, Config, ConnectBackoff, ConnectError, Keepalive, Limits, Rdma,
-    Readiness, ReplayLimits,
+    Address, AddressError, Backoff, Compression, Config, ConnectBackoff, ConnectError, Keepalive,
+    Limits, Rdma, Readiness, ReplayLimits,
 };
 
 /// The settings of a channel; made by [`Channel::builder`].
@@ -159,6 +159,21 @@ impl ChannelBuilder {
     #[track_caller]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.config = self.config.with_limits(limits);
+        self
+    }
+
+    /// Sets what is done with compressed messages; nothing by default. Requests are compressed
+    /// where the server accepts it, and its responses where this side says so and the server
+    /// compresses. A stub's `compress_from`, or a method's in
+    /// [`service_config`](Self::service_config), comes before what is said here of requests. It
+    /// holds over TCP, and never over RDMA.
+    ///
+    /// # Panics
+    ///
+    /// When the setting needs farcall's feature `compression`: see [`Compression::check`].
+    #[track_caller]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.config = self.config.with_compression(compression);
         self
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rpc_core::connect::Upgrade;
 use rpc_core::server::{PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
 use rpc_core::settings::expect_valid;
-use rpc_core::{Keepalive, Limits};
+use rpc_core::{Compression, Keepalive, Limits};
 use tower::{BoxError, Layer};
 
 use super::{Authorize, IntoIncoming, Listener, ServeError, Server, SocketListener};
@@ -244,6 +244,23 @@ impl ServerBuilder {
         self.in_code.push("limits");
         self.core = self.core.limits(limits);
         self.max_message_len = None;
+        self
+    }
+
+    /// What is done with compressed messages; nothing unless the builder or its
+    /// [`config`](Self::config) says otherwise. Responses are compressed where the client accepts
+    /// it, and its requests where this side says so and the client compresses. A service's
+    /// `compress_from` comes before what is said here of responses. It holds over TCP, and never
+    /// over RDMA.
+    ///
+    /// # Panics
+    ///
+    /// When the setting needs farcall's feature `compression`: see [`Compression::check`].
+    #[must_use]
+    #[track_caller]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.in_code.push("compression");
+        self.core = self.core.compression(compression);
         self
     }
 

@@ -83,6 +83,7 @@ impl TargetTable {
         let readiness = if wait { Readiness::WaitForReady } else { Readiness::FailFast };
         let builder = builder
             .limits(self.limits.limits()?)
+            .compression(self.compression.compression()?)
             .keepalive(self.keepalive.keepalive()?)
             .connect_backoff(self.connect_backoff.backoff()?)
             .path_backoff(self.path_backoff.backoff()?)
@@ -106,7 +107,10 @@ impl ServerTable {
     /// What a server's builder has from this table, its address apart.
     pub(super) fn apply(&self, builder: ServerBuilder) -> Result<ServerBuilder, Invalid> {
         let count = |it: u64| usize::try_from(it).unwrap_or(usize::MAX);
-        let builder = builder.limits(self.limits.limits()?).keepalive(self.keepalive.keepalive()?);
+        let builder = builder
+            .limits(self.limits.limits()?)
+            .compression(self.compression.compression()?)
+            .keepalive(self.keepalive.keepalive()?);
         set! { builder,
             self.drain_timeout.map(|it| it.0) => drain_timeout;
             self.unary_timeout.map(|it| it.0) => unary_timeout;

@@ -4,6 +4,7 @@ use rpc_core::InvalidSetting;
 use rpc_core::settings::check_timeout;
 
 use super::checks::{any, period, some, timeout};
+use super::compression::compressed_from;
 use super::invalid::{Invalid, set};
 use super::table::{Named, table};
 use super::value::{CodeName, CountOrOff, Period, PeriodOrOff, SizeOrOff};
@@ -66,6 +67,9 @@ table! {
         max_request_len: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
         /// The longest response, in the same way.
         max_response_len: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
+        /// From which length on requests are compressed, where the server accepts it; "off" is
+        /// never. Unless it is set, the target's `compression.min_len` says.
+        compress_from: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
     } tables {
         retry: RetryTable = "retry", Live;
         hedging: HedgingTable = "hedging", Live;
@@ -150,6 +154,7 @@ impl MethodTable {
             self.idempotent => with_idempotent;
             self.max_request_len.and_then(len) => with_max_request_len;
             self.max_response_len.and_then(len) => with_max_response_len;
+            self.compress_from.map(compressed_from) => with_compress_from;
         }
         match (self.retry.policy()?, self.hedging.policy()?) {
             (Some(_), Some(policy)) => Err(InvalidSetting::new(

@@ -1,14 +1,15 @@
 //! Configuration as data: servers and targets by name, from a TOML file and the environment.
 //!
 //! [`layers`] joins the file and the environment, [`strays`] finds variables that would set
-//! nothing, [`places`] says where each value came from, [`table`], [`tables`], [`balance`] and
-//! [`methods`] say which keys there are, [`value`] how values are written and [`checks`] which are
-//! right, and [`apply`] gives them to the builders, which [`loaded`] makes. [`reload`] reads the
-//! file again while the program runs.
+//! nothing, [`places`] says where each value came from, [`table`], [`tables`], [`balance`],
+//! [`compression`] and [`methods`] say which keys there are, [`value`] how values are written and
+//! [`checks`] which are right, and [`apply`] gives them to the builders, which [`loaded`] makes.
+//! [`reload`] reads the file again while the program runs.
 
 mod apply;
 mod balance;
 mod checks;
+mod compression;
 mod encryption;
 mod error;
 mod invalid;

@@ -6,6 +6,7 @@ use rpc_core::settings::check_memory;
 
 use super::balance::BalanceTable;
 use super::checks::{any, period, some, timeout, web_origins};
+use super::compression::CompressionTable;
 use super::methods::{MethodTable, RetryBudgetTable};
 use super::table::{Named, table};
 use super::value::{Choice, CountOrOff, KeyScope, Period, PeriodOrOff, Requirement, Size, Size32};
@@ -160,6 +161,7 @@ table! {
     } tables {
         tls: TargetTlsTable = "tls", Live;
         limits: LimitsTable = "limits", AtStart;
+        compression: CompressionTable = "compression", AtStart;
         keepalive: KeepaliveTable = "keepalive", AtStart;
         connect_backoff: ConnectBackoffTable = "connect_backoff", AtStart;
         path_backoff: PathBackoffTable = "path_backoff", AtStart;
@@ -216,6 +218,7 @@ table! {
     } tables {
         tls: ServerTlsTable = "tls", Live;
         limits: LimitsTable = "limits", Live;
+        compression: CompressionTable = "compression", Live;
         keepalive: KeepaliveTable = "keepalive", Live;
     }
 }

@@ -133,8 +133,14 @@ async fn a_server_that_says_hello_and_closes_counts_as_dead() {
     let serving = tokio::spawn(async move {
         let (limits, upgrades) = (farcall::Limits::default(), Vec::new());
         let (methods, method_kinds) = (Vec::new(), Vec::new().into());
-        let server =
-            ServerHandshake { limits, methods, method_kinds, upgrades, protocols: Vec::new() };
+        let server = ServerHandshake {
+            limits,
+            compression: farcall::Compression::OFF,
+            methods,
+            method_kinds,
+            upgrades,
+            protocols: Vec::new(),
+        };
         while let Ok(Some(bootstrap)) = listener.accept().await {
             drop(connect::accept(bootstrap, &server).await.expect("a good client"));
         }

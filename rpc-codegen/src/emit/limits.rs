@@ -1,4 +1,4 @@
-//! The setters of a limit on messages, which services and stubs have alike.
+//! The setters of what holds for messages, which services and stubs have alike.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -24,6 +24,11 @@ pub(super) fn setters(side: &Side) -> TokenStream {
         format!(" Limits the length of each {sent} message that this {name} sends, in bytes. The"),
         format!(" {peers}'s own limit holds beside it."),
     ];
+    let compressing = [
+        format!(" Compresses {sent} messages of that length and more, in bytes, where the {peers}"),
+        " accepts it; `usize::MAX` compresses none. It comes before what channel and server say."
+            .to_owned(),
+    ];
     quote! {
         #(#[doc = #decoding])*
         #[must_use]
@@ -36,6 +41,13 @@ pub(super) fn setters(side: &Side) -> TokenStream {
         #[must_use]
         pub fn max_encoding_message_len(mut self, bytes: usize) -> Self {
             self.limits = self.limits.with_max_encoding(bytes);
+            self
+        }
+
+        #(#[doc = #compressing])*
+        #[must_use]
+        pub fn compress_from(mut self, bytes: usize) -> Self {
+            self.limits = self.limits.with_compress_from(bytes);
             self
         }
     }

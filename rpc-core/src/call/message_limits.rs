@@ -12,11 +12,14 @@ use tonic::{Extensions, Request, Status};
 pub struct MessageLimits {
     max_decoding: u64,
     max_encoding: u64,
+    /// From which length on messages are compressed; absent where the connection's settings say.
+    compress_from: Option<u32>,
 }
 
 impl MessageLimits {
     /// No limits beside those of the connection.
-    pub const NONE: Self = Self { max_decoding: u64::MAX, max_encoding: u64::MAX };
+    pub const NONE: Self =
+        Self { max_decoding: u64::MAX, max_encoding: u64::MAX, compress_from: None };
 
     /// The same with a limit on messages that are received.
     #[must_use]
@@ -32,12 +35,26 @@ impl MessageLimits {
         self
     }
 
-    /// The stricter of both in each direction.
+    /// The same with another length from which on messages that are sent are compressed, where the
+    /// peer accepts it; `u32::MAX` and more compress none.
+    #[must_use]
+    pub fn with_compress_from(mut self, bytes: usize) -> Self {
+        self.compress_from = Some(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self
+    }
+
+    /// From which length on messages are compressed; absent where the connection's settings say.
+    pub(crate) fn compress_from(self) -> Option<u32> {
+        self.compress_from
+    }
+
+    /// The stricter of both in each direction. What `self` says of compression comes first.
     #[must_use]
     pub(crate) fn stricter(self, other: Self) -> Self {
         Self {
             max_decoding: self.max_decoding.min(other.max_decoding),
             max_encoding: self.max_encoding.min(other.max_encoding),
+            compress_from: self.compress_from.or(other.compress_from),
         }
     }
 
@@ -115,6 +132,14 @@ impl MessageLimit {
     #[inline]
     pub(crate) fn check(self, len: usize) -> Result<(), Status> {
         if self.allows(len) { Ok(()) } else { Err(self.exceeded(len)) }
+    }
+
+    /// What the messages are: `request` or `response`.
+    pub(crate) fn message(self) -> &'static str {
+        match self.end {
+            End::StubSends | End::ServiceReceives => "request",
+            End::StubReceives | End::ServiceSends => "response",
+        }
     }
 
     #[cold]

@@ -31,6 +31,19 @@ pub(crate) fn check_message(
     )))
 }
 
+/// Checks the length that a compressed message of the method at `path` says it inflates to, against
+/// the limit of this side.
+pub(crate) fn check_inflated(what: &str, path: &str, len: u64, max: u64) -> Result<(), Status> {
+    if len <= max {
+        return Ok(());
+    }
+    let whose = if what == "request" { "server's" } else { "client's" };
+    Err(Status::resource_exhausted(format!(
+        "the {what}'s message of {path} inflates to {len} bytes, over the {whose} limit of {max} \
+         (limits.max_message_len)"
+    )))
+}
+
 /// Checks the length of a message of a stream, which a window has to be able to count too.
 pub(crate) fn check_stream_message(
     what: &str,

@@ -17,13 +17,15 @@ use crate::call::message_limits::MessageLimits;
 use crate::call::metadata_names::MetadataNames;
 use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
-use crate::stream::{Next, OnComplete, RecvStream, SendStream, SessionIo};
+use crate::stream::{
+    Inflated, Next, OnComplete, Receiving, RecvStream, SendStream, SessionIo, inflated,
+};
 use crate::transport::{Addresses, CloseReason};
 use crate::wire::hello::Hello;
 use crate::wire::outcome::Outcome;
 use crate::{
-    BufferSource, CallKind, Idempotency, Keepalive, Limits, MethodDescriptor, NotExecuted,
-    Readiness,
+    BufferSource, CallKind, Idempotency, Keepalive, Limits, MethodDescriptor, Negotiated,
+    NotExecuted, Readiness,
 };
 
 /// What a session is started with.
@@ -35,6 +37,8 @@ pub struct ClientSetup {
     pub keepalive: Option<Keepalive>,
     /// How long the server may take nothing of what waits for it.
     pub progress_timeout: Option<Duration>,
+    /// What was agreed on about compressed messages.
+    pub compression: Negotiated,
     /// What the server said.
     pub peer: Hello,
     /// The server's address as the user wrote it.
@@ -172,6 +176,8 @@ pub struct Reply {
     pub block: Bytes,
     /// The message; it aliases the memory that it was received into.
     pub message: Bytes,
+    /// Whether the message is compressed.
+    pub is_deflated: bool,
     /// Whether the server says that no handler has seen the call.
     pub is_not_executed: bool,
 }
@@ -265,6 +271,19 @@ impl Started {
             return Err(refused(reply.code, reply.block));
         }
         Ok(reply)
+    }
+
+    /// Inflates the message of an answer, in the caller's task.
+    pub(super) async fn inflated(
+        &self,
+        mut reply: Reply,
+        call: &Outgoing<'_>,
+    ) -> Result<Reply, Status> {
+        let receiving = Receiving { limit: call.limits.of_responses(), path: call.method.path };
+        let message = std::mem::take(&mut reply.message);
+        // A client has no memory budget.
+        let Inflated { message, .. } = inflated(&*self.io, message, receiving).await?;
+        Ok(Reply { message, is_deflated: false, ..reply })
     }
 
     /// Waits for the beginning of an answer that is a stream.

@@ -13,13 +13,15 @@ use crate::policy::progress::PROGRESS_TIMEOUT;
 use crate::transport::Addresses;
 use crate::wire::PeerText;
 use crate::wire::hello::{self, Hello, Offer, PREFIX_LEN, Verdict};
-use crate::{Backoff, ConnectBackoff, Keepalive, Limits, ReplayLimits};
+use crate::{Backoff, Compression, ConnectBackoff, Keepalive, Limits, Negotiated, ReplayLimits};
 
 /// How a client connects.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     /// What this side accepts.
     pub limits: Limits,
+    /// What it does with compressed messages.
+    pub compression: Compression,
     /// Which upgraded paths to try.
     pub policy: UpgradePolicy,
     /// The bound on the whole handshake, upgrade included.
@@ -47,6 +49,7 @@ impl Default for ClientConfig {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
+            compression: Compression::OFF,
             policy: UpgradePolicy::Never,
             handshake_timeout: Duration::from_secs(10),
             keepalive: Some(Keepalive::default()),
@@ -140,6 +143,7 @@ async fn negotiate(
     let upgrades = config.policy.upgrades(wanted);
     let mut offers = prepare_offers(upgrades, &bootstrap.addresses()).await;
     let mut hello = Hello::new(&config.limits);
+    hello.encodings = bootstrap.accepted_encodings(config.compression);
     let offer = |(name, offer): &(&'static str, Box<dyn PendingOffer>)| Offer {
         name: (*name).to_owned(),
         blob: offer.blob().into(),
@@ -181,6 +185,11 @@ async fn negotiate(
     let addresses = bootstrap.addresses();
     let setup = ClientSetup {
         limits: config.limits,
+        compression: match candidate {
+            // An upgraded path carries messages as they are.
+            Some(_) => Negotiated::default(),
+            None => bootstrap.negotiated(config.compression, answer.encodings),
+        },
         keepalive: config.keepalive,
         progress_timeout: config.progress_timeout,
         peer: answer,

@@ -11,6 +11,8 @@ use super::handshake::HandshakeError;
 use crate::client::{ClientSetup, Connection, Session};
 use crate::server::{ServerConnection, ServerSession, ServerSetup};
 use crate::transport::{Addresses, Transport};
+use crate::wire::hello::DEFLATE;
+use crate::{Compression, Negotiated};
 
 /// A byte stream on which a connection starts, and which can carry it.
 pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
@@ -41,6 +43,26 @@ pub trait Bootstrap: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     ) -> Result<Option<[u8; 32]>, HandshakeError> {
         let _ = (label, context);
         Ok(None)
+    }
+
+    /// Whether the stream, as the transport that it is without an upgrade, carries compressed
+    /// messages: one between hosts does.
+    fn carries_compressed(&self) -> bool {
+        false
+    }
+
+    /// The encodings that this side says it accepts over the stream, with these settings.
+    fn accepted_encodings(&self, own: Compression) -> u32 {
+        let is_accepted = own.is_accepted() && self.carries_compressed();
+        if is_accepted { DEFLATE } else { 0 }
+    }
+
+    /// What is agreed on with a peer that accepts `heard` over the stream, with these settings.
+    fn negotiated(&self, own: Compression, heard: u32) -> Negotiated {
+        match self.carries_compressed() {
+            true => Negotiated::new(own, self.accepted_encodings(own), heard),
+            false => Negotiated::default(),
+        }
     }
 
     /// Turns the stream, after the handshake, into the transport that it is without an upgrade.

@@ -35,6 +35,7 @@ pub use protocol::{Alpn, Gateway, OtherProtocol, Replayed};
 pub use server::{Accepted, Opening, ServerHandshake, accept};
 pub use upgrade::{Candidate, Declined, PendingOffer, Upgrade};
 
+use crate::Negotiated;
 pub use crate::policy::failover::Wanted;
 use crate::transport::{Addresses, TransportStats};
 
@@ -48,8 +49,15 @@ impl ConnectionInfo {
         calls_in_flight: usize,
         stats: TransportStats,
     ) -> Self {
-        let (is_upgraded, fallback) = (false, None);
-        Self { transport, addresses, is_upgraded, fallback, calls_in_flight, stats }
+        Self {
+            transport,
+            addresses,
+            is_upgraded: false,
+            fallback: None,
+            compression: Negotiated::default(),
+            calls_in_flight,
+            stats,
+        }
     }
 }
 
@@ -65,6 +73,8 @@ pub struct ConnectionInfo {
     pub is_upgraded: bool,
     /// Why it did not move to an upgraded path, when one was tried.
     pub fallback: Option<String>,
+    /// Which directions may have compressed messages: none over RDMA.
+    pub compression: Negotiated,
     /// The calls in flight on it at this moment.
     pub calls_in_flight: usize,
     /// What its transport has counted.

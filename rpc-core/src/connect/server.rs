@@ -10,10 +10,10 @@ use super::path_binding::{End, PathBinding};
 use super::reasons::join_reasons;
 use super::turn_away::turn_away;
 use super::{Alpn, Bootstrap, Candidate, Link, OtherProtocol, Replayed, Upgrade, upgrade};
-use crate::Limits;
 use crate::transport::Addresses;
 use crate::wire::ProtocolError;
 use crate::wire::hello::{self, Declined as DeclinedOffer, Hello, Offer, PREFIX_LEN, Verdict};
+use crate::{Compression, Limits, Negotiated};
 
 /// How long a client may take to say whether the accepted path is good. Its own bound on a proof is
 /// 3 s; the rest is for its device and for the way. Until then the path holds what a connection
@@ -25,6 +25,8 @@ const VERDICT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct ServerHandshake {
     /// What this side accepts of every client.
     pub limits: Limits,
+    /// What it does with compressed messages.
+    pub compression: Compression,
     /// The paths of the methods served; a method's index is its id.
     pub methods: Vec<String>,
     /// What is said of each, as [`crate::wire::method_kinds`] encodes it.
@@ -72,6 +74,8 @@ pub struct Accepted {
     pub fallback: Option<String>,
     /// Whether it moved to one.
     pub is_upgraded: bool,
+    /// What was agreed on about compressed messages.
+    pub compression: Negotiated,
 }
 
 impl std::fmt::Debug for Accepted {
@@ -114,6 +118,7 @@ pub async fn accept(
     let mut answer = Hello::new(&server.limits.told_by_server());
     answer.methods.clone_from(&server.methods);
     answer.method_kinds.clone_from(&server.method_kinds);
+    answer.encodings = bootstrap.accepted_encodings(server.compression);
     let addresses = bootstrap.addresses();
     let mut candidate = choose(&hello, server, &addresses, &mut answer).await;
     let mut said = hello::encode(&answer)?;
@@ -149,6 +154,11 @@ pub async fn accept(
         None => None,
     };
     let is_upgraded = candidate.is_some();
+    let compression = match is_upgraded {
+        // An upgraded path carries messages as they are.
+        true => Negotiated::default(),
+        false => bootstrap.negotiated(server.compression, hello.encodings),
+    };
     let (link, fallback) = match candidate {
         Some(candidate) => (candidate.into_link(bootstrap), None),
         None => {
@@ -156,7 +166,7 @@ pub async fn accept(
             (bootstrap.into_link(), fallback)
         }
     };
-    let accepted = Accepted { link, addresses, hello, fallback, is_upgraded };
+    let accepted = Accepted { link, addresses, hello, fallback, is_upgraded, compression };
     Ok(Opening::Farcall(Box::new(accepted)))
 }
 

@@ -149,6 +149,7 @@ impl Dear {
         let (mut client, server) = duplex(STREAM_LEN);
         client.write_all(&messages.concat()).await.unwrap();
         let handshake = ServerHandshake {
+            compression: crate::Compression::OFF,
             limits: Limits::default(),
             methods: vec!["/a.B/C".into()],
             method_kinds: bytes::Bytes::new(),

@@ -214,8 +214,10 @@ impl Limits {
     ///   that crosses its line, one frame of which the first messages have been read, and 384 bytes
     ///   a message.
     ///
-    /// Left out is what a message is decoded to and what a handler or a caller makes, keeps or
-    /// answers with: their types decide that. A transport may keep more memory than a frame is
+    /// Left out is what a compressed message inflates to, where this side accepts any
+    /// ([`Compression`](crate::Compression)): `max_message_len` a call besides. Left out is also
+    /// what a message is decoded to and what a handler or a caller makes, keeps or answers with:
+    /// their types decide that. A transport may keep more memory than a frame is
     /// long: the next power of two, or over TCP up to four times as much of frames of 16 KiB to
     /// 64 KiB.
     #[must_use]

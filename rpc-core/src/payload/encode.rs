@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use prost::Message;
@@ -25,6 +26,12 @@ pub trait Encode: Send + Sync {
 
     /// Writes the encoding without its tail into `out`, which has exactly that length.
     fn encode_head(&self, out: &mut [u8]);
+
+    /// Where the compressed message is kept, of a call that may be made again; `None` inside where
+    /// it did not become smaller.
+    fn kept_deflated(&self) -> Option<&OnceLock<Option<Box<Bytes>>>> {
+        None
+    }
 }
 
 impl fmt::Debug for dyn Encode + '_ {
@@ -44,6 +51,10 @@ impl Encode for Box<dyn Encode> {
 
     fn encode_head(&self, out: &mut [u8]) {
         (**self).encode_head(out);
+    }
+
+    fn kept_deflated(&self) -> Option<&OnceLock<Option<Box<Bytes>>>> {
+        (**self).kept_deflated()
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::router::Router;
-use crate::Limits;
 use crate::connect::ConnectionInfo;
 use crate::limits::log::LogLimit;
 use crate::limits::memory::MemoryShare;
@@ -16,6 +15,7 @@ use crate::policy::keepalive::Traffic;
 use crate::policy::lifetime::CallCounts;
 use crate::policy::progress::Flows;
 use crate::transport::{Addresses, CloseReason};
+use crate::{Limits, Negotiated};
 
 /// What a server's session is started with.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct ServerSetup {
     pub limits: Limits,
     /// What the client accepts.
     pub peer_limits: Limits,
+    /// What was agreed on about compressed messages.
+    pub compression: Negotiated,
     /// The connection's two ends.
     pub addresses: Addresses,
     /// Why the connection did not move to an upgraded path.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::connect::{Bootstrap, OtherProtocol, Upgrade};
-use crate::{Keepalive, Limits};
+use crate::{Compression, Keepalive, Limits};
 
 /// A source of byte streams, for example a TCP listener.
 pub trait Listen: std::fmt::Debug + Send + 'static {
@@ -46,6 +46,8 @@ pub struct ListenerSettings {
     pub protocols: Vec<Arc<dyn OtherProtocol>>,
     /// See [`ServerBuilder::limits`](super::ServerBuilder::limits).
     pub limits: Option<Limits>,
+    /// See [`ServerBuilder::compression`](super::ServerBuilder::compression).
+    pub compression: Option<Compression>,
     /// See [`ServerBuilder::handshake_timeout`](super::ServerBuilder::handshake_timeout).
     pub handshake_timeout: Option<Duration>,
     /// See [`ServerBuilder::keepalive`](super::ServerBuilder::keepalive); the inner `None` switches
@@ -70,6 +72,7 @@ impl ListenerSettings {
             upgrades,
             protocols,
             limits: self.limits.or(others.limits),
+            compression: self.compression.or(others.compression),
             handshake_timeout: self.handshake_timeout.or(others.handshake_timeout),
             keepalive: self.keepalive.or(others.keepalive),
             progress_timeout: self.progress_timeout.or(others.progress_timeout),

@@ -28,6 +28,7 @@ impl LiveRules {
     pub fn take(&mut self, setter: &str, other: &Self) {
         match setter {
             "limits" => self.settings.limits = other.settings.limits,
+            "compression" => self.settings.compression = other.settings.compression,
             "handshake_timeout" => {
                 self.settings.handshake_timeout = other.settings.handshake_timeout;
             }

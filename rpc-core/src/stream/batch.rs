@@ -4,7 +4,6 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::payload::encode::{Encode, Split};
-use crate::payload::tail_field::Detacher;
 use crate::wire::MESSAGE_LEN_LEN;
 
 /// Messages that share a frame.
@@ -14,18 +13,17 @@ pub(super) struct Batch<M> {
     len: usize,
     /// The frame is filled up to this length; a longer message has a frame of its own.
     len_max: usize,
-    detacher: Option<Detacher>,
 }
 
 impl<M: Message + 'static> Batch<M> {
-    pub(super) fn new(len_max: usize, detacher: Option<Detacher>) -> Self {
-        Self { messages: Vec::new(), len: 0, len_max, detacher }
+    pub(super) fn new(len_max: usize) -> Self {
+        Self { messages: Vec::new(), len: 0, len_max }
     }
 
-    /// Adds a message, whatever its length.
-    pub(super) fn push(&mut self, message: M) {
-        self.len += MESSAGE_LEN_LEN + message.encoded_len();
-        self.messages.push(Split::new(message, self.detacher));
+    /// Adds a message of `len` bytes, whatever that is.
+    pub(super) fn push(&mut self, message: Split<M>, len: usize) {
+        self.len += MESSAGE_LEN_LEN + len;
+        self.messages.push(message);
     }
 
     /// Whether a message of `len` bytes may share the frame.
@@ -60,5 +58,26 @@ impl<M: Message> Encode for Batch<M> {
             message.encode_head(body);
             out = rest;
         }
+    }
+}
+
+/// A message alone in its frame, behind its length.
+#[derive(Debug)]
+pub(super) struct Framed<'a>(pub(super) &'a dyn Encode);
+
+impl Encode for Framed<'_> {
+    fn len(&self) -> usize {
+        MESSAGE_LEN_LEN + self.0.len()
+    }
+
+    fn tail(&self) -> Option<&Bytes> {
+        self.0.tail()
+    }
+
+    fn encode_head(&self, out: &mut [u8]) {
+        let (prefix, rest) = out.split_at_mut(MESSAGE_LEN_LEN);
+        // It is shorter than the message was before, which was checked against 4 GiB.
+        prefix.copy_from_slice(&u32::try_from(self.0.len()).unwrap_or(u32::MAX).to_le_bytes());
+        self.0.encode_head(rest);
     }
 }

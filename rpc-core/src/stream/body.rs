@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::HeaderMap;
 use http_body::{Body, Frame};
 use prost::Message;
@@ -19,10 +20,11 @@ use tokio::time::Sleep;
 use tonic::Status;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder};
 
+use super::inflating::{Inflated, Receiving, inflated};
 use super::session_io::{SessionIo, grant};
 use super::{End, Next, RecvStream};
-use crate::call::message_limits::MessageLimit;
 use crate::call::refusal;
+use crate::limits::memory::MemoryCharge;
 use crate::wire::outcome::Outcome;
 
 /// A message of no bytes, as gRPC frames it.
@@ -62,8 +64,12 @@ pub(crate) struct MessageBody<E> {
     pub(crate) call: u64,
     pub(crate) deadline: Option<Pin<Box<Sleep>>>,
     pub(crate) end: Option<E>,
-    /// What the stub or the service allows each message.
-    limit: MessageLimit,
+    /// What this side allows each message.
+    receiving: Receiving,
+    /// The message that is being inflated.
+    inflating: Option<BoxFuture<'static, Result<Inflated, Status>>>,
+    /// The memory of the message that was inflated last. It counts until the next one is asked for.
+    inflated: MemoryCharge,
     pub(super) handoff: Handoff,
     stage: Stage,
 }
@@ -73,12 +79,22 @@ impl<E> MessageBody<E> {
         recv_stream: Arc<RecvStream>,
         io: Arc<dyn SessionIo>,
         call: u64,
-        limit: MessageLimit,
+        receiving: Receiving,
         deadline: Option<Pin<Box<Sleep>>>,
         end: Option<E>,
     ) -> Self {
-        let (handoff, stage) = (Handoff::default(), Stage::Open);
-        Self { recv_stream, io, call, deadline, end, limit, handoff, stage }
+        Self {
+            recv_stream,
+            io,
+            call,
+            deadline,
+            end,
+            receiving,
+            inflating: None,
+            inflated: MemoryCharge::default(),
+            handoff: Handoff::default(),
+            stage: Stage::Open,
+        }
     }
 }
 
@@ -107,6 +123,36 @@ impl<E: OnComplete + Unpin> MessageBody<E> {
                 Some(trailers.map(Frame::trailers))
             }
         }
+    }
+
+    /// Leaves a message, unless it is longer than the stub or the service allows.
+    fn take(&mut self, message: Bytes) -> Option<Result<Frame<Bytes>, Status>> {
+        match self.receiving.limit.check(message.len()) {
+            Ok(()) => Some(Ok(self.leave(Ok(message)))),
+            Err(status) => self.fail(status),
+        }
+    }
+
+    /// Inflates a message in the reader's task: a connection's task has others to serve.
+    fn inflate(&mut self, message: Bytes) {
+        let (io, receiving) = (Arc::clone(&self.io), self.receiving);
+        self.inflating = Some(Box::pin(async move { inflated(&*io, message, receiving).await }));
+    }
+
+    fn poll_inflating(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let Some(inflating) = &mut self.inflating else { return Poll::Ready(None) };
+        let result = ready!(inflating.as_mut().poll(cx));
+        self.inflating = None;
+        Poll::Ready(match result {
+            Ok(Inflated { message, charge }) => {
+                self.inflated = charge;
+                self.take(message)
+            }
+            Err(status) => self.fail(status),
+        })
     }
 
     fn fail(&mut self, status: Status) -> Option<Result<Frame<Bytes>, Status>> {
@@ -144,16 +190,19 @@ impl<E: OnComplete + Unpin> Body for MessageBody<E> {
             let over = self.end.as_ref().map_or_else(refusal::deadline_exceeded, E::over_time);
             return Poll::Ready(self.fail(over));
         }
+        if self.inflating.is_some() {
+            return self.poll_inflating(cx);
+        }
         let next = ready!(self.recv_stream.poll_next(cx));
+        if let Next::Message(_, Some(granted)) | Next::Deflated(_, Some(granted)) = &next {
+            grant(&*self.io, self.call, *granted);
+        }
         Poll::Ready(match next {
-            Next::Message(message, due) => {
-                if let Some(granted) = due {
-                    grant(&*self.io, self.call, granted);
-                }
-                match self.limit.check(message.len()) {
-                    Ok(()) => Some(Ok(self.leave(Ok(message)))),
-                    Err(status) => self.fail(status),
-                }
+            Next::Message(message, _) => self.take(message),
+            Next::Deflated(message, _) => {
+                self.inflated = MemoryCharge::default();
+                self.inflate(message);
+                return self.poll_inflating(cx);
             }
             Next::End(end) => self.end(end),
             Next::Failed(status) => self.fail(status),

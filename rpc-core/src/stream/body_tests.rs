@@ -9,7 +9,7 @@ use crate::call::message_limits::MessageLimits;
 use crate::stream::{Item, response_streaming};
 use crate::transport::frames::Parts;
 use crate::wire::FrameHeader;
-use crate::{Limits, MayHaveExecuted};
+use crate::{Limits, MayHaveExecuted, Negotiated};
 
 /// Takes grants, which is all that a reader sends.
 #[derive(Debug)]
@@ -18,6 +18,14 @@ struct Host(Limits);
 impl SessionIo for Host {
     fn peer_limits(&self) -> &Limits {
         &self.0
+    }
+
+    fn compression(&self) -> Negotiated {
+        Negotiated::default()
+    }
+
+    fn max_message_len(&self) -> u64 {
+        self.0.max_message_len
     }
 
     fn batch_len_max(&self) -> usize {
@@ -48,8 +56,10 @@ fn stream(recv_stream: &Arc<RecvStream>) -> Streaming<()> {
     let next = recv_stream.poll_next(&mut Context::from_waker(std::task::Waker::noop()));
     assert!(matches!(next, Poll::Ready(Next::Headers(_))));
     let _ = recv_stream.insert(1, Item::Messages(Bytes::from_static(&[0; 4]))).unwrap();
-    let (io, limit) = (Arc::new(Host(limits)), MessageLimits::NONE.of_responses());
-    response_streaming(MessageBody::new(Arc::clone(recv_stream), io, 1, limit, None, Some(Kept)))
+    let io = Arc::new(Host(limits));
+    let receiving = Receiving { limit: MessageLimits::NONE.of_responses(), path: "/a.B/C" };
+    let recv_stream = Arc::clone(recv_stream);
+    response_streaming(MessageBody::new(recv_stream, io, 1, receiving, None, Some(Kept)))
 }
 
 fn next(stream: &mut Streaming<()>) -> Result<Option<()>, Status> {

@@ -6,11 +6,13 @@ use futures::{FutureExt, Stream, StreamExt};
 use prost::Message;
 use tonic::Status;
 
-use super::batch::Batch;
+use super::batch::{Batch, Framed};
 use super::{SendStream, StreamWriter};
 use crate::MethodDescriptor;
 use crate::call::message_limits::{MessageLimit, MessageLimits};
 use crate::call::refusal;
+use crate::compression::{Deflated, is_due};
+use crate::payload::encode::{Encode, Split};
 use crate::payload::tail_field::Detacher;
 use crate::wire::FrameKind;
 
@@ -22,19 +24,27 @@ pub(crate) struct Direction {
     /// What the stub or the service allows.
     limit: MessageLimit,
     detacher: Option<Detacher>,
+    /// From which length on messages are compressed; absent where the peer accepts none.
+    compress_from: Option<u32>,
 }
 
 impl Direction {
     /// From a client.
     pub(crate) fn requests(method: &MethodDescriptor, limits: MessageLimits) -> Self {
         let (limit, detacher) = (limits.of_requests(), method.detach.request);
-        Self { what: "request", whose: "server's", limit, detacher }
+        Self { what: "request", whose: "server's", limit, detacher, compress_from: None }
     }
 
     /// From a server.
     pub(crate) fn responses(method: &MethodDescriptor, limits: MessageLimits) -> Self {
         let (limit, detacher) = (limits.of_service_responses(), method.detach.response);
-        Self { what: "response", whose: "client's", limit, detacher }
+        Self { what: "response", whose: "client's", limit, detacher, compress_from: None }
+    }
+
+    /// The same, with messages compressed from that length on.
+    pub(crate) fn compressed_from(mut self, from: Option<u32>) -> Self {
+        self.compress_from = from;
+        self
     }
 }
 
@@ -48,13 +58,13 @@ pub(crate) async fn forward<M, S>(
     mut stream: Pin<&mut S>,
     window: &SendStream,
     writer: &mut StreamWriter,
-    Direction { what, whose, limit, detacher }: Direction,
+    Direction { what, whose, limit, detacher, compress_from }: Direction,
 ) -> Result<(), Status>
 where
     M: Message + 'static,
     S: Stream<Item = Result<M, Status>>,
 {
-    let mut batch = Batch::new(writer.batch_len_max(), detacher);
+    let mut batch = Batch::new(writer.batch_len_max());
     // A message that did not fit the last frame.
     let mut carried: Option<Result<M, Status>> = None;
     loop {
@@ -66,8 +76,17 @@ where
         let len = message.encoded_len();
         limit.check(len)?;
         refusal::check_stream_message(what, len as u64, whose, writer.peer_limits())?;
+        let message = Split::new(message, detacher);
+        if is_due(compress_from, || len)
+            && let Some(deflated) = Box::pin(Deflated::of(&message)).await
+        {
+            window.send(deflated.len()).await;
+            let framed = Framed(&deflated);
+            writer.send_deflated(&framed).await?;
+            continue;
+        }
         window.send(len).await;
-        batch.push(message);
+        batch.push(message, len);
         let mut is_ended = false;
         // What is ready right now, as far as frame and window reach.
         while let Some(item) = stream.next().now_or_never() {
@@ -76,7 +95,10 @@ where
                 break;
             };
             match item {
-                Ok(message) if fits(&batch, &message, window, writer, limit) => batch.push(message),
+                Ok(message) if fits(&batch, &message, window, writer, (limit, compress_from)) => {
+                    let len = message.encoded_len();
+                    batch.push(Split::new(message, detacher), len);
+                }
                 other => {
                     carried = Some(other);
                     break;
@@ -92,15 +114,16 @@ where
 }
 
 /// Whether a message may share the frame; then the window has counted it. One that the peer does
-/// not take may not: it ends the stream when its turn comes, after the frame has been sent.
+/// not take may not: it ends the stream when its turn comes, after the frame has been sent. Nor may
+/// one that is compressed.
 fn fits<M: Message + 'static>(
     batch: &Batch<M>,
     message: &M,
     window: &SendStream,
     writer: &StreamWriter,
-    limit: MessageLimit,
+    (limit, compress_from): (MessageLimit, Option<u32>),
 ) -> bool {
     let len = message.encoded_len();
     let is_taken = limit.allows(len) && len as u64 <= writer.peer_limits().max_message_len;
-    is_taken && batch.has_room(len) && window.try_send(len)
+    is_taken && !is_due(compress_from, || len) && batch.has_room(len) && window.try_send(len)
 }

@@ -8,6 +8,7 @@
 mod batch;
 mod body;
 mod forward;
+mod inflating;
 mod recv_stream;
 mod scripted;
 mod send_stream;
@@ -17,6 +18,7 @@ mod window_memory;
 
 pub(crate) use body::{MessageBody, OnComplete};
 pub(crate) use forward::{Direction, forward};
+pub(crate) use inflating::{Inflated, Receiving, inflated};
 pub(crate) use recv_stream::{End, Inserted, Item, Next, RecvStream};
 pub use scripted::StreamPart;
 pub(crate) use scripted::scripted_streaming;

@@ -35,6 +35,9 @@ pub(crate) enum Item {
     Headers(Bytes),
     /// Messages, each behind its length.
     Messages(Bytes),
+    /// One compressed message, behind its length. The window counts it as it came, since so it
+    /// waits to be read.
+    Deflated(Bytes),
     /// The end, in order.
     End(End),
 }
@@ -64,6 +67,8 @@ pub(crate) enum Next {
     Headers(Bytes),
     /// A message, and the grant that reading it makes due.
     Message(Bytes, Option<Counts>),
+    /// The same, with a message that is compressed.
+    Deflated(Bytes, Option<Counts>),
     End(End),
     Failed(Status),
 }
@@ -188,7 +193,7 @@ impl State {
         }
         self.check_seq(seq, &item)?;
         let len = match &item {
-            Item::Messages(messages) => messages.len(),
+            Item::Messages(messages) | Item::Deflated(messages) => messages.len(),
             // Neither waits in numbers: headers never wait, and there is one end.
             Item::Headers(_) | Item::End(_) => 0,
         };
@@ -242,7 +247,7 @@ impl State {
             (Item::Headers(_), _) if seq > 0 => {
                 misplaced("headers", "an answer has them once, at place 0")
             }
-            (Item::Messages(_), Opening::Headers) if seq == 0 => {
+            (Item::Messages(_) | Item::Deflated(_), Opening::Headers) if seq == 0 => {
                 misplaced("frame of messages", "an answer begins with its headers")
             }
             (Item::End(_), _) => {
@@ -253,7 +258,7 @@ impl State {
                 self.end = Some(seq);
                 Ok(())
             }
-            (Item::Headers(_) | Item::Messages(_), _) => Ok(()),
+            (Item::Headers(_) | Item::Messages(_) | Item::Deflated(_), _) => Ok(()),
         }
     }
 
@@ -263,7 +268,7 @@ impl State {
         let has_headers_to_come = self.opening == Opening::Headers && self.ahead.next() == 0;
         let messages = u64::from(self.window.left().messages);
         let messages_before = match item {
-            Item::Messages(_) => messages.saturating_sub(1),
+            Item::Messages(_) | Item::Deflated(_) => messages.saturating_sub(1),
             Item::Headers(_) | Item::End(_) => messages,
         };
         messages_before + u64::from(has_headers_to_come)
@@ -317,6 +322,15 @@ impl State {
                     self.window.receive(len)?;
                 }
             }
+            Item::Deflated(frame) => {
+                self.ahead_bytes -= frame.len();
+                let len = message_lens(frame).next().unwrap_or(Ok(0))?;
+                if MESSAGE_LEN_LEN + len != frame.len() {
+                    let what = "length of a compressed message of a stream";
+                    return Err(ProtocolError::Invalid { what, value: len as u64 });
+                }
+                self.window.receive(len)?;
+            }
             Item::End(_) => self.is_complete = true,
         }
         self.ready.push_back(item);
@@ -329,21 +343,32 @@ impl State {
                 Item::Messages(rest) if rest.is_empty() => drop(self.ready.pop_front()),
                 Item::Messages(rest) => {
                     let message = split_message(rest);
-                    let memory = &mut self.memory;
-                    let grant = self.window.consume(message.len(), |wider| memory.try_widen(wider));
-                    if grant.is_some() {
-                        self.settle_memory();
-                    }
+                    let grant = self.consume(message.len());
                     return Some(Next::Message(message, grant));
                 }
-                Item::Headers(_) | Item::End(_) => break,
+                Item::Headers(_) | Item::Deflated(_) | Item::End(_) => break,
             }
         }
         match self.ready.pop_front()? {
             Item::Headers(block) => Some(Next::Headers(block)),
+            Item::Deflated(mut frame) => {
+                let message = split_message(&mut frame);
+                let grant = self.consume(message.len());
+                Some(Next::Deflated(message, grant))
+            }
             Item::End(end) => Some(Next::End(end)),
             Item::Messages(_) => None,
         }
+    }
+
+    /// Counts a message as read, and gives the grant that this makes due.
+    fn consume(&mut self, len: usize) -> Option<Counts> {
+        let memory = &mut self.memory;
+        let grant = self.window.consume(len, |wider| memory.try_widen(wider));
+        if grant.is_some() {
+            self.settle_memory();
+        }
+        grant
     }
 }
 

@@ -144,6 +144,32 @@ fn a_long_frame_has_one_message() {
     assert!(recv_stream.insert(1, messages(&[b"", &long])).is_err());
 }
 
+/// A message of which the frame says that it is compressed, with its length.
+fn deflated(lens: &[usize]) -> Item {
+    let parts: Vec<_> = lens.iter().map(|len| vec![0; *len]).collect();
+    match messages(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()) {
+        Item::Messages(frame) => Item::Deflated(frame),
+        other => other,
+    }
+}
+
+#[test]
+fn a_compressed_message_is_alone_and_counts_as_it_came() {
+    let recv_stream = requests(WINDOW);
+    let _ = recv_stream.insert(1, messages(&[b"b"])).unwrap();
+    let _ = recv_stream.insert(0, deflated(&[60])).unwrap();
+    assert!(matches!(next(&recv_stream), Some(Next::Deflated(message, _)) if message.len() == 60));
+    assert!(matches!(next(&recv_stream), Some(Next::Message(message, _)) if message == "b"));
+    assert!(requests(WINDOW).insert(0, deflated(&[20, 20])).is_err(), "two share the frame");
+    let cut = Item::Deflated(Bytes::from_static(&[9, 0, 0, 0, 1]));
+    assert!(requests(WINDOW).insert(0, cut).is_err(), "it is shorter than it says");
+    assert!(RecvStream::responses(WINDOW).insert(0, deflated(&[20])).is_err(), "before headers");
+    // The one that crosses the line is the last.
+    let full = requests(WINDOW);
+    let _ = full.insert(0, deflated(&[500])).unwrap();
+    assert!(full.insert(1, deflated(&[20])).is_err());
+}
+
 #[test]
 fn a_stream_that_failed_keeps_nothing_that_cannot_be_read() {
     let recv_stream = requests(WINDOW);
@@ -203,14 +229,15 @@ fn item() -> impl Strategy<Value = Item> {
     });
     let end = Just(()).prop_map(|()| Item::End(End::HalfClose));
     let headers = Just(()).prop_map(|()| Item::Headers(Bytes::new()));
-    prop_oneof![8 => frame, 1 => end, 1 => headers]
+    let short = (8usize..200).prop_map(|len| deflated(&[len]));
+    prop_oneof![8 => frame, 2 => short, 1 => end, 1 => headers]
 }
 
 /// How many frames a stream keeps, and how many bytes of messages with their lengths.
 fn kept(recv_stream: &RecvStream) -> (usize, usize) {
     let state = recv_stream.state();
     let ready = state.ready.iter().map(|item| match item {
-        Item::Messages(messages) => messages.len(),
+        Item::Messages(messages) | Item::Deflated(messages) => messages.len(),
         Item::Headers(_) | Item::End(_) => 0,
     });
     let bytes = state.ahead_bytes + ready.sum::<usize>();
@@ -231,7 +258,7 @@ proptest! {
         };
         let mut longest = 0;
         for (index, (seq, item)) in frames.into_iter().enumerate() {
-            if let Item::Messages(messages) = &item {
+            if let Item::Messages(messages) | Item::Deflated(messages) = &item {
                 longest = longest.max(messages.len());
             }
             // One that costs its peer the connection is dropped with all else.

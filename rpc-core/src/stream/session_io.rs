@@ -6,16 +6,32 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use tonic::Status;
 
-use crate::Limits;
 use crate::calls::window::Counts;
+use crate::limits::memory::MemoryCharge;
 use crate::payload::encode::Encode;
 use crate::transport::frames::Parts;
 use crate::wire::{FrameHeader, FrameKind};
+use crate::{Limits, Negotiated};
 
 /// A session, its role and its transport type forgotten.
 pub(crate) trait SessionIo: fmt::Debug + Send + Sync {
     /// What the peer accepts.
     fn peer_limits(&self) -> &Limits;
+
+    /// What was agreed on about compressed messages.
+    fn compression(&self) -> Negotiated;
+
+    /// The longest message that this side accepts, in bytes of its encoding.
+    fn max_message_len(&self) -> u64;
+
+    /// Counts `len` bytes in the memory budget of this side, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// When they do not fit.
+    fn charge(&self, _len: u64) -> Result<MemoryCharge, Status> {
+        Ok(MemoryCharge::default())
+    }
 
     /// How long a frame of messages that share it may be.
     fn batch_len_max(&self) -> usize;
@@ -63,7 +79,17 @@ impl StreamWriter {
         block: &[u8],
         message: Option<&dyn Encode>,
     ) -> Result<(), Status> {
-        let parts = Parts { header: self.header(kind), block, message };
+        self.send_frame(Parts { header: self.header(kind), block, message }).await
+    }
+
+    /// Sends a frame with one compressed message, as [`Self::send`].
+    pub(super) async fn send_deflated(&mut self, message: &dyn Encode) -> Result<(), Status> {
+        let mut header = self.header(FrameKind::Messages);
+        header.is_deflated = true;
+        self.send_frame(Parts { header, block: &[], message: Some(message) }).await
+    }
+
+    async fn send_frame(&mut self, parts: Parts<'_>) -> Result<(), Status> {
         if !self.io.try_send(&parts)? {
             self.io.send(parts).await?;
         }

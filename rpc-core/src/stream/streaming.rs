@@ -8,8 +8,8 @@ use prost::Message;
 use tonic::Streaming;
 
 use super::body::{HandoffDecoder, MessageBody, OnComplete};
+use super::inflating::Receiving;
 use super::{RecvStream, SessionIo};
-use crate::call::message_limits::MessageLimit;
 
 /// A request stream holds nothing that would have to be told of its end.
 pub(crate) struct Nothing;
@@ -23,9 +23,9 @@ pub(crate) fn request_streaming<M: Message + Default + 'static>(
     recv_stream: Arc<RecvStream>,
     io: Arc<dyn SessionIo>,
     call: u64,
-    limit: MessageLimit,
+    receiving: Receiving,
 ) -> Streaming<M> {
-    let body = MessageBody::<Nothing>::new(recv_stream, io, call, limit, None, None);
+    let body = MessageBody::<Nothing>::new(recv_stream, io, call, receiving, None, None);
     Streaming::new_request(decoder(&body), body, None, None)
 }
 

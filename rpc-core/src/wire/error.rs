@@ -102,6 +102,12 @@ pub enum ProtocolError {
         /// Its length in bytes.
         len: u64,
     },
+    /// A compressed frame that this side has not said it accepts.
+    #[error("a {kind:?} frame is compressed, which was not agreed on in the handshake")]
+    NotNegotiated {
+        /// The kind of the frame.
+        kind: super::FrameKind,
+    },
     /// A frame that cannot stand where it does among the frames of its call.
     #[error("{what} at place {place} of its call: {rule}")]
     Misplaced {

@@ -11,7 +11,11 @@
 //! | 24 | 8 | message_len | bytes of the message, or of the messages with their lengths |
 //!
 //! Bit 0 of the flags says of a request that the client's messages follow as a stream, bit 1 of a
-//! response that no handler has seen the call.
+//! response that no handler has seen the call. Bit 2 says of a request with a message, of a
+//! response and of messages that the message is compressed: it is the length that it inflates to,
+//! in eight bytes, and deflate in the format of zlib (RFC 1950). Only a peer that has said so in
+//! its Hello is sent such a frame. One of messages holds a single one then, whose length counts
+//! both parts.
 //!
 //! The argument of a request is what is left of its deadline in microseconds, 0 for none; that of
 //! a window is two counts; that of a cancel is 0. The other frames of a call carry their
@@ -61,6 +65,12 @@ const STREAMING: u8 = 1;
 /// The flag of a response to a call that no handler has seen.
 const NOT_EXECUTED: u8 = 2;
 
+/// The flag of a frame whose message is compressed.
+const DEFLATED: u8 = 4;
+
+/// The length of the length that a compressed message inflates to, in bytes.
+pub(crate) const INFLATED_LEN_LEN: usize = 8;
+
 /// What may follow the header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Body {
@@ -90,6 +100,11 @@ impl FrameKind {
             | Self::GoAway => Body::Nothing,
         }
     }
+
+    /// Whether the kind has messages.
+    fn has_message(self) -> bool {
+        matches!(self.body(), Body::MetadataAndMessage | Body::Messages)
+    }
 }
 
 /// The decoded header of a frame.
@@ -101,6 +116,8 @@ pub struct FrameHeader {
     pub is_streaming: bool,
     /// Whether a response says that no handler has seen the call.
     pub is_not_executed: bool,
+    /// Whether the message is compressed.
+    pub is_deflated: bool,
     /// The method's id of a request, the status code of a response.
     pub selector: u16,
     /// The length of the block between header and message, in bytes.
@@ -121,6 +138,7 @@ impl FrameHeader {
             kind,
             is_streaming: false,
             is_not_executed: false,
+            is_deflated: false,
             selector: 0,
             metadata_len: 0,
             call,
@@ -146,7 +164,8 @@ impl FrameHeader {
     fn flags(&self) -> u8 {
         let streaming = if self.is_streaming { STREAMING } else { 0 };
         let not_executed = if self.is_not_executed { NOT_EXECUTED } else { 0 };
-        streaming | not_executed
+        let deflated = if self.is_deflated { DEFLATED } else { 0 };
+        streaming | not_executed | deflated
     }
 
     /// The header's bytes.
@@ -181,7 +200,8 @@ impl FrameHeader {
             .ok_or(ProtocolError::Invalid { what: "frame kind", value: raw.kind.into() })?;
         let is_streaming = raw.flags == STREAMING && kind == FrameKind::Request;
         let is_not_executed = raw.flags == NOT_EXECUTED && kind == FrameKind::Response;
-        if raw.flags != 0 && !is_streaming && !is_not_executed {
+        let is_deflated = raw.flags == DEFLATED && kind.has_message();
+        if raw.flags != 0 && !is_streaming && !is_not_executed && !is_deflated {
             let value = raw.flags.into();
             return Err(ProtocolError::Invalid { what: "frame flags", value });
         }
@@ -189,6 +209,7 @@ impl FrameHeader {
             kind,
             is_streaming,
             is_not_executed,
+            is_deflated,
             selector: raw.selector.get(),
             metadata_len: raw.metadata_len.get(),
             call: raw.call.get(),
@@ -201,7 +222,7 @@ impl FrameHeader {
 
     /// Checks that the frame has the parts that its kind has.
     fn check_body(&self) -> Result<(), ProtocolError> {
-        let Self { kind, metadata_len, message_len, .. } = *self;
+        let Self { kind, metadata_len, message_len, is_deflated, .. } = *self;
         let no_metadata = || match metadata_len {
             0 => Ok(()),
             len => Err(ProtocolError::UnexpectedPart { kind, part: "metadata", len: len.into() }),
@@ -210,6 +231,14 @@ impl FrameHeader {
             0 => Ok(()),
             len => Err(ProtocolError::UnexpectedPart { kind, part: "message", len }),
         };
+        if is_deflated {
+            let lens_len = if kind == FrameKind::Messages { MESSAGE_LEN_LEN } else { 0 };
+            let needed = (lens_len + INFLATED_LEN_LEN) as u64;
+            if message_len < needed {
+                let what = "compressed message";
+                return Err(ProtocolError::Truncated { what, len: message_len, needed });
+            }
+        }
         match kind.body() {
             Body::Nothing => no_metadata().and_then(|()| no_message()),
             Body::Metadata => no_message(),
@@ -266,6 +295,7 @@ mod tests {
             kind: FrameKind::Request,
             is_streaming: false,
             is_not_executed: false,
+            is_deflated: false,
             selector: 0x0201,
             metadata_len: 3,
             call: 0x0807_0605_0403_0201,
@@ -326,21 +356,38 @@ mod tests {
         for kind in FrameKind::ALL {
             for flags in 0..=u8::MAX {
                 let mut bytes = FrameHeader::bare(kind, 1).to_bytes();
-                if kind == FrameKind::Messages {
-                    bytes[24] = 4;
+                if kind == FrameKind::Messages || flags == 4 && kind.has_message() {
+                    bytes[24] = 12;
                 }
                 bytes[1] = flags;
                 let is_good = match flags {
                     0 => true,
                     1 => kind == FrameKind::Request,
                     2 => kind == FrameKind::Response,
+                    4 => [FrameKind::Request, FrameKind::Response, FrameKind::Messages]
+                        .contains(&kind),
                     _ => false,
                 };
                 let parsed = FrameHeader::parse(&bytes);
                 assert_eq!(parsed.is_ok(), is_good, "{kind:?} with {flags}");
                 let Ok(header) = parsed else { continue };
                 assert_eq!((header.is_streaming, header.is_not_executed), (flags == 1, flags == 2));
+                assert_eq!(header.is_deflated, flags == 4);
                 assert_eq!(header.to_bytes(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_compressed_message_begins_with_the_length_that_it_inflates_to() {
+        for (kind, least) in
+            [(FrameKind::Request, 8), (FrameKind::Response, 8), (FrameKind::Messages, 12)]
+        {
+            for message_len in 0..20 {
+                let bare = FrameHeader::bare(kind, 1);
+                let header = FrameHeader { is_deflated: true, message_len, ..bare };
+                let parsed = FrameHeader::parse(&header.to_bytes());
+                assert_eq!(parsed.is_ok(), message_len >= least, "{kind:?}, {message_len}");
             }
         }
     }

@@ -83,6 +83,10 @@ pub const MAGIC_LEN: usize = MAGIC.len();
 const VERSION_MIN: u16 = 1;
 const VERSION_MAX: u16 = 1;
 
+/// The bit of deflate in a Hello's `encodings`: the peer may send frames with bit 2 of their flags,
+/// as [`super::header`] has it.
+pub const DEFLATE: u32 = 1;
+
 /// What a side says of itself when a connection opens.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Hello {
@@ -120,6 +124,10 @@ pub struct Hello {
     /// its version does not say.
     #[prost(bytes = "bytes", tag = "11")]
     pub method_kinds: bytes::Bytes,
+    /// The encodings of compressed messages that this side accepts, a bit each: [`DEFLATE`]. A bit
+    /// that the reader does not know means nothing to it.
+    #[prost(uint32, tag = "12")]
+    pub encodings: u32,
 }
 
 /// One side's part of an upgrade: the upgrade's name and what it needs to be told.

@@ -56,6 +56,10 @@ impl<S: Socket> Bootstrap for SocketBootstrap<S> {
         self.stream.export(label, context)
     }
 
+    fn carries_compressed(&self) -> bool {
+        S::CARRIES_COMPRESSED
+    }
+
     fn into_link(self: Box<Self>) -> Box<dyn Link> {
         Box::new(SocketTransport::new(self.stream, pool()))
     }

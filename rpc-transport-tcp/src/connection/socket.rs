@@ -33,6 +33,10 @@ pub(crate) trait Socket:
     /// Whether a read or a write may wake a task of this process, as that of a pipe's other end.
     const WAKES: bool;
 
+    /// Whether it carries compressed messages. A Unix socket does not: its bytes are copied from
+    /// one process to another, which takes less time than to compress them.
+    const CARRIES_COMPRESSED: bool;
+
     /// Does what has to be done before the first byte; see
     /// [`Bootstrap::open`](rpc_core::connect::Bootstrap::open).
     fn open(&mut self) -> BoxFuture<'_, Result<Option<TlsInfo>, HandshakeError>> {
@@ -128,7 +132,7 @@ fn has_unread(socket: &impl KernelSocket) -> bool {
 }
 
 macro_rules! kernel_socket {
-    ($stream:ty, $name:literal) => {
+    ($stream:ty, $name:literal, carries_compressed: $carries:literal) => {
         impl KernelSocket for $stream {
             fn try_io(
                 &self,
@@ -142,6 +146,7 @@ macro_rules! kernel_socket {
         impl Socket for $stream {
             const NAME: &'static str = $name;
             const WAKES: bool = false;
+            const CARRIES_COMPRESSED: bool = $carries;
 
             fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 self.poll_read_ready(cx)
@@ -175,5 +180,5 @@ macro_rules! kernel_socket {
     };
 }
 
-kernel_socket!(TcpStream, "tcp");
-kernel_socket!(UnixStream, "unix");
+kernel_socket!(TcpStream, "tcp", carries_compressed: true);
+kernel_socket!(UnixStream, "unix", carries_compressed: false);

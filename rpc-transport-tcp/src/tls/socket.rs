@@ -32,6 +32,7 @@ impl TlsSocket {
 impl Socket for TlsSocket {
     const NAME: &'static str = "tls";
     const WAKES: bool = false;
+    const CARRIES_COMPRESSED: bool = true;
 
     fn open(&mut self) -> BoxFuture<'_, Result<Option<TlsInfo>, HandshakeError>> {
         handshake(&self.0).map(|info| info.map(Some)).boxed()

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::ChannelBuilder;
 use crate::balance::BalanceConfig;
 use crate::retry::ServiceConfig;
-use crate::{Backoff, Config, ConnectBackoff, Keepalive, Limits, Rdma, Readiness, ReplayLimits};
+use crate::{
+    Backoff, Compression, Config, ConnectBackoff, Keepalive, Limits, Rdma, Readiness, ReplayLimits,
+};
 
 impl ChannelBuilder {
     /// The rules that [`config`](Self::config) and the other setters have made.
@@ -25,6 +27,12 @@ impl ChannelBuilder {
     #[must_use]
     pub fn get_limits(&self) -> Limits {
         self.config.limits()
+    }
+
+    /// What is done with compressed messages.
+    #[must_use]
+    pub fn get_compression(&self) -> Compression {
+        self.config.compression()
     }
 
     /// The longest response message accepted, in bytes.

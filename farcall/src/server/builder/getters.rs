@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::ServerBuilder;
-use crate::{Config, Keepalive, Limits, PeerExtensions, Rdma};
+use crate::{Compression, Config, Keepalive, Limits, PeerExtensions, Rdma};
 
 impl ServerBuilder {
     /// The rules of [`config`](Self::config), without the builder's own settings.
@@ -24,6 +24,12 @@ impl ServerBuilder {
     pub fn get_limits(&self) -> Limits {
         let limits = self.core.get_limits().unwrap_or_else(|| self.config.limits());
         self.max_message_len.map_or(limits, |bytes| limits.with_max_message_len(bytes))
+    }
+
+    /// What is done with compressed messages.
+    #[must_use]
+    pub fn get_compression(&self) -> Compression {
+        self.core.get_compression().unwrap_or_else(|| self.config.compression())
     }
 
     /// The longest request message accepted, in bytes.

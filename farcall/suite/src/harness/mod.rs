@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farcall::sim::{SimCensus, SimNetwork};
-use farcall::{Config, Limits, Rdma, RdmaConfig, RkeyScope};
+use farcall::{Compression, Config, Limits, Rdma, RdmaConfig, RkeyScope};
 
 use crate::Failure;
 use crate::harness::failure::{Cause, check_eq};
@@ -41,6 +41,8 @@ pub enum Path {
     Inproc,
     /// TCP on loopback.
     Tcp,
+    /// TCP on loopback, with every message compressed that becomes smaller by it.
+    Compressed,
     /// TLS over TCP on loopback, with certificates of both sides.
     Tls,
     /// A Unix socket.
@@ -77,7 +79,7 @@ impl Path {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Inproc => "inproc",
-            Self::Tcp => "tcp",
+            Self::Tcp | Self::Compressed => "tcp",
             Self::Tls => "tls",
             Self::Unix => "unix",
             Self::Stream => "stream",
@@ -105,6 +107,7 @@ impl Path {
             Self::GrpcOver(under) | Self::GrpcServed(under) => under.address(),
             Self::Inproc => format!("inproc://suite-{}", next()),
             Self::Tcp
+            | Self::Compressed
             | Self::Tls
             | Self::Tonic
             | Self::GrpcPort
@@ -124,6 +127,7 @@ impl Path {
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Compressed => "compressed",
             Self::GrpcPort => "grpc-port",
             Self::GrpcToPort => "grpc-to-port",
             Self::GrpcToTonic => "grpc-to-tonic",
@@ -192,6 +196,10 @@ impl Harness {
         let config = match self.patience {
             Some(patience) => config.with_handshake_timeout(patience),
             None => config,
+        };
+        let config = match self.path {
+            Path::Compressed => config.with_compression(Compression::ON.with_min_len(1)),
+            _ => config,
         };
         // The suite checks every byte itself, on whatever kernel it runs.
         let rdma = self.patience.map(patient).unwrap_or_default().with_allow_untrusted_reads(true);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::MethodDescriptor;
 use crate::call::message_limits::MessageLimits;
+use crate::compression::check_min_len;
 use crate::limits::settings::{InvalidSetting, check_timeout, ensure};
 use crate::policy::retry::config::{HedgingPolicy, RetryBudget, RetryPolicy};
 
@@ -157,6 +158,7 @@ pub struct MethodConfig {
     is_idempotent: bool,
     max_request_len: Option<usize>,
     max_response_len: Option<usize>,
+    compress_from: Option<u32>,
     repetition: Repetition,
 }
 
@@ -176,6 +178,7 @@ impl MethodConfig {
             is_idempotent: false,
             max_request_len: None,
             max_response_len: None,
+            compress_from: None,
             repetition: Repetition::Never,
         }
     }
@@ -218,6 +221,15 @@ impl MethodConfig {
         self
     }
 
+    /// Compresses requests from that length on, in bytes of their encoding, where the server
+    /// accepts it; `u32::MAX` compresses none. A stub's own `compress_from` comes before it, and
+    /// the channel's [`Compression`](crate::Compression) behind it. At least 1.
+    #[must_use]
+    pub const fn with_compress_from(mut self, bytes: u32) -> Self {
+        self.compress_from = Some(bytes);
+        self
+    }
+
     /// Makes calls again that have failed. It takes the place of a hedging policy.
     #[must_use]
     pub const fn with_retries(mut self, policy: RetryPolicy) -> Self {
@@ -256,7 +268,7 @@ impl MethodConfig {
         &self.repetition
     }
 
-    /// The limits on its messages, if there are any.
+    /// The limits on its messages, and from where on they are compressed, if it says anything.
     pub(super) fn message_limits(&self) -> Option<MessageLimits> {
         let (request, response) = (self.max_request_len, self.max_response_len);
         let mut limits = MessageLimits::NONE;
@@ -266,7 +278,10 @@ impl MethodConfig {
         if let Some(bytes) = response {
             limits = limits.with_max_decoding(bytes);
         }
-        (request.is_some() || response.is_some()).then_some(limits)
+        if let Some(bytes) = self.compress_from {
+            limits = limits.with_compress_from(bytes as usize);
+        }
+        (limits != MessageLimits::NONE).then_some(limits)
     }
 
     /// Checks that the values are in their ranges.
@@ -277,6 +292,9 @@ impl MethodConfig {
     pub fn check(&self) -> Result<(), InvalidSetting> {
         if let Some(timeout) = self.timeout {
             check_timeout("service_config.timeout", timeout)?;
+        }
+        if let Some(bytes) = self.compress_from {
+            check_min_len("service_config.compress_from", bytes)?;
         }
         match &self.repetition {
             Repetition::Never => Ok(()),

@@ -106,7 +106,7 @@ impl MethodConfig {
         let limits = self.message_limits();
         if let Some(limits) = limits {
             let of_stub = MessageLimits::of(call.extensions());
-            call.extensions_mut().insert(limits.stricter(of_stub));
+            call.extensions_mut().insert(of_stub.stricter(limits));
         }
     }
 }

@@ -8,11 +8,12 @@ use tonic::Status;
 
 use crate::call::deadline::take_grpc_timeout;
 use crate::call::log::{CallLog, FailedCall};
-use crate::call::message_limits::{MessageLimit, MessageLimits};
+use crate::call::message_limits::MessageLimits;
 use crate::call::refusal;
 use crate::client::call::deadline::SetBy;
 use crate::client::connection_manager::ConnectionManager;
 use crate::client::{Call, CallDeadline};
+use crate::stream::Receiving;
 use crate::{CallKind, Deadline, MethodDescriptor};
 
 /// What a channel gives the calls that set nothing themselves.
@@ -152,8 +153,8 @@ impl BegunWithin {
     }
 
     /// What each message of its response is held to.
-    pub(in crate::client) fn response_limit(&self) -> MessageLimit {
-        self.call.limits.of_responses()
+    pub(in crate::client) fn receiving(&self) -> Receiving {
+        Receiving { limit: self.call.limits.of_responses(), path: self.call.method.path }
     }
 
     /// The status of the call when it is over its time.

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -134,16 +134,46 @@ pub(in crate::client) trait RequestMessage: Send + Sync {
 /// The request of a stub's call with one request message.
 pub(super) struct OneMessage<M> {
     /// Absent once it was taken out.
-    message: Option<Split<M>>,
+    message: Option<Repeatable<M>>,
     detacher: Option<Detacher>,
+}
+
+/// A message that may be sent more than once, and is compressed once.
+struct Repeatable<M> {
+    message: Split<M>,
+    deflated: OnceLock<Option<Box<Bytes>>>,
+}
+
+impl<M: Message + 'static> Repeatable<M> {
+    fn new(message: M) -> Self {
+        Self { message: Split::whole(message), deflated: OnceLock::new() }
+    }
+}
+
+impl<M: Message> Encode for Repeatable<M> {
+    fn len(&self) -> usize {
+        self.message.len()
+    }
+
+    fn tail(&self) -> Option<&Bytes> {
+        self.message.tail()
+    }
+
+    fn encode_head(&self, out: &mut [u8]) {
+        self.message.encode_head(out);
+    }
+
+    fn kept_deflated(&self) -> Option<&OnceLock<Option<Box<Bytes>>>> {
+        Some(&self.deflated)
+    }
 }
 
 impl<M: Message + 'static> OneMessage<M> {
     pub(super) fn new(message: M, detacher: Option<Detacher>) -> Self {
-        Self { message: Some(Split::whole(message)), detacher }
+        Self { message: Some(Repeatable::new(message)), detacher }
     }
 
-    fn take(&mut self) -> Split<M> {
+    fn take(&mut self) -> Repeatable<M> {
         self.message.take().expect("the call that had the message is consumed")
     }
 }
@@ -151,18 +181,18 @@ impl<M: Message + 'static> OneMessage<M> {
 impl<M: Message + 'static> RequestMessage for OneMessage<M> {
     fn as_encode(&mut self) -> &dyn Encode {
         let message = self.message.as_mut().expect("the call that had the message is consumed");
-        message.split(self.detacher);
+        message.message.split(self.detacher);
         message
     }
 
     fn take_shared(&mut self) -> Arc<dyn Encode> {
         let mut message = self.take();
-        message.split(self.detacher);
+        message.message.split(self.detacher);
         Arc::new(message)
     }
 
     fn take_any(&mut self) -> (Box<dyn Any + Send>, Vec<u8>) {
-        let message = self.take().into_whole();
+        let message = self.take().message.into_whole();
         let encoding = message.encode_to_vec();
         (Box::new(message), encoding)
     }
@@ -277,7 +307,7 @@ async fn one_message<M: Message + 'static>(
     };
     // A stream that breaks behind its message has not ended: the caller may have meant more.
     match stream.next().await.transpose()? {
-        None => Ok(Arc::new(Split::whole(message))),
+        None => Ok(Arc::new(Repeatable::new(message))),
         Some(_) => Err(refusal::not_one_message(path, "more than one")),
     }
 }
@@ -304,6 +334,27 @@ mod tests {
             let Sent::Message(message) = body.as_sent() else { panic!("it is one message") };
             assert_eq!(encode(message), text.encode_to_vec());
         }
+    }
+
+    #[cfg(feature = "compression")]
+    #[tokio::test]
+    async fn a_message_is_compressed_once_for_all_attempts() {
+        use crate::compression::Deflated;
+
+        let mut own = OneMessage::new("some words ".repeat(1000), None);
+        let mut body = Body::Message(&mut own);
+        let mut deflated = Vec::new();
+        for _ in 0..2 {
+            let mut attempt = body.reborrow();
+            let Sent::Message(message) = attempt.as_sent() else { panic!("it is one message") };
+            deflated.push(Deflated::of(message).await.expect("it repeats itself"));
+        }
+        // Layers take it along.
+        let mut shared = body.into_owned();
+        let Sent::Message(message) = shared.as_sent() else { panic!("it is one message") };
+        deflated.push(Deflated::of(message).await.expect("it repeats itself"));
+        let at = |deflated: &Deflated| deflated.tail().map(|bytes| bytes.as_ptr());
+        assert!(deflated.iter().all(|other| at(other) == at(&deflated[0])));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(in crate::client) async fn headers(started: &mut Started) -> Result<Metadata
             outcome.result?;
             return Err(Status::internal("the server ended a stream that it had not begun"));
         }
-        Next::Message(..) | Next::End(End::HalfClose) => {
+        Next::Message(..) | Next::Deflated(..) | Next::End(End::HalfClose) => {
             return Err(Status::internal("the server sent messages before its headers"));
         }
     };
@@ -69,7 +69,7 @@ pub(in crate::client) fn download(
         return Err(Status::internal("the answer is one message"));
     };
     let timer = call.deadline().map(|Deadline(at)| Box::pin(tokio::time::sleep_until(at)));
-    let (id, limit) = (guard.id(), call.response_limit());
+    let (id, receiving) = (guard.id(), call.receiving());
     let stream_guard = StreamGuard { guard, _upload: upload, call };
-    Ok(MessageBody::new(recv_stream, io, id, limit, timer, Some(stream_guard)))
+    Ok(MessageBody::new(recv_stream, io, id, receiving, timer, Some(stream_guard)))
 }

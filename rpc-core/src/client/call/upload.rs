@@ -30,7 +30,9 @@ where
     let send_stream = Arc::clone(started.send_stream.as_ref()?);
     let id = started.guard.id();
     let connection = started.guard.connection()?;
+    let compress_from = started.io.compression().from(call.limits.compress_from());
     let direction = Direction::requests(call.method, call.limits);
+    let direction = direction.compressed_from(compress_from);
     let mut writer = StreamWriter::new(Arc::clone(&started.io), id);
     // Calls that the stream makes while it is polled belong to the maker of the stream.
     let sending = Deadline::scope(Deadline::current(), async move {

@@ -102,7 +102,7 @@ fn bounded(
     parts: BoxStream<'static, Result<StreamPart, Status>>,
     call: BegunWithin,
 ) -> impl Stream<Item = Result<StreamPart, Status>> + Send + 'static {
-    let limit = call.response_limit();
+    let limit = call.receiving().limit;
     stream::unfold(Some((parts, call)), move |state| async move {
         let (mut parts, call) = state?;
         let over = match call.deadline() {

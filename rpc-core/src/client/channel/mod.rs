@@ -448,6 +448,10 @@ impl Channel {
             let status = match call.method.kind {
                 CallKind::Unary | CallKind::ClientStreaming => match started.reply().await {
                     Ok(reply) => {
+                        let reply = match reply.is_deflated {
+                            false => reply,
+                            true => Box::pin(started.inflated(reply, call)).await?,
+                        };
                         let log = begun.end_log(&self.manager);
                         return ClientReply::of_message(reply, call.limits.of_responses(), log);
                     }

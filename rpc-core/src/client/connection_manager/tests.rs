@@ -263,6 +263,7 @@ impl Connection for Scripted {
             addresses: Addresses::default(),
             is_upgraded: self.is_upgraded,
             fallback: None,
+            compression: crate::Negotiated::default(),
             calls_in_flight: 0,
             stats: TransportStats::default(),
         }

@@ -27,6 +27,7 @@ impl<T: Transport> Handler for Session<T> {
         let header = FrameHeader::parse(prefix)?;
         header.check_len(len)?;
         expect_answer(&header)?;
+        self.compression.check(&header)?;
         let mut state = self.state();
         if !state.calls.contains(header.call) {
             return Ok(Admission::Refuse);
@@ -53,6 +54,7 @@ impl<T: Transport> Handler for Session<T> {
         if delivery == Delivery::Announced {
             expect_answer(&header)?;
         }
+        self.compression.check(&header)?;
         // An answer wakes its caller. No user code runs here.
         handoff.woke();
         match header.kind {
@@ -183,7 +185,9 @@ impl<T: Transport> Session<T> {
         }
         if let Some(InFlight { route: Route::Reply(sender), .. }) = call {
             let (code, is_not_executed) = (header.selector, header.is_not_executed);
-            let reply = refused.map(|()| Reply { code, block, message, is_not_executed });
+            let is_deflated = header.is_deflated;
+            let reply = Reply { code, block, message, is_deflated, is_not_executed };
+            let reply = refused.map(|()| reply);
             // The caller may have gone at this very moment.
             let _ = sender.send(reply);
         }
@@ -225,6 +229,7 @@ impl<T: Transport> Session<T> {
         }
         let item = match header.kind {
             FrameKind::Headers => Item::Headers(block),
+            _ if header.is_deflated => Item::Deflated(messages),
             _ => Item::Messages(messages),
         };
         if recv_stream.insert(header.argument, item)? == Inserted::Complete {

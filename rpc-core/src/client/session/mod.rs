@@ -25,6 +25,7 @@ use crate::call::refusal;
 use crate::calls::client::Calls;
 use crate::calls::id_hashing::IdHashing;
 use crate::calls::receive_budget::ReceiveBudget;
+use crate::compression::{Deflated, is_due};
 use crate::connect::ConnectionInfo;
 use crate::payload::encode::Encode;
 use crate::policy::keepalive::PingLimiter;
@@ -33,13 +34,14 @@ use crate::transport::frames::{self, Parts, Reserved};
 use crate::transport::{Addresses, CloseReason, Handler, Transport, TransportError};
 use crate::wire::messages::BATCH_LEN_MAX;
 use crate::wire::{FrameHeader, FrameKind, metadata, method_kinds};
-use crate::{BufferSource, CallKind, Idempotency, Limits};
+use crate::{BufferSource, CallKind, Idempotency, Limits, Negotiated};
 
 /// The client's end of a connection over `T`.
 pub(crate) struct Session<T> {
     pub(super) transport: T,
     pub(super) limits: Limits,
     peer_limits: Limits,
+    pub(super) compression: Negotiated,
     method_ids: HashMap<String, u16, IdHashing>,
     /// What the server says of each method, by id.
     method_kinds: Bytes,
@@ -114,6 +116,7 @@ impl<T: Transport> Session<T> {
             transport,
             limits: setup.limits,
             peer_limits,
+            compression: setup.compression,
             method_ids: methods.collect(),
             method_kinds: setup.peer.method_kinds,
             permits: Arc::new(Semaphore::new(permit_count)),
@@ -162,6 +165,12 @@ impl<T: Transport> Session<T> {
         header.is_streaming = call.message.is_none();
         header.selector = selector;
         Ok(Prepared { header, block })
+    }
+
+    /// Whether the call's message is compressed before it is sent.
+    fn compresses(&self, call: &Outgoing<'_>) -> bool {
+        let from = self.compression.from(call.limits.compress_from());
+        call.message.is_some_and(|message| is_due(from, || message.len()))
     }
 
     /// Enters a call into the table.
@@ -268,6 +277,9 @@ impl<T: Transport> Session<T> {
 
 impl<T: Transport> Connection for Session<T> {
     fn try_start(self: Arc<Self>, call: Outgoing<'_>) -> Result<Option<Started>, Status> {
+        if self.compresses(&call) {
+            return Ok(None);
+        }
         let permit = match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => permit,
             Err(TryAcquireError::NoPermits) => return Ok(None),
@@ -285,7 +297,15 @@ impl<T: Transport> Connection for Session<T> {
         Box::pin(async move {
             let permit = Arc::clone(&self.permits).acquire_owned().await;
             let permit = permit.map_err(|_| self.closed_status())?;
-            let prepared = self.prepare(&call)?;
+            let (mut call, mut prepared) = (call, self.prepare(&call)?);
+            let deflated = match call.message {
+                Some(message) if self.compresses(&call) => Deflated::of(message).await,
+                _ => None,
+            };
+            if let Some(deflated) = &deflated {
+                call.message = Some(deflated);
+                prepared.header.is_deflated = true;
+            }
             let reserved = frames::reserve(&self.transport, &prepared.parts(&call)).await;
             let reserved = reserved.map_err(|error| self.unsendable(&error))?;
             self.launch(&call, prepared, reserved, permit)
@@ -362,6 +382,7 @@ impl<T: Transport> Connection for Session<T> {
             addresses: self.addresses.clone(),
             is_upgraded: self.is_upgraded,
             fallback: self.fallback.clone(),
+            compression: self.compression,
             calls_in_flight: self.state().calls.in_flight_count(),
             stats: self.transport.stats(),
         }
@@ -371,6 +392,14 @@ impl<T: Transport> Connection for Session<T> {
 impl<T: Transport> SessionIo for Session<T> {
     fn peer_limits(&self) -> &Limits {
         &self.peer_limits
+    }
+
+    fn compression(&self) -> Negotiated {
+        self.compression
+    }
+
+    fn max_message_len(&self) -> u64 {
+        self.limits.max_message_len
     }
 
     fn batch_len_max(&self) -> usize {

@@ -69,6 +69,7 @@ async fn a_stream_that_cannot_be_sent_tells_the_session_of_the_end() {
         limits,
         keepalive: None,
         progress_timeout: None,
+        compression: crate::Negotiated::default(),
         peer: Hello::new(&limits),
         server: "nowhere".into(),
         addresses: Addresses::default(),

@@ -6,9 +6,15 @@ use std::time::Duration;
 
 use super::ServerBuilder;
 use crate::server::PeerExtensions;
-use crate::{Keepalive, Limits};
+use crate::{Compression, Keepalive, Limits};
 
 impl ServerBuilder {
+    /// See [`compression`](Self::compression).
+    #[must_use]
+    pub fn get_compression(&self) -> Option<Compression> {
+        self.settings.compression
+    }
+
     /// See [`limits`](Self::limits).
     #[must_use]
     pub fn get_limits(&self) -> Option<Limits> {

@@ -30,7 +30,7 @@ use crate::limits::settings::{
     check_count, check_memory, check_period, check_timeout, expect_valid,
 };
 use crate::policy::lifetime::LifetimeRules;
-use crate::{Keepalive, Limits};
+use crate::{Compression, Keepalive, Limits};
 
 /// A set of services and the rules under which they are served.
 #[derive(Debug, Clone)]
@@ -334,6 +334,21 @@ impl ServerBuilder {
     pub fn limits(mut self, limits: Limits) -> Self {
         expect_valid(limits.check());
         self.settings.limits = Some(limits);
+        self
+    }
+
+    /// What is done with compressed messages; nothing is compressed and none accepted by default.
+    /// A service's own `compress_from` comes before what is said here of the messages that are
+    /// sent.
+    ///
+    /// # Panics
+    ///
+    /// When [`Compression::check`] fails.
+    #[must_use]
+    #[track_caller]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        expect_valid(compression.check());
+        self.settings.compression = Some(compression);
         self
     }
 

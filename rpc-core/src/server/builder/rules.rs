@@ -32,6 +32,7 @@ impl Rules {
         Self {
             handshake: ServerHandshake {
                 limits: settings.limits.unwrap_or_default(),
+                compression: settings.compression.unwrap_or_default(),
                 methods: server.router.paths(),
                 method_kinds: server.router.kinds(),
                 upgrades: settings.upgrades,
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
     use crate::connect::{Candidate, Declined, PendingOffer, Upgrade};
     use crate::transport::Addresses;
-    use crate::{Limits, Server};
+    use crate::{Compression, Limits, Server};
 
     /// An upgrade that is nothing but a name, and who added it.
     #[derive(Debug)]
@@ -85,6 +86,7 @@ mod tests {
             upgrades: vec![Arc::new(Named("rdma", "listener")), Arc::new(Named("other", ""))],
             protocols: Vec::new(),
             limits: Some(Limits { max_calls: 7, ..Limits::default() }),
+            compression: Some(Compression::OFF.with_min_len(7)),
             handshake_timeout: Some(Duration::from_secs(7)),
             keepalive: Some(None),
             progress_timeout: Some(None),
@@ -95,6 +97,7 @@ mod tests {
     fn without_a_setting_the_defaults_hold() {
         let rules = Rules::new(&Server::builder().build().shared, ListenerSettings::default());
         assert_eq!(rules.handshake.limits, Limits::default());
+        assert_eq!(rules.handshake.compression, Compression::OFF);
         assert!(rules.handshake.upgrades.is_empty());
         assert_eq!(rules.handshake_timeout, HANDSHAKE_TIMEOUT);
         assert_eq!(rules.life.keepalive, Some(Keepalive::default()));
@@ -105,6 +108,7 @@ mod tests {
     fn a_listeners_settings_hold_where_the_builder_has_none() {
         let rules = Rules::new(&Server::builder().build().shared, of_listener());
         assert_eq!(rules.handshake.limits.max_calls, 7);
+        assert_eq!(rules.handshake.compression.min_len(), Some(7));
         assert_eq!(rules.handshake.upgrades.len(), 2);
         assert_eq!(rules.handshake_timeout, Duration::from_secs(7));
         assert_eq!((rules.life.keepalive, rules.life.progress_timeout), (None, None));

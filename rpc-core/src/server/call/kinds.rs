@@ -19,7 +19,9 @@ use crate::server::call::head::{Head, undecodable};
 use crate::server::call::reply::Responder;
 use crate::server::call::streams::CallStreams;
 use crate::server::layers::Capture;
-use crate::stream::{Direction, StreamWriter, forward, request_streaming};
+use crate::stream::{
+    Direction, Inflated, Receiving, StreamWriter, forward, inflated, request_streaming,
+};
 use crate::wire::{FrameKind, metadata};
 use crate::{Deadline, LateTrailers, ServiceDescriptor, Trailers};
 
@@ -46,6 +48,8 @@ pub trait Service: Send + Sync + 'static {
 pub struct ServerCall {
     pub(in crate::server) head: Head,
     pub(in crate::server) message: Bytes,
+    /// Whether the message is compressed.
+    pub(in crate::server) is_deflated: bool,
     pub(in crate::server) running: CallScope,
     pub(in crate::server) responder: Responder,
     pub(in crate::server) streams: CallStreams,
@@ -59,6 +63,11 @@ impl ServerCall {
     #[inline]
     pub fn limit(&mut self, limits: MessageLimits) {
         self.limits = limits;
+        if let (Some(from), Some(of_call)) =
+            (limits.compress_from(), &mut self.responder.compress_from)
+        {
+            *of_call = from;
+        }
     }
 
     /// Runs the handler of a method with one request and one response.
@@ -69,7 +78,10 @@ impl ServerCall {
         F: FnOnce(Request<Req>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<Resp>, Status>> + Send + 'static,
     {
-        let Self { head, message, running, responder, streams, limits } = self;
+        if self.is_deflated {
+            return self.inflate_first(Box::new(move |call| call.unary(handler)));
+        }
+        let Self { head, message, running, responder, streams, limits, .. } = self;
         let request = match decode(head, message, &streams, (&running, limits)) {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
@@ -86,7 +98,10 @@ impl ServerCall {
         F: FnOnce(Request<Req>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Response<S>, Status>> + Send + 'static,
     {
-        let Self { head, message, running, responder, streams, limits } = self;
+        if self.is_deflated {
+            return self.inflate_first(Box::new(move |call| call.server_streaming(handler)));
+        }
+        let Self { head, message, running, responder, streams, limits, .. } = self;
         let request = match decode(head, message, &streams, (&running, limits)) {
             Ok(request) => request,
             Err(status) => return Box::pin(responder.fail(status)),
@@ -132,6 +147,29 @@ impl ServerCall {
         self.fail(Status::unimplemented("the service has no such method"))
     }
 
+    /// Inflates the request's message, and goes on then. What is longer than a piece becomes a task
+    /// of its own with the first piece, so that the connection's task reads on.
+    fn inflate_first(
+        mut self,
+        go_on: Box<dyn FnOnce(Self) -> HandlerFuture + Send>,
+    ) -> HandlerFuture {
+        Box::pin(async move {
+            let (limit, path) = (self.limits.of_service_requests(), self.running.method().path);
+            let io = self.responder.io();
+            let message = std::mem::take(&mut self.message);
+            let result = inflated(&*io, message, Receiving { limit, path }).await;
+            match result {
+                Ok(Inflated { message, charge }) => {
+                    // What came is free, and no longer counts.
+                    self.responder.disposition.set_received(charge);
+                    (self.message, self.is_deflated) = (message, false);
+                    go_on(self).await;
+                }
+                Err(status) => self.responder.fail(status).await,
+            }
+        })
+    }
+
     /// Answers with a status alone.
     pub(in crate::server) fn fail(self, status: Status) -> HandlerFuture {
         Box::pin(self.responder.fail(status))
@@ -151,8 +189,9 @@ impl ServerCall {
             return Err(Status::internal("the client sent one message where a stream is needed"));
         };
         let (metadata, extensions) = self.take_head()?;
-        let (io, limit) = (self.responder.io(), self.limits.of_service_requests());
-        let messages = request_streaming(recv_stream, io, self.responder.id, limit);
+        let (limit, path) = (self.limits.of_service_requests(), self.running.method().path);
+        let (io, receiving) = (self.responder.io(), Receiving { limit, path });
+        let messages = request_streaming(recv_stream, io, self.responder.id, receiving);
         Ok(Request::from_parts(metadata, extensions, messages))
     }
 }
@@ -188,6 +227,7 @@ where
 {
     let deadline = running.deadline();
     let direction = Direction::responses(running.method(), limits);
+    let direction = direction.compressed_from(responder.compress_from);
     Box::pin(running.scope(async move {
         let result = Handling::new(deadline, handler).await;
         let sending = Sending { streams: &streams, deadline, direction };

@@ -16,6 +16,7 @@ use tonic::{Code, Extensions, Response, Status};
 use crate::Trailers;
 use crate::call::message_limits::MessageLimits;
 use crate::call::refusal;
+use crate::compression::{Deflated, is_due};
 use crate::limits::memory::MemoryCharge;
 use crate::limits::peer_key::PeerKey;
 use crate::limits::quota::Charge;
@@ -74,6 +75,8 @@ pub(crate) struct Responder {
     pub(in crate::server) capture: Option<Arc<Capture>>,
     /// What the log is to say of the call when it ends; with the outermost of several obligations.
     record: Option<CallRecord>,
+    /// From which length on its messages are compressed; absent where the client accepts none.
+    pub(in crate::server) compress_from: Option<u32>,
 }
 
 impl Drop for Responder {
@@ -99,6 +102,15 @@ pub(in crate::server) enum Disposition {
     Ended,
 }
 
+impl Disposition {
+    /// Counts other memory as that of the call's request.
+    pub(in crate::server) fn set_received(&mut self, charge: MemoryCharge) {
+        if let Self::Running { _received, .. } = self {
+            *_received = charge;
+        }
+    }
+}
+
 impl Responder {
     pub(in crate::server) fn new(
         id: u64,
@@ -106,7 +118,7 @@ impl Responder {
         disposition: Disposition,
         record: Option<CallRecord>,
     ) -> Self {
-        Self { id, sink, disposition, capture: None, record }
+        Self { id, sink, disposition, capture: None, record, compress_from: None }
     }
 
     /// A second responder for the same call, used to send the response once the layers have run.
@@ -115,6 +127,7 @@ impl Responder {
         let (sink, record) = (Arc::clone(&self.sink), self.record.take());
         let mut other = Self::new(self.id, sink, Disposition::Ended, record);
         other.capture = self.capture.clone();
+        other.compress_from = self.compress_from;
         other
     }
 
@@ -135,7 +148,7 @@ impl Responder {
             (Err(status), _) => self.fail(status),
             (Ok(response), Some(capture)) => {
                 let response = response.map(|message| Split::new(message, detacher));
-                capture.set(Ok(ServerResponse::message(response)));
+                capture.set(Ok(ServerResponse::message(response, self.compress_from)));
                 PendingReply::DONE
             }
             (Ok(response), None) => {
@@ -155,6 +168,9 @@ impl Responder {
         self.release_permit();
         let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
         let outcome = Outcome { metadata, result: Ok(trailers) };
+        if is_due(self.compress_from, || message.len()) {
+            return PendingReply(Some(Box::pin(self.send_compressed(outcome, message))));
+        }
         let Answer { code, block, .. } = match self.answer(&outcome, Some(&message)) {
             Ok(answer) if self.sink.try_reply(self.id, &answer, &mut self.record) => {
                 return PendingReply::DONE;
@@ -164,9 +180,30 @@ impl Responder {
         };
         PendingReply(Some(Box::pin(async move {
             let message = Some(&message as &dyn Encode);
-            let answer = Answer { code, seq: 0, is_not_executed: false, block, message };
+            let answer = Answer { block, message, ..Answer::bare(code, 0) };
             self.send_waiting(&answer).await;
         })))
+    }
+
+    /// Answers with one message, compressed if it becomes smaller by that.
+    async fn send_compressed(mut self, outcome: Outcome, message: impl Encode + 'static) {
+        // What is too long is told before it is compressed.
+        let checked = self.answer(&outcome, Some(&message)).map(drop);
+        if let Err(status) = checked {
+            return self.fail(status).await;
+        }
+        let deflated = Deflated::of(&message).await;
+        let sent = deflated.as_ref().map_or(&message as &dyn Encode, |deflated| deflated);
+        let answer = self.answer(&outcome, Some(sent));
+        let answer = answer.map(|answer| Answer { is_deflated: deflated.is_some(), ..answer });
+        match answer {
+            Ok(answer) => {
+                if !self.sink.try_reply(self.id, &answer, &mut self.record) {
+                    self.send_waiting(&answer).await;
+                }
+            }
+            Err(status) => self.fail(status).await,
+        }
     }
 
     /// The session as what streams need of it.
@@ -198,18 +235,12 @@ impl Responder {
             let words = format!("(status left out: {})", too_large.message());
             let metadata = MetadataMap::new();
             let brief = Outcome { metadata, result: Err(Status::new(code, words)) };
-            self.answer(&brief, None).unwrap_or(Answer {
-                code: code as u16,
-                seq,
-                is_not_executed: false,
-                block: Vec::new(),
-                message: None,
-            })
+            self.answer(&brief, None).unwrap_or(Answer::bare(code as u16, seq))
         });
         let is_not_executed = matches!(self.disposition, Disposition::Refused);
         self.release_permit();
         let (code, block) = (answer.code, answer.block);
-        let answer = Answer { code, seq, is_not_executed, block, message: None };
+        let answer = Answer { is_not_executed, block, ..Answer::bare(code, seq) };
         if self.sink.try_reply(self.id, &answer, &mut self.record) {
             return PendingReply::DONE;
         }
@@ -243,6 +274,6 @@ impl Responder {
         refusal::check_metadata("response", block.len(), "client's", limits)?;
         let message_len = message.map_or(0, Encode::len) as u64;
         refusal::check_message("response", message_len, "client's", limits)?;
-        Ok(Answer { code: outcome.code(), seq: 0, is_not_executed: false, block, message })
+        Ok(Answer { block, message, ..Answer::bare(outcome.code(), 0) })
     }
 }

@@ -38,16 +38,19 @@ pub(in crate::server) fn handle(
 }
 
 /// Sends what came out of the layers, or gives it to the layers around them.
-async fn answer(responder: Responder, seq: u64, result: Result<ServerResponse, Status>) {
+async fn answer(mut responder: Responder, seq: u64, result: Result<ServerResponse, Status>) {
     if let Some(outer) = &responder.capture {
         return outer.set(result);
     }
-    let ServerResponse { metadata, mut extensions, body } = match result {
+    let ServerResponse { metadata, mut extensions, body, compress_from } = match result {
         Ok(response) => response,
         Err(status) => return responder.end(seq, Err(status)).await,
     };
     match body {
-        Body::Message(message) => responder.send(metadata, extensions, message).await,
+        Body::Message(message) => {
+            responder.compress_from = compress_from;
+            responder.send(metadata, extensions, message).await;
+        }
         Body::Streamed => {
             let Trailers(trailers) = extensions.remove::<Trailers>().unwrap_or_default();
             responder.end(seq, Ok(trailers)).await;

@@ -14,6 +14,8 @@ pub struct ServerResponse {
     pub(in crate::server) metadata: MetadataMap,
     pub(in crate::server) extensions: Extensions,
     pub(in crate::server) body: Body,
+    /// From which length on its service has the message compressed.
+    pub(in crate::server) compress_from: Option<u32>,
 }
 
 /// What of the response is still to be sent.
@@ -35,9 +37,12 @@ impl fmt::Debug for ServerResponse {
 }
 
 impl ServerResponse {
-    pub(in crate::server) fn message<M: Encode + 'static>(response: Response<M>) -> Self {
+    pub(in crate::server) fn message<M: Encode + 'static>(
+        response: Response<M>,
+        compress_from: Option<u32>,
+    ) -> Self {
         let (metadata, message, extensions) = response.into_parts();
-        Self { metadata, extensions, body: Body::Message(Box::new(message)) }
+        Self { metadata, extensions, body: Body::Message(Box::new(message)), compress_from }
     }
 
     pub(in crate::server) fn streamed(trailers: MetadataMap) -> Self {
@@ -45,7 +50,8 @@ impl ServerResponse {
         if !trailers.is_empty() {
             extensions.insert(Trailers(trailers));
         }
-        Self { metadata: MetadataMap::new(), extensions, body: Body::Streamed }
+        let (metadata, body) = (MetadataMap::new(), Body::Streamed);
+        Self { metadata, extensions, body, compress_from: None }
     }
 
     /// Whether the response was a stream: then its metadata and messages are gone already, and

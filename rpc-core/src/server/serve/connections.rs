@@ -119,6 +119,7 @@ mod tests {
                 addresses: Addresses::default(),
                 is_upgraded: false,
                 fallback: None,
+                compression: crate::Negotiated::default(),
                 calls_in_flight: 0,
                 stats: TransportStats::default(),
             }

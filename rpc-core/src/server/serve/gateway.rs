@@ -9,7 +9,7 @@ use crate::inproc::InprocTransport;
 use crate::server::builder::rules::Rules;
 use crate::server::{ServerConnection, ServerSession, ServerSetup};
 use crate::wire::hello::Hello;
-use crate::{Channel, Limits};
+use crate::{Channel, Limits, Negotiated};
 
 /// Makes a connection of a client that speaks `protocol`.
 pub(in crate::server) fn gateway(
@@ -33,6 +33,7 @@ pub(in crate::server) fn gateway(
         ServerSetup {
             limits,
             peer_limits: accepted,
+            compression: Negotiated::default(),
             addresses: addresses.clone(),
             fallback: None,
             is_upgraded: false,
@@ -53,6 +54,7 @@ pub(in crate::server) fn gateway(
             // The two ends are in one process. The client behind them is watched by its protocol.
             keepalive: None,
             progress_timeout: None,
+            compression: Negotiated::default(),
             peer: hello,
             server: Arc::clone(&name),
             addresses,

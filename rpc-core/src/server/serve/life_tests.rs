@@ -67,6 +67,7 @@ impl ServerConnection for Slow {
             addresses: Addresses::default(),
             is_upgraded: false,
             fallback: None,
+            compression: crate::Negotiated::default(),
             calls_in_flight: 0,
             stats: TransportStats::default(),
         }

@@ -247,7 +247,7 @@ async fn join(
             return None;
         }
     };
-    let Accepted { link, addresses, hello, fallback, is_upgraded } = accepted;
+    let Accepted { link, addresses, hello, fallback, is_upgraded, compression } = accepted;
     if let Some(reason) = &fallback {
         limited_log!(
             target: "farcall::path",
@@ -262,6 +262,7 @@ async fn join(
     let setup = ServerSetup {
         limits,
         peer_limits: hello.limits(),
+        compression,
         addresses,
         fallback,
         is_upgraded,

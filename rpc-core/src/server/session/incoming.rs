@@ -71,6 +71,7 @@ impl<T: Transport> Handler for ServerSession<T> {
     ) -> Result<Admission, ProtocolError> {
         let header = FrameHeader::parse(prefix)?;
         header.check_len(len)?;
+        self.compression.check(&header)?;
         match header.kind {
             FrameKind::Request => self.announce_request(&header, len),
             FrameKind::Messages => self.announce_messages(&header, len),
@@ -88,6 +89,7 @@ impl<T: Transport> Handler for ServerSession<T> {
         if delivery == Delivery::Announced && !is_announced(header.kind) {
             return Err(unexpected(header.kind));
         }
+        self.compression.check(&header)?;
         let Some(this) = self.this.upgrade() else { return Ok(()) };
         if header.kind != FrameKind::Request {
             // A task that waits for this frame runs now.
@@ -273,7 +275,8 @@ impl<T: Transport> ServerSession<T> {
                 let Route { service, method, kind } = route;
                 let record = self.record(header);
                 let disposition = Disposition::Running { _permit: permit, _received: received };
-                let responder = Responder::new(header.call, this, disposition, record);
+                let mut responder = Responder::new(header.call, this, disposition, record);
+                responder.compress_from = self.compression.from(None);
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
                 handoff.release();
                 let descriptor = &service.descriptor().methods[method];
@@ -282,7 +285,9 @@ impl<T: Transport> ServerSession<T> {
                 let running = CallScope::new(descriptor, limit, Arc::clone(&self.peer));
                 let limits = MessageLimits::NONE;
                 let head = Head::Encoded { block, peer: self.router.peer_extensions };
-                let call = ServerCall { head, message, running, responder, streams, limits };
+                let is_deflated = header.is_deflated;
+                let call =
+                    ServerCall { head, message, is_deflated, running, responder, streams, limits };
                 self.router.dispatch(service, method, call)
             }
         };
@@ -410,7 +415,11 @@ impl<T: Transport> ServerSession<T> {
             self.fail_requests(header.call, status);
             return Ok(());
         }
-        self.insert(header, Item::Messages(messages))
+        let item = match header.is_deflated {
+            true => Item::Deflated(messages),
+            false => Item::Messages(messages),
+        };
+        self.insert(header, item)
     }
 
     fn insert(&self, header: &FrameHeader, item: Item) -> Result<(), ProtocolError> {

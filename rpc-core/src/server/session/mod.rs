@@ -39,7 +39,7 @@ use crate::transport::ping;
 use crate::transport::{Addresses, CloseReason, Transport, TransportError};
 use crate::wire::messages::BATCH_LEN_MAX;
 use crate::wire::{FrameHeader, FrameKind, ProtocolError};
-use crate::{Limits, limited_log};
+use crate::{Limits, Negotiated, limited_log};
 
 /// From which length on a frame's memory is looked for before it is made: the length from which
 /// TCP sends in pieces.
@@ -60,6 +60,7 @@ pub(crate) struct ServerSession<T> {
     pub(super) memory: MemoryShare,
     pub(super) limits: Limits,
     pub(super) peer_limits: Limits,
+    pub(super) compression: Negotiated,
     pub(super) addresses: Addresses,
     /// What handlers can know of the connection.
     pub(super) peer: Arc<PeerInfo>,
@@ -104,6 +105,7 @@ impl<T: Transport> ServerSession<T> {
             memory: setup.memory,
             limits: setup.limits,
             peer_limits: setup.peer_limits,
+            compression: setup.compression,
             addresses: setup.addresses,
             peer: Arc::new(peer),
             fallback: setup.fallback,
@@ -276,6 +278,18 @@ impl<T: Transport> SessionIo for ServerSession<T> {
         &self.peer_limits
     }
 
+    fn compression(&self) -> Negotiated {
+        self.compression
+    }
+
+    fn max_message_len(&self) -> u64 {
+        self.limits.max_message_len
+    }
+
+    fn charge(&self, len: u64) -> Result<MemoryCharge, Status> {
+        self.memory.try_take(len)
+    }
+
     fn batch_len_max(&self) -> usize {
         self.transport.batch_len_max().min(BATCH_LEN_MAX)
     }
@@ -429,6 +443,7 @@ impl<T: Transport> ServerConnection for ServerSession<T> {
             addresses: self.addresses.clone(),
             is_upgraded: self.is_upgraded,
             fallback: self.fallback.clone(),
+            compression: self.compression,
             calls_in_flight: self.state().calls.in_flight_count(),
             stats: self.transport.stats(),
         }

@@ -84,6 +84,7 @@ pub(super) fn serving(router: Router) -> Arc<ServerSession<Curious>> {
     let setup = ServerSetup {
         limits: Limits::default(),
         peer_limits: Limits::default(),
+        compression: crate::Negotiated::default(),
         addresses: Addresses::default(),
         fallback: None,
         is_upgraded: false,

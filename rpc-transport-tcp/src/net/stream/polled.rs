@@ -195,6 +195,8 @@ fn written(before: usize, polled: Poll<usize>, max: usize) -> io::Result<Polled>
 impl<IO: AsyncRead + AsyncWrite + Send + Unpin + 'static> Socket for PolledStream<IO> {
     const NAME: &'static str = "stream";
     const WAKES: bool = true;
+    // It may lead to another host.
+    const CARRIES_COMPRESSED: bool = true;
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.readiness.poll(Direction::Read, cx).map(Ok)

@@ -1,0 +1,56 @@
+//! Inflating a message that has come, within the limits of the side that receives it.
+
+use bytes::{Buf, Bytes};
+use tonic::Status;
+
+use super::session_io::SessionIo;
+use crate::call::message_limits::MessageLimit;
+use crate::call::refusal;
+use crate::compression::{INFLATER_HELD, inflate};
+use crate::limits::memory::MemoryCharge;
+
+/// What a side allows the messages that it receives in a call, and what the call is named.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Receiving {
+    /// What the stub or the service allows.
+    pub(crate) limit: MessageLimit,
+    /// The method, for errors.
+    pub(crate) path: &'static str,
+}
+
+/// A message after it was inflated, and what it counts in the memory budget.
+pub(crate) struct Inflated {
+    pub(crate) message: Bytes,
+    pub(crate) charge: MemoryCharge,
+}
+
+/// Inflates a message. Its length is checked, and counted in the memory budget, before there is
+/// memory for it.
+///
+/// # Errors
+///
+/// When it is over a limit, when the budget has no room, and when it is not what it says.
+///
+/// # Cancel safety
+///
+/// This function is cancel safe: the memory is free at once.
+pub(crate) async fn inflated(
+    io: &dyn SessionIo,
+    mut message: Bytes,
+    Receiving { limit, path }: Receiving,
+) -> Result<Inflated, Status> {
+    let what = limit.message();
+    // The header was checked for it when the frame came.
+    let len = message.try_get_u64_le().unwrap_or_default();
+    refusal::check_inflated(what, path, len, io.max_message_len())?;
+    // What fits no address is over the limit of this side, unless that is endless.
+    let whole_len = usize::try_from(len).unwrap_or(usize::MAX - 1);
+    limit.check(whole_len)?;
+    let charge = io.charge(len.saturating_add(INFLATER_HELD))?;
+    match inflate(&message, whole_len).await {
+        Ok(message) => Ok(Inflated { message, charge }),
+        Err(words) => Err(Status::internal(format!(
+            "the {what}'s message of {path} cannot be inflated: {words}"
+        ))),
+    }
+}
