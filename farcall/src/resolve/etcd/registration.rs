@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::channel::mpsc;
+use rpc_core::limited_log;
+use rpc_core::limits::log::LogLimit;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -68,6 +70,7 @@ struct Entry {
     prefix: String,
     address: String,
     ttl: Duration,
+    log: LogLimit,
 }
 
 /// How the signs of life for a lease have ended.
@@ -96,7 +99,13 @@ impl EtcdRegistration {
         ttl: Duration,
     ) -> Result<Self, Status> {
         let (prefix, address, ttl) = (prefix.into(), address.into(), ttl.max(MIN_TTL));
-        let entry = Entry { channel: channel.clone(), prefix: within(&prefix), address, ttl };
+        let entry = Entry {
+            channel: channel.clone(),
+            prefix: within(&prefix),
+            address,
+            ttl,
+            log: LogLimit::default(),
+        };
         let (known, state) = watch::channel(State::default());
         entry.register(&known).await?;
         let keeping = tokio::spawn(entry.keep(known));
@@ -172,19 +181,16 @@ impl Entry {
         let was_kept = known.borrow().failure.is_none();
         let (prefix, server) = (&self.prefix, &self.address);
         match &failure {
-            Some(status) if was_kept => tracing::warn!(
+            Some(status) if was_kept => limited_log!(
                 target: "farcall::server",
-                prefix,
-                server,
-                code = ?status.code(),
-                error = status.message(),
+                self.log, WARN,
                 "etcd does not keep this server's entry: clients lose it with its lease",
+                prefix, server, code = ?status.code(), error = status.message()
             ),
-            None if !was_kept => tracing::info!(
+            None if !was_kept => limited_log!(
                 target: "farcall::server",
-                prefix,
-                server,
-                "etcd keeps this server's entry again",
+                self.log, INFO, "etcd keeps this server's entry again",
+                prefix, server
             ),
             _ => {}
         }
