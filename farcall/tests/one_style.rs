@@ -34,6 +34,7 @@ fn every_setter_of_a_builder_has_a_getter() {
     let additions = [
         "add_service",
         "add_optional_service",
+        "add_grpc_methods",
         "add_grpc_service",
         "add_grpc_routes",
         "authorize",
