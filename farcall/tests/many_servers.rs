@@ -8,10 +8,10 @@ use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
 use farcall::{
     CallKind, Channel, Code, Detach, Idempotency, Listener, MayHaveExecuted, MethodDescriptor,
-    NotExecuted, PeerInfo, Readiness, Request, Response, Server, Service, ServiceDescriptor,
-    Status,
+    NotExecuted, PeerInfo, Readiness, ReplayLimits, Request, Response, Server, Service,
+    ServiceDescriptor, Status,
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
@@ -47,7 +47,11 @@ struct Running {
 
 impl Running {
     async fn start(number: u64, address: &str) -> Self {
-        let builder = Server::builder().add_service(Who(number));
+        Self::serve(Who(number), address).await
+    }
+
+    async fn serve(service: impl Service, address: &str) -> Self {
+        let builder = Server::builder().add_service(service);
         let listener: Listener = builder.bind(address).await.expect("a port of loopback");
         let address = listener.local_address().to_string();
         let task = tokio::spawn(async move { drop(listener.serve().await) });
@@ -181,6 +185,67 @@ async fn a_call_that_is_not_idempotent_is_made_once_or_marked() {
             assert!(MayHaveExecuted::is_said_by(&status), "{status:?}");
         }
     }
+}
+
+/// Holds its calls for ever, and tells who was called.
+struct Holding(u64, mpsc::UnboundedSender<u64>);
+
+impl Service for Holding {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &SERVICE
+    }
+
+    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
+        let (number, entered) = (self.0, self.1.clone());
+        call.unary(async move |_: Request<()>| {
+            let _ = entered.send(number);
+            std::future::pending::<Result<Response<u64>, Status>>().await
+        })
+    }
+}
+
+/// Makes a call that kills each server that it enters, and gives how many those were and how the
+/// call has ended.
+async fn deadly(replays: ReplayLimits) -> (usize, Status) {
+    let (entered, mut entries) = mpsc::unbounded_channel();
+    let mut servers = Vec::new();
+    for number in 0..4 {
+        let service = Holding(number, entered.clone());
+        servers.push(Some(Running::serve(service, "tcp://127.0.0.1:0").await));
+    }
+    let addresses: Vec<_> = servers.iter().flatten().map(|it| it.address.clone()).collect();
+    let builder = Channel::builder(addresses.join(",")).expect("it is a list");
+    let balance = BalanceConfig::new().with_policy(Policy::RoundRobin);
+    let channel = builder.balance(balance).replays(replays).connect_lazy();
+    let call = tokio::spawn(async move { ask(&channel, Request::new(())).await });
+    let killing = async {
+        let mut count = 0;
+        loop {
+            tokio::select! {
+                number = entries.recv() => {
+                    let number = usize::try_from(number.expect("a server lives")).unwrap_or(0);
+                    servers[number].take().expect("it is called once").kill().await;
+                    count += 1;
+                }
+                () = async { while !call.is_finished() { tokio::task::yield_now().await; } } => {
+                    break count;
+                }
+            }
+        }
+    };
+    let count = tokio::time::timeout(Duration::from_secs(30), killing).await;
+    let ended = call.await.expect("no call panics").expect_err("no server lives to answer");
+    (count.expect("the call ends"), ended)
+}
+
+#[tokio::test]
+async fn a_call_that_kills_its_servers_kills_two_or_as_many_as_the_budget_says() {
+    let (count, status) = deadly(ReplayLimits::new()).await;
+    assert_eq!(count, 2, "it is made once more");
+    assert!(MayHaveExecuted::is_said_by(&status), "{status:?}");
+    let (count, status) = deadly(ReplayLimits::new().with_max_burst(0)).await;
+    assert_eq!(count, 1, "replays are off");
+    assert!(MayHaveExecuted::is_said_by(&status), "{status:?}");
 }
 
 #[tokio::test]

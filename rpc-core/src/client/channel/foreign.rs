@@ -49,7 +49,7 @@ impl Channel {
         readiness: Readiness,
     ) -> Result<ForeignReply, Status> {
         let (method, limit) = (call.method, call.limit);
-        let mut attempts = Attempts::of(&self.manager, method, call.is_repeatable());
+        let mut attempts = Attempts::of(&self.manager, self.replays, method, call.is_repeatable());
         loop {
             let connection = match self.manager.open() {
                 Some(connection) => Ok(connection),

@@ -17,7 +17,8 @@ use tonic::service::Interceptor;
 use tower::Layer;
 
 use self::ready::ReadyWhen;
-use self::retry::Attempts;
+pub(in crate::client) use self::retry::log_replay;
+use self::retry::{Attempts, Replays};
 use super::call::begun::Begun;
 use super::call::deadline::within;
 use super::call::download::{download, headers};
@@ -70,6 +71,7 @@ pub struct Channel {
     readiness: Readiness,
     /// What tower is told.
     ready_when: ReadyWhen,
+    replays: Replays,
 }
 
 impl Channel {
@@ -83,6 +85,7 @@ impl Channel {
             defaults: CallDefaults::default(),
             readiness: Readiness::FailFast,
             ready_when: ReadyWhen::Connected,
+            replays: Replays::Here,
         }
     }
 
@@ -202,6 +205,13 @@ impl Channel {
     #[must_use]
     pub fn always_ready(mut self) -> Self {
         self.ready_when = ReadyWhen::Always;
+        self
+    }
+
+    /// The same channel as one to an endpoint of several, whose channel makes calls again that may
+    /// have been executed.
+    pub(in crate::client) fn of_endpoint(mut self) -> Self {
+        self.replays = Replays::ByEndpoints;
         self
     }
 
@@ -440,7 +450,7 @@ impl Channel {
         mut stream: Option<&mut (dyn RequestStream + 'static)>,
         begun: &Begun,
     ) -> Result<ClientReply, Status> {
-        let mut attempts = Attempts::new(&self.manager, call);
+        let mut attempts = Attempts::new(&self.manager, self.replays, call);
         loop {
             let mut started =
                 self.start(call).await.map_err(|status| attempts.final_status(status))?;

@@ -6,6 +6,8 @@
 //! | ambiguous: its connection ended | once, if idempotent and within the retry budget |
 //! | in any other way | never |
 //!
+//! A channel to many endpoints replays at another one, and this one does not.
+//!
 //! Only a call whose request is one message can be retried: its caller still has the message.
 //! A stream of responses is committed with its first answer, headers included, as in gRPC's A6:
 //! what the caller has seen cannot be taken back.
@@ -18,9 +20,19 @@ use crate::client::connection_manager::ConnectionManager;
 use crate::wire::PeerText;
 use crate::{Idempotency, MayHaveExecuted, MethodDescriptor, NotExecuted};
 
+/// Who makes a call again that may have been executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::client) enum Replays {
+    /// The channel itself.
+    Here,
+    /// The channel to many endpoints of which this is one, so that it is made again once in all.
+    ByEndpoints,
+}
+
 /// The attempts at one call.
 pub(in crate::client) struct Attempts<'a> {
     manager: &'a ConnectionManager,
+    replays: Replays,
     method: &'static MethodDescriptor,
     /// Whether the request is one message.
     is_repeatable: bool,
@@ -30,17 +42,22 @@ pub(in crate::client) struct Attempts<'a> {
 }
 
 impl<'a> Attempts<'a> {
-    pub(in crate::client) fn new(manager: &'a ConnectionManager, call: &Outgoing<'_>) -> Self {
-        Self::of(manager, call.method, call.message.is_some())
+    pub(in crate::client) fn new(
+        manager: &'a ConnectionManager,
+        replays: Replays,
+        call: &Outgoing<'_>,
+    ) -> Self {
+        Self::of(manager, replays, call.method, call.message.is_some())
     }
 
     /// The attempts at a call of `method`, of which there may be several if it is repeatable.
     pub(in crate::client) fn of(
         manager: &'a ConnectionManager,
+        replays: Replays,
         method: &'static MethodDescriptor,
         is_repeatable: bool,
     ) -> Self {
-        Self { manager, method, is_repeatable, was_refused: false, is_ambiguous: false }
+        Self { manager, replays, method, is_repeatable, was_refused: false, is_ambiguous: false }
     }
 
     /// Allows one more attempt after this status.
@@ -56,10 +73,8 @@ impl<'a> Attempts<'a> {
             self.was_refused = true;
             return Ok(());
         }
-        if MayHaveExecuted::is_said_by(&status) && !self.is_ambiguous && self.may_retry() {
-            let (method, reason) = (self.method.path, PeerText::new(status.message()));
-            let code = NameOf(status.code());
-            tracing::debug!(target: "farcall::call", method, %code, %reason, "replayed");
+        if MayHaveExecuted::is_said_by(&status) && !self.is_ambiguous && self.takes_replay() {
+            log_replay(self.method, &status);
             self.is_ambiguous = true;
             return Ok(());
         }
@@ -74,11 +89,17 @@ impl<'a> Attempts<'a> {
         status
     }
 
-    fn may_retry(&self) -> bool {
-        let is_idempotent = match self.method.idempotency {
-            Idempotency::Idempotent | Idempotency::NoSideEffects => true,
-            Idempotency::Unknown => false,
-        };
-        is_idempotent && self.manager.may_retry()
+    /// Whether the call may be replayed, and the budget has had room for it.
+    fn takes_replay(&self) -> bool {
+        self.replays == Replays::Here
+            && self.method.idempotency != Idempotency::Unknown
+            && self.manager.take_replay()
     }
+}
+
+/// Writes that a call is made again after `status`.
+pub(in crate::client) fn log_replay(method: &MethodDescriptor, status: &Status) {
+    let (method, reason) = (method.path, PeerText::new(status.message()));
+    let code = NameOf(status.code());
+    tracing::debug!(target: "farcall::call", method, %code, %reason, "replayed");
 }

@@ -172,8 +172,8 @@ impl ConnectionManager {
         self.snapshot.borrow().failover.next_connect(now())
     }
 
-    /// Takes one retry from the budget; false when it is empty.
-    pub(in crate::client) fn may_retry(&self) -> bool {
+    /// Takes one replay from the budget; false when it is empty.
+    pub(in crate::client) fn take_replay(&self) -> bool {
         let budget = self.retry_budget.lock();
         budget.unwrap_or_else(PoisonError::into_inner).take(now())
     }

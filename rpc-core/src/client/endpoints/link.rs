@@ -20,7 +20,7 @@ pub(super) struct EndpointLink {
 
 impl EndpointLink {
     pub(super) fn new(channel: Channel, health_check: Option<&str>) -> Self {
-        Self { channel, watch: health_check.map(HealthWatch::new) }
+        Self { channel: channel.of_endpoint(), watch: health_check.map(HealthWatch::new) }
     }
 
     /// Waits until the server says something else of itself; for ever where it is not asked.

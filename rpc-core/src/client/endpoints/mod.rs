@@ -22,6 +22,7 @@ use link::EndpointLink;
 pub use resolve::{Refresh, Resolve, ResolveError, StaticEndpoints};
 use shared::{Counted, Shared, now};
 
+use super::channel::log_replay;
 use super::{
     Call, CallDeadline, CallDefaults, Caller, Channel, ClientCall, ClientReply, PathCounts,
 };
@@ -50,9 +51,9 @@ pub struct HashKey(pub u64);
 /// A cheap handle that makes calls to many servers of the same services, each call to one. Clones
 /// share the connections.
 ///
-/// A call that no endpoint has executed goes to another one, three times at most, unless its
-/// requests are a stream. So does one that may have been executed, if its method is idempotent by
-/// its `.proto`.
+/// A call that no endpoint has executed goes to another one, three endpoints at most, unless its
+/// requests are a stream. One that may have been executed goes to another one once, if its method
+/// is idempotent by its `.proto` and the endpoint's budget of replays has room.
 ///
 /// Calls that come before the first endpoint is connected wait for it. When no attempt has
 /// succeeded, calls fail at once with `UNAVAILABLE` and the reason of the last failure, or wait
@@ -324,7 +325,7 @@ impl Caller for Endpoints {
                 shared.push(counted.id());
             }
             left -= 1;
-            let is_repeatable = call.is_repeatable();
+            let is_repeatable = call.is_repeatable() && left > 0;
             let reply = channel.call(call.attempt()).await;
             let status = match reply {
                 Ok(reply) => {
@@ -339,15 +340,24 @@ impl Caller for Endpoints {
                 Blame::None => counted.answered(now()),
             }
             drop(counted);
-            let may_repeat = is_repeatable && left > 0;
-            is_ambiguous |= MayHaveExecuted::is_said_by(&status);
-            match repeatable(&status, call.method().idempotency) {
-                true if may_repeat => {}
-                _ if is_ambiguous && NotExecuted::is_said_by(&status) => {
-                    return Err(MayHaveExecuted::mark(status));
-                }
-                _ => return Err(status),
+            let is_unavailable = status.code() == Code::Unavailable;
+            if is_repeatable && is_unavailable && NotExecuted::is_said_by(&status) {
+                continue;
             }
+            let is_replayable = is_repeatable
+                && !is_ambiguous
+                && MayHaveExecuted::is_said_by(&status)
+                && call.method().idempotency != Idempotency::Unknown;
+            // The budget of the endpoint that failed.
+            if is_replayable && channel.manager.take_replay() {
+                log_replay(call.method(), &status);
+                is_ambiguous = true;
+                continue;
+            }
+            return Err(match is_ambiguous && NotExecuted::is_said_by(&status) {
+                true => MayHaveExecuted::mark(status),
+                false => status,
+            });
         }
     }
 }
@@ -374,15 +384,6 @@ struct Wish {
     key: Option<u64>,
     readiness: Readiness,
     deadline: Option<CallDeadline>,
-}
-
-/// Whether a call that ended so may go to another endpoint.
-fn repeatable(status: &Status, idempotency: Idempotency) -> bool {
-    let is_idempotent = idempotency != Idempotency::Unknown;
-    let is_unavailable = status.code() == Code::Unavailable;
-    is_unavailable
-        && (NotExecuted::is_said_by(status)
-            || (is_idempotent && MayHaveExecuted::is_said_by(status)))
 }
 
 /// Whose fault a status is.
