@@ -35,6 +35,11 @@ pub struct RdmaConfig {
     pub devices: Vec<String>,
     /// Which of them serves a connection: by default the one that has its local address.
     pub port_choice: PortChoice,
+    /// Which place of a port's GID table is used, where several serve: by default the first that
+    /// has the connection's local address, or, with [`PortChoice::Nearest`], the first that a peer
+    /// can be given. The GID there has to serve all the same. `show_gids` and
+    /// `/sys/class/infiniband/*/ports/*/gids` have the table.
+    pub gid_index: Option<u8>,
     /// Lanes of a device: 1 by default, so that their memory stays below the limit named next.
     /// Each has a task of its own, so more serve more processors; connections go where the fewest
     /// are. At least 1.
@@ -229,7 +234,7 @@ impl RdmaConfig {
     }
 
     fn check_connect(&self) -> Result<(), InvalidSetting> {
-        let ConnectOptions { timeout, retry_count, rnr_retry, rnr_timer } = self.connect;
+        let ConnectOptions { timeout, retry_count, rnr_retry, rnr_timer, .. } = self.connect;
         let name = "rdma.connect.timeout";
         ensure((1..=31).contains(&timeout), name, timeout, "from 1 to 31, since 0 is for ever")?;
         let (name, rule) = ("rdma.connect.retry_count", "from 1 to 6, since 7 may be for ever");
@@ -245,6 +250,7 @@ impl Default for RdmaConfig {
     fn default() -> Self {
         Self {
             devices: Vec::new(),
+            gid_index: None,
             port_choice: PortChoice::Address,
             lanes: 1,
             receive_slots: 1024,

@@ -19,6 +19,13 @@ impl RdmaConfig {
         self
     }
 
+    /// Sets [`gid_index`](Self::gid_index).
+    #[must_use]
+    pub fn with_gid_index(mut self, index: Option<u8>) -> Self {
+        self.gid_index = index;
+        self
+    }
+
     /// Sets [`lanes`](Self::lanes).
     #[must_use]
     pub fn with_lanes(mut self, count: u16) -> Self {

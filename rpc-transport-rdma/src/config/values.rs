@@ -35,6 +35,10 @@ pub struct ConnectOptions {
     /// How long a sender waits when we have no receive posted, as verbs numbers it. 1 to 31; 12,
     /// the default, is 0.64 ms. 0 is refused: it means 655 ms.
     pub rnr_timer: u8,
+    /// The traffic class of RoCE's packets: 0 by default. Its upper six bits are the DSCP by which
+    /// switches choose a queue, its lower two are ECN's: 104 is DSCP 26. Each side sets its own.
+    /// On InfiniBand packets within a subnet carry none, and it has no effect.
+    pub traffic_class: u8,
 }
 
 impl ConnectOptions {
@@ -65,10 +69,17 @@ impl ConnectOptions {
         self.rnr_timer = timer;
         self
     }
+
+    /// Sets [`traffic_class`](Self::traffic_class).
+    #[must_use]
+    pub fn with_traffic_class(mut self, class: u8) -> Self {
+        self.traffic_class = class;
+        self
+    }
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { timeout: 14, retry_count: 6, rnr_retry: 7, rnr_timer: 12 }
+        Self { timeout: 14, retry_count: 6, rnr_retry: 7, rnr_timer: 12, traffic_class: 0 }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::FoundPort;
-use crate::verbs::{PortState, VerbsError};
+use crate::verbs::{GidEntry, PortState, VerbsError};
 
 /// Why no port was found.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +24,19 @@ pub enum DeviceError {
     #[error("no active RDMA port can serve {address}; found: {}", list(found))]
     NoUsablePort {
         /// The local address of the connection, whose family the GID must have on Ethernet.
+        address: IpAddr,
+        /// What was found instead.
+        found: Vec<FoundPort>,
+    },
+    /// The place of the GID table that the configuration names has no GID for the address.
+    #[error(
+        "no active RDMA port can serve {address} with the GID at rdma.gid_index {index}; found: {}",
+        places(found)
+    )]
+    NoGidAtIndex {
+        /// The place.
+        index: u8,
+        /// The local address of the connection.
         address: IpAddr,
         /// What was found instead.
         found: Vec<FoundPort>,
@@ -65,6 +78,20 @@ pub enum DeviceError {
     /// A device could not be listed, opened or asked.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
+}
+
+/// The GIDs with their places.
+fn places(found: &[FoundPort]) -> String {
+    let describe = |port: &FoundPort| {
+        let place =
+            |entry: &GidEntry| format!("{} is {} ({:?})", entry.index, entry.gid, entry.kind);
+        let gids: Vec<_> = port.gids.iter().map(place).collect();
+        format!("{} port {}: {}", port.device, port.port, gids.join(", "))
+    };
+    if found.is_empty() {
+        return "no port".to_owned();
+    }
+    found.iter().map(describe).collect::<Vec<_>>().join("; ")
 }
 
 fn list(found: &[FoundPort]) -> String {

@@ -49,18 +49,25 @@ impl FoundPort {
         format!("{}:{} ({})", self.device, self.port, gids.join(", "))
     }
 
-    /// The GID that is the address, or that of the interface which has the address.
-    pub(super) fn gid_of(&self, address: IpAddr, interface_gid: Option<Gid>) -> Option<GidEntry> {
+    /// The GID that is the address, or that of the interface which has the address; with `index`,
+    /// at that place of the port's table.
+    pub(super) fn gid_of(
+        &self,
+        address: IpAddr,
+        interface_gid: Option<Gid>,
+        index: Option<u8>,
+    ) -> Option<GidEntry> {
         let (kind, gid) = match self.attributes.link_layer {
             LinkLayer::Ethernet => (GidKind::RoceV2, Gid::from_ip(address)),
             LinkLayer::InfiniBand => (GidKind::InfiniBand, interface_gid?),
         };
-        self.gids.iter().find(|entry| entry.kind == kind && entry.gid == gid).copied()
+        let mut gids = self.gids_at(index);
+        gids.find(|entry| entry.kind == kind && entry.gid == gid).copied()
     }
 
     /// A GID that a peer could be given instead. On Ethernet it is an address that routers know,
     /// of the family of the connection's; on InfiniBand a port has a LID beside any.
-    pub(super) fn any_gid(&self, address: IpAddr) -> Option<GidEntry> {
+    pub(super) fn any_gid(&self, address: IpAddr, index: Option<u8>) -> Option<GidEntry> {
         let serves = |entry: &&GidEntry| match self.attributes.link_layer {
             LinkLayer::InfiniBand => entry.kind == GidKind::InfiniBand,
             LinkLayer::Ethernet => {
@@ -70,7 +77,12 @@ impl FoundPort {
                     && is_routable(gid)
             }
         };
-        self.gids.iter().find(serves).copied()
+        self.gids_at(index).find(serves).copied()
+    }
+
+    /// The GIDs, or the one at a place of the port's table.
+    fn gids_at(&self, index: Option<u8>) -> impl Iterator<Item = &GidEntry> {
+        self.gids.iter().filter(move |entry| index.is_none_or(|index| entry.index == index))
     }
 }
 

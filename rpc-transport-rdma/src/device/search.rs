@@ -26,13 +26,15 @@ pub struct Search {
     pub names: Vec<PortName>,
     /// How to choose between them.
     pub choice: PortChoice,
+    /// The only place of a port's GID table that may be used; all if there is none.
+    pub gid_index: Option<u8>,
 }
 
 impl Search {
     /// Looks everywhere for the port that has an address.
     #[must_use]
     pub fn for_address(address: IpAddr) -> Self {
-        Self { address, names: Vec::new(), choice: PortChoice::Address }
+        Self { address, names: Vec::new(), choice: PortChoice::Address, gid_index: None }
     }
 
     fn may_use(&self, port: &FoundPort) -> bool {
@@ -82,13 +84,14 @@ pub(crate) fn find_port_by(
 pub(crate) fn usable_ports(
     provider: &dyn Provider,
     names: &[PortName],
+    gid_index: Option<u8>,
     open: impl Fn(&str) -> Result<Device, VerbsError>,
 ) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
     let (mut usable, mut all) = (Vec::new(), Vec::new());
     for device in open_all(provider, names, open)? {
         for found in ports_of(&device)? {
             all.push(found.clone());
-            if can_serve(&found, names) {
+            if can_serve(&found, names, gid_index) {
                 usable.push((device.clone(), found));
             }
         }
@@ -97,10 +100,11 @@ pub(crate) fn usable_ports(
 }
 
 /// Whether a port may be used and could serve some address. Pure.
-fn can_serve(port: &FoundPort, names: &[PortName]) -> bool {
+fn can_serve(port: &FoundPort, names: &[PortName], gid_index: Option<u8>) -> bool {
     let may_use = names.is_empty() || names.iter().any(|name| name.includes(port));
     let is_active = port.attributes.state == PortState::Active;
-    may_use && is_active && port.serving().next().is_some()
+    let mut serving = port.serving();
+    may_use && is_active && serving.any(|entry| gid_index.is_none_or(|index| entry.index == index))
 }
 
 /// Decides between the ports that were found. Pure.
@@ -114,10 +118,10 @@ fn choose(
     let mut down = None;
     let mut serving = Vec::new();
     for (index, port) in found.iter().enumerate().filter(|(_, port)| search.may_use(port)) {
-        let own = port.gid_of(address, interface_gid);
+        let own = port.gid_of(address, interface_gid, search.gid_index);
         let other = || match search.choice {
             PortChoice::Address => None,
-            PortChoice::Nearest => port.any_gid(address),
+            PortChoice::Nearest => port.any_gid(address, search.gid_index),
         };
         let Some(entry) = own.or_else(other) else { continue };
         match port.attributes.state {
@@ -133,6 +137,9 @@ fn choose(
         return Ok(nearest);
     }
     let all = || found.to_vec();
+    if let (Some(index), None) = (search.gid_index, down) {
+        return Err(DeviceError::NoGidAtIndex { index, address, found: all() });
+    }
     Err(match (down, search.choice) {
         (Some((port, state)), _) => {
             DeviceError::PortDown { address, device: port.device.clone(), port: port.port, state }
@@ -312,6 +319,39 @@ mod tests {
     }
 
     #[test]
+    fn the_gid_at_the_place_that_is_set_is_chosen_or_none() {
+        let both = port(
+            "both",
+            PortState::Active,
+            &[
+                (ADDRESS, GidKind::RoceV1),
+                (ADDRESS, GidKind::RoceV2),
+                ("10.1.0.9", GidKind::RoceV2),
+                (ADDRESS, GidKind::RoceV2),
+            ],
+        );
+        let ports = std::slice::from_ref(&both);
+        let mut search = Search::for_address(ADDRESS.parse().unwrap());
+        let mut at = |index, choice| {
+            (search.gid_index, search.choice) = (Some(index), choice);
+            chosen(ports, &search)
+        };
+        assert_eq!(at(3, PortChoice::Address), Ok(("both".to_owned(), 3)));
+        assert_eq!(at(2, PortChoice::Nearest), Ok(("both".to_owned(), 2)));
+        for (index, choice) in
+            [(0, PortChoice::Nearest), (2, PortChoice::Address), (9, PortChoice::Nearest)]
+        {
+            let error = at(index, choice).unwrap_err();
+            let words = format!(
+                "no active RDMA port can serve 10.0.0.1 with the GID at rdma.gid_index {index}; \
+                 found: both port 1: 0 is 10.0.0.1 (RoceV1), 1 is"
+            );
+            assert!(error.starts_with(&words), "{error}");
+        }
+        assert!(can_serve(&both, &[], Some(1)) && !can_serve(&both, &[], Some(0)));
+    }
+
+    #[test]
     fn an_infiniband_port_is_found_by_its_interface() {
         let text = "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:1d:2a:31\n";
         let gid = gid_in_hardware_address(text).unwrap();
@@ -340,11 +380,15 @@ mod tests {
     fn a_port_that_is_down_or_has_no_address_or_another_name_serves_no_connection() {
         let here = [(ADDRESS, GidKind::RoceV2)];
         let up = port("up", PortState::Active, &here);
-        assert!(can_serve(&up, &[]) && can_serve(&up, &["up:1".parse().unwrap()]));
+        assert!(can_serve(&up, &[], None) && can_serve(&up, &["up:1".parse().unwrap()], Some(0)));
         assert_eq!(up.words(), "up:1 (10.0.0.1)");
-        assert!(!can_serve(&up, &["other".parse().unwrap()]));
-        assert!(!can_serve(&port("down", PortState::Inactive(1), &here), &[]));
-        assert!(!can_serve(&port("old", PortState::Active, &[(ADDRESS, GidKind::RoceV1)]), &[]));
+        assert!(!can_serve(&up, &["other".parse().unwrap()], None));
+        assert!(!can_serve(&port("down", PortState::Inactive(1), &here), &[], None));
+        assert!(!can_serve(
+            &port("old", PortState::Active, &[(ADDRESS, GidKind::RoceV1)]),
+            &[],
+            None
+        ));
         let none = DeviceError::NoActivePort { found: vec![] }.to_string();
         assert_eq!(none, "no RDMA port is active and has an address; found: no port");
     }

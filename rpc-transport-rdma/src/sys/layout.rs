@@ -141,8 +141,8 @@ fn attribute_checks() -> Vec<Check> {
     });
     layout!(checks, "struct ibv_ah_attr", ibv_ah_attr {
         grh.dgid => "grh.dgid", grh.sgid_index => "grh.sgid_index",
-        grh.hop_limit => "grh.hop_limit", dlid => "dlid", is_global => "is_global",
-        port_num => "port_num"
+        grh.hop_limit => "grh.hop_limit", grh.traffic_class => "grh.traffic_class",
+        dlid => "dlid", is_global => "is_global", port_num => "port_num"
     });
     layout!(checks, "struct ibv_qp_attr", ibv_qp_attr {
         qp_state => "qp_state", path_mtu => "path_mtu", rq_psn => "rq_psn",

@@ -13,6 +13,7 @@ mod log_targets;
 mod machine_paths;
 mod manifests;
 mod named_files;
+mod named_keys;
 mod pure_modules;
 mod readable_errors;
 mod readme_excerpts;
@@ -39,6 +40,20 @@ fn check_sources(rule: impl Fn(&Source) -> Vec<Fault>) {
 #[test]
 fn crates_depend_only_on_those_below_them() {
     assert_none(layering::check(&Workspace::load().packages));
+}
+
+#[test]
+fn keys_that_are_named_are_in_the_settings_file() {
+    let files = Workspace::load().text_files();
+    let (_, reference) = files.iter().find(|(path, _)| path == named_keys::REFERENCE).unwrap();
+    let keys = named_keys::keys(reference);
+    assert!(keys.len() > 100, "only {} keys were found", keys.len());
+    let is_named = |path: &&(String, String)| {
+        let is_source = path.0.ends_with(".rs") && !path.0.starts_with("xtask/tests/");
+        is_source || path.0.ends_with(".md")
+    };
+    let faults = |(path, text): &(String, String)| named_keys::check(path, text, &keys);
+    assert_none(files.iter().filter(is_named).flat_map(faults));
 }
 
 #[test]

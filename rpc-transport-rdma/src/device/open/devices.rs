@@ -19,6 +19,7 @@ pub(crate) struct Devices {
     /// The devices and ports that may be used; all if there are none.
     names: Vec<String>,
     choice: PortChoice,
+    gid_index: Option<u8>,
     /// Held while devices are opened to look for a port, so that handshakes that come together look
     /// once. Its holder is on a thread that may block.
     searching: Mutex<()>,
@@ -30,7 +31,8 @@ impl Devices {
     pub(crate) fn new(provider: Box<dyn Provider>, config: &RdmaConfig, on_lost: OnLost) -> Self {
         let shared = Arc::new(SharedCache { cache: Mutex::default(), on_lost });
         let (names, choice) = (config.devices.clone(), config.port_choice);
-        Self { provider, names, choice, searching: Mutex::default(), shared }
+        let (gid_index, searching) = (config.gid_index, Mutex::default());
+        Self { provider, names, choice, gid_index, searching, shared }
     }
 
     /// Finds the port for a connection's local address. Devices in use are not opened once more,
@@ -75,7 +77,8 @@ impl Devices {
     pub(crate) fn usable(&self) -> Result<Vec<(Device, FoundPort)>, DeviceError> {
         // Beside searches for a port, two would open each device twice.
         let _searching = self.searching.lock().unwrap_or_else(PoisonError::into_inner);
-        usable_ports(&*self.provider, &self.port_names()?, |name| self.open(name))
+        let names = self.port_names()?;
+        usable_ports(&*self.provider, &names, self.gid_index, |name| self.open(name))
     }
 
     fn port_names(&self) -> Result<Vec<PortName>, DeviceError> {
@@ -84,7 +87,7 @@ impl Devices {
 
     fn search(&self, address: IpAddr) -> Result<Port, DeviceError> {
         let names = self.port_names()?;
-        let search = Search { address, names, choice: self.choice };
+        let search = Search { address, names, choice: self.choice, gid_index: self.gid_index };
         find_port_by(&*self.provider, &search, |name| self.open(name))
     }
 

@@ -4,7 +4,7 @@
 //! windows grow out of what is free. A window may be a *quarter of what is free* beyond the margin
 //! for new connections, whichever connection asks: with few busy connections that is more than they
 //! may have by the configuration, with many it falls for all alike, and it settles where all are
-//! equal and a quarter of one more window for each is still free. This is how switches share their
+//! equal and four windows are still free. This is how switches share their
 //! buffers (Choudhury and Hahne, dynamic thresholds, 1998); it needs to know nothing of who is
 //! active.
 //!

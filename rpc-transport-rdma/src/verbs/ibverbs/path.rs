@@ -56,6 +56,7 @@ pub(super) fn to_ready_to_receive(path: &PathAttributes) -> Transition {
             attributes.ah_attr.grh.dgid = ibv_gid { raw: path.remote.gid.0 };
             attributes.ah_attr.grh.sgid_index = path.gid_index;
             attributes.ah_attr.grh.hop_limit = HOP_LIMIT;
+            attributes.ah_attr.grh.traffic_class = path.options.traffic_class;
         }
     }
     transition
@@ -120,7 +121,7 @@ mod tests {
             packet_sequence_number: 6,
             remote,
             agreement: Agreement { mtu: Mtu::B1024, reads_max: 4 },
-            options: ConnectOptions::default(),
+            options: ConnectOptions::default().with_traffic_class(104),
         }
     }
 
@@ -130,6 +131,7 @@ mod tests {
         let address = transition.attributes.ah_attr;
         assert_eq!((address.is_global, address.dlid, address.port_num), (0, 9, 2));
         assert_eq!((address.grh.sgid_index, address.grh.hop_limit), (0, 0));
+        assert_eq!(address.grh.traffic_class, 0);
         assert_ne!(transition.mask & abi::IBV_QP_AV.cast_signed(), 0);
     }
 
@@ -139,6 +141,7 @@ mod tests {
         let address = transition.attributes.ah_attr;
         assert_eq!((address.is_global, address.dlid, address.port_num), (1, 0, 2));
         assert_eq!((address.grh.sgid_index, address.grh.hop_limit), (3, HOP_LIMIT));
+        assert_eq!(address.grh.traffic_class, 104);
         // SAFETY: S2: both halves of the union are sixteen plain bytes.
         assert_eq!(unsafe { address.grh.dgid.raw }, [7; 16]);
     }
