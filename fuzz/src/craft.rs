@@ -70,19 +70,6 @@ pub(crate) struct Ask {
     pub(crate) end: u32,
 }
 
-const KINDS: &[FrameKind] = &[
-    FrameKind::Request,
-    FrameKind::Response,
-    FrameKind::Cancel,
-    FrameKind::Headers,
-    FrameKind::Messages,
-    FrameKind::HalfClose,
-    FrameKind::Window,
-    FrameKind::Ping,
-    FrameKind::Pong,
-    FrameKind::GoAway,
-];
-
 /// One entry, `x: ab`.
 const METADATA: &[u8] = b"\x01\0\x02\0\0\0xab";
 
@@ -177,7 +164,7 @@ impl Craft {
         kinds: &[FrameKind],
         limits: &Limits,
     ) -> Vec<u8> {
-        let kinds = if self.is_any_kind.is_now() { KINDS } else { kinds };
+        let kinds = if self.is_any_kind.is_now() { FrameKind::ALL } else { kinds };
         let kind = kinds[usize::from(self.kind) % kinds.len()];
         let burden;
         let block: &[u8] = match kind {

@@ -17,19 +17,8 @@ pub(crate) fn header(bytes: &[u8]) {
 }
 
 pub(crate) fn header_seeds() -> Vec<Vec<u8>> {
-    let kinds = [
-        FrameKind::Request,
-        FrameKind::Response,
-        FrameKind::Cancel,
-        FrameKind::Headers,
-        FrameKind::Messages,
-        FrameKind::HalfClose,
-        FrameKind::Window,
-        FrameKind::Ping,
-        FrameKind::Pong,
-        FrameKind::GoAway,
-    ];
-    let bare = kinds.iter().map(|kind| FrameHeader::bare(*kind, 0x0102_0304).to_bytes().to_vec());
+    let bare =
+        FrameKind::ALL.iter().map(|kind| FrameHeader::bare(*kind, 0x0102_0304).to_bytes().to_vec());
     let mut full = FrameHeader::bare(FrameKind::Request, 7);
     (full.is_streaming, full.selector, full.argument) = (true, 3, 1_000_000);
     (full.metadata_len, full.message_len) = (5, 9);

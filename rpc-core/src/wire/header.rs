@@ -330,7 +330,7 @@ mod tests {
     /// that carries more than its kind has is kept by its receiver, and no window counts it.
     #[test]
     fn a_kind_has_its_parts_and_no_others() {
-        for kind in FrameKind::ALL {
+        for &kind in FrameKind::ALL {
             for (metadata_len, message_len) in [(0, 0), (7, 0), (0, 3), (0, 4), (7, 4)] {
                 let header =
                     FrameHeader { metadata_len, message_len, ..FrameHeader::bare(kind, 1) };
@@ -338,7 +338,12 @@ mod tests {
                     FrameKind::Request | FrameKind::Response => true,
                     FrameKind::Headers => message_len == 0,
                     FrameKind::Messages => metadata_len == 0 && message_len >= 4,
-                    _ => (metadata_len, message_len) == (0, 0),
+                    FrameKind::Cancel
+                    | FrameKind::HalfClose
+                    | FrameKind::Window
+                    | FrameKind::Ping
+                    | FrameKind::Pong
+                    | FrameKind::GoAway => (metadata_len, message_len) == (0, 0),
                 };
                 let parsed = FrameHeader::parse(&header.to_bytes());
                 assert_eq!(parsed.is_ok(), is_good, "{header:?}: {parsed:?}");
@@ -353,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_flag_is_for_one_kind_and_survives() {
-        for kind in FrameKind::ALL {
+        for &kind in FrameKind::ALL {
             for flags in 0..=u8::MAX {
                 let mut bytes = FrameHeader::bare(kind, 1).to_bytes();
                 if kind == FrameKind::Messages || flags == 4 && kind.has_message() {

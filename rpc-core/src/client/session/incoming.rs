@@ -63,13 +63,7 @@ impl<T: Transport> Handler for Session<T> {
                 self.handle_stream(&header, frame, delivery)
             }
             FrameKind::Window => {
-                let state = self.state();
-                let send_stream =
-                    state.calls.value(header.call).and_then(|call| call.send_stream.clone());
-                drop(state);
-                if let Some(send_stream) = send_stream {
-                    send_stream.handle_grant(Counts::from_wire(header.argument));
-                }
+                self.handle_window(&header);
                 Ok(())
             }
             FrameKind::Ping => {
@@ -84,7 +78,9 @@ impl<T: Transport> Handler for Session<T> {
                 self.handle_go_away();
                 Ok(())
             }
-            _ => expect_answer(&header),
+            kind @ (FrameKind::Request | FrameKind::Cancel | FrameKind::HalfClose) => {
+                Err(unexpected(kind))
+            }
         }
     }
 
@@ -141,6 +137,15 @@ impl<T: Transport> Session<T> {
         // Callers that wait for a permit start their calls on another connection.
         self.permits.close();
         self.leave_if(is_done);
+    }
+
+    fn handle_window(&self, header: &FrameHeader) {
+        let state = self.state();
+        let send_stream = state.calls.value(header.call).and_then(|call| call.send_stream.clone());
+        drop(state);
+        if let Some(send_stream) = send_stream {
+            send_stream.handle_grant(Counts::from_wire(header.argument));
+        }
     }
 
     fn handle_response(
@@ -227,10 +232,12 @@ impl<T: Transport> Session<T> {
             self.end(header, status);
             return Ok(());
         }
-        let item = match header.kind {
-            FrameKind::Headers => Item::Headers(block),
-            _ if header.is_deflated => Item::Deflated(messages),
-            _ => Item::Messages(messages),
+        let item = if header.kind == FrameKind::Headers {
+            Item::Headers(block)
+        } else if header.is_deflated {
+            Item::Deflated(messages)
+        } else {
+            Item::Messages(messages)
         };
         if recv_stream.insert(header.argument, item)? == Inserted::Complete {
             drop(self.finish(header.call));
@@ -256,7 +263,13 @@ impl<T: Transport> Session<T> {
 fn expect_answer(header: &FrameHeader) -> Result<(), ProtocolError> {
     match header.kind {
         FrameKind::Response | FrameKind::Headers | FrameKind::Messages => Ok(()),
-        kind => Err(unexpected(kind)),
+        kind @ (FrameKind::Request
+        | FrameKind::Cancel
+        | FrameKind::HalfClose
+        | FrameKind::Window
+        | FrameKind::Ping
+        | FrameKind::Pong
+        | FrameKind::GoAway) => Err(unexpected(kind)),
     }
 }
 

@@ -72,10 +72,10 @@ impl<T: Transport> Handler for ServerSession<T> {
         let header = FrameHeader::parse(prefix)?;
         header.check_len(len)?;
         self.compression.check(&header)?;
-        match header.kind {
-            FrameKind::Request => self.announce_request(&header, len),
-            FrameKind::Messages => self.announce_messages(&header, len),
-            kind => Err(unexpected(kind)),
+        expect_announced(&header)?;
+        match header.kind == FrameKind::Request {
+            true => self.announce_request(&header, len),
+            false => self.announce_messages(&header, len),
         }
     }
 
@@ -86,8 +86,8 @@ impl<T: Transport> Handler for ServerSession<T> {
         handoff: &mut Handoff,
     ) -> Result<(), ProtocolError> {
         let header = FrameHeader::parse_whole(&frame)?;
-        if delivery == Delivery::Announced && !is_announced(header.kind) {
-            return Err(unexpected(header.kind));
+        if delivery == Delivery::Announced {
+            expect_announced(&header)?;
         }
         self.compression.check(&header)?;
         let Some(this) = self.this.upgrade() else { return Ok(()) };
@@ -459,9 +459,19 @@ fn end(Kept { streams, task }: Kept<CallStreams, AbortHandle>, why: impl FnOnce(
     streams.end_requests(why);
 }
 
-/// Whether a client may announce frames of that kind.
-fn is_announced(kind: FrameKind) -> bool {
-    matches!(kind, FrameKind::Request | FrameKind::Messages)
+/// Checks that a client may announce frames of the header's kind.
+fn expect_announced(header: &FrameHeader) -> Result<(), ProtocolError> {
+    match header.kind {
+        FrameKind::Request | FrameKind::Messages => Ok(()),
+        kind @ (FrameKind::Response
+        | FrameKind::Cancel
+        | FrameKind::Headers
+        | FrameKind::HalfClose
+        | FrameKind::Window
+        | FrameKind::Ping
+        | FrameKind::Pong
+        | FrameKind::GoAway) => Err(unexpected(kind)),
+    }
 }
 
 fn unexpected(kind: FrameKind) -> ProtocolError {
