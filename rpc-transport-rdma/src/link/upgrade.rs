@@ -343,7 +343,7 @@ impl LocalEnd {
         let activity = Arc::clone(&shared.activity);
         let state = State::new(Parts {
             rules,
-            credits: FlowWindow::new(self.holding, peer.grant, Arc::clone(&activity)),
+            flow: FlowWindow::new(self.holding, peer.grant, Arc::clone(&activity)),
             control_slots: std::iter::from_fn(|| control.try_take()).collect(),
             rndv_get: RndvGet::new(limits, chunk_len),
             read_throttle: ReadThrottle::new(share, chunk_len, limits.queues),

@@ -109,7 +109,7 @@ impl World {
                 reads_with_messages: read_queues == 0,
                 timeouts: TIMEOUTS,
             },
-            credits: FlowWindow::new(holding, GRANT, Arc::default()),
+            flow: FlowWindow::new(holding, GRANT, Arc::default()),
             control_slots: (0..CONTROL_SLOTS)
                 .map(|_| Slot::new(&books, CONTROL_SLOT_LEN))
                 .collect(),

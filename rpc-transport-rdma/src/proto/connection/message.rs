@@ -27,7 +27,7 @@ impl<B: Buffers> ConnectionState<B> {
             }
         };
         for arrival in early {
-            self.credits.handle_message()?;
+            self.flow.handle_message()?;
             self.deliveries.push_back(arrival);
         }
         Ok(())
@@ -44,7 +44,7 @@ impl<B: Buffers> ConnectionState<B> {
         if header.epoch != self.rules.our_epoch {
             return self.handle_stale(header.epoch);
         }
-        self.credits.handle_grant(header.grant)?;
+        self.flow.handle_grant(header.grant)?;
         self.check_backlog()?;
         self.check_taken_key(header.kind, taken_key)?;
         let arrival = match header.kind {
@@ -61,24 +61,24 @@ impl<B: Buffers> ConnectionState<B> {
             MessageKind::Cancel { transfer } => {
                 // Its release may come so late that the peer has revoked the key itself.
                 self.peer_keys.remove(&transfer);
-                self.credits.handle_control(header.kind)?;
+                self.flow.handle_control(header.kind)?;
                 self.deliveries.push_back(Arrival::Cancelled { transfer });
                 return Ok(());
             }
             kind => {
                 self.check_proof(kind, body)?;
                 self.handle_control(kind, taken_key)?;
-                return self.credits.handle_control(kind);
+                return self.flow.handle_control(kind);
             }
         };
         let Phase::Proving(early) = &mut self.phase else {
-            self.credits.handle_message()?;
+            self.flow.handle_message()?;
             self.deliveries.push_back(arrival);
             return Ok(());
         };
         // Counted when the connection opens, so until then nothing of what was promised is renewed;
         // it may have grown, because the peer wanted more.
-        if early.len() >= self.credits.outstanding() as usize {
+        if early.len() >= self.flow.outstanding() as usize {
             let value = early.len() as u64;
             return Err(ProtocolError::Invalid { what: "messages before the path opens", value });
         }
@@ -129,7 +129,7 @@ impl<B: Buffers> ConnectionState<B> {
                     self.actions.push_back(Action::Proven);
                 }
             }
-            MessageKind::Reclaim { keep } => self.credits.handle_reclaim(keep),
+            MessageKind::Reclaim { keep } => self.flow.handle_reclaim(keep),
             MessageKind::Return { .. }
             | MessageKind::Grant
             | MessageKind::Cancel { .. }

@@ -99,7 +99,7 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) struct Parts<B: Buffers> {
     pub(crate) rules: Rules,
-    pub(crate) credits: FlowWindow,
+    pub(crate) flow: FlowWindow,
     pub(crate) control_slots: Vec<B::Slot>,
     pub(crate) rndv_get: RndvGet<B::Sink>,
     pub(crate) read_throttle: ReadThrottle<B::Share>,
@@ -118,7 +118,7 @@ pub(crate) struct ConnectionState<B: Buffers> {
     /// What the probes of both sides carry, where the path is bound to a TLS session.
     binding: Option<PathBinding>,
     rules: Rules,
-    credits: FlowWindow,
+    flow: FlowWindow,
     /// Messages without a body, which take their turn before frames.
     control: VecDeque<MessageKind>,
     /// Slots for these, and for frames that are a header alone.
@@ -147,14 +147,14 @@ pub(crate) struct ConnectionState<B: Buffers> {
 
 impl<B: Buffers> ConnectionState<B> {
     pub(crate) fn new(parts: Parts<B>) -> Self {
-        let Parts { rules, credits, control_slots, .. } = parts;
+        let Parts { rules, flow, control_slots, .. } = parts;
         Self {
             phase: Phase::Proving(Vec::new()),
             is_proven: false,
             is_probed: false,
             binding: None,
             rules,
-            credits,
+            flow,
             control: VecDeque::new(),
             control_slots,
             outgoing: VecDeque::new(),
@@ -235,7 +235,7 @@ impl<B: Buffers> ConnectionState<B> {
             Event::Open => self.open()?,
             Event::Close => self.close(clock.now()),
             Event::Abandon { call } => self.abandon(call, clock),
-            Event::Reclaim if matches!(self.phase, Phase::Open) => self.credits.reclaim(),
+            Event::Reclaim if matches!(self.phase, Phase::Open) => self.flow.reclaim(),
             Event::Accept { transfer, wanted } => self.accept(transfer, wanted)?,
             Event::Refuse { transfer } => self.refuse(transfer),
             Event::Cancelled { transfer } => self.handle_cancelled(transfer),
@@ -355,7 +355,7 @@ impl<B: Buffers> ConnectionState<B> {
         let windows = std::mem::replace(&mut self.windows, MemoryWindowPool::new(0));
         let offered = std::mem::take(&mut self.offered);
         let count = offered.len() + windows.exposed_count();
-        self.credits.activity().offers_leaked.add(count as u64);
+        self.flow.activity().offers_leaked.add(count as u64);
         std::mem::forget((offered, windows));
         count
     }

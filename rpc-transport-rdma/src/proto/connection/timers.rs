@@ -51,7 +51,7 @@ impl<B: Buffers> ConnectionState<B> {
             // Waits of a connection that ends have no deadlines but that of its end.
             return self.timers.next();
         }
-        if let Some(since) = self.credits.waits_since()
+        if let Some(since) = self.flow.waits_since()
             && !self.timers.is_armed(Timer::Credit)
         {
             self.timers.arm(Timer::Credit, since + STALL_AFTER);
@@ -108,7 +108,7 @@ impl<B: Buffers> ConnectionState<B> {
     }
 
     fn handle_credit_timeout(&mut self, look: Look) -> Result<(), CloseReason> {
-        let Some(since) = self.credits.waits_since() else { return Ok(()) };
+        let Some(since) = self.flow.waits_since() else { return Ok(()) };
         let timeout = self.rules.timeouts.release.max(STALL_AFTER);
         let ends_at = after(since, timeout);
         if ends_at <= look.now {
@@ -118,7 +118,7 @@ impl<B: Buffers> ConnectionState<B> {
                 )));
             };
             self.timers.arm(Timer::Credit, later);
-        } else if let Some(words) = self.credits.stall(look.now, STALL_AFTER) {
+        } else if let Some(words) = self.flow.stall(look.now, STALL_AFTER) {
             self.actions.push_back(Action::LogStall(words));
             self.timers.arm(Timer::Credit, ends_at);
         } else {

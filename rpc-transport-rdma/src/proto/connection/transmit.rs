@@ -83,8 +83,8 @@ impl<B: Buffers> ConnectionState<B> {
             return None;
         }
         let may = match kind.is_reserved() {
-            true => self.credits.try_take_reserved(),
-            false => self.credits.try_take(clock),
+            true => self.flow.try_take_reserved(),
+            false => self.flow.try_take(clock),
         };
         if !may {
             return None;
@@ -106,7 +106,7 @@ impl<B: Buffers> ConnectionState<B> {
             Outgoing::Control(_) if self.control_slots.is_empty() => return None,
             Outgoing::Control(_) | Outgoing::Frame { .. } => None,
         };
-        if !self.credits.try_take(clock) {
+        if !self.flow.try_take(clock) {
             self.windows.give_back(window);
             return None;
         }
@@ -158,10 +158,10 @@ impl<B: Buffers> ConnectionState<B> {
 
     /// The next return, reclaim or pure grant.
     fn next_due(&mut self) -> Option<Transmit<B>> {
-        if !self.credits.is_due() || self.control_slots.is_empty() {
+        if !self.flow.is_due() || self.control_slots.is_empty() {
             return None;
         }
-        let kind = self.credits.take_due()?;
+        let kind = self.flow.take_due()?;
         let slot = self.control_slots.pop()?;
         Some(self.message(kind, slot, MESSAGE_HEADER_LEN, None))
     }
@@ -191,7 +191,7 @@ impl<B: Buffers> ConnectionState<B> {
     /// Writes the header of a message of `len` bytes, with everything that can be granted by now.
     fn write_header(&mut self, kind: MessageKind, slot: &mut [u8], len: usize) -> u32 {
         let waiting_count = self.control.len() + self.outgoing.len();
-        let (epoch, grant) = (self.rules.peer_epoch, self.credits.announce(waiting_count));
+        let (epoch, grant) = (self.rules.peer_epoch, self.flow.announce(waiting_count));
         let header = MessageHeader { kind, epoch, grant };
         slot[..MESSAGE_HEADER_LEN].copy_from_slice(&header.to_bytes());
         // Slots are a few KiB long.
