@@ -8,8 +8,8 @@ use crate::connection::rndv_payload::RndvPayload;
 use crate::fair::semaphore::{FairPermit, PeerShare};
 use crate::memory::{Sink, Slot};
 use crate::proto::connection::{ArrivalOf, Buffers, ConnectionState};
+use crate::proto::rndv::memory_windows::Bind;
 use crate::proto::rndv::throttle::ReadShare;
-use crate::proto::rndv::windows::Bind;
 use crate::verbs::{Binding, RemoteKey, RemoteMemory, Window};
 
 /// Registered memory, and windows of a queue pair.

@@ -91,10 +91,10 @@ impl Live {
     }
 
     /// Makes sure that there is a window at all, where offers need them.
-    pub(crate) fn allocate_first_window(&mut self) -> Result<(), VerbsError> {
-        if self.state.uses_windows() {
+    pub(crate) fn allocate_first_memory_window(&mut self) -> Result<(), VerbsError> {
+        if self.state.uses_memory_windows() {
             let window = self.queues.allocate_window()?;
-            self.state.handle(Event::Window(Ok(window)), &mut clock());
+            self.state.handle(Event::MemoryWindow(Ok(window)), &mut clock());
         }
         Ok(())
     }
@@ -136,9 +136,9 @@ impl Live {
                     self.queues.halt(&mut self.state, clock);
                     obeyed = Obeyed::Halt;
                 }
-                Action::AllocateWindow => {
+                Action::AllocateMemoryWindow => {
                     let window = self.queues.allocate_window().map_err(|error| error.to_string());
-                    self.state.handle(Event::Window(window), clock);
+                    self.state.handle(Event::MemoryWindow(window), clock);
                     obeyed = Obeyed::Window;
                 }
                 Action::Deallocate(binding) => self.queues.deallocate_window(binding),

@@ -197,7 +197,7 @@ impl Connection {
                     self.worker.send(Command::End(Arc::clone(self)));
                 }
                 // Carried out under the lock.
-                Action::Halt | Action::AllocateWindow | Action::Deallocate(_) => {}
+                Action::Halt | Action::AllocateMemoryWindow | Action::Deallocate(_) => {}
             }
         }
     }

@@ -50,7 +50,7 @@ const CONTROL_SLOTS: u32 = 32;
 
 /// Windows of one connection at most, so many large frames may be on their way to a peer that has
 /// not released them. They are allocated when they are needed.
-const WINDOWS_MAX: usize = 256;
+const MEMORY_WINDOWS_MAX: usize = 256;
 
 /// The way to RDMA. One of these holds the workers of every device that is in use.
 pub struct RdmaUpgrade {
@@ -249,21 +249,21 @@ impl LocalEnd {
             epoch: self.epoch,
             grant: self.holding.window(),
             slot_len: self.worker.shared.config.slot_len,
-            has_windows: self.has_windows(),
+            has_memory_windows: self.has_memory_windows(),
             read_ends: self.read_queues.endpoints(),
         }
     }
 
-    fn has_windows(&self) -> bool {
+    fn has_memory_windows(&self) -> bool {
         self.worker.shared.config.rkey_scope == RkeyScope::Window
     }
 
     /// How many windows the connection may have: as many as would fit if every connection had
     /// that many.
-    fn windows_max(&self) -> usize {
+    fn memory_windows_max(&self) -> usize {
         let device_max = self.worker.shared.attachment.device().attributes().windows_max;
         let share = device_max / self.worker.shared.config.max_connections.max(1);
-        if self.has_windows() { (share as usize).clamp(1, WINDOWS_MAX) } else { 0 }
+        if self.has_memory_windows() { (share as usize).clamp(1, MEMORY_WINDOWS_MAX) } else { 0 }
     }
 
     /// Joins the end with its peer's, and registers it with its worker.
@@ -285,7 +285,7 @@ impl LocalEnd {
         let limits =
             ConnectionLimits { peer: self.peer, frame_len_max, counters: Arc::clone(&counters) };
         let (place, worker, mut path) = self.into_path(peer, counters)?;
-        path.allocate_first_window().map_err(|error| declined(&error))?;
+        path.allocate_first_memory_window().map_err(|error| declined(&error))?;
         let connected = path.queues.connect(peer, &shared.config.connect);
         let connection = Connection::new(place.tag, Arc::clone(&shared), path, limits);
         let connection = Arc::new(connection);
@@ -319,8 +319,8 @@ impl LocalEnd {
             our_epoch: self.epoch,
             peer_epoch: peer.epoch,
             stale_max: config.max_credits.max(WINDOW_MIN) + RESERVE,
-            windows_max: self.windows_max(),
-            takes_keys_away: self.has_windows() && peer.has_windows,
+            memory_windows_max: self.memory_windows_max(),
+            takes_keys_away: self.has_memory_windows() && peer.has_memory_windows,
             send_depth: config.send_depth as usize,
             reads_with_messages: self.read_queues.is_empty(),
             timeouts: Timeouts {

@@ -28,7 +28,7 @@ pub(crate) struct ConnParams {
     pub(crate) slot_len: u32,
     /// Whether what this end offers is opened by windows, so that the peer's ATS should invalidate
     /// the key.
-    pub(crate) has_windows: bool,
+    pub(crate) has_memory_windows: bool,
     /// Queue pairs for READs alone, beside the one of `endpoint`. Empty from a peer that does not
     /// know of them.
     pub(crate) read_ends: Vec<Endpoint>,
@@ -59,7 +59,7 @@ struct RawBlob {
     #[prost(uint32, tag = "11")]
     slot_len: u32,
     #[prost(bool, tag = "12")]
-    has_windows: bool,
+    has_memory_windows: bool,
     #[prost(message, repeated, tag = "13")]
     read_ends: Vec<RawReadEnd>,
 }
@@ -90,7 +90,7 @@ impl ConnParams {
             epoch: self.epoch,
             grant: self.grant,
             slot_len: self.slot_len,
-            has_windows: self.has_windows,
+            has_memory_windows: self.has_memory_windows,
             read_ends: self.read_ends.iter().map(RawReadEnd::of).collect(),
         };
         raw.encode_to_vec()
@@ -130,7 +130,7 @@ impl ConnParams {
             epoch: raw.epoch,
             grant: raw.grant,
             slot_len: raw.slot_len,
-            has_windows: raw.has_windows,
+            has_memory_windows: raw.has_memory_windows,
         })
     }
 
@@ -206,7 +206,7 @@ mod tests {
             epoch: 1,
             grant: 32,
             slot_len: 4352,
-            has_windows: true,
+            has_memory_windows: true,
             read_ends,
         };
         assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));
@@ -231,7 +231,7 @@ mod tests {
             epoch: 1,
             grant: 1,
             slot_len: 4352,
-            has_windows: false,
+            has_memory_windows: false,
             read_ends: vec![end(18), end(19)],
         };
         assert_eq!(good().check(&end(20), 1000), Ok(1000));
@@ -295,7 +295,7 @@ mod tests {
             epoch: 1,
             grant: 32,
             slot_len: 4352,
-            has_windows: true,
+            has_memory_windows: true,
             read_ends,
         };
         assert_eq!(ConnParams::decode(&conn_params.encode()), Ok(conn_params));

@@ -89,9 +89,9 @@ pub fn conn_params_seeds() -> Vec<Vec<u8>> {
         link_layer: LinkLayer::Ethernet,
     };
     let infiniband = Endpoint { lid: 9, link_layer: LinkLayer::InfiniBand, ..ethernet };
-    let conn_params = |endpoint, has_windows| {
-        let read_ends = vec![endpoint; if has_windows { 0 } else { 2 }];
-        ConnParams { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_windows, read_ends }
+    let conn_params = |endpoint, has_memory_windows| {
+        let read_ends = vec![endpoint; if has_memory_windows { 0 } else { 2 }];
+        ConnParams { endpoint, epoch: 1, grant: 32, slot_len: 4352, has_memory_windows, read_ends }
             .encode()
     };
     vec![conn_params(ethernet, false), conn_params(infiniband, true), Vec::new()]

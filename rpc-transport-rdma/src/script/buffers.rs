@@ -13,8 +13,8 @@ use rpc_core::wire::HEADER_LEN;
 
 use crate::proto::connection::{Buffers, Payload};
 use crate::proto::rndv::get::Chunk;
+use crate::proto::rndv::memory_windows::Bind;
 use crate::proto::rndv::throttle::ReadShare;
-use crate::proto::rndv::windows::Bind;
 use crate::proto::wire::{Rts, RtsSegment};
 use crate::verbs::{RemoteKey, RemoteMemory};
 

@@ -74,9 +74,9 @@ impl World {
         while let Some(action) = self.state().poll_action() {
             match action {
                 Action::Halt => self.halt(),
-                Action::AllocateWindow => {
+                Action::AllocateMemoryWindow => {
                     let window = self.allocate();
-                    self.state().handle(Event::Window(window), &mut clock());
+                    self.state().handle(Event::MemoryWindow(window), &mut clock());
                     has_window = true;
                 }
                 Action::Deallocate(binding) => {
@@ -100,7 +100,8 @@ impl World {
     }
 
     fn allocate(&mut self) -> Result<Window, String> {
-        self.windows_left = self.windows_left.checked_sub(1).ok_or("no window is left")?;
+        self.memory_windows_left =
+            self.memory_windows_left.checked_sub(1).ok_or("no window is left")?;
         self.next_key += 1;
         Ok(Window(RemoteKey(self.next_key << 16)))
     }

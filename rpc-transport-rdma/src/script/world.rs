@@ -74,7 +74,7 @@ pub(super) struct World {
     pub(super) bound: Option<RemoteKey>,
     /// Whether the device takes one request at a time.
     pub(super) is_slow: bool,
-    pub(super) windows_left: u32,
+    pub(super) memory_windows_left: u32,
     pub(super) next_key: u32,
     pub(super) arrivals: VecDeque<ArrivalOf<ScriptBuffers>>,
     pub(super) memory_wanted: Vec<Due>,
@@ -89,7 +89,7 @@ impl World {
     /// READs.
     pub(super) fn new(kind: u8) -> Self {
         NOW.set(Some(Instant::now()));
-        let (windows_max, read_queues) = (usize::from(kind & 1) * 3, usize::from(kind & 2));
+        let (memory_windows_max, read_queues) = (usize::from(kind & 1) * 3, usize::from(kind & 2));
         let quota = Arc::new(SharedQuota::new(SlotQuota::new(SLOTS, 4, 8)));
         let holding = HeldQuota::take(&quota).expect("there are slots");
         let allowed = holding.window();
@@ -103,8 +103,8 @@ impl World {
                 our_epoch: OUR_EPOCH,
                 peer_epoch: PEER_EPOCH,
                 stale_max: 2,
-                windows_max,
-                takes_keys_away: windows_max > 0,
+                memory_windows_max,
+                takes_keys_away: memory_windows_max > 0,
                 send_depth: SEND_DEPTH,
                 reads_with_messages: read_queues == 0,
                 timeouts: TIMEOUTS,
@@ -130,7 +130,7 @@ impl World {
             is_flushing: false,
             bound: None,
             is_slow: kind & 4 != 0,
-            windows_left: if kind & 8 == 0 { 2 } else { 0 },
+            memory_windows_left: if kind & 8 == 0 { 2 } else { 0 },
             next_key: 0,
             arrivals: VecDeque::new(),
             memory_wanted: Vec::new(),

@@ -28,7 +28,7 @@ const FREE: &[(&str, usize, &str)] = &[
     ("rpc-core/src/runtime/handoff/monitor.rs", 1, "once a process"),
     ("farcall/src/settings/reload/reloader.rs", 3, "the operator's file, which no peer changes"),
     ("rpc-transport-rdma/src/worker/driver.rs", 1, "the end of a lane"),
-    ("rpc-transport-rdma/src/proto/rndv/windows.rs", 1, "a fault of the device"),
+    ("rpc-transport-rdma/src/proto/rndv/memory_windows.rs", 1, "a fault of the device"),
     ("rpc-transport-rdma/src/device/open/watch.rs", 1, "the end of a device"),
     ("rpc-transport-rdma/src/memory/pages.rs", 1, "a fault of the kernel"),
     ("rpc-transport-rdma/src/verbs/queue_pair.rs", 1, LEAKED),

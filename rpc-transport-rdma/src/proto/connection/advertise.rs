@@ -5,9 +5,9 @@ use rpc_core::transport::CloseReason;
 use rpc_core::wire::ProtocolError;
 use tokio::time::Instant;
 
-use super::{Action, Buffers, ConnectionState, Payload, WindowOf};
+use super::{Action, Buffers, ConnectionState, MemoryWindowOf, Payload};
+use crate::proto::rndv::memory_windows::{Bind, Exposed};
 use crate::proto::rndv::send::AckTimeouts;
-use crate::proto::rndv::windows::{Bind, Exposed};
 use crate::proto::wire::{AtsStatus, MessageKind, Rts};
 use crate::verbs::{RemoteKey, RemoteMemory};
 
@@ -22,22 +22,22 @@ type Advertised<B> =
 impl<B: Buffers> ConnectionState<B> {
     /// Whether offers go out through windows, of which the first is best allocated with the
     /// connection.
-    pub(crate) fn uses_windows(&self) -> bool {
-        self.windows.is_used()
+    pub(crate) fn uses_memory_windows(&self) -> bool {
+        self.memory_windows.is_used()
     }
 
     /// Takes a window, or why there is none.
-    pub(super) fn handle_window(
+    pub(super) fn handle_memory_window(
         &mut self,
-        window: Result<WindowOf<B>, String>,
+        window: Result<MemoryWindowOf<B>, String>,
     ) -> Result<(), CloseReason> {
-        self.windows
+        self.memory_windows
             .handle_allocated(window)
             .map_err(|error| CloseReason::Failed(format!("no memory window for an offer: {error}")))
     }
 
     /// Opens memory to the peer, to everything that goes out after this.
-    pub(super) fn expose(buffer: B::Payload, window: Option<WindowOf<B>>) -> Advertised<B> {
+    pub(super) fn expose(buffer: B::Payload, window: Option<MemoryWindowOf<B>>) -> Advertised<B> {
         let Some(window) = window else {
             let memory = buffer.remote();
             return (Exposed { buffer, key: None }, memory, None);
@@ -49,13 +49,13 @@ impl<B: Buffers> ConnectionState<B> {
 
     pub(super) fn handle_bound(&mut self, binding: B::Binding) {
         self.in_flight -= 1;
-        let payload = self.windows.handle_bound(binding);
+        let payload = self.memory_windows.handle_bound(binding);
         self.free(payload);
     }
 
     pub(super) fn handle_invalidated(&mut self, binding: B::Binding) {
         self.in_flight -= 1;
-        let payload = self.windows.handle_dead(binding);
+        let payload = self.memory_windows.handle_dead(binding);
         self.free(payload);
     }
 
@@ -66,7 +66,9 @@ impl<B: Buffers> ConnectionState<B> {
         kind: MessageKind,
         taken_key: Option<RemoteKey>,
     ) -> Result<(), ProtocolError> {
-        let Some(key) = taken_key.filter(|key| self.windows.is_live(*key)) else { return Ok(()) };
+        let Some(key) = taken_key.filter(|key| self.memory_windows.is_live(*key)) else {
+            return Ok(());
+        };
         let (of, value) = match kind {
             MessageKind::Ats { transfer, .. } => (self.offered.get(transfer), transfer),
             _ => (None, 0),
@@ -93,7 +95,7 @@ impl<B: Buffers> ConnectionState<B> {
         }
         let exposed = released.buffer;
         let is_taken = taken_key.is_some() && taken_key == exposed.key;
-        let payload = self.windows.release(exposed, is_taken);
+        let payload = self.memory_windows.release(exposed, is_taken);
         self.free(payload);
         Ok(())
     }
@@ -104,7 +106,7 @@ impl<B: Buffers> ConnectionState<B> {
         for transfer in self.offered.overdue(timeouts, now) {
             let key = self.offered.get(transfer).and_then(|exposed| exposed.key);
             let has_place = self.revoked.len() < REVOKED_MAX;
-            let binding = key.filter(|_| has_place).and_then(|key| self.windows.revoke(key));
+            let binding = key.filter(|_| has_place).and_then(|key| self.memory_windows.revoke(key));
             let Some(binding) = binding else { return false };
             let Ok(released) = self.offered.release(transfer) else { return false };
             // In this order: the key is dead before the memory is free.

@@ -10,8 +10,8 @@ use rpc_core::wire::HEADER_LEN;
 use tokio::time::Instant;
 
 use crate::proto::rndv::get::{Chunk, GetRequest};
+use crate::proto::rndv::memory_windows::Bind;
 use crate::proto::rndv::throttle::ReadShare;
-use crate::proto::rndv::windows::Bind;
 use crate::proto::wire::Rts;
 use crate::verbs::{RemoteKey, RemoteMemory};
 
@@ -32,7 +32,7 @@ pub(crate) trait Buffers: Debug + 'static {
 }
 
 /// A memory window that opens nothing.
-pub(crate) type WindowOf<B> = <<B as Buffers>::Binding as Bind>::Window;
+pub(crate) type MemoryWindowOf<B> = <<B as Buffers>::Binding as Bind>::Window;
 
 /// Room for READs of a device.
 pub(crate) type PermitOf<B> = <<B as Buffers>::Share as ReadShare>::Permit;
@@ -128,8 +128,8 @@ pub(crate) enum Event<'a, B: Buffers> {
     Bound(B::Binding),
     /// The peer can read no more through a window.
     Invalidated(B::Binding),
-    /// The answer to [`Action::AllocateWindow`].
-    Window(Result<WindowOf<B>, String>),
+    /// The answer to [`Action::AllocateMemoryWindow`].
+    MemoryWindow(Result<MemoryWindowOf<B>, String>),
     /// The device took a part of a post, and no completion will say when it takes more.
     PostRefused,
     /// The [deadline](super::ConnectionState::next_deadline) has passed.
@@ -155,8 +155,8 @@ pub(crate) enum Transmit<B: Buffers> {
 pub(crate) enum Action<B: Buffers> {
     /// Stop the queue pairs: what is in flight comes back, and what was not posted is given back.
     Halt,
-    /// Allocate a window, and say so by [`Event::Window`] before anything else is posted.
-    AllocateWindow,
+    /// Allocate a window, and say so by [`Event::MemoryWindow`] before anything else is posted.
+    AllocateMemoryWindow,
     /// Deallocate a window: its key is dead before the next action.
     Deallocate(B::Binding),
     /// Wait no longer for the device to say that it takes no more receives.

@@ -42,16 +42,16 @@ use tokio::time::Instant;
 use crate::proto::clock::Clock;
 use crate::proto::flow::window::FlowWindow;
 use crate::proto::rndv::get::RndvGet;
+use crate::proto::rndv::memory_windows::{Exposed, MemoryWindowPool};
 use crate::proto::rndv::send::RndvSends;
 use crate::proto::rndv::throttle::ReadThrottle;
-use crate::proto::rndv::windows::{Exposed, MemoryWindowPool};
 use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageKind};
 use crate::stats::cancellations::Cancellations;
 use crate::verbs::RemoteKey;
 pub(crate) use deadlines::Timeouts;
 use deadlines::TimerTable;
 pub(crate) use event::{
-    Action, Arrival, Buffers, Event, Look, Outgoing, Payload, Transmit, WindowOf,
+    Action, Arrival, Buffers, Event, Look, MemoryWindowOf, Outgoing, Payload, Transmit,
 };
 
 /// The length of a control slot: a header, and a frame that is a header alone.
@@ -85,7 +85,7 @@ pub(crate) struct Rules {
     /// The most messages of an earlier connection that can still arrive.
     pub(crate) stale_max: u32,
     /// How many windows the connection may have; none means that offers go without.
-    pub(crate) windows_max: usize,
+    pub(crate) memory_windows_max: usize,
     /// Whether the peer wants its keys taken away with releases, and we can do that.
     pub(crate) takes_keys_away: bool,
     /// How many requests the queue pair of the messages has room for.
@@ -127,7 +127,7 @@ pub(crate) struct ConnectionState<B: Buffers> {
     /// Requests of the messages' queue pair that have not completed, posted or not.
     in_flight: usize,
     offered: RndvSends<Exposed<B::Payload>>,
-    windows: MemoryWindowPool<B::Binding, B::Payload>,
+    memory_windows: MemoryWindowPool<B::Binding, B::Payload>,
     /// Transfers whose keys were revoked, and whose releases may come late.
     revoked: HashSet<u32>,
     /// The keys of what the peer offers, which our releases take away.
@@ -160,7 +160,7 @@ impl<B: Buffers> ConnectionState<B> {
             outgoing: VecDeque::new(),
             in_flight: 0,
             offered: RndvSends::default(),
-            windows: MemoryWindowPool::new(rules.windows_max),
+            memory_windows: MemoryWindowPool::new(rules.memory_windows_max),
             revoked: HashSet::new(),
             peer_keys: HashMap::new(),
             rndv_get: parts.rndv_get,
@@ -182,7 +182,7 @@ impl<B: Buffers> ConnectionState<B> {
             Event::Message { bytes, taken_key } => {
                 self.handle_message(bytes, taken_key).map_err(CloseReason::from)
             }
-            Event::Window(window) => self.handle_window(window),
+            Event::MemoryWindow(window) => self.handle_memory_window(window),
             Event::Timeout(look) => self.handle_timeout(look),
             Event::SentControl(_)
             | Event::Sent
@@ -313,7 +313,7 @@ impl<B: Buffers> ConnectionState<B> {
     fn is_idle(&self) -> bool {
         self.is_flushed()
             && self.control.is_empty()
-            && self.windows.is_idle()
+            && self.memory_windows.is_idle()
             && self.rndv_get.transfer_count() == 0
             && self.in_flight == 0
     }
@@ -352,7 +352,7 @@ impl<B: Buffers> ConnectionState<B> {
     /// could not be destroyed: the peer would read the bytes of the memory's next user too. Gives
     /// how many frames that are.
     pub(crate) fn leak_offered(&mut self) -> usize {
-        let windows = std::mem::replace(&mut self.windows, MemoryWindowPool::new(0));
+        let windows = std::mem::replace(&mut self.memory_windows, MemoryWindowPool::new(0));
         let offered = std::mem::take(&mut self.offered);
         let count = offered.len() + windows.exposed_count();
         self.flow.activity().offers_leaked.add(count as u64);

@@ -7,7 +7,7 @@ use crate::proto::wire::{MESSAGE_HEADER_LEN, MessageHeader, MessageKind};
 use crate::verbs::RemoteKey;
 
 /// Whether an offer can go out as far as windows are concerned.
-enum NextWindow<W> {
+enum NextMemoryWindow<W> {
     /// Offers go without.
     NotUsed,
     Free(W),
@@ -35,7 +35,7 @@ impl<B: Buffers> ConnectionState<B> {
     fn next_transmit(&mut self, clock: &mut Clock) -> Option<Transmit<B>> {
         let has_room = self.in_flight < self.rules.send_depth;
         if has_room {
-            if let Some(binding) = self.windows.next_to_kill() {
+            if let Some(binding) = self.memory_windows.next_to_kill() {
                 return Some(Transmit::Invalidate(binding));
             }
             if let Some(message) = self.next_control(clock) {
@@ -97,17 +97,17 @@ impl<B: Buffers> ConnectionState<B> {
 
     fn next_outgoing(&mut self, clock: &mut Clock) -> Option<Transmit<B>> {
         let window = match self.outgoing.front()? {
-            Outgoing::Rts { .. } => match self.next_window() {
-                NextWindow::Awaited => return None,
-                NextWindow::NotUsed => None,
-                NextWindow::Free(window) => Some(window),
+            Outgoing::Rts { .. } => match self.next_memory_window() {
+                NextMemoryWindow::Awaited => return None,
+                NextMemoryWindow::NotUsed => None,
+                NextMemoryWindow::Free(window) => Some(window),
             },
             // A completion gives a slot back, and everything is tried again.
             Outgoing::Control(_) if self.control_slots.is_empty() => return None,
             Outgoing::Control(_) | Outgoing::Frame { .. } => None,
         };
         if !self.flow.try_take(clock) {
-            self.windows.give_back(window);
+            self.memory_windows.give_back(window);
             return None;
         }
         match self.outgoing.pop_front()? {
@@ -141,17 +141,17 @@ impl<B: Buffers> ConnectionState<B> {
     }
 
     /// The window for the next offer. Asks for one more where there may be more.
-    fn next_window(&mut self) -> NextWindow<super::WindowOf<B>> {
-        if !self.windows.is_used() {
-            return NextWindow::NotUsed;
+    fn next_memory_window(&mut self) -> NextMemoryWindow<super::MemoryWindowOf<B>> {
+        if !self.memory_windows.is_used() {
+            return NextMemoryWindow::NotUsed;
         }
-        match self.windows.take() {
-            Some(window) => NextWindow::Free(window),
+        match self.memory_windows.take() {
+            Some(window) => NextMemoryWindow::Free(window),
             None => {
-                if self.windows.ask() {
-                    self.actions.push_back(Action::AllocateWindow);
+                if self.memory_windows.ask() {
+                    self.actions.push_back(Action::AllocateMemoryWindow);
                 }
-                NextWindow::Awaited
+                NextMemoryWindow::Awaited
             }
         }
     }

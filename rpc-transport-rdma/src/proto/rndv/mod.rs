@@ -2,6 +2,6 @@
 //! with READs (GET), and acknowledged (ATS, "ack to send"), as in UCX.
 
 pub(crate) mod get;
+pub(crate) mod memory_windows;
 pub(crate) mod send;
 pub(crate) mod throttle;
-pub(crate) mod windows;

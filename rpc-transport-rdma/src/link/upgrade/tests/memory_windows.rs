@@ -279,7 +279,7 @@ async fn a_peer_that_does_not_ask_for_it_keeps_its_keys() {
     let rig = Rig::windowed(LIMIT);
     let mut prepared = rig.prepare();
     prepared.holding.widen(7);
-    let peer = ConnParams { grant: GRANT, has_windows: false, ..prepared.conn_params() };
+    let peer = ConnParams { grant: GRANT, has_memory_windows: false, ..prepared.conn_params() };
     let (epoch, window) = (prepared.epoch, prepared.holding.window());
     let number = prepared.queue_pair.number();
     let joined = prepared.join(&peer).unwrap();
