@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, ready};
-use rpc_core::client::attempts::Attempts;
+use rpc_core::client::attempts::PolicyAttempts;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{Call, ClientCall, ClientReply};
 use tower::Service;
@@ -48,7 +48,7 @@ impl Servers {
     /// Makes a call as the service config says, if there is one.
     async fn attempt(
         &self,
-        attempts: Option<&Attempts>,
+        attempts: Option<&PolicyAttempts>,
         call: Call<'_>,
     ) -> Result<ClientReply, Status> {
         let defaults = self.defaults();

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use rpc_core::client::attempts::Attempts;
+use rpc_core::client::attempts::PolicyAttempts;
 use tokio::sync::watch;
 
 use crate::balance::Endpoint;
@@ -22,15 +22,15 @@ pub(super) struct CallRules {
 }
 
 /// The attempts at calls by a service config; `None` where it sets nothing.
-pub(super) fn attempts(config: ServiceConfig) -> Option<Arc<Attempts>> {
-    (!config.is_empty()).then(|| Arc::new(Attempts::new(config)))
+pub(super) fn attempts(config: ServiceConfig) -> Option<Arc<PolicyAttempts>> {
+    (!config.is_empty()).then(|| Arc::new(PolicyAttempts::new(config)))
 }
 
 /// What a target has for its calls.
 #[derive(Debug, Clone)]
 pub(super) struct TargetRules {
     pub(super) calls: CallRules,
-    pub(super) attempts: Option<Arc<Attempts>>,
+    pub(super) attempts: Option<Arc<PolicyAttempts>>,
 }
 
 /// A target that may change. Its channels share it, and the settings know it for as long as one of
@@ -100,8 +100,8 @@ impl Live {
     /// What a call has that is made now. `of_code` is what the channel was made with.
     pub(super) fn now(
         &self,
-        of_code: Option<&Arc<Attempts>>,
-    ) -> (CallRules, Option<Arc<Attempts>>) {
+        of_code: Option<&Arc<PolicyAttempts>>,
+    ) -> (CallRules, Option<Arc<PolicyAttempts>>) {
         let rules = self.target.rules();
         let calls = CallRules {
             timeout: self.timeout.or(rules.calls.timeout),

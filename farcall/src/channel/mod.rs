@@ -18,7 +18,7 @@ use credentials::Credentials;
 use live::Live;
 #[cfg(feature = "settings")]
 pub(crate) use live::LiveTarget;
-use rpc_core::client::attempts::Attempts;
+use rpc_core::client::attempts::PolicyAttempts;
 use rpc_core::client::endpoints::Endpoints;
 use rpc_core::client::{CallDefaults, Intercepted, LayeredChannel};
 use tonic::service::Interceptor;
@@ -72,7 +72,7 @@ pub struct Channel {
     rdma: Option<Rdma>,
     credentials: Credentials,
     /// What the service config says; absent where there is none.
-    attempts: Option<Arc<Attempts>>,
+    attempts: Option<Arc<PolicyAttempts>>,
     /// The target of settings that may change, in the place of the rules of calls.
     live: Option<Live>,
 }

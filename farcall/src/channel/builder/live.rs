@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rpc_core::client::attempts::Attempts;
+use rpc_core::client::attempts::PolicyAttempts;
 use tokio::sync::watch;
 
 use super::ChannelBuilder;
@@ -48,7 +48,7 @@ impl LiveTarget {
     pub(crate) fn update(&self, builder: &ChannelBuilder) {
         let held_back = self.held_back(builder);
         let old = self.rules();
-        let is_same = |old: &&Arc<Attempts>| old.config() == builder.get_service_config();
+        let is_same = |old: &&Arc<PolicyAttempts>| old.config() == builder.get_service_config();
         // The budget of a service config goes on where the config stays.
         let attempts = match old.attempts.as_ref().filter(is_same) {
             Some(old) => Some(Arc::clone(old)),

@@ -2,7 +2,7 @@
 //! side.
 //!
 //! [`ServiceConfig`] says what applies to a method, [`crate::policy::retry`] decides, and
-//! [`Attempts`] makes the attempts through the channel, which picks an endpoint for each and
+//! [`PolicyAttempts`] makes the attempts through the channel, which picks an endpoint for each and
 //! repeats by itself what no handler has seen.
 
 mod budget;
@@ -33,14 +33,15 @@ use crate::policy::retry::codes::Codes;
 use crate::policy::retry::pushback::{ATTEMPTS_KEY, PUSHBACK_KEY, Pushback};
 use crate::{Idempotency, MayHaveExecuted, NotExecuted, Readiness};
 
-/// A service config at work: its policies, and what is left of the budget that they share.
+/// A service config at work: it makes the attempts that its policies ask for, and counts them
+/// against the budget that all methods share.
 #[derive(Debug)]
-pub struct Attempts {
+pub struct PolicyAttempts {
     config: ServiceConfig,
     budget: Budget,
 }
 
-impl Attempts {
+impl PolicyAttempts {
     /// Makes calls by `config`.
     #[must_use]
     pub fn new(config: ServiceConfig) -> Self {

@@ -77,7 +77,7 @@ impl Caller for Scripted {
 
 /// A channel under a service config.
 struct Client {
-    attempts: Attempts,
+    attempts: PolicyAttempts,
     channel: Scripted,
     defaults: CallDefaults,
 }
@@ -101,7 +101,7 @@ impl Client {
             attempts: Mutex::default(),
             running: AtomicU32::new(0),
         };
-        Self { attempts: Attempts::new(config), channel, defaults: CallDefaults::default() }
+        Self { attempts: PolicyAttempts::new(config), channel, defaults: CallDefaults::default() }
     }
 
     fn retrying(policy: RetryPolicy) -> Self {

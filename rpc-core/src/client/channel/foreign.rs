@@ -1,6 +1,6 @@
 //! Calls over connections of another protocol: the channel's part in them.
 //!
-//! The connection manager, backoff, readiness, deadlines, repeated attempts and the log are those
+//! The connection manager, backoff, readiness, deadlines, transparent retries and the log are those
 //! of every channel. What differs is that a connection is given the whole call, encoded.
 
 use futures::future::Either;
@@ -9,7 +9,7 @@ use futures::{Stream, StreamExt};
 use tonic::{Code, Status};
 
 use super::Channel;
-use super::retry::Attempts;
+use super::retry::TransparentRetries;
 use crate::call::message_limits::MessageLimit;
 use crate::client::call::begun::{Begun, BegunWithin};
 use crate::client::call::deadline::within;
@@ -49,19 +49,20 @@ impl Channel {
         readiness: Readiness,
     ) -> Result<ForeignReply, Status> {
         let (method, limit) = (call.method, call.limit);
-        let mut attempts = Attempts::of(&self.manager, self.replays, method, call.is_repeatable());
+        let mut retries =
+            TransparentRetries::of(&self.manager, self.replays, method, call.is_repeatable());
         loop {
             let connection = match self.manager.open() {
                 Some(connection) => Ok(connection),
                 None => self.connection(readiness, limit.as_ref()).await,
             };
-            let connection = connection.map_err(|status| attempts.final_status(status))?;
+            let connection = connection.map_err(|status| retries.final_status(status))?;
             let Some(foreign) = connection.foreign() else {
                 return Err(NotExecuted::mark(Status::internal("the connection has a session")));
             };
             match foreign.call(call.attempt()).await {
                 Ok(reply) => return Ok(reply),
-                Err(status) => attempts.retry_after(status)?,
+                Err(status) => retries.retry_after(status)?,
             }
         }
     }

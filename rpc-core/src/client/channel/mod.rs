@@ -18,7 +18,7 @@ use tower::Layer;
 
 use self::ready::ReadyWhen;
 pub(in crate::client) use self::retry::log_replay;
-use self::retry::{Attempts, Replays};
+use self::retry::{Replays, TransparentRetries};
 use super::call::begun::Begun;
 use super::call::deadline::within;
 use super::call::download::{download, headers};
@@ -450,10 +450,10 @@ impl Channel {
         mut stream: Option<&mut (dyn RequestStream + 'static)>,
         begun: &Begun,
     ) -> Result<ClientReply, Status> {
-        let mut attempts = Attempts::new(&self.manager, self.replays, call);
+        let mut retries = TransparentRetries::new(&self.manager, self.replays, call);
         loop {
             let mut started =
-                self.start(call).await.map_err(|status| attempts.final_status(status))?;
+                self.start(call).await.map_err(|status| retries.final_status(status))?;
             let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
             let status = match call.method.kind {
                 CallKind::Unary | CallKind::ClientStreaming => match started.reply().await {
@@ -477,7 +477,7 @@ impl Channel {
                     }
                 }
             };
-            attempts.retry_after(status)?;
+            retries.retry_after(status)?;
         }
     }
 }

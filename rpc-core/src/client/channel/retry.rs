@@ -29,8 +29,8 @@ pub(in crate::client) enum Replays {
     ByEndpoints,
 }
 
-/// The attempts at one call.
-pub(in crate::client) struct Attempts<'a> {
+/// Which transparent retries one call has had.
+pub(in crate::client) struct TransparentRetries<'a> {
     manager: &'a ConnectionManager,
     replays: Replays,
     method: &'static MethodDescriptor,
@@ -41,7 +41,7 @@ pub(in crate::client) struct Attempts<'a> {
     is_ambiguous: bool,
 }
 
-impl<'a> Attempts<'a> {
+impl<'a> TransparentRetries<'a> {
     pub(in crate::client) fn new(
         manager: &'a ConnectionManager,
         replays: Replays,
@@ -50,7 +50,7 @@ impl<'a> Attempts<'a> {
         Self::of(manager, replays, call.method, call.message.is_some())
     }
 
-    /// The attempts at a call of `method`, of which there may be several if it is repeatable.
+    /// None yet, of a call of `method`. Only one that is repeatable has any.
     pub(in crate::client) fn of(
         manager: &'a ConnectionManager,
         replays: Replays,
