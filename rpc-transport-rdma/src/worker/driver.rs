@@ -192,7 +192,7 @@ impl Driver {
             }
         }
         self.held = held;
-        let has_commands = self.serve_kicks();
+        let has_commands = self.serve_commands();
         let drained_count = self.drained.len();
         let reaped = self.reap();
         let reaped = self.check(reaped)?;
@@ -294,7 +294,7 @@ impl Driver {
         Ok(())
     }
 
-    fn serve_kicks(&mut self) -> bool {
+    fn serve_commands(&mut self) -> bool {
         // Most often there is none, and to look costs less than to swap.
         let has_commands = self.shared.has_commands.load(Ordering::Relaxed)
             && self.shared.has_commands.swap(false, Ordering::Acquire);
