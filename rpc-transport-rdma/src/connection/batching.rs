@@ -1,51 +1,97 @@
-//! Doorbell batching: a connection posts once for all completions that the worker handles at a
-//! time.
+//! Doorbell batching: whether a connection posts now, or once for several completions.
+//!
+//! ```text
+//!   Off ──the worker handles completions──> Handling ──several frames came, none is queued──> Held
+//!    ^                                         │                                               │
+//!    └──────────────otherwise──────────────────┴──────────the woken tasks have run─────────────┘
+//! ```
+//! A post is a call into the kernel on some devices, and a doorbell on all. Pure: `posting` carries
+//! it out.
 
-use std::sync::Arc;
+/// Frames that wait while posting is held back until some are posted all the same, so that the peer
+/// has something to do meanwhile.
+const HELD_FRAMES_MAX: usize = 16;
 
-use super::{Connection, Life};
-use crate::connection::live::{BatchEnd, Batching};
+/// Whether posting is held back.
+#[derive(Debug, Default)]
+pub(crate) enum Batching {
+    /// Everything is posted at once.
+    #[default]
+    Off,
+    /// The worker handles completions: slots of messages are not posted again yet, and what goes
+    /// out would grant them anew. So many frames came since.
+    Handling { frame_count: usize },
+    /// All slots are posted again, and callers that were woken are about to send.
+    Held,
+}
 
-impl Connection {
-    /// Holds back posting until [`Connection::end_batch`], for the worker's task.
-    pub(crate) fn begin_batch(&self) {
-        if let Life::Alive(live) = &mut *self.life() {
-            live.batching = Batching::Handling { frame_count: 0 };
+impl Batching {
+    /// Whether nothing is posted now, where so many frames wait.
+    pub(super) fn holds_back(&self, outgoing_len: usize) -> bool {
+        match self {
+            Self::Off => false,
+            Self::Handling { .. } => true,
+            Self::Held => outgoing_len == 0 || !outgoing_len.is_multiple_of(HELD_FRAMES_MAX),
         }
     }
 
-    /// Keeps batching if several frames came and none is queued: the tasks that waited for them are
-    /// about to run, and what they send next can go out in one post. Posts what was held back
-    /// otherwise. For the worker's task.
-    pub(crate) fn hold_or_post(self: &Arc<Self>) -> BatchEnd {
-        let held = self.with_live(|live, _| live.batching.hold(live.state.outgoing_len()));
-        match held {
-            Ok(true) => BatchEnd::Held,
-            Ok(false) => BatchEnd::Posted,
-            // A connection that has failed posts nothing, and has said why already.
-            Err(_) if self.is_drained() => BatchEnd::Drained,
-            Err(_) => BatchEnd::Posted,
+    /// Counts a frame that came.
+    pub(super) fn count_frame(&mut self) {
+        if let Self::Handling { frame_count } = self {
+            *frame_count += 1;
         }
     }
 
-    /// Posts everything that was held back; whether the queue pairs are halted and nothing is in
-    /// flight. For the worker's task.
-    pub(crate) fn end_batch(self: &Arc<Self>) -> bool {
-        let ended = self.with_live(|live, _| live.batching = Batching::Off);
-        ended.is_err() && self.is_drained()
+    /// The worker has handled what there was. Keeps batching if it delivered several frames and
+    /// nothing is queued: the woken tasks are about to send. Returns whether it does.
+    pub(super) fn hold(&mut self, outgoing_len: usize) -> bool {
+        let holds = matches!(self, Self::Handling { frame_count: 2.. }) && outgoing_len == 0;
+        *self = if holds { Self::Held } else { Self::Off };
+        holds
+    }
+}
+
+/// What became of a connection whose completions are handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BatchEnd {
+    /// It keeps batching until the callers that it has woken have run.
+    Held,
+    /// What it had to send is posted, as far as it may be.
+    Posted,
+    /// Its queue pairs are halted, and nothing is in flight.
+    Drained,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handling(frame_count: usize) -> Batching {
+        Batching::Handling { frame_count }
     }
 
-    /// Whether the queue pairs are halted and nothing is in flight. For the worker's task.
-    pub(crate) fn is_drained(&self) -> bool {
-        match &*self.life() {
-            Life::Alive(live) => live.queues.is_drained(),
-            Life::Ended(_) => false,
+    #[test]
+    fn nothing_is_posted_while_completions_are_handled() {
+        assert!(!Batching::Off.holds_back(1));
+        assert!(handling(0).holds_back(0) && handling(9).holds_back(1000));
+    }
+
+    #[test]
+    fn batching_goes_on_after_several_frames_of_which_none_is_answered_yet() {
+        for (frame_count, outgoing_len, holds) in
+            [(0, 0, false), (1, 0, false), (2, 0, true), (2, 1, false), (9, 0, true)]
+        {
+            let mut batching = handling(0);
+            (0..frame_count).for_each(|_| batching.count_frame());
+            assert_eq!(batching.hold(outgoing_len), holds, "{frame_count}, {outgoing_len}");
+            assert_eq!(matches!(batching, Batching::Held), holds);
         }
+        assert!(!Batching::Off.hold(0), "no completions were handled");
     }
 
-    /// Whether posting is held back.
-    #[cfg(test)]
-    pub(crate) fn is_batching(&self) -> bool {
-        matches!(&*self.life(), Life::Alive(live) if !matches!(live.batching, Batching::Off))
+    #[test]
+    fn what_is_held_goes_out_sixteen_at_a_time() {
+        let posted = (0..=40).filter(|len| !Batching::Held.holds_back(*len)).collect::<Vec<_>>();
+        assert_eq!(posted, [16, 32]);
     }
 }

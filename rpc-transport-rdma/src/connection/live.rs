@@ -3,64 +3,11 @@
 use rpc_core::transport::CloseReason;
 use tokio::time::Instant;
 
+use crate::connection::batching::Batching;
 use crate::connection::buffers::{Action, Event, State};
 use crate::connection::queue_pairs::QueuePairs;
 use crate::proto::clock::Clock;
 use crate::verbs::VerbsError;
-
-/// Frames that wait while the connection is held until some are posted, so that the peer has
-/// something to do meanwhile.
-const CORKED_MAX: usize = 16;
-
-/// Whether posting is held back.
-#[derive(Debug, Default)]
-pub(crate) enum Batching {
-    /// Everything is posted at once.
-    #[default]
-    Off,
-    /// The worker handles completions: slots of messages are not posted again yet, and what goes
-    /// out would grant them anew. So many frames came since.
-    Handling { frame_count: usize },
-    /// All slots are posted again, and callers that were woken are about to send.
-    Held,
-}
-
-impl Batching {
-    /// Whether nothing is posted now, where so many frames wait.
-    pub(super) fn holds_back(&self, outgoing_len: usize) -> bool {
-        match self {
-            Self::Off => false,
-            Self::Handling { .. } => true,
-            Self::Held => outgoing_len == 0 || !outgoing_len.is_multiple_of(CORKED_MAX),
-        }
-    }
-
-    /// Counts a frame that came.
-    pub(super) fn count_frame(&mut self) {
-        if let Self::Handling { frame_count } = self {
-            *frame_count += 1;
-        }
-    }
-
-    /// The worker has handled what there was. Keeps batching if it delivered several frames and
-    /// nothing is queued: the woken tasks are about to send. Returns whether it does.
-    pub(super) fn hold(&mut self, outgoing_len: usize) -> bool {
-        let holds = matches!(self, Self::Handling { frame_count: 2.. }) && outgoing_len == 0;
-        *self = if holds { Self::Held } else { Self::Off };
-        holds
-    }
-}
-
-/// What became of a connection whose completions are handled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BatchEnd {
-    /// It keeps batching until the callers that it has woken have run.
-    Held,
-    /// What it had to send is posted, as far as it may be.
-    Posted,
-    /// Its queue pairs are halted, and nothing is in flight.
-    Drained,
-}
 
 /// What a connection has under its lock.
 #[derive(Debug)]

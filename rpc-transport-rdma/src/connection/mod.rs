@@ -6,6 +6,7 @@
 pub(crate) mod batching;
 pub(crate) mod buffers;
 pub(crate) mod live;
+mod posting;
 pub(crate) mod queue_pairs;
 pub(crate) mod read_queues;
 mod rndv_get;

@@ -13,8 +13,8 @@ use tokio::runtime::RuntimeFlavor;
 
 use super::shared::{Command, WorkerShared};
 use crate::connection::Connection;
+use crate::connection::batching::BatchEnd;
 use crate::connection::buffers::Arrival;
-use crate::connection::live::BatchEnd;
 use crate::proto::flow::quota::SlotQuota;
 use crate::verbs::{
     Completion, CompletionQueue, ReceiveError, SharedReceiveQueue, VerbsError, WorkKind,
@@ -399,9 +399,9 @@ impl Driver {
         }
     }
 
-    /// The index in `corked` of the connection that has a completion: the one that `is_it`, or else
-    /// the one that the worker finds, which begins a batch. No connection leaves the worker's table
-    /// while completions are handled, so a batching connection's tag cannot have been reused.
+    /// The index in `batching` of the connection that has a completion: the one that `is_it`, or
+    /// else the one that the worker finds, which begins a batch. No connection leaves the worker's
+    /// table while completions are handled, so a batching connection's tag cannot have been reused.
     fn begin_batch(
         &mut self,
         is_it: impl Fn(&Connection) -> bool,
