@@ -34,8 +34,8 @@ impl NotExecuted {
         status.source().is_some_and(<dyn Error>::is::<Self>) || ConnectError::of(status).is_some()
     }
 
-    /// Marks a status, unless it has a source that says more.
-    /// Marks a status; for callers that make calls by another protocol.
+    /// Marks a status, unless it has a source that says more. Public for the crates that make calls
+    /// by another protocol.
     #[doc(hidden)]
     #[must_use]
     pub fn mark(mut status: Status) -> Status {
@@ -95,8 +95,8 @@ impl MayHaveExecuted {
     }
 
     /// Marks a status, whatever it said before: a call of which one attempt may have been executed
-    /// stays so, also when a later attempt surely was not.
-    /// Marks a status; for callers that make calls by another protocol.
+    /// stays so, also when a later attempt surely was not. Public for the crates that make calls by
+    /// another protocol.
     #[doc(hidden)]
     #[must_use]
     pub fn mark(mut status: Status) -> Status {
