@@ -55,8 +55,8 @@ pub struct RdmaConfig {
     pub send_slots: u32,
     /// The most messages that one connection may have on their way to us: 32 by default. A
     /// connection begins with one, gets more as it needs them, and fewer again when others do:
-    /// with 1,024 slots, eight busy ones have 32 each and sixty-four have 11. Each takes two more
-    /// for control messages, so that 341 idle ones fit. From 1 to 65,535.
+    /// with the default of 1,024 slots, up to 18 busy ones have 32 each, and 64 have 9. Each takes
+    /// two more for control messages, so that 256 idle ones leave 256 slots. From 1 to 65,535.
     pub max_credits: u32,
     /// Requests in flight on one queue pair: 96 by default, three windows. At least 1.
     pub send_depth: u32,

@@ -230,6 +230,33 @@ mod tests {
         assert_eq!(SlotQuota::new(0, 4, 0).limit(), WINDOW_MIN);
     }
 
+    /// The numbers in the documentation of `max_credits`.
+    #[test]
+    fn busy_connections_of_the_default_have_the_windows_that_are_documented() {
+        let config = crate::RdmaConfig::default();
+        let slots = u32::from(config.receive_slots);
+        let smallest = |busy: usize| {
+            let mut quota = SlotQuota::new(slots, config.max_connections, config.max_credits);
+            let mut windows = vec![WINDOW_MIN; busy];
+            (0..busy).for_each(|_| quota.admit().unwrap());
+            // In turns of one slot, until no window grows.
+            let mut more = true;
+            while more {
+                more = false;
+                for window in &mut windows {
+                    let count = quota.grow(*window, 1);
+                    *window += count;
+                    more |= count > 0;
+                }
+            }
+            windows.into_iter().min()
+        };
+        assert_eq!([8, 18, 19, 64].map(smallest), [32, 32, 31, 9].map(Some));
+        let mut quota = SlotQuota::new(slots, config.max_connections, config.max_credits);
+        (0..config.max_connections).for_each(|_| quota.admit().unwrap());
+        assert_eq!(quota.available(), 256);
+    }
+
     #[test]
     fn what_a_window_takes_counts_as_taken() {
         let mut quota = quota(4);
