@@ -207,14 +207,14 @@ impl KeepaliveTimer {
     }
 }
 
-/// The pings of the peer that may come at once.
+/// How many pings a peer may send at once.
 const BURST: u32 = 100;
 
-/// The pings of the peer that may come each second on the average: a thousand times what gRPC
-/// allows a minute, and still less than any call costs.
+/// How many pings a second a peer may send on average. gRPC's servers permit one in five minutes by
+/// default. Ten a second still cost less than ten calls.
 const PER_SECOND: u32 = 10;
 
-/// The shortest interval between pings that a peer bears for ever.
+/// The shortest interval at which a side may ping for ever: a shorter one uses up [`BURST`].
 const MIN_INTERVAL: Duration = Duration::from_millis(1000 / PER_SECOND as u64);
 
 /// A token bucket for the peer's pings, which also tells which to answer.

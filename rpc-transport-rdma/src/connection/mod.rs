@@ -152,10 +152,11 @@ impl Connection {
         }
     }
 
-    /// Tells the state of an event. One that has ended needs to know of nothing.
+    /// Gives the state an event. A connection that has ended ignores it.
     fn handle(self: &Arc<Self>, event: Event<'_>) {
         let mut event = Some(event);
-        // What is not taken is dropped after the lock is released.
+        // An event that is ignored is dropped after the lock is released: it may own memory, and
+        // dropping that may run code of the application.
         let _ = self.with_live(|live, clock| {
             event.take().into_iter().for_each(|event| live.state.handle(event, clock));
         });
@@ -257,7 +258,8 @@ impl Connection {
 
     /// Sends a frame or offers one.
     pub(crate) fn send(self: &Arc<Self>, outgoing: Outgoing) -> Result<(), TransportError> {
-        // What is not taken is dropped after the lock is released.
+        // A frame that is refused is dropped after the lock is released: dropping memory that was
+        // lent may run code of the application.
         let mut outgoing = Some(outgoing);
         self.with_live(|live, _| {
             outgoing = outgoing.take().and_then(|outgoing| live.state.send(outgoing).err());

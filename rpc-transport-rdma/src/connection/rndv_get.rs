@@ -103,9 +103,10 @@ impl Connection {
             tokio::select! {
                 () = this.ending.cancelled() => {}
                 turn = this.reads.take(len.into()) => {
-                    // A turn is no longer than the budget. A connection that has ended meanwhile
-                    // passes.
+                    // An error would mean that one READ is longer than the whole budget, which
+                    // `Worker::start` rules out.
                     let Ok(turn) = turn else { return };
+                    // A connection that has ended meanwhile drops the turn, which frees its bytes.
                     this.handle(Event::Turn(turn));
                 }
             }

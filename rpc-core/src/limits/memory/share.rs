@@ -103,7 +103,8 @@ impl MemoryShare {
     /// budget stays free for others. Where nothing is counted, it always may.
     pub(crate) fn try_grow(&self, charge: &mut MemoryCharge, len: u64) -> bool {
         let Some(share) = &self.share else { return true };
-        // Another holder may be faster: then as much as two windows more is taken.
+        // Another holder may grow between the check and the charge. Then the two of them leave less
+        // than half of the budget free, by one window at most.
         let may_grow = share.has_spare(len.saturating_sub(charge.len()));
         if may_grow {
             charge.set(len);

@@ -139,8 +139,8 @@ impl<B: Buffers> ConnectionState<B> {
         Ok(())
     }
 
-    /// Whether what waits for the peer's credit is what may, whatever it was that the peer has made
-    /// this side say.
+    /// Checks that no more waits for the peer's credit than may. A peer that asks for answers and
+    /// grants no credit for them would fill this side's queues.
     fn check_backlog(&self) -> Result<(), ProtocolError> {
         let backlogs = [
             ("control messages that wait for credit", self.control.len(), CONTROL_MAX),

@@ -198,8 +198,8 @@ impl Credits {
             return Some(MessageKind::Reclaim { keep: WINDOW_MIN });
         }
         let grants = self.is_grant_due() && self.try_take_reserved();
-        // With the smallest windows a grant goes out alone for every message that comes in, at the
-        // price of a message, so that they ought to be larger.
+        // In a window below `TURNS_WINDOW` each message that comes in is answered by a grant of its
+        // own, which costs as much as a message. A larger window lets grants ride on answers.
         self.receiving.is_wanted |= grants && self.receiving.window < TURNS_WINDOW;
         grants.then_some(MessageKind::Grant)
     }
