@@ -116,8 +116,9 @@ pub struct RdmaConfig {
     pub max_read_bytes: u32,
     /// How long a READ may take from the moment when it is the next to be answered on its queue
     /// pair: 10 s by default, ten times what a queue pair takes to give a link up on devices that
-    /// stretch their timeouts, and 50 KiB/s for READs of 512 KiB. After that, and 5 s at most until
-    /// it is found, the connection ends, and what it held is free. From 1 ms to 365 days.
+    /// stretch their timeouts, and 50 KiB/s for READs of 512 KiB. After that the connection ends,
+    /// and what it held is free. A process that has stood still looks again after 5 s. From 1 ms to
+    /// 365 days.
     pub read_timeout: Duration,
     /// How long to poll after the last completion before sleeping: 20 us by default, about what
     /// an interrupt and a wake-up cost. Zero never polls longer than there is work.
