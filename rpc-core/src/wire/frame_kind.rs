@@ -13,7 +13,8 @@ macro_rules! frame_kinds {
         }
 
         impl FrameKind {
-            /// Every kind, in the order of the numbers.
+            /// Every kind, in the order of the numbers; for tests that play a peer.
+            #[doc(hidden)]
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
             pub(super) fn to_wire(self) -> u8 {
