@@ -15,34 +15,18 @@ use crate::Code;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size(pub(super) u64);
 
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Sizes;
-        impl Visitor<'_> for Sizes {
-            type Value = Size;
+impl FromStr for Size {
+    type Err = String;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of bytes, or text such as \"64 MiB\"")
-            }
-
-            fn visit_i64<E: Error>(self, bytes: i64) -> Result<Size, E> {
-                let bytes = u64::try_from(bytes);
-                bytes.map(Size).map_err(|_| E::custom("a number of bytes is not negative"))
-            }
-
-            fn visit_u64<E: Error>(self, bytes: u64) -> Result<Size, E> {
-                Ok(Size(bytes))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
-                let size: ByteSize = text.parse().map_err(|_| {
-                    E::custom(format!("`{text}` is not a size: write \"4 MiB\" or 4194304"))
-                })?;
-                Ok(Size(size.as_u64()))
-            }
-        }
-        deserializer.deserialize_any(Sizes)
+    fn from_str(text: &str) -> Result<Self, String> {
+        bytes_of(text, "4194304").map(Self)
     }
+}
+
+/// The bytes of a text; an error names another way to write the value.
+fn bytes_of(text: &str, other: &str) -> Result<u64, String> {
+    let size = text.parse::<ByteSize>().map(|size| size.as_u64());
+    size.map_err(|_| format!("`{text}` is not a size: write \"4 MiB\" or {other}"))
 }
 
 /// A number of bytes that fits 32 bits.
@@ -61,37 +45,14 @@ impl<'de> Deserialize<'de> for Size32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SizeOrOff(pub(super) Option<u64>);
 
-impl<'de> Deserialize<'de> for SizeOrOff {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Sizes;
-        impl Visitor<'_> for Sizes {
-            type Value = SizeOrOff;
+impl FromStr for SizeOrOff {
+    type Err = String;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of bytes, text such as \"64 MiB\", or \"off\"")
-            }
-
-            fn visit_i64<E: Error>(self, bytes: i64) -> Result<SizeOrOff, E> {
-                let bytes = u64::try_from(bytes);
-                let bytes = bytes.map_err(|_| E::custom("a number of bytes is not negative"))?;
-                Ok(SizeOrOff(Some(bytes)))
-            }
-
-            fn visit_u64<E: Error>(self, bytes: u64) -> Result<SizeOrOff, E> {
-                Ok(SizeOrOff(Some(bytes)))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<SizeOrOff, E> {
-                if text == "off" {
-                    return Ok(SizeOrOff(None));
-                }
-                let size: ByteSize = text.parse().map_err(|_| {
-                    E::custom(format!("`{text}` is not a size: write \"4 MiB\" or \"off\""))
-                })?;
-                Ok(SizeOrOff(Some(size.as_u64())))
-            }
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self(None)),
+            text => bytes_of(text, "\"off\"").map(|bytes| Self(Some(bytes))),
         }
-        deserializer.deserialize_any(Sizes)
     }
 }
 
@@ -133,35 +94,62 @@ impl FromStr for PeriodOrOff {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CountOrOff(pub(super) Option<u64>);
 
-impl<'de> Deserialize<'de> for CountOrOff {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Counts;
-        impl Visitor<'_> for Counts {
-            type Value = CountOrOff;
+impl FromStr for CountOrOff {
+    type Err = String;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, or \"off\"")
-            }
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self(None)),
+            text => Err(format!("`{text}` is no number, and not \"off\"")),
+        }
+    }
+}
 
-            fn visit_i64<E: Error>(self, count: i64) -> Result<CountOrOff, E> {
-                let count = u64::try_from(count);
-                let count = count.map_err(|_| E::custom("a count is not negative"))?;
-                Ok(CountOrOff(Some(count)))
-            }
+/// An integer, or text that is read by its type's `FromStr`.
+struct Number<T> {
+    expected: &'static str,
+    /// What is not negative.
+    what: &'static str,
+    of: fn(u64) -> T,
+}
 
-            fn visit_u64<E: Error>(self, count: u64) -> Result<CountOrOff, E> {
-                Ok(CountOrOff(Some(count)))
-            }
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Number<T> {
+    type Value = T;
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<CountOrOff, E> {
-                match text {
-                    "off" => Ok(CountOrOff(None)),
-                    text => Err(E::custom(format!("`{text}` is no number, and not \"off\""))),
-                }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        let number = u64::try_from(number);
+        number.map(self.of).map_err(|_| E::custom(format!("{} is not negative", self.what)))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        Ok((self.of)(number))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+macro_rules! numbers {
+    ($($type:ty: $expected:literal, $what:literal, $of:expr;)*) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let number = Number { expected: $expected, what: $what, of: $of };
+                deserializer.deserialize_any(number)
             }
         }
-        deserializer.deserialize_any(Counts)
-    }
+    )*};
+}
+
+numbers! {
+    Size: "a number of bytes, or text such as \"64 MiB\"", "a number of bytes", Size;
+    SizeOrOff: "a number of bytes, text such as \"64 MiB\", or \"off\"", "a number of bytes",
+        |bytes| SizeOrOff(Some(bytes));
+    CountOrOff: "a number, or \"off\"", "a count", |count| CountOrOff(Some(count));
 }
 
 /// A status code by its name.
