@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use farcall_testkit::certificates::{Authority, Leaf, Wanted};
 
 /// The files, in PEM.
 #[derive(Debug, Clone)]
@@ -31,18 +31,14 @@ impl Certificates {
     ///
     /// When one cannot be made, or cannot be written.
     pub fn make(folder: &Path) -> Result<()> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let key = KeyPair::generate()?;
-        let server = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
-        let cert = server.signed_by(&key, &authority)?;
+        let authority = Authority::new("the benchmark's authority")?;
+        let Leaf { cert, key } = authority.issue(Wanted::named("127.0.0.1"))?;
         let files = Self::at(folder);
         let write = |path: &Path, text: String| {
             fs::write(path, text).with_context(|| format!("{}", path.display()))
         };
         write(&files.ca, authority.pem())?;
-        write(&files.cert, cert.pem())?;
-        write(&files.key, key.serialize_pem())
+        write(&files.cert, cert)?;
+        write(&files.key, key)
     }
 }

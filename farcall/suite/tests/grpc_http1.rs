@@ -17,7 +17,7 @@ use farcall_suite::interop_proto::{
     SimpleRequest, SimpleResponse, StreamingInputCallRequest, StreamingInputCallResponse,
     StreamingOutputCallRequest, StreamingOutputCallResponse,
 };
-use rcgen::{CertificateParams, KeyPair};
+use farcall_testkit::certificates::{Authority, Leaf, Wanted};
 use rpc_core::connect::{Alpn, ClientConfig, OpenStream as _};
 use rpc_transport_tcp::TcpConnector;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -445,12 +445,12 @@ async fn a_client_that_does_not_end_the_head_of_its_request_is_closed() {
 
 #[tokio::test]
 async fn a_probe_may_come_over_tls() {
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-    let cert = params.self_signed(&key).unwrap().pem();
-    let config = ServerTlsConfig::new(Pem::bytes(&cert), Pem::bytes(key.serialize_pem()));
+    let authority = Authority::new("the test's authority").unwrap();
+    let Leaf { cert, key } = authority.issue(Wanted::named("127.0.0.1")).unwrap();
+    let config = ServerTlsConfig::new(Pem::bytes(cert), Pem::bytes(key));
     let running = serve(Server::builder().tls(&ServerTls::new(config).unwrap())).await;
-    let tls = ClientTls::new(ClientTlsConfig::default().with_ca(Pem::bytes(cert))).unwrap();
+    let config = ClientTlsConfig::default().with_ca(Pem::bytes(authority.pem()));
+    let tls = ClientTls::new(config).unwrap();
     let connector = TcpConnector::new(&*running.authority, ClientConfig::default());
     let connector = connector.with_tls(tls, None).with_protocol(Alpn::HTTP1);
     let mut stream = within(connector.open_stream()).await.unwrap();

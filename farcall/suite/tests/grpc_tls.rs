@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farcall::metadata::{AsciiMetadataValue, MetadataMap};
@@ -14,7 +15,7 @@ use farcall_suite::interop_proto::test_service_client::TestServiceClient;
 use farcall_suite::interop_proto::test_service_rpc::{TestServiceService, TestServiceStub};
 use farcall_suite::interop_proto::test_service_server::{TestService, TestServiceServer};
 use farcall_suite::interop_proto::{Empty, SimpleRequest, SimpleResponse};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use farcall_testkit::certificates::{Authority as Issuer, Leaf, Wanted};
 use rpc_core::connect::{Alpn, ClientConfig, OpenStream as _};
 use rpc_transport_tcp::TcpConnector;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -30,27 +31,18 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.expect("it happens in time")
 }
 
-/// A certificate and its key, in PEM.
-struct Leaf {
-    cert: String,
-    key: String,
-}
-
-/// A certificate authority of the test's own.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+/// A certificate authority of the test's own, and what it says to either side.
+struct Authority(Issuer);
 
 impl Authority {
     fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("authority {}", COUNT.fetch_add(1, Ordering::Relaxed));
+        Self(Issuer::new(&name).unwrap())
     }
 
     fn issue(&self, name: &str) -> Leaf {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let cert = params.signed_by(&key, &self.0).unwrap().pem();
-        Leaf { cert, key: key.serialize_pem() }
+        self.0.issue(Wanted::named(name)).unwrap()
     }
 
     fn pem(&self) -> Pem {

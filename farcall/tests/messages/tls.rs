@@ -52,12 +52,12 @@ async fn certificates(told: &mut Told, log: &Log) {
         ),
         (
             "the server's certificate has expired",
-            server(ours.server_config(here().years(2000, 2001))),
+            server(ours.server_config(here().with_years(2000, 2001))),
             ours.client(),
         ),
         (
             "the server's certificate is of the future",
-            server(ours.server_config(here().years(2100, 2101))),
+            server(ours.server_config(here().with_years(2100, 2101))),
             ours.client(),
         ),
         (
@@ -74,7 +74,7 @@ async fn certificates(told: &mut Told, log: &Log) {
         (
             "the client's certificate has expired",
             mutual.clone(),
-            ours.client_with(named("c.example").years(2000, 2001)),
+            ours.client_with(named("c.example").with_years(2000, 2001)),
         ),
         ("the client has another authority", mutual, {
             let leaf = others.issue(named("c.example"));

@@ -1,56 +1,24 @@
-//! Certificate authorities and the certificates that they issue, as files of a folder that goes
-//! with the test.
+//! What certificate authorities say to either side of farcall's TLS, and a folder for files that
+//! goes with the test.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use farcall::tls::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType,
-    date_time_ymd,
-};
-
-/// What a certificate is to say.
-#[derive(Clone)]
-pub(crate) struct Wanted {
-    names: Vec<String>,
-    uris: Vec<String>,
-    /// The years of its first and its last first of January.
-    years: (i32, i32),
-}
+use farcall_testkit::certificates::Authority as Issuer;
+pub(crate) use farcall_testkit::certificates::{Leaf, Wanted};
 
 /// A certificate for `name`: a DNS name or an IP address.
 pub(crate) fn named(name: &str) -> Wanted {
-    Wanted { names: vec![name.to_owned()], uris: Vec::new(), years: (2020, 2120) }
+    Wanted::named(name)
 }
 
-impl Wanted {
-    pub(crate) fn uri(mut self, uri: &str) -> Self {
-        self.uris.push(uri.to_owned());
-        self
-    }
-
-    pub(crate) fn years(mut self, first: i32, last: i32) -> Self {
-        self.years = (first, last);
-        self
-    }
-}
-
-/// A certificate and its key.
-#[derive(Clone)]
-pub(crate) struct Leaf {
-    pub(crate) cert: String,
-    pub(crate) key: String,
-}
-
-impl Leaf {
-    fn pems(&self) -> (Pem, Pem) {
-        (Pem::bytes(&self.cert), Pem::bytes(&self.key))
-    }
+fn pems(leaf: &Leaf) -> (Pem, Pem) {
+    (Pem::bytes(&leaf.cert), Pem::bytes(&leaf.key))
 }
 
 /// An authority.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(Issuer);
 
 impl Authority {
     /// One with a name of its own.
@@ -60,11 +28,7 @@ impl Authority {
     }
 
     pub(crate) fn named(name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        Self(CertifiedIssuer::self_signed(params, key).unwrap())
+        Self(Issuer::new(name).unwrap())
     }
 
     /// Its own certificate.
@@ -73,21 +37,12 @@ impl Authority {
     }
 
     pub(crate) fn issue(&self, wanted: Wanted) -> Leaf {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(wanted.names).unwrap();
-        for uri in wanted.uris {
-            params.subject_alt_names.push(SanType::URI(uri.try_into().unwrap()));
-        }
-        let (first, last) = wanted.years;
-        params.not_before = date_time_ymd(first, 1, 1);
-        params.not_after = date_time_ymd(last, 1, 1);
-        let cert = params.signed_by(&key, &self.0).unwrap();
-        Leaf { cert: cert.pem(), key: key.serialize_pem() }
+        self.0.issue(wanted).unwrap()
     }
 
     /// A server with that certificate, which asks clients for none.
     pub(crate) fn server_config(&self, wanted: Wanted) -> ServerTlsConfig {
-        let (cert, key) = self.issue(wanted).pems();
+        let (cert, key) = pems(&self.issue(wanted));
         ServerTlsConfig::new(cert, key)
     }
 
@@ -113,7 +68,7 @@ impl Authority {
 
     /// A channel that shows a certificate, too.
     pub(crate) fn client_with(&self, wanted: Wanted) -> ClientTls {
-        let (cert, key) = self.issue(wanted).pems();
+        let (cert, key) = pems(&self.issue(wanted));
         ClientTls::new(self.client_config().with_cert(cert, key)).unwrap()
     }
 }

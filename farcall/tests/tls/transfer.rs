@@ -46,7 +46,7 @@ async fn many_calls_at_once_share_a_tls_connection() {
 async fn a_handler_and_the_list_of_connections_know_the_client() {
     let authority = Authority::new();
     let server = serve(Server::builder().tls(&authority.mutual_server())).await;
-    let identity = named("billing.example").uri("spiffe://example.org/billing");
+    let identity = named("billing.example").with_uri("spiffe://example.org/billing");
     let tls = authority.client_with(identity);
     let channel = builder(&server.address).tls(&tls).connect().await.unwrap();
     assert_eq!(who(&channel).await.unwrap(), "spiffe://example.org/billing");

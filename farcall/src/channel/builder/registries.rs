@@ -138,7 +138,7 @@ fn over_tls(
 mod tests {
     use std::path::PathBuf;
 
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use farcall_testkit::certificates::{Authority as Issuer, Leaf, Wanted};
 
     use super::*;
     use crate::client::unary;
@@ -174,16 +174,13 @@ mod tests {
 
     /// An authority with its certificate in a file, which is deleted with it.
     struct Authority {
-        issuer: CertifiedIssuer<'static, KeyPair>,
+        issuer: Issuer,
         file: PathBuf,
     }
 
     impl Authority {
         fn new(name: &str) -> Self {
-            let mut params = CertificateParams::new(Vec::new()).unwrap();
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            let key = KeyPair::generate().unwrap();
-            let issuer = CertifiedIssuer::self_signed(params, key).unwrap();
+            let issuer = Issuer::new(name).unwrap();
             let name = format!("farcall-xds-{name}-{}.pem", std::process::id());
             let file = std::env::temp_dir().join(name);
             std::fs::write(&file, issuer.pem()).unwrap();
@@ -191,10 +188,8 @@ mod tests {
         }
 
         fn server_tls(&self) -> ServerTls {
-            let key = KeyPair::generate().unwrap();
-            let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-            let cert = params.signed_by(&key, &self.issuer).unwrap();
-            let (cert, key) = (Pem::bytes(cert.pem()), Pem::bytes(key.serialize_pem()));
+            let Leaf { cert, key } = self.issuer.issue(Wanted::named("localhost")).unwrap();
+            let (cert, key) = (Pem::bytes(cert), Pem::bytes(key));
             ServerTls::new(ServerTlsConfig::new(cert, key)).unwrap()
         }
     }

@@ -3,19 +3,10 @@
 use std::sync::OnceLock;
 
 use farcall::tls::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig, TlsError};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use farcall_testkit::certificates::{Authority, CertificateError, Leaf, Wanted};
 
-/// A certificate and its key, in PEM.
-#[derive(Debug)]
-pub(crate) struct Leaf {
-    pub(crate) cert: String,
-    pub(crate) key: String,
-}
-
-impl Leaf {
-    fn pems(&self) -> (Pem, Pem) {
-        (Pem::bytes(&self.cert), Pem::bytes(&self.key))
-    }
+fn pems(leaf: &Leaf) -> (Pem, Pem) {
+    (Pem::bytes(&leaf.cert), Pem::bytes(&leaf.key))
 }
 
 /// The certificates of an authority and of both sides.
@@ -29,25 +20,16 @@ pub(crate) struct Pems {
 }
 
 impl Pems {
-    pub(crate) fn make() -> Result<Self, rcgen::Error> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // OpenSSL takes a certificate whose issuer has its own name for one that signs itself.
-        params.distinguished_name.push(DnType::CommonName, "the suite's authority");
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let leaf = |name: &str| -> Result<_, rcgen::Error> {
-            let key = KeyPair::generate()?;
-            let params = CertificateParams::new(vec![name.to_owned()])?;
-            let cert = params.signed_by(&key, &authority)?.pem();
-            Ok(Leaf { cert, key: key.serialize_pem() })
-        };
+    pub(crate) fn make() -> Result<Self, CertificateError> {
+        let authority = Authority::new("the suite's authority")?;
+        let leaf = |name| authority.issue(Wanted::named(name));
         let (server, client) = (leaf("127.0.0.1")?, leaf("client.example")?);
         Ok(Self { ca: authority.pem(), server, client })
     }
 
     /// A server that asks for no certificates.
     pub(crate) fn server_config(&self) -> ServerTlsConfig {
-        let (cert, key) = self.server.pems();
+        let (cert, key) = pems(&self.server);
         ServerTlsConfig::new(cert, key)
     }
 
@@ -57,7 +39,7 @@ impl Pems {
     }
 
     fn client(&self) -> Result<ClientTls, TlsError> {
-        let (cert, key) = self.client.pems();
+        let (cert, key) = pems(&self.client);
         let config = ClientTlsConfig::default().with_ca(Pem::bytes(&self.ca));
         ClientTls::new(config.with_cert(cert, key))
     }

@@ -1,11 +1,9 @@
-//! Certificate authorities of a scenario's own, and the files that its servers read.
+//! The files of certificates that a scenario's servers read.
 
 use std::path::{Path, PathBuf};
 
 use farcall::tls::Pem;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
-};
+use farcall_testkit::certificates::{Authority, CertificateError, Leaf, Wanted};
 
 use super::ScenarioError;
 
@@ -14,44 +12,18 @@ pub(super) const CERT: &str = "cert.pem";
 pub(super) const KEY: &str = "key.pem";
 pub(super) const CA: &str = "ca.pem";
 
-/// An authority.
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-/// A certificate and its key, as PEM.
-pub(super) struct Leaf {
-    cert: String,
-    key: String,
+/// A certificate for `name` that is valid until the first day of `year`.
+pub(super) fn issue(
+    authority: &Authority,
+    name: &str,
+    year: i32,
+) -> Result<Leaf, CertificateError> {
+    authority.issue(Wanted::named(name).with_years(2020, year))
 }
 
-impl Leaf {
-    /// For a setting of certificate and key.
-    pub(super) fn pems(&self) -> (Pem, Pem) {
-        (Pem::bytes(&self.cert), Pem::bytes(&self.key))
-    }
-}
-
-impl Authority {
-    pub(super) fn new(name: &str) -> Result<Self, ScenarioError> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
-    }
-
-    /// Its own certificate, as PEM.
-    pub(super) fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    /// A certificate for `name` that is valid until the first day of `year`.
-    pub(super) fn issue(&self, name: &str, year: i32) -> Result<Leaf, ScenarioError> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(vec![name.to_owned()])?;
-        params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(year, 1, 1);
-        let cert = params.signed_by(&key, &self.0)?;
-        Ok(Leaf { cert: cert.pem(), key: key.serialize_pem() })
-    }
+/// For a setting of certificate and key.
+pub(super) fn pems(leaf: &Leaf) -> (Pem, Pem) {
+    (Pem::bytes(&leaf.cert), Pem::bytes(&leaf.key))
 }
 
 /// The files of a server. Dropped, they are deleted.

@@ -31,7 +31,7 @@ pub enum ScenarioError {
     Tls(#[from] TlsError),
     /// A certificate could not be made.
     #[error(transparent)]
-    Certificate(#[from] rcgen::Error),
+    Certificate(#[from] farcall_testkit::certificates::CertificateError),
     /// The operating system refuses something.
     #[error(transparent)]
     Io(#[from] io::Error),

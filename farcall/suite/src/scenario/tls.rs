@@ -3,9 +3,10 @@
 
 use farcall::Channel;
 use farcall::tls::{ClientTls, ClientTlsConfig, Pem};
+use farcall_testkit::certificates::{Authority, Leaf};
 use tokio::runtime::Handle;
 
-use super::certificates::{Authority, Folder, Leaf};
+use super::certificates::{Folder, issue, pems};
 use super::ledger::{LedgerFile, look};
 use super::load::Load;
 use super::serve::{RELOAD, RELOADED};
@@ -49,15 +50,15 @@ pub(super) fn show(runtime: &Handle) -> Result<Shown, ScenarioError> {
 
 fn show_rows(runtime: &Handle, shown: &mut Shown) -> Result<(), ScenarioError> {
     let (ours, others) = (Authority::new("ours")?, Authority::new("others")?);
-    let right = ours.issue(HOST, YEAR)?;
-    let (expired, misnamed) = (ours.issue(HOST, PAST_YEAR)?, ours.issue("a.example", YEAR)?);
+    let right = issue(&ours, HOST, YEAR)?;
+    let (expired, misnamed) = (issue(&ours, HOST, PAST_YEAR)?, issue(&ours, "a.example", YEAR)?);
     let client = |authority: &Authority| trusting(authority);
     let with_leaf = |leaf: &Leaf| {
-        let (cert, key) = leaf.pems();
+        let (cert, key) = pems(leaf);
         trusting(&ours).with_cert(cert, key)
     };
     let (known, unknown) =
-        (ours.issue("client.example", YEAR)?, others.issue("client.example", YEAR)?);
+        (issue(&ours, "client.example", YEAR)?, issue(&others, "client.example", YEAR)?);
     let row = |name, server, client, expected| Row { name, server, client, expected };
     let rows = [
         row("all is right", Server::Tls(&right), Some(client(&ours)), None),
@@ -179,7 +180,7 @@ type Step<'a> = &'a dyn Fn() -> Result<(), ScenarioError>;
 fn rotate(runtime: &Handle, shown: &mut Shown) -> Result<(), ScenarioError> {
     let (old, new) = (Authority::new("old")?, Authority::new("new")?);
     let (folder, ledger) = (Folder::new("rotation")?, LedgerFile::new("rotation")?);
-    let leaf = old.issue(HOST, YEAR)?;
+    let leaf = issue(&old, HOST, YEAR)?;
     let (mut server, address) = start(&folder, &ledger, &Server::Tls(&leaf))?;
     let trusted = folder.path().join("trusted.pem");
     std::fs::write(&trusted, old.pem())?;
@@ -188,9 +189,9 @@ fn rotate(runtime: &Handle, shown: &mut Shown) -> Result<(), ScenarioError> {
     let channel = runtime.block_on(builder.connect()).map_err(Failure::from)?;
     let load = Load::start(runtime, &channel);
     let steps: [(&str, Step<'_>); 4] = [
-        ("another certificate", &|| folder.set_leaf(&old.issue(HOST, YEAR)?)),
+        ("another certificate", &|| folder.set_leaf(&issue(&old, HOST, YEAR)?)),
         ("clients trust both", &|| Ok(std::fs::write(&trusted, old.pem() + &new.pem())?)),
-        ("the new authority's", &|| folder.set_leaf(&new.issue(HOST, YEAR)?)),
+        ("the new authority's", &|| folder.set_leaf(&issue(&new, HOST, YEAR)?)),
         ("clients trust the new", &|| Ok(std::fs::write(&trusted, new.pem())?)),
     ];
     for (name, step) in steps {

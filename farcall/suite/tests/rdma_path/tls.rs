@@ -6,7 +6,7 @@ use farcall::tls::{ClientTls, ClientTlsConfig, Pem, ServerTls, ServerTlsConfig};
 use farcall::{Channel, Rdma, Server, ServerBuilder};
 use farcall_suite::Failure;
 use farcall_suite::proto::probe_rpc::ProbeStub;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use farcall_testkit::certificates::{Authority, CertificateError, Leaf, Wanted};
 
 use crate::proxy::Proxy;
 use crate::rig::{Rig, Serving, client, devices, echo};
@@ -26,14 +26,10 @@ impl Sides {
     }
 
     fn make(host: &str) -> Result<Self, Box<dyn Error>> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let leaf = |name: &str| -> Result<(Pem, Pem), Box<dyn Error>> {
-            let key = KeyPair::generate()?;
-            let cert = CertificateParams::new(vec![name.to_owned()])?;
-            let cert = cert.signed_by(&key, &authority)?.pem();
-            Ok((Pem::bytes(cert), Pem::bytes(key.serialize_pem())))
+        let authority = Authority::new("the test's authority")?;
+        let leaf = |name: &str| -> Result<(Pem, Pem), CertificateError> {
+            let Leaf { cert, key } = authority.issue(Wanted::named(name))?;
+            Ok((Pem::bytes(cert), Pem::bytes(key)))
         };
         let ((cert, key), ca) = (leaf(host)?, Pem::bytes(authority.pem()));
         let server = ServerTlsConfig::new(cert, key).with_client_ca(ca.clone());
