@@ -127,7 +127,8 @@ async fn what_a_server_has_from_code_stays() {
     assert_eq!(first.await.unwrap().unwrap(), "s");
 }
 
-/// Makes a call that has no answer and ends by its timeout.
+/// Makes a call that has no answer and ends by its timeout, which has to be long enough for the
+/// call to reach its handler.
 async fn time_out(channel: &Channel, service: &Named) {
     assert_eq!(wait(channel).await.unwrap_err().code(), Code::DeadlineExceeded);
     service.has_begun().await;
@@ -149,13 +150,13 @@ async fn calls_have_the_timeout_and_the_methods_of_the_moment() {
     let patient = channel.clone().with_timeout(Duration::from_secs(3600));
     let built = settings.channel_builder("t").unwrap().timeout(Duration::from_secs(3600));
     let built = built.connect_lazy();
-    assert_eq!(set("timeout = \"5ms\""), ["targets.t.timeout"]);
+    assert_eq!(set("timeout = \"300ms\""), ["targets.t.timeout"]);
     time_out(&channel, &service).await;
     let in_code = [begin(&patient), begin(&built)];
     for _ in &in_code {
         service.has_begun().await;
     }
-    assert_eq!(set("methods.\"/t.Named/Wait\".timeout = \"5ms\"").len(), 2);
+    assert_eq!(set("methods.\"/t.Named/Wait\".timeout = \"300ms\"").len(), 2);
     time_out(&channel, &service).await;
     set("");
     let unbounded = begin(&channel);

@@ -1,6 +1,7 @@
 //! A service that says which server it is, and one call that waits until it is told to answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use farcall::client::unary;
 use farcall::codegen::{HandlerFuture, ServerCall};
@@ -9,6 +10,9 @@ use farcall::{
     ServiceDescriptor, Status,
 };
 use tokio::sync::Semaphore;
+
+/// No wait of these tests is longer.
+const LIMIT: Duration = Duration::from_secs(30);
 
 static SERVICE: ServiceDescriptor = ServiceDescriptor {
     name: "t.Named",
@@ -36,9 +40,10 @@ impl Named {
         Self { name, waiting, answers }
     }
 
-    /// Waits until one more call waits for its answer.
+    /// Waits until one more call waits for its answer; a test that waits in vain fails.
     pub(crate) async fn has_begun(&self) {
-        self.waiting.acquire().await.unwrap().forget();
+        let begun = tokio::time::timeout(LIMIT, self.waiting.acquire()).await;
+        begun.expect("a call begins").unwrap().forget();
     }
 }
 
