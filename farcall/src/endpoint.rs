@@ -57,6 +57,12 @@ pub enum BindError {
          require_encryption: what encrypts them is the program's business"
     )]
     Streams,
+    /// A setting names a method or a service that the server does not have.
+    #[error("{reason}")]
+    Method {
+        /// The name, where it was set if a file has it, and what the server has.
+        reason: String,
+    },
     /// A listener that the program has made cannot be served.
     #[error("cannot serve the listener: {reason}")]
     Listener {

@@ -41,7 +41,7 @@ pub use policy::breaker::Backoff;
 pub use policy::keepalive::Keepalive;
 pub use policy::reconnect::ConnectBackoff;
 pub use policy::retry_budget::ReplayLimits;
-pub use server::{Server, Service, buffer};
+pub use server::{MethodCompression, Server, Service, buffer};
 // What transports build on.
 pub use limits::{memory, peer_key, quota, settings};
 pub use payload::pool;

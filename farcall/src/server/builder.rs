@@ -16,7 +16,7 @@ use std::time::Duration;
 use rpc_core::connect::Upgrade;
 use rpc_core::server::{PeerExtensions, ServerRequest, ServerResponse, ServerStack, Service};
 use rpc_core::settings::expect_valid;
-use rpc_core::{Compression, Keepalive, Limits};
+use rpc_core::{Compression, Keepalive, Limits, MethodCompression};
 use tower::{BoxError, Layer};
 
 use super::{Authorize, IntoIncoming, Listener, ServeError, Server, SocketListener};
@@ -261,6 +261,21 @@ impl ServerBuilder {
     pub fn compression(mut self, compression: Compression) -> Self {
         self.in_code.push("compression");
         self.core = self.core.compression(compression);
+        self
+    }
+
+    /// From which length on responses are compressed, by method or by service; nothing by default.
+    /// It comes before what [`compression`](Self::compression) says, and behind a service's own
+    /// `compress_from`. A name that the server does not have is an error of [`bind`](Self::bind).
+    ///
+    /// # Panics
+    ///
+    /// When [`MethodCompression::check`] fails.
+    #[must_use]
+    #[track_caller]
+    pub fn method_compression(mut self, compression: MethodCompression) -> Self {
+        self.in_code.push("method_compression");
+        self.core = self.core.method_compression(compression);
         self
     }
 
@@ -518,7 +533,12 @@ impl ServerBuilder {
     }
 
     /// The finished server, for programs that serve several listeners with one.
+    ///
+    /// # Panics
+    ///
+    /// When a setting names a method or a service that the server does not have.
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> Server {
         let (is_logged, is_required) = (self.get_log_failed_calls(), self.get_rdma_required());
         let limits = self.max_message_len.map(|_| self.get_limits());
@@ -539,19 +559,27 @@ impl ServerBuilder {
         Server { core, config, rdma: rdma.unwrap_or_default(), tls }
     }
 
+    /// Checks that the server has every method and service that is named in a setting.
+    fn check_methods(&self) -> Result<(), BindError> {
+        let checked = self.core.check_methods();
+        checked.map_err(|error| BindError::Method { reason: error.to_string() })
+    }
+
     /// Listens on `address`, and serves when the [`Listener`] is told to. A server at an `rdma://`
     /// address takes clients that stay on TCP, too: which path is required is the client's
     /// decision.
     ///
     /// # Errors
     ///
-    /// When the text is not an address or the operating system refuses it, and at an `rdma://`
-    /// address when RDMA is impossible (see [`rdma_required`](Self::rdma_required)).
+    /// When the text is not an address or the operating system refuses it, at an `rdma://`
+    /// address when RDMA is impossible (see [`rdma_required`](Self::rdma_required)), and when a
+    /// setting names a method or a service that the server does not have.
     ///
     /// # Cancel safety
     ///
     /// Cancelled, nothing is left behind.
     pub async fn bind(self, address: impl IntoAddress) -> Result<Listener, BindError> {
+        self.check_methods()?;
         let server = self.build();
         let endpoint = Endpoint::bind_with(address, server.config()).await?;
         let endpoint = endpoint.secured(server.config(), server.tls.as_ref())?;
@@ -595,8 +623,10 @@ impl ServerBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Endpoint::from_listener`](crate::Endpoint::from_listener).
+    /// As [`Endpoint::from_listener`](crate::Endpoint::from_listener), and when a setting names a
+    /// method or a service that the server does not have.
     pub fn bind_listener(self, listener: impl SocketListener) -> Result<Listener, BindError> {
+        self.check_methods()?;
         let server = self.build();
         let endpoint = listener.into_endpoint(server.config())?;
         let endpoint = endpoint.secured(server.config(), server.tls.as_ref())?;
@@ -658,6 +688,7 @@ impl ServerBuilder {
         incoming: impl IntoIncoming<K>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
+        self.check_methods()?;
         self.build().serve_until(incoming, shutdown).await
     }
 }

@@ -2,6 +2,7 @@
 
 use rpc_core::InvalidSetting;
 
+use super::compression::method_compression;
 use super::invalid::{Invalid, set};
 use super::methods::service_config;
 use super::tables::{
@@ -110,6 +111,7 @@ impl ServerTable {
         let builder = builder
             .limits(self.limits.limits()?)
             .compression(self.compression.compression()?)
+            .method_compression(method_compression(&self.methods)?)
             .keepalive(self.keepalive.keepalive()?);
         set! { builder,
             self.drain_timeout.map(|it| it.0) => drain_timeout;

@@ -3,9 +3,10 @@
 use rpc_core::InvalidSetting;
 
 use super::checks::{any, some};
-use super::table::table;
+use super::invalid::Invalid;
+use super::table::{Named, table};
 use super::value::SizeOrOff;
-use crate::Compression;
+use crate::{Compression, MethodCompression};
 
 table! {
     /// Compressed messages over TCP; never over RDMA. Where farcall is built without its feature
@@ -16,6 +17,16 @@ table! {
         /// From which length on messages are compressed, where the other side accepts it; "off" is
         /// never.
         min_len: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
+    } tables {}
+}
+
+table! {
+    /// What applies to a method of the server, "/shop.Catalog/Get", or to all of a service,
+    /// "shop.Catalog". It is an error to name one that the server does not have.
+    ServerMethodTable {
+        /// From which length on responses are compressed, where the client accepts it; "off" is
+        /// never. Unless it is set, the server's `compression.min_len` says.
+        compress_from: SizeOrOff = "\"off\"", Live, |it| it.0.map_or(Ok(()), some);
     } tables {}
 }
 
@@ -35,4 +46,25 @@ impl CompressionTable {
         };
         compression.check().map(|()| compression)
     }
+}
+
+/// What a server has by method.
+pub(super) fn method_compression(
+    methods: &Named<ServerMethodTable>,
+) -> Result<MethodCompression, Invalid> {
+    let mut all = MethodCompression::new();
+    for (name, table) in &methods.0 {
+        let Some(bytes) = table.compress_from.map(compressed_from) else { continue };
+        all = match name.contains('/') {
+            true => all.with_method(name, bytes),
+            false => all.with_service(name, bytes),
+        };
+        // What came before is right.
+        all.check().map_err(|error| Invalid {
+            key: ["methods", name, "compress_from"].map(ToOwned::to_owned).to_vec(),
+            value: error.value().to_owned(),
+            rule: error.rule(),
+        })?;
+    }
+    Ok(all)
 }

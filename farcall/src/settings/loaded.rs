@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rpc_core::server::NotServed;
+
 use super::encryption::Wrong;
 use super::error::SettingsError;
 use super::invalid::Invalid;
@@ -103,6 +105,19 @@ impl Loaded {
             return Err(self.wrong(&tables, &Wrong { key, message: message.to_owned() }));
         }
         Ok((address.clone(), builder))
+    }
+
+    /// A method or a service that is named in the settings of a server that does not have it.
+    pub(super) fn not_served(&self, server: &str, error: &NotServed) -> SettingsError {
+        let tables: [&[&str]; 2] = [&["servers", server], &["defaults", "server"]];
+        // A method's first slash may be left out.
+        let bare = error.name.trim_start_matches('/');
+        let is_bare = |table: &&[&str]| {
+            let key = [*table, &["methods", bare, "compress_from"]].concat();
+            self.places.of_value(&key).is_some()
+        };
+        let name = if tables.iter().any(is_bare) { bare } else { &error.name };
+        self.misplaced(&tables, &["methods", name, "compress_from"], error.to_string())
     }
 
     /// Settings that cannot be together, named by one of them: the first of the tables that has it

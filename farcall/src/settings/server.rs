@@ -43,13 +43,18 @@ impl ConfiguredServer {
     ///
     /// # Errors
     ///
-    /// When the operating system refuses the address.
+    /// When the operating system refuses the address, and when the settings name a method or a
+    /// service that the server does not have.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe: cancelled, it listens no more.
     pub async fn bind(self) -> Result<Listener, BindError> {
         let in_code = self.builder.in_code().to_vec();
+        self.builder.check_methods_by_settings().map_err(|error| {
+            let reason = self.registration.not_served(&error).to_string();
+            BindError::Method { reason }
+        })?;
         let listener = self.builder.bind(self.address).await?;
         self.registration.register(listener.server(), in_code);
         Ok(listener)

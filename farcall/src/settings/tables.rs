@@ -7,7 +7,7 @@ use rpc_core::settings::check_memory;
 
 use super::balance::BalanceTable;
 use super::checks::{any, period, some, timeout, web_origins};
-use super::compression::CompressionTable;
+use super::compression::{CompressionTable, ServerMethodTable};
 use super::methods::{MethodTable, RetryBudgetTable};
 use super::table::{Named, table};
 use super::value::{Choice, CountOrOff, KeyScope, Period, PeriodOrOff, Requirement, Size, Size32};
@@ -222,6 +222,7 @@ table! {
         tls: ServerTlsTable = "tls", Live;
         limits: LimitsTable = "limits", Live;
         compression: CompressionTable = "compression", Live;
+        methods: Named<ServerMethodTable> = "methods.\"/shop.Catalog/Get\"", Live;
         keepalive: KeepaliveTable = "keepalive", Live;
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use farcall::{Channel, Code, Compression, Config, ConnectionInfo, Limits, Server, Status};
+use farcall::{
+    Channel, Code, Compression, Config, ConnectionInfo, Limits, MethodCompression, Server, Status,
+};
 use farcall_suite::Probe;
 use farcall_suite::proto::probe_rpc::{ProbeService, ProbeStub};
 use farcall_suite::proto::{EchoReply, EchoRequest};
@@ -159,6 +161,68 @@ async fn a_stub_and_a_service_have_their_own_length() -> Result<(), Failure> {
     let (sent, received) = bytes_of(&channel, &text).await?;
     assert!(sent > 10_000 && received < 5000, "{sent} and {received}");
     Ok(())
+}
+
+/// The names are of methods, and a stream's messages count as those of unary calls.
+#[tokio::test]
+async fn a_server_has_lengths_by_method_and_by_service() -> Result<(), Failure> {
+    let text = text(10_000);
+    let builder = |compression| {
+        let service = ProbeService::new(Probe::new().0);
+        Server::builder().add_service(service).compression(compression)
+    };
+    let (of_service, path) = ("farcall.suite.Probe", "/farcall.suite.Probe/Echo");
+    let none = MethodCompression::new();
+    for (compression, by_method, is_echo_short, is_chat_short) in [
+        (Compression::ACCEPT, none.clone().with_method(path, 1000), true, false),
+        (Compression::ON, none.clone().with_method(path, 20_000), false, true),
+        (Compression::ON, none.clone().with_service(of_service, u32::MAX), false, false),
+        (
+            Compression::ACCEPT,
+            none.with_service(of_service, 1000).with_method(path, u32::MAX),
+            false,
+            true,
+        ),
+    ] {
+        let server = builder(compression).method_compression(by_method.clone());
+        // Under a layer the response is sent by another part of the server.
+        for server in [server, builder(compression).method_compression(by_method).layer(Plain)] {
+            let listener = server.bind("tcp://127.0.0.1:0").await?;
+            let address = listener.local_address().to_string();
+            let _task = AbortOnDropHandle::new(tokio::spawn(listener.serve()));
+            let builder = Channel::builder(&address)?.compression(Compression::ACCEPT);
+            let channel = builder.connect().await?;
+            let (_, received) = bytes_of(&channel, &text).await?;
+            assert_eq!(received < 5000, is_echo_short, "{received} bytes");
+            let before = info(&channel).stats.received_bytes;
+            let requests = stream::iter([request(text.clone())]);
+            let mut replies = ProbeStub::new(channel.clone()).chat(requests).await?.into_inner();
+            assert_eq!(replies.message().await?.expect("one").payload, text);
+            assert!(replies.message().await?.is_none());
+            let received = info(&channel).stats.received_bytes - before;
+            assert_eq!(received < 5000, is_chat_short, "{received} bytes");
+        }
+    }
+    // Where the client accepts nothing, nothing is.
+    let server = builder(Compression::ON);
+    let by_method = MethodCompression::new().with_method(path, 1);
+    let listener = server.method_compression(by_method).bind("tcp://127.0.0.1:0").await?;
+    let address = listener.local_address().to_string();
+    let _task = AbortOnDropHandle::new(tokio::spawn(listener.serve()));
+    assert!(bytes_of(&Channel::connect(&address).await?, &text).await?.1 > 10_000);
+    Ok(())
+}
+
+/// A layer that does nothing.
+#[derive(Clone)]
+struct Plain;
+
+impl<S> tower::Layer<S> for Plain {
+    type Service = S;
+
+    fn layer(&self, inner: S) -> S {
+        inner
+    }
 }
 
 #[tokio::test]

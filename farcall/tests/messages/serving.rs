@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::panic::catch_unwind;
 use std::time::Duration;
 
-use farcall::{Config, Endpoint, Keepalive, Limits, Rdma, RdmaConfig, Server};
+use farcall::{Config, Endpoint, Keepalive, Limits, MethodCompression, Rdma, RdmaConfig, Server};
 
 use crate::service::{on, with_device, with_device_under, without_device};
 use crate::told::Told;
@@ -31,6 +31,10 @@ async fn binding(told: &mut Told) {
     for address in ["unix:///no/such/folder/socket", "0.0.0.0:7000", "http://0.0.0.0:7000"] {
         told.say(address, Server::builder().serve(address).await.unwrap_err());
     }
+    let by_method = MethodCompression::new().with_service("shop.Catalog", u32::MAX);
+    let server = Server::builder().method_compression(by_method);
+    let error = server.bind("tcp://127.0.0.1:0").await.unwrap_err();
+    told.say("compression for a service that is not served", error);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let outside = std::thread::spawn(move || Endpoint::from_listener(listener, &Config::default()));
     told.say("a listener outside of a runtime", outside.join().unwrap().unwrap_err());

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed test is how these tests report")]
 
 mod addresses;
+#[cfg(feature = "compression")]
+mod compression;
 mod file;
 mod log;
 mod refused;

@@ -36,6 +36,9 @@ pub struct ServerSetup {
     pub(crate) calls: LimitShare<PeerKey>,
     pub(crate) memory: MemoryShare,
     pub(crate) log: LogLimit,
+    /// From which length on responses are compressed, by method id, where the client accepts it;
+    /// empty where `compression` says it for all.
+    pub(crate) compress_from: Arc<[u32]>,
 }
 
 /// The server's end of one connection.

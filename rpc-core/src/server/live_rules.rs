@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ListenerSettings;
+use super::{ListenerSettings, MethodCompression};
 use crate::call::log::CallLog;
 use crate::policy::lifetime::LifetimeRules;
 
@@ -20,6 +20,7 @@ pub struct LiveRules {
     pub(super) max_memory: Option<u64>,
     pub(super) unary_timeout: Option<Duration>,
     pub(super) log: CallLog,
+    pub(super) method_compression: MethodCompression,
 }
 
 impl LiveRules {
@@ -29,6 +30,9 @@ impl LiveRules {
         match setter {
             "limits" => self.settings.limits = other.settings.limits,
             "compression" => self.settings.compression = other.settings.compression,
+            "method_compression" => {
+                self.method_compression.clone_from(&other.method_compression);
+            }
             "handshake_timeout" => {
                 self.settings.handshake_timeout = other.settings.handshake_timeout;
             }

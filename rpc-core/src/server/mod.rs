@@ -8,6 +8,7 @@ mod connection;
 mod layers;
 mod listen;
 mod live_rules;
+mod method_compression;
 mod peer;
 mod peer_limit;
 mod router;
@@ -24,5 +25,6 @@ pub use layers::{
 };
 pub use listen::{Listen, ListenerSettings};
 pub use live_rules::LiveRules;
+pub use method_compression::{MethodCompression, NotServed};
 pub use peer::{PeerExtensions, PeerInfo};
 pub(crate) use session::ServerSession;

@@ -9,8 +9,8 @@ use super::authorize::Authorization;
 use super::call_rules::CallRules;
 use super::layers::handle;
 use super::{HandlerFuture, PeerExtensions, ServerCall, ServerStack, Service};
-use crate::MethodDescriptor;
 use crate::wire::method_kinds;
+use crate::{MethodDescriptor, ServiceDescriptor};
 
 /// The services of a server.
 #[derive(Default)]
@@ -37,9 +37,14 @@ impl Router {
         self.services.push(service);
     }
 
+    /// The services, in the order in which they were added.
+    pub(super) fn services(&self) -> impl Iterator<Item = &'static ServiceDescriptor> {
+        self.services.iter().map(|service| service.descriptor())
+    }
+
     /// All methods, by id.
-    fn methods(&self) -> impl Iterator<Item = &'static MethodDescriptor> {
-        self.services.iter().flat_map(|service| service.descriptor().methods)
+    pub(super) fn methods(&self) -> impl Iterator<Item = &'static MethodDescriptor> {
+        self.services().flat_map(|service| service.methods)
     }
 
     /// The paths of all methods, by id.
@@ -85,7 +90,7 @@ impl Router {
 
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names = self.services.iter().map(|service| service.descriptor().name);
+        let names = self.services().map(|service| service.name);
         f.debug_list().entries(names).finish()
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::ServerBuilder;
-use crate::{Compression, Config, Keepalive, Limits, PeerExtensions, Rdma};
+use crate::{Compression, Config, Keepalive, Limits, MethodCompression, PeerExtensions, Rdma};
 
 impl ServerBuilder {
     /// The rules of [`config`](Self::config), without the builder's own settings.
@@ -30,6 +30,12 @@ impl ServerBuilder {
     #[must_use]
     pub fn get_compression(&self) -> Compression {
         self.core.get_compression().unwrap_or_else(|| self.config.compression())
+    }
+
+    /// From which length on responses are compressed, by method or by service.
+    #[must_use]
+    pub fn get_method_compression(&self) -> &MethodCompression {
+        self.core.get_method_compression()
     }
 
     /// The longest request message accepted, in bytes.

@@ -1,6 +1,6 @@
 //! What a reload of the settings does to a server.
 
-use rpc_core::server::{LiveRules, WeakServer};
+use rpc_core::server::{LiveRules, NotServed, WeakServer};
 
 use super::ServerBuilder;
 use crate::Server;
@@ -39,13 +39,23 @@ impl LiveServer {
         if let (Some(old), Some(new)) = (&self.tls, &builder.tls) {
             old.replace(new);
         }
+        let (server, rules) = self.with_rules_of(builder)?;
+        server.set_rules(rules);
+        Some(server)
+    }
+
+    /// The server, and what holds after an update: the rules of `builder`, and of the program's
+    /// code. The server goes with its last handle, as above.
+    pub(crate) fn with_rules_of(
+        &self,
+        builder: &ServerBuilder,
+    ) -> Option<(rpc_core::Server, LiveRules)> {
         let server = self.core.upgrade()?;
         let (mut rules, now) = (builder.live_rules(), server.rules());
         for setter in &self.in_code {
             rules.take(setter, &now);
         }
-        server.set_rules(rules);
-        Some(server)
+        Some((server, rules))
     }
 }
 
@@ -68,6 +78,15 @@ impl ServerBuilder {
     /// The handle to its TLS.
     pub(crate) fn tls_handle(&self) -> Option<&ServerTls> {
         self.tls.as_ref()
+    }
+
+    /// Checks that the server has every method and service that the settings name. What the program
+    /// itself has set is an error of `bind`.
+    pub(crate) fn check_methods_by_settings(&self) -> Result<(), NotServed> {
+        match self.in_code.contains(&"method_compression") {
+            true => Ok(()),
+            false => self.core.check_methods(),
+        }
     }
 
     /// The setters that were called since.

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use rpc_core::server::NotServed;
+
 use super::changes::{HeldBack, LogFilter, Reload, changes};
 use crate::channel::LiveTarget;
 use crate::server::LiveServer;
@@ -164,6 +166,22 @@ impl Shared {
         Ok(path.clone())
     }
 
+    /// Checks that the servers in use have the methods and services that `built`, which `new` made,
+    /// names.
+    pub(super) fn check_methods(&self, new: &Loaded, built: &Built) -> Result<(), SettingsError> {
+        // Servers are dropped without the lock: this may have the last handle.
+        let servers: Vec<_> = match &self.state().uses {
+            Uses::Watched(registry) => registry.servers.iter(),
+            Uses::None | Uses::Unwatched => [].iter(),
+        }
+        .filter_map(|(name, it)| Some((name.clone(), it.with_rules_of(built.servers.get(name)?)?)))
+        .collect();
+        servers.iter().try_for_each(|(name, (server, rules))| {
+            let checked = server.check_methods(rules);
+            checked.map_err(|error| new.not_served(name, &error))
+        })
+    }
+
     /// Puts `new`, which was checked by making `built`, in the place of what was read before.
     pub(super) fn apply(&self, new: Loaded, built: &Built, log_filter: LogFilter) -> Reload {
         let mut state = self.state();
@@ -204,6 +222,11 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
+    /// Where the settings name a method or a service that the server does not have.
+    pub(crate) fn not_served(&self, error: &NotServed) -> SettingsError {
+        self.loaded.not_served(&self.name, error)
+    }
+
     /// `in_code` are the setters that the program has called.
     pub(crate) fn register(self, server: &Server, in_code: Vec<&'static str>) {
         let mut state = self.shared.state();
@@ -216,7 +239,8 @@ impl Registration {
         if !Arc::ptr_eq(loaded, &self.loaded)
             && let Ok((_, builder)) = loaded.server_builder(&self.name)
         {
-            // The caller has it, too.
+            // The caller has it, too. A name that the server does not have means nothing until the
+            // next reload, which refuses it.
             drop(live.update(&builder));
         }
         registry.servers.push((self.name, live));

@@ -255,6 +255,7 @@ impl Work {
     fn check_and_apply(&self) -> Result<Reload, SettingsError> {
         let new = read(&self.path)?;
         let built = new.build()?;
+        self.shared.check_methods(&new, &built)?;
         let (old, filter) = (self.shared.loaded(), &new.root.log.filter);
         let log_filter = match &self.log_filter {
             None => LogFilter::ReadAtStart,

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::ServerBuilder;
-use crate::server::PeerExtensions;
+use crate::server::{MethodCompression, PeerExtensions};
 use crate::{Compression, Keepalive, Limits};
 
 impl ServerBuilder {
@@ -13,6 +13,12 @@ impl ServerBuilder {
     #[must_use]
     pub fn get_compression(&self) -> Option<Compression> {
         self.settings.compression
+    }
+
+    /// See [`method_compression`](Self::method_compression).
+    #[must_use]
+    pub fn get_method_compression(&self) -> &MethodCompression {
+        &self.method_compression
     }
 
     /// See [`limits`](Self::limits).

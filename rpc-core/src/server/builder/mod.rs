@@ -13,6 +13,7 @@ use tower::{BoxError, Layer};
 use super::authorize::{Authorization, Authorize};
 use super::layers::Layers;
 use super::live_rules::LiveRules;
+use super::method_compression::{MethodCompression, NotServed};
 use super::peer_limit::PeerLimit;
 use super::router::Router;
 use super::serve::connections::Connections;
@@ -97,10 +98,22 @@ impl Server {
         self.shared.rules.borrow().clone()
     }
 
-    /// Gives the server other rules while it serves. Limits on all calls, connections and memory
-    /// hold from the next one on, and so does `unary_timeout`; a share for each peer holds from
-    /// the peer's next connection on. All other rules hold for connections that are accepted from
-    /// now on. What is beyond a limit already stays. The upgraded paths stay as they are.
+    /// Checks that the server has every method and service that is named in `rules`.
+    ///
+    /// # Errors
+    ///
+    /// The first that it does not have, with those that it has.
+    pub fn check_methods(&self, rules: &LiveRules) -> Result<(), NotServed> {
+        let served: Vec<_> = self.shared.router.services().collect();
+        rules.method_compression.check_served(&served)
+    }
+
+    /// Gives the server other rules while it serves. A name that
+    /// [`check_methods`](Self::check_methods) refuses means nothing. Limits on all calls,
+    /// connections and memory hold from the next one on, and so does `unary_timeout`; a share for
+    /// each peer holds from the peer's next connection on. All other rules hold for connections
+    /// that are accepted from now on. What is beyond a limit already stays. The upgraded paths stay
+    /// as they are.
     pub fn set_rules(&self, rules: LiveRules) {
         let shared = &self.shared;
         shared.router.rules.set_unary_timeout(rules.unary_timeout);
@@ -163,6 +176,7 @@ pub struct ServerBuilder {
     max_calls: usize,
     max_calls_per_peer: Option<usize>,
     max_memory: Option<u64>,
+    method_compression: MethodCompression,
 }
 
 impl Default for ServerBuilder {
@@ -179,6 +193,7 @@ impl Default for ServerBuilder {
             max_calls: 65_536,
             max_calls_per_peer: None,
             max_memory: None,
+            method_compression: MethodCompression::default(),
         }
     }
 }
@@ -349,6 +364,22 @@ impl ServerBuilder {
     pub fn compression(mut self, compression: Compression) -> Self {
         expect_valid(compression.check());
         self.settings.compression = Some(compression);
+        self
+    }
+
+    /// From which length on responses are compressed, by method or by service; nothing by default.
+    /// It comes before what [`compression`](Self::compression) says, and behind a service's own
+    /// `compress_from`.
+    ///
+    /// # Panics
+    ///
+    /// When [`MethodCompression::check`] fails. Names are checked by
+    /// [`check_methods`](Self::check_methods).
+    #[must_use]
+    #[track_caller]
+    pub fn method_compression(mut self, compression: MethodCompression) -> Self {
+        expect_valid(compression.check());
+        self.method_compression = compression;
         self
     }
 
@@ -610,12 +641,30 @@ impl ServerBuilder {
             max_memory: self.max_memory,
             unary_timeout: self.router.rules.unary_timeout(),
             log: self.router.rules.log(),
+            method_compression: self.method_compression.clone(),
         }
     }
 
+    /// Checks that the server has every method and service that is named in a setting.
+    ///
+    /// # Errors
+    ///
+    /// The first that it does not have, with those that it has.
+    pub fn check_methods(&self) -> Result<(), NotServed> {
+        self.method_compression.check_served(&self.router.services().collect::<Vec<_>>())
+    }
+
     /// The finished server.
+    ///
+    /// # Panics
+    ///
+    /// When [`check_methods`](Self::check_methods) fails.
     #[must_use]
+    #[track_caller]
     pub fn build(mut self) -> Server {
+        if let Err(error) = self.check_methods() {
+            panic!("{error}");
+        }
         let rules = watch::Sender::new(self.live_rules());
         self.router.stack = self.layers.build();
         let shared = Shared {

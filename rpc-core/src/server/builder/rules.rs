@@ -1,6 +1,7 @@
 //! The rules for the connections of one listener: the builder's settings, then the listener's, then
 //! the defaults.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,9 @@ pub(in crate::server) struct Rules {
     pub(in crate::server) handshake: ServerHandshake,
     pub(in crate::server) handshake_timeout: Duration,
     pub(in crate::server) life: LifeRules,
+    /// From which length on responses are compressed, by method id; empty where the handshake's
+    /// compression says it for all.
+    pub(in crate::server) compress_from: Arc<[u32]>,
     /// Set when the listener is shut down.
     pub(in crate::server) draining: CancellationToken,
 }
@@ -29,10 +33,11 @@ impl Rules {
     pub(in crate::server) fn new(server: &Shared, listener: ListenerSettings) -> Self {
         let live = server.rules.borrow();
         let settings = live.settings.or(listener);
+        let compression = settings.compression.unwrap_or_default();
         Self {
             handshake: ServerHandshake {
                 limits: settings.limits.unwrap_or_default(),
-                compression: settings.compression.unwrap_or_default(),
+                compression,
                 methods: server.router.paths(),
                 method_kinds: server.router.kinds(),
                 upgrades: settings.upgrades,
@@ -45,6 +50,7 @@ impl Rules {
                 lifetime: live.lifetime,
                 drain_timeout: live.drain_timeout,
             },
+            compress_from: live.method_compression.lens(server.router.methods(), compression),
             draining: CancellationToken::new(),
         }
     }
@@ -52,8 +58,6 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::connect::{Candidate, Declined, PendingOffer, Upgrade};
     use crate::transport::Addresses;

@@ -41,6 +41,7 @@ pub(in crate::server) fn gateway(
             calls: shared.calls_limit.share(&addresses, limits.max_calls.into()),
             memory: memory.clone(),
             log: shared.log.clone(),
+            compress_from: Arc::default(),
         },
     );
     let mut hello = Hello::new(&limits.told_by_server());

@@ -270,6 +270,7 @@ async fn join(
         calls,
         memory,
         log: shared.log.clone(),
+        compress_from: Arc::clone(&rules.compress_from),
     };
     Some(link.open_server(setup))
 }

@@ -276,7 +276,7 @@ impl<T: Transport> ServerSession<T> {
                 let record = self.record(header);
                 let disposition = Disposition::Running { _permit: permit, _received: received };
                 let mut responder = Responder::new(header.call, this, disposition, record);
-                responder.compress_from = self.compression.from(None);
+                responder.compress_from = self.compress_from(header.selector);
                 // Decoding, interceptors and the handler run from here on. The tables are complete.
                 handoff.release();
                 let descriptor = &service.descriptor().methods[method];
@@ -295,6 +295,13 @@ impl<T: Transport> ServerSession<T> {
             handoff.woke();
         }
         Ok(())
+    }
+
+    /// From which length on the method's responses are compressed; absent where the client accepts
+    /// none.
+    fn compress_from(&self, method: u16) -> Option<u32> {
+        let of_all = self.compression.from(None)?;
+        Some(self.compress_from.get(usize::from(method)).copied().unwrap_or(of_all))
     }
 
     /// Starts the call of a request that has arrived, and decides what becomes of it.

@@ -61,6 +61,8 @@ pub(crate) struct ServerSession<T> {
     pub(super) limits: Limits,
     pub(super) peer_limits: Limits,
     pub(super) compression: Negotiated,
+    /// By method id; empty where `compression` says it for all.
+    pub(super) compress_from: Arc<[u32]>,
     pub(super) addresses: Addresses,
     /// What handlers can know of the connection.
     pub(super) peer: Arc<PeerInfo>,
@@ -106,6 +108,7 @@ impl<T: Transport> ServerSession<T> {
             limits: setup.limits,
             peer_limits: setup.peer_limits,
             compression: setup.compression,
+            compress_from: setup.compress_from,
             addresses: setup.addresses,
             peer: Arc::new(peer),
             fallback: setup.fallback,

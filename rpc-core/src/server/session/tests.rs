@@ -92,6 +92,7 @@ pub(super) fn serving(router: Router) -> Arc<ServerSession<Curious>> {
         calls: PeerLimit::on_calls(1, None).share(&Addresses::default(), 1),
         memory: MemoryShare::default(),
         log: LogLimit::default(),
+        compress_from: Arc::default(),
     };
     let session = ServerSession::new(Curious::default(), setup);
     session.transport.session.set(Arc::downgrade(&session)).unwrap();
