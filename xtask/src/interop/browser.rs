@@ -1,6 +1,9 @@
 //! A browser's cases: grpc-web from Chromium, by a page of another origin.
 
-use std::fs::File;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -63,15 +66,59 @@ fn show(name: &str, pages: &Pages, target: &str, leave: &str) -> Result<Column> 
     let log = folder()?.join(format!("{name}.log"));
     let url = format!("{}/?target={target}&leave={leave}", pages.origin());
     let mut command = Command::new(program);
-    let mut data = std::ffi::OsString::from("--user-data-dir=");
-    data.push(profile.path());
-    command.args(ARGUMENTS).arg(data).arg(url);
-    command.stdout(File::create(&log)?).stderr(File::options().append(true).open(&log)?);
+    command.args(ARGUMENTS);
+    keep_within(&mut command, profile.path())?;
+    command.arg(url).stdout(File::create(&log)?).stderr(File::options().append(true).open(&log)?);
     let browser = Running::start(&mut command)?;
     let verdict = pages.verdict(CASES_LIMIT);
-    // Killed before its profile is removed.
+    // Killed before its folder is removed, which it is on every way out of here.
     drop(browser);
     let verdict = verdict
         .with_context(|| format!("{name}: what Chromium said stands in {}", log.display()))?;
     Column::parse(name, &verdict)
+}
+
+/// Has a browser write into `home` alone: its profile, what it would write into the user's home,
+/// and the sockets and folders of the temporary directory, which a browser that is killed does not
+/// remove itself.
+fn keep_within(command: &mut Command, home: &Path) -> io::Result<()> {
+    // Short names: the path of a socket has 108 bytes at most.
+    let (data, temporary) = (home.join("data"), home.join("tmp"));
+    fs::create_dir_all(&temporary)?;
+    let mut argument = OsString::from("--user-data-dir=");
+    argument.push(data);
+    command.arg(argument).env("HOME", home).env("TMPDIR", temporary);
+    // Without them they are folders of HOME.
+    for name in ["XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"] {
+        command.env_remove(name);
+    }
+    // It has no other place that it may be, and Chromium does without it.
+    command.env_remove("XDG_RUNTIME_DIR");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn a_browser_writes_into_a_folder_that_is_removed() {
+        let folder = TempDir::new().unwrap();
+        let mut command = Command::new("true");
+        keep_within(&mut command, folder.path()).unwrap();
+        let set: BTreeMap<_, _> = command.get_envs().collect();
+        for name in ["HOME", "TMPDIR"] {
+            let value = set[OsStr::new(name)].expect("it is set");
+            assert!(Path::new(value).starts_with(folder.path()) && Path::new(value).is_dir());
+        }
+        let removed = set
+            .iter()
+            .filter(|(name, value)| name.to_string_lossy().starts_with("XDG_") && value.is_none());
+        assert_eq!(removed.count(), 5);
+        let data = format!("--user-data-dir={}/data", folder.path().display());
+        assert_eq!(command.get_args().collect::<Vec<_>>(), [OsStr::new(&data)]);
+    }
 }
