@@ -8,11 +8,17 @@ use std::time::Duration;
 
 use futures::Stream;
 use prost::Message;
+use tokio::time::timeout;
 use tonic::metadata::MetadataValue;
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::client::{streaming, unary};
 use crate::{CallKind, Channel, Detach, Idempotency, MethodDescriptor};
+
+/// How long etcd may take for the answer to a unary call, and for the first one of a stream, which
+/// it gives at once. A list of 10,000 entries takes it some milliseconds. An etcd that has hung
+/// with its connections open would hold a resolver for ever.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server that shuts down does not wait longer for etcd.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -140,11 +146,29 @@ struct Ignored {}
 
 pub(super) async fn range(channel: &Channel, prefix: &str) -> Result<RangeResponse, Status> {
     let request = RangeRequest { key: prefix.into(), range_end: range_end(prefix) };
-    Ok(unary(channel, &RANGE, Request::new(request)).await?.into_inner())
+    Ok(unary(channel, &RANGE, within_timeout(request)).await?.into_inner())
 }
 
 pub(super) async fn put(channel: &Channel, request: PutRequest) -> Result<(), Status> {
-    unary::<_, Ignored>(channel, &PUT, Request::new(request)).await.map(drop)
+    unary::<_, Ignored>(channel, &PUT, within_timeout(request)).await.map(drop)
+}
+
+/// A request of a unary call, which ends within [`ANSWER_TIMEOUT`].
+fn within_timeout<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(ANSWER_TIMEOUT);
+    request
+}
+
+/// Waits for the beginning of a stream's answers. A timeout of the call itself would end the
+/// stream.
+async fn begun<T>(
+    call: impl Future<Output = Result<Response<Streaming<T>>, Status>>,
+) -> Result<Streaming<T>, Status> {
+    match timeout(ANSWER_TIMEOUT, call).await {
+        Ok(begun) => begun.map(Response::into_inner),
+        Err(_) => Err(Status::deadline_exceeded(format!("no answer within {ANSWER_TIMEOUT:?}"))),
+    }
 }
 
 /// A request of a stream that etcd ends when its member has lost its leader: a member that is cut
@@ -160,11 +184,11 @@ pub(super) async fn watch(
     channel: &Channel,
     requests: impl Stream<Item = WatchRequest> + Send + 'static,
 ) -> Result<Streaming<WatchResponse>, Status> {
-    Ok(streaming(channel, &WATCH, with_leader(requests)).await?.into_inner())
+    begun(streaming(channel, &WATCH, with_leader(requests))).await
 }
 
 pub(super) async fn grant(channel: &Channel, ttl: i64) -> Result<LeaseState, Status> {
-    Ok(unary(channel, &GRANT, Request::new(Lease { ttl })).await?.into_inner())
+    Ok(unary(channel, &GRANT, within_timeout(Lease { ttl })).await?.into_inner())
 }
 
 pub(super) async fn revoke(channel: &Channel, id: i64) -> Result<(), Status> {
@@ -181,7 +205,7 @@ pub(super) async fn keep_alive(
     channel: &Channel,
     requests: impl Stream<Item = LeaseId> + Send + 'static,
 ) -> Result<Streaming<LeaseState>, Status> {
-    Ok(streaming(channel, &KEEP_ALIVE, with_leader(requests)).await?.into_inner())
+    begun(streaming(channel, &KEEP_ALIVE, with_leader(requests))).await
 }
 
 /// The request for a watch of `prefix` from `start_revision` on.

@@ -8,7 +8,7 @@ use rpc_core::limited_log;
 use rpc_core::limits::log::LogLimit;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tonic::Status;
 
 use super::api::{self, LeaseId, PutRequest};
@@ -87,7 +87,7 @@ impl EtcdRegistration {
     ///
     /// # Errors
     ///
-    /// When etcd cannot be reached, or refuses.
+    /// When etcd cannot be reached, refuses, or gives no answer within 10 s.
     ///
     /// # Cancel safety
     ///
@@ -207,7 +207,12 @@ impl Entry {
             if !is_sent {
                 return Ok(LeaseEnd::StreamEnded);
             }
-            match states.next().await {
+            // Beyond the lease's time there is nothing left to keep.
+            let Ok(state) = timeout(self.ttl, states.next()).await else {
+                let words = format!("no answer to a sign of life within {:?}", self.ttl);
+                return Err(Status::deadline_exceeded(words));
+            };
+            match state {
                 Some(Ok(state)) if state.ttl <= 0 => return Ok(LeaseEnd::Lost),
                 Some(Ok(_)) => {
                     self.note(known, None);

@@ -9,21 +9,23 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use rpc_core::codegen::{HandlerFuture, ServerCall};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::{Request, Response, Streaming};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use super::api::ANSWER_TIMEOUT;
 use super::api::{
     Event, Header, KeyValue, Lease, LeaseId, LeaseState, PutRequest, RangeRequest, RangeResponse,
     WatchRequest, WatchResponse,
 };
-use super::{Etcd, EtcdRegistration};
+use super::{Etcd, EtcdRegistration, api};
 use crate::balance::Endpoint;
 use crate::resolve::{Refresh, Resolve, ResolveError, Scheme};
-use crate::testing::TestServer;
+use crate::testing::{Direction, TestServer};
 use crate::{
-    CallKind, Detach, Idempotency, MethodDescriptor, Server, Service, ServiceDescriptor, Status,
+    CallKind, Code, Detach, Idempotency, Keepalive, MethodDescriptor, Server, Service,
+    ServiceDescriptor, Status,
 };
 
 const fn method(path: &'static str, kind: CallKind) -> MethodDescriptor {
@@ -52,6 +54,8 @@ struct Store {
     leases: Vec<i64>,
     granted: i64,
     lists: u32,
+    /// Signs of life have no answers.
+    is_deaf: bool,
 }
 
 #[derive(Clone, Default)]
@@ -159,11 +163,17 @@ impl Service for Fake {
                 let first = signs.message().await?;
                 let signs = stream::iter(first.map(Ok)).chain(signs);
                 let answer = move |sign: Result<LeaseId, Status>| {
-                    let id = sign?.id;
-                    let ttl = if fake.store().leases.contains(&id) { 10 } else { 0 };
-                    Ok(LeaseState { id, ttl })
+                    let fake = fake.clone();
+                    async move {
+                        let id = sign?.id;
+                        if fake.store().is_deaf {
+                            std::future::pending::<()>().await;
+                        }
+                        let ttl = if fake.store().leases.contains(&id) { 10 } else { 0 };
+                        Ok(LeaseState { id, ttl })
+                    }
                 };
-                Ok(Response::new(signs.map(answer)))
+                Ok(Response::new(signs.then(answer)))
             }),
         }
     }
@@ -317,4 +327,95 @@ async fn an_entry_that_is_not_kept_has_one_line_in_the_log_and_one_when_it_is_ag
     assert!(registration.failure().is_none());
     let kept = "INFO farcall::server: etcd keeps this server's entry again";
     assert_eq!((lines.count(lost), lines.count(kept)), (1, 1));
+}
+
+/// Has taken the connections and the calls, and gives no answer.
+struct Silent;
+
+impl Service for Silent {
+    fn descriptor(&self) -> &'static ServiceDescriptor {
+        &SERVICE
+    }
+
+    fn call(&self, _: usize, call: ServerCall) -> HandlerFuture {
+        Box::pin(async move {
+            let _unanswered = call;
+            std::future::pending::<()>().await;
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_etcd_that_gives_no_answer_is_an_error_within_a_bound() {
+    let server = TestServer::start(Server::builder().add_service(Silent));
+    let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Auto);
+    let began = Instant::now();
+    let error = next(&mut resolver).await.unwrap_err().to_string();
+    assert!(error.starts_with("the prefix /shop/ of etcd: "), "{error}");
+    assert!(began.elapsed() < ANSWER_TIMEOUT * 2, "{:?}", began.elapsed());
+    let ttl = Duration::from_secs(9);
+    let began = Instant::now();
+    let register = EtcdRegistration::new(server.channel(), "/shop/", "10.0.0.1:7000", ttl);
+    let registered = timeout(Duration::from_secs(3600), register).await.expect("a bound");
+    assert_eq!(registered.unwrap_err().code(), Code::DeadlineExceeded);
+    assert!(began.elapsed() < ANSWER_TIMEOUT * 2, "{:?}", began.elapsed());
+    for opened in [
+        timeout(ANSWER_TIMEOUT * 2, api::watch(&server.channel(), stream::pending()))
+            .await
+            .map(|it| it.map(drop)),
+        timeout(ANSWER_TIMEOUT * 2, api::keep_alive(&server.channel(), stream::pending()))
+            .await
+            .map(|it| it.map(drop)),
+    ] {
+        let status = opened.expect("a bound").unwrap_err();
+        assert_eq!(
+            (status.code(), status.message()),
+            (Code::DeadlineExceeded, "no answer within 10s")
+        );
+    }
+}
+
+/// Its network takes everything, and gives nothing back.
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_of_an_etcd_that_is_gone_is_found_by_keepalive() {
+    let (fake, server) = etcd();
+    fake.put("/shop/1", "10.0.0.1:7000", 0);
+    let mut resolver = Etcd::new(server.channel(), "/shop/", Scheme::Auto);
+    assert_eq!(next(&mut resolver).await.unwrap(), ["auto://10.0.0.1:7000"]);
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        server.link().lose(direction);
+    }
+    server.link().refuse_connections();
+    let began = Instant::now();
+    let error = next(&mut resolver).await.unwrap_err().to_string();
+    assert!(error.starts_with("the prefix /shop/ of etcd: "), "{error}");
+    let keepalive = Keepalive::default();
+    let bound = keepalive.interval * 2 + keepalive.timeout + ANSWER_TIMEOUT * 2;
+    assert!(began.elapsed() < bound, "{:?}", began.elapsed());
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        server.link().resume(direction);
+    }
+    server.link().accept_connections();
+    fake.put("/shop/1", "10.0.0.2:7000", 0);
+    let mut found = next(&mut resolver).await;
+    while found.is_err() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        found = next(&mut resolver).await;
+    }
+    assert_eq!(found.unwrap(), ["auto://10.0.0.2:7000"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_is_not_kept_by_an_etcd_that_does_not_answer_signs_of_life() {
+    let (fake, server) = etcd();
+    let ttl = Duration::from_secs(9);
+    let register = EtcdRegistration::new(server.channel(), "/shop/", "10.0.0.1:7000", ttl);
+    let registration = register.await.unwrap();
+    fake.store().is_deaf = true;
+    tokio::time::sleep(ttl * 2).await;
+    let failure = registration.failure().expect("no sign of life was answered");
+    assert_eq!(failure.code(), Code::DeadlineExceeded, "{failure}");
+    fake.store().is_deaf = false;
+    tokio::time::sleep(ttl * 2).await;
+    assert!(registration.failure().is_none());
 }
