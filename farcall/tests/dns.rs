@@ -2,73 +2,22 @@
 //! own on loopback.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farcall::balance::{Connectivity, EndpointStatus};
 use farcall::resolve::{Dns, DnsName, Scheme};
 use farcall::{Channel, Server};
-use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::op::{Message, OpCode};
-use hickory_resolver::proto::rr::rdata::{A, SRV};
-use hickory_resolver::proto::rr::{Name, RData, Record};
-use tokio::net::UdpSocket;
+use farcall_testkit::name_server::{Record, ServiceTarget, Zone, address, service};
 
-/// The records of one name server.
-#[derive(Clone, Default)]
-struct Zone(Arc<Mutex<Vec<Record>>>);
-
-impl Zone {
-    fn set(&self, records: Vec<Record>) {
-        *self.0.lock().expect("no holder panics") = records;
-    }
-
-    /// Answers queries on a port of loopback; a resolver that asks there.
-    async fn serve(&self) -> TokioResolver {
-        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port of loopback");
-        let port = socket.local_addr().expect("it is bound").port();
-        tokio::spawn(answer(socket, self.clone()));
-        let mut connection = ConnectionConfig::udp();
-        connection.port = port;
-        let server = NameServerConfig::new(Ipv4Addr::LOCALHOST.into(), true, vec![connection]);
-        let config = ResolverConfig::from_name_servers(vec![server]);
-        let provider = TokioRuntimeProvider::default();
-        TokioResolver::builder_with_config(config, provider).build().expect("it needs no file")
-    }
+/// An address of loopback by a name.
+fn host(name: &str, last: u8, ttl: u32) -> Record {
+    address(name, Ipv4Addr::new(127, 0, 0, last), ttl).expect("it is a name")
 }
 
-async fn answer(socket: UdpSocket, zone: Zone) {
-    let mut bytes = [0; 4096];
-    while let Ok((len, client)) = socket.recv_from(&mut bytes).await {
-        let Ok(asked) = Message::from_vec(&bytes[..len]) else { continue };
-        let mut reply = Message::response(asked.metadata.id, OpCode::Query);
-        reply.add_queries(asked.queries.clone());
-        let records = zone.0.lock().expect("no holder panics").clone();
-        for query in &asked.queries {
-            let is_asked = |record: &&Record| {
-                record.name == *query.name() && record.record_type() == query.query_type()
-            };
-            reply.add_answers(records.iter().filter(is_asked).cloned());
-        }
-        let reply = reply.to_vec().expect("it is short");
-        socket.send_to(&reply, client).await.expect("loopback takes it");
-    }
-}
-
-fn name(text: &str) -> Name {
-    Name::from_ascii(text).expect("it is a name")
-}
-
-fn host(text: &str, last: u8, ttl: u32) -> Record {
-    let ip = Ipv4Addr::new(127, 0, 0, last);
-    Record::from_rdata(name(text), ttl, RData::A(A(ip)))
-}
-
-fn service(target: &str, priority: u16, weight: u16, port: u16) -> Record {
-    let data = SRV::new(priority, weight, port, name(target));
-    Record::from_rdata(name("_farcall._tcp.shop.test."), 60, RData::SRV(data))
+/// A target of the service.
+fn shop(host: &str, priority: u16, weight: u16, port: u16) -> Record {
+    let target = ServiceTarget { host, port, priority, weight };
+    service("_farcall._tcp.shop.test.", target, 60).expect("these are names")
 }
 
 /// A server on each of these addresses of loopback, at one port.
@@ -125,7 +74,7 @@ async fn becomes(channel: &Channel, expected: &[String]) {
 async fn a_name_is_all_its_addresses_and_is_looked_up_again_at_its_ttl() {
     let (zone, port) = (Zone::default(), servers(&[2, 3, 4]).await);
     zone.set(vec![host("shop.test.", 2, 1), host("shop.test.", 3, 1)]);
-    let resolver = zone.serve().await;
+    let resolver = zone.serve().await.expect("a port of loopback");
     let target = DnsName::new("shop.test.", Some(port), Scheme::Tcp);
     let channel = channel(Dns::with_resolver(resolver, target));
     let at = |last: u8| format!("tcp://127.0.0.{last}:{port}");
@@ -138,14 +87,14 @@ async fn a_name_is_all_its_addresses_and_is_looked_up_again_at_its_ttl() {
 async fn a_service_record_brings_port_and_weight_and_the_best_priority_counts() {
     let (zone, port) = (Zone::default(), servers(&[5, 6]).await);
     zone.set(vec![
-        service("a.shop.test.", 10, 3, port),
-        service("b.shop.test.", 10, 1, port),
-        service("spare.shop.test.", 20, 1, port),
+        shop("a.shop.test.", 10, 3, port),
+        shop("b.shop.test.", 10, 1, port),
+        shop("spare.shop.test.", 20, 1, port),
         host("a.shop.test.", 5, 60),
         host("b.shop.test.", 6, 60),
         host("spare.shop.test.", 7, 60),
     ]);
-    let resolver = zone.serve().await;
+    let resolver = zone.serve().await.expect("a port of loopback");
     let target = DnsName::new("shop.test.", None, Scheme::Tcp);
     let channel = channel(Dns::with_resolver(resolver, target));
     let at = |last: u8| format!("tcp://127.0.0.{last}:{port}");
@@ -160,7 +109,7 @@ async fn a_server_that_does_not_answer_has_the_name_looked_up_again_before_its_t
     let (zone, port) = (Zone::default(), servers(&[8]).await);
     // No server listens there.
     zone.set(vec![host("shop.test.", 9, 3600)]);
-    let resolver = zone.serve().await;
+    let resolver = zone.serve().await.expect("a port of loopback");
     let target = DnsName::new("shop.test.", Some(port), Scheme::Tcp);
     let channel = channel(Dns::with_resolver(resolver, target));
     zone.set(vec![host("shop.test.", 9, 3600)]);
