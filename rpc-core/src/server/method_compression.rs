@@ -20,7 +20,7 @@ use crate::{Compression, InvalidSetting, MethodDescriptor, ServiceDescriptor};
 ///
 /// # Examples
 ///
-/// ```
+/// ```no_run
 /// use farcall::{Compression, MethodCompression, Server};
 ///
 /// // Images are compressed already, and lists of records are worth it early.
