@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use prost::encoding::{WireType, encode_key, encode_varint};
 
 use crate::payload::tail_field::{Detached, Detacher};
 
@@ -63,6 +63,9 @@ impl Encode for Box<dyn Encode> {
 pub(crate) struct Split<M> {
     rest: M,
     tail: Option<Detached>,
+    /// The length of the whole encoding in bytes. It is asked for several times, and to count it is
+    /// to walk through the message.
+    len: usize,
 }
 
 impl<M: Message + Any> Split<M> {
@@ -75,7 +78,8 @@ impl<M: Message + Any> Split<M> {
 
     /// A message that is not taken apart yet.
     pub(crate) fn whole(message: M) -> Self {
-        Self { rest: message, tail: None }
+        let len = message.encoded_len();
+        Self { rest: message, tail: None, len }
     }
 
     /// Takes a whole message apart, if there is something to be gained.
@@ -93,11 +97,7 @@ impl<M: Message + Any> Split<M> {
 
 impl<M: Message> Encode for Split<M> {
     fn len(&self) -> usize {
-        let rest_len = self.rest.encoded_len();
-        self.tail.as_ref().map_or(rest_len, |Detached { number, bytes }| {
-            let prefix_len = key_len(*number) + encoded_len_varint(bytes.len() as u64);
-            rest_len + prefix_len + bytes.len()
-        })
+        self.len
     }
 
     fn tail(&self) -> Option<&Bytes> {

@@ -20,9 +20,9 @@ impl<M: Message + 'static> Batch<M> {
         Self { messages: Vec::new(), len: 0, len_max }
     }
 
-    /// Adds a message of `len` bytes, whatever that is.
-    pub(super) fn push(&mut self, message: Split<M>, len: usize) {
-        self.len += MESSAGE_LEN_LEN + len;
+    /// Adds a message, however long.
+    pub(super) fn push(&mut self, message: Split<M>) {
+        self.len += MESSAGE_LEN_LEN + message.len();
         self.messages.push(message);
     }
 

@@ -64,19 +64,19 @@ where
     M: Message + 'static,
     S: Stream<Item = Result<M, Status>>,
 {
+    let split = |message| Split::new(message, detacher);
     let mut batch = Batch::new(writer.batch_len_max());
     // A message that did not fit the last frame.
-    let mut carried: Option<Result<M, Status>> = None;
+    let mut carried: Option<Result<Split<M>, Status>> = None;
     loop {
         let item = match carried.take() {
             Some(item) => Some(item),
-            None => stream.next().await,
+            None => stream.next().await.map(|item| item.map(split)),
         };
         let Some(message) = item.transpose()? else { return Ok(()) };
-        let len = message.encoded_len();
+        let len = message.len();
         limit.check(len)?;
         refusal::check_stream_message(what, len as u64, whose, writer.peer_limits())?;
-        let message = Split::new(message, detacher);
         if is_due(compress_from, || len)
             && let Some(deflated) = Box::pin(Deflated::of(&message)).await
         {
@@ -86,7 +86,7 @@ where
             continue;
         }
         window.send(len).await;
-        batch.push(message, len);
+        batch.push(message);
         let mut is_ended = false;
         // What is ready right now, as far as frame and window reach.
         while let Some(item) = stream.next().now_or_never() {
@@ -94,10 +94,9 @@ where
                 is_ended = true;
                 break;
             };
-            match item {
+            match item.map(split) {
                 Ok(message) if fits(&batch, &message, window, writer, (limit, compress_from)) => {
-                    let len = message.encoded_len();
-                    batch.push(Split::new(message, detacher), len);
+                    batch.push(message);
                 }
                 other => {
                     carried = Some(other);
@@ -118,12 +117,12 @@ where
 /// one that is compressed.
 fn fits<M: Message + 'static>(
     batch: &Batch<M>,
-    message: &M,
+    message: &Split<M>,
     window: &SendStream,
     writer: &StreamWriter,
     (limit, compress_from): (MessageLimit, Option<u32>),
 ) -> bool {
-    let len = message.encoded_len();
+    let len = message.len();
     let is_taken = limit.allows(len) && len as u64 <= writer.peer_limits().max_message_len;
     is_taken && !is_due(compress_from, || len) && batch.has_room(len) && window.try_send(len)
 }
