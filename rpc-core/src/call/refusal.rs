@@ -15,6 +15,7 @@ use crate::wire::messages::{MESSAGES_EXTRA, message_lens};
 use crate::wire::{FrameHeader, FrameKind};
 
 /// Checks a message's length against the limits of the side that `whose` names.
+#[inline]
 pub(crate) fn check_message(
     what: &str,
     len: u64,
@@ -22,13 +23,15 @@ pub(crate) fn check_message(
     limits: &Limits,
 ) -> Result<(), Status> {
     let max = limits.max_message_len;
-    if len <= max {
-        return Ok(());
-    }
-    Err(Status::resource_exhausted(format!(
+    if len <= max { Ok(()) } else { Err(message_over(what, len, whose, max)) }
+}
+
+#[cold]
+fn message_over(what: &str, len: u64, whose: &str, max: u64) -> Status {
+    Status::resource_exhausted(format!(
         "the {what}'s message of {len} bytes is over the {whose} limit of {max} \
          (limits.max_message_len)"
-    )))
+    ))
 }
 
 /// Checks the length that a compressed message of the method at `path` says it inflates to, against
@@ -62,6 +65,7 @@ pub(crate) fn check_stream_message(
 }
 
 /// Checks the length of metadata, and gives it as the header holds it.
+#[inline]
 pub(crate) fn check_metadata(
     what: &str,
     len: usize,
@@ -71,11 +75,16 @@ pub(crate) fn check_metadata(
     let max = limits.max_metadata_len;
     match u32::try_from(len) {
         Ok(len) if len <= max => Ok(len),
-        _ => Err(Status::resource_exhausted(format!(
-            "the {what}'s metadata of {len} bytes is over the {whose} limit of {max} \
-             (limits.max_metadata_len)"
-        ))),
+        _ => Err(metadata_over(what, len, whose, max)),
     }
+}
+
+#[cold]
+fn metadata_over(what: &str, len: usize, whose: &str, max: u32) -> Status {
+    Status::resource_exhausted(format!(
+        "the {what}'s metadata of {len} bytes is over the {whose} limit of {max} \
+         (limits.max_metadata_len)"
+    ))
 }
 
 /// Checks what a frame's header says against our own limits.

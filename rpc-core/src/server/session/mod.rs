@@ -220,32 +220,21 @@ impl<T: Transport> ServerSession<T> {
         Ok(())
     }
 
-    fn fill(
+    /// Settles an answer for which there is no memory: one with a message becomes a status.
+    fn settle_without_memory(
         &self,
-        mut reserved: Reserved<T>,
         id: u64,
         answer: &Answer<'_>,
+        error: TransportError,
         record: &mut Option<CallRecord>,
     ) {
-        reserved.write(&answer.parts(id));
-        self.send_answer(id, reserved, answer, record);
-    }
-
-    /// Settles a reserved answer; what cannot be sent for want of memory becomes a status.
-    fn settle(
-        &self,
-        id: u64,
-        answer: &Answer<'_>,
-        reserved: Result<Reserved<T>, TransportError>,
-        record: &mut Option<CallRecord>,
-    ) -> Option<Status> {
-        match reserved {
-            Ok(reserved) => self.fill(reserved, id, answer, record),
-            Err(TransportError::Closed { .. }) => self.finish(id),
-            Err(error) if answer.message.is_some() => {
-                return Some(Status::resource_exhausted(error.to_string()));
+        match error {
+            TransportError::Closed { .. } => self.finish(id),
+            error if answer.message.is_some() => {
+                let status = Status::resource_exhausted(error.to_string());
+                self.spawn_refusal(id, status, record.take());
             }
-            Err(error) => {
+            error => {
                 self.finish(id);
                 let addresses = &self.addresses;
                 limited_log!(
@@ -257,7 +246,6 @@ impl<T: Transport> ServerSession<T> {
                 }
             }
         }
-        None
     }
 
     /// Looks whether the memory budget has room for a frame that the transport may have to keep.
@@ -327,13 +315,13 @@ impl<T: Transport> ReplySink for ServerSession<T> {
             self.spawn_refusal(id, status, record.take());
             return true;
         }
-        let reserved = match frames::try_reserve(&self.transport, &parts) {
+        match frames::try_reserve(&self.transport, &parts) {
             Ok(None) => return false,
-            Ok(Some(reserved)) => Ok(reserved),
-            Err(error) => Err(error),
-        };
-        if let Some(status) = self.settle(id, answer, reserved, record) {
-            self.spawn_refusal(id, status, record.take());
+            Ok(Some(mut reserved)) => {
+                reserved.write(&parts);
+                self.send_answer(id, reserved, answer, record);
+            }
+            Err(error) => self.settle_without_memory(id, answer, error, record),
         }
         true
     }
@@ -357,9 +345,12 @@ impl<T: Transport> ReplySink for ServerSession<T> {
                 Ok(charge) => charge,
                 Err(status) => return self.spawn_refusal(id, status, record.take()),
             };
-            let reserved = frames::reserve(&self.transport, &parts).await;
-            if let Some(status) = self.settle(id, answer, reserved, record) {
-                self.spawn_refusal(id, status, record.take());
+            match frames::reserve(&self.transport, &parts).await {
+                Ok(mut reserved) => {
+                    reserved.write(&parts);
+                    self.send_answer(id, reserved, answer, record);
+                }
+                Err(error) => self.settle_without_memory(id, answer, error, record),
             }
         })
     }
