@@ -3,10 +3,10 @@
 use std::task::{Context, Poll};
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Either, ready};
+use futures::future::{BoxFuture, ready};
 use rpc_core::client::attempts::PolicyAttempts;
 use rpc_core::client::endpoints::Endpoints;
-use rpc_core::client::{Call, ClientCall, ClientReply};
+use rpc_core::client::{Call, ChannelCall, ClientCall, ClientReply};
 use tower::Service;
 
 use super::live::CallRules;
@@ -14,23 +14,29 @@ use super::{Channel, Servers};
 use crate::{Caller, Status};
 
 impl Caller for Channel {
-    // One future or the other, and none around them: a wrapper would move each call once more.
     fn call(&self, mut call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
-        if let Err(status) = self.credentials.apply(call.method(), call.metadata_mut()) {
-            return Either::Right(Either::Right(Either::Right(ready(Err(status)))));
-        }
-        match (&self.attempts, &self.live, &self.servers) {
-            (None, None, Servers::One(channel)) => Either::Left(channel.call(call)),
-            // In memory of their own, so that calls to one server do not carry their size.
-            (None, None, Servers::Many(endpoints)) => {
-                Either::Right(Either::Left(Box::pin(endpoints.call(call))))
-            }
-            _ => Either::Right(Either::Right(Either::Left(Box::pin(self.call_by_rules(call))))),
-        }
+        let refused = self.credentials.apply(call.method(), call.metadata_mut()).err();
+        let channel = match (&self.attempts, &self.live, &self.servers) {
+            (None, None, Servers::One(channel)) if refused.is_none() => Some(channel),
+            _ => None,
+        };
+        ChannelCall::new(channel, call, |call| self.call_otherwise(call, refused)).make()
     }
 }
 
 impl Channel {
+    /// Makes a call that is not simply one of a stub to one server.
+    async fn call_otherwise(
+        &self,
+        call: Call<'_>,
+        refused: Option<Status>,
+    ) -> Result<ClientReply, Status> {
+        match refused {
+            Some(status) => Err(status),
+            None => self.call_by_rules(call).await,
+        }
+    }
+
     /// Makes a call as the service config and the target of the settings say at this moment.
     async fn call_by_rules(&self, call: Call<'_>) -> Result<ClientReply, Status> {
         match &self.live {

@@ -182,6 +182,20 @@ pub struct Reply {
     pub is_not_executed: bool,
 }
 
+impl Reply {
+    /// The same answer with its message inflated, in the caller's task.
+    pub(super) async fn inflated(
+        mut self,
+        io: &dyn SessionIo,
+        receiving: Receiving,
+    ) -> Result<Self, Status> {
+        let message = std::mem::take(&mut self.message);
+        // A client has no memory budget.
+        let Inflated { message, .. } = inflated(io, message, receiving).await?;
+        Ok(Self { message, is_deflated: false, ..self })
+    }
+}
+
 /// The way back to the caller.
 pub(super) type ReplySender = oneshot::Sender<Result<Reply, Status>>;
 
@@ -271,19 +285,6 @@ impl Started {
             return Err(refused(reply.code, reply.block));
         }
         Ok(reply)
-    }
-
-    /// Inflates the message of an answer, in the caller's task.
-    pub(super) async fn inflated(
-        &self,
-        mut reply: Reply,
-        call: &Outgoing<'_>,
-    ) -> Result<Reply, Status> {
-        let receiving = Receiving { limit: call.limits.of_responses(), path: call.method.path };
-        let message = std::mem::take(&mut reply.message);
-        // A client has no memory budget.
-        let Inflated { message, .. } = inflated(&*self.io, message, receiving).await?;
-        Ok(Reply { message, is_deflated: false, ..reply })
     }
 
     /// Waits for the beginning of an answer that is a stream.

@@ -19,7 +19,7 @@ pub use call::{
     server_streaming, streaming, unary, untyped,
 };
 pub use caller::{Caller, DynCaller};
-pub use channel::Channel;
+pub use channel::{Channel, ChannelCall};
 pub use connection::{ClientSetup, Connection, Outgoing, Reply, Started};
 pub(crate) use connection_manager::OneConnection;
 pub use connection_manager::{Connect, Path, PathCounts};

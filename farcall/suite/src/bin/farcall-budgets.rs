@@ -64,9 +64,8 @@ const BUDGETS: &[Budget] = &[
         work: Work::Unary { in_flight: 16 },
         kernel_calls_max: 0.3,
         // 9,850 before each call had limits and a record, 10,150 before all kinds of calls were one
-        // type between stub and channel, which moves each call once more; 10,350 before messages
-        // could be compressed, which is 440 for a call that compresses nothing.
-        instructions: 10_650.0,
+        // type between stub and channel, which moves each call once more.
+        instructions: 10_350.0,
     },
     Budget {
         name: "chat",
@@ -89,8 +88,8 @@ const BUDGETS: &[Budget] = &[
         over: Over::SimulatedRdma,
         work: Work::Unary { in_flight: 16 },
         kernel_calls_max: 0.0,
-        // 13,170 before all kinds of calls were one type, 13,300 before compression.
-        instructions: 13_500.0,
+        // 13,170 before all kinds of calls were one type.
+        instructions: 13_300.0,
     },
 ];
 

@@ -101,6 +101,11 @@ impl Begun {
         self.limits
     }
 
+    /// What each message of its response is held to.
+    pub(in crate::client) fn receiving(&self) -> Receiving {
+        Receiving { limit: self.limits.of_responses(), path: self.method.path }
+    }
+
     /// Where the call's end is logged after the channel's part; `None` where no line is written.
     pub(in crate::client) fn end_log(&self, manager: &Arc<ConnectionManager>) -> Option<EndLog> {
         let (method, began_at) = (self.method, self.at?);
@@ -154,7 +159,7 @@ impl BegunWithin {
 
     /// What each message of its response is held to.
     pub(in crate::client) fn receiving(&self) -> Receiving {
-        Receiving { limit: self.call.limits.of_responses(), path: self.call.method.path }
+        self.call.receiving()
     }
 
     /// The status of the call when it is over its time.

@@ -106,16 +106,19 @@ impl CallDeadline {
 }
 
 /// Runs a call until its deadline; dropping it there cancels it on the peer.
-pub(in crate::client) async fn within<T>(
+// Not `async`: the future would have room for the call's twice.
+pub(in crate::client) fn within<T>(
     limit: Option<&CallDeadline>,
     call: impl Future<Output = Result<T, Status>>,
-) -> Result<T, Status> {
-    match limit {
-        None => call.await,
-        Some(limit) => {
-            let Deadline(instant) = limit.deadline();
-            let ended = tokio::time::timeout_at(instant, call).await;
-            ended.unwrap_or_else(|_| Err(limit.exceeded()))
+) -> impl Future<Output = Result<T, Status>> {
+    async move {
+        match limit {
+            None => call.await,
+            Some(limit) => {
+                let Deadline(instant) = limit.deadline();
+                let ended = tokio::time::timeout_at(instant, call).await;
+                ended.unwrap_or_else(|_| Err(limit.exceeded()))
+            }
         }
     }
 }

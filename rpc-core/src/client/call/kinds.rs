@@ -5,8 +5,9 @@
 //! outside of their futures.
 
 use std::future::Future;
+use std::pin::pin;
 
-use futures::{FutureExt, Stream};
+use futures::Stream;
 use prost::Message;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -30,8 +31,7 @@ where
     Req: Message + 'static,
     Resp: Message + Default + 'static,
 {
-    with_message::<_, Resp>(caller, method, request)
-        .map(|reply| reply.and_then(ClientReply::into_message))
+    with_message::<_, Resp, _>(caller, method, request, ClientReply::into_message)
 }
 
 /// As [`unary()`], with a stream of responses.
@@ -48,8 +48,7 @@ where
     Req: Message + 'static,
     Resp: Message + Default + 'static,
 {
-    with_message::<_, Resp>(caller, method, request)
-        .map(|reply| reply.and_then(ClientReply::into_stream))
+    with_message::<_, Resp, _>(caller, method, request, ClientReply::into_stream)
 }
 
 /// As [`unary()`], with a stream of requests.
@@ -66,8 +65,7 @@ where
     S: Stream<Item: Message> + Send + 'static,
     Resp: Message + Default + 'static,
 {
-    with_stream::<_, Resp>(caller, method, request)
-        .map(|reply| reply.and_then(ClientReply::into_message))
+    with_stream::<_, Resp, _>(caller, method, request, ClientReply::into_message)
 }
 
 /// As [`unary()`], with a stream each way.
@@ -84,15 +82,15 @@ where
     S: Stream<Item: Message> + Send + 'static,
     Resp: Message + Default + 'static,
 {
-    with_stream::<_, Resp>(caller, method, request)
-        .map(|reply| reply.and_then(ClientReply::into_stream))
+    with_stream::<_, Resp, _>(caller, method, request, ClientReply::into_stream)
 }
 
-fn with_message<Req, Resp>(
+fn with_message<Req, Resp, Answer>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
     request: Request<Req>,
-) -> impl Future<Output = Result<ClientReply, Status>> + Send
+    decode: impl FnOnce(ClientReply) -> Result<Response<Answer>, Status> + Send,
+) -> impl Future<Output = Result<Response<Answer>, Status>> + Send
 where
     Req: Message + 'static,
     Resp: 'static,
@@ -102,15 +100,18 @@ where
     let mut message = OneMessage::new(message, method.detach.request);
     async move {
         let body = Body::Message(&mut message);
-        caller.call(Call::new::<Resp>(method, &mut parts, body)).await
+        // To await a future is to move it once more, and this one is long.
+        let call = pin!(caller.call(Call::new::<Resp>(method, &mut parts, body)));
+        decode(call.await?)
     }
 }
 
-fn with_stream<S, Resp>(
+fn with_stream<S, Resp, Answer>(
     caller: &impl Caller,
     method: &'static MethodDescriptor,
     request: Request<S>,
-) -> impl Future<Output = Result<ClientReply, Status>> + Send
+    decode: impl FnOnce(ClientReply) -> Result<Response<Answer>, Status> + Send,
+) -> impl Future<Output = Result<Response<Answer>, Status>> + Send
 where
     S: Stream<Item: Message> + Send + 'static,
     Resp: 'static,
@@ -120,6 +121,8 @@ where
     let mut stream = Requests(Some(stream));
     async move {
         let body = Body::Stream(&mut stream);
-        caller.call(Call::new::<Resp>(method, &mut parts, body)).await
+        // To await a future is to move it once more, and this one is long.
+        let call = pin!(caller.call(Call::new::<Resp>(method, &mut parts, body)));
+        decode(call.await?)
     }
 }

@@ -1,41 +1,35 @@
 //! The channel: a cheap handle that makes calls over one connection, which is renewed when it ends.
 
+mod channel_call;
 mod foreign;
 mod ready;
 mod retry;
 
-use std::future::Future;
-use std::pin::pin;
+use std::future::{Future, Ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::Either;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::service::Interceptor;
 use tower::Layer;
 
+pub use self::channel_call::ChannelCall;
 use self::ready::ReadyWhen;
+use self::retry::Replays;
 pub(in crate::client) use self::retry::log_replay;
-use self::retry::{Replays, TransparentRetries};
 use super::call::begun::Begun;
 use super::call::deadline::within;
-use super::call::download::{download, headers};
-use super::call::{RequestStream, Sent};
 use super::connection_manager::ConnectionManager;
 use super::{
     Call, CallDeadline, CallDefaults, Caller, ClientReply, Connect, Connection, Intercepted,
-    LayeredChannel, Outgoing, Path, PathCounts, Started,
+    LayeredChannel, Path, PathCounts,
 };
 use crate::balance::Connectivity;
 use crate::connect::{ConnectError, ConnectionInfo};
 use crate::payload::buffer::buffer_of;
-use crate::{Buffer, CallKind, Deadline, NotExecuted, Readiness};
-
-/// How many closed connections a call may meet before it fails: the channel's, its replacement, and
-/// one more.
-const ATTEMPTS_MAX: u32 = 3;
+use crate::{Buffer, Deadline, NotExecuted, Readiness};
 
 /// A cheap handle that makes calls; clones share one connection.
 ///
@@ -235,31 +229,6 @@ impl Channel {
         Intercepted::new(self, interceptor)
     }
 
-    /// Starts a call. A connection that ends just then is renewed.
-    async fn start(&self, call: &Outgoing<'_>) -> Result<Started, Status> {
-        call.check_message().map_err(NotExecuted::mark)?;
-        let (mut left, waits) = (ATTEMPTS_MAX, call.readiness == Readiness::WaitForReady);
-        loop {
-            left = left.saturating_sub(1);
-            let connection = match self.manager.open() {
-                Some(connection) => connection,
-                // In memory of its own: most calls find a connection.
-                None => Box::pin(self.connection(call.readiness, call.deadline)).await?,
-            };
-            let started = match Arc::clone(&connection).try_start(*call) {
-                Ok(Some(started)) => return Ok(started),
-                Ok(None) => Arc::clone(&connection).start(*call).await,
-                Err(status) => Err(status),
-            };
-            match started {
-                // Each connection that is of no use delays the next attempt, so that a call which
-                // waits does not spin.
-                Err(_) if (left > 0 || waits) && !connection.is_open() => {}
-                other => return other.map_err(NotExecuted::mark),
-            }
-        }
-    }
-
     /// A connection for a call that found none.
     pub(super) async fn connection(
         &self,
@@ -357,36 +326,12 @@ impl Channel {
 // Not listed at the trait, which farcall's users read: their channel is farcall's.
 #[doc(hidden)]
 impl Caller for Channel {
-    // One future or the other, and none around them: a wrapper would move each call once more.
     fn call(&self, call: Call<'_>) -> impl Future<Output = Result<ClientReply, Status>> + Send {
-        if call.is_untyped() || self.is_foreign {
-            Either::Right(Box::pin(self.call_otherwise(call)))
-        } else {
-            Either::Left(self.call_typed(call))
-        }
+        ChannelCall::new(Some(self), call, |call| self.call_otherwise(call)).make()
     }
 }
 
 impl Channel {
-    fn call_typed(
-        &self,
-        mut call: Call<'_>,
-    ) -> impl Future<Output = Result<ClientReply, Status>> + Send {
-        let (method, begun) = (call.method(), Begun::new(&self.defaults, &mut call));
-        let readiness = self.readiness_of(&call);
-        async move {
-            let (metadata, sent) = call.as_sent();
-            let (message, stream) = match sent {
-                Sent::Message(message) => (Some(message), None),
-                Sent::Stream(stream) => (None, Some(stream)),
-            };
-            let (deadline, limits) = (begun.deadline(), begun.limits());
-            let call = Outgoing { method, metadata, deadline, readiness, limits, message };
-            let made = pin!(self.make(&call, stream, &begun));
-            begun.finish(&self.manager, within(deadline, made).await)
-        }
-    }
-
     /// Makes a call that is not a stub's over a session.
     async fn call_otherwise(&self, call: Call<'_>) -> Result<ClientReply, Status> {
         match self.is_foreign {
@@ -418,7 +363,7 @@ impl Channel {
         if let Some(limit) = default(call.method().kind) {
             call.bring_nearer(limit);
         }
-        self.call_typed(call).await
+        ChannelCall::<Ready<_>>::over_session(self, call).make().await
     }
 
     /// Asks for the kind of a method that is known by its path alone, and makes one message of a
@@ -441,43 +386,5 @@ impl Channel {
     /// What a call does while there is no connection.
     pub(super) fn readiness_of(&self, call: &Call<'_>) -> Readiness {
         call.extensions().get().copied().unwrap_or(self.readiness)
-    }
-
-    /// Makes a call, again if it may be retried, until its first answer.
-    async fn make(
-        &self,
-        call: &Outgoing<'_>,
-        mut stream: Option<&mut (dyn RequestStream + 'static)>,
-        begun: &Begun,
-    ) -> Result<ClientReply, Status> {
-        let mut retries = TransparentRetries::new(&self.manager, self.replays, call);
-        loop {
-            let mut started =
-                self.start(call).await.map_err(|status| retries.final_status(status))?;
-            let upload = stream.as_mut().and_then(|stream| stream.start(&started, *call));
-            let status = match call.method.kind {
-                CallKind::Unary | CallKind::ClientStreaming => match started.reply().await {
-                    Ok(reply) => {
-                        let reply = match reply.is_deflated {
-                            false => reply,
-                            true => Box::pin(started.inflated(reply, call)).await?,
-                        };
-                        let log = begun.end_log(&self.manager);
-                        return ClientReply::of_message(reply, call.limits.of_responses(), log);
-                    }
-                    Err(status) => status,
-                },
-                CallKind::ServerStreaming | CallKind::Streaming => {
-                    match headers(&mut started).await {
-                        Ok(metadata) => {
-                            let stream = download(started, upload, begun.within(&self.manager))?;
-                            return Ok(ClientReply::of_stream(metadata, stream));
-                        }
-                        Err(status) => status,
-                    }
-                }
-            };
-            retries.retry_after(status)?;
-        }
     }
 }
