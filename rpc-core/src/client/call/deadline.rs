@@ -106,7 +106,7 @@ impl CallDeadline {
 }
 
 /// Runs a call until its deadline; dropping it there cancels it on the peer.
-// Not `async`: the future would have room for the call's twice.
+#[expect(clippy::manual_async_fn, reason = "its future would have room for the call's twice")]
 pub(in crate::client) fn within<T>(
     limit: Option<&CallDeadline>,
     call: impl Future<Output = Result<T, Status>>,

@@ -26,8 +26,8 @@ use crate::{CallKind, NotExecuted, Readiness};
 /// one more.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// A call that a channel makes over its session, or one that is made in another way, `F`: one future
-/// for both, because one around two futures would move each call once more.
+/// A call that a channel makes over its session, or one that is made in another way, `F`: one
+/// future for both, because one around two futures would move each call once more.
 #[must_use]
 pub struct ChannelCall<'c, 'r, F>(Way<'c, 'r, F>);
 
@@ -124,7 +124,7 @@ enum Answered {
 
 impl Channel {
     /// Makes a call, again if it may be retried, until its first answer.
-    // Not `async`: the future would have room for each argument twice.
+    #[expect(clippy::manual_async_fn, reason = "its future would have room for arguments twice")]
     fn make<'a>(
         &'a self,
         call: &'a Outgoing<'a>,
