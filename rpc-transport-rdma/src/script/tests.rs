@@ -40,3 +40,13 @@ fn scripts_come_far() {
     let Seen { stalls, timeouts, violations, ends_in_order, .. } = total;
     assert!(stalls > 0 && timeouts > 0 && violations > 0 && ends_in_order > 0);
 }
+
+/// Two keys are being killed when the first invalidation fails and the second is done.
+#[test]
+fn an_invalidation_gives_back_what_its_own_key_opens() {
+    connection(&[
+        133, 0, 0, 0, 0, 5, 0, 0, 20, 5, 0, 0, 29, 0, 0, 20, 91, 0, 0, 0, 0, 3, 0, 0, 72, 111, 32,
+        1, 0, 0, 0, 7, 0, 0, 0, 0, 51, 0, 0, 0, 0, 77, 0, 0, 0, 0, 51, 0, 0, 0, 0, 51, 0, 0, 0, 0,
+        76, 128, 63, 0, 0, 108, 11, 0, 0, 32, 68, 0, 180, 24, 0, 0, 3, 198, 0, 71,
+    ]);
+}

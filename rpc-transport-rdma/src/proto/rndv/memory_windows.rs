@@ -55,8 +55,9 @@ pub(crate) struct MemoryWindowPool<B: Bind, P> {
     /// What was released before the device told of the bind, and whether the key is dead.
     early: HashMap<RemoteKey, (P, bool)>,
     to_kill: VecDeque<(B, P)>,
-    /// What the invalidations guard that are posted, in their order.
-    dying: VecDeque<P>,
+    /// What the invalidations guard that are posted. By key and not in their order: of one that
+    /// fails the device tells nothing that would come here, and a later one may have been done.
+    dying: HashMap<RemoteKey, P>,
 }
 
 impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
@@ -70,7 +71,7 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
             bound: HashMap::new(),
             early: HashMap::new(),
             to_kill: VecDeque::new(),
-            dying: VecDeque::new(),
+            dying: HashMap::new(),
         }
     }
 
@@ -182,14 +183,15 @@ impl<B: Bind + Debug, P> MemoryWindowPool<B, P> {
     /// The next binding that has to be invalidated.
     pub(crate) fn next_to_kill(&mut self) -> Option<B> {
         let (binding, buffer) = self.to_kill.pop_front()?;
-        self.dying.push_back(buffer);
+        self.dying.insert(binding.remote().key, buffer);
         Some(binding)
     }
 
     /// Records that an invalidation has completed; gives what it guarded, which is free.
     pub(crate) fn handle_dead(&mut self, binding: B) -> Option<P> {
+        let key = binding.remote().key;
         self.free(binding);
-        self.dying.pop_front()
+        self.dying.remove(&key)
     }
 
     /// Gives a window up, whose key is to be revoked at once by deallocating it; `None` when the
