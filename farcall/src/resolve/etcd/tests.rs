@@ -195,6 +195,20 @@ async fn next(resolver: &mut Etcd) -> Result<Vec<String>, ResolveError> {
     Ok(addresses)
 }
 
+/// The first list that is no error. The channel asks again after a delay, as this does: a list may
+/// meet the end of the connection.
+async fn next_found(resolver: &mut Etcd) -> Vec<String> {
+    let found = async {
+        loop {
+            match next(resolver).await {
+                Ok(found) => return found,
+                Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
+    };
+    timeout(Duration::from_secs(600), found).await.expect("it is found again")
+}
+
 #[tokio::test(start_paused = true)]
 async fn servers_are_listed_once_and_watched_from_there_on() {
     let (fake, server) = etcd();
@@ -229,13 +243,7 @@ async fn a_watch_that_ended_begins_with_a_new_list() {
     assert_eq!(next(&mut resolver).await.unwrap(), ["auto://10.0.0.2:7000"]);
     server.link().cut();
     fake.put("/shop/1", "10.0.0.3:7000", 0);
-    let mut found = next(&mut resolver).await;
-    while found.is_err() {
-        // A list that met the end of the connection; the channel asks again after a delay.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        found = next(&mut resolver).await;
-    }
-    assert_eq!(found.unwrap(), ["auto://10.0.0.3:7000"]);
+    assert_eq!(next_found(&mut resolver).await, ["auto://10.0.0.3:7000"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -397,12 +405,7 @@ async fn a_silent_watch_of_an_etcd_that_is_gone_is_found_by_keepalive() {
     }
     server.link().accept_connections();
     fake.put("/shop/1", "10.0.0.2:7000", 0);
-    let mut found = next(&mut resolver).await;
-    while found.is_err() {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        found = next(&mut resolver).await;
-    }
-    assert_eq!(found.unwrap(), ["auto://10.0.0.2:7000"]);
+    assert_eq!(next_found(&mut resolver).await, ["auto://10.0.0.2:7000"]);
 }
 
 #[tokio::test(start_paused = true)]
